@@ -1,0 +1,73 @@
+"""ETA arithmetic: from the rate of progress, and from past runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+_ZERO = timedelta(0)
+
+
+def fraction_of(step: int, total: int) -> float:
+    """Steps as a fraction, held within 0 and 1.
+
+    >>> fraction_of(5, 20)
+    0.25
+    """
+    if total <= 0 or step <= 0:
+        return 0.0
+    return 1.0 if step >= total else step / total
+
+
+def eta_from_rate(started_at: datetime, fraction: float, reported_at: datetime) -> datetime | None:
+    """When a job will end if it goes on as it did; None while nothing is known."""
+    if fraction >= 1.0:
+        return reported_at
+    elapsed = reported_at - started_at
+    if not fraction > 0.0 or elapsed <= _ZERO:
+        return None
+    try:
+        return reported_at + elapsed * ((1.0 - fraction) / fraction)
+    except OverflowError:
+        return None
+
+
+def eta_from_past(started_at: datetime, durations: Sequence[timedelta], now: datetime) -> datetime | None:
+    """When a job will end if it takes as long as the median of the past ones; never before now."""
+    if not durations:
+        return None
+    ordered = sorted(durations)
+    middle = len(ordered) // 2
+    median = ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+    try:
+        return max(started_at + median, now)
+    except OverflowError:
+        return None
+
+
+def eta(
+    started_at: datetime,
+    now: datetime,
+    *,
+    fraction: float | None = None,
+    reported_at: datetime | None = None,
+    past: Sequence[timedelta] = (),
+) -> datetime | None:
+    """The best guess there is: the job's own rate once it has reported, else what past runs took."""
+    if fraction is not None:
+        by_rate = eta_from_rate(started_at, fraction, reported_at or now)
+        if by_rate is not None:
+            return max(by_rate, now) if fraction < 1.0 else by_rate
+    return eta_from_past(started_at, past, now)
+
+
+def drain_time(pending: int, per_second: float) -> timedelta | None:
+    """How long a queue takes to empty at the given rate; None when it does not."""
+    if pending <= 0:
+        return _ZERO
+    if not per_second > 0:
+        return None
+    try:
+        return timedelta(seconds=pending / per_second)
+    except OverflowError:
+        return None

@@ -1,0 +1,86 @@
+"""Lanes: the order in which pending jobs are claimed, and the watermark below which a claim need not look.
+
+A lane is one (queue, tenant, priority). Within it jobs go in the order of ``seq``, the number a store gives a job when it
+becomes pending. A worker passes the lanes it wants, in the order it wants them, and a store takes them as given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+from uuid import UUID
+
+from tidemill.domain.job import Claim
+
+SAFETY = 5_000
+"""How far behind the last claimed number a watermark stays, for rows that commit late with an older number."""
+
+
+class LaneKey(NamedTuple):
+    """Where a pending job stands."""
+
+    queue: str
+    tenant: str
+    priority: int
+
+
+class Lane(NamedTuple):
+    """A lane as a claim is told of it: look from ``low`` on, take at most ``quota``."""
+
+    queue: str
+    tenant: str
+    priority: int
+    low: int = 0
+    quota: int = 2**31 - 1
+
+    @property
+    def key(self) -> LaneKey:
+        return LaneKey(self.queue, self.tenant, self.priority)
+
+
+class ClaimRequest(NamedTuple):
+    """Who claims what: at most ``limit`` jobs from ``lanes`` in their order, only of ``tasks`` (None: of any task)."""
+
+    worker: UUID
+    lanes: Sequence[Lane]
+    limit: int
+    tasks: Sequence[str] | None = None
+    start: bool = True  #: straight to ``running``; False leaves them ``claimed`` for a buffer
+
+
+class Watermarks:
+    """Remembers per lane how far claims have come, so that dead entries at the head of an index cost nothing.
+
+    ``seen`` replaces the lanes by a fresh reading of the store (that is also what finds rows that committed late);
+    ``claimed`` raises the marks after a claim; ``lanes`` gives them in claiming order: highest priority first, then the
+    tenants in rotation so that none is always last.
+    """
+
+    def __init__(self) -> None:
+        self._low: dict[LaneKey, int] = {}
+        self._turn = 0
+
+    def seen(self, lanes: Iterable[Lane]) -> None:
+        self._low = {lane.key: lane.low for lane in lanes}
+
+    def add(self, key: LaneKey) -> None:
+        """A lane somebody told us about; where it begins is not known."""
+        self._low.setdefault(key, 0)
+
+    def claimed(self, claims: Iterable[Claim]) -> None:
+        for claim in claims:
+            if claim.seq is not None:
+                key = LaneKey(claim.queue, claim.tenant, claim.priority)
+                self._low[key] = max(self._low.get(key, 0), claim.seq - SAFETY)
+
+    def lanes(self, quota: int = 2**31 - 1) -> list[Lane]:
+        keys = sorted(self._low, key=lambda key: (-key.priority, key.queue, key.tenant))
+        groups: dict[int, list[LaneKey]] = {}
+        for key in keys:
+            groups.setdefault(key.priority, []).append(key)
+        self._turn += 1
+        ordered: list[Lane] = []
+        for group in groups.values():
+            at = self._turn % len(group)
+            ordered += [Lane(*key, self._low[key], quota) for key in group[at:] + group[:at]]
+        return ordered

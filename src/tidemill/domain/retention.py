@@ -1,0 +1,127 @@
+"""What leaves the hot tables and when: archive policies, and the document an archived job becomes.
+
+A job, its executions and its logs travel together as one JSON document with a fingerprint over its canonical text.
+The copy is believed only after it was read back and its fingerprint made again; then the original goes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+from tidemill.domain.job import Details, ErrorInfo, Execution, Job, LogEntry, Progress
+from tidemill.domain.states import ENDED, JobState
+from tidemill.errors import BadSettings
+
+DEFAULT_AGE = timedelta(hours=720)
+DEFAULT_BATCH = 500
+DEFAULT_TIER = "archive"
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivePolicy:
+    """Jobs in ``states`` (of ``tasks``, or of any) go to ``tier`` once they ended longer than ``max_age`` ago."""
+
+    name: str
+    states: frozenset[JobState] = ENDED
+    tasks: frozenset[str] = frozenset()
+    max_age: timedelta = DEFAULT_AGE
+    tier: str = DEFAULT_TIER
+    batch: int = DEFAULT_BATCH
+
+    def __post_init__(self) -> None:
+        if not self.states <= ENDED:
+            raise BadSettings(f"archive policy {self.name}: only ended jobs can be archived", name=self.name)
+        if self.batch < 1 or self.max_age < timedelta(0):
+            raise BadSettings(
+                f"archive policy {self.name}: give a batch of 1 or more and no negative max_age",
+                name=self.name,
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedJob:
+    """A finished job as the archive keeps it; the fields beside ``document`` only serve to find it."""
+
+    id: UUID
+    tenant: str
+    task: str
+    queue: str
+    state: JobState
+    token: int
+    created_at: datetime
+    finished_at: datetime
+    correlation_id: str | None
+    parent_id: UUID | None
+    tier: str
+    policy: str
+    document: str
+    fingerprint: str
+    archived_at: datetime | None = None
+
+    @property
+    def sound(self) -> bool:
+        """Whether the document still has the fingerprint it was given."""
+        return fingerprint(self.document) == self.fingerprint
+
+
+def fingerprint(document: str) -> str:
+    """SHA-256 over the document's text, byte for byte."""
+    return hashlib.sha256(document.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def archive_document(
+    job: Job, executions: Sequence[Execution], logs: Sequence[LogEntry], *, tier: str, policy: str
+) -> ArchivedJob:
+    """The document of one finished job with everything that was written about it."""
+    if job.finished_at is None or job.state not in ENDED:
+        raise BadSettings(f"job {job.id} is {job.state}; only ended jobs are archived", id=job.id)
+    body = {
+        "format": 1,
+        "job": _fields(job),
+        "executions": [_fields(execution) for execution in executions],
+        "logs": [_fields(entry) for entry in logs],
+    }
+    text = json.dumps(body, default=_plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return ArchivedJob(
+        id=job.id,
+        tenant=job.tenant,
+        task=job.task,
+        queue=job.queue,
+        state=job.state,
+        token=job.token,
+        created_at=job.created_at,
+        finished_at=job.finished_at,
+        correlation_id=job.details.correlation_id,
+        parent_id=job.details.parent_id,
+        tier=tier,
+        policy=policy,
+        document=text,
+        fingerprint=fingerprint(text),
+    )
+
+
+def _fields(value: Job | Execution | LogEntry | Details | ErrorInfo | Progress) -> dict[str, object]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def _plain(value: object) -> object:
+    match value:
+        case Details() | ErrorInfo() | Progress():
+            return _fields(value)
+        case Mapping():
+            return dict(value)
+        case datetime():
+            return value.astimezone(UTC).isoformat(timespec="microseconds")
+        case timedelta():
+            return value.total_seconds()
+        case UUID():
+            return str(value)
+        case frozenset() | set():
+            return sorted(str(item) for item in value)
+        case _:
+            raise TypeError(f"{type(value).__name__} has no place in an archive document")

@@ -1,0 +1,65 @@
+"""Unique jobs: which jobs count as the same, and for how long."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal
+
+from tidemill.domain.job import UniqueHold
+from tidemill.errors import BadSettings
+
+OnConflict = Literal["return", "replace", "extend", "raise"]
+_ON_CONFLICT = ("return", "replace", "extend", "raise")
+
+
+@dataclass(frozen=True, slots=True)
+class Unique:
+    """At most one job per key. ``by`` names the arguments that make the key; empty means all of them.
+
+    A key is held while the job is in one of ``states`` ("pending": until a worker claims it; "live": until it ends), and
+    for ``within`` after it was enqueued, whichever is longer.
+    """
+
+    by: tuple[str, ...] = ()
+    within: timedelta | None = None
+    states: Literal["pending", "live"] = "live"
+    on_conflict: OnConflict = "return"
+
+    def __post_init__(self) -> None:
+        if self.within is not None and self.within <= timedelta(0):
+            raise BadSettings("Unique: within must be longer than zero", within=self.within)
+        if self.states not in ("pending", "live"):
+            raise BadSettings(
+                f"Unique: states is {self.states!r}; choose 'pending' or 'live'", states=self.states
+            )
+        if self.on_conflict not in _ON_CONFLICT:
+            raise BadSettings(
+                f"Unique: on_conflict is {self.on_conflict!r}; choose one of {', '.join(_ON_CONFLICT)}"
+            )
+
+    def hold(self, task: str, args: Mapping[str, object]) -> UniqueHold:
+        """The key these arguments hold.
+
+        >>> rule = Unique(by=("user",))
+        >>> rule.hold("mail", {"user": 1, "at": 2}) == rule.hold("mail", {"user": 1, "at": 3})
+        True
+        """
+        missing = [name for name in self.by if name not in args]
+        if missing:
+            raise BadSettings(
+                f"Unique: task {task} has no argument {missing[0]!r}", task=task, missing=missing
+            )
+        chosen = {name: args[name] for name in self.by} if self.by else dict(args)
+        return UniqueHold(
+            unique_key(task, chosen), until_claimed=self.states == "pending", window=self.within
+        )
+
+
+def unique_key(task: str, chosen: Mapping[str, object]) -> str:
+    """A short stable key: the task's name stays readable, the arguments become a digest."""
+    text = json.dumps(chosen, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return f"{task}:{hashlib.sha256(text.encode()).hexdigest()[:32]}"

@@ -1,0 +1,1 @@
+"""For users' tests and for our own: the store conformance suite."""

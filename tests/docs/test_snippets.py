@@ -1,0 +1,196 @@
+"""What the documentation shows, works: every Python block is run as a program, every example in a docstring is tried.
+
+A block that cannot be run has ``<!-- no-run: the reason -->`` on the line before it.
+"""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import io
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import tidemill
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGE = Path(tidemill.__file__).resolve().parent
+SECONDS = 60
+
+
+class Block(NamedTuple):
+    """A Python block of a page: where its first line is, its text, and why it is not run, if it is not."""
+
+    page: str
+    line: int
+    code: str
+    no_run: str | None
+
+
+def blocks(page: str, text: str) -> Iterator[Block]:
+    """The Python blocks of a Markdown page, those inside lists and notes too."""
+    fence, start, language, before, no_run = "", 0, "", "", None
+    lines = text.splitlines()
+    for number, line in enumerate(lines, start=1):
+        bare = line.strip()
+        if not fence:
+            opening = re.match(r"(`{3,}|~{3,})\s*\{?\.?(\w*)", bare)
+            if opening:
+                fence, start, language = opening[1], number, opening[2]
+                excuse = re.fullmatch(r"<!--\s*no-run:\s*(.*?)\s*-->", before)
+                no_run = excuse[1] if excuse else None
+        elif bare.startswith(fence) and not bare.strip(fence[0]):
+            if language in ("python", "py"):
+                code = textwrap.dedent("\n".join(lines[start : number - 1]))
+                yield Block(page, start + 1, code + "\n", no_run)
+            fence = ""
+        before = bare or before
+    if fence:
+        raise AssertionError(f"{page}:{start}: this block is never closed")
+
+
+def pages() -> list[Path]:
+    found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    return [page for page in found if page.is_file()]
+
+
+def all_blocks() -> list[Block]:
+    return [
+        block
+        for page in pages()
+        for block in blocks(page.relative_to(ROOT).as_posix(), page.read_text(encoding="utf-8"))
+    ]
+
+
+def run(block: Block, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run a block as a program in a folder; the lines of its traceback are those of the page."""
+    program = folder / (re.sub(r"\W", "_", block.page) + ".py")
+    program.write_text("\n" * (block.line - 1) + block.code, encoding="utf-8")
+    environment = dict(os.environ, PYTHONPATH=str(PACKAGE.parent), PYTHONIOENCODING="utf-8")
+    return subprocess.run(
+        [sys.executable, "-W", "error", str(program)],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=SECONDS,
+        check=False,
+    )
+
+
+def modules() -> list[str]:
+    """Every public module by name, found without importing any."""
+    names = []
+    for path in sorted(PACKAGE.rglob("*.py")):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        if parts[-1] == "__init__":
+            parts = parts[:-1]
+        if not any(part.startswith("_") for part in parts):
+            names.append(".".join(parts))
+    return names
+
+
+BLOCKS = all_blocks()
+
+
+@pytest.mark.parametrize(
+    "block", [b for b in BLOCKS if b.no_run is None], ids=lambda block: f"{block.page}:{block.line}"
+)
+def test_a_block_in_the_documentation_runs(block: Block, tmp_path: Path) -> None:
+    done = run(block, tmp_path)
+    if done.returncode:
+        pytest.fail(f"{block.page}:{block.line} does not run:\n{done.stdout}{done.stderr}", pytrace=False)
+
+
+def test_there_are_blocks_to_run() -> None:
+    assert [block for block in BLOCKS if block.no_run is None]
+
+
+def test_a_block_that_is_not_run_has_a_reason() -> None:
+    assert [f"{block.page}:{block.line}" for block in BLOCKS if block.no_run == ""] == []
+
+
+@pytest.mark.parametrize("name", modules())
+def test_the_examples_in_a_module_are_true(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as missing:
+        if missing.name is None or missing.name.partition(".")[0] == "tidemill":
+            raise
+        pytest.skip(f"{name} needs {missing.name}, which is not installed here")
+    monkeypatch.chdir(tmp_path)
+    said = io.StringIO()
+    with redirect_stdout(said):
+        outcome = doctest.testmod(module, optionflags=doctest.ELLIPSIS)
+    if outcome.failed:
+        pytest.fail(
+            f"{outcome.failed} of {outcome.attempted} examples fail:\n{said.getvalue()}", pytrace=False
+        )
+
+
+def test_there_are_examples_to_try() -> None:
+    names = set(modules())
+    assert {"tidemill", "tidemill.ids", "tidemill.domain.retry"} <= names
+    assert doctest.DocTestFinder(exclude_empty=True).find(importlib.import_module("tidemill.ids"))
+
+
+# ------------------------------------------------------------------------------------------- the finder itself
+
+
+def test_blocks_are_found_with_their_line_and_only_those_in_python() -> None:
+    text = "# T\n\n```python\na = 1\n\nb = 2\n```\n\n```sh\nls\n```\n\n~~~py title='x'\nc = 3\n~~~\n"
+    assert list(blocks("p.md", text)) == [
+        Block("p.md", 4, "a = 1\n\nb = 2\n", None),
+        Block("p.md", 14, "c = 3\n", None),
+    ]
+
+
+def test_a_block_in_a_list_or_a_note_loses_its_margin() -> None:
+    text = "- so:\n\n    ```python\n    if a:\n        b()\n    ```\n"
+    assert [block.code for block in blocks("p.md", text)] == ["if a:\n    b()\n"]
+
+
+def test_a_fence_inside_a_longer_fence_is_text() -> None:
+    assert list(blocks("p.md", "````markdown\n```python\na\n```\n````\n")) == []
+
+
+@pytest.mark.parametrize(
+    ("comment", "no_run"),
+    [
+        ("<!-- no-run: needs a server -->", "needs a server"),
+        ("<!-- no-run: -->", ""),
+        ("<!-- note -->", None),
+        ("no-run: x", None),
+    ],
+)
+@pytest.mark.parametrize("gap", ["\n", "\n\n"])
+def test_a_block_is_not_run_after_a_comment_that_says_why(comment: str, no_run: str | None, gap: str) -> None:
+    assert [block.no_run for block in blocks("p.md", f"{comment}{gap}```python\na\n```\n")] == [no_run]
+
+
+def test_an_excuse_is_good_for_one_block() -> None:
+    text = "<!-- no-run: slow -->\n```python\na\n```\n\n```python\nb\n```\n"
+    assert [block.no_run for block in blocks("p.md", text)] == ["slow", None]
+
+
+def test_a_block_that_is_never_closed_is_refused() -> None:
+    with pytest.raises(AssertionError, match=r"p\.md:1: this block is never closed"):
+        list(blocks("p.md", "```python\na = 1\n"))
+
+
+def test_a_block_that_fails_names_the_line_of_the_page(tmp_path: Path) -> None:
+    done = run(Block("docs/p.md", 7, "import sys\nsys.exit(1 / 0)\n", None), tmp_path)
+    assert done.returncode
+    assert "line 8" in done.stderr

@@ -1,0 +1,60 @@
+"""The floors of the house: imports go down, and nothing climbs in by the window."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def lint_imports(project: Path) -> subprocess.CompletedProcess[str]:
+    """Judge `project` by the contracts of its own pyproject.toml."""
+    program = (
+        "import sys; sys.path.insert(0, 'src'); from importlinter.cli import lint_imports; "
+        "sys.exit(lint_imports(config_filename='pyproject.toml', no_cache=True))"
+    )
+    return subprocess.run(
+        [sys.executable, "-c", program], cwd=project, capture_output=True, text=True, check=False, timeout=120
+    )
+
+
+def test_the_tree_keeps_every_import_contract() -> None:
+    done = lint_imports(ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "contract"),
+    [
+        ("domain/bad.py", "import tidemill.stores.bad", "floors"),
+        ("errors.py", "import tidemill.domain.bad", "floors"),
+        ("stores/bad.py", "import tidemill.tasks.bad", "floors"),
+        ("engine/bad.py", "import tidemill.client.bad", "floors"),
+        ("domain/bad.py", "import time", "pure"),
+        ("domain/bad.py", "from asyncio import sleep", "pure"),
+    ],
+)
+def test_an_import_against_the_contracts_is_refused(
+    tmp_path: Path, module: str, line: str, contract: str
+) -> None:
+    package = tmp_path / "src" / "tidemill"
+    for room in ("domain", "stores", "tasks", "client", "engine"):
+        (package / room).mkdir(parents=True)
+        (package / room / "__init__.py").touch()
+        (package / room / "bad.py").touch()
+    (package / "__init__.py").touch()
+    (package / "errors.py").touch()
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    assert lint_imports(tmp_path).returncode == 0
+
+    (package / module).write_text(line + "\n")
+    done = lint_imports(tmp_path)
+
+    names = {"floors": "Imports go down the floors of the house", "pure": "The domain reads no clock"}
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"{names[contract]}" in done.stdout.split("Broken contracts")[-1]

@@ -1,0 +1,361 @@
+"""The store contract: what every store promises, in verbs of the domain.
+
+The laws, which the conformance suite (``tidemill.testing.conformance``) checks on every store alike:
+
+1.  **A verb is one atomic compare-and-set.** It takes the expected state or token as an argument, does all of its batch in
+    one transaction, and says what it changed. It never retries a job, counts a limit, judges an expiry or picks a policy:
+    those decisions arrive as arguments (``Transition``, ``Move``, ``Lane``).
+2.  **Fenced verbs** (``start``, ``report``, ``log``, ``finish``, ``step``) are keyed by job id *and* lease token, and hold
+    only while the job is held. They return the ids that were **lost**: nothing was written for those, and the caller must
+    say so and stop. The token rises by exactly one with each claim and never falls.
+3.  **Verbs of people and duties** (``move``, ``request_cancel``, ``delete``, ``forget``) are keyed by id, tenant and expected
+    state, and return the ids that **changed**.
+4.  **The attempt is counted when the job is claimed.** A transition with ``refund`` gives it back; ``crashed`` counts a crash.
+5.  **A job is in one place.** Its state is where its row is; it moves, and no two rows ever stand for one job.
+6.  **An execution is written down exactly once**: the one that ended the job with the job, every other one as its own row
+    (also when an ended job is reopened). A job that ended without being held has no execution for that end.
+7.  **A unique key** of a tenant is held by one job, from enqueue until that job is claimed or ends (as the key says), and
+    until its window has passed. A key held until the claim leaves the job with the claim (``unique_key`` becomes None). A
+    ``move`` that reopens an ended job takes its key again; while another job holds it, the job is not moved.
+8.  **The tenant is part of every question** about jobs. ``ALL_TENANTS`` must be said aloud.
+9.  **Time is an argument.** ``now=None`` means the store's own clock: the database's on PostgreSQL, the machine's elsewhere.
+    A worker's measurements arrive as ages and are subtracted from ``now``; no worker's wall clock enters a table.
+10. **An expired worker is not revived**: ``beat`` refuses it, and its jobs are ``orphans`` until somebody finishes them.
+11. **Errors** are three: ``StoreBusy`` (nothing happened, ask again), ``StoreUnavailable`` and ``StoreCorrupt``; and those
+    of the schema when a store is opened.
+12. **Within ``transaction()``** all verbs of the same thread commit together, or not at all.
+13. **Wake-ups are hints.** ``notify`` may be lost, merged or early; whoever listens must also poll.
+
+Batches may be empty, and then nothing happens. Ids given twice in one batch are an error of the caller.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from tidemill.domain.cluster import Lease, Pulse, Worker
+from tidemill.domain.filters import JobFilter, Page, Sort
+from tidemill.domain.job import Claim, Enqueued, Execution, Finish, Job, LogEntry, Move, NewJob, Report
+from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
+from tidemill.domain.ledger import AuditEntry, AuditRecord, Pause, PauseKind, Setting
+from tidemill.domain.retention import ArchivedJob, ArchivePolicy
+from tidemill.domain.states import JobState
+
+
+class Promoted(NamedTuple):
+    """What ``promote`` moved, into which lanes, and when the next job is due (None: none is scheduled)."""
+
+    moved: int
+    lanes: frozenset[LaneKey]
+    next_run_at: datetime | None
+
+
+class Step(NamedTuple):
+    """The finished batch's lost ids, and the newly claimed jobs."""
+
+    lost: frozenset[UUID]
+    claims: list[Claim]
+
+
+class SchemaStatus(NamedTuple):
+    """Where a database stands: the version it has, the one this code needs, and what would be applied."""
+
+    version: int
+    wanted: int
+    pending: tuple[str, ...]
+
+
+class Listener(Protocol):
+    """Hears wake-ups."""
+
+    def wait(self, timeout: float) -> frozenset[str]:
+        """The topics heard since the last call, at once if there are any; empty after ``timeout`` seconds."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Flow(ABC):
+    """A job's way: enqueue → promote → claim → start → report → finish."""
+
+    @abstractmethod
+    def enqueue(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Enqueued]:
+        """Insert all jobs, or none. A job whose unique key is held is not inserted: its answer names the holder.
+
+        ``run_at`` or ``delay`` (counted from now) ahead of now makes a job ``scheduled``, otherwise it is ``pending``; its
+        ``run_at`` is then the given instant, or now. Within one batch the first job to name a key gets it. An id that is
+        already stored anywhere but in the archive is ``JobExists``, and nothing is inserted.
+        """
+
+    @abstractmethod
+    def promote(self, limit: int, *, now: datetime | None = None) -> Promoted:
+        """Move up to ``limit`` jobs that are due to ``pending``, the earliest first: scheduled ones, and waiting ones whose
+        transition gave them a delay. ``next_run_at`` is the earliest among those that remain.
+        """
+
+    @abstractmethod
+    def lanes(self, queues: Sequence[str] | None = None) -> list[Lane]:
+        """The lanes that hold pending jobs, each with the lowest number in it; of the given queues, or of all."""
+
+    @abstractmethod
+    def claim(self, request: ClaimRequest, *, now: datetime | None = None) -> list[Claim]:
+        """Take pending jobs for a worker, lane by lane in the order given, within a lane by number from ``low`` on.
+
+        Two claims never get the same job. Attempt and token rise by one. A lane yields at most its quota, the claim at most
+        its limit; jobs of tasks not asked for are passed over and stay.
+        """
+
+    @abstractmethod
+    def start(self, claims: Sequence[Claim], *, now: datetime | None = None) -> frozenset[UUID]:
+        """Turn ``claimed`` jobs to ``running``; starting a running one again changes nothing. Returns the lost ids."""
+
+    @abstractmethod
+    def report(self, reports: Sequence[Report], *, now: datetime | None = None) -> frozenset[UUID]:
+        """Write progress of held jobs, each replacing the one before and dated now. Returns the lost ids."""
+
+    @abstractmethod
+    def finish(self, finishes: Sequence[Finish], *, now: datetime | None = None) -> frozenset[UUID]:
+        """Every exit from ``claimed`` and ``running``: write each transition if the token still holds; the lost ids.
+
+        Ended jobs keep result, error, reason and their last execution. A job that goes back (``pending`` with a new number at
+        the end of its lane, ``scheduled``, ``waiting``, ``review_needed``) has ``run_at`` = now + delay and the reason; the
+        result of a review is kept for whoever decides. ``started_at`` is now − ``started_ago`` where that is given.
+        """
+
+    @abstractmethod
+    def step(self, finishes: Sequence[Finish], request: ClaimRequest, *, now: datetime | None = None) -> Step:
+        """``finish`` one batch and ``claim`` the next in one transaction."""
+
+
+class Control(ABC):
+    """What people and duties do to jobs."""
+
+    @abstractmethod
+    def move(self, moves: Sequence[Move], *, now: datetime | None = None) -> frozenset[UUID]:
+        """Carry out transitions of jobs nobody holds, each only if the job is in an expected state; the changed ids.
+
+        ``pending`` and ``scheduled`` set ``run_at`` to now + delay; an end sets ``finished_at`` to now, and keeps the result
+        the job has unless the move brings one. Reopening an ended job drops its result and error. ``restart`` sets attempt and
+        crashes to zero; the token stays.
+        """
+
+    @abstractmethod
+    def request_cancel(self, ids: Collection[UUID], *, tenant: str, reason: str) -> frozenset[UUID]:
+        """Ask the workers that hold these jobs to stop them; the first reason stays. Returns the ids that are held."""
+
+    @abstractmethod
+    def delete(self, ids: Collection[UUID], *, tenant: str) -> frozenset[UUID]:
+        """Remove ended jobs with all that was written about them, and what they still hold. Returns the ids removed."""
+
+
+class Queries(ABC):
+    """Reading; nothing here changes anything."""
+
+    @abstractmethod
+    def get(self, ids: Collection[UUID], *, tenant: str) -> list[Job]:
+        """The jobs of these ids that there are, in the order of their ids."""
+
+    @abstractmethod
+    def jobs(
+        self, where: JobFilter, *, sort: Sort = Sort.NEWEST, limit: int = 100, after: str | None = None
+    ) -> Page[Job]:
+        """One page of the jobs that match."""
+
+    @abstractmethod
+    def count(self, where: JobFilter) -> dict[JobState, int]:
+        """How many jobs match, by state; states without any are left out."""
+
+    @abstractmethod
+    def executions(self, ids: Collection[UUID], *, tenant: str) -> list[Execution]:
+        """Every execution of these jobs, the running one included, by job and number."""
+
+    @abstractmethod
+    def logs(self, id: UUID, *, tenant: str, after: int = 0, limit: int = 1000) -> list[tuple[int, LogEntry]]:
+        """A job's log lines in the order they were written, each with the position to go on from."""
+
+
+class Records(ABC):
+    """What is written down: logs of jobs, and the audit."""
+
+    @abstractmethod
+    def log(self, entries: Sequence[LogEntry]) -> frozenset[UUID]:
+        """Append log lines of held jobs, fenced by their ``number`` (the token). Returns the lost ids."""
+
+    @abstractmethod
+    def record(self, entries: Sequence[AuditEntry], *, now: datetime | None = None) -> list[AuditRecord]:
+        """Append to the audit, each entry chained to the one before. Nothing ever changes or removes one."""
+
+    @abstractmethod
+    def audit(self, *, tenant: str, after: int = 0, limit: int = 1000) -> list[AuditRecord]:
+        """Audit records in the order of their numbers."""
+
+
+class Workers(ABC):
+    """Liveness: one row per worker, never per job."""
+
+    @abstractmethod
+    def register(self, worker: Worker, *, lease: timedelta, now: datetime | None = None) -> Worker:
+        """Write a new worker down; it is alive for ``lease`` from now."""
+
+    @abstractmethod
+    def beat(self, ids: Collection[UUID], *, lease: timedelta, now: datetime | None = None) -> Pulse:
+        """Renew these workers' leases. A worker whose lease ran out is not alive again, and is missing from ``alive``."""
+
+    @abstractmethod
+    def retire(self, ids: Collection[UUID], *, now: datetime | None = None) -> None:
+        """These workers are gone: their leases end now, and what they still hold are orphans."""
+
+    @abstractmethod
+    def drain(self, ids: Collection[UUID]) -> frozenset[UUID]:
+        """Ask active workers to finish what they hold and claim nothing more; they learn it with their next beat."""
+
+    @abstractmethod
+    def workers(self) -> list[Worker]:
+        """All workers that are written down, the newest first."""
+
+    @abstractmethod
+    def orphans(self, limit: int, *, now: datetime | None = None) -> list[Claim]:
+        """Jobs held by workers whose lease has run out or who are not known, oldest claim first; nothing is changed."""
+
+    @abstractmethod
+    def overdue(self, limit: int, *, now: datetime | None = None) -> list[Claim]:
+        """Running jobs that are past their timeout, the longest overdue first; nothing is changed."""
+
+    @abstractmethod
+    def sweep(self, older_than: timedelta, *, now: datetime | None = None) -> int:
+        """Remove workers whose lease ended longer ago than that and who hold nothing; how many.
+
+        Unique keys that nothing holds any more, because their window has passed, go with them.
+        """
+
+
+class Leases(ABC):
+    """Named leases: an optimisation for duties, never their safety."""
+
+    @abstractmethod
+    def acquire(
+        self, name: str, holder: UUID, *, ttl: timedelta, now: datetime | None = None
+    ) -> Lease | None:
+        """Take a lease that is free or has run out, with the next term; None while another holds it.
+
+        Acquiring what one already holds renews it and keeps the term.
+        """
+
+    @abstractmethod
+    def renew(
+        self,
+        name: str,
+        holder: UUID,
+        term: int,
+        *,
+        ttl: timedelta,
+        metadata: Mapping[str, object] | None = None,
+        now: datetime | None = None,
+    ) -> bool:
+        """Hold on, if it is still ours and has not run out; False means stop at once."""
+
+    @abstractmethod
+    def release(self, name: str, holder: UUID, term: int) -> bool:
+        """Give the lease up, if it is still ours."""
+
+    @abstractmethod
+    def leases(self) -> list[Lease]:
+        """All leases by name."""
+
+
+class Settings(ABC):
+    """Worker configuration and pauses."""
+
+    @abstractmethod
+    def settings(self) -> list[Setting]:
+        """All settings by key."""
+
+    @abstractmethod
+    def put_settings(self, settings: Sequence[Setting], *, now: datetime | None = None) -> None:
+        """Write settings, over what was there; a description of None keeps the old one."""
+
+    @abstractmethod
+    def drop_settings(self, keys: Collection[str]) -> frozenset[str]:
+        """Remove settings; the keys that were there."""
+
+    @abstractmethod
+    def pauses(self) -> list[Pause]:
+        """All pauses by kind and name."""
+
+    @abstractmethod
+    def pause(self, pauses: Sequence[Pause], *, now: datetime | None = None) -> list[Pause]:
+        """Pause; the new ones. What is paused already keeps its first reason, person and time."""
+
+    @abstractmethod
+    def resume(self, targets: Collection[tuple[PauseKind, str]]) -> list[Pause]:
+        """End pauses; those that stood."""
+
+
+class Archive(ABC):
+    """Tiers: a finished job leaves as a document; the copy is verified before the original goes."""
+
+    @abstractmethod
+    def archivable(self, policy: ArchivePolicy, *, now: datetime | None = None) -> list[ArchivedJob]:
+        """Up to ``policy.batch`` ended jobs the policy is due for, the longest ended first, as documents. A read."""
+
+    @abstractmethod
+    def put_archive(self, documents: Sequence[ArchivedJob], *, now: datetime | None = None) -> None:
+        """Write documents; one that is there already is replaced (the move is resumed, or the job was reopened)."""
+
+    @abstractmethod
+    def archived(self, ids: Collection[UUID], *, tenant: str) -> list[ArchivedJob]:
+        """The documents of these ids that there are, by id, as they are stored."""
+
+    @abstractmethod
+    def forget(self, documents: Sequence[ArchivedJob]) -> frozenset[UUID]:
+        """Remove the originals of these documents, each only if it still is what was copied (same token, same end)."""
+
+    @abstractmethod
+    def search_archive(
+        self, where: JobFilter, *, sort: Sort = Sort.NEWEST, limit: int = 100, after: str | None = None
+    ) -> Page[ArchivedJob]:
+        """One page of archived jobs. Reference, tag and metadata are inside the document and cannot be asked for here."""
+
+    @abstractmethod
+    def purge_archive(self, ended_before: datetime, *, tier: str, limit: int) -> int:
+        """Remove up to ``limit`` documents of a tier whose jobs ended before then; how many."""
+
+
+class Store(Flow, Control, Queries, Records, Workers, Leases, Settings, Archive):
+    """A place that remembers jobs."""
+
+    url: str
+    """Where it is, without any password."""
+
+    @abstractmethod
+    def schema(self) -> SchemaStatus:
+        """Where the schema stands; a read."""
+
+    @abstractmethod
+    def migrate(self) -> list[str]:
+        """Bring the schema up to this code's version, one migrator at a time; the names of what was applied."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Nothing, if the store answers and its schema is the one this code needs; else the error that says why not."""
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[None]:
+        """All verbs this thread calls inside commit together when the block ends, or not at all when it raises."""
+
+    @abstractmethod
+    def notify(self, topics: Iterable[str]) -> None:
+        """Wake those who listen, soon: calls in quick succession are merged."""
+
+    @abstractmethod
+    def listen(self) -> Listener:
+        """A new ear for wake-ups from every process that uses this store."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of every connection, file and thread; closing twice is harmless."""

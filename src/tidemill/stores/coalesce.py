@@ -1,0 +1,78 @@
+"""Merging wake-ups: the first goes out at once, those right behind it go together a moment later."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+
+class Coalescer:
+    """Calls ``send`` with the topics offered, at most once in ``gap`` seconds.
+
+    The leading call is made by the caller itself; what is offered within the gap after it is sent by a background thread
+    when the gap has passed. Wake-ups are hints, so whatever ``send`` raises is dropped.
+    """
+
+    def __init__(self, send: Callable[[frozenset[str]], None], gap: float = 0.005) -> None:
+        self._send = send
+        self._gap = gap
+        self._changed = threading.Condition()
+        self._waiting: set[str] = set()
+        self._last = float("-inf")
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def offer(self, topics: Iterable[str]) -> None:
+        """Send these topics now or within the gap."""
+        with self._changed:
+            self._waiting.update(topics)
+            if self._closed or not self._waiting:
+                return
+            if time.monotonic() - self._last < self._gap:
+                self._trail()
+                return
+            batch = self._take()
+        self._out(batch)
+
+    def _trail(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._loop, name="tidemill-wake", daemon=True)
+            self._thread.start()
+        self._changed.notify()
+
+    def _take(self) -> frozenset[str]:
+        batch = frozenset(self._waiting)
+        self._waiting.clear()
+        self._last = time.monotonic()
+        return batch
+
+    def _loop(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting and not self._closed:
+                    self._changed.wait()
+                while not self._closed and (left := self._last + self._gap - time.monotonic()) > 0:
+                    self._changed.wait(left)
+                if self._closed:
+                    return
+                batch = self._take()
+            self._out(batch)
+
+    def _out(self, batch: frozenset[str]) -> None:
+        if batch:
+            with contextlib.suppress(Exception):
+                self._send(batch)
+
+    def close(self) -> None:
+        """Send what still waits, and end the thread."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            batch = self._take()
+            self._changed.notify_all()
+        self._out(batch)
+        if self._thread is not None:
+            self._thread.join()

@@ -1,0 +1,192 @@
+"""Who works here, in memory: workers with their leases on life, and named leases.
+
+It tells who is overdue or gone. It must not act on it: whoever asks decides and calls ``finish``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from tidemill.domain.cluster import CancelRequest, Lease, Pulse, Worker, WorkerState
+from tidemill.domain.job import Claim
+from tidemill.domain.states import JobState
+from tidemill.errors import UsageError
+from tidemill.stores.base import Leases, Workers
+from tidemill.stores.memory import holds
+from tidemill.stores.memory.core import Core
+from tidemill.stores.memory.plain import kept
+from tidemill.stores.memory.state import State, claim_of
+
+
+class MemoryWorkers(Core, Workers):
+    """Liveness, one row per worker."""
+
+    def register(self, worker: Worker, *, lease: timedelta, now: datetime | None = None) -> Worker:
+        with self._open() as state:
+            moment = self._at(now)
+            if worker.id in state.workers:
+                raise UsageError(
+                    f"worker {worker.id} is already known; an id is new at every start", id=worker.id
+                )
+            worker = replace(worker, started_at=moment, beat_at=moment, expires_at=moment + lease, beats=0)
+            state.workers[worker.id] = worker
+            return worker
+
+    def beat(self, ids: Collection[UUID], *, lease: timedelta, now: datetime | None = None) -> Pulse:
+        with self._open() as state:
+            moment = self._at(now)
+            expires_at = moment + lease
+            alive = [
+                worker for id in set(ids) if (worker := state.workers.get(id)) and _alive(worker, moment)
+            ]
+            for worker in alive:
+                state.workers[worker.id] = replace(
+                    worker, beat_at=moment, expires_at=expires_at, beats=worker.beats + 1
+                )
+            living = frozenset(worker.id for worker in alive)
+            draining = frozenset(worker.id for worker in alive if worker.state is WorkerState.DRAINING)
+            return Pulse(living, draining, _cancels(state, living))
+
+    def retire(self, ids: Collection[UUID], *, now: datetime | None = None) -> None:
+        with self._open() as state:
+            moment = self._at(now)
+            for id in ids:
+                worker = state.workers.get(id)
+                if worker is not None:
+                    ends = moment if worker.expires_at is None else min(worker.expires_at, moment)
+                    state.workers[id] = replace(worker, state=WorkerState.STOPPED, expires_at=ends)
+
+    def drain(self, ids: Collection[UUID]) -> frozenset[UUID]:
+        with self._open() as state:
+            changed = set()
+            for id in ids:
+                worker = state.workers.get(id)
+                if worker is not None and worker.state is WorkerState.ACTIVE:
+                    state.workers[id] = replace(worker, state=WorkerState.DRAINING)
+                    changed.add(id)
+            return frozenset(changed)
+
+    def workers(self) -> list[Worker]:
+        with self._open() as state:
+            rows = sorted(state.workers.values(), key=lambda worker: worker.id.int, reverse=True)
+            return sorted(rows, key=lambda worker: _known(worker.started_at), reverse=True)
+
+    def orphans(self, limit: int, *, now: datetime | None = None) -> list[Claim]:
+        with self._open() as state:
+            moment = self._at(now)
+            alive = {id for id, worker in state.workers.items() if _alive(worker, moment)}
+            lonely = [job for id in state.held if (job := state.jobs[id]).worker not in alive]
+            lonely.sort(key=lambda job: (_known(job.claimed_at), job.id))
+            return [claim_of(job) for job in lonely[: max(limit, 0)]]
+
+    def overdue(self, limit: int, *, now: datetime | None = None) -> list[Claim]:
+        with self._open() as state:
+            moment = self._at(now)
+            late = []
+            for id in state.held:
+                job = state.jobs[id]
+                if job.state is JobState.RUNNING and job.timeout is not None:
+                    # Compared as ages, because a very long timeout may end beyond all calendars.
+                    over = moment - _known(job.started_at) - job.timeout
+                    if over >= timedelta(0):
+                        late.append((-over, id))
+            return [claim_of(state.jobs[id]) for _, id in sorted(late)[: max(limit, 0)]]
+
+    def sweep(self, older_than: timedelta, *, now: datetime | None = None) -> int:
+        with self._open() as state:
+            moment = self._at(now)
+            holds.sweep(state, moment)
+            before = moment - older_than
+            busy = {state.jobs[id].worker for id in state.held}
+            gone = [
+                id
+                for id, worker in state.workers.items()
+                if _known(worker.expires_at) <= before and id not in busy
+            ]
+            for id in gone:
+                del state.workers[id]
+            return len(gone)
+
+
+class MemoryLeases(Core, Leases):
+    """Named leases for duties."""
+
+    def acquire(
+        self, name: str, holder: UUID, *, ttl: timedelta, now: datetime | None = None
+    ) -> Lease | None:
+        with self._open() as state:
+            moment = self._at(now)
+            expires_at = moment + ttl
+            old = state.leases.get(name)
+            if old is None or old.holder is None or _known(old.expires_at) <= moment:
+                term = 1 if old is None else old.term + 1
+                lease = Lease(name, holder, term, acquired_at=moment, beat_at=moment, expires_at=expires_at)
+            elif old.holder == holder:
+                lease = replace(old, beat_at=moment, expires_at=expires_at)
+            else:
+                return None
+            state.leases[name] = lease
+            return _shown(lease)
+
+    def renew(
+        self,
+        name: str,
+        holder: UUID,
+        term: int,
+        *,
+        ttl: timedelta,
+        metadata: Mapping[str, object] | None = None,
+        now: datetime | None = None,
+    ) -> bool:
+        with self._open() as state:
+            moment = self._at(now)
+            lease = _own(state, name, holder, term)
+            if lease is None or _known(lease.expires_at) <= moment:
+                return False
+            words = lease.metadata if metadata is None else kept(metadata)
+            state.leases[name] = replace(lease, beat_at=moment, expires_at=moment + ttl, metadata=words)
+            return True
+
+    def release(self, name: str, holder: UUID, term: int) -> bool:
+        with self._open() as state:
+            lease = _own(state, name, holder, term)
+            if lease is None:
+                return False
+            state.leases[name] = replace(lease, holder=None, expires_at=None)
+            return True
+
+    def leases(self) -> list[Lease]:
+        with self._open() as state:
+            return [_shown(lease) for _, lease in sorted(state.leases.items())]
+
+
+def _known(instant: datetime | None) -> datetime:
+    """An instant that the store itself has written, so that it is there."""
+    assert instant is not None
+    return instant
+
+
+def _alive(worker: Worker, now: datetime) -> bool:
+    return _known(worker.expires_at) > now
+
+
+def _cancels(state: State, workers: frozenset[UUID]) -> list[CancelRequest]:
+    """The held jobs of these workers that somebody wants stopped, by id."""
+    found = []
+    for job in sorted((state.jobs[id] for id in state.held), key=lambda job: job.id.int):
+        if job.worker in workers and job.cancel_reason is not None:
+            assert job.worker is not None
+            found.append(CancelRequest(job.id, job.token, job.worker, job.cancel_reason))
+    return found
+
+
+def _own(state: State, name: str, holder: UUID, term: int) -> Lease | None:
+    lease = state.leases.get(name)
+    return lease if lease is not None and lease.holder == holder and lease.term == term else None
+
+
+def _shown(lease: Lease) -> Lease:
+    return replace(lease, metadata=kept(lease.metadata))

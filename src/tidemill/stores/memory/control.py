@@ -1,0 +1,82 @@
+"""What people and duties do to jobs, in memory. It must not touch a job that is held, but for the wish to cancel it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import datetime
+from uuid import UUID
+
+from tidemill.domain.job import Job, Move
+from tidemill.domain.states import ENDED, HELD
+from tidemill.stores.base import Control
+from tidemill.stores.memory import holds
+from tidemill.stores.memory.core import Core, refuse_repeats
+
+
+class MemoryControl(Core, Control):
+    """The verbs of operators and duties."""
+
+    def move(self, moves: Sequence[Move], *, now: datetime | None = None) -> frozenset[UUID]:
+        with self._open() as state:
+            moment = self._at(now)
+            refuse_repeats(move.id for move in moves)
+            planned = []
+            for move in moves:
+                job = state.find(move.id, move.tenant)
+                if job is not None and job.state in move.expect - HELD:
+                    planned.append((job, _moved(job, move, moment)))
+            changed = set()
+            for before, after in planned:
+                if before.state in ENDED and not holds.retake(state, after, moment):
+                    continue
+                state.place(after)
+                if after.state in ENDED:
+                    holds.release(state, after, moment)
+                changed.add(after.id)
+            return frozenset(changed)
+
+    def request_cancel(self, ids: Collection[UUID], *, tenant: str, reason: str) -> frozenset[UUID]:
+        with self._open() as state:
+            held = set()
+            for id in ids:
+                job = state.find(id, tenant)
+                if job is None or job.state not in HELD:
+                    continue
+                held.add(id)
+                if job.cancel_reason is None:
+                    state.rewrite(replace(job, cancel_reason=reason))
+            return frozenset(held)
+
+    def delete(self, ids: Collection[UUID], *, tenant: str) -> frozenset[UUID]:
+        with self._open() as state:
+            found = [
+                job for id in set(ids) if (job := state.find(id, tenant)) is not None and job.state in ENDED
+            ]
+            for job in found:
+                state.remove(job.id)
+                holds.drop(state, job.id)
+            return frozenset(job.id for job in found)
+
+
+def _moved(job: Job, move: Move, now: datetime) -> Job:
+    """The job as a move leaves it. Nobody holds it afterwards: only a claim gives a job to a worker."""
+    if move.restart:
+        job = replace(job, attempt=0, crashes=0)
+    if move.state in ENDED:
+        result = job.result if move.result is None else move.result
+        return replace(job, state=move.state, reason=move.reason, finished_at=now, result=result)
+    return replace(
+        job,
+        state=move.state,
+        reason=move.reason,
+        run_at=now + move.delay,
+        worker=None,
+        claimed_at=None,
+        started_at=None,
+        finished_at=None,
+        result=None,
+        error=None,
+        cancel_reason=None,
+        progress=None,
+    )

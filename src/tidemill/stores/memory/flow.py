@@ -1,0 +1,242 @@
+"""A job's way in memory: enqueue → promote → claim → start → report → finish.
+
+Every verb works out all it will write before it writes, so that one that raises has changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from itertools import islice
+from uuid import UUID
+
+from tidemill.domain.job import Claim, Enqueued, Execution, Finish, Job, NewJob, Report
+from tidemill.domain.lanes import ClaimRequest, Lane
+from tidemill.domain.states import ENDED, JobState
+from tidemill.errors import JobExists
+from tidemill.stores.base import Flow, Promoted, Step
+from tidemill.stores.memory import holds
+from tidemill.stores.memory.core import Core, refuse_repeats
+from tidemill.stores.memory.plain import kept_details
+from tidemill.stores.memory.state import State, claim_of, lane_key
+
+_ZERO = timedelta(0)
+
+
+class MemoryFlow(Core, Flow):
+    """The verbs of producers and workers."""
+
+    def enqueue(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Enqueued]:
+        with self._open() as state:
+            moment = self._at(now)
+            _refuse_known(state, jobs)
+            made = [_made(new, moment) for new in jobs]
+            answers = []
+            for new, job in zip(jobs, made, strict=True):
+                rule = new.unique
+                holder = None if rule is None else holds.holder(state, job.tenant, rule.key, moment)
+                if holder is None:
+                    state.place(job)
+                    if rule is not None:
+                        holds.take(state, job, rule)
+                answers.append(Enqueued(job.id, True) if holder is None else Enqueued(holder, False))
+            return answers
+
+    def promote(self, limit: int, *, now: datetime | None = None) -> Promoted:
+        with self._open() as state:
+            moment = self._at(now)
+            due = [id for run_at, id in islice(state.alarms, max(limit, 0)) if run_at <= moment]
+            for id in due:
+                state.place(replace(state.jobs[id], state=JobState.PENDING))
+            lanes = frozenset(lane_key(state.jobs[id]) for id in due)
+            return Promoted(len(due), lanes, state.alarms[0][0] if state.alarms else None)
+
+    def lanes(self, queues: Sequence[str] | None = None) -> list[Lane]:
+        with self._open() as state:
+            keys = [key for key in state.lanes if queues is None or key.queue in queues]
+            keys.sort(key=lambda key: (-key.priority, key.queue, key.tenant))
+            return [Lane(*key, low=next(iter(state.lanes[key]))) for key in keys]
+
+    def claim(self, request: ClaimRequest, *, now: datetime | None = None) -> list[Claim]:
+        with self._open() as state:
+            moment = self._at(now)
+            claims: list[Claim] = []
+            for lane in request.lanes:
+                room = max(min(lane.quota, request.limit - len(claims)), 0)
+                # Listed before the first is taken: what is walked over must not change meanwhile.
+                found = list(islice(_candidates(state, lane, request.tasks), room))
+                claims += [_claim(state, id, seq, request, moment) for seq, id in found]
+            return claims
+
+    def start(self, claims: Sequence[Claim], *, now: datetime | None = None) -> frozenset[UUID]:
+        with self._open() as state:
+            moment = self._at(now)
+            lost = set()
+            for claim in claims:
+                job = state.find_held(claim.id, claim.token)
+                if job is None:
+                    lost.add(claim.id)
+                elif job.state is JobState.CLAIMED:
+                    state.rewrite(replace(job, state=JobState.RUNNING, started_at=moment))
+            return frozenset(lost)
+
+    def report(self, reports: Sequence[Report], *, now: datetime | None = None) -> frozenset[UUID]:
+        with self._open() as state:
+            moment = self._at(now)
+            lost = set()
+            for report in reports:
+                job = state.find_held(report.id, report.token)
+                if job is None:
+                    lost.add(report.id)
+                else:
+                    state.rewrite(replace(job, progress=replace(report.progress, at=moment)))
+            return frozenset(lost)
+
+    def finish(self, finishes: Sequence[Finish], *, now: datetime | None = None) -> frozenset[UUID]:
+        with self._open() as state:
+            moment = self._at(now)
+            refuse_repeats(finish.claim.id for finish in finishes)
+            lost, planned = set(), []
+            for finish in finishes:
+                job = state.find_held(finish.claim.id, finish.claim.token)
+                if job is None:
+                    lost.add(finish.claim.id)
+                else:
+                    planned.append((finish, *_finished(job, finish, moment)))
+            for finish, after, execution in planned:
+                state.executions.setdefault(after.id, []).append(execution)
+                state.place(after, wakes=finish.transition.delay > _ZERO)
+                if after.state in ENDED:
+                    holds.release(state, after, moment)
+            return frozenset(lost)
+
+    def step(self, finishes: Sequence[Finish], request: ClaimRequest, *, now: datetime | None = None) -> Step:
+        with self._open():
+            moment = self._at(now)
+            return Step(self.finish(finishes, now=moment), self.claim(request, now=moment))
+
+
+def _refuse_known(state: State, jobs: Sequence[NewJob]) -> None:
+    seen: set[UUID] = set()
+    known: list[UUID] = []
+    for new in jobs:
+        if new.id in state.jobs or new.id in seen:
+            known.append(new.id)
+        seen.add(new.id)
+    if known:
+        raise JobExists(f"job {known[0]} is already stored; nothing was enqueued", ids=tuple(known))
+
+
+def _made(new: NewJob, now: datetime) -> Job:
+    run_at = now
+    if new.run_at is not None:
+        run_at = new.run_at
+    elif new.delay is not None:
+        run_at = now + max(new.delay, _ZERO)
+    job = Job(
+        id=new.id,
+        task=new.task,
+        state=JobState.SCHEDULED if run_at > now else JobState.PENDING,
+        tenant=new.tenant,
+        queue=new.queue,
+        priority=new.priority,
+        args=new.args,
+        attempt=0,
+        max_attempts=new.max_attempts,
+        crashes=0,
+        token=0,
+        run_at=run_at,
+        created_at=now,
+        expires_at=new.expires_at,
+        timeout=new.timeout,
+        unique_key=None if new.unique is None else new.unique.key,
+        limits=tuple(new.limits),
+        details=kept_details(new.details),
+    )
+    if new.unique is not None:
+        holds.hold_of(
+            job, new.unique
+        )  # A window that ends beyond all calendars is refused here, not half way through.
+    return job
+
+
+def _candidates(state: State, lane: Lane, tasks: Sequence[str] | None) -> Iterator[tuple[int, UUID]]:
+    wanted = None if tasks is None else frozenset(tasks)
+    for seq, id in state.lanes.get(lane.key, OrderedDict()).items():
+        if seq >= lane.low and (wanted is None or state.jobs[id].task in wanted):
+            yield seq, id
+
+
+def _claim(state: State, id: UUID, seq: int, request: ClaimRequest, now: datetime) -> Claim:
+    job = state.jobs[id]
+    rule = state.rules.get(id)
+    key = job.unique_key
+    if rule is not None and rule.until_claimed:
+        holds.release(state, job, now)
+        del state.rules[id]
+        key = None
+    job = replace(
+        job,
+        state=JobState.RUNNING if request.start else JobState.CLAIMED,
+        attempt=job.attempt + 1,
+        token=job.token + 1,
+        worker=request.worker,
+        claimed_at=now,
+        started_at=now if request.start else None,
+        reason=None,
+        unique_key=key,
+    )
+    state.place(job)
+    return claim_of(job, seq)
+
+
+def _finished(job: Job, finish: Finish, now: datetime) -> tuple[Job, Execution]:
+    """The job and its execution as a transition leaves them."""
+    change = finish.transition
+    started_at = job.started_at
+    if finish.started_ago is not None:
+        started_at = now - timedelta(seconds=finish.started_ago)
+    finished_at = now - timedelta(seconds=finish.ended_ago)
+    execution = Execution(
+        job_id=job.id,
+        number=job.token,
+        attempt=job.attempt,
+        state=change.execution,
+        worker=job.worker,
+        claimed_at=job.claimed_at,
+        started_at=started_at,
+        finished_at=finished_at,
+        error=finish.error,
+        reason=change.reason,
+    )
+    crashes = job.crashes + 1 if change.crashed else job.crashes
+    if change.state in ENDED:
+        after = replace(
+            job,
+            state=change.state,
+            crashes=crashes,
+            started_at=started_at,
+            finished_at=finished_at,
+            result=finish.result,
+            error=finish.error,
+            reason=change.reason,
+        )
+    else:
+        after = replace(
+            job,
+            state=change.state,
+            attempt=job.attempt - 1 if change.refund else job.attempt,
+            crashes=crashes,
+            run_at=now + change.delay,
+            worker=None,
+            claimed_at=None,
+            started_at=None,
+            result=finish.result if change.state is JobState.REVIEW_NEEDED else None,
+            error=None,
+            reason=change.reason,
+            progress=None,
+            cancel_reason=None,
+        )
+    return after, execution

@@ -1,0 +1,115 @@
+"""What is written down in memory: log lines, the audit, settings and pauses. No audit record is ever changed or removed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import datetime
+from uuid import UUID
+
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import LogEntry
+from tidemill.domain.ledger import (
+    GENESIS,
+    AuditEntry,
+    AuditRecord,
+    Pause,
+    PauseKind,
+    Setting,
+    audit_hash,
+)
+from tidemill.stores.base import Records, Settings
+from tidemill.stores.memory.core import Core
+from tidemill.stores.memory.plain import kept, kept_line
+
+
+class MemoryRecords(Core, Records):
+    """Logs of jobs, and the audit."""
+
+    def log(self, entries: Sequence[LogEntry]) -> frozenset[UUID]:
+        with self._open() as state:
+            lines = [kept_line(entry) for entry in entries]
+            lost = set()
+            for line in lines:
+                if state.find_held(line.job_id, line.number) is None:
+                    lost.add(line.job_id)
+                    continue
+                state.last_position += 1
+                state.logs.setdefault(line.job_id, []).append((state.last_position, line))
+            return frozenset(lost)
+
+    def record(self, entries: Sequence[AuditEntry], *, now: datetime | None = None) -> list[AuditRecord]:
+        with self._open() as state:
+            moment = self._at(now)
+            previous = state.audit[-1].hash if state.audit else GENESIS
+            added = []
+            for number, entry in enumerate(map(_kept_entry, entries), start=len(state.audit) + 1):
+                previous = audit_hash(previous, number, moment, entry)
+                added.append(AuditRecord(number, moment, entry, previous))
+            state.audit += added
+            return [_shown(record) for record in added]
+
+    def audit(self, *, tenant: str, after: int = 0, limit: int = 1000) -> list[AuditRecord]:
+        with self._open() as state:
+            # Numbers have no gaps: record n stands at n - 1.
+            later = state.audit[max(after, 0) :]
+            found = [record for record in later if tenant in (ALL_TENANTS, record.entry.tenant)]
+            return [_shown(record) for record in found[: max(limit, 0)]]
+
+
+class MemorySettings(Core, Settings):
+    """Worker configuration and pauses."""
+
+    def settings(self) -> list[Setting]:
+        with self._open() as state:
+            ordered = sorted(state.settings.values(), key=lambda setting: setting.key)
+            return [replace(setting, value=kept(setting.value)) for setting in ordered]
+
+    def put_settings(self, settings: Sequence[Setting], *, now: datetime | None = None) -> None:
+        with self._open() as state:
+            moment = self._at(now)
+            written = [replace(setting, value=kept(setting.value), updated_at=moment) for setting in settings]
+            for setting in written:
+                old = state.settings.get(setting.key)
+                if setting.description is None and old is not None:
+                    state.settings[setting.key] = replace(setting, description=old.description)
+                else:
+                    state.settings[setting.key] = setting
+
+    def drop_settings(self, keys: Collection[str]) -> frozenset[str]:
+        with self._open() as state:
+            return frozenset(key for key in set(keys) if state.settings.pop(key, None) is not None)
+
+    def pauses(self) -> list[Pause]:
+        with self._open() as state:
+            return sorted(state.pauses.values(), key=_pause_order)
+
+    def pause(self, pauses: Sequence[Pause], *, now: datetime | None = None) -> list[Pause]:
+        with self._open() as state:
+            moment = self._at(now)
+            added = []
+            for pause in pauses:
+                target = (pause.kind, pause.name)
+                if target not in state.pauses:
+                    state.pauses[target] = replace(pause, paused_at=moment)
+                    added.append(state.pauses[target])
+            return added
+
+    def resume(self, targets: Collection[tuple[PauseKind, str]]) -> list[Pause]:
+        with self._open() as state:
+            stood = [
+                pause for target in set(targets) if (pause := state.pauses.pop(target, None)) is not None
+            ]
+            return sorted(stood, key=_pause_order)
+
+
+def _kept_entry(entry: AuditEntry) -> AuditEntry:
+    return replace(entry, before=kept(entry.before), after=kept(entry.after))
+
+
+def _shown(record: AuditRecord) -> AuditRecord:
+    return record._replace(entry=_kept_entry(record.entry))
+
+
+def _pause_order(pause: Pause) -> tuple[str, str]:
+    return pause.kind.value, pause.name

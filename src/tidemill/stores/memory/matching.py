@@ -1,0 +1,84 @@
+"""Which jobs a filter means, and one page of them. It must not know where they are kept."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+from uuid import UUID
+
+from tidemill.domain.filters import (
+    ALL_TENANTS,
+    JobFilter,
+    Page,
+    Sort,
+    decode_cursor,
+    encode_cursor,
+    page_size,
+)
+from tidemill.domain.job import Details, Job
+from tidemill.domain.retention import ArchivedJob
+
+T = TypeVar("T")
+
+
+def matches(where: JobFilter, job: Job) -> bool:
+    """Whether every condition holds for this job."""
+    return (
+        _matches_row(where, job, job.details.correlation_id, job.details.parent_id)
+        and (not where.reference or job.details.reference == where.reference)
+        and (not where.tag or where.tag in job.details.tags)
+        and all(_metadata(job.details, key) == text for key, text in where.metadata.items())
+    )
+
+
+def matches_archived(where: JobFilter, document: ArchivedJob) -> bool:
+    """Whether every condition that an archive can judge holds for this document."""
+    return _matches_row(where, document, document.correlation_id, document.parent_id)
+
+
+def _matches_row(
+    where: JobFilter, row: Job | ArchivedJob, correlation_id: str | None, parent_id: UUID | None
+) -> bool:
+    return (
+        where.tenant in (ALL_TENANTS, row.tenant)
+        and (not where.states or row.state in where.states)
+        and (not where.tasks or row.task in where.tasks)
+        and (not where.queues or row.queue in where.queues)
+        and (not where.ids or row.id in where.ids)
+        and (not where.correlation_id or correlation_id == where.correlation_id)
+        and (not where.parent_id or parent_id == where.parent_id)
+        and (where.created_after is None or row.created_at >= where.created_after)
+        and (where.created_before is None or row.created_at < where.created_before)
+    )
+
+
+def _metadata(details: Details, key: str) -> str | None:
+    """A metadata value as a filter names it: a string as it is, anything else as JSON text."""
+    if key not in details.metadata:
+        return None
+    value = details.metadata[key]
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def page_of(
+    rows: Iterable[T], id_of: Callable[[T], UUID], *, sort: Sort, limit: int, after: str | None
+) -> Page[T]:
+    """The rows that follow the cursor in the order of their ids, and where to go on."""
+    size = page_size(limit)
+    last = None if after is None else decode_cursor(sort, after).int
+
+    def number(row: T) -> int:
+        return id_of(row).int
+
+    if sort is Sort.NEWEST:
+        found = heapq.nlargest(
+            size + 1, (row for row in rows if last is None or number(row) < last), key=number
+        )
+    else:
+        found = heapq.nsmallest(
+            size + 1, (row for row in rows if last is None or number(row) > last), key=number
+        )
+    items = found[:size]
+    return Page(items, encode_cursor(sort, id_of(items[-1])) if len(found) > size else None)

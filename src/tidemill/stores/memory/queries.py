@@ -1,0 +1,71 @@
+"""Reading jobs from memory. Nothing here changes anything, and nothing handed out leads back into the store."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from uuid import UUID
+
+from tidemill.domain.filters import JobFilter, Page, Sort
+from tidemill.domain.job import Execution, Job, LogEntry
+from tidemill.domain.states import HELD, ExecutionState, JobState
+from tidemill.stores.base import Queries
+from tidemill.stores.memory.core import Core
+from tidemill.stores.memory.matching import matches, page_of
+from tidemill.stores.memory.plain import kept_line, shown_job
+from tidemill.stores.memory.state import State
+
+
+class MemoryQueries(Core, Queries):
+    """The questions about jobs."""
+
+    def get(self, ids: Collection[UUID], *, tenant: str) -> list[Job]:
+        with self._open() as state:
+            return [shown_job(job) for job in _found(state, ids, tenant)]
+
+    def jobs(
+        self, where: JobFilter, *, sort: Sort = Sort.NEWEST, limit: int = 100, after: str | None = None
+    ) -> Page[Job]:
+        with self._open() as state:
+            rows = (job for job in state.jobs.values() if matches(where, job))
+            page = page_of(rows, lambda job: job.id, sort=sort, limit=limit, after=after)
+            return Page([shown_job(job) for job in page.items], page.next)
+
+    def count(self, where: JobFilter) -> dict[JobState, int]:
+        with self._open() as state:
+            return dict(Counter(job.state for job in state.jobs.values() if matches(where, job)))
+
+    def executions(self, ids: Collection[UUID], *, tenant: str) -> list[Execution]:
+        with self._open() as state:
+            return [row for job in _found(state, ids, tenant) for row in executions_of(state, job)]
+
+    def logs(self, id: UUID, *, tenant: str, after: int = 0, limit: int = 1000) -> list[tuple[int, LogEntry]]:
+        with self._open() as state:
+            if state.find(id, tenant) is None:
+                return []
+            lines = [line for line in state.logs.get(id, []) if line[0] > after]
+            return [(position, kept_line(entry)) for position, entry in lines[: max(limit, 0)]]
+
+
+def _found(state: State, ids: Collection[UUID], tenant: str) -> list[Job]:
+    jobs = [job for id in set(ids) if (job := state.find(id, tenant)) is not None]
+    return sorted(jobs, key=lambda job: job.id.int)
+
+
+def executions_of(state: State, job: Job) -> list[Execution]:
+    """The executions of a job by number: those that are over, and the one at work while it is held."""
+    rows = list(state.executions.get(job.id, []))
+    if job.state in HELD:
+        rows.append(
+            Execution(
+                job_id=job.id,
+                number=job.token,
+                attempt=job.attempt,
+                state=ExecutionState.RUNNING,
+                worker=job.worker,
+                claimed_at=job.claimed_at,
+                started_at=job.started_at,
+                finished_at=None,
+            )
+        )
+    return rows

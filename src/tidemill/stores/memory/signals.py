@@ -1,0 +1,62 @@
+"""Wake-ups within one process. They are hints: nothing may depend on one arriving. It must not touch a store's lock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from threading import Condition
+
+
+class Bell:
+    """Rings for every ear that listens."""
+
+    def __init__(self) -> None:
+        self._condition = Condition()
+        self._ears: list[Ear] = []
+
+    def listen(self) -> Ear:
+        """A new ear."""
+        ear = Ear(self, self._condition)
+        with self._condition:
+            self._ears.append(ear)
+        return ear
+
+    def ring(self, topics: Iterable[str]) -> None:
+        """Let every ear hear these topics."""
+        heard = frozenset(topics)
+        with self._condition:
+            for ear in self._ears:
+                ear.heard |= heard
+            self._condition.notify_all()
+
+    def remove(self, ear: Ear) -> None:
+        """This ear listens no more; whoever waits on it goes on at once."""
+        with self._condition:
+            ear.closed = True
+            if ear in self._ears:
+                self._ears.remove(ear)
+            self._condition.notify_all()
+
+    def close(self) -> None:
+        """No ear listens any more."""
+        with self._condition:
+            for ear in list(self._ears):
+                self.remove(ear)
+
+
+class Ear:
+    """Gathers topics until somebody asks for them; a closed one answers at once."""
+
+    def __init__(self, bell: Bell, condition: Condition) -> None:
+        self._bell = bell
+        self._condition = condition
+        self.heard: frozenset[str] = frozenset()
+        self.closed = False
+
+    def wait(self, timeout: float) -> frozenset[str]:
+        with self._condition:
+            self._condition.wait_for(lambda: self.heard or self.closed, timeout)
+            heard, self.heard = self.heard, frozenset()
+            return heard
+
+    def close(self) -> None:
+        self._bell.remove(self)

@@ -1,0 +1,162 @@
+"""All that a memory store remembers, and the one way in which a job gets from one place to another.
+
+``State`` keeps its indexes right and copies itself for a transaction. It must not check tokens or tenants, read a clock or
+decide anything: the verbs do the first, their callers the rest.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import UUID
+
+from tidemill.domain.cluster import Lease, Worker
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import NO_DETAILS, Claim, Execution, Job, LogEntry, UniqueHold
+from tidemill.domain.lanes import LaneKey
+from tidemill.domain.ledger import AuditRecord, Pause, PauseKind, Setting
+from tidemill.domain.retention import ArchivedJob
+from tidemill.domain.states import HELD, JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Who holds a unique key: while ``live``, and until ``window_ends_at`` in any case."""
+
+    job_id: UUID
+    live: bool
+    window_ends_at: datetime | None
+
+
+@dataclass(slots=True)
+class State:
+    """Every value is immutable, so a copy of the containers is a copy of everything."""
+
+    jobs: dict[UUID, Job] = field(default_factory=dict)
+    #: Pending jobs by number. Numbers only rise, so the order of insertion is the order of numbers; an OrderedDict, because
+    #: a dict walks over what was deleted at its head.
+    lanes: dict[LaneKey, OrderedDict[int, UUID]] = field(default_factory=dict)
+    seqs: dict[UUID, int] = field(default_factory=dict)
+    #: (run_at, id) of every job that ``promote`` will move, in order.
+    alarms: list[tuple[datetime, UUID]] = field(default_factory=list)
+    held: set[UUID] = field(default_factory=set)
+    #: Executions that are over, in the order of their numbers.
+    executions: dict[UUID, list[Execution]] = field(default_factory=dict)
+    logs: dict[UUID, list[tuple[int, LogEntry]]] = field(default_factory=dict)
+    #: By (tenant, key); and what each job that has a key asked for, which a reopened job asks for again.
+    holds: dict[tuple[str, str], Hold] = field(default_factory=dict)
+    rules: dict[UUID, UniqueHold] = field(default_factory=dict)
+    workers: dict[UUID, Worker] = field(default_factory=dict)
+    leases: dict[str, Lease] = field(default_factory=dict)
+    settings: dict[str, Setting] = field(default_factory=dict)
+    pauses: dict[tuple[PauseKind, str], Pause] = field(default_factory=dict)
+    audit: list[AuditRecord] = field(default_factory=list)
+    archive: dict[UUID, ArchivedJob] = field(default_factory=dict)
+    last_seq: int = 0
+    last_position: int = 0
+
+    def copy(self) -> State:
+        """The same memory in containers of its own."""
+        return State(
+            jobs=dict(self.jobs),
+            lanes={key: OrderedDict(queue) for key, queue in self.lanes.items()},
+            seqs=dict(self.seqs),
+            alarms=list(self.alarms),
+            held=set(self.held),
+            executions={id: list(rows) for id, rows in self.executions.items()},
+            logs={id: list(lines) for id, lines in self.logs.items()},
+            holds=dict(self.holds),
+            rules=dict(self.rules),
+            workers=dict(self.workers),
+            leases=dict(self.leases),
+            settings=dict(self.settings),
+            pauses=dict(self.pauses),
+            audit=list(self.audit),
+            archive=dict(self.archive),
+            last_seq=self.last_seq,
+            last_position=self.last_position,
+        )
+
+    def find(self, id: UUID, tenant: str) -> Job | None:
+        """The job of this id, if it is this tenant's."""
+        job = self.jobs.get(id)
+        return job if job is not None and tenant in (ALL_TENANTS, job.tenant) else None
+
+    def find_held(self, id: UUID, token: int) -> Job | None:
+        """The job of this id, if it is held under this token."""
+        job = self.jobs.get(id)
+        return job if job is not None and job.state in HELD and job.token == token else None
+
+    def place(self, job: Job, *, wakes: bool = False) -> None:
+        """Write a job down and put it where its state belongs; a waiting one that ``wakes`` gets an alarm at ``run_at``."""
+        self._take_out(job.id)
+        self.jobs[job.id] = job
+        if job.state is JobState.PENDING:
+            self.last_seq += 1
+            self.seqs[job.id] = self.last_seq
+            self.lanes.setdefault(lane_key(job), OrderedDict())[self.last_seq] = job.id
+        elif job.state is JobState.SCHEDULED or (job.state is JobState.WAITING and wakes):
+            insort(self.alarms, (job.run_at, job.id))
+        elif job.state in HELD:
+            self.held.add(job.id)
+
+    def rewrite(self, job: Job) -> None:
+        """Write new facts of a job that stays where it is."""
+        self.jobs[job.id] = job
+
+    def remove(self, id: UUID) -> None:
+        """Forget a job and all that was written about it; its unique key's window, if it has one, goes on."""
+        self._take_out(id)
+        for table in (self.jobs, self.executions, self.logs, self.rules):
+            table.pop(id, None)
+
+    def _take_out(self, id: UUID) -> None:
+        job = self.jobs.get(id)
+        if job is None:
+            return
+        if job.state is JobState.PENDING:
+            key = lane_key(job)
+            del self.lanes[key][self.seqs.pop(id)]
+            if not self.lanes[key]:
+                del self.lanes[key]
+        elif job.state in (JobState.SCHEDULED, JobState.WAITING):
+            alarm = (job.run_at, id)
+            at = bisect_left(self.alarms, alarm)
+            if at < len(self.alarms) and self.alarms[at] == alarm:
+                del self.alarms[at]
+        else:
+            self.held.discard(id)
+
+
+def lane_key(job: Job) -> LaneKey:
+    """The lane a job stands in when it is pending."""
+    return LaneKey(job.queue, job.tenant, job.priority)
+
+
+def claim_of(job: Job, seq: int | None = None) -> Claim:
+    """A held job as its worker knows it; ``seq`` is the number it had, known only at the claim itself."""
+    return Claim(
+        id=job.id,
+        task=job.task,
+        queue=job.queue,
+        tenant=job.tenant,
+        priority=job.priority,
+        attempt=job.attempt,
+        max_attempts=job.max_attempts,
+        crashes=job.crashes,
+        token=job.token,
+        run_at=job.run_at,
+        created_at=job.created_at,
+        expires_at=job.expires_at,
+        timeout=job.timeout,
+        args=job.args,
+        unique_key=job.unique_key,
+        limits=job.limits or None,
+        detailed=job.details != NO_DETAILS,
+        seq=seq,
+        state=job.state,
+        cancel_reason=job.cancel_reason,
+        worker=job.worker,
+    )

@@ -1,0 +1,70 @@
+"""The memory store put together from its faces; here is what concerns the store as a whole.
+
+It is the reference that the other stores are compared with: it must stay so plain that its correctness can be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tidemill.clock import Clock
+from tidemill.stores.base import Listener, SchemaStatus, Store
+from tidemill.stores.memory.archive import MemoryArchive
+from tidemill.stores.memory.cluster import MemoryLeases, MemoryWorkers
+from tidemill.stores.memory.control import MemoryControl
+from tidemill.stores.memory.flow import MemoryFlow
+from tidemill.stores.memory.ledger import MemoryRecords, MemorySettings
+from tidemill.stores.memory.queries import MemoryQueries
+from tidemill.stores.memory.signals import Bell
+
+_VERSION = 1
+
+
+class MemoryStore(
+    MemoryFlow,
+    MemoryControl,
+    MemoryQueries,
+    MemoryRecords,
+    MemoryWorkers,
+    MemoryLeases,
+    MemorySettings,
+    MemoryArchive,
+    Store,
+):
+    """A store that lives and dies with its process.
+
+    >>> store = MemoryStore()
+    >>> store.lanes()
+    []
+    >>> store.close()
+    """
+
+    def __init__(self, clock: Clock | None = None, url: str = "memory://") -> None:
+        super().__init__(clock)
+        self.url = url
+        self._bell = Bell()
+
+    def schema(self) -> SchemaStatus:
+        with self._open():
+            return SchemaStatus(_VERSION, _VERSION, ())
+
+    def migrate(self) -> list[str]:
+        with self._open():
+            return []
+
+    def check(self) -> None:
+        with self._open():
+            pass
+
+    def notify(self, topics: Iterable[str]) -> None:
+        self._refuse_closed()  # Without the lock: nobody who rings waits for another thread's transaction.
+        self._bell.ring(topics)
+
+    def listen(self) -> Listener:
+        with self._open():
+            return self._bell.listen()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._bell.close()

@@ -1,0 +1,62 @@
+"""From a URL to a store. Nothing is opened yet: a store opens its database with its first verb."""
+
+from __future__ import annotations
+
+import importlib.util
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from tidemill.clock import Clock, SystemClock
+from tidemill.errors import BadSettings
+from tidemill.stores.base import Store
+
+_KINDS = "memory://, sqlite:///file.db, postgresql://user@host/database"
+
+
+def open_store(url: str, *, clock: Clock | None = None, migrate: bool = False) -> Store:
+    """The store at this address.
+
+    ``migrate=True`` lets PostgreSQL's tables be made or brought up to date with the first use; SQLite's always are.
+
+    >>> store = open_store("memory://")
+    >>> store.lanes()
+    []
+    """
+    clock = clock or SystemClock()
+    scheme = urlsplit(url).scheme.lower()
+    match scheme:
+        case "memory":
+            from tidemill.stores.memory import MemoryStore
+
+            return MemoryStore(clock)
+        case "sqlite":
+            return _sqlite(url, clock)
+        case "postgresql" | "postgres":
+            return _postgres(url, migrate=migrate)
+        case "":
+            raise BadSettings(f"{url!r} is not a store's address; give one of {_KINDS}", url=url)
+        case _:
+            raise BadSettings(f"there is no store for {scheme}://; give one of {_KINDS}", scheme=scheme)
+
+
+def _sqlite(url: str, clock: Clock) -> Store:
+    from tidemill.stores.sql.sqlite.driver import SqliteDriver
+    from tidemill.stores.sql.store import SqlStore
+
+    parts = urlsplit(url)
+    path = unquote(parts.path)[1:]
+    if parts.netloc or not path:
+        raise BadSettings(
+            f"{url!r} names no file; write sqlite:///jobs.db (relative) or sqlite:////srv/jobs.db (absolute)",
+            url=url,
+        )
+    return SqlStore(SqliteDriver(path, url, clock, dict(parse_qsl(parts.query, keep_blank_values=True))))
+
+
+def _postgres(url: str, *, migrate: bool) -> Store:
+    if importlib.util.find_spec("psycopg") is None:
+        raise BadSettings("PostgreSQL needs the extra 'postgres'; run: pip install 'tidemill[postgres]'")
+    from tidemill.stores.sql.postgres.driver import PostgresDriver
+    from tidemill.stores.sql.postgres.settings import read_settings
+    from tidemill.stores.sql.postgres.store import PostgresStore
+
+    return PostgresStore(PostgresDriver(read_settings(url), migrate=migrate))

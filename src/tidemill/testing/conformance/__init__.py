@@ -1,0 +1,133 @@
+"""The store conformance suite: every law of ``tidemill.stores.base``, as tests any store can run.
+
+A store's author subclasses ``StoreConformance`` in a pytest module and provides a fixture ``store`` that yields a fresh,
+migrated, empty store for each test::
+
+    import pytest
+    from tidemill.testing.conformance import StoreConformance
+
+    class TestMyStore(StoreConformance):
+        @pytest.fixture
+        def store(self, tmp_path):
+            store = MyStore(tmp_path / "jobs")
+            store.migrate()
+            yield store
+            store.close()
+
+A test may close the store it was given (closing twice is harmless), and some use it from several threads. Nothing is
+skipped and nothing depends on the kind of store: where a test fails, the store breaks the law in the test's name. No
+test sleeps; time is handed over as ``now``. The faces can also be run one by one while a store is being written:
+``FlowConformance``, ``UniqueConformance`` and so on.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.register_assert_rewrite(
+    *(
+        f"{__name__}.{face}"
+        for face in (
+            *("archive", "claiming", "cluster", "control", "fencing", "finishing", "flow", "kit", "payloads"),
+            *("queries", "records", "settings", "signals", "threads", "transactions", "unique"),
+        )
+    )
+)
+
+from tidemill.testing.conformance.archive import ArchivableLaws, ArchiveSearchLaws, DocumentLaws, ForgetLaws  # noqa: E402
+from tidemill.testing.conformance.claiming import ClaimLaws, ReportLaws, StartLaws  # noqa: E402
+from tidemill.testing.conformance.cluster import LeaseLaws, OrphanLaws, WorkerLaws  # noqa: E402
+from tidemill.testing.conformance.control import CancelLaws, DeleteLaws, MoveLaws  # noqa: E402
+from tidemill.testing.conformance.fencing import FenceLaws  # noqa: E402
+from tidemill.testing.conformance.finishing import ExecutionLaws, FinishLaws, StepLaws  # noqa: E402
+from tidemill.testing.conformance.flow import EnqueueLaws, LaneLaws, PromoteLaws  # noqa: E402
+from tidemill.testing.conformance.payloads import PayloadLaws  # noqa: E402
+from tidemill.testing.conformance.queries import FilterLaws, GetLaws, PageLaws, TenantLaws  # noqa: E402
+from tidemill.testing.conformance.records import AuditLaws, LogLaws  # noqa: E402
+from tidemill.testing.conformance.settings import PauseLaws, SettingLaws  # noqa: E402
+from tidemill.testing.conformance.signals import SignalLaws  # noqa: E402
+from tidemill.testing.conformance.threads import ThreadLaws  # noqa: E402
+from tidemill.testing.conformance.transactions import TransactionLaws, WholeStoreLaws  # noqa: E402
+from tidemill.testing.conformance.unique import UniqueLaws  # noqa: E402
+
+__all__ = [
+    "ArchiveConformance",
+    "ClusterConformance",
+    "ControlConformance",
+    "FlowConformance",
+    "QueriesConformance",
+    "RecordsConformance",
+    "SettingsConformance",
+    "SignalsConformance",
+    "StoreConformance",
+    "TransactionsConformance",
+    "UniqueConformance",
+]
+
+
+class FlowConformance(
+    EnqueueLaws,
+    PromoteLaws,
+    LaneLaws,
+    ClaimLaws,
+    StartLaws,
+    ReportLaws,
+    FinishLaws,
+    ExecutionLaws,
+    StepLaws,
+    FenceLaws,
+    PayloadLaws,
+    ThreadLaws,
+):
+    """A job's way, in every direction, by one thread and by many."""
+
+
+class UniqueConformance(UniqueLaws):
+    """Unique keys."""
+
+
+class ControlConformance(MoveLaws, CancelLaws, DeleteLaws):
+    """What people and duties do to jobs."""
+
+
+class QueriesConformance(GetLaws, TenantLaws, FilterLaws, PageLaws):
+    """Reading."""
+
+
+class RecordsConformance(LogLaws, AuditLaws):
+    """Logs and the audit."""
+
+
+class ClusterConformance(WorkerLaws, OrphanLaws, LeaseLaws):
+    """Workers and leases."""
+
+
+class SettingsConformance(SettingLaws, PauseLaws):
+    """Settings and pauses."""
+
+
+class ArchiveConformance(ArchivableLaws, DocumentLaws, ForgetLaws, ArchiveSearchLaws):
+    """Tiers."""
+
+
+class TransactionsConformance(TransactionLaws, WholeStoreLaws):
+    """Transactions, and the store as a whole."""
+
+
+class SignalsConformance(SignalLaws):
+    """Wake-ups."""
+
+
+class StoreConformance(
+    FlowConformance,
+    UniqueConformance,
+    ControlConformance,
+    QueriesConformance,
+    RecordsConformance,
+    ClusterConformance,
+    SettingsConformance,
+    ArchiveConformance,
+    TransactionsConformance,
+    SignalsConformance,
+):
+    """Every law of the contract."""

@@ -1,0 +1,315 @@
+"""Laws of the archive: the copy is verified before the original goes, and nothing is lost between."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+
+from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
+from tidemill.domain.job import Details, Job, Move
+from tidemill.domain.retention import ArchivedJob, ArchivePolicy, archive_document, fingerprint
+from tidemill.domain.states import ENDED, LIVE, JobState
+from tidemill.errors import BadFilter
+from tidemill.ids import new_id
+from tidemill.stores.base import Store
+from tidemill.testing.conformance.kit import (
+    CRASHED,
+    ENDS,
+    FAILED,
+    HOUR,
+    OTHER,
+    SECOND,
+    T0,
+    a_job,
+    a_line,
+    at,
+    bring,
+    claim_all,
+    claim_one,
+    finish_all,
+    get_one,
+    ids_of,
+    put,
+    put_one,
+    retry,
+    snapshot,
+)
+
+S = JobState
+POLICY = ArchivePolicy("old", max_age=HOUR)
+LATE = T0 + 2 * HOUR
+
+
+def _copy(store: Store, policy: ArchivePolicy = POLICY) -> list[ArchivedJob]:
+    """Write everything that is due into the archive; the documents."""
+    documents = store.archivable(policy, now=LATE)
+    store.put_archive(documents, now=LATE)
+    return documents
+
+
+def _expected(store: Store, job: Job) -> ArchivedJob:
+    """The document a job must become, made from what the store shows of it."""
+    executions = store.executions([job.id], tenant=ALL_TENANTS)
+    lines = [entry for _, entry in store.logs(job.id, tenant=ALL_TENANTS)]
+    return archive_document(job, executions, lines, tier="archive", policy="old")
+
+
+class ArchivableLaws:
+    """A policy takes what has ended long enough ago."""
+
+    @pytest.mark.parametrize("state", sorted(ENDED))
+    def test_every_end_is_archivable_once_it_is_old_enough(self, store: Store, state: JobState) -> None:
+        job = bring(store, state)
+        assert store.archivable(POLICY, now=T0 + HOUR - SECOND) == []
+        assert ids_of(store.archivable(POLICY, now=T0 + HOUR + SECOND)) == [job.id]
+
+    @pytest.mark.parametrize("state", sorted(LIVE))
+    def test_a_live_job_is_not_archivable(self, store: Store, state: JobState) -> None:
+        bring(store, state)
+        assert store.archivable(POLICY, now=T0 + 1000 * HOUR) == []
+
+    def test_a_policy_narrows_states_and_tasks(self, store: Store) -> None:
+        for state in (S.COMPLETED, S.FAILED):
+            bring(store, state)
+        put_one(store, "mail")
+        finish_all(store, claim_all(store))
+        by_state = replace(POLICY, states=frozenset({S.FAILED}))
+        assert [document.state for document in store.archivable(by_state, now=LATE)] == [S.FAILED]
+        by_task = replace(POLICY, tasks=frozenset({"mail", "none"}))
+        assert [document.task for document in store.archivable(by_task, now=LATE)] == ["mail"]
+
+    def test_the_longest_ended_come_first_and_the_batch_is_the_limit(self, store: Store) -> None:
+        ids = put(store, *[a_job() for _ in range(4)])
+        claims = claim_all(store)
+        for n, claim in enumerate(reversed(claims)):
+            finish_all(store, [claim], now=at(n))
+        assert ids_of(store.archivable(POLICY, now=LATE)) == ids[::-1]
+        assert ids_of(store.archivable(replace(POLICY, batch=2), now=LATE)) == ids[:1:-1]
+
+    def test_the_document_is_sound_and_holds_all_that_was_written(self, store: Store) -> None:
+        parent = new_id()
+        about = Details("c-1", parent, ("order", "17"), ("red",), {"a": [1, None, "“x” 🦊"]}, {"h": "v"})
+        id = put_one(store, tenant="t", queue="q", args='{"a": 1}', details=about, limits=("l",))
+        for transition in (CRASHED, FAILED):
+            claim = claim_one(store, id, worker=OTHER)
+            store.log([a_line(claim, "one", details={"n": 1}, duration=SECOND), a_line(claim, "two")])
+            finish_all(store, [claim], transition, result="1", started_ago=0.5)
+        (document,) = store.archivable(POLICY, now=LATE)
+        assert document.sound
+        assert (document.tier, document.policy, document.token) == ("archive", "old", 2)
+        assert (document.correlation_id, document.parent_id) == ("c-1", parent)
+        assert replace(document, archived_at=None) == _expected(store, get_one(store, id))
+
+    def test_asking_changes_nothing(self, store: Store) -> None:
+        job = bring(store, S.COMPLETED)
+        before = snapshot(store, job.id)
+        store.archivable(POLICY, now=LATE)
+        assert snapshot(store, job.id) == before
+        assert store.archived([job.id], tenant="default") == []
+
+
+class DocumentLaws:
+    """What is in the archive is what was put there."""
+
+    def test_a_document_is_stored_as_it_was_written(self, store: Store) -> None:
+        bring(store, S.FAILED, args='{"a":"\\u0000 “x” 🦊"}')
+        documents = _copy(store)
+        (stored,) = store.archived(ids_of(documents), tenant="default")
+        assert stored == replace(documents[0], archived_at=LATE)
+        assert stored.sound
+
+    def test_documents_come_by_id_and_tenant(self, store: Store) -> None:
+        jobs = [bring(store, S.COMPLETED, tenant=tenant) for tenant in ("a", "b", "a")]
+        _copy(store)
+        everything = ids_of(jobs)
+        assert ids_of(store.archived([*reversed(everything), new_id()], tenant=ALL_TENANTS)) == everything
+        assert ids_of(store.archived(everything, tenant="a")) == [jobs[0].id, jobs[2].id]
+        assert store.archived(everything, tenant="c") == []
+
+    def test_a_document_that_is_there_already_is_replaced(self, store: Store) -> None:
+        bring(store, S.COMPLETED)
+        (document,) = _copy(store)
+        other = replace(document, document="{}", fingerprint=fingerprint("{}"), tier="cold", token=9)
+        store.put_archive([other], now=LATE + HOUR)
+        (stored,) = store.archived([document.id], tenant="default")
+        assert stored == replace(other, archived_at=LATE + HOUR)
+        assert store.purge_archive(LATE, tier="archive", limit=10) == 0
+        assert store.purge_archive(LATE, tier="cold", limit=10) == 1
+
+    def test_a_document_that_was_tampered_with_is_not_sound(self, store: Store) -> None:
+        bring(store, S.COMPLETED)
+        (document,) = _copy(store)
+        store.put_archive([replace(document, document=document.document + " ")], now=LATE)
+        assert not store.archived([document.id], tenant="default")[0].sound
+
+    def test_the_id_of_a_job_that_is_only_archived_is_free(self, store: Store) -> None:
+        job = bring(store, S.COMPLETED)
+        assert store.forget(_copy(store)) == {job.id}
+        put(store, a_job(id=job.id))
+        assert get_one(store, job.id).token == 0
+        assert ids_of(store.archived([job.id], tenant="default")) == [job.id]
+
+
+class ForgetLaws:
+    """The original goes only while it is what was copied."""
+
+    @pytest.mark.parametrize("state", sorted(ENDS))
+    def test_the_original_goes_with_all_that_was_written_about_it(
+        self, store: Store, state: JobState
+    ) -> None:
+        claim = claim_one(store, put_one(store))
+        store.log([a_line(claim, "one")])
+        finish_all(store, [claim], CRASHED)
+        finish_all(store, [claim_one(store, claim.id)], ENDS[state])
+        documents = _copy(store)
+        assert store.forget(documents) == {claim.id}
+        assert snapshot(store, claim.id) == ([], [], [])
+        assert store.count(JobFilter(ALL_TENANTS)) == {}
+        assert ids_of(store.archived([claim.id], tenant="default")) == [claim.id]
+        assert store.forget(documents) == frozenset()
+
+    def test_a_job_that_was_reopened_since_is_not_forgotten(self, store: Store) -> None:
+        job = bring(store, S.FAILED)
+        documents = _copy(store)
+        store.move([retry(job)], now=LATE)
+        before = snapshot(store, job.id)
+        assert store.forget(documents) == frozenset()
+        assert snapshot(store, job.id) == before
+
+    def test_a_job_that_ended_again_since_is_not_forgotten(self, store: Store) -> None:
+        job = bring(store, S.FAILED)
+        documents = _copy(store)
+        store.move([retry(job)], now=LATE)
+        finish_all(store, [claim_one(store, job.id, now=LATE)], FAILED, now=LATE)
+        before = snapshot(store, job.id)
+        assert store.forget(documents) == frozenset()
+        assert snapshot(store, job.id) == before
+
+    def test_a_job_that_was_reopened_and_cancelled_unclaimed_is_not_forgotten(self, store: Store) -> None:
+        job = bring(store, S.CANCELLED)
+        documents = _copy(store)
+        store.move([retry(job)], now=LATE)
+        store.move([Move(job.id, "default", frozenset({S.PENDING}), S.CANCELLED)], now=LATE)
+        assert get_one(store, job.id).token == documents[0].token
+        assert store.forget(documents) == frozenset()
+        assert ids_of(store.get([job.id], tenant="default")) == [job.id]
+
+    def test_a_batch_forgets_what_still_is_what_was_copied(self, store: Store) -> None:
+        kept, gone = bring(store, S.FAILED), bring(store, S.FAILED)
+        documents = _copy(store)
+        store.move([retry(kept)], now=LATE)
+        assert store.forget(documents) == {gone.id}
+
+    def test_every_job_is_in_the_store_or_in_the_archive_at_every_step(self, store: Store) -> None:
+        ids = {bring(store, state).id for state in JobState for _ in range(3)}
+        ended = {id for id in ids if get_one(store, id).state in ENDED}
+        hashes: dict[UUID, str] = {}
+
+        def conserved() -> None:
+            hot = set(ids_of(store.get(list(ids), tenant=ALL_TENANTS)))
+            cold = set(ids_of(store.archived(list(ids), tenant=ALL_TENANTS)))
+            assert hot | cold == ids
+
+        while documents := store.archivable(replace(POLICY, batch=4), now=LATE):
+            hashes |= {document.id: document.fingerprint for document in documents}
+            conserved()
+            store.put_archive(documents, now=LATE)
+            conserved()
+            assert all(copy.sound for copy in store.archived(ids_of(documents), tenant=ALL_TENANTS))
+            assert store.forget(documents) == set(ids_of(documents))
+            conserved()
+        copies = store.archived(list(ids), tenant=ALL_TENANTS)
+        assert set(ids_of(copies)) == ended
+        assert {copy.id: copy.fingerprint for copy in copies} == hashes
+        assert set(ids_of(store.get(list(ids), tenant=ALL_TENANTS))) == ids - ended
+
+
+class ArchiveSearchLaws:
+    """The archive can be asked and emptied."""
+
+    def _fill(self, store: Store) -> dict[str, UUID]:
+        parent = UUID("0197a000-0000-7000-8000-0000000000aa")
+        ids = {
+            "plain": put_one(store, "a", queue="q1", now=at(-5)),
+            "failed": put_one(store, "b", queue="q2"),
+            "rich": put_one(store, "c", queue="q3", details=Details(correlation_id="c-1", parent_id=parent)),
+            "theirs": put_one(store, "a", queue="q1", tenant="other"),
+        }
+        claims = {claim.id: claim for claim in claim_all(store)}
+        for name, id in ids.items():
+            finish_all(store, [claims[id]], FAILED if name == "failed" else ENDS[S.COMPLETED])
+        assert store.forget(_copy(store)) == set(ids.values())
+        return ids
+
+    def test_each_condition_can_be_asked_for(self, store: Store) -> None:
+        ids = self._fill(store)
+        where = JobFilter("default")
+        cases = [
+            (where, ["plain", "failed", "rich"]),
+            (JobFilter("other"), ["theirs"]),
+            (JobFilter(ALL_TENANTS), list(ids)),
+            (replace(where, states=frozenset({S.FAILED})), ["failed"]),
+            (replace(where, tasks=frozenset({"a", "c"})), ["plain", "rich"]),
+            (replace(where, queues=frozenset({"q2"})), ["failed"]),
+            (replace(where, ids=frozenset({ids["rich"], ids["theirs"]})), ["rich"]),
+            (replace(where, correlation_id="c-1"), ["rich"]),
+            (replace(where, parent_id=UUID("0197a000-0000-7000-8000-0000000000aa")), ["rich"]),
+            (replace(where, created_after=at(-1)), ["failed", "rich"]),
+            (replace(where, created_before=at(-1)), ["plain"]),
+            (replace(where, tasks=frozenset({"a"}), queues=frozenset({"q2"})), []),
+        ]
+        for condition, names in cases:
+            found = store.search_archive(condition, sort=Sort.OLDEST).items
+            assert ids_of(found) == [ids[name] for name in names], condition
+            assert all(document.sound for document in found)
+
+    @pytest.mark.parametrize("sort", list(Sort))
+    def test_pages_of_the_archive_show_everything_once_in_order(self, store: Store, sort: Sort) -> None:
+        ids = put(store, *[a_job() for _ in range(7)])
+        finish_all(store, claim_all(store))
+        _copy(store)
+        seen: list[UUID] = []
+        after: str | None = None
+        while True:
+            page = store.search_archive(JobFilter("default"), sort=sort, limit=3, after=after)
+            seen += ids_of(page.items)
+            after = page.next
+            if after is None:
+                break
+        assert seen == (ids if sort is Sort.OLDEST else ids[::-1])
+
+    def test_what_lies_inside_the_document_cannot_be_asked_for(self, store: Store) -> None:
+        where = JobFilter("default")
+        inside = [
+            replace(where, tag="x"),
+            replace(where, reference=("a", "b")),
+            replace(where, metadata={"a": "b"}),
+        ]
+        for condition in inside:
+            with pytest.raises(BadFilter):
+                store.search_archive(condition)
+
+    def test_a_cursor_or_a_limit_that_makes_no_sense_is_refused(self, store: Store) -> None:
+        with pytest.raises(BadFilter):
+            store.search_archive(JobFilter("default"), after="nonsense")
+        with pytest.raises(BadFilter):
+            store.search_archive(JobFilter("default"), limit=0)
+
+    def test_purging_removes_old_documents_of_one_tier_up_to_a_limit(self, store: Store) -> None:
+        put(store, *[a_job() for _ in range(5)])
+        for n, claim in enumerate(claim_all(store)):
+            finish_all(store, [claim], now=at(n))
+        documents = store.archivable(POLICY, now=LATE)
+        store.put_archive([*documents[:4], replace(documents[4], tier="cold")], now=LATE)
+        assert store.forget(documents) == set(ids_of(documents))
+        assert store.purge_archive(at(-1), tier="archive", limit=10) == 0
+        assert store.purge_archive(at(2.5), tier="none", limit=10) == 0
+        assert store.purge_archive(at(2.5), tier="archive", limit=2) == 2
+        assert store.purge_archive(at(2.5), tier="archive", limit=2) == 1
+        assert store.purge_archive(at(2.5), tier="archive", limit=2) == 0
+        left = store.archived(ids_of(documents), tenant=ALL_TENANTS)
+        assert [(document.id, document.tier) for document in left] == [
+            *((documents[3].id, "archive"), (documents[4].id, "cold"))
+        ]

@@ -1,0 +1,223 @@
+"""Laws of the hand-over: claim, start and report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.domain.job import Details, Progress, Report
+from tidemill.domain.lanes import ClaimRequest, Lane
+from tidemill.domain.states import ExecutionState, JobState
+from tidemill.ids import new_id
+from tidemill.stores.base import Store
+from tidemill.testing.conformance.kit import (
+    AGAIN,
+    CRASHED,
+    HOUR,
+    OTHER,
+    T0,
+    WORKER,
+    a_job,
+    at,
+    claim_all,
+    claim_one,
+    executions_of,
+    finish_all,
+    get_one,
+    ids_of,
+    put,
+    put_one,
+    snapshot,
+)
+
+S = JobState
+
+
+class ClaimLaws:
+    """Two claims never get the same job, and each gets what it asked for."""
+
+    def test_a_claim_takes_the_job_for_its_worker(self, store: Store) -> None:
+        id = put_one(store, priority=7, queue="q", tenant="t", args='{"a":1}', limits=("x", "y"))
+        claim = claim_one(store, id, now=at(5))
+        assert claim._replace(seq=None, detailed=False) == (
+            *(
+                id,
+                "work",
+                "q",
+                "t",
+                7,
+                1,
+                4,
+                0,
+                1,
+                T0,
+                T0,
+                None,
+                HOUR,
+                '{"a":1}',
+                None,
+                ("x", "y"),
+                False,
+                None,
+            ),
+            *(S.RUNNING, None, WORKER),
+        )
+        job = get_one(store, id)
+        assert (job.state, job.attempt, job.token, job.worker) == (S.RUNNING, 1, 1, WORKER)
+        assert (job.claimed_at, job.started_at, job.finished_at) == (at(5), at(5), None)
+
+    def test_a_claim_without_start_leaves_the_job_claimed(self, store: Store) -> None:
+        id = put_one(store)
+        assert claim_one(store, id, start=False, now=at(5)).state is S.CLAIMED
+        job = get_one(store, id)
+        assert (job.state, job.attempt, job.token) == (S.CLAIMED, 1, 1)
+        assert (job.claimed_at, job.started_at) == (at(5), None)
+
+    def test_two_claims_never_get_the_same_job(self, store: Store) -> None:
+        ids = put(store, *[a_job() for _ in range(10)])
+        (lane,) = store.lanes()
+        first = store.claim(ClaimRequest(WORKER, [lane], 6), now=T0)
+        second = store.claim(ClaimRequest(OTHER, [lane], 6), now=T0)
+        assert ids_of(first) + ids_of(second) == ids
+        assert store.claim(ClaimRequest(WORKER, [lane], 6), now=T0) == []
+
+    def test_within_a_lane_jobs_go_in_the_order_they_became_pending(self, store: Store) -> None:
+        ids = [put_one(store) for _ in range(5)] + put(store, *[a_job() for _ in range(5)])
+        assert ids_of(claim_all(store)) == ids
+
+    def test_lanes_are_taken_in_the_order_given(self, store: Store) -> None:
+        a, b, c = put(store, a_job(queue="a"), a_job(queue="b"), a_job(queue="c"))
+        order = [Lane(queue, "default", 0) for queue in ("c", "a", "b")]
+        assert ids_of(store.claim(ClaimRequest(WORKER, order, 10), now=T0)) == [c, a, b]
+
+    def test_the_limit_cuts_across_lanes(self, store: Store) -> None:
+        put(store, *[a_job(queue=queue) for queue in "aabb"])
+        order = [Lane(queue, "default", 0) for queue in ("a", "b")]
+        assert [claim.queue for claim in store.claim(ClaimRequest(WORKER, order, 3), now=T0)] == [
+            "a",
+            "a",
+            "b",
+        ]
+
+    def test_a_limit_of_zero_claims_nothing(self, store: Store) -> None:
+        put_one(store)
+        assert claim_all(store, limit=0) == []
+
+    def test_a_lane_yields_at_most_its_quota(self, store: Store) -> None:
+        put(store, *[a_job(queue=queue) for queue in "aaabbb"])
+        order = [Lane("a", "default", 0, quota=1), Lane("b", "default", 0, quota=2)]
+        assert [claim.queue for claim in store.claim(ClaimRequest(WORKER, order, 10), now=T0)] == [
+            "a",
+            "b",
+            "b",
+        ]
+
+    def test_a_lane_that_was_not_given_is_left_alone(self, store: Store) -> None:
+        put(
+            store,
+            a_job(tenant="a"),
+            a_job(tenant="b"),
+            a_job(tenant="a", priority=1),
+            a_job(tenant="a", queue="x"),
+        )
+        (claim,) = store.claim(ClaimRequest(WORKER, [Lane("default", "a", 0)], 10), now=T0)
+        assert (claim.tenant, claim.priority, claim.queue) == ("a", 0, "default")
+        assert store.count(JobFilter(ALL_TENANTS)) == {S.PENDING: 3, S.RUNNING: 1}
+
+    def test_a_lane_without_jobs_yields_none(self, store: Store) -> None:
+        put_one(store)
+        assert store.claim(ClaimRequest(WORKER, [Lane("empty", "default", 0)], 10), now=T0) == []
+        assert store.claim(ClaimRequest(WORKER, [], 10), now=T0) == []
+
+    @pytest.mark.parametrize("priority", [-100, -1, 0, 1, 100])
+    def test_every_priority_is_kept_and_claimed(self, store: Store, priority: int) -> None:
+        id = put_one(store, priority=priority)
+        assert get_one(store, id).priority == priority
+        assert claim_one(store, id).priority == priority
+
+    def test_tasks_not_asked_for_are_passed_over_and_stay(self, store: Store) -> None:
+        a, b, c, d = put(store, a_job("a"), a_job("b"), a_job("c"), a_job("a"))
+        assert ids_of(claim_all(store, tasks=["a", "c"], limit=2)) == [a, c]
+        assert ids_of(claim_all(store, tasks=["b"])) == [b]
+        assert claim_all(store, tasks=[]) == []
+        assert ids_of(claim_all(store)) == [d]
+
+    def test_attempt_and_token_rise_by_one_with_each_claim(self, store: Store) -> None:
+        id = put_one(store)
+        for number in range(1, 5):
+            claim = claim_one(store, id)
+            assert (claim.attempt, claim.token) == (number, number)
+            finish_all(store, [claim], AGAIN)
+
+    def test_a_job_with_details_is_marked_so(self, store: Store) -> None:
+        put_one(store, details=Details(correlation_id="c"))
+        assert claim_one(store).detailed
+
+    def test_the_claim_of_a_job_that_has_a_crash_behind_it_says_so(self, store: Store) -> None:
+        id = put_one(store)
+        finish_all(store, [claim_one(store)], CRASHED)
+        assert claim_one(store, id).crashes == 1
+
+
+class StartLaws:
+    """Claimed becomes running, once."""
+
+    def test_start_turns_claimed_to_running(self, store: Store) -> None:
+        id = put_one(store)
+        claim = claim_one(store, start=False)
+        assert store.start([claim], now=at(3)) == frozenset()
+        job = get_one(store, id)
+        assert (job.state, job.claimed_at, job.started_at, job.token) == (S.RUNNING, T0, at(3), 1)
+
+    def test_starting_a_running_job_again_changes_nothing(self, store: Store) -> None:
+        claim = claim_one(store, put_one(store), start=False)
+        store.start([claim], now=at(1))
+        before = snapshot(store, claim.id)
+        assert store.start([claim], now=at(2)) == frozenset()
+        assert snapshot(store, claim.id) == before
+
+    def test_a_running_execution_is_shown_before_and_after_its_start(self, store: Store) -> None:
+        claim = claim_one(store, put_one(store), start=False)
+        for started in (None, at(1)):
+            (execution,) = executions_of(store, claim.id)
+            assert (execution.number, execution.attempt, execution.worker) == (1, 1, WORKER)
+            assert (execution.state, execution.started_at) == (ExecutionState.RUNNING, started)
+            assert (execution.claimed_at, execution.finished_at) == (T0, None)
+            store.start([claim], now=at(1))
+
+    def test_a_batch_starts_what_holds_and_names_what_is_lost(self, store: Store) -> None:
+        put(store, a_job(), a_job())
+        good, bad = claim_all(store, start=False)
+        gone = good._replace(id=new_id())
+        assert store.start([good, bad._replace(token=9), gone], now=T0) == {bad.id, gone.id}
+        assert get_one(store, good.id).state is S.RUNNING
+        assert get_one(store, bad.id).state is S.CLAIMED
+
+
+class ReportLaws:
+    """Progress of held jobs, each report over the one before."""
+
+    def test_progress_is_written_with_the_stores_time(self, store: Store) -> None:
+        claim = claim_one(store, put_one(store))
+        progress = Progress(0.25, 5, 20, "a quarter — “so far”", "reading")
+        assert store.report([Report(claim.id, claim.token, progress)], now=at(9)) == frozenset()
+        assert get_one(store, claim.id).progress == replace(progress, at=at(9))
+
+    def test_a_report_replaces_the_one_before(self, store: Store) -> None:
+        claim = claim_one(store, put_one(store))
+        store.report([Report(claim.id, claim.token, Progress(0.25, 5, 20, "m", "s"))], now=at(1))
+        store.report([Report(claim.id, claim.token, Progress(message="n"))], now=at(2))
+        assert get_one(store, claim.id).progress == Progress(message="n", at=at(2))
+
+    def test_a_claimed_job_may_report_too(self, store: Store) -> None:
+        claim = claim_one(store, put_one(store), start=False)
+        assert store.report([Report(claim.id, claim.token, Progress(0.0))], now=T0) == frozenset()
+        assert get_one(store, claim.id).progress == Progress(0.0, at=T0)
+
+    def test_a_job_that_did_not_report_shows_no_progress(self, store: Store) -> None:
+        put(store, a_job(), a_job())
+        first, second = claim_all(store)
+        store.report([Report(first.id, first.token, Progress(1.0))], now=T0)
+        assert get_one(store, second.id).progress is None

@@ -1,0 +1,154 @@
+"""Laws of what is written down: logs of jobs, and the audit's unbroken chain."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import LogEntry
+from tidemill.domain.ledger import AuditEntry, first_break
+from tidemill.ids import new_id
+from tidemill.stores.base import Store
+from tidemill.testing.conformance.kit import (
+    AGAIN,
+    T0,
+    TICK,
+    a_job,
+    a_line,
+    at,
+    claim_all,
+    claim_one,
+    finish_all,
+    messages,
+    patiently,
+    put,
+    put_one,
+    retry,
+    together,
+)
+from tidemill.testing.conformance.kit import FAILED as FAIL
+from tidemill.testing.conformance.kit import get_one as get_job
+
+
+def _entry(number: int = 0, tenant: str = "default") -> AuditEntry:
+    return AuditEntry(
+        "ada", "job.cancel", f"job:{number}", tenant, {"state": "pending"}, {"state": "cancelled"}
+    )
+
+
+class LogLaws:
+    """A job's lines stay in the order they were written."""
+
+    def test_lines_come_in_the_order_they_were_written(self, store: Store) -> None:
+        claim = claim_one(store, put_one(store))
+        store.log([a_line(claim, f"line {n}") for n in range(5)])
+        store.log([a_line(claim, f"line {n}") for n in range(5, 10)])
+        assert messages(store, claim.id) == [f"line {n}" for n in range(10)]
+
+    def test_the_order_is_that_of_writing_and_not_of_the_clock(self, store: Store) -> None:
+        claim = claim_one(store, put_one(store))
+        store.log([LogEntry(claim.id, 1, at(9), "first"), LogEntry(claim.id, 1, at(3), "second")])
+        assert messages(store, claim.id) == ["first", "second"]
+
+    def test_every_part_of_a_line_is_kept(self, store: Store) -> None:
+        claim = claim_one(store, put_one(store))
+        full = LogEntry(
+            claim.id,
+            claim.token,
+            T0 + TICK,
+            "read — “all”\n\t🦊",
+            level="warning",
+            stage="reading",
+            details={"rows": 12, "file": "a\\b", "nested": {"x": [1, None, 2.5, True, "%s"]}},
+            duration=timedelta(seconds=1, microseconds=250_001),
+        )
+        bare = LogEntry(claim.id, claim.token, T0, "")
+        store.log([full, bare])
+        assert [entry for _, entry in store.logs(claim.id, tenant="default")] == [full, bare]
+
+    def test_reading_goes_on_from_any_position(self, store: Store) -> None:
+        claim = claim_one(store, put_one(store))
+        store.log([a_line(claim, f"line {n}") for n in range(7)])
+        everything = store.logs(claim.id, tenant="default")
+        positions = [position for position, _ in everything]
+        assert positions == sorted(set(positions))
+        for index, position in enumerate(positions):
+            assert store.logs(claim.id, tenant="default", after=position) == everything[index + 1 :]
+
+    def test_the_limit_cuts_a_reading_and_the_next_one_goes_on(self, store: Store) -> None:
+        claim = claim_one(store, put_one(store))
+        store.log([a_line(claim, f"line {n}") for n in range(7)])
+        seen: list[str] = []
+        after = 0
+        while lines := store.logs(claim.id, tenant="default", after=after, limit=3):
+            assert len(lines) <= 3
+            seen += [entry.message for _, entry in lines]
+            after = lines[-1][0]
+        assert seen == [f"line {n}" for n in range(7)]
+
+    def test_lines_of_different_jobs_do_not_mix(self, store: Store) -> None:
+        put(store, a_job(), a_job())
+        one, two = claim_all(store)
+        store.log([a_line(one, "a"), a_line(two, "b"), a_line(one, "c")])
+        assert (messages(store, one.id), messages(store, two.id)) == (["a", "c"], ["b"])
+        assert messages(store, new_id()) == []
+
+    def test_lines_stay_through_every_execution_and_the_end(self, store: Store) -> None:
+        id = put_one(store)
+        for message, transition in (("one", AGAIN), ("two", FAIL)):
+            claim = claim_one(store, id)
+            store.log([a_line(claim, message)])
+            finish_all(store, [claim], transition)
+        store.move([retry(get_job(store, id))], now=T0)
+        claim = claim_one(store, id)
+        store.log([a_line(claim, "three")])
+        assert [(x.number, x.message) for _, x in store.logs(id, tenant="default")] == [
+            *((1, "one"), (2, "two"), (3, "three"))
+        ]
+
+
+class AuditLaws:
+    """Numbered without gaps, chained, and never changed."""
+
+    def test_records_are_numbered_dated_and_chained(self, store: Store) -> None:
+        first = store.record([_entry(1), _entry(2)], now=T0)
+        second = store.record([_entry(3)], now=at(1))
+        assert [(record.number, record.at) for record in first + second] == [(1, T0), (2, T0), (3, at(1))]
+        assert [record.entry for record in first + second] == [_entry(1), _entry(2), _entry(3)]
+        assert first_break(first + second) is None
+
+    def test_what_is_read_is_what_was_written(self, store: Store) -> None:
+        odd = AuditEntry(
+            "ödön “x” 🦊",
+            "%s",
+            "a\\b'; --",
+            "t",
+            {"a": [1, 2.5, None, {"é": True}], "": "", "text": '{"x":"\\u0000"}'},
+            None,
+        )
+        written = store.record([odd, _entry()], now=T0 + TICK)
+        assert store.audit(tenant=ALL_TENANTS) == written
+        assert first_break(store.audit(tenant=ALL_TENANTS)) is None
+
+    def test_a_tenant_reads_its_own_records_with_the_numbers_of_the_whole(self, store: Store) -> None:
+        store.record([_entry(n, tenant="ab"[n % 2]) for n in range(6)], now=T0)
+        assert [record.number for record in store.audit(tenant="a")] == [1, 3, 5]
+        assert {record.entry.tenant for record in store.audit(tenant="b")} == {"b"}
+        assert store.audit(tenant="c") == []
+        assert len(store.audit(tenant=ALL_TENANTS)) == 6
+
+    def test_reading_goes_on_after_a_number_within_a_limit(self, store: Store) -> None:
+        store.record([_entry(n) for n in range(5)], now=T0)
+        assert [record.number for record in store.audit(tenant="default", after=2)] == [3, 4, 5]
+        assert [record.number for record in store.audit(tenant="default", after=1, limit=2)] == [2, 3]
+        assert store.audit(tenant="default", after=5) == []
+
+    def test_the_chain_does_not_break_when_several_write_at_once(self, store: Store) -> None:
+        def write() -> None:
+            for n in range(10):
+                patiently(store.record, [_entry(n), _entry(-n)], now=T0)
+
+        together([write] * 4)
+        records = store.audit(tenant=ALL_TENANTS)
+        assert [record.number for record in records] == [*range(1, 81)]
+        assert first_break(records) is None

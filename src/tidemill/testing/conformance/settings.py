@@ -1,0 +1,97 @@
+"""Laws of configuration: settings and pauses."""
+
+from __future__ import annotations
+
+import pytest
+
+from tidemill.domain.ledger import Pause, PauseKind, Setting
+from tidemill.stores.base import Store
+from tidemill.testing.conformance.kit import T0, at
+
+VALUES: list[object] = [
+    None,
+    True,
+    0,
+    -1,
+    2.5,
+    "",
+    "text “x” 🦊 %s :now \\ '",
+    [],
+    {},
+    {"a": [1, None, {"b": "c"}], "ü": False},
+    2**53 + 1,
+]
+
+
+class SettingLaws:
+    """Settings are written over, read by key, and dropped."""
+
+    def test_a_store_begins_without_settings(self, store: Store) -> None:
+        assert store.settings() == []
+
+    @pytest.mark.parametrize("value", VALUES, ids=repr)
+    def test_every_kind_of_value_is_kept(self, store: Store, value: object) -> None:
+        store.put_settings([Setting("key", value, "what it is", None, "ada")], now=T0)
+        assert store.settings() == [Setting("key", value, "what it is", T0, "ada")]
+        assert type(store.settings()[0].value) is type(value)
+
+    def test_settings_come_by_key(self, store: Store) -> None:
+        store.put_settings([Setting(key, 1) for key in ("c", "a", "b")], now=T0)
+        assert [setting.key for setting in store.settings()] == ["a", "b", "c"]
+
+    def test_a_setting_is_written_over(self, store: Store) -> None:
+        store.put_settings([Setting("a", 1, "old", None, "ada"), Setting("b", 1)], now=T0)
+        store.put_settings([Setting("a", 2, "new", None, "bob")], now=at(1))
+        assert store.settings() == [Setting("a", 2, "new", at(1), "bob"), Setting("b", 1, None, T0, None)]
+
+    def test_a_description_of_none_keeps_the_old_one(self, store: Store) -> None:
+        store.put_settings([Setting("a", 1, "what it is")], now=T0)
+        store.put_settings([Setting("a", 2, None)], now=at(1))
+        assert store.settings() == [Setting("a", 2, "what it is", at(1), None)]
+
+    def test_dropping_names_the_keys_that_were_there(self, store: Store) -> None:
+        store.put_settings([Setting("a", 1), Setting("b", 2)], now=T0)
+        assert store.drop_settings(["a", "none"]) == {"a"}
+        assert [setting.key for setting in store.settings()] == ["b"]
+        assert store.drop_settings(["a"]) == frozenset()
+
+    def test_a_dropped_setting_leaves_no_description_behind(self, store: Store) -> None:
+        store.put_settings([Setting("a", 1, "old")], now=T0)
+        store.drop_settings(["a"])
+        store.put_settings([Setting("a", 2)], now=T0)
+        assert store.settings() == [Setting("a", 2, None, T0, None)]
+
+
+class PauseLaws:
+    """A pause stands until it is ended; the first one to pause is remembered."""
+
+    def test_a_store_begins_without_pauses(self, store: Store) -> None:
+        assert store.pauses() == []
+
+    @pytest.mark.parametrize("kind", list(PauseKind))
+    def test_each_kind_can_be_paused_and_resumed(self, store: Store, kind: PauseKind) -> None:
+        pause = Pause(kind, "name “x” 🦊", "maintenance; --", "ada")
+        written = Pause(kind, "name “x” 🦊", "maintenance; --", "ada", T0)
+        assert store.pause([pause], now=T0) == [written]
+        assert store.pauses() == [written]
+        assert store.resume([(kind, "name “x” 🦊")]) == [written]
+        assert store.pauses() == []
+        assert store.resume([(kind, "name “x” 🦊")]) == []
+
+    def test_what_is_paused_already_keeps_its_first_reason_person_and_time(self, store: Store) -> None:
+        first = store.pause([Pause(PauseKind.QUEUE, "mail", "one", "ada")], now=T0)
+        again = [Pause(PauseKind.QUEUE, "mail", "two", "bob"), Pause(PauseKind.QUEUE, "new", "two", "bob")]
+        assert [pause.name for pause in store.pause(again, now=at(1))] == ["new"]
+        assert store.pauses()[:1] == first
+
+    def test_pauses_come_by_kind_and_name(self, store: Store) -> None:
+        pairs = [(kind, name) for kind in reversed(PauseKind) for name in ("b", "a")]
+        store.pause([Pause(kind, name) for kind, name in pairs], now=T0)
+        assert [(pause.kind, pause.name) for pause in store.pauses()] == sorted(pairs)
+
+    def test_one_name_in_two_kinds_is_two_pauses(self, store: Store) -> None:
+        store.pause([Pause(PauseKind.QUEUE, "x"), Pause(PauseKind.TASK, "x")], now=T0)
+        assert [pause.kind for pause in store.resume([(PauseKind.TASK, "x"), (PauseKind.TENANT, "x")])] == [
+            PauseKind.TASK
+        ]
+        assert [pause.kind for pause in store.pauses()] == [PauseKind.QUEUE]

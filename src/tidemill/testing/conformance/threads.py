@@ -1,0 +1,142 @@
+"""Laws under crowding: what holds for one thread holds for many at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from uuid import UUID
+
+from tidemill.domain.decide import COMPLETED
+from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.domain.job import Claim, Finish, Move
+from tidemill.domain.lanes import ClaimRequest, Lane
+from tidemill.domain.states import JobState
+from tidemill.ids import new_id
+from tidemill.stores.base import Store
+from tidemill.testing.conformance.kit import (
+    AGAIN,
+    FAILED,
+    T0,
+    a_job,
+    at,
+    claim_one,
+    executions_of,
+    get_one,
+    ids_of,
+    patiently,
+    put,
+    put_one,
+    together,
+)
+
+S = JobState
+LANE = Lane("default", "default", 0)
+
+
+class ThreadLaws:
+    """Nothing twice and nothing lost."""
+
+    def test_eight_threads_claim_two_thousand_jobs_each_once(self, store: Store) -> None:
+        ids = put(store, *[a_job() for _ in range(2000)])
+
+        def work() -> list[Claim]:
+            request = ClaimRequest(new_id(), [LANE], 17)
+            taken: list[Claim] = []
+            while claims := patiently(store.claim, request, now=T0):
+                taken += claims
+            return taken
+
+        claims = [claim for each in together([work] * 8) for claim in each]
+        while rest := store.claim(ClaimRequest(new_id(), [LANE], 1000), now=T0):
+            claims += rest
+        assert len(claims) == 2000
+        assert {claim.id for claim in claims} == set(ids)
+        assert {(claim.attempt, claim.token) for claim in claims} == {(1, 1)}
+
+    def test_four_threads_drain_a_store_by_steps(self, store: Store) -> None:
+        ids = put(store, *[a_job() for _ in range(400)])
+
+        def work() -> list[UUID]:
+            request = ClaimRequest(new_id(), [LANE], 7)
+            batch: list[Finish] = []
+            done: list[UUID] = []
+            while True:
+                step = patiently(store.step, batch, request, now=T0)
+                assert step.lost == frozenset()
+                done += [finish.claim.id for finish in batch]
+                batch = [Finish(claim, COMPLETED) for claim in step.claims]
+                if not batch:
+                    return done
+
+        done = [id for each in together([work] * 4) for id in each]
+        assert Counter(done) == Counter(ids)
+        assert store.count(JobFilter(ALL_TENANTS)) == {S.COMPLETED: 400}
+
+    def test_of_two_threads_that_finish_one_claim_exactly_one_wins(self, store: Store) -> None:
+        for _ in range(20):
+            claim = claim_one(store, put_one(store))
+            ways = [Finish(claim, COMPLETED, '"won"'), Finish(claim, FAILED, '"won"')]
+            lost = together([partial(patiently, store.finish, [way], now=T0) for way in ways])
+            assert sorted(map(len, lost)) == [0, 1]
+            winner = ways[1 if lost[0] else 0].transition
+            assert get_one(store, claim.id).state is winner.state
+            assert [x.state for x in executions_of(store, claim.id)] == [winner.execution]
+
+    def test_of_many_threads_that_move_one_job_exactly_one_wins(self, store: Store) -> None:
+        move = Move(put_one(store), "default", frozenset({S.PENDING}), S.CANCELLED)
+        moved = together([partial(patiently, store.move, [move], now=T0)] * 6)
+        assert sorted(map(len, moved)) == [0, 0, 0, 0, 0, 1]
+
+    def test_a_claim_and_a_cancellation_never_both_get_a_job(self, store: Store) -> None:
+        ids = put(store, *[a_job() for _ in range(200)])
+        moves = [Move(id, "default", frozenset({S.PENDING}), S.CANCELLED) for id in ids]
+
+        def cancel() -> list[UUID]:
+            parts = [moves[start : start + 10] for start in range(0, 200, 10)]
+            return [id for part in parts for id in patiently(store.move, part, now=T0)]
+
+        def claim() -> list[UUID]:
+            request = ClaimRequest(new_id(), [LANE], 5)
+            taken: list[UUID] = []
+            while claims := patiently(store.claim, request, now=T0):
+                taken += ids_of(claims)
+            return taken
+
+        got = [id for part in together([cancel, claim, cancel, claim]) for id in part]
+        got += ids_of(store.claim(ClaimRequest(new_id(), [LANE], 1000), now=T0))
+        assert Counter(got) == Counter(ids)
+        assert set(store.count(JobFilter(ALL_TENANTS))) <= {S.RUNNING, S.CANCELLED}
+
+    def test_promotion_by_several_at_once_moves_each_job_once(self, store: Store) -> None:
+        ids = put(store, *[a_job(run_at=at(1)) for _ in range(300)])
+
+        def promote() -> int:
+            return sum(patiently(store.promote, 40, now=at(1)).moved for _ in range(9))
+
+        moved = together([promote] * 3)
+        while extra := store.promote(1000, now=at(1)).moved:
+            moved.append(extra)
+        assert sum(moved) == 300
+        claims = store.claim(ClaimRequest(new_id(), [LANE], 1000), now=at(1))
+        assert Counter(ids_of(claims)) == Counter(ids)
+
+    def test_threads_that_fail_and_claim_again_keep_the_tokens_in_step(self, store: Store) -> None:
+        ids = put(store, *[a_job(max_attempts=100) for _ in range(10)])
+
+        def work() -> list[tuple[UUID, int]]:
+            request = ClaimRequest(new_id(), [LANE], 3)
+            held: list[tuple[UUID, int]] = []
+            for _ in range(25):
+                claims = patiently(store.claim, request, now=T0)
+                held += [(claim.id, claim.token) for claim in claims]
+                batch = [Finish(claim, AGAIN) for claim in claims]
+                assert patiently(store.finish, batch, now=T0) == frozenset()
+            return held
+
+        held = [pair for each in together([work] * 4) for pair in each]
+        assert len(held) == len(set(held))
+        for id in ids:
+            tokens = sorted(token for job, token in held if job == id)
+            assert tokens == [*range(1, len(tokens) + 1)]
+            assert get_one(store, id).token == len(tokens)
+            assert [x.number for x in executions_of(store, id)] == tokens

@@ -1,0 +1,248 @@
+"""Laws of ``transaction()`` and of the store as a whole: together or not at all; open, or closed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from uuid import UUID
+
+import pytest
+
+from tidemill.domain.cluster import Worker
+from tidemill.domain.decide import COMPLETED
+from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.domain.job import Finish, Move, Progress, Report, UniqueHold
+from tidemill.domain.ledger import AuditEntry, Pause, PauseKind, Setting, first_break
+from tidemill.domain.retention import ArchivePolicy
+from tidemill.domain.states import JobState
+from tidemill.errors import JobExists, StoreUnavailable
+from tidemill.stores.base import Store
+from tidemill.testing.conformance.kit import (
+    CRASHED,
+    HOUR,
+    SECOND,
+    T0,
+    WORKER,
+    a_job,
+    a_line,
+    at,
+    bring,
+    claim_all,
+    claim_one,
+    finish_all,
+    get_one,
+    ids_of,
+    patiently,
+    put,
+    put_one,
+    register,
+    snapshot,
+    together,
+    wants,
+)
+
+S = JobState
+ENTRY = AuditEntry("ada", "job.cancel", "job", "default")
+
+
+class _Stop(Exception):
+    """Raised to leave a block."""
+
+
+def _undo(store: Store, work: Callable[[], object]) -> None:
+    """Do the work in a transaction that is then left by an exception."""
+
+    def work_and_stop() -> None:
+        work()
+        raise _Stop
+
+    with pytest.raises(_Stop), store.transaction():
+        work_and_stop()
+
+
+class TransactionLaws:
+    """All verbs of a block commit together, or not at all."""
+
+    def test_verbs_of_a_block_commit_together(self, store: Store) -> None:
+        job = bring(store, S.PENDING)
+        with store.transaction():
+            store.record([ENTRY], now=T0)
+            assert store.move([Move(job.id, "default", frozenset({S.PENDING}), S.CANCELLED)], now=T0) == {
+                job.id
+            }
+            id = put_one(store)
+        assert get_one(store, job.id).state is S.CANCELLED
+        assert get_one(store, id).state is S.PENDING
+        assert len(store.audit(tenant=ALL_TENANTS)) == 1
+
+    def test_verbs_of_a_block_that_raises_did_not_happen(self, store: Store) -> None:
+        job = bring(store, S.PENDING)
+        cancel = Move(job.id, "default", frozenset({S.PENDING}), S.CANCELLED)
+        before = snapshot(store, job.id)
+
+        def work() -> None:
+            store.record([ENTRY], now=T0)
+            assert store.move([cancel], now=T0) == {job.id}
+
+        _undo(store, work)
+        assert snapshot(store, job.id) == before
+        assert store.audit(tenant=ALL_TENANTS) == []
+
+    def test_a_block_sees_its_own_writes(self, store: Store) -> None:
+        with store.transaction():
+            id = put_one(store)
+            claim = claim_one(store, id)
+            finish_all(store, [claim])
+            assert get_one(store, id).state is S.COMPLETED
+        assert get_one(store, id).state is S.COMPLETED
+
+    def test_the_exception_of_the_block_is_the_one_that_arrives(self, store: Store) -> None:
+        stop = _Stop("why")
+        with pytest.raises(_Stop) as raised, store.transaction():
+            raise stop
+        assert raised.value is stop
+
+    def test_every_face_of_the_store_is_rolled_back(self, store: Store) -> None:
+        register(store, WORKER, lease=HOUR)
+        done = bring(store, S.COMPLETED)
+        gone = bring(store, S.FAILED)
+        review = bring(store, S.REVIEW_NEEDED)
+        late = bring(store, S.SCHEDULED)
+        put(store, a_job(queue="a"), a_job(queue="a"), a_job(queue="a"))
+        mine, fails = claim_all(store, queues=["a"], limit=2)
+        store.log([a_line(mine, "before")])
+        everything = [done.id, gone.id, review.id, late.id, mine.id, fails.id]
+
+        def picture() -> object:
+            jobs = store.jobs(JobFilter(ALL_TENANTS)).items
+            seen = [snapshot(store, id) for id in everything]
+            faces = (store.workers(), store.leases(), store.settings(), store.pauses())
+            rest = (store.audit(tenant=ALL_TENANTS), store.search_archive(JobFilter(ALL_TENANTS)).items)
+            return jobs, seen, faces, rest, store.lanes()
+
+        before = picture()
+        late_now = T0 + 2 * HOUR
+
+        def work() -> None:
+            new = put_one(store, unique=UniqueHold("k"))
+            assert store.promote(10, now=late_now).moved == 1
+            store.claim(wants(store, limit=1), now=T0)
+            store.report([Report(mine.id, 1, Progress(0.5))], now=T0)
+            store.log([a_line(mine, "inside")])
+            store.request_cancel([mine.id], tenant="default", reason="x")
+            store.step([Finish(mine, COMPLETED), Finish(fails, CRASHED)], wants(store, limit=1), now=T0)
+            assert store.move([Move(review.id, "default", frozenset({review.state}), S.FAILED)], now=T0)
+            store.put_archive(
+                store.archivable(ArchivePolicy("p", max_age=SECOND), now=late_now), now=late_now
+            )
+            assert store.delete([gone.id], tenant="default") == {gone.id}
+            store.forget(store.archived([done.id], tenant="default"))
+            store.record([ENTRY], now=T0)
+            store.register(Worker(new, "w"), lease=HOUR, now=T0)
+            store.beat([WORKER], lease=HOUR, now=at(1))
+            store.drain([WORKER])
+            store.acquire("duty", WORKER, ttl=HOUR, now=T0)
+            store.put_settings([Setting("a", 1)], now=T0)
+            store.pause([Pause(PauseKind.ALL, "")], now=T0)
+            assert picture() != before
+
+        _undo(store, work)
+        assert picture() == before
+        assert store.enqueue([a_job(unique=UniqueHold("k"))], now=T0)[0].created
+
+    def test_work_goes_on_after_a_block_that_was_rolled_back(self, store: Store) -> None:
+        _undo(store, lambda: (put_one(store), store.record([ENTRY], now=T0)))
+        id = put_one(store)
+        store.record([ENTRY], now=T0)
+        assert ids_of(claim_all(store)) == [id]
+        assert first_break(store.audit(tenant=ALL_TENANTS)) is None
+
+    def test_an_inner_block_joins_the_outer_one(self, store: Store) -> None:
+        inner = a_job()
+
+        def work() -> None:
+            with store.transaction():
+                put(store, inner)
+            assert get_one(store, inner.id).state is S.PENDING
+
+        _undo(store, work)
+        assert store.get([inner.id], tenant=ALL_TENANTS) == []
+        with store.transaction(), store.transaction():
+            id = put_one(store)
+        assert get_one(store, id).state is S.PENDING
+
+    def test_an_error_of_a_verb_leaves_the_block_and_undoes_it(self, store: Store) -> None:
+        taken = put_one(store)
+        fresh = a_job()
+
+        def work() -> None:
+            put(store, fresh)
+            store.enqueue([a_job(id=taken)], now=T0)
+
+        with pytest.raises(JobExists), store.transaction():
+            work()
+        assert store.get([fresh.id], tenant=ALL_TENANTS) == []
+
+    def test_blocks_of_different_threads_do_not_mix(self, store: Store) -> None:
+        def block(*, fail: bool) -> UUID:
+            with store.transaction():
+                (id,) = put(store, a_job())
+                store.record([ENTRY], now=T0)
+                if fail:
+                    raise _Stop
+                return id
+
+        def work() -> list[UUID]:
+            kept = []
+            for n in range(10):
+                with suppress(_Stop):
+                    kept.append(patiently(block, fail=n % 2 == 0))
+            return kept
+
+        kept = {id for each in together([work] * 4) for id in each}
+        assert len(kept) == 20
+        assert set(ids_of(store.jobs(JobFilter(ALL_TENANTS)).items)) == kept
+        records = store.audit(tenant=ALL_TENANTS)
+        assert len(records) == 20
+        assert first_break(records) is None
+
+
+VERBS: dict[str, Callable[[Store], object]] = {
+    "enqueue": lambda store: store.enqueue([a_job()], now=T0),
+    "promote": lambda store: store.promote(1, now=T0),
+    "lanes": lambda store: store.lanes(),
+    "get": lambda store: store.get([WORKER], tenant=ALL_TENANTS),
+    "jobs": lambda store: store.jobs(JobFilter(ALL_TENANTS)),
+    "count": lambda store: store.count(JobFilter(ALL_TENANTS)),
+    "delete": lambda store: store.delete([WORKER], tenant=ALL_TENANTS),
+    "record": lambda store: store.record([ENTRY], now=T0),
+    "workers": lambda store: store.workers(),
+    "leases": lambda store: store.leases(),
+    "settings": lambda store: store.settings(),
+    "archived": lambda store: store.archived([WORKER], tenant=ALL_TENANTS),
+    "check": lambda store: store.check(),
+}
+
+
+class WholeStoreLaws:
+    """A store says where it stands, and when it is closed."""
+
+    def test_a_migrated_store_needs_nothing_more(self, store: Store) -> None:
+        store.check()
+        status = store.schema()
+        assert status.version == status.wanted
+        assert status.pending == ()
+        assert store.migrate() == []
+        assert store.schema() == status
+        assert store.url
+
+    @pytest.mark.parametrize("name", sorted(VERBS))
+    def test_a_closed_store_is_unavailable(self, store: Store, name: str) -> None:
+        put_one(store)
+        store.close()
+        with pytest.raises(StoreUnavailable):
+            VERBS[name](store)
+
+    def test_closing_twice_is_harmless(self, store: Store) -> None:
+        store.close()
+        store.close()

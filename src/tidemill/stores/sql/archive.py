@@ -1,0 +1,106 @@
+"""Tiers in the SQL store: finished jobs as documents."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from tidemill.domain.filters import JobFilter, Page, Sort, encode_cursor, page_size
+from tidemill.domain.job import Execution, LogEntry
+from tidemill.domain.retention import ArchivedJob, ArchivePolicy, archive_document
+from tidemill.errors import BadFilter
+from tidemill.stores.base import Archive
+from tidemill.stores.sql.driver import Row
+from tidemill.stores.sql.face import Face
+from tidemill.stores.sql.values import (
+    filter_takes,
+    last_execution,
+    load_archived,
+    load_execution,
+    load_log,
+    page_takes,
+    tenant_of,
+)
+
+
+class SqlArchive(Face, Archive):
+    """archivable, put_archive, archived, forget, search_archive, purge_archive."""
+
+    def archivable(self, policy: ArchivePolicy, *, now: datetime | None = None) -> list[ArchivedJob]:
+        takes = {
+            "now": now,
+            "max_age": policy.max_age,
+            "states": sorted(policy.states),
+            "tasks": sorted(policy.tasks) or None,
+            "limit": policy.batch,
+        }
+        rows = self._db.run("archivable", takes)
+        if not rows:
+            return []
+        executions, logs = self._written(rows)
+        return [
+            archive_document(job, executions[job.id], logs[job.id], tier=policy.tier, policy=policy.name)
+            for job in self._jobs(rows)
+        ]
+
+    def _written(self, rows: Sequence[Row]) -> tuple[dict[UUID, list[Execution]], dict[UUID, list[LogEntry]]]:
+        """What was written about these jobs, executions by number and log lines by position."""
+        ids = [row[0] for row in rows]
+        executions: dict[UUID, list[Execution]] = defaultdict(list)
+        logs: dict[UUID, list[LogEntry]] = defaultdict(list)
+        for execution in map(load_execution, self._db.run("executions", {"ids": ids})):
+            executions[execution.job_id].append(execution)
+        for row in rows:
+            if (last := last_execution(row)) is not None:
+                executions[last.job_id].append(last)
+        for _, entry in map(load_log, self._db.run("logs_of", {"ids": ids})):
+            logs[entry.job_id].append(entry)
+        return executions, logs
+
+    def put_archive(self, documents: Sequence[ArchivedJob], *, now: datetime | None = None) -> None:
+        if not documents:
+            return
+        columns: dict[str, list[object]] = {
+            name: [getattr(document, name) for document in documents]
+            for name in (
+                "id", "tenant", "task", "queue", "state", "token", "created_at", "finished_at", "correlation_id",
+                "parent_id", "tier", "policy", "document", "fingerprint",
+            )
+        }  # fmt: skip
+        self._db.run("put_archive", {"now": now}, columns)
+
+    def archived(self, ids: Collection[UUID], *, tenant: str) -> list[ArchivedJob]:
+        if not ids:
+            return []
+        rows = self._db.run("archived", {"ids": list(ids), "tenant": tenant_of(tenant)})
+        return [load_archived(row) for row in rows]
+
+    def forget(self, documents: Sequence[ArchivedJob]) -> frozenset[UUID]:
+        if not documents:
+            return frozenset()
+        columns: dict[str, list[object]] = {
+            name: [getattr(document, name) for document in documents]
+            for name in ("id", "tenant", "token", "finished_at")
+        }
+        return frozenset(row[0] for row in self._db.run("forget", None, columns))
+
+    def search_archive(
+        self, where: JobFilter, *, sort: Sort = Sort.NEWEST, limit: int = 100, after: str | None = None
+    ) -> Page[ArchivedJob]:
+        if where.reference or where.tag or where.metadata:
+            raise BadFilter(
+                "archived jobs cannot be searched by reference, tag or metadata; read their documents"
+            )
+        takes = filter_takes(where) | page_takes(sort, page_size(limit), after)
+        for name in ("reference_type", "reference_id", "tag", "metadata"):
+            del takes[name]
+        rows = self._db.run("search_archive", takes, flags=(sort.value,))
+        items = [load_archived(row) for row in rows[:limit]]
+        return Page(items, encode_cursor(sort, items[-1].id) if len(rows) > limit else None)
+
+    def purge_archive(self, ended_before: datetime, *, tier: str, limit: int) -> int:
+        return len(
+            self._db.run("purge_archive", {"ended_before": ended_before, "tier": tier, "limit": limit})
+        )

@@ -1,0 +1,101 @@
+"""Workers and leases in the SQL store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from tidemill.domain.cluster import CancelRequest, Lease, Pulse, Worker, WorkerState
+from tidemill.domain.job import Claim
+from tidemill.stores.base import Leases, Workers
+from tidemill.stores.sql.driver import Row
+from tidemill.stores.sql.face import Face
+from tidemill.stores.sql.values import dump, load_claim, load_worker
+
+
+class SqlWorkers(Face, Workers):
+    """register, beat, retire, drain, workers, orphans, overdue, sweep."""
+
+    def register(self, worker: Worker, *, lease: timedelta, now: datetime | None = None) -> Worker:
+        takes = {
+            "now": now,
+            "id": worker.id,
+            "name": worker.name,
+            "host": worker.host,
+            "pid": worker.pid,
+            "node": worker.node,
+            "version": worker.version,
+            "queues": dump(worker.queues),
+            "tasks": dump(worker.tasks),
+            "concurrency": worker.concurrency,
+            "state": worker.state,
+            "lease": lease,
+        }
+        started_at, expires_at = self._db.run("register", takes)[0]
+        return replace(worker, started_at=started_at, beat_at=started_at, expires_at=expires_at, beats=0)
+
+    def beat(self, ids: Collection[UUID], *, lease: timedelta, now: datetime | None = None) -> Pulse:
+        if not ids:
+            return Pulse(frozenset(), frozenset(), [])
+        rows = self._db.run("beat", {"now": now, "ids": list(ids), "lease": lease})
+        alive = [row[0] for row in rows]
+        draining = frozenset(row[0] for row in rows if row[1] == WorkerState.DRAINING)
+        cancels = [CancelRequest(*row) for row in self._db.run("cancels", {"ids": alive})] if alive else []
+        return Pulse(frozenset(alive), draining, cancels)
+
+    def retire(self, ids: Collection[UUID], *, now: datetime | None = None) -> None:
+        if ids:
+            self._db.run("retire", {"now": now, "ids": list(ids)})
+
+    def drain(self, ids: Collection[UUID]) -> frozenset[UUID]:
+        return frozenset(row[0] for row in self._db.run("drain", {"ids": list(ids)})) if ids else frozenset()
+
+    def workers(self) -> list[Worker]:
+        return [load_worker(row) for row in self._db.run("workers")]
+
+    def orphans(self, limit: int, *, now: datetime | None = None) -> list[Claim]:
+        return [load_claim(row) for row in self._db.run("orphans", {"now": now, "limit": limit})]
+
+    def overdue(self, limit: int, *, now: datetime | None = None) -> list[Claim]:
+        return [load_claim(row) for row in self._db.run("overdue", {"now": now, "limit": limit})]
+
+    def sweep(self, older_than: timedelta, *, now: datetime | None = None) -> int:
+        return len(self._db.run("sweep", {"now": now, "older_than": older_than}))
+
+
+class SqlLeases(Face, Leases):
+    """acquire, renew, release, leases."""
+
+    def acquire(
+        self, name: str, holder: UUID, *, ttl: timedelta, now: datetime | None = None
+    ) -> Lease | None:
+        rows = self._db.run("acquire", {"now": now, "name": name, "holder": holder, "ttl": ttl})
+        return _lease(rows[0]) if rows else None
+
+    def renew(
+        self,
+        name: str,
+        holder: UUID,
+        term: int,
+        *,
+        ttl: timedelta,
+        metadata: Mapping[str, object] | None = None,
+        now: datetime | None = None,
+    ) -> bool:
+        facts = None if metadata is None else dump(dict(metadata))
+        takes = {"now": now, "name": name, "holder": holder, "term": term, "ttl": ttl, "metadata": facts}
+        return bool(self._db.run("renew", takes))
+
+    def release(self, name: str, holder: UUID, term: int) -> bool:
+        return bool(self._db.run("release", {"name": name, "holder": holder, "term": term}))
+
+    def leases(self) -> list[Lease]:
+        return [_lease(row) for row in self._db.run("leases")]
+
+
+def _lease(row: Row) -> Lease:
+    name, holder, term, acquired_at, beat_at, expires_at, metadata = row
+    return Lease(name, holder, term, acquired_at, beat_at, expires_at, json.loads(metadata))

@@ -1,0 +1,47 @@
+"""What a dialect's driver does for the one SQL store: run named queries, hold transactions, carry wake-ups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
+
+from tidemill.stores.base import Listener, SchemaStatus
+
+Row = tuple[Any, ...]
+Takes = Mapping[str, object]
+Items = Mapping[str, Sequence[object]]
+
+
+class Driver(Protocol):
+    """One dialect, one database.
+
+    The first call of ``run`` opens the database and checks its schema, so that a store can be made before its database
+    is up. Errors are already ours.
+    """
+
+    url: str
+
+    def run(
+        self, name: str, takes: Takes | None = None, items: Items | None = None, flags: Iterable[str] = ()
+    ) -> list[Row]:
+        """Run a named query in a transaction of its own, or in the one this thread has open; the rows it gives.
+
+        ``takes`` are single values by name; one that is missing or None is NULL and leaves out the lines that need it.
+        ``items`` are the columns of a batch. ``flags`` switch further optional lines on.
+        """
+        ...
+
+    def transaction(self) -> AbstractContextManager[None]: ...
+
+    def schema(self) -> SchemaStatus: ...
+
+    def migrate(self) -> list[str]: ...
+
+    def check(self) -> None: ...
+
+    def notify(self, topics: Iterable[str]) -> None: ...
+
+    def listen(self) -> Listener: ...
+
+    def close(self) -> None: ...

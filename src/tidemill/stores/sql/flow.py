@@ -1,0 +1,201 @@
+"""A job's way through the SQL store. Nothing is decided here: columns go in, ids and claims come out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from tidemill.domain.job import Claim, Enqueued, Finish, NewJob, Report
+from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
+from tidemill.domain.states import JobState
+from tidemill.errors import JobExists, StoreBusy
+from tidemill.stores.base import Flow, Promoted, Step
+from tidemill.stores.sql.driver import Row
+from tidemill.stores.sql.face import Face
+from tidemill.stores.sql.values import dump, dump_details, dump_error, dump_progress, load_limits
+
+_ROUNDS = 20  # how often a job is tried whose key is let go between two looks
+_LIMITS = 15  # its place in a claimed row
+
+
+class SqlFlow(Face, Flow):
+    """enqueue → promote → claim → start → report → finish."""
+
+    def enqueue(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Enqueued]:
+        outcome: dict[UUID, Enqueued] = {}
+        waiting: Sequence[NewJob] = jobs
+        for _ in range(_ROUNDS):
+            if not waiting:
+                return [outcome[job.id] for job in jobs]
+            rows = self._db.run("enqueue", {"now": now}, _enqueue_columns(waiting))
+            taken = [row[0] for row in rows if row[1]]
+            if taken:
+                raise JobExists(
+                    f"job {taken[0]} is already stored; nothing was enqueued", ids=frozenset(taken)
+                )
+            if not rows:
+                outcome.update((job.id, Enqueued(job.id, True)) for job in waiting)
+                return [outcome[job.id] for job in jobs]
+            left_out = {row[0] for row in rows}
+            outcome.update((job.id, Enqueued(job.id, True)) for job in waiting if job.id not in left_out)
+            waiting = self._held(outcome, [job for job in waiting if job.id in left_out], now)
+        raise StoreBusy("a unique key changed hands all the time; nothing of this call's rest was enqueued")
+
+    def _held(
+        self, outcome: dict[UUID, Enqueued], jobs: Sequence[NewJob], now: datetime | None
+    ) -> list[NewJob]:
+        """Note who holds these jobs' keys; the jobs whose key has no holder any more are to be tried again."""
+        keys = list({(job.tenant, job.unique.key) for job in jobs if job.unique is not None})
+        columns: dict[str, list[Any]] = {
+            "tenant": [tenant for tenant, _ in keys],
+            "key": [key for _, key in keys],
+        }
+        holders = {
+            (tenant, key): holder
+            for tenant, key, holder in self._db.run("unique_holders", {"now": now}, columns)
+        }
+        again: list[NewJob] = []
+        for job in jobs:
+            holder = holders.get((job.tenant, job.unique.key)) if job.unique is not None else None
+            if holder is None:
+                again.append(job)
+            else:
+                outcome[job.id] = Enqueued(holder, False)
+        return again
+
+    def promote(self, limit: int, *, now: datetime | None = None) -> Promoted:
+        with self._db.transaction():
+            rows = self._db.run("promote", {"now": now, "limit": limit})
+            next_run_at: datetime | None = self._db.run("next_due")[0][0]
+        lanes = frozenset(LaneKey(queue, tenant, priority) for queue, tenant, priority, _ in rows)
+        return Promoted(sum(row[3] for row in rows), lanes, next_run_at)
+
+    def lanes(self, queues: Sequence[str] | None = None) -> list[Lane]:
+        if queues is not None and not queues:
+            return []
+        return [Lane(*row) for row in self._db.run("lanes", {"queues": queues})]
+
+    def claim(self, request: ClaimRequest, *, now: datetime | None = None) -> list[Claim]:
+        if not wants(request):
+            return []
+        rows = self._db.run("claim", claim_takes(request, now), lane_columns(request.lanes))
+        return claims_of(rows, request)
+
+    def start(self, claims: Sequence[Claim], *, now: datetime | None = None) -> frozenset[UUID]:
+        if not claims:
+            return frozenset()
+        columns: dict[str, list[Any]] = {
+            "id": [claim.id for claim in claims],
+            "token": [claim.token for claim in claims],
+        }
+        return _ids(self._db.run("start", {"now": now}, columns))
+
+    def report(self, reports: Sequence[Report], *, now: datetime | None = None) -> frozenset[UUID]:
+        if not reports:
+            return frozenset()
+        at = self._time(now)
+        columns: dict[str, list[Any]] = {
+            "id": [report.id for report in reports],
+            "token": [report.token for report in reports],
+            "progress": [dump_progress(report.progress, at) for report in reports],
+        }
+        return _ids(self._db.run("report", None, columns))
+
+    def finish(self, finishes: Sequence[Finish], *, now: datetime | None = None) -> frozenset[UUID]:
+        if not finishes:
+            return frozenset()
+        columns = end_columns(finishes)
+        columns["delay"] = [item.transition.delay for item in finishes]
+        columns["refund"] = [item.transition.refund for item in finishes]
+        return _ids(self._db.run("finish", {"now": now}, columns))
+
+    def step(self, finishes: Sequence[Finish], request: ClaimRequest, *, now: datetime | None = None) -> Step:
+        with self._db.transaction():
+            return Step(self.finish(finishes, now=now), self.claim(request, now=now))
+
+
+def claims_of(rows: Sequence[Row], request: ClaimRequest) -> list[Claim]:
+    """Claimed rows as claims, in the order the lanes were given and by number within each."""
+    tail = (JobState.RUNNING if request.start else JobState.CLAIMED, None, request.worker)
+    claims = [Claim._make(row + tail) for row in rows]
+    if any(row[_LIMITS] is not None for row in rows):
+        claims = [
+            claim._replace(limits=load_limits(row[_LIMITS])) for claim, row in zip(claims, rows, strict=True)
+        ]
+    if len(request.lanes) > 1:
+        order = {(lane.queue, lane.tenant, lane.priority): place for place, lane in enumerate(request.lanes)}
+        claims.sort(key=lambda claim: (order[claim[2], claim[3], claim[4]], claim[17]))
+    else:
+        claims.sort(key=lambda claim: claim[17] or 0)
+    return claims
+
+
+def end_columns(finishes: Sequence[Finish]) -> dict[str, list[Any]]:
+    """What every finished job brings, as columns."""
+    transitions = [item.transition for item in finishes]
+    return {
+        "id": [item.claim.id for item in finishes],
+        "token": [item.claim.token for item in finishes],
+        "to_state": [transition.state for transition in transitions],
+        "execution": [transition.execution for transition in transitions],
+        "reason": [transition.reason for transition in transitions],
+        "crashed": [transition.crashed for transition in transitions],
+        "result": [item.result for item in finishes],
+        "error": [dump_error(item.error) for item in finishes],
+        "started_ago": [item.started_ago for item in finishes],
+        "ended_ago": [item.ended_ago for item in finishes],
+    }
+
+
+def wants(request: ClaimRequest) -> bool:
+    """Whether the request can be given anything at all."""
+    return bool(request.lanes) and request.limit > 0 and (request.tasks is None or bool(request.tasks))
+
+
+def claim_takes(request: ClaimRequest, now: datetime | None) -> dict[str, Any]:
+    """A claim's single parameters."""
+    return {
+        "now": now,
+        "worker": request.worker,
+        "state": JobState.RUNNING if request.start else JobState.CLAIMED,
+        "limit": request.limit,
+        "tasks": request.tasks,
+    }
+
+
+def lane_columns(lanes: Sequence[Lane]) -> dict[str, list[Any]]:
+    """A claim's lanes, as columns."""
+    return {
+        "lane_queue": [lane.queue for lane in lanes],
+        "lane_tenant": [lane.tenant for lane in lanes],
+        "lane_priority": [lane.priority for lane in lanes],
+        "lane_low": [lane.low for lane in lanes],
+        "lane_quota": [lane.quota for lane in lanes],
+    }
+
+
+def _enqueue_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
+    return {
+        "id": [job.id for job in jobs],
+        "tenant": [job.tenant for job in jobs],
+        "queue": [job.queue for job in jobs],
+        "task": [job.task for job in jobs],
+        "priority": [job.priority for job in jobs],
+        "max_attempts": [job.max_attempts for job in jobs],
+        "timeout": [job.timeout for job in jobs],
+        "run_at": [job.run_at for job in jobs],
+        "delay": [job.delay for job in jobs],
+        "expires_at": [job.expires_at for job in jobs],
+        "unique_key": [job.unique.key if job.unique is not None else None for job in jobs],
+        "until_claimed": [job.unique is not None and job.unique.until_claimed for job in jobs],
+        "hold": [job.unique.window if job.unique is not None else None for job in jobs],
+        "limits": [dump(job.limits) if job.limits else None for job in jobs],
+        "details": [dump_details(job.details) for job in jobs],
+        "args": [job.args for job in jobs],
+    }
+
+
+def _ids(rows: Sequence[Row]) -> frozenset[UUID]:
+    return frozenset([row[0] for row in rows])

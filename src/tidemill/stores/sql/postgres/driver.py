@@ -1,0 +1,245 @@
+"""The PostgreSQL driver: connections, transactions, time-outs, migrations. Works behind PgBouncer in transaction mode too.
+
+Behind a pooler the session does not belong to us: no prepared statements, no LISTEN, and time-outs are set inside each
+transaction. That is noticed by itself, because the time-outs asked for at connect are then not in force.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+
+from tidemill.errors import BadSettings, StoreUnavailable
+from tidemill.stores.base import Listener, SchemaStatus
+from tidemill.stores.coalesce import Coalescer
+from tidemill.stores.sql import migrations
+from tidemill.stores.sql.driver import Items, Row, Takes
+from tidemill.stores.sql.postgres import schema
+from tidemill.stores.sql.postgres.arrays import DUMPERS
+from tidemill.stores.sql.postgres.failures import RETRIED, translate
+from tidemill.stores.sql.postgres.pool import Connection, Pool
+from tidemill.stores.sql.postgres.settings import PostgresSettings
+from tidemill.stores.sql.postgres.signals import DeafListener, PostgresListener, payloads
+from tidemill.stores.sql.postgres.statements import Statement, Statements
+
+_TRIES = 5
+_NO_TAKES: Takes = {}
+
+_PLANNING = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
+"""Plan each statement once. Our statements are written for one plan, by index, whatever the arrays hold; planning them anew
+each time costs more than running them on a single job. A plan made while a table was empty must not scan it later."""
+
+
+class PostgresDriver:
+    """One PostgreSQL database, one schema in it."""
+
+    def __init__(self, settings: PostgresSettings, *, migrate: bool = False) -> None:
+        self.url = settings.shown
+        self._settings = settings
+        self._migrate = migrate
+        self._statements = Statements(settings.schema)
+        self._pool = Pool(self._connect, settings.pool, patience=settings.connect_timeout)
+        self._local = threading.local()
+        self._opening = threading.Lock()
+        self._opened = threading.Event()
+        self._pooled = bool(settings.pooled)
+        self._coalescer = Coalescer(self._send)
+        self._listeners: set[PostgresListener | DeafListener] = set()
+
+    # Running queries -------------------------------------------------------------------------------------------------
+
+    def run(
+        self, name: str, takes: Takes | None = None, items: Items | None = None, flags: Iterable[str] = ()
+    ) -> list[Row]:
+        takes = takes or _NO_TAKES
+        statement = self._statements.get(name, takes, flags)
+        parameters = statement.bind(takes, items)
+        connection: Connection | None = getattr(self._local, "connection", None)
+        try:
+            if connection is not None:
+                return _execute(connection, statement, parameters)
+            self._ensure()
+            for tried in range(1, _TRIES):
+                try:
+                    return self._run_alone(statement, parameters)
+                except RETRIED:
+                    time.sleep(random.uniform(0.001, 0.01) * tried)
+            return self._run_alone(statement, parameters)
+        except psycopg.Error as error:
+            raise translate(error, self.url) from error
+
+    def _run_alone(self, statement: Statement, parameters: dict[str, Any]) -> list[Row]:
+        with self._pool.connection() as connection:
+            if not self._pooled:
+                return _execute(connection, statement, parameters)
+            with connection.transaction():
+                self._limit(connection)
+                return _execute(connection, statement, parameters)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        if getattr(self._local, "connection", None) is not None:
+            yield
+            return
+        self._ensure()
+        try:
+            with self._pool.connection() as connection, connection.transaction():
+                if self._pooled:
+                    self._limit(connection)
+                self._local.connection = connection
+                self._local.topics = set()
+                try:
+                    yield
+                finally:
+                    self._local.connection = None
+        except psycopg.Error as error:
+            raise translate(error, self.url) from error
+        if self._local.topics:
+            self.notify(self._local.topics)
+
+    def _limit(self, connection: Connection) -> None:
+        """Time-outs for one transaction, where the session is not ours."""
+        connection.execute(
+            "select set_config('statement_timeout', %s, true), set_config('lock_timeout', %s, true)",
+            (_milliseconds(self._settings.statement_timeout), _milliseconds(self._settings.lock_timeout)),
+        )
+
+    # Connecting ------------------------------------------------------------------------------------------------------
+
+    def _connect(self) -> Connection:
+        limits = {
+            "statement_timeout": _milliseconds(self._settings.statement_timeout),
+            "lock_timeout": _milliseconds(self._settings.lock_timeout),
+        }
+        connection: Connection
+        try:
+            if self._pooled:
+                connection = psycopg.connect(self._settings.conninfo, autocommit=True)
+            else:
+                options = " ".join(f"-c {name}={value}" for name, value in {**limits, **_PLANNING}.items())
+                connection = self._connect_with(options)
+        except psycopg.ProgrammingError as error:
+            raise BadSettings(f"{self.url} is not a PostgreSQL URL: {str(error).strip()}") from error
+        try:
+            self._inspect(connection, limits)
+        except BaseException:
+            connection.close()
+            raise
+        for kind, dumper in DUMPERS:
+            connection.adapters.register_dumper(kind, dumper)
+        connection.prepare_threshold = None if self._pooled else 1
+        return connection
+
+    def _connect_with(self, options: str) -> Connection:
+        try:
+            return psycopg.connect(self._settings.conninfo, autocommit=True, options=options)
+        except psycopg.OperationalError as error:
+            if "startup parameter" not in str(error):
+                raise
+            self._pooled = True
+            return psycopg.connect(self._settings.conninfo, autocommit=True)
+
+    def _inspect(self, connection: Connection, limits: dict[str, str]) -> None:
+        """Look at who answered: the encoding, and whether the session is ours."""
+        cursor = connection.execute(
+            "select set_config('timezone', 'UTC', false), current_setting('server_encoding'),"
+            " current_setting('statement_timeout')::interval = %s::interval",
+            (f"{limits['statement_timeout']} milliseconds",),
+        )
+        _, encoding, ours = cursor.fetchone() or (None, "UTF8", False)
+        if encoding != "UTF8":
+            raise StoreUnavailable(
+                f"{self.url} keeps text in {encoding}; create a database with encoding UTF8"
+            )
+        if not ours and self._settings.pooled is None:
+            self._pooled = True
+
+    # Schema ----------------------------------------------------------------------------------------------------------
+
+    def _ensure(self) -> None:
+        """Check the schema before the first query of this store."""
+        if self._opened.is_set():
+            return
+        with self._opening:
+            if not self._opened.is_set():
+                if self._migrate:
+                    self._apply()
+                self.check()
+                self._opened.set()
+
+    def schema(self) -> SchemaStatus:
+        try:
+            with self._pool.connection() as connection:
+                applied = schema.applied(connection, self._settings.schema, self.url)
+        except psycopg.Error as error:
+            raise translate(error, self.url) from error
+        return migrations.status(migrations.load("postgres"), applied, self.url)
+
+    def migrate(self) -> list[str]:
+        with self._opening:
+            return self._apply()
+
+    def _apply(self) -> list[str]:
+        try:
+            with self._pool.connection() as connection:
+                return schema.migrate(connection, self._settings.schema, self.url, self._statements.qualify)
+        except psycopg.Error as error:
+            raise translate(error, self.url) from error
+
+    def check(self) -> None:
+        state = self.schema()
+        if state.pending:
+            raise migrations.outdated(self.url, state)
+
+    # Wake-ups --------------------------------------------------------------------------------------------------------
+
+    @property
+    def _channel(self) -> str:
+        return f"{self._settings.schema}_wake"
+
+    def notify(self, topics: Iterable[str]) -> None:
+        if not self._settings.notify:
+            return
+        if getattr(self._local, "connection", None) is not None:
+            self._local.topics.update(topics)
+        else:
+            self._coalescer.offer(topics)
+
+    def _send(self, topics: frozenset[str]) -> None:
+        """One statement for all: a hint needs no flush to disk, so the commit does not wait for one."""
+        with self._pool.connection() as connection, connection.transaction():
+            connection.execute("set local synchronous_commit = off")
+            for payload in payloads(topics):
+                connection.execute("select pg_notify(%s, %s)", (self._channel, payload))
+
+    def listen(self) -> Listener:
+        self._ensure()
+        listener: PostgresListener | DeafListener
+        if self._pooled or not self._settings.notify:
+            listener = DeafListener(self._listeners.discard)
+        else:
+            listener = PostgresListener(self._connect, self._channel, self._listeners.discard)
+        self._listeners.add(listener)
+        return listener
+
+    def close(self) -> None:
+        self._coalescer.close()
+        for listener in list(self._listeners):
+            listener.close()
+        self._pool.close()
+
+
+def _execute(connection: Connection, statement: Statement, parameters: dict[str, Any]) -> list[Row]:
+    with connection.cursor(binary=True) as cursor:
+        cursor.execute(statement.sql, parameters)
+        return cursor.fetchall() if statement.gives else []
+
+
+def _milliseconds(seconds: float) -> str:
+    return str(max(1, round(seconds * 1000)))

@@ -1,0 +1,77 @@
+"""psycopg's errors in our words: one sentence, with what to do."""
+
+from __future__ import annotations
+
+import psycopg
+from psycopg import errors as pg
+
+from tidemill.errors import (
+    JobExists,
+    SchemaForeign,
+    SchemaOutdated,
+    StoreBusy,
+    StoreCorrupt,
+    StoreError,
+    StoreUnavailable,
+)
+
+RETRIED = (pg.DeadlockDetected, pg.SerializationFailure)
+"""Nothing happened, and the same statement may well succeed at once."""
+
+_BUSY = (pg.LockNotAvailable, pg.QueryCanceled, *RETRIED)
+_CORRUPT = (pg.DataCorrupted, pg.IndexCorrupted)
+_MISSING = (pg.UndefinedTable, pg.InvalidSchemaName, pg.UndefinedColumn)
+_JOB_TABLES = frozenset({"ready", "scheduled", "parked", "running", "history", "details"})
+
+
+def translate(error: psycopg.Error, where: str) -> StoreError | JobExists:
+    """The error to raise instead of the driver's own."""
+    text = _sentence(error)
+    match error:
+        case pg.UniqueViolation() if error.diag.table_name in _JOB_TABLES:
+            return JobExists("one of these jobs is already stored; nothing was enqueued")
+        case _ if isinstance(error, _BUSY):
+            return StoreBusy(f"{where} is busy ({text}); nothing was changed, try again")
+        case pg.ReadOnlySqlTransaction():
+            return StoreUnavailable(
+                f"{where} only lets us read ({text}); it may be a standby: point to the primary"
+            )
+        case pg.InvalidPassword() | pg.InvalidAuthorizationSpecification():
+            return StoreUnavailable(
+                f"{where} refused the login ({text}); check the user and password in the URL"
+            )
+        case pg.InvalidCatalogName():
+            return StoreUnavailable(f"{where} does not exist ({text}); create it: createdb NAME")
+        case pg.InsufficientPrivilege():
+            return StoreUnavailable(
+                f"{where} denied access ({text}); grant the role its rights on the schema"
+            )
+        case pg.TooManyConnections():
+            return StoreUnavailable(
+                f"{where} has no free connection ({text}); raise max_connections or lower ?pool="
+            )
+        case pg.DiskFull():
+            return StoreUnavailable(f"the disk of {where} is full ({text}); nothing was changed")
+        case _ if isinstance(error, _CORRUPT):
+            return StoreCorrupt(f"{where} reports damaged data ({text}); restore it before going on")
+        case _ if isinstance(error, _MISSING):
+            return SchemaOutdated(
+                f"{where} lacks our tables ({text}); run: tidemill db migrate --store '{where}'"
+            )
+        case pg.DuplicateTable() | pg.DuplicateObject():
+            return SchemaForeign(f"{where} holds tables that are not ours ({text}); choose another ?schema=")
+        case pg.IntegrityError() | pg.DataError():
+            return StoreCorrupt(f"{where} refused the data ({text})")
+        case psycopg.OperationalError() | psycopg.InterfaceError():
+            return StoreUnavailable(
+                f"cannot reach {where}: {text}; is the server up, and are host and port right?"
+            )
+        case _:
+            return StoreError(f"{where}: {text}")
+
+
+def _sentence(error: psycopg.Error) -> str:
+    """The first line of the driver's message, which often has several and repeats itself."""
+    text = error.diag.message_primary or str(error) or type(error).__name__
+    lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
+    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -1,0 +1,24 @@
+-- count: how many jobs match, by state.
+-- takes: tenant text, states texts, tasks texts, queues texts, ids uuids, created_after timestamptz
+-- takes: created_before timestamptz, correlation_id text, parent_id uuid, reference_type text, reference_id text
+-- takes: tag text, metadata text
+-- gives: state text, jobs int8
+select state, count(*) as jobs
+from tidemill.jobs
+where true
+  and tenant = :tenant -- when tenant
+  and state = any(:states::text[]) -- when states
+  and task = any(:tasks::text[]) -- when tasks
+  and queue = any(:queues::text[]) -- when queues
+  and id = any(:ids::uuid[]) -- when ids
+  and created_at >= :created_after -- when created_after
+  and created_at < :created_before -- when created_before
+  and id in (select d.id from tidemill.details d where d.correlation_id = :correlation_id) -- when correlation_id
+  and id in (select d.id from tidemill.details d where d.parent_id = :parent_id) -- when parent_id
+  and id in (select d.id from tidemill.details d -- when reference_type
+             where d.reference_type = :reference_type and d.reference_id = :reference_id) -- when reference_type
+  and id in (select d.id from tidemill.details d where d.tags @> jsonb_build_array(:tag::text)) -- when tag
+  and id in (select d.id from tidemill.details d where not exists ( -- when metadata
+               select from jsonb_each_text(:metadata::jsonb) f -- when metadata
+               where d.metadata ->> f.key is distinct from f.value)) -- when metadata
+group by state

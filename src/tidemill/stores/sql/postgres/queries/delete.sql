@@ -1,0 +1,15 @@
+-- delete: removes ended jobs with all that was written about them and the keys they hold; answers with the ids removed.
+-- takes: tenant text, ids uuids
+-- gives: id uuid
+with gone as (
+  delete from tidemill.history
+  where id = any(:ids::uuid[])
+    and tenant = :tenant -- when tenant
+  returning id, detailed),
+keys_gone as (delete from tidemill.uniques u using gone g where u.job_id = g.id),
+details_gone as (delete from tidemill.details d using gone g where g.detailed and d.id = g.id),
+executions_gone as (delete from tidemill.executions e using gone g where e.job_id = g.id),
+logs_gone as (delete from tidemill.logs l using gone g where l.job_id = g.id),
+checkpoints_gone as (delete from tidemill.checkpoints c using gone g where c.job_id = g.id),
+dependencies_gone as (delete from tidemill.dependencies d using gone g where d.job_id = g.id)
+select id from gone

@@ -1,0 +1,59 @@
+-- finish: every exit of a held job, keyed by id and token; answers with the ids that are lost.
+-- What ended goes to history with its last execution; what goes back leaves that execution as a row of its own.
+-- takes: now timestamptz
+-- items: id uuid, token int8, to_state text, execution text, reason text, delay interval, refund bool, crashed bool
+-- items: result text, error text, started_ago float8, ended_ago float8
+-- gives: id uuid
+with item as materialized (
+  select * from unnest(:id::uuid[], :token::bigint[], :to_state::text[], :execution::text[], :reason::text[],
+                       :delay::interval[], :refund::boolean[], :crashed::boolean[], :result::text[], :error::text[],
+                       :started_ago::float8[], :ended_ago::float8[]) with ordinality
+    as x(id, token, to_state, execution, why, delay, refund, crashed, result, error, started_ago, ended_ago, n)),
+gone as (
+  delete from tidemill.running r using item x where r.id = x.id and r.token = x.token
+  returning r.*, x.to_state, x.execution, x.why, x.delay, x.refund, x.crashed, x.result, x.error, x.n,
+            coalesce(coalesce(:now::timestamptz, now()) - make_interval(secs => x.started_ago), r.started_at) as began_at,
+            coalesce(:now::timestamptz, now()) - make_interval(secs => x.ended_ago) as finished_at,
+            x.to_state in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered') as ends),
+ended as (
+  insert into tidemill.history(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
+                               expires_at, timeout, unique_key, limits, detailed, reason, args, state, execution, worker,
+                               claimed_at, started_at, finished_at, cancel_reason, progress, result, error)
+  select id, tenant, queue, task, priority, attempt, max_attempts, crashes + crashed::int, token, run_at, created_at,
+         expires_at, timeout, unique_key, limits, detailed, why, args, to_state, execution, worker, claimed_at,
+         began_at, finished_at, cancel_reason, progress, result, error
+  from gone where ends),
+noted as (
+  insert into tidemill.executions(job_id, number, attempt, state, worker, claimed_at, started_at, finished_at, error, reason)
+  select id, token, attempt, execution, worker, claimed_at, began_at, finished_at, error, why from gone where not ends),
+again as (
+  insert into tidemill.ready(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
+                             expires_at, timeout, unique_key, until_claimed, limits, detailed, reason, args)
+  select id, tenant, queue, task, priority, attempt - refund::int, max_attempts, crashes + crashed::int, token,
+         coalesce(:now::timestamptz, now()) + delay, created_at, expires_at, timeout, unique_key, false, limits, detailed, why,
+         args
+  from gone where to_state = 'pending' order by n),
+later as (
+  insert into tidemill.scheduled(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at,
+                                 created_at, expires_at, timeout, unique_key, until_claimed, limits, detailed, reason, args)
+  select id, tenant, queue, task, priority, attempt - refund::int, max_attempts, crashes + crashed::int, token,
+         coalesce(:now::timestamptz, now()) + delay, created_at, expires_at, timeout, unique_key, false, limits, detailed, why,
+         args
+  from gone where to_state = 'scheduled'),
+aside as (
+  insert into tidemill.parked(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
+                              expires_at, timeout, unique_key, until_claimed, limits, detailed, reason, args, state, wakes,
+                              result)
+  select id, tenant, queue, task, priority, attempt - refund::int, max_attempts, crashes + crashed::int, token,
+         coalesce(:now::timestamptz, now()) + delay, created_at, expires_at, timeout, unique_key, false, limits, detailed, why,
+         args, to_state, to_state = 'waiting' and delay > interval '0', case to_state when 'review_needed' then result end
+  from gone where to_state in ('waiting', 'review_needed')),
+let_go as (
+  delete from tidemill.uniques u using gone g
+  where g.ends and u.tenant = g.tenant and u.key = g.unique_key and u.job_id = g.id
+    and (u.window_ends_at is null or u.window_ends_at <= coalesce(:now::timestamptz, now()))),
+dimmed as (
+  update tidemill.uniques u set live = false from gone g
+  where g.ends and u.tenant = g.tenant and u.key = g.unique_key and u.job_id = g.id
+    and u.window_ends_at > coalesce(:now::timestamptz, now()))
+select x.id from item x where not exists (select from gone g where g.id = x.id)

@@ -1,0 +1,70 @@
+-- move: transitions of jobs nobody holds, each only from an expected state; answers with the ids that changed.
+-- A reopened job's last execution becomes a row of its own; what ends lets its unique key go.
+-- takes: now timestamptz
+-- items: id uuid, tenant text, expect text, to_state text, reason text, delay interval, restart bool, result text
+-- gives: id uuid
+with item as materialized (
+  select * from unnest(:id::uuid[], :tenant::text[], :expect::text[], :to_state::text[], :reason::text[], :delay::interval[],
+                       :restart::boolean[], :result::text[]) with ordinality
+    as x(id, tenant, expect, to_state, why, delay, restart, result, n)),
+from_ready as (
+  delete from tidemill.ready j using item x
+  where j.id = x.id and x.tenant in ('*', j.tenant) and 'pending' = any(string_to_array(x.expect, ','))
+  returning j.id, j.tenant, j.queue, j.task, j.priority, j.attempt, j.max_attempts, j.crashes, j.token, j.run_at, j.created_at,
+            j.expires_at, j.timeout, j.unique_key, j.until_claimed as until_claimed, j.limits, j.detailed, j.args,
+            null::text as old_result, x.to_state, x.why, x.delay, x.restart, x.result, x.n),
+from_scheduled as (
+  delete from tidemill.scheduled j using item x
+  where j.id = x.id and x.tenant in ('*', j.tenant) and 'scheduled' = any(string_to_array(x.expect, ','))
+  returning j.id, j.tenant, j.queue, j.task, j.priority, j.attempt, j.max_attempts, j.crashes, j.token, j.run_at, j.created_at,
+            j.expires_at, j.timeout, j.unique_key, j.until_claimed as until_claimed, j.limits, j.detailed, j.args,
+            null::text as old_result, x.to_state, x.why, x.delay, x.restart, x.result, x.n),
+from_parked as (
+  delete from tidemill.parked j using item x
+  where j.id = x.id and x.tenant in ('*', j.tenant) and j.state = any(string_to_array(x.expect, ','))
+  returning j.id, j.tenant, j.queue, j.task, j.priority, j.attempt, j.max_attempts, j.crashes, j.token, j.run_at, j.created_at,
+            j.expires_at, j.timeout, j.unique_key, j.until_claimed as until_claimed, j.limits, j.detailed, j.args,
+            j.result as old_result, x.to_state, x.why, x.delay, x.restart, x.result, x.n),
+from_history as (
+  delete from tidemill.history j using item x
+  where j.id = x.id and x.tenant in ('*', j.tenant) and j.state = any(string_to_array(x.expect, ','))
+  returning j.*, x.to_state, x.why, x.delay, x.restart, x.result as new_result, x.n),
+noted as (
+  insert into tidemill.executions(job_id, number, attempt, state, worker, claimed_at, started_at, finished_at, error, reason)
+  select id, token, attempt, execution, worker, claimed_at, started_at, finished_at, error, reason
+  from from_history where execution is not null),
+moved as materialized (
+  select * from from_ready union all select * from from_scheduled union all select * from from_parked union all
+  select id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at, expires_at,
+         timeout, unique_key, until_claimed, limits, detailed, args, null, to_state, why, delay, restart, new_result, n
+  from from_history),
+into_ready as (
+  insert into tidemill.ready(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
+                             expires_at, timeout, unique_key, until_claimed, limits, detailed, reason, args)
+  select id, tenant, queue, task, priority, case when not restart then attempt else 0 end, max_attempts,
+         case when not restart then crashes else 0 end, token, coalesce(:now::timestamptz, now()) + delay, created_at, expires_at,
+         timeout, unique_key, until_claimed, limits, detailed, why, args
+  from moved where to_state = 'pending' order by n),
+into_scheduled as (
+  insert into tidemill.scheduled(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at,
+                                 created_at, expires_at, timeout, unique_key, until_claimed, limits, detailed, reason, args)
+  select id, tenant, queue, task, priority, case when not restart then attempt else 0 end, max_attempts,
+         case when not restart then crashes else 0 end, token, coalesce(:now::timestamptz, now()) + delay, created_at, expires_at,
+         timeout, unique_key, until_claimed, limits, detailed, why, args
+  from moved where to_state = 'scheduled'),
+into_history as (
+  insert into tidemill.history(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
+                               expires_at, timeout, unique_key, until_claimed, limits, detailed, reason, args, state, finished_at,
+                               result)
+  select id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at, expires_at, timeout,
+         unique_key, until_claimed, limits, detailed, why, args, to_state, coalesce(:now::timestamptz, now()), coalesce(result, old_result)
+  from moved where to_state in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered')),
+let_go as (
+  delete from tidemill.uniques u using moved g
+  where g.to_state not in ('pending', 'scheduled') and u.tenant = g.tenant and u.key = g.unique_key and u.job_id = g.id
+    and (u.window_ends_at is null or u.window_ends_at <= coalesce(:now::timestamptz, now()))),
+dimmed as (
+  update tidemill.uniques u set live = false from moved g
+  where g.to_state not in ('pending', 'scheduled') and u.tenant = g.tenant and u.key = g.unique_key and u.job_id = g.id
+    and u.window_ends_at > coalesce(:now::timestamptz, now()))
+select id from moved

@@ -1,0 +1,5 @@
+-- record: appends audit records.
+-- items: number int8, at timestamptz, tenant text, who text, action text, subject text, before text, after text, hash text
+insert into tidemill.audit(number, at, tenant, who, action, subject, before, after, hash)
+select * from unnest(:number::bigint[], :at::timestamptz[], :tenant::text[], :who::text[], :action::text[], :subject::text[],
+                     :before::text[], :after::text[], :hash::text[])

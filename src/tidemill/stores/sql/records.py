@@ -1,0 +1,78 @@
+"""What the SQL store writes down: logs of held jobs, and the audit's chain."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from tidemill.domain.filters import page_size
+from tidemill.domain.job import LogEntry
+from tidemill.domain.ledger import GENESIS, AuditEntry, AuditRecord, audit_hash
+from tidemill.stores.base import Records
+from tidemill.stores.sql.face import Face
+from tidemill.stores.sql.values import dump, tenant_of
+
+
+class SqlRecords(Face, Records):
+    """log, record, audit."""
+
+    def log(self, entries: Sequence[LogEntry]) -> frozenset[UUID]:
+        if not entries:
+            return frozenset()
+        columns: dict[str, list[Any]] = {
+            "job_id": [entry.job_id for entry in entries],
+            "number": [entry.number for entry in entries],
+            "at": [entry.at for entry in entries],
+            "level": [entry.level for entry in entries],
+            "stage": [entry.stage for entry in entries],
+            "message": [entry.message for entry in entries],
+            "details": [_facts(entry.details) for entry in entries],
+            "duration": [entry.duration for entry in entries],
+        }
+        return frozenset(row[0] for row in self._db.run("log", None, columns))
+
+    def record(self, entries: Sequence[AuditEntry], *, now: datetime | None = None) -> list[AuditRecord]:
+        if not entries:
+            return []
+        with self._db.transaction():
+            self._db.run("lock_audit")
+            at = self._time(now)
+            number, previous = next(iter(self._db.run("last_audit")), (0, GENESIS))
+            records: list[AuditRecord] = []
+            for entry in entries:
+                number += 1
+                previous = audit_hash(previous, number, at, entry)
+                records.append(AuditRecord(number, at, entry, previous))
+            columns: dict[str, list[Any]] = {
+                "number": [record.number for record in records],
+                "at": [record.at for record in records],
+                "tenant": [entry.tenant for entry in entries],
+                "who": [entry.who for entry in entries],
+                "action": [entry.action for entry in entries],
+                "subject": [entry.subject for entry in entries],
+                "before": [_facts(entry.before) for entry in entries],
+                "after": [_facts(entry.after) for entry in entries],
+                "hash": [record.hash for record in records],
+            }
+            self._db.run("record", None, columns)
+        return records
+
+    def audit(self, *, tenant: str, after: int = 0, limit: int = 1000) -> list[AuditRecord]:
+        takes = {"tenant": tenant_of(tenant), "after": after, "limit": page_size(limit)}
+        return [
+            AuditRecord(
+                number, at, AuditEntry(who, action, subject, owner, _load(before), _load(later)), digest
+            )
+            for number, at, owner, who, action, subject, before, later, digest in self._db.run("audit", takes)
+        ]
+
+
+def _facts(facts: Mapping[str, object] | None) -> str | None:
+    return None if facts is None else dump(dict(facts))
+
+
+def _load(text: str | None) -> Mapping[str, object] | None:
+    return None if text is None else json.loads(text)

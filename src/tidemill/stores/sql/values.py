@@ -1,0 +1,266 @@
+"""Between rows and values: what the SQL stores write as JSON text, and how a row becomes a job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from tidemill.domain.cluster import Worker, WorkerState
+from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort, decode_cursor
+from tidemill.domain.job import NO_DETAILS, Claim, Details, ErrorInfo, Execution, Job, LogEntry, Progress
+from tidemill.domain.retention import ArchivedJob
+from tidemill.domain.states import ExecutionState, JobState
+from tidemill.stores.sql.driver import Row
+
+_DETAIL_FIELDS = (
+    "correlation_id",
+    "parent_id",
+    "tags",
+    "metadata",
+    "headers",
+    "options",
+    "definition_id",
+    "definition_version",
+    "schedule_id",
+)
+
+
+def dump(value: object) -> str:
+    """Compact JSON text in ASCII, so that no database has an opinion on what is inside."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=True)
+
+
+def tenant_of(tenant: str) -> str | None:
+    """The tenant as a parameter: every tenant is no condition at all."""
+    return None if tenant == ALL_TENANTS else tenant
+
+
+def dump_error(error: ErrorInfo | None) -> str | None:
+    return None if error is None else dump([error.type, error.message, error.traceback])
+
+
+def load_error(text: str | None) -> ErrorInfo | None:
+    return None if text is None else ErrorInfo(*json.loads(text))
+
+
+def dump_progress(progress: Progress, now: datetime) -> str:
+    at = now.astimezone(UTC).isoformat()
+    return dump([progress.fraction, progress.step, progress.total, progress.message, progress.stage, at])
+
+
+def load_progress(text: str | None) -> Progress | None:
+    if text is None:
+        return None
+    fraction, step, total, message, stage, at = json.loads(text)
+    return Progress(fraction, step, total, message, stage, datetime.fromisoformat(at))
+
+
+def dump_details(details: Details) -> str | None:
+    """The details as one JSON object; None when there are none."""
+    if details is NO_DETAILS or details == NO_DETAILS:
+        return None
+    body: dict[str, object] = {}
+    for name in _DETAIL_FIELDS:
+        value = getattr(details, name)
+        if value or value == 0:
+            body[name] = str(value) if name.endswith("_id") else value
+    if details.reference is not None:
+        body["reference_type"], body["reference_id"] = details.reference
+    if details.fire_at is not None:
+        body["fire_at"] = details.fire_at.astimezone(UTC).isoformat()
+    return dump(body)
+
+
+def load_details(row: Row) -> Details:
+    """Details from a row of the query ``details``, less its leading id."""
+    (
+        correlation,
+        parent,
+        kind,
+        reference,
+        tags,
+        metadata,
+        headers,
+        options,
+        definition,
+        version,
+        schedule,
+        fire_at,
+    ) = row
+    return Details(
+        correlation_id=correlation,
+        parent_id=parent,
+        reference=None if kind is None else (kind, reference),
+        tags=tuple(tags or ()),
+        metadata=metadata or {},
+        headers=headers or {},
+        options=options or {},
+        definition_id=definition,
+        definition_version=version,
+        schedule_id=schedule,
+        fire_at=fire_at,
+    )
+
+
+def load_limits(text: str | None) -> tuple[str, ...] | None:
+    return None if text is None else tuple(json.loads(text))
+
+
+def load_claim(row: Row) -> Claim:
+    """A claim from a row of ``orphans`` or ``overdue``."""
+    limits, detailed, state, cancel_reason, worker = row[15:]
+    tail = (load_limits(limits), detailed, None, JobState(state), cancel_reason, worker)
+    return Claim._make(row[:15] + tail)
+
+
+def load_job(row: Row, details: Details) -> Job:
+    """A job from a row of the view ``jobs``."""
+    (id_, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at, expires_at, timeout,
+     unique_key, limits, _, reason, args, state, _, worker, claimed_at, started_at, finished_at, cancel_reason, progress,
+     result, error) = row  # fmt: skip
+    return Job(
+        id=id_,
+        task=task,
+        state=JobState(state),
+        tenant=tenant,
+        queue=queue,
+        priority=priority,
+        args=args,
+        attempt=attempt,
+        max_attempts=max_attempts,
+        crashes=crashes,
+        token=token,
+        run_at=run_at,
+        created_at=created_at,
+        expires_at=expires_at,
+        timeout=timeout,
+        claimed_at=claimed_at,
+        started_at=started_at,
+        finished_at=finished_at,
+        worker=worker,
+        result=result,
+        error=load_error(error),
+        reason=reason,
+        cancel_reason=cancel_reason,
+        progress=load_progress(progress),
+        unique_key=unique_key,
+        limits=load_limits(limits) or (),
+        details=details,
+    )
+
+
+def last_execution(row: Row) -> Execution | None:
+    """The execution a row of the view ``jobs`` itself stands for: the running one, or the one that ended the job."""
+    id_, attempt, token, reason, execution = row[0], row[5], row[8], row[16], row[19]
+    worker, claimed_at, started_at, finished_at, error = row[20], row[21], row[22], row[23], row[27]
+    if execution is None:
+        return None
+    state = ExecutionState(execution)
+    return Execution(
+        id_, token, attempt, state, worker, claimed_at, started_at, finished_at, load_error(error), reason
+    )
+
+
+def load_execution(row: Row) -> Execution:
+    """An execution from a row of the query ``executions``."""
+    job_id, number, attempt, state, worker, claimed_at, started_at, finished_at, error, reason = row
+    return Execution(
+        job_id,
+        number,
+        attempt,
+        ExecutionState(state),
+        worker,
+        claimed_at,
+        started_at,
+        finished_at,
+        load_error(error),
+        reason,
+    )
+
+
+def load_log(row: Row) -> tuple[int, LogEntry]:
+    """A log line and its position from a row of ``logs``."""
+    position, job_id, number, at, level, stage, message, details, duration = row
+    facts = None if details is None else json.loads(details)
+    return position, LogEntry(job_id, number, at, message, level, stage, facts, duration)
+
+
+def load_worker(row: Row) -> Worker:
+    """A worker from a row of ``workers``."""
+    (
+        id_,
+        name,
+        host,
+        pid,
+        node,
+        version,
+        queues,
+        tasks,
+        concurrency,
+        state,
+        started_at,
+        beat_at,
+        expires_at,
+        beats,
+    ) = row
+    return Worker(
+        id=id_,
+        name=name,
+        host=host,
+        pid=pid,
+        node=node,
+        version=version,
+        queues=tuple(json.loads(queues)),
+        tasks=tuple(json.loads(tasks)),
+        concurrency=concurrency,
+        state=WorkerState(state),
+        started_at=started_at,
+        beat_at=beat_at,
+        expires_at=expires_at,
+        beats=beats,
+    )
+
+
+def load_archived(row: Row) -> ArchivedJob:
+    """An archived job from a row of ``archived``."""
+    fields = list(row)
+    fields[4] = JobState(fields[4])
+    return ArchivedJob(*fields)
+
+
+def filter_takes(where: JobFilter) -> dict[str, Any]:
+    """A filter as the parameters of ``jobs``, ``count`` and ``search_archive``."""
+    kind, reference = where.reference or (None, None)
+    return {
+        "tenant": tenant_of(where.tenant),
+        "states": _list(where.states),
+        "tasks": _list(where.tasks),
+        "queues": _list(where.queues),
+        "ids": list(where.ids) or None,
+        "created_after": where.created_after,
+        "created_before": where.created_before,
+        "correlation_id": where.correlation_id,
+        "parent_id": where.parent_id,
+        "reference_type": kind,
+        "reference_id": reference,
+        "tag": where.tag,
+        "metadata": _metadata(where.metadata),
+    }
+
+
+def page_takes(sort: Sort, limit: int, after: str | None) -> dict[str, Any]:
+    """Where a page begins, and one row more than it holds, which tells whether there is a next one."""
+    takes: dict[str, Any] = {"limit": limit + 1}
+    if after is not None:
+        takes["below" if sort is Sort.NEWEST else "above"] = decode_cursor(sort, after)
+    return takes
+
+
+def _list(names: Iterable[str]) -> list[str] | None:
+    return sorted(str(name) for name in names) or None
+
+
+def _metadata(metadata: Mapping[str, str]) -> str | None:
+    return dump(dict(metadata)) if metadata else None

@@ -332,9 +332,7 @@ def docs(env: Environment, options: argparse.Namespace, rest: list[str]) -> int:
 def demo(env: Environment, _options: argparse.Namespace, rest: list[str]) -> int:
     """Show Tidemill at work."""
     env.ready()
-    has_cli = (ROOT / "src" / "tidemill" / "cli").is_dir()
-    command = ["-m", "tidemill", "demo"] if has_cli else ["examples/first_look.py"]
-    return become(env, str(env.python), *command, *rest)
+    return become(env, str(env.python), "examples/first_look.py", *rest)
 
 
 def lock(env: Environment, options: argparse.Namespace, _rest: list[str]) -> int:

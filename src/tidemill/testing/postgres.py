@@ -43,7 +43,7 @@ _SIGNALS: dict[StopMode, signal.Signals] = {
     "fast": signal.SIGINT,  # breaks connections, shuts down cleanly
     "immediate": getattr(signal, "SIGQUIT", signal.SIGTERM),  # as a crash: the next start has to recover
 }
-_SPEED = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+_SPEED = {"fsync": "off", "full_page_writes": "off"}
 _START_SECONDS = 60.0
 
 

@@ -28,7 +28,18 @@ pytest.register_assert_rewrite(
     *(
         f"{__name__}.{face}"
         for face in (
-            *("archive", "claiming", "cluster", "control", "fencing", "finishing", "flow", "kit", "payloads"),
+            *(
+                "archive",
+                "claiming",
+                "cluster",
+                "control",
+                "fencing",
+                "finishing",
+                "flow",
+                "kit",
+                "own_clock",
+                "payloads",
+            ),
             *("queries", "records", "settings", "signals", "threads", "transactions", "unique"),
         )
     )
@@ -41,6 +52,7 @@ from tidemill.testing.conformance.control import CancelLaws, DeleteLaws, MoveLaw
 from tidemill.testing.conformance.fencing import FenceLaws  # noqa: E402
 from tidemill.testing.conformance.finishing import ExecutionLaws, FinishLaws, StepLaws  # noqa: E402
 from tidemill.testing.conformance.flow import EnqueueLaws, LaneLaws, PromoteLaws  # noqa: E402
+from tidemill.testing.conformance.own_clock import OwnClockLaws  # noqa: E402
 from tidemill.testing.conformance.payloads import PayloadLaws  # noqa: E402
 from tidemill.testing.conformance.queries import FilterLaws, GetLaws, PageLaws, TenantLaws  # noqa: E402
 from tidemill.testing.conformance.records import AuditLaws, LogLaws  # noqa: E402
@@ -110,8 +122,8 @@ class ArchiveConformance(ArchivableLaws, DocumentLaws, ForgetLaws, ArchiveSearch
     """Tiers."""
 
 
-class TransactionsConformance(TransactionLaws, WholeStoreLaws):
-    """Transactions, and the store as a whole."""
+class TransactionsConformance(TransactionLaws, OwnClockLaws, WholeStoreLaws):
+    """Transactions, the store's own clock, and the store as a whole."""
 
 
 class SignalsConformance(SignalLaws):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, timedelta
+from datetime import timedelta
 
 import pytest
 
-from tidemill.clock import SystemClock
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import UniqueHold
 from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
@@ -118,15 +117,6 @@ class EnqueueLaws:
         lost, claims = store.step([], ClaimRequest(WORKER, [], 10), now=T0)
         assert (lost, claims) == (frozenset(), [])
         assert snapshot(store, id) == before
-
-    def test_without_a_given_now_the_store_uses_a_clock_that_is_about_right(self, store: Store) -> None:
-        job = a_job()
-        store.enqueue([job])
-        created = get_one(store, job.id).created_at
-        assert abs(created - SystemClock().now()) < timedelta(minutes=10)
-        assert created.utcoffset() == timedelta(0)
-        assert created.tzinfo is not None
-        assert created.astimezone(UTC) == created
 
 
 class PromoteLaws:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
+from datetime import timedelta
 from functools import partial
 from uuid import UUID
 
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
-from tidemill.domain.job import Claim, Finish, Move
+from tidemill.domain.job import Claim, Finish, Move, Transition
 from tidemill.domain.lanes import ClaimRequest, Lane
-from tidemill.domain.states import JobState
+from tidemill.domain.states import ExecutionState, JobState
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.testing.conformance.kit import (
@@ -31,6 +33,12 @@ from tidemill.testing.conformance.kit import (
 
 S = JobState
 LANE = Lane("default", "default", 0)
+WAYS = [
+    Transition(S.PENDING, ExecutionState.FAILED, "again"),
+    Transition(S.SCHEDULED, ExecutionState.FAILED, "later", timedelta(seconds=1)),
+    Transition(S.WAITING, ExecutionState.SUSPENDED, "asleep", timedelta(seconds=1)),
+]
+"""Ways back, by which a job always returns."""
 
 
 class ThreadLaws:
@@ -119,6 +127,39 @@ class ThreadLaws:
         assert sum(moved) == 300
         claims = store.claim(ClaimRequest(new_id(), [LANE], 1000), now=at(1))
         assert Counter(ids_of(claims)) == Counter(ids)
+
+    def test_batches_in_opposite_order_move_each_job_once(self, store: Store) -> None:
+        ids = put(store, *[a_job() for _ in range(100)])
+        moves = [Move(id, "default", frozenset({S.PENDING}), S.CANCELLED) for id in ids]
+        orders = [moves, moves[::-1], moves[50:] + moves[:50], moves[::-1]]
+        moved = together([partial(patiently, store.move, order, now=T0) for order in orders])
+        assert Counter(id for each in moved for id in each) == Counter(ids)
+
+    def test_a_reader_sees_every_job_exactly_once_while_they_move(self, store: Store) -> None:
+        ids = put(store, *[a_job(max_attempts=100) for _ in range(20)])
+        done = threading.Event()
+
+        def work() -> int:
+            request = ClaimRequest(new_id(), [LANE], 5)
+            for n in range(40):
+                way = WAYS[n % len(WAYS)]
+                batch = [Finish(claim, way) for claim in patiently(store.claim, request, now=T0)]
+                patiently(store.finish, batch, now=T0)
+                patiently(store.promote, 100, now=at(1))
+            done.set()
+            return 0
+
+        def read() -> int:
+            looks = 0
+            while not done.is_set() or looks == 0:
+                assert ids_of(patiently(store.get, ids, tenant="default")) == ids
+                assert sum(patiently(store.count, JobFilter("default")).values()) == 20
+                assert len(patiently(store.jobs, JobFilter("default")).items) == 20
+                looks += 1
+            return looks
+
+        looks = together([work, read, read])
+        assert min(looks[1:]) >= 1
 
     def test_threads_that_fail_and_claim_again_keep_the_tokens_in_step(self, store: Store) -> None:
         ids = put(store, *[a_job(max_attempts=100) for _ in range(10)])

@@ -11,13 +11,15 @@ import pytest
 from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
-from tidemill.domain.job import Finish, Move, Progress, Report, UniqueHold
+from tidemill.domain.job import Claim, Finish, Move, Progress, Report, UniqueHold
+from tidemill.domain.lanes import ClaimRequest, Lane
 from tidemill.domain.ledger import AuditEntry, Pause, PauseKind, Setting, first_break
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.states import JobState
 from tidemill.errors import JobExists, StoreUnavailable
 from tidemill.stores.base import Store
 from tidemill.testing.conformance.kit import (
+    CANCELLABLE,
     CRASHED,
     HOUR,
     SECOND,
@@ -207,19 +209,53 @@ class TransactionLaws:
         assert first_break(records) is None
 
 
+CLAIM = Claim(
+    *(WORKER, "work", "default", "default", 0, 1, 4, 0, 1, T0, T0, None, None, "{}", None, None, False, None)
+)
+"""A claim of no particular job."""
+
 VERBS: dict[str, Callable[[Store], object]] = {
     "enqueue": lambda store: store.enqueue([a_job()], now=T0),
     "promote": lambda store: store.promote(1, now=T0),
     "lanes": lambda store: store.lanes(),
-    "get": lambda store: store.get([WORKER], tenant=ALL_TENANTS),
-    "jobs": lambda store: store.jobs(JobFilter(ALL_TENANTS)),
-    "count": lambda store: store.count(JobFilter(ALL_TENANTS)),
-    "delete": lambda store: store.delete([WORKER], tenant=ALL_TENANTS),
+    "claim": lambda store: store.claim(ClaimRequest(WORKER, [Lane("default", "default", 0)], 1), now=T0),
+    "start": lambda store: store.start([CLAIM], now=T0),
+    "report": lambda store: store.report([Report(CLAIM.id, CLAIM.token, Progress())], now=T0),
+    "finish": lambda store: store.finish([Finish(CLAIM, COMPLETED)], now=T0),
+    "step": lambda store: store.step([Finish(CLAIM, COMPLETED)], ClaimRequest(WORKER, [], 0), now=T0),
+    "move": lambda store: store.move([Move(CLAIM.id, "default", CANCELLABLE, S.CANCELLED)], now=T0),
+    "request_cancel": lambda store: store.request_cancel([CLAIM.id], tenant="default", reason="x"),
+    "delete": lambda store: store.delete([CLAIM.id], tenant="default"),
+    "get": lambda store: store.get([CLAIM.id], tenant="default"),
+    "jobs": lambda store: store.jobs(JobFilter("default")),
+    "count": lambda store: store.count(JobFilter("default")),
+    "executions": lambda store: store.executions([CLAIM.id], tenant="default"),
+    "logs": lambda store: store.logs(CLAIM.id, tenant="default"),
+    "log": lambda store: store.log([a_line(CLAIM, "x")]),
     "record": lambda store: store.record([ENTRY], now=T0),
+    "audit": lambda store: store.audit(tenant="default"),
+    "register": lambda store: register(store, WORKER),
+    "beat": lambda store: store.beat([WORKER], lease=HOUR, now=T0),
+    "retire": lambda store: store.retire([WORKER], now=T0),
+    "drain": lambda store: store.drain([WORKER]),
     "workers": lambda store: store.workers(),
+    "orphans": lambda store: store.orphans(1, now=T0),
+    "overdue": lambda store: store.overdue(1, now=T0),
+    "sweep": lambda store: store.sweep(HOUR, now=T0),
+    "acquire": lambda store: store.acquire("duty", WORKER, ttl=HOUR, now=T0),
+    "renew": lambda store: store.renew("duty", WORKER, 1, ttl=HOUR, now=T0),
+    "release": lambda store: store.release("duty", WORKER, 1),
     "leases": lambda store: store.leases(),
     "settings": lambda store: store.settings(),
-    "archived": lambda store: store.archived([WORKER], tenant=ALL_TENANTS),
+    "put_settings": lambda store: store.put_settings([Setting("a", 1)], now=T0),
+    "drop_settings": lambda store: store.drop_settings(["a"]),
+    "pauses": lambda store: store.pauses(),
+    "pause": lambda store: store.pause([Pause(PauseKind.ALL, "")], now=T0),
+    "resume": lambda store: store.resume([(PauseKind.ALL, "")]),
+    "archivable": lambda store: store.archivable(ArchivePolicy("p"), now=T0),
+    "archived": lambda store: store.archived([CLAIM.id], tenant="default"),
+    "search_archive": lambda store: store.search_archive(JobFilter("default")),
+    "purge_archive": lambda store: store.purge_archive(T0, tier="archive", limit=1),
     "check": lambda store: store.check(),
 }
 

@@ -181,6 +181,30 @@ class UniqueLaws:
         assert _holder(store, now=at(30)) == id
         assert _holder(store, now=at(61)) is None
 
+    def test_a_window_holds_the_key_after_a_cancellation(self, store: Store) -> None:
+        id = put_one(store, unique=CLAIM_OR_A_MINUTE)
+        store.move([Move(id, "default", frozenset({S.PENDING}), S.CANCELLED)], now=at(1))
+        assert _holder(store, now=at(59)) == id
+        assert _holder(store, now=at(60) + TICK) is None
+
+    def test_a_window_goes_on_when_the_job_ends_after_its_claim(self, store: Store) -> None:
+        id = put_one(store, unique=CLAIM_OR_A_MINUTE)
+        finish_all(store, [claim_one(store, id)], FAILED, now=at(1))
+        assert _holder(store, now=at(59)) == id
+        assert _holder(store, now=at(60) + TICK) is None
+
+    def test_a_job_is_reopened_within_its_own_window(self, store: Store) -> None:
+        job = bring(store, S.FAILED, unique=FOR_A_MINUTE)
+        assert store.move([retry(job)], now=at(1)) == {job.id}
+        assert _holder(store, now=at(1000)) == job.id
+
+    def test_a_job_is_not_reopened_within_the_window_of_another(self, store: Store) -> None:
+        job = bring(store, S.FAILED, unique=UNTIL_END)
+        other = bring(store, S.COMPLETED, unique=FOR_A_MINUTE)
+        assert store.move([retry(job)], now=at(59)) == frozenset()
+        assert _holder(store, now=at(59)) == other.id
+        assert store.move([retry(job)], now=at(60) + TICK) == {job.id}
+
     def test_a_cancelled_job_gives_its_key_up(self, store: Store) -> None:
         id = put_one(store, unique=UNTIL_END)
         store.move([Move(id, "default", frozenset({S.PENDING}), S.CANCELLED)], now=T0)

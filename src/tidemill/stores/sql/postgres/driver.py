@@ -15,7 +15,7 @@ from typing import Any
 
 import psycopg
 
-from tidemill.errors import BadSettings, StoreUnavailable
+from tidemill.errors import BadSettings, StoreBusy, StoreUnavailable
 from tidemill.stores.base import Listener, SchemaStatus
 from tidemill.stores.coalesce import Coalescer
 from tidemill.stores.sql import migrations
@@ -31,9 +31,9 @@ from tidemill.stores.sql.postgres.statements import Statement, Statements
 _TRIES = 5
 _NO_TAKES: Takes = {}
 
-_PLANNING = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off"}
+_PLANNING = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_bitmapscan": "off"}
 """Plan each statement once. Our statements are written for one plan, by index, whatever the arrays hold; planning them anew
-each time costs more than running them on a single job. A plan made while a table was empty must not scan it later."""
+each time costs more than running them on a single job. A plan made while a table was empty must not scan or sort it later."""
 
 
 class PostgresDriver:
@@ -98,6 +98,7 @@ class PostgresDriver:
                     yield
                 finally:
                     self._local.connection = None
+                _refuse_half(connection)
         except psycopg.Error as error:
             raise translate(error, self.url) from error
         if self._local.topics:
@@ -239,6 +240,12 @@ def _execute(connection: Connection, statement: Statement, parameters: dict[str,
     with connection.cursor(binary=True) as cursor:
         cursor.execute(statement.sql, parameters)
         return cursor.fetchall() if statement.gives else []
+
+
+def _refuse_half(connection: Connection) -> None:
+    """PostgreSQL answers the commit of a broken transaction with a rollback and no error; nobody may take that for done."""
+    if connection.info.transaction_status == psycopg.pq.TransactionStatus.INERROR:
+        raise StoreBusy("a verb of this transaction failed, so nothing of it was kept; do all of it again")
 
 
 def _milliseconds(seconds: float) -> str:

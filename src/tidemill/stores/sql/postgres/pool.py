@@ -67,14 +67,18 @@ class Pool:
             connection.close()
 
     def _give_back(self, connection: Connection) -> None:
+        if self._pid != os.getpid():
+            return  # a fork's copy; to close it would end the parent's
         idle = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-        if idle and not self._closed and self._pid == os.getpid():
+        if idle and not self._closed:
             self._idle.append(connection)
         else:
             connection.close()
 
     def close(self) -> None:
         """Close what is idle; what is out is closed when it comes back."""
+        if self._pid != os.getpid():
+            self._reset()
         self._closed = True
         while self._idle:
             self._idle.pop().close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import select
 import socket
 import threading
@@ -40,6 +41,7 @@ class PostgresListener:
         self._connect = connect
         self._channel = channel
         self._on_close = on_close
+        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._bell, self._ear = socket.socketpair()
@@ -87,11 +89,12 @@ class PostgresListener:
         if self._closed.is_set():
             return
         self._closed.set()
-        self._bell.send(b"!")
-        with self._lock:
-            self._drop()
-            self._bell.close()
-            self._ear.close()
+        if self._pid == os.getpid():  # in a fork both belong to the parent
+            self._bell.send(b"!")
+            with self._lock:
+                self._drop()
+                self._bell.close()
+                self._ear.close()
         self._on_close(self)
 
 

@@ -55,5 +55,6 @@ described as (
        as d(correlation_id text, parent_id uuid, reference_type text, reference_id text, tags jsonb, metadata jsonb,
             headers jsonb, options jsonb, definition_id uuid, definition_version int, schedule_id uuid, fire_at timestamptz)
   where f.details is not null)
-select x.id, exists (select from taken t where t.id = x.id) as taken
-from item x where not exists (select from fresh f where f.id = x.id)
+select id, true as taken from taken
+union all
+select id, false from (select id from item where not exists (select from taken) except select id from fresh) l

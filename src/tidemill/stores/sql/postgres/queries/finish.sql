@@ -56,4 +56,4 @@ dimmed as (
   update tidemill.uniques u set live = false from gone g
   where g.ends and u.tenant = g.tenant and u.key = g.unique_key and u.job_id = g.id
     and u.window_ends_at > coalesce(:now::timestamptz, now()))
-select x.id from item x where not exists (select from gone g where g.id = x.id)
+select id from item except select id from gone

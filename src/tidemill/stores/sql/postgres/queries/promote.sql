@@ -9,16 +9,17 @@ asleep as materialized (
   select ctid as place, id, run_at from tidemill.parked
   where wakes and run_at <= coalesce(:now::timestamptz, now()) order by run_at, id limit :limit for update skip locked),
 chosen as materialized (
-  select id from (select id, run_at from delayed union all select id, run_at from asleep) due
+  select place, waits from (
+    select place, id, run_at, false as waits from delayed union all select place, id, run_at, true from asleep) due
   order by run_at, id limit :limit),
 from_scheduled as (
   delete from tidemill.scheduled
-  where ctid = any(array(select place from delayed where id in (select id from chosen)))
+  where ctid = any(array(select place from chosen where not waits))
   returning id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at, expires_at,
             timeout, unique_key, until_claimed, limits, detailed, reason, args),
 from_parked as (
   delete from tidemill.parked
-  where ctid = any(array(select place from asleep where id in (select id from chosen)))
+  where ctid = any(array(select place from chosen where waits))
   returning id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at, expires_at,
             timeout, unique_key, until_claimed, limits, detailed, reason, args),
 moved as materialized (select * from from_scheduled union all select * from from_parked),

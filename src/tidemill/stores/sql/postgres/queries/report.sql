@@ -6,4 +6,4 @@ with item as materialized (
 written as (
   update tidemill.running r set progress = x.progress from item x where r.id = x.id and r.token = x.token
   returning r.id)
-select x.id from item x where not exists (select from written w where w.id = x.id)
+select id from item except select id from written

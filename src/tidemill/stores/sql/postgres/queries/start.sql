@@ -8,4 +8,4 @@ flipped as (
   set state = 'running', started_at = coalesce(r.started_at, coalesce(:now::timestamptz, now()))
   from item x where r.id = x.id and r.token = x.token
   returning r.id)
-select x.id from item x where not exists (select from flipped f where f.id = x.id)
+select id from item except select id from flipped

@@ -57,5 +57,5 @@ select id, task, queue, tenant, priority, attempt + 1 as attempt, max_attempts, 
        null::uuid as lost
 from got
 union all
-select null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, x.id
-from item x where not exists (select from gone g where g.id = x.id)
+select null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, id
+from (select id from item except select id from gone) l

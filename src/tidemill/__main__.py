@@ -1,0 +1,5 @@
+"""``python -m tidemill``."""
+
+from tidemill.cli import main
+
+main()

@@ -319,7 +319,7 @@ def bench(env: Environment, _options: argparse.Namespace, rest: list[str]) -> in
         known = sorted(p.stem for p in (ROOT / "bench").glob("*.py") if not p.stem.startswith("_"))
         raise Stop(f"there is no benchmark {name!r}; there is: {', '.join(known) or 'none yet'}", 2)
     env.ready()
-    return become(env, str(env.python), str(script), *rest)
+    return become(env, str(env.python), "-m", f"bench.{name}", *rest)
 
 
 def docs(env: Environment, options: argparse.Namespace, rest: list[str]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 from tidemill.domain.decide import COMPLETED
@@ -45,7 +46,6 @@ def drain(store: Store, jobs: int, *, connections: int = 2, batch: int = 500, sl
     done = Drained()
     lock = threading.Lock()
     worker = new_id()
-    failures: list[BaseException] = []
     begun = time.perf_counter()
 
     def note(count: int) -> None:
@@ -56,33 +56,23 @@ def drain(store: Store, jobs: int, *, connections: int = 2, batch: int = 500, sl
                 done.slices.append(done.seconds)
 
     def pump() -> None:
-        marks, held, refreshed, pause = Watermarks(), [], float("-inf"), 1.0
-        try:
-            while done.jobs + len(held) < jobs or held:
-                if time.perf_counter() - refreshed > pause:
-                    refreshed = time.perf_counter()
-                    marks.seen(store.lanes())
-                    pause = max(1.0, 50 * (time.perf_counter() - refreshed))
-                ended = [Finish(claim, COMPLETED, RESULT, None, 0.0, 0.0) for claim in held]
-                lanes = marks.lanes() if done.jobs + len(held) < jobs else []
-                step = store.step(ended, ClaimRequest(worker, lanes, batch, (TASK,)))
-                if step.lost:
-                    raise AssertionError(f"{len(step.lost)} jobs were lost to nobody")
-                note(len(ended))
-                held = _noted(marks, step.claims)
-        except BaseException as error:
-            failures.append(error)
+        marks, refreshed, pause = Watermarks(), float("-inf"), 1.0
+        held: Sequence[Claim] = ()
+        while done.jobs + len(held) < jobs or held:
+            if time.perf_counter() - refreshed > pause:
+                refreshed = time.perf_counter()
+                marks.seen(store.lanes())
+                pause = max(1.0, 50 * (time.perf_counter() - refreshed))
+            ended = [Finish(claim, COMPLETED, RESULT, None, 0.0, 0.0) for claim in held]
+            lanes = marks.lanes() if done.jobs + len(held) < jobs else []
+            step = store.step(ended, ClaimRequest(worker, lanes, batch, (TASK,)))
+            if step.lost:
+                raise AssertionError(f"{len(step.lost)} jobs were lost to nobody")
+            note(len(ended))
+            held = step.claims
+            marks.claimed(held)
 
-    threads = [threading.Thread(target=pump) for _ in range(connections)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+    with ThreadPoolExecutor(connections) as pool:
+        for ended in [pool.submit(pump) for _ in range(connections)]:
+            ended.result()
     return done
-
-
-def _noted(marks: Watermarks, claims: Sequence[Claim]) -> Sequence[Claim]:
-    marks.claimed(claims)
-    return claims

@@ -20,9 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
-import seeds
-import yardstick
-from drain import drain, fill, new_jobs
+from bench import seeds, yardstick
+from bench.drain import drain, fill, new_jobs
 
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
@@ -44,9 +43,17 @@ def say(text: str) -> None:
 
 def enqueueing(name: str, store: Store, singles: int, bulk: int) -> Iterator[Result]:
     jobs = new_jobs(singles)
-    yield {"store": name, "what": "enqueue one by one", "rate": rate(singles, lambda: [store.enqueue([job]) for job in jobs])}
+    yield {
+        "store": name,
+        "what": "enqueue one by one",
+        "rate": rate(singles, lambda: [store.enqueue([job]) for job in jobs]),
+    }
     batches = [new_jobs(1_000) for _ in range(bulk // 1_000)]
-    yield {"store": name, "what": "enqueue 1,000 at a time", "rate": rate(bulk, lambda: [store.enqueue(b) for b in batches])}
+    yield {
+        "store": name,
+        "what": "enqueue 1,000 at a time",
+        "rate": rate(bulk, lambda: [store.enqueue(b) for b in batches]),
+    }
 
 
 def draining(name: str, what: str, store: Store, jobs: int, stick: Stick, *, slice_of: int = 0) -> Result:
@@ -54,10 +61,18 @@ def draining(name: str, what: str, store: Store, jobs: int, stick: Stick, *, sli
     before = stick()
     done = drain(store, jobs, connections=1 if name == "sqlite" else 2, slice_of=slice_of)
     around = statistics.mean((before, stick()))
-    result: Result = {"store": name, "what": what, "rate": done.rate, "yardstick": around, "share": done.rate / around}
+    result: Result = {
+        "store": name,
+        "what": what,
+        "rate": done.rate,
+        "yardstick": around,
+        "share": done.rate / around,
+    }
     if slice_of:
         marks = [0.0, *done.slices]
-        result["slices"] = [round(slice_of / (end - start)) for start, end in zip(marks, marks[1:], strict=False)]
+        result["slices"] = [
+            round(slice_of / (end - start)) for start, end in zip(marks, marks[1:], strict=False)
+        ]
     return result
 
 

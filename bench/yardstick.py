@@ -126,7 +126,8 @@ def sqlite(folder: Path, jobs: int, batch: int = 500) -> float:
     row = "id, task, queue, tenant, priority, due_at, attempt, args, created_at"
     db.execute("begin immediate")
     db.executemany(
-        f"insert into ready({row}) values (?, 1, 1, 1, 0, 0, 1, ?, 0)", ((new_id().bytes, ARGS) for _ in range(jobs))
+        f"insert into ready({row}) values (?, 1, 1, 1, 0, 0, 1, ?, 0)",
+        ((new_id().bytes, ARGS) for _ in range(jobs)),
     )
     db.execute("commit")
     held: list[tuple[bytes]] = []
@@ -142,7 +143,8 @@ def sqlite(folder: Path, jobs: int, batch: int = 500) -> float:
         db.executemany("delete from running where id = ?", held)
         done += len(held)
         got = db.execute(
-            f"select seq, {row} from ready where queue = 1 order by queue, priority desc, seq limit ?", (batch,)
+            f"select seq, {row} from ready where queue = 1 order by queue, priority desc, seq limit ?",
+            (batch,),
         ).fetchall()
         db.executemany("delete from ready where seq = ?", ((r[0],) for r in got))
         db.executemany("insert into running values (?, ?, ?, ?, ?, ?, ?, ?, ?, 1, 1)", (r[1:] for r in got))

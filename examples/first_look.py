@@ -65,7 +65,9 @@ def a_life(store: Store) -> None:
         now=now,
     )
     (again,) = store.enqueue([NewJob(new_id(), "monthly_report", tenant=TENANT, unique=unique)], now=now)
-    show(store, "Enqueued: one is delayed, and the report's twin was not let in" if not again.created else "?")
+    show(
+        store, "Enqueued: one is delayed, and the report's twin was not let in" if not again.created else "?"
+    )
 
     tidy = store.register(Worker(new_id(), "tidy"), lease=WORKER_EXPIRY, now=now)
     doomed = store.register(Worker(new_id(), "doomed"), lease=WORKER_EXPIRY, now=now)
@@ -106,7 +108,8 @@ def a_race(store: Store, jobs: int = 20_000) -> None:
     for _ in track(range(jobs // 1_000), "enqueueing", console=console, transient=True):
         store.enqueue([NewJob(new_id(), "nothing", tenant=TENANT) for _ in range(1_000)])
     enqueued = time.perf_counter()
-    marks, held, done = Watermarks(), [], 0
+    marks, done = Watermarks(), 0
+    held: list[Claim] = []
     marks.seen(lane for lane in store.lanes() if lane.tenant == TENANT)
     while done < jobs:
         step = store.step(

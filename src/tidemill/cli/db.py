@@ -49,10 +49,9 @@ def status(context: click.Context, url: str, as_json: bool) -> None:
 @db.command()
 @click.argument("dialect", metavar="postgres|sqlite|URL")
 def sql(dialect: str) -> None:
-    """Print all migrations as one SQL text, to read or to apply with a tool of your own."""
+    """Print the whole schema as one SQL text, to read or to apply to an empty database with a tool of your own."""
     scheme = urlsplit(dialect).scheme or dialect
     names = {"postgres": "postgres", "postgresql": "postgres", "sqlite": "sqlite"}
     if scheme not in names:
         raise BadSettings(f"there is no SQL for {dialect!r}; give postgres, sqlite or a store's URL")
-    for migration in migrations.load(names[scheme]):
-        click.echo(f"-- {migration.label}  sha256 {migration.checksum}\n{migration.sql}")
+    click.echo(migrations.script(names[scheme]), nl=False)

@@ -68,10 +68,10 @@ class Watermarks:
         self._low.setdefault(key, 0)
 
     def claimed(self, claims: Iterable[Claim]) -> None:
-        for claim in claims:
-            if claim.seq is not None:
-                key = LaneKey(claim.queue, claim.tenant, claim.priority)
-                self._low[key] = max(self._low.get(key, 0), claim.seq - SAFETY)
+        # Within a lane claims come by number, so the last one seen is the highest.
+        for key, seq in {claim[2:5]: claim.seq for claim in claims if claim.seq is not None}.items():
+            lane = LaneKey(*key)
+            self._low[lane] = max(self._low.get(lane, 0), seq - SAFETY)
 
     def lanes(self, quota: int = 2**31 - 1) -> list[Lane]:
         keys = sorted(self._low, key=lambda key: (-key.priority, key.queue, key.tenant))

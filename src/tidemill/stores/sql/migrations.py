@@ -46,20 +46,43 @@ class Applied:
 
 
 @lru_cache
+def _files(dialect: str) -> tuple[Migration, ...]:
+    folder = resources.files(f"tidemill.stores.sql.{dialect}") / "migrations"
+    found = [
+        Migration(int(match[1]), match[2], file.read_text("utf-8"))
+        for file in folder.iterdir()
+        if (match := _NAME.match(file.name))
+    ]
+    found.sort(key=lambda migration: migration.version)
+    if [migration.version for migration in found] != list(range(len(found))):
+        raise StoreCorrupt(f"the {dialect} migrations are not numbered 0, 1, 2, … without a gap")
+    return tuple(found)
+
+
 def load(dialect: str) -> tuple[Migration, ...]:
     """All migrations of a dialect in order; a gap or a doubled number is a defect of the package."""
-    folder = resources.files(f"tidemill.stores.sql.{dialect}") / "migrations"
-    found = sorted(
-        (
-            Migration(int(match[1]), match[2], file.read_text("utf-8"))
-            for file in folder.iterdir()
-            if (match := _NAME.match(file.name))
-        ),
-        key=lambda migration: migration.version,
-    )
-    if [migration.version for migration in found] != list(range(1, len(found) + 1)):
-        raise StoreCorrupt(f"the {dialect} migrations are not numbered 1, 2, 3, … without a gap")
-    return tuple(found)
+    return _files(dialect)[1:]
+
+
+def ledger(dialect: str) -> str:
+    """The SQL that makes the table in which migrations are recorded."""
+    return _files(dialect)[0].sql
+
+
+def script(dialect: str) -> str:
+    """Everything as one SQL text that leaves an empty database as ``migrate`` would, for a tool of one's own."""
+    prefix = "tidemill." if dialect == "postgres" else "tidemill_"
+    parts = [
+        "begin;",
+        *(["create schema if not exists tidemill;"] if dialect == "postgres" else []),
+        ledger(dialect),
+    ]
+    for step in load(dialect):
+        note = f"insert into {prefix}migrations(version, name, checksum) values ({step.version}, '{step.name}', '{step.checksum}');"
+        parts += [step.sql, note]
+    random = "gen_random_uuid()::text" if dialect == "postgres" else "lower(hex(randomblob(16)))"
+    parts += [f"insert into {prefix}meta(key, value) values ('installation', {random});", "commit;", ""]
+    return "\n\n".join(part.strip() for part in parts) + "\n"
 
 
 def pending(known: Sequence[Migration], applied: Sequence[Applied], where: str) -> list[Migration]:

@@ -78,10 +78,10 @@ def script(dialect: str) -> str:
         ledger(dialect),
     ]
     for step in load(dialect):
-        note = f"insert into {prefix}migrations(version, name, checksum) values ({step.version}, '{step.name}', '{step.checksum}');"
-        parts += [step.sql, note]
+        facts = f"{step.version}, '{step.name}', '{step.checksum}'"  # of our own files: nothing needs quoting
+        parts += [step.sql, f"insert into {prefix}migrations(version, name, checksum) values ({facts});"]  # noqa: S608
     random = "gen_random_uuid()::text" if dialect == "postgres" else "lower(hex(randomblob(16)))"
-    parts += [f"insert into {prefix}meta(key, value) values ('installation', {random});", "commit;", ""]
+    parts += [f"insert into {prefix}meta(key, value) values ('installation', {random});", "commit;"]  # noqa: S608
     return "\n\n".join(part.strip() for part in parts) + "\n"
 
 

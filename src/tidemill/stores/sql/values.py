@@ -38,19 +38,23 @@ def tenant_of(tenant: str) -> str | None:
 
 
 def dump_error(error: ErrorInfo | None) -> str | None:
+    """An error as JSON text."""
     return None if error is None else dump([error.type, error.message, error.traceback])
 
 
 def load_error(text: str | None) -> ErrorInfo | None:
+    """An error from its JSON text."""
     return None if text is None else ErrorInfo(*json.loads(text))
 
 
 def dump_progress(progress: Progress, now: datetime) -> str:
+    """Progress as JSON text, dated now."""
     at = now.astimezone(UTC).isoformat()
     return dump([progress.fraction, progress.step, progress.total, progress.message, progress.stage, at])
 
 
 def load_progress(text: str | None) -> Progress | None:
+    """Progress from its JSON text."""
     if text is None:
         return None
     fraction, step, total, message, stage, at = json.loads(text)
@@ -105,6 +109,7 @@ def load_details(row: Row) -> Details:
 
 
 def load_limits(text: str | None) -> tuple[str, ...] | None:
+    """The limits a job counts against, from their JSON text."""
     return None if text is None else tuple(json.loads(text))
 
 

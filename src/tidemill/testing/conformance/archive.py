@@ -196,6 +196,21 @@ class ForgetLaws:
         assert store.forget(documents) == frozenset()
         assert ids_of(store.get([job.id], tenant="default")) == [job.id]
 
+    def test_a_job_that_ended_again_at_the_same_instant_is_not_forgotten(self, store: Store) -> None:
+        job = bring(store, S.FAILED)
+        documents = _copy(store)
+        store.move([retry(job)], now=T0)
+        finish_all(store, [claim_one(store, job.id)], FAILED)
+        assert get_one(store, job.id).finished_at == documents[0].finished_at
+        assert store.forget(documents) == frozenset()
+        assert get_one(store, job.id).token == 2
+
+    def test_a_document_of_another_tenant_makes_nobody_forget(self, store: Store) -> None:
+        job = bring(store, S.COMPLETED, tenant="a")
+        (document,) = _copy(store)
+        assert store.forget([replace(document, tenant="b")]) == frozenset()
+        assert ids_of(store.get([job.id], tenant="a")) == [job.id]
+
     def test_a_batch_forgets_what_still_is_what_was_copied(self, store: Store) -> None:
         kept, gone = bring(store, S.FAILED), bring(store, S.FAILED)
         documents = _copy(store)

@@ -109,6 +109,14 @@ class WorkerLaws:
         states = {worker.id: worker.state for worker in store.workers()}
         assert states == {WORKER: WorkerState.DRAINING, OTHER: WorkerState.ACTIVE}
 
+    def test_only_active_workers_are_asked_to_drain(self, store: Store) -> None:
+        register(store, WORKER, OTHER, lease=LEASE)
+        store.retire([OTHER], now=at(1))
+        assert store.drain([WORKER, OTHER]) == {WORKER}
+        assert store.drain([WORKER]) == frozenset()
+        states = {worker.id: worker.state for worker in store.workers()}
+        assert states == {WORKER: WorkerState.DRAINING, OTHER: WorkerState.STOPPED}
+
     def test_sweep_removes_workers_long_gone_that_hold_nothing(self, store: Store) -> None:
         idle, busy, fresh, alive = (new_id() for _ in range(4))
         register(store, idle, busy, lease=LEASE)

@@ -238,6 +238,15 @@ class CancelLaws:
         both = store.beat([WORKER, OTHER], lease=HOUR, now=at(2)).cancels
         assert {request.id for request in both} == {mine.id, theirs.id}
 
+    def test_a_worker_hears_nothing_of_jobs_nobody_wants_stopped(self, store: Store) -> None:
+        register(store, WORKER)
+        put(store, a_job(), a_job())
+        first, second = claim_all(store)
+        assert store.beat([WORKER], lease=HOUR, now=at(1)).cancels == []
+        store.request_cancel([second.id], tenant="default", reason="enough")
+        assert [request.id for request in store.beat([WORKER], lease=HOUR, now=at(2)).cancels] == [second.id]
+        assert get_one(store, first.id).cancel_reason is None
+
     def test_a_job_that_has_left_is_asked_for_no_more(self, store: Store) -> None:
         register(store, WORKER)
         claim = claim_one(store, put_one(store))

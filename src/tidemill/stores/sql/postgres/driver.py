@@ -6,6 +6,7 @@ transaction. That is noticed by itself, because the time-outs asked for at conne
 
 from __future__ import annotations
 
+import os
 import random
 import threading
 import time
@@ -15,7 +16,7 @@ from typing import Any
 
 import psycopg
 
-from tidemill.errors import BadSettings, StoreBusy, StoreUnavailable
+from tidemill.errors import StoreBusy, StoreUnavailable
 from tidemill.stores.base import Listener, SchemaStatus
 from tidemill.stores.coalesce import Coalescer
 from tidemill.stores.sql import migrations
@@ -45,31 +46,41 @@ class PostgresDriver:
         self._migrate = migrate
         self._statements = Statements(settings.schema)
         self._pool = Pool(self._connect, settings.pool, patience=settings.connect_timeout)
-        self._local = threading.local()
-        self._opening = threading.Lock()
         self._opened = threading.Event()
         self._pooled = bool(settings.pooled)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        self._local = threading.local()
+        self._opening = threading.Lock()
         self._coalescer = Coalescer(self._send)
         self._listeners: set[PostgresListener | DeafListener] = set()
+
+    def _begin_anew(self) -> None:
+        """In a fork: threads, ears and the transaction that was open stay with the parent."""
+        if self._pid != os.getpid():
+            self._begin()
 
     # Running queries -------------------------------------------------------------------------------------------------
 
     def run(
         self, name: str, takes: Takes | None = None, items: Items | None = None, flags: Iterable[str] = ()
     ) -> list[Row]:
+        self._begin_anew()
         takes = takes or _NO_TAKES
         statement = self._statements.get(name, takes, flags)
         parameters = statement.bind(takes, items)
         connection: Connection | None = getattr(self._local, "connection", None)
         try:
             if connection is not None:
-                return _execute(connection, statement, parameters)
+                return self._execute(connection, statement, parameters)
             self._ensure()
             for tried in range(1, _TRIES):
                 try:
                     return self._run_alone(statement, parameters)
                 except RETRIED:
-                    time.sleep(random.uniform(0.001, 0.01) * tried)
+                    time.sleep(random.uniform(0.001, 0.01) * tried)  # noqa: S311  (no secret)
             return self._run_alone(statement, parameters)
         except psycopg.Error as error:
             raise translate(error, self.url) from error
@@ -77,13 +88,25 @@ class PostgresDriver:
     def _run_alone(self, statement: Statement, parameters: dict[str, Any]) -> list[Row]:
         with self._pool.connection() as connection:
             if not self._pooled:
-                return _execute(connection, statement, parameters)
+                return self._execute(connection, statement, parameters)
             with connection.transaction():
                 self._limit(connection)
-                return _execute(connection, statement, parameters)
+                return self._execute(connection, statement, parameters)
+
+    def _execute(self, connection: Connection, statement: Statement, parameters: dict[str, Any]) -> list[Row]:
+        try:
+            with connection.cursor(binary=True) as cursor:
+                cursor.execute(statement.sql, parameters)
+                return cursor.fetchall() if statement.gives else []
+        except psycopg.errors.ReadOnlySqlTransaction:
+            # The primary has become a standby: the next connection may find the new one.
+            connection.close()
+            self._pool.empty()
+            raise
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
+        self._begin_anew()
         if getattr(self._local, "connection", None) is not None:
             yield
             return
@@ -119,14 +142,11 @@ class PostgresDriver:
             "lock_timeout": _milliseconds(self._settings.lock_timeout),
         }
         connection: Connection
-        try:
-            if self._pooled:
-                connection = psycopg.connect(self._settings.conninfo, autocommit=True)
-            else:
-                options = " ".join(f"-c {name}={value}" for name, value in {**limits, **_PLANNING}.items())
-                connection = self._connect_with(options)
-        except psycopg.ProgrammingError as error:
-            raise BadSettings(f"{self.url} is not a PostgreSQL URL: {str(error).strip()}") from error
+        if self._pooled:
+            connection = psycopg.connect(self._settings.conninfo, autocommit=True)
+        else:
+            options = " ".join(f"-c {name}={value}" for name, value in {**limits, **_PLANNING}.items())
+            connection = self._connect_with(options)
         try:
             self._inspect(connection, limits)
         except BaseException:
@@ -205,6 +225,7 @@ class PostgresDriver:
         return f"{self._settings.schema}_wake"
 
     def notify(self, topics: Iterable[str]) -> None:
+        self._begin_anew()
         if not self._settings.notify:
             return
         if getattr(self._local, "connection", None) is not None:
@@ -220,7 +241,9 @@ class PostgresDriver:
                 connection.execute("select pg_notify(%s, %s)", (self._channel, payload))
 
     def listen(self) -> Listener:
+        self._begin_anew()
         self._ensure()
+        self._pool.check()
         listener: PostgresListener | DeafListener
         if self._pooled or not self._settings.notify:
             listener = DeafListener(self._listeners.discard)
@@ -230,16 +253,11 @@ class PostgresDriver:
         return listener
 
     def close(self) -> None:
+        self._begin_anew()
         self._coalescer.close()
         for listener in list(self._listeners):
             listener.close()
         self._pool.close()
-
-
-def _execute(connection: Connection, statement: Statement, parameters: dict[str, Any]) -> list[Row]:
-    with connection.cursor(binary=True) as cursor:
-        cursor.execute(statement.sql, parameters)
-        return cursor.fetchall() if statement.gives else []
 
 
 def _refuse_half(connection: Connection) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import psycopg
 from psycopg import errors as pg
 
@@ -22,6 +24,26 @@ _BUSY = (pg.LockNotAvailable, pg.QueryCanceled, *RETRIED)
 _CORRUPT = (pg.DataCorrupted, pg.IndexCorrupted)
 _MISSING = (pg.UndefinedTable, pg.InvalidSchemaName, pg.UndefinedColumn)
 _JOB_TABLES = frozenset({"ready", "scheduled", "parked", "running", "history", "details"})
+_PREAMBLE = re.compile(r"^connection failed: (?:connection to server at .*? failed: )?(?:FATAL: +)?")
+_REFUSALS = [
+    (re.compile(sign), sentence)
+    for sign, sentence in (
+        (r'database "(.*)" does not exist', "{where} does not exist ({text}); create it: createdb {name}"),
+        (
+            r'authentication failed|no password supplied|role "(.*)" does not exist|pg_hba\.conf',
+            "{where} refused the login ({text}); check the user and password in the URL",
+        ),
+        (
+            r"too many clients|too many connections|remaining connection slots",
+            "{where} has no free connection ({text}); raise max_connections or lower ?pool=",
+        ),
+        (
+            r"session is read-only",
+            "{where} only lets us read ({text}); it may be a standby: point to the primary",
+        ),
+    )
+]
+"""What a server that refuses us says, and what is to be done."""
 
 
 def translate(error: psycopg.Error, where: str) -> StoreError | JobExists:
@@ -36,19 +58,9 @@ def translate(error: psycopg.Error, where: str) -> StoreError | JobExists:
             return StoreUnavailable(
                 f"{where} only lets us read ({text}); it may be a standby: point to the primary"
             )
-        case pg.InvalidPassword() | pg.InvalidAuthorizationSpecification():
-            return StoreUnavailable(
-                f"{where} refused the login ({text}); check the user and password in the URL"
-            )
-        case pg.InvalidCatalogName():
-            return StoreUnavailable(f"{where} does not exist ({text}); create it: createdb NAME")
         case pg.InsufficientPrivilege():
             return StoreUnavailable(
                 f"{where} denied access ({text}); grant the role its rights on the schema"
-            )
-        case pg.TooManyConnections():
-            return StoreUnavailable(
-                f"{where} has no free connection ({text}); raise max_connections or lower ?pool="
             )
         case pg.DiskFull():
             return StoreUnavailable(f"the disk of {where} is full ({text}); nothing was changed")
@@ -63,15 +75,21 @@ def translate(error: psycopg.Error, where: str) -> StoreError | JobExists:
         case pg.IntegrityError() | pg.DataError():
             return StoreCorrupt(f"{where} refused the data ({text})")
         case psycopg.OperationalError() | psycopg.InterfaceError():
-            return StoreUnavailable(
-                f"cannot reach {where}: {text}; is the server up, and are host and port right?"
-            )
+            return StoreUnavailable(_unreachable(text, where))
         case _:
             return StoreError(f"{where}: {text}")
+
+
+def _unreachable(text: str, where: str) -> str:
+    """Why there is no connection. libpq keeps the error's code to itself while it connects, so its words must do."""
+    for sign, sentence in _REFUSALS:
+        if match := sign.search(text):
+            return sentence.format(where=where, text=text, name=match[match.lastindex or 0])
+    return f"cannot reach {where}: {text}; is the server up, and are host and port right?"
 
 
 def _sentence(error: psycopg.Error) -> str:
     """The first line of the driver's message, which often has several and repeats itself."""
     text = error.diag.message_primary or str(error) or type(error).__name__
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
-    return lines[0].rstrip(".") if lines else type(error).__name__
+    return _PREAMBLE.sub("", lines[0]).rstrip(".") if lines else type(error).__name__

@@ -41,8 +41,7 @@ class Pool:
         """A connection for the block; it comes back only if it is still sound and outside a transaction."""
         if self._pid != os.getpid():
             self._reset()
-        if self._closed:
-            raise StoreUnavailable("this store is closed; open it again")
+        self.check()
         if not self._places.acquire(timeout=self._patience):
             raise StoreBusy(
                 f"all {self._size} connections of this process are in use; raise ?pool= or hold them shorter"
@@ -55,6 +54,11 @@ class Pool:
                 self._give_back(connection)
         finally:
             self._places.release()
+
+    def check(self) -> None:
+        """Nothing, unless the pool is closed."""
+        if self._closed:
+            raise StoreUnavailable("this store is closed; open it again")
 
     def _sound(self) -> Connection | None:
         while True:
@@ -80,6 +84,10 @@ class Pool:
         if self._pid != os.getpid():
             self._reset()
         self._closed = True
+        self.empty()
+
+    def empty(self) -> None:
+        """Close what is idle."""
         while self._idle:
             self._idle.pop().close()
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import psycopg
+
 from tidemill.errors import SchemaForeign
 from tidemill.ids import new_id
 from tidemill.stores.sql import migrations
@@ -21,16 +23,30 @@ def applied(connection: Connection, schema: str, where: str) -> list[Applied]:
     }
     if "migrations" not in tables:
         if tables:
-            some = ", ".join(sorted(tables)[:2])
-            raise SchemaForeign(
-                f"schema {schema} of {where} holds tables of another program ({some}); choose another ?schema=",
-                schema=schema,
-            )
+            raise _foreign(schema, where, tables)
         return []
-    rows = connection.execute(
-        f"select version, name, checksum from {schema}.migrations order by version", prepare=False
-    ).fetchall()
+    try:
+        rows = connection.execute(
+            f"select version, name, checksum from {schema}.migrations order by version",  # noqa: S608  (a plain name)
+            prepare=False,
+        ).fetchall()
+    except psycopg.errors.UndefinedColumn as error:
+        raise _foreign(schema, where, tables) from error
     return [Applied(*row) for row in rows]
+
+
+def _foreign(schema: str, where: str, tables: set[str]) -> SchemaForeign:
+    some = ", ".join(sorted(tables)[:2])
+    return SchemaForeign(
+        f"schema {schema} of {where} holds tables of another program ({some}); choose another ?schema=",
+        schema=schema,
+    )
+
+
+def _there(connection: Connection, schema: str) -> bool:
+    """Whether somebody has made the schema for us; then the right to make one is not needed."""
+    ask = "select 1 from pg_catalog.pg_namespace where nspname = %s"
+    return connection.execute(ask, (schema,), prepare=False).fetchone() is not None
 
 
 def migrate(connection: Connection, schema: str, where: str, qualify: Callable[[str], str]) -> list[str]:
@@ -44,23 +60,20 @@ def migrate(connection: Connection, schema: str, where: str, qualify: Callable[[
         have = applied(connection, schema, where)
         waiting = migrations.pending(migrations.load("postgres"), have, where)
         if not have and waiting:
-            connection.execute(f"create schema if not exists {schema}", prepare=False)
-            connection.execute(
-                f"create table {schema}.migrations(version int primary key, name text not null, checksum text not null,"
-                " applied_at timestamptz not null default now())",
-                prepare=False,
-            )
+            if not _there(connection, schema):
+                connection.execute(f"create schema {schema}", prepare=False)
+            connection.execute(qualify(migrations.ledger("postgres")), prepare=False)
         for migration in waiting:
             connection.execute(qualify(migration.sql), prepare=False)
             connection.execute(
-                f"insert into {schema}.migrations(version, name, checksum) values (%s, %s, %s)",
+                f"insert into {schema}.migrations(version, name, checksum) values (%s, %s, %s)",  # noqa: S608  (a plain name)
                 (migration.version, migration.name, migration.checksum),
                 prepare=False,
             )
             done.append(migration.label)
         if not have and waiting:
             connection.execute(
-                f"insert into {schema}.meta(key, value) values ('installation', %s)",
+                f"insert into {schema}.meta(key, value) values ('installation', %s)",  # noqa: S608  (a plain name)
                 (str(new_id()),),
                 prepare=False,
             )

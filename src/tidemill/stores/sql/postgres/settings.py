@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
+from dataclasses import dataclass, field
+from urllib.parse import SplitResult, parse_qsl, quote, urlencode, urlsplit
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 from tidemill.errors import BadSettings
 
+_HOST = r"(?:\[[^\]]*\]|[^@:\[\],]*)(?::\d*)?"
+_HOSTS = re.compile(f"^{_HOST}(?:,{_HOST})*$")
+_MOST = 1_000_000
+_UNREADABLE = (
+    "the PostgreSQL URL cannot be read; write postgresql://user:password@host:port/database, with special"
+    " characters of the password percent-encoded (@ as %40, / as %2F, ? as %3F, # as %23)"
+)
 _SCHEMA = re.compile(r"^[a-z_][a-z0-9_]{0,40}$")
 _YES, _NO = frozenset({"1", "true", "yes", "on"}), frozenset({"0", "false", "no", "off"})
 
@@ -25,7 +35,7 @@ KEEPALIVES = {
 class PostgresSettings:
     """Everything the driver must know. ``conninfo`` holds the password, ``shown`` does not."""
 
-    conninfo: str
+    conninfo: str = field(repr=False)
     shown: str
     schema: str = "tidemill"
     pool: int = 10
@@ -38,7 +48,7 @@ class PostgresSettings:
 
 def read_settings(url: str) -> PostgresSettings:
     """Take our own options out of the URL's query and leave the rest to libpq."""
-    parts = urlsplit(url)
+    parts = _split(url)
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     schema = query.pop("schema", "tidemill")
     if not _SCHEMA.match(schema) or schema.startswith("pg_"):
@@ -56,13 +66,33 @@ def read_settings(url: str) -> PostgresSettings:
     }
     query = KEEPALIVES | {"application_name": "tidemill", "target_session_attrs": "read-write"} | query
     query["connect_timeout"] = str(settings["connect_timeout"])
-    conninfo = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(query, quote_via=quote), ""))
-    return PostgresSettings(conninfo=conninfo, shown=hide_password(url), **settings)  # type: ignore[arg-type]
+    query["client_encoding"] = "UTF8"
+    conninfo = f"postgresql://{parts.netloc}{parts.path}?{urlencode(query, quote_via=quote)}"
+    shown = _hide_password(url, parts)
+    try:
+        conninfo_to_dict(conninfo)
+    except psycopg.ProgrammingError as error:
+        # Not "from error": libpq may quote the password.
+        raise BadSettings(f"{shown} is not a PostgreSQL URL: {_complaint(error)}") from None
+    return PostgresSettings(conninfo=conninfo, shown=shown, **settings)  # type: ignore[arg-type]
 
 
-def hide_password(url: str) -> str:
+def _split(url: str) -> SplitResult:
+    """The URL's parts. Where a character of the password has cut it in a wrong place, nothing of it is shown."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        raise BadSettings(_UNREADABLE) from None
+    names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
+    torn = parts.fragment or any("@" in text for text in (parts.path, *names))
+    hosts = parts.netloc.partition("@")[2] if "@" in parts.netloc else parts.netloc
+    if torn or not _HOSTS.match(hosts):
+        raise BadSettings(_UNREADABLE)
+    return parts
+
+
+def _hide_password(url: str, parts: SplitResult) -> str:
     """The URL as it may be shown and logged."""
-    parts = urlsplit(url)
     if parts.password is None and "password=" not in parts.query:
         return url
     user, _, host = parts.netloc.rpartition("@")
@@ -70,7 +100,13 @@ def hide_password(url: str) -> str:
     kept = [
         (name, value) for name, value in parse_qsl(parts.query) if name not in ("password", "sslpassword")
     ]
-    return urlunsplit((parts.scheme, netloc, parts.path, urlencode(kept), ""))
+    return f"{parts.scheme}://{netloc}{parts.path}" + (f"?{urlencode(kept)}" if kept else "")
+
+
+def _complaint(error: psycopg.Error) -> str:
+    """What libpq says, without the piece of the URL it quotes; only an unknown option's name is harmless."""
+    text = str(error).strip()
+    return text if "query parameter" in text else text.partition(': "')[0]
 
 
 def _number(query: dict[str, str], name: str, default: float, *, least: float) -> float:
@@ -81,8 +117,8 @@ def _number(query: dict[str, str], name: str, default: float, *, least: float) -
         value = float(text)
     except ValueError:
         value = -1.0
-    if value < least:
-        raise BadSettings(f"?{name}={text}: give a number of {least:g} or more", name=name)
+    if not least <= value <= _MOST:
+        raise BadSettings(f"?{name}={text}: give a number from {least:g} to {_MOST:,}", name=name)
     return value
 
 

@@ -20,5 +20,6 @@ where true
   and id in (select d.id from tidemill.details d where d.tags @> jsonb_build_array(:tag::text)) -- when tag
   and id in (select d.id from tidemill.details d where not exists ( -- when metadata
                select from jsonb_each_text(:metadata::jsonb) f -- when metadata
-               where d.metadata ->> f.key is distinct from f.value)) -- when metadata
+               where case jsonb_typeof(d.metadata -> f.key) when 'null' then 'null' else d.metadata ->> f.key end -- when metadata
+                     is distinct from f.value)) -- when metadata
 group by state

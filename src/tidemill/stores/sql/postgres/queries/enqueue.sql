@@ -8,7 +8,7 @@
 -- gives: id uuid, taken bool
 with item as materialized (
   select x.*, coalesce(:now::timestamptz, now()) as now,
-         coalesce(x.run_at, coalesce(:now::timestamptz, now()) + coalesce(x.delay, interval '0')) as due_at
+         coalesce(x.run_at, coalesce(:now::timestamptz, now()) + greatest(x.delay, interval '0')) as due_at
   from unnest(:id::uuid[], :tenant::text[], :queue::text[], :task::text[], :priority::smallint[], :max_attempts::int[],
               :timeout::interval[], :run_at::timestamptz[], :delay::interval[], :expires_at::timestamptz[],
               :unique_key::text[], :until_claimed::boolean[], :hold::interval[], :limits::text[], :details::text[],

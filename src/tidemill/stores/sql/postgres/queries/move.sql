@@ -56,7 +56,8 @@ into_history as (
   insert into tidemill.history(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
                                expires_at, timeout, unique_key, until_claimed, limits, detailed, reason, args, state, finished_at,
                                result)
-  select id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at, expires_at, timeout,
+  select id, tenant, queue, task, priority, case when not restart then attempt else 0 end, max_attempts,
+         case when not restart then crashes else 0 end, token, run_at, created_at, expires_at, timeout,
          unique_key, until_claimed, limits, detailed, why, args, to_state, coalesce(:now::timestamptz, now()), coalesce(result, old_result)
   from moved where to_state in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered')),
 let_go as (

@@ -1,0 +1,200 @@
+"""The SQLite driver: named queries, transactions and wake-ups on one file.
+
+A verb runs in its caller's thread. Writers take turns: within the process by a lock, between processes by SQLite's own, which
+every write transaction takes at its beginning; so none ever fails half way because another was faster.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from threading import get_ident
+
+from tidemill.clock import Clock
+from tidemill.errors import BadSettings, StoreUnavailable, UsageError
+from tidemill.stores.base import Listener, SchemaStatus
+from tidemill.stores.coalesce import Coalescer
+from tidemill.stores.sql.driver import Items, Row, Takes
+from tidemill.stores.sql.sqlite import forking
+from tidemill.stores.sql.sqlite.failures import out_of_reach, translate
+from tidemill.stores.sql.sqlite.session import Session
+from tidemill.stores.sql.sqlite.settings import read_settings
+from tidemill.stores.sql.sqlite.signals import SqliteListener, broadcast
+from tidemill.stores.sql.sqlite.statements import Bound, Statements, execute
+
+_NO_TAKES: Takes = {}
+_TOLD = (sqlite3.Error, OverflowError, UnicodeEncodeError)
+
+
+class SqliteDriver:
+    """One SQLite file."""
+
+    def __init__(self, path: str, url: str, clock: Clock, options: Mapping[str, str]) -> None:
+        if not path or path == ":memory:":
+            raise BadSettings(f"{url} names no file; for a store that forgets, use memory://", url=url)
+        self.url = url
+        self._clock = clock
+        self._statements = Statements()
+        self._session = Session(str(Path(path).absolute()), read_settings(options, url), clock)
+        self._begin_anew()
+        forking.watch(self)
+
+    def _begin_anew(self) -> None:
+        path = self._session.path
+        self._writer: sqlite3.Connection  # the connection of the transaction that is open
+        self._owner: int | None = None  # the thread that has a transaction open
+        self._topics: set[str] = set()
+        self._listeners: set[SqliteListener] = set()
+        self._coalescer = Coalescer(lambda topics: broadcast(path, topics))
+
+    # Running queries -------------------------------------------------------------------------------------------------
+
+    def run(
+        self, name: str, takes: Takes | None = None, items: Items | None = None, flags: Iterable[str] = ()
+    ) -> list[Row]:
+        takes = takes or _NO_TAKES
+        program = self._statements.get(name, takes, flags)
+        bound = program.bind(takes, items, self._clock.now)
+        with self._translated(name):
+            if self._owner == get_ident():
+                rows = self._run_inside(bound, reads=program.reads)
+            elif program.reads:
+                rows = self._run_reading(bound)
+            else:
+                rows = self._run_alone(bound)
+        return program.decode(rows) if rows else []
+
+    def _run_reading(self, bound: Bound) -> list[Row]:
+        session = self._session
+        with session.turn(session.reading):
+            reader = session.reader()
+            return session.patience(lambda: execute(reader, bound))
+
+    def _run_alone(self, bound: Bound) -> list[Row]:
+        """In a transaction of its own."""
+        session = self._session
+        with session.turn(session.writing):
+            writer = session.begin()
+            try:
+                rows = execute(writer, bound)
+                session.patience(lambda: writer.execute("commit"))
+            except BaseException:
+                _roll_back(writer)
+                raise
+            return rows
+
+    def _run_inside(self, bound: Bound, *, reads: bool) -> list[Row]:
+        """In the transaction this thread has open; a verb that fails leaves nothing of itself there."""
+        writer = self._writer
+        self._refuse_undone()
+        if reads:
+            return execute(writer, bound)
+        writer.execute("savepoint verb")
+        try:
+            rows = execute(writer, bound)
+        except BaseException:
+            if writer.in_transaction:  # the worst errors have undone all of it already
+                writer.execute("rollback to verb")
+                writer.execute("release verb")
+            raise
+        writer.execute("release verb")
+        return rows
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        if self._owner == get_ident():
+            yield
+            return
+        session = self._session
+        with session.turn(session.writing):
+            with self._translated():
+                self._writer = session.begin()
+            self._owner, self._topics = get_ident(), set()
+            try:
+                yield
+                self._commit()
+            except BaseException:
+                _roll_back(self._writer)
+                raise
+            finally:
+                self._owner = None
+            topics = self._topics
+        self.notify(topics)
+
+    def _commit(self) -> None:
+        self._refuse_undone()
+        with self._translated():
+            self._session.patience(lambda: self._writer.execute("commit"))
+
+    def _refuse_undone(self) -> None:
+        if not self._writer.in_transaction:
+            raise StoreUnavailable(
+                f"an error has undone this transaction on {self._session.path}; leave the block and start it again"
+            )
+
+    @contextmanager
+    def _translated(self, query: str = "") -> Iterator[None]:
+        """SQLite's errors in our words."""
+        try:
+            yield
+        except _TOLD as error:
+            if out_of_reach(error):
+                self._session.identify()
+            raise translate(error, self._session.path, query) from error
+
+    # Schema ----------------------------------------------------------------------------------------------------------
+
+    def schema(self) -> SchemaStatus:
+        self._session.refuse_closed()
+        with self._translated():
+            return self._session.status()
+
+    def migrate(self) -> list[str]:
+        with self._session.turn(self._session.writing), self._translated():
+            return self._session.migrate()
+
+    def check(self) -> None:
+        self.run("clock")
+        self._session.identify()
+        self.schema()
+
+    # Wake-ups --------------------------------------------------------------------------------------------------------
+
+    def notify(self, topics: Iterable[str]) -> None:
+        if self._owner == get_ident():
+            self._topics.update(topics)
+        else:
+            self._coalescer.offer(topics)
+
+    def listen(self) -> Listener:
+        self.run("clock")  # opens the file, or says why not
+        listener = SqliteListener(self._session.path, self._session.version, self._listeners.discard)
+        self._listeners.add(listener)
+        return listener
+
+    # Closing and forking ---------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        if self._owner == get_ident():
+            raise UsageError("a store cannot be closed inside its own transaction; leave the block first")
+        self._coalescer.close()
+        for listener in list(self._listeners):
+            listener.close()
+        self._session.close()
+
+    def before_fork(self) -> None:
+        self._session.before_fork(quiet=self._owner != get_ident())
+
+    def after_fork_in_parent(self) -> None:
+        self._session.after_fork_in_parent()
+
+    def after_fork_in_child(self) -> None:
+        self._session.after_fork_in_child()
+        self._begin_anew()
+
+
+def _roll_back(writer: sqlite3.Connection) -> None:
+    if writer.in_transaction:
+        writer.execute("rollback")

@@ -1,0 +1,40 @@
+-- claim: takes pending jobs lane by lane and holds them for one worker.
+-- Once for every lane an index scan of ready_claim from its watermark on, as there are no lateral joins; what was found before
+-- counts against the limit. Nobody else writes meanwhile, so nothing is locked.
+-- takes: now timestamptz, worker uuid, state text, limit int4, tasks texts
+-- items: lane_queue text, lane_tenant text, lane_priority int2, lane_low int8, lane_quota int4
+-- gives: id uuid, task text, queue text, tenant text, priority int2, attempt int4, max_attempts int4, crashes int4
+-- gives: token int8, run_at timestamptz, created_at timestamptz, expires_at timestamptz, timeout interval, args text
+-- gives: unique_key text, limits text, detailed bool, seq int8
+delete from temp.tidemill_got
+;
+insert or ignore into temp.tidemill_got(seq, keyed)
+select seq, until_claimed and unique_key is not null
+from tidemill_ready indexed by tidemill_ready_claim
+where queue = :lane_queue and tenant = :lane_tenant and priority = :lane_priority and seq >= :lane_low
+  and task in (select value from json_each(:tasks)) -- when tasks
+order by seq limit max(min(:lane_quota, :limit - (select count(*) from temp.tidemill_got)), 0)
+;
+insert into tidemill_running(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
+                             expires_at, timeout, unique_key, limits, detailed, args, state, worker, claimed_at, started_at)
+select r.id, r.tenant, r.queue, r.task, r.priority, r.attempt + 1, r.max_attempts, r.crashes, r.token + 1, r.run_at,
+       r.created_at, r.expires_at, r.timeout, case when not r.until_claimed then r.unique_key end, r.limits, r.detailed, r.args,
+       :state, :worker, :now, case :state when 'running' then :now end
+from temp.tidemill_got g cross join tidemill_ready r on r.seq = g.seq
+;
+delete from temp.tidemill_keyed
+;
+insert into temp.tidemill_keyed(id, tenant, key)
+select r.id, r.tenant, r.unique_key from temp.tidemill_got g cross join tidemill_ready r on r.seq = g.seq where g.keyed
+;
+delete from tidemill_uniques
+where (tenant, key, job_id) in (select tenant, key, id from temp.tidemill_keyed)
+  and (window_ends_at is null or window_ends_at <= :now)
+;
+update tidemill_uniques set live = 0
+where (tenant, key, job_id) in (select tenant, key, id from temp.tidemill_keyed)
+  and window_ends_at > :now
+;
+delete from tidemill_ready where seq in (select seq from temp.tidemill_got)
+returning id, task, queue, tenant, priority, attempt + 1 as attempt, max_attempts, crashes, token + 1 as token, run_at, created_at, expires_at,
+          timeout, args, case when not until_claimed then unique_key end as unique_key, limits, detailed, seq

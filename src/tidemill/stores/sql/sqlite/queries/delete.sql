@@ -1,0 +1,25 @@
+-- delete: removes ended jobs with all that was written about them and the keys they hold; answers with the ids removed.
+-- takes: tenant text, ids uuids
+-- gives: id uuid
+delete from temp.tidemill_gone
+;
+insert into temp.tidemill_gone(id, detailed)
+select id, detailed from tidemill_history
+where id in (select unhex(value) from json_each(:ids))
+  and tenant = :tenant -- when tenant
+;
+delete from tidemill_uniques where job_id in (select id from temp.tidemill_gone)
+;
+delete from tidemill_details where id in (select id from temp.tidemill_gone where detailed)
+;
+delete from tidemill_executions where job_id in (select id from temp.tidemill_gone)
+;
+delete from tidemill_logs where job_id in (select id from temp.tidemill_gone)
+;
+delete from tidemill_checkpoints where job_id in (select id from temp.tidemill_gone)
+;
+delete from tidemill_dependencies where job_id in (select id from temp.tidemill_gone)
+;
+delete from tidemill_history where id in (select id from temp.tidemill_gone)
+;
+select id from temp.tidemill_gone

@@ -1,0 +1,60 @@
+-- enqueue: inserts a batch of jobs, all or none; answers with the ids that were not inserted.
+-- Gathers the batch in a temporary table and works on it as a whole. `taken` are ids that are stored already (then nothing is
+-- inserted at all); the keys that are free are taken, the first of a batch winning; a key held by another leaves its job out.
+-- takes: now timestamptz
+-- items: id uuid, tenant text, queue text, task text, priority int2, max_attempts int4, timeout interval, run_at timestamptz
+-- items: delay interval, expires_at timestamptz, unique_key text, until_claimed bool, hold interval, limits text
+-- items: details text, args text
+-- gives: id uuid, taken bool
+delete from temp.tidemill_item_enqueue
+;
+insert into temp.tidemill_item_enqueue(id, tenant, queue, task, priority, max_attempts, timeout, due_at, expires_at, unique_key,
+                                       until_claimed, window_ends_at, limits, details, args)
+values (:id, :tenant, :queue, :task, :priority, :max_attempts, :timeout, coalesce(:run_at, :now + max(coalesce(:delay, 0), 0)),
+        :expires_at, :unique_key, :until_claimed, :now + :hold, :limits, :details, :args)
+;
+update temp.tidemill_item_enqueue as x set taken = 1
+where exists (select 1 from tidemill_ready j where j.id = x.id)
+   or exists (select 1 from tidemill_scheduled j where j.id = x.id)
+   or exists (select 1 from tidemill_parked j where j.id = x.id)
+   or exists (select 1 from tidemill_running j where j.id = x.id)
+   or exists (select 1 from tidemill_history j where j.id = x.id)
+;
+insert into tidemill_uniques(tenant, key, job_id, live, window_ends_at)
+select tenant, unique_key, id, 1, window_ends_at from temp.tidemill_item_enqueue
+where unique_key is not null and not exists (select 1 from temp.tidemill_item_enqueue where taken)
+order by n
+on conflict (tenant, key) do update set job_id = excluded.job_id, live = 1, window_ends_at = excluded.window_ends_at
+where not live and (tidemill_uniques.window_ends_at is null or tidemill_uniques.window_ends_at <= :now)
+;
+update temp.tidemill_item_enqueue as x set left_out = 1
+where exists (select 1 from temp.tidemill_item_enqueue where taken)
+   or (x.unique_key is not null and not exists (
+         select 1 from tidemill_uniques u
+         where u.tenant = x.tenant and u.key = x.unique_key and u.job_id = x.id and u.live))
+;
+insert into tidemill_ready(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
+                           expires_at, timeout, unique_key, until_claimed, limits, detailed, args)
+select id, tenant, queue, task, priority, 0, max_attempts, 0, 0, due_at, :now, expires_at, timeout, unique_key,
+       until_claimed, limits, details is not null, args
+from temp.tidemill_item_enqueue where not left_out and due_at <= :now order by n
+;
+insert into tidemill_scheduled(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
+                               expires_at, timeout, unique_key, until_claimed, limits, detailed, args)
+select id, tenant, queue, task, priority, 0, max_attempts, 0, 0, due_at, :now, expires_at, timeout, unique_key,
+       until_claimed, limits, details is not null, args
+from temp.tidemill_item_enqueue where not left_out and due_at > :now
+;
+insert into tidemill_details(id, tenant, correlation_id, parent_id, reference_type, reference_id, tags, metadata, headers,
+                             options, definition_id, definition_version, schedule_id, fire_at)
+select id, tenant, json_extract(details, '$.correlation_id'), unhex(replace(json_extract(details, '$.parent_id'), '-', '')),
+       json_extract(details, '$.reference_type'), json_extract(details, '$.reference_id'), json_extract(details, '$.tags'),
+       json_extract(details, '$.metadata'), json_extract(details, '$.headers'), json_extract(details, '$.options'),
+       unhex(replace(json_extract(details, '$.definition_id'), '-', '')), json_extract(details, '$.definition_version'),
+       unhex(replace(json_extract(details, '$.schedule_id'), '-', '')),
+       strftime('%s', substr(json_extract(details, '$.fire_at'), 1, 19)) * 1000000
+         + case substr(json_extract(details, '$.fire_at'), 20, 1)
+           when '.' then cast(substr(json_extract(details, '$.fire_at'), 21, 6) as integer) else 0 end
+from temp.tidemill_item_enqueue where details is not null and not left_out
+;
+select id, taken from temp.tidemill_item_enqueue where left_out

@@ -1,0 +1,6 @@
+-- executions: the executions of jobs that did not end them, by job and number.
+-- takes: ids uuids
+-- gives: job_id uuid, number int8, attempt int4, state text, worker uuid, claimed_at timestamptz, started_at timestamptz
+-- gives: finished_at timestamptz, error text, reason text
+select job_id, number, attempt, state, worker, claimed_at, started_at, finished_at, error, reason
+from tidemill_executions where job_id in (select unhex(value) from json_each(:ids)) order by job_id, number

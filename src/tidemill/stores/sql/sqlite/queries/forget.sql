@@ -1,0 +1,22 @@
+-- forget: removes the originals of archived jobs, each only if it still is what was copied; answers with the ids removed.
+-- items: id uuid, tenant text, token int8, finished_at timestamptz
+-- gives: id uuid
+delete from temp.tidemill_gone
+;
+insert into temp.tidemill_gone(id, detailed)
+select id, detailed from tidemill_history
+where id = :id and tenant = :tenant and token = :token and finished_at = :finished_at
+;
+delete from tidemill_details where id in (select id from temp.tidemill_gone where detailed)
+;
+delete from tidemill_executions where job_id in (select id from temp.tidemill_gone)
+;
+delete from tidemill_logs where job_id in (select id from temp.tidemill_gone)
+;
+delete from tidemill_checkpoints where job_id in (select id from temp.tidemill_gone)
+;
+delete from tidemill_dependencies where job_id in (select id from temp.tidemill_gone)
+;
+delete from tidemill_history where id in (select id from temp.tidemill_gone)
+;
+select id from temp.tidemill_gone

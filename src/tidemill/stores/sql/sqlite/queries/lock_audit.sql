@@ -1,0 +1,1 @@
+-- lock_audit: lets one transaction at a time append to the audit. Nothing to do: every transaction here is the only writer.

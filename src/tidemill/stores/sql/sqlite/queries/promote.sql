@@ -1,0 +1,35 @@
+-- promote: moves jobs that are due to ready, the earliest first; answers with the lanes that grew.
+-- Nobody else writes meanwhile, so nothing is locked. Indexes: scheduled_due, parked_due.
+-- takes: now timestamptz, limit int4
+-- gives: queue text, tenant text, priority int2, moved int8
+delete from temp.tidemill_due
+;
+insert into temp.tidemill_due(id)
+select id from (
+  select id, run_at from (
+    select id, run_at from tidemill_scheduled indexed by tidemill_scheduled_due
+    where run_at <= :now order by run_at, id limit max(:limit, 0))
+  union all
+  select id, run_at from (
+    select id, run_at from tidemill_parked indexed by tidemill_parked_due
+    where wakes and run_at <= :now order by run_at, id limit max(:limit, 0)))
+order by run_at, id limit max(:limit, 0)
+;
+insert into tidemill_ready(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
+                           expires_at, timeout, unique_key, until_claimed, limits, detailed, reason, args)
+select j.id, j.tenant, j.queue, j.task, j.priority, j.attempt, j.max_attempts, j.crashes, j.token, j.run_at, j.created_at,
+       j.expires_at, j.timeout, j.unique_key, j.until_claimed, j.limits, j.detailed, j.reason, j.args
+from temp.tidemill_due d cross join tidemill_scheduled j on j.id = d.id
+union all
+select j.id, j.tenant, j.queue, j.task, j.priority, j.attempt, j.max_attempts, j.crashes, j.token, j.run_at, j.created_at,
+       j.expires_at, j.timeout, j.unique_key, j.until_claimed, j.limits, j.detailed, j.reason, j.args
+from temp.tidemill_due d cross join tidemill_parked j on j.id = d.id
+order by 10, 1
+;
+delete from tidemill_scheduled where id in (select id from temp.tidemill_due)
+;
+delete from tidemill_parked where id in (select id from temp.tidemill_due)
+;
+select r.queue, r.tenant, r.priority, count(*) as moved
+from temp.tidemill_due d cross join tidemill_ready r on r.id = d.id
+group by r.queue, r.tenant, r.priority

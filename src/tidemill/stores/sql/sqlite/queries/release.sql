@@ -1,0 +1,6 @@
+-- release: gives up a lease that is still ours.
+-- takes: name text, holder uuid, term int8
+-- gives: name text
+update tidemill_leases set holder = null, expires_at = null
+where name = :name and holder = :holder and term = :term
+returning name

@@ -1,0 +1,7 @@
+-- renew: holds on to a lease that is still ours and has not run out. No row: stop.
+-- takes: now timestamptz, name text, holder uuid, term int8, ttl interval, metadata text
+-- gives: name text
+update tidemill_leases
+set beat_at = :now, expires_at = :now + :ttl, metadata = coalesce(:metadata, metadata)
+where name = :name and holder = :holder and term = :term and expires_at > :now
+returning name

@@ -1,0 +1,7 @@
+-- request_cancel: asks for held jobs to be stopped; the first reason stays. Answers with the ids that are held.
+-- takes: tenant text, ids uuids, reason text
+-- gives: id uuid
+update tidemill_running set cancel_reason = coalesce(cancel_reason, :reason)
+where id in (select unhex(value) from json_each(:ids))
+  and tenant = :tenant -- when tenant
+returning id

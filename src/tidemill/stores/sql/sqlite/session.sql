@@ -1,0 +1,37 @@
+-- What a writing connection keeps for itself: places where a batch is gathered before it is worked on as a whole.
+-- A query that uses one empties it first.
+
+create temp table if not exists tidemill_item_enqueue(
+  n integer primary key, id blob not null unique, tenant text, queue text, task text, priority integer, max_attempts integer,
+  timeout integer, due_at integer, expires_at integer, unique_key text, until_claimed integer, window_ends_at integer,
+  limits text, details text, args text, taken integer not null default 0, left_out integer not null default 0);
+
+create temp table if not exists tidemill_item_finish(
+  n integer primary key, id blob not null, token integer, to_state text, execution text, why text, delay integer,
+  refund integer, crashed integer, result text, error text, started_ago real, ended_ago real);
+
+create temp table if not exists tidemill_item_move(
+  n integer primary key, id blob not null unique, tenant text, expect text, to_state text, why text, delay integer,
+  restart integer, result text);
+
+create temp table if not exists tidemill_moved(
+  n integer primary key, id blob not null unique, tenant text, queue text, task text, priority integer, attempt integer,
+  max_attempts integer, crashes integer, token integer, run_at integer, created_at integer, expires_at integer, timeout integer,
+  unique_key text, until_claimed integer, limits text, detailed integer, args text, to_state text, why text, due_at integer,
+  result text);
+
+create temp table if not exists tidemill_got(seq integer primary key, keyed integer not null);
+
+create temp table if not exists tidemill_due(id blob primary key) without rowid;
+
+create temp table if not exists tidemill_lost(id blob primary key) without rowid;
+
+create temp table if not exists tidemill_gone(id blob primary key, detailed integer not null) without rowid;
+
+create temp table if not exists tidemill_keyed(n integer primary key, id blob, tenant text, key text);
+
+create temp table if not exists tidemill_holders(tenant text, key text, job_id blob);
+
+create temp table if not exists tidemill_pausing(kind text, name text);
+
+create temp table if not exists tidemill_resumed(kind text, name text, reason text, paused_by text, paused_at integer);

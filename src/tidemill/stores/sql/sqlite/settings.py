@@ -1,0 +1,61 @@
+"""What the address of an SQLite store may say beside the file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tidemill.errors import BadSettings
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteSettings:
+    """The options of the URL, understood."""
+
+    synchronous: str = (
+        "full"  #: "full": what was accepted survives a power failure; "normal": all but the last moments
+    )
+    busy_timeout: float = 30.0  #: seconds a verb waits for its turn to write before it says StoreBusy
+    shared: bool = False  #: our tables may be made in a file that has others
+    force: bool = False  #: a network file system is accepted
+
+
+def read_settings(options: Mapping[str, str], url: str) -> SqliteSettings:
+    """The settings these options mean; one that is unknown or out of range is refused.
+
+    >>> read_settings({"synchronous": "normal", "shared": "1"}, "sqlite:///jobs.db").synchronous
+    'normal'
+    """
+    known = {"synchronous": _synchronous, "busy_timeout": _seconds, "shared": _flag, "force": _flag}
+    values: dict[str, object] = {}
+    for name, text in options.items():
+        if name not in known:
+            raise BadSettings(
+                f"{url}: there is no option {name!r}; choose among {', '.join(known)}", option=name
+            )
+        values[name] = known[name](name, text, url)
+    return SqliteSettings(**values)  # type: ignore[arg-type]
+
+
+def _synchronous(name: str, text: str, url: str) -> str:
+    if text.lower() not in ("full", "normal"):
+        raise BadSettings(f"{url}: {name} is {text!r}; choose full or normal", option=name)
+    return text.lower()
+
+
+def _seconds(name: str, text: str, url: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise BadSettings(f"{url}: {name} is {text!r}; give seconds, such as 30", option=name)
+    return seconds
+
+
+def _flag(name: str, text: str, url: str) -> bool:
+    words = {"": True, "1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}
+    if text.lower() not in words:
+        raise BadSettings(f"{url}: {name} is {text!r}; give 1 or 0", option=name)
+    return words[text.lower()]

@@ -1,0 +1,115 @@
+"""Named queries made ready for SQLite: numbered statements, arguments as tuples, answers as our values.
+
+Parameters become plain ``?``, one for each mention. A statement that mentions a column of the batch runs once for every
+item, the others once; the last one gives the answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import repeat
+from sqlite3 import Connection
+from typing import Any
+
+from tidemill.stores.sql.driver import Items, Row, Takes
+from tidemill.stores.sql.queries import Query, load, parameters, substitute
+from tidemill.stores.sql.sqlite.values import ENCODE, Encode, decoder
+
+_MENTION = re.compile(r"(?<![:\w]):([a-z_]+)")
+_WRITES = re.compile(r"\b(insert|update|delete|replace)\b(?!\()", re.IGNORECASE)
+
+Bound = list[tuple[str, bool, Any]]
+"""Statements with their arguments; True says that these are many rows of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """One statement, and where each of its arguments comes from."""
+
+    sql: str
+    each: bool
+    arguments: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """One query for one set of optional parameters."""
+
+    statements: tuple[Statement, ...]
+    takes: tuple[tuple[str, Encode], ...]
+    items: tuple[tuple[str, Encode], ...]
+    timed: bool
+    reads: bool
+    decode: Callable[[list[Row]], list[Row]]
+
+    def bind(self, takes: Takes, items: Items | None, now: Callable[[], datetime]) -> Bound:
+        """The statements with these values, as SQLite stores them."""
+        given: dict[str, Any] = {name: encode((takes.get(name),))[0] for name, encode in self.takes}
+        if self.timed and given["now"] is None:
+            given["now"] = ENCODE["timestamptz"]((now(),))[0]
+        columns = {} if items is None else {name: encode(items[name]) for name, encode in self.items}
+        bound: Bound = []
+        for statement in self.statements:
+            if statement.each:
+                # zip ends with the batch: what is repeated never runs out.
+                mentioned = [
+                    columns[name] if name in columns else repeat(given[name]) for name in statement.arguments
+                ]
+                bound.append((statement.sql, True, zip(*mentioned)))  # noqa: B905
+            else:
+                bound.append((statement.sql, False, tuple([given[name] for name in statement.arguments])))
+        return bound
+
+
+class Statements:
+    """All queries, each made ready once for each set of optional parameters it is called with."""
+
+    def __init__(self) -> None:
+        self._queries = load("sqlite")
+        self._optional = {name: query.optional for name, query in self._queries.items()}
+        self._programs: dict[tuple[str, frozenset[str]], Program] = {}
+
+    def get(self, name: str, takes: Takes, flags: Iterable[str] = ()) -> Program:
+        present = self._optional[name]
+        if present:
+            present &= {key for key in takes if takes[key] is not None}.union(flags)
+        found = self._programs.get((name, present))
+        if found is None:
+            found = self._programs[name, present] = program(self._queries[name], present)
+        return found
+
+
+def program(query: Query, present: frozenset[str]) -> Program:
+    """Make one query ready for a call in which these optional parameters are given."""
+    texts = query.statements(present)
+    used = {name for text in texts for name in parameters(text)}
+    batch = {name for name, _ in query.items}
+    return Program(
+        statements=tuple(
+            Statement(
+                sql=re.sub(r"\s+", " ", substitute(text, dict.fromkeys(parameters(text), "?"))),
+                each=not batch.isdisjoint(parameters(text)),
+                arguments=tuple(_MENTION.findall(text)),
+            )
+            for text in texts
+        ),
+        takes=tuple((name, ENCODE[kind]) for name, kind in query.takes if name in used),
+        items=tuple((name, ENCODE[kind]) for name, kind in query.items if name in used),
+        timed="now" in used,
+        reads=not any(_WRITES.search(text) for text in texts),
+        decode=decoder([kind for _, kind in query.gives]),
+    )
+
+
+def execute(connection: Connection, bound: Bound) -> list[Row]:
+    """Run the statements in order; what the last one answers."""
+    rows: list[Row] = []
+    for sql, many, arguments in bound:
+        if many:
+            connection.executemany(sql, arguments)
+        else:
+            rows = connection.execute(sql, arguments).fetchall()
+    return rows

@@ -1,0 +1,135 @@
+"""Between Python's values and SQLite's: column by column, because a batch has many rows and few columns.
+
+Ids are 16 bytes, instants microseconds since 1970 UTC, durations microseconds, truth 0 or 1. What a column's type is, the
+query's header says. Only plain ``str`` and ``int`` go in: for subclasses, such as our enumerations, SQLite's module asks
+around for an adapter, which is slow.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, SafeUUID
+
+from tidemill.stores.sql.driver import Row
+
+Encode = Callable[[Sequence[Any]], Sequence[Any]]
+Decode = Callable[[Iterable[Any]], Iterable[Any]]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+
+# A UUID has two slots and a slow constructor that checks what we know; its slots are filled directly.
+_blank = UUID.__new__
+_put_int: Callable[[UUID, int], None] = vars(UUID)["int"].__set__
+_put_safe: Callable[[UUID, SafeUUID], None] = vars(UUID)["is_safe"].__set__
+
+
+def microseconds(instant: datetime) -> int:
+    """An instant as it is stored."""
+    return (instant - _EPOCH) // _MICROSECOND
+
+
+def instant(stored: int) -> datetime:
+    """A stored instant; one beyond all calendars is the calendar's end."""
+    try:
+        return _EPOCH + timedelta(0, 0, stored)
+    except OverflowError:
+        return _LAST if stored > 0 else _FIRST
+
+
+def uuid(data: bytes) -> UUID:
+    """An id from its 16 bytes."""
+    made = _blank(UUID)
+    _put_int(made, int.from_bytes(data, "big"))
+    _put_safe(made, SafeUUID.unknown)
+    return made
+
+
+class _Memo(dict[Any, Any]):
+    """Remembers what it has made within one answer, as rows that come together often share instants and workers."""
+
+    def __init__(self, make: Callable[[Any], Any]) -> None:
+        super().__init__({None: None})
+        self._make = make
+
+    def __missing__(self, stored: Any) -> Any:
+        made = self[stored] = self._make(stored)
+        return made
+
+
+def _remembered(make: Callable[[Any], Any]) -> Decode:
+    return lambda column: map(_Memo(make).__getitem__, column)
+
+
+def _bytes(column: Sequence[Any]) -> Sequence[Any]:
+    return [None if value is None else value.bytes for value in column]
+
+
+def _plain(column: Sequence[Any]) -> Sequence[Any]:
+    return [value if value is None or value.__class__ is str else str.__str__(value) for value in column]
+
+
+def _microseconds(column: Sequence[Any]) -> Sequence[Any]:
+    return [None if value is None else (value - _EPOCH) // _MICROSECOND for value in column]
+
+
+def _span(column: Sequence[Any]) -> Sequence[Any]:
+    return [None if value is None else value // _MICROSECOND for value in column]
+
+
+def _whole(column: Sequence[Any]) -> Sequence[Any]:
+    return [None if value is None else int(value) for value in column]
+
+
+def _same(column: Sequence[Any]) -> Sequence[Any]:
+    return column
+
+
+def _texts(column: Sequence[Any]) -> Sequence[Any]:
+    return [None if value is None else json.dumps([str(word) for word in value]) for value in column]
+
+
+def _uuids(column: Sequence[Any]) -> Sequence[Any]:
+    return [None if value is None else json.dumps([id.hex for id in value]) for value in column]
+
+
+ENCODE: dict[str, Encode] = {
+    "uuid": _bytes,
+    "text": _plain,
+    "timestamptz": _microseconds,
+    "interval": _span,
+    "bool": _whole,
+    "int2": _same,
+    "int4": _same,
+    "int8": _same,
+    "float8": _same,
+    "texts": _texts,
+    "uuids": _uuids,
+}
+"""How a column of a type goes in."""
+
+DECODE: dict[str, Decode] = {
+    "uuid": _remembered(uuid),
+    "timestamptz": _remembered(instant),
+    "interval": _remembered(lambda stored: timedelta(0, 0, stored)),
+    "bool": lambda column: map(bool, column),
+    "json": _remembered(json.loads),
+}
+"""How a column of a type comes out, for the types that do not come out as they are."""
+
+
+def decoder(kinds: Sequence[str]) -> Callable[[list[Row]], list[Row]]:
+    """A function that turns rows of these types into ours."""
+    changed = [(place, DECODE[kind]) for place, kind in enumerate(kinds) if kind in DECODE]
+
+    def decode(rows: list[Row]) -> list[Row]:
+        columns: list[Iterable[Any]] = list(zip(*rows, strict=True))
+        for place, change in changed:
+            columns[place] = change(columns[place])
+        return list(zip(*columns, strict=True))
+
+    return decode if changed else lambda rows: rows

@@ -1,0 +1,151 @@
+"""Laws of the store's own time: without a given now it is the store's clock that counts, for every verb alike."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from tidemill.clock import SystemClock
+from tidemill.domain.cluster import Worker
+from tidemill.domain.decide import COMPLETED
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import Finish, Move, Progress, Report, UniqueHold
+from tidemill.domain.ledger import AuditEntry, Pause, PauseKind, Setting, first_break
+from tidemill.domain.retention import ArchivePolicy
+from tidemill.domain.states import JobState
+from tidemill.stores.base import Store
+from tidemill.testing.conformance.kit import (
+    HOUR,
+    LATER,
+    OTHER,
+    WORKER,
+    a_job,
+    claim_one,
+    executions_of,
+    get_one,
+    ids_of,
+    retry,
+    wants,
+)
+
+S = JobState
+MINUTE = timedelta(minutes=1)
+TOLERANCE = timedelta(minutes=10)
+"""How far a database's clock may be from this machine's."""
+
+
+def _near(instant: datetime | None, ahead: timedelta = timedelta(0)) -> bool:
+    """Whether an instant is about now, or as far ahead as said; and UTC."""
+    assert instant is not None
+    return abs(instant - ahead - SystemClock().now()) < TOLERANCE and instant.utcoffset() == timedelta(0)
+
+
+class OwnClockLaws:
+    """``now=None`` is the store's own clock."""
+
+    def test_a_jobs_whole_way_is_dated_by_the_stores_clock(self, store: Store) -> None:
+        job = a_job()
+        assert store.enqueue([job])[0].created
+        (claim,) = store.claim(wants(store, start=False))
+        assert store.start([claim]) == frozenset()
+        assert store.report([Report(claim.id, 1, Progress(0.5))]) == frozenset()
+        running = get_one(store, job.id)
+        assert running.progress is not None
+        assert _near(running.progress.at)
+        assert store.finish([Finish(claim, COMPLETED)]) == frozenset()
+        done = get_one(store, job.id)
+        assert done.claimed_at is not None
+        assert done.started_at is not None
+        assert done.finished_at is not None
+        assert done.created_at <= done.claimed_at <= done.started_at <= done.finished_at
+        assert all(
+            map(_near, (done.created_at, done.run_at, done.claimed_at, done.started_at, done.finished_at))
+        )
+
+    def test_ages_are_subtracted_from_the_stores_clock(self, store: Store) -> None:
+        store.enqueue([a_job()])
+        (claim,) = store.claim(wants(store))
+        store.finish([Finish(claim, COMPLETED, started_ago=7200.0, ended_ago=3600.0)])
+        (execution,) = executions_of(store, claim.id)
+        assert _near(execution.started_at, -2 * HOUR)
+        assert _near(execution.finished_at, -HOUR)
+
+    def test_delays_and_instants_are_judged_by_the_stores_clock(self, store: Store) -> None:
+        here = SystemClock().now()
+        late, future, past = a_job(delay=HOUR), a_job(run_at=here + HOUR), a_job(run_at=here - HOUR)
+        store.enqueue([late, future, past])
+        assert [get_one(store, each.id).state for each in (late, future, past)] == [
+            *(S.SCHEDULED, S.SCHEDULED, S.PENDING)
+        ]
+        assert _near(get_one(store, late.id).run_at, HOUR)
+        promoted = store.promote(10)
+        assert promoted.moved == 0
+        assert _near(promoted.next_run_at, HOUR)
+
+    def test_a_retry_waits_by_the_stores_clock(self, store: Store) -> None:
+        store.enqueue([a_job()])
+        (claim,) = store.claim(wants(store))
+        step = store.step([Finish(claim, LATER)], wants(store))
+        assert step == (frozenset(), [])
+        assert _near(get_one(store, claim.id).run_at, HOUR)
+        assert store.promote(10).moved == 0
+
+    def test_moves_are_dated_by_the_stores_clock(self, store: Store) -> None:
+        job = a_job()
+        store.enqueue([job])
+        assert store.move([Move(job.id, "default", frozenset({S.PENDING}), S.CANCELLED)]) == {job.id}
+        assert _near(get_one(store, job.id).finished_at)
+        assert store.move([retry(get_one(store, job.id))]) == {job.id}
+        assert _near(get_one(store, job.id).run_at)
+
+    def test_a_window_is_measured_by_the_stores_clock(self, store: Store) -> None:
+        held = UniqueHold("key", until_claimed=True, window=HOUR)
+        store.enqueue([a_job(unique=held)])
+        claim = store.claim(wants(store))[0]
+        assert store.enqueue([a_job(unique=held)]) == [(claim.id, False)]
+
+    def test_leases_run_out_by_the_stores_clock(self, store: Store) -> None:
+        alive = store.register(Worker(WORKER, "alive"), lease=HOUR)
+        store.register(Worker(OTHER, "gone"), lease=MINUTE, now=SystemClock().now() - HOUR)
+        assert _near(alive.started_at)
+        assert _near(alive.expires_at, HOUR)
+        assert store.beat([WORKER, OTHER], lease=HOUR).alive == {WORKER}
+        store.enqueue([a_job()])
+        claim = claim_one(store, worker=OTHER)
+        assert ids_of(store.orphans(10)) == [claim.id]
+        store.retire([WORKER])
+        assert store.beat([WORKER], lease=HOUR).alive == frozenset()
+        assert store.sweep(HOUR) == 0
+
+    def test_a_running_job_is_overdue_by_the_stores_clock(self, store: Store) -> None:
+        quick, slow = a_job(timeout=MINUTE), a_job(timeout=2 * HOUR)
+        store.enqueue([quick, slow])
+        store.claim(wants(store), now=SystemClock().now() - HOUR)
+        assert ids_of(store.overdue(10)) == [quick.id]
+
+    def test_named_leases_run_out_by_the_stores_clock(self, store: Store) -> None:
+        lease = store.acquire("duty", WORKER, ttl=HOUR)
+        assert lease is not None
+        assert _near(lease.expires_at, HOUR)
+        assert store.acquire("duty", OTHER, ttl=HOUR) is None
+        assert store.renew("duty", WORKER, lease.term, ttl=HOUR)
+        past = store.acquire("other", WORKER, ttl=MINUTE, now=SystemClock().now() - HOUR)
+        assert past is not None
+        assert not store.renew("other", WORKER, past.term, ttl=HOUR)
+        assert store.acquire("other", OTHER, ttl=HOUR) is not None
+
+    def test_what_is_written_down_is_dated_by_the_stores_clock(self, store: Store) -> None:
+        (record,) = store.record([AuditEntry("ada", "x", "y", "default")])
+        (pause,) = store.pause([Pause(PauseKind.ALL, "")])
+        store.put_settings([Setting("a", 1)])
+        assert all(map(_near, (record.at, pause.paused_at, store.settings()[0].updated_at)))
+        assert first_break(store.audit(tenant=ALL_TENANTS)) is None
+
+    def test_the_archive_is_dated_by_the_stores_clock(self, store: Store) -> None:
+        store.enqueue([a_job()])
+        (claim,) = store.claim(wants(store))
+        store.finish([Finish(claim, COMPLETED, ended_ago=7200.0)])
+        assert store.archivable(ArchivePolicy("p", max_age=3 * HOUR)) == []
+        documents = store.archivable(ArchivePolicy("p", max_age=HOUR))
+        store.put_archive(documents)
+        assert _near(store.archived([claim.id], tenant="default")[0].archived_at)
+        assert store.forget(documents) == {claim.id}

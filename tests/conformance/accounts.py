@@ -1,0 +1,136 @@
+"""An independent account of what a store was told and answered, kept in plain dictionaries.
+
+It shares no code with any store. After each step it is compared with what the store shows: the safety invariants
+I1–I8 and I16, and the sum I17 of what is stored, archived and deleted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from uuid import UUID
+
+from tidemill.domain.decide import DEFAULT_CRASH_CAP
+from tidemill.domain.job import Claim, Execution, Finish, Job, Move
+from tidemill.domain.states import ENDED, HELD, ExecutionState, JobState
+
+
+class Accounts:
+    """What must be true, given what was done."""
+
+    def __init__(self) -> None:
+        self.accepted: set[UUID] = set()
+        self.deleted: set[UUID] = set()
+        self.forgotten: set[UUID] = set()
+        self.tokens: Counter[UUID] = Counter()
+        self.holders: dict[UUID, int] = {}
+        self.spent: dict[UUID, set[int]] = {}
+        self.crashes: Counter[UUID] = Counter()
+        self.limits: dict[UUID, int] = {}
+        self.last: dict[UUID, JobState] = {}
+        self.reopened: set[UUID] = set()
+
+    # ------------------------------------------------------------------------------- what was done and answered
+
+    def accept(self, id: UUID, max_attempts: int) -> None:
+        """A producer was told that its job is stored."""
+        assert id not in self.accepted
+        self.accepted.add(id)
+        self.limits[id] = max_attempts
+        self.spent[id] = set()
+
+    def claimed(self, claims: Iterable[Claim]) -> None:
+        """A worker was given jobs: each with the next token, and none that somebody holds (I4, I5)."""
+        for claim in claims:
+            assert claim.id in self.accepted
+            assert claim.id not in self.holders, "claimed while another claim was alive"
+            self.tokens[claim.id] += 1
+            assert claim.token == self.tokens[claim.id]
+            self.holders[claim.id] = claim.token
+            self.spent[claim.id].add(claim.token)
+            assert claim.attempt == len(self.spent[claim.id])
+
+    def lost(self, claims: Iterable[Claim]) -> set[UUID]:
+        """Which of these claims hold no more (I6)."""
+        return {claim.id for claim in claims if self.holders.get(claim.id) != claim.token}
+
+    def finished(self, finishes: Sequence[Finish], lost: Collection[UUID]) -> None:
+        """A batch was finished; exactly those must be lost that do not hold the current token (I6)."""
+        assert set(lost) == self.lost(finish.claim for finish in finishes)
+        for claim, transition, *_ in finishes:
+            if claim.id in lost:
+                continue
+            del self.holders[claim.id]
+            self.crashes[claim.id] += transition.crashed
+            if transition.refund and transition.state not in ENDED:
+                self.spent[claim.id].remove(claim.token)
+
+    def moved(self, moves: Sequence[Move], changed: Collection[UUID]) -> None:
+        """Somebody moved jobs."""
+        for move in moves:
+            if move.id not in changed:
+                continue
+            assert move.id not in self.holders, "moved while held"
+            if move.state not in ENDED:
+                self.reopened.add(move.id)
+            if move.restart:
+                self.spent[move.id].clear()
+                self.crashes[move.id] = 0
+
+    def removed(self, ids: Collection[UUID]) -> None:
+        """Ended jobs were deleted for good."""
+        self.deleted |= set(ids)
+
+    def archived(self, ids: Collection[UUID]) -> None:
+        """The originals of archived jobs went."""
+        assert not set(ids) & set(self.holders)
+        self.forgotten |= set(ids)
+
+    # ------------------------------------------------------------------------------------- what must be true now
+
+    def check(self, jobs: Sequence[Job], executions: Sequence[Execution], archive: Collection[UUID]) -> None:
+        """Compare the account with everything the store shows."""
+        self._present([job.id for job in jobs], archive)
+        by_job: dict[UUID, list[Execution]] = {}
+        for execution in executions:
+            by_job.setdefault(execution.job_id, []).append(execution)
+        assert set(by_job) <= {job.id for job in jobs}
+        for job in jobs:
+            self._state(job)
+            self._counted(job)
+            self._executed(job, by_job.get(job.id, []))
+        keys = Counter(
+            (job.tenant, job.unique_key) for job in jobs if job.unique_key and job.state not in ENDED
+        )
+        assert not [key for key, count in keys.items() if count > 1], "I16: a unique key is held twice"
+        self.last = {job.id: job.state for job in jobs}
+        self.reopened.clear()
+
+    def _present(self, ids: Sequence[UUID], archive: Collection[UUID]) -> None:
+        assert len(ids) == len(set(ids)), "I2: a job is in two places"
+        assert set(ids) == self.accepted - self.deleted - self.forgotten, (
+            "I1: a job is lost, or came from nowhere"
+        )
+        assert self.forgotten <= set(archive) | self.deleted, "I17: an archived job is lost"
+
+    def _state(self, job: Job) -> None:
+        before = self.last.get(job.id)
+        if before in ENDED and job.id not in self.reopened:
+            assert job.state is before, f"I3: {before} became {job.state} by itself"
+        assert (job.state in HELD) == (job.id in self.holders), "I5: held by nobody, or free though claimed"
+
+    def _counted(self, job: Job) -> None:
+        assert job.token == self.tokens[job.id], "I4: the token is not the number of claims"
+        assert job.attempt <= self.limits[job.id], "I7: too many attempts"
+        assert job.crashes <= DEFAULT_CRASH_CAP, "I7: too many crashes"
+        assert job.crashes == self.crashes[job.id]
+        assert job.attempt == len(self.spent[job.id]), "I8: attempts are not accounted for"
+
+    def _executed(self, job: Job, executions: Sequence[Execution]) -> None:
+        numbers = [execution.number for execution in executions]
+        assert numbers == [*range(1, job.token + 1)], "I4: executions are missing, doubled or out of order"
+        assert self.spent[job.id] <= set(numbers), "I8: an attempt has no execution"
+        running = [execution for execution in executions if execution.state is ExecutionState.RUNNING]
+        assert [execution.number for execution in running] == ([job.token] if job.state in HELD else [])
+        for execution in executions:
+            assert (execution.finished_at is None) == (execution.state is ExecutionState.RUNNING)

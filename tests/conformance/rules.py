@@ -1,0 +1,306 @@
+"""What can happen in the world: one method per rule, and the picture everybody must agree on afterwards."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from uuid import UUID
+
+from tests.conformance.world import BOOM, OUTCOMES, POLICIES, SECOND, World
+
+from tidemill.domain import decide
+from tidemill.domain.cluster import WORKER_EXPIRY, Pulse
+from tidemill.domain.decide import Action
+from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
+from tidemill.domain.job import Finish, LogEntry, Move, NewJob, Progress, Report, UniqueHold
+from tidemill.domain.outcome import Crashed, Failed, Outcome, Succeeded, TimedOut
+from tidemill.domain.retention import ArchivePolicy
+from tidemill.domain.states import ENDED, HELD, LIVE, JobState
+from tidemill.errors import JobExists
+from tidemill.stores.base import Step, Store
+
+S = JobState
+ARCHIVE = ArchivePolicy("old", max_age=20 * SECOND, batch=1000)
+ADVANCES = [SECOND, 2 * SECOND, 5 * SECOND, 10 * SECOND, 21 * SECOND, 31 * SECOND, 60 * SECOND, 300 * SECOND]
+
+
+class _Undo(Exception):
+    """Leaves a transaction."""
+
+
+class Rules(World):
+    """The rules; each takes three small numbers to choose with."""
+
+    # ------------------------------------------------------------------------------------------------ producers
+
+    def enqueue(self, a: int, b: int, c: int) -> None:
+        self._enqueue([self._new(a, b, c)])
+
+    def enqueue_batch(self, a: int, b: int, c: int) -> None:
+        self._enqueue([self._new(a + n, b, c + n) for n in range(1 + b % 4)])
+
+    def enqueue_delayed(self, a: int, b: int, c: int) -> None:
+        wait = (1 + a) * SECOND + timedelta(microseconds=self._number())
+        with_delay = {"delay": wait} if c % 2 else {"run_at": self.clock.now() + wait}
+        self._enqueue([self._new(a, b, c, **with_delay)])
+
+    def enqueue_unique(self, a: int, b: int, c: int) -> None:
+        jobs: list[NewJob] = []
+        for n in range(1 + c % 2):
+            window = [None, None, 20 * SECOND][(b + n) % 3]
+            hold = UniqueHold(f"key{a % 3}", until_claimed=(b + n) % 2 == 0, window=window)
+            jobs.append(self._new(a, c, b, unique=hold))
+        self._enqueue(jobs)
+
+    def enqueue_known(self, a: int, b: int, c: int) -> None:
+        present = self._jobs(frozenset(JobState))
+        if not present:
+            return
+        batch = [self._new(a, b, c), replace(self._new(a, b, c), id=present[a % len(present)].id)]
+
+        def refused(store: Store) -> bool:
+            try:
+                store.enqueue(batch, now=self.clock.now())
+            except JobExists:
+                return True
+            return False
+
+        assert self.both(refused)
+
+    # -------------------------------------------------------------------------------------------------- workers
+
+    def claim(self, a: int, b: int, c: int) -> None:
+        worker = self._worker(a)
+        request = self._claim(worker, b)
+        self._take(worker, self.both(lambda store: store.claim(request(store), now=self.clock.now())))
+
+    def start(self, a: int, b: int, c: int) -> None:
+        claims = self.hands[self._busy(a)][: 1 + b % 3]
+        lost = self.both(lambda store: store.start(claims, now=self.clock.now()))
+        assert lost == self.accounts.lost(claims)
+
+    def report(self, a: int, b: int, c: int) -> None:
+        claims = self.hands[self._busy(a)][:2] + self.old[-1:]
+        reports = [Report(claim.id, claim.token, Progress(b / 8, b, 8, f"at {c}")) for claim in claims]
+        if len({report.id for report in reports}) < len(reports):
+            return
+        lost = self.both(lambda store: store.report(reports, now=self.clock.now()))
+        assert lost == self.accounts.lost(claims)
+
+    def log(self, a: int, b: int, c: int) -> None:
+        claims = (self.hands[self._busy(a)] + self.old)[-2:]
+        claims = claims if len({claim.id for claim in claims}) == len(claims) else claims[:1]
+        lines = [LogEntry(claim.id, claim.token, self.clock.now(), f"{b} of {c}") for claim in claims]
+        lost = self.both(lambda store: store.log(lines))
+        assert lost == self.accounts.lost(claims)
+        for claim in claims:
+            self.both(
+                lambda store, id=claim.id: store.logs(id, tenant=ALL_TENANTS),  # type: ignore[misc]
+                lambda answer: [entry for _, entry in answer],
+            )
+
+    def beat(self, a: int, b: int, c: int) -> None:
+        workers = sorted(self.hands) if b % 2 else [self._worker(a)]
+        alive = self._beat(workers)
+        for worker in workers:
+            if worker not in alive:
+                self._fire(worker)
+
+    def _beat(self, workers: list[UUID]) -> frozenset[UUID]:
+        def shape(pulse: Pulse) -> object:
+            return pulse.alive, pulse.draining, sorted(pulse.cancels)
+
+        now = self.clock.now()
+        return self.both(lambda store: store.beat(workers, lease=WORKER_EXPIRY, now=now), shape).alive
+
+    def finish(self, a: int, b: int, c: int) -> None:
+        claims = self.hands[self._busy(a)][: 1 + c % 2]
+        self._end(claims, OUTCOMES[(b + 8 * (c // 4)) % len(OUTCOMES)], POLICIES[(a + c) % len(POLICIES)])
+
+    def finish_stale(self, a: int, b: int, c: int) -> None:
+        if self.old:
+            claim = self.old[(8 * a + c) % len(self.old)]
+            self._end([claim], OUTCOMES[(b + c) % len(OUTCOMES)], POLICIES[a % len(POLICIES)])
+
+    def step(self, a: int, b: int, c: int) -> None:
+        worker = self._busy(a)
+        outcome: Outcome = Succeeded('"s"') if c % 3 else Failed(BOOM, permanent=True)
+        claims = self.hands[worker][: 1 + c % 3]
+        batch: list[Finish] = [self._finish(claim, outcome, POLICIES[0]) for claim in claims]
+        request = self._claim(worker, b)
+
+        def step(store: Store) -> Step:
+            return store.step(batch, request(store), now=self.clock.now())
+
+        answer = self.both(step)
+        self.accounts.finished(batch, answer.lost)
+        self._let_go(claims)
+        self._take(worker, answer.claims)
+
+    def crash(self, a: int, b: int, c: int) -> None:
+        self._fire(self._worker(a))
+
+    def pause(self, a: int, b: int, c: int) -> None:
+        """A worker stands still past its lease while the others beat; then it wakes and tries to finish."""
+        paused = self._busy(a)
+        for _ in range(2):
+            self.clock.advance(15.5 * SECOND)
+            self._beat([worker for worker in self.hands if worker != paused])
+        assert paused not in self._beat([paused])
+        if c % 2:
+            self.reclaim(b, b, c)
+        if c % 4 == 1:
+            self.claim(a + 1, b, c)
+        self._end(self.hands[paused], OUTCOMES[b % len(OUTCOMES)], POLICIES[c % len(POLICIES)])
+        self._fire(paused)
+
+    def retire(self, a: int, b: int, c: int) -> None:
+        worker = self._worker(a)
+        self.both(lambda store: store.retire([worker], now=self.clock.now()))
+        held = {claim.id for claim in self.hands[worker]} - self.accounts.lost(self.hands[worker])
+        self._fire(worker)
+        orphans = self.both(lambda store: store.orphans(1000, now=self.clock.now()), sorted)
+        assert held <= {orphan.id for orphan in orphans}
+
+    # --------------------------------------------------------------------------------------------------- duties
+
+    def reclaim(self, a: int, b: int, c: int) -> None:
+        orphans = sorted(self.both(lambda store: store.orphans(1000, now=self.clock.now()), sorted))
+        assert all(self.accounts.holders[orphan.id] == orphan.token for orphan in orphans)
+        self._end(orphans, Crashed("lease expired"), POLICIES[b % len(POLICIES)])
+
+    def time_out(self, a: int, b: int, c: int) -> None:
+        overdue = sorted(self.both(lambda store: store.overdue(1000, now=self.clock.now()), sorted))
+        self._end(overdue, TimedOut(10 * SECOND), POLICIES[b % len(POLICIES)])
+
+    def promote(self, a: int, b: int, c: int) -> None:
+        limit = 1000 if a % 2 else 1 + b % 3
+        promoted = self.both(lambda store: store.promote(limit, now=self.clock.now()))
+        if c % 2 and promoted.next_run_at is not None and promoted.next_run_at > self.clock.now():
+            whole = timedelta(microseconds=-promoted.next_run_at.microsecond % 1000)
+            self.clock.advance(promoted.next_run_at - self.clock.now() + whole)
+            assert self.both(lambda store: store.promote(limit, now=self.clock.now())).moved >= 1
+
+    def archive(self, a: int, b: int, c: int) -> None:
+        now = self.clock.now()
+        documents = self.both(
+            lambda store: store.archivable(ARCHIVE, now=now),
+            lambda found: sorted(found, key=lambda each: each.id),
+        )
+        documents = sorted(documents, key=lambda document: document.id)[: 1 + a]
+        self.both(lambda store: store.put_archive(documents, now=now))
+        ids = [document.id for document in documents]
+        copies = self.both(lambda store: store.archived(ids, tenant=ALL_TENANTS))
+        assert [copy.id for copy in copies] == ids
+        assert all(copy.sound for copy in copies)
+        if b % 3 == 0:
+            self.retry(a, b, c)
+        if b % 4 != 0:
+            gone = self.both(lambda store: store.forget(copies))
+            assert self.accounts.reopened.isdisjoint(gone)
+            self.accounts.archived(gone)
+
+    def advance(self, a: int, b: int, c: int) -> None:
+        self.clock.advance(ADVANCES[a])
+        if b % 2:
+            self._beat(sorted(self.hands))
+
+    # ------------------------------------------------------------------------------------------------ operators
+
+    def cancel(self, a: int, b: int, c: int) -> None:
+        jobs = self._jobs(LIVE)
+        if not jobs:
+            return
+        job = jobs[(8 * a + b) % len(jobs)]
+        if job.state in HELD:
+            self.both(lambda store: store.request_cancel([job.id], tenant=job.tenant, reason=f"why {c}"))
+        tenant = "nobody" if c == 7 else job.tenant
+        self._move([Move(job.id, tenant, decide.expected(Action.CANCEL), S.CANCELLED, "not wanted")])
+
+    def _act(self, action: Action, a: int, b: int, many: int = 1) -> None:
+        jobs = self._jobs(decide.expected(action))
+        first = (8 * a + b) % len(jobs) if jobs else 0
+        self._move([decide.move(job, action) for job in jobs[first : first + many]])
+
+    def retry(self, a: int, b: int, c: int) -> None:
+        self._act(Action.RETRY, a, b)
+
+    def judge(self, a: int, b: int, c: int) -> None:
+        self._act([Action.APPROVE, Action.REJECT, Action.RERUN][c % 3], a, b, 2)
+
+    def wake(self, a: int, b: int, c: int) -> None:
+        self._act(Action.WAKE, a, b, 2)
+
+    def run_now(self, a: int, b: int, c: int) -> None:
+        self._act(Action.RUN_NOW, a, b, 2)
+
+    def expire(self, a: int, b: int, c: int) -> None:
+        self._act(Action.EXPIRE, a, b)
+
+    def postpone(self, a: int, b: int, c: int) -> None:
+        jobs = self._jobs(frozenset({S.PENDING, S.WAITING}))[:1]
+        wait = (1 + b) * SECOND + timedelta(microseconds=self._number())
+        self._move(
+            [Move(job.id, job.tenant, frozenset({job.state}), S.SCHEDULED, "later", wait) for job in jobs]
+        )
+
+    def delete(self, a: int, b: int, c: int) -> None:
+        jobs = self._jobs(ENDED)
+        if not jobs:
+            return
+        job = jobs[(8 * a + b) % len(jobs)]
+        ids, tenant = [job.id, *self.accounts.holders], "nobody" if c == 7 else job.tenant
+        gone = self.both(lambda store: store.delete(ids, tenant=tenant))
+        assert gone == (frozenset() if c == 7 else {job.id})
+        self.accounts.removed(gone)
+
+    def undo(self, a: int, b: int, c: int) -> None:
+        """A transaction over several verbs that is left by an exception: nothing happened."""
+        new = self._new(a, b, c)
+        claims = self.hands[self._busy(a)][:2]
+        batch = [self._finish(claim, OUTCOMES[b], POLICIES[0]) for claim in claims]
+        free = self._jobs(decide.expected(Action.CANCEL))[:2]
+        moves = [decide.move(job, Action.CANCEL) for job in free]
+
+        def attempt(store: Store) -> None:
+            with suppress(_Undo), store.transaction():
+                store.enqueue([new], now=self.clock.now())
+                store.finish(batch, now=self.clock.now())
+                store.move(moves, now=self.clock.now())
+                raise _Undo
+
+        self.both(attempt)
+
+    # ---------------------------------------------------------------------------------------- what all must see
+
+    def look(self) -> None:
+        """The whole visible state: equal in the store and its oracle, and as the accounts say."""
+        everything = JobFilter(ALL_TENANTS)
+        jobs = self.both(lambda store: store.jobs(everything, sort=Sort.OLDEST, limit=1000)).items
+        ids = [job.id for job in jobs]
+        executions = self.both(lambda store: store.executions(ids, tenant=ALL_TENANTS))
+        counts = self.both(lambda store: store.count(everything))
+        lanes = self.both(lambda store: store.lanes(), lambda found: {lane.key for lane in found})
+        gone = sorted(self.accounts.forgotten)
+        archive = self.both(lambda store: store.archived(gone, tenant=ALL_TENANTS)) if gone else []
+        assert counts == {state: n for state in JobState if (n := sum(job.state is state for job in jobs))}
+        pending = {(job.queue, job.tenant, job.priority) for job in jobs if job.state is S.PENDING}
+        assert {tuple(lane.key) for lane in lanes} == pending
+        self.accounts.check(jobs, executions, [document.id for document in archive])
+
+
+OFTEN = ["claim", "finish"]
+NOW_AND_THEN = [
+    "enqueue_batch",
+    "enqueue_unique",
+    "step",
+    "promote",
+    "promote",
+    "retry",
+    "wake",
+    "finish_stale",
+]
+KINDS = sorted(name for name in vars(Rules) if not name.startswith("_") and name != "look")
+"""Every rule by name."""
+WEIGHTED = [*KINDS, *NOW_AND_THEN, *OFTEN * 8]

@@ -1,0 +1,20 @@
+"""The SQLite store obeys the contract."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tidemill.stores.base import Store
+from tidemill.stores.open import open_store
+from tidemill.testing.conformance import StoreConformance
+
+
+class TestSqliteStore(StoreConformance):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Iterator[Store]:
+        store = open_store(f"sqlite:///{tmp_path}/jobs.db")
+        yield store
+        store.close()

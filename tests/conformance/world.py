@@ -1,0 +1,231 @@
+"""A small world that lives on a store: producers, three workers, operators and duties, moved by drawn actions.
+
+Every verb is asked of the store under test and, where there is one, of a memory store that serves as oracle, at the same
+instant; the answers must be equal. Numbers in an action are taken modulo what there is, so that every action does
+something in nearly every state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
+
+from tests.conformance.accounts import Accounts
+
+from tidemill.clock import ManualClock
+from tidemill.domain import decide
+from tidemill.domain.cluster import WORKER_EXPIRY, Worker
+from tidemill.domain.decide import OrphanRule, Policy
+from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
+from tidemill.domain.job import (
+    Claim,
+    Details,
+    ErrorInfo,
+    Finish,
+    Job,
+    Move,
+    NewJob,
+    Transition,
+)
+from tidemill.domain.lanes import ClaimRequest, Lane
+from tidemill.domain.outcome import (
+    Cancelled,
+    Crashed,
+    Failed,
+    Outcome,
+    Released,
+    Review,
+    Snoozed,
+    Succeeded,
+    Suspended,
+    TimedOut,
+)
+from tidemill.domain.retention import ArchivePolicy
+from tidemill.domain.retry import Exponential, Fixed, Immediate, NoRetry
+from tidemill.domain.states import JobState
+from tidemill.stores.base import Store
+from tidemill.stores.memory import MemoryStore
+
+T = TypeVar("T")
+S = JobState
+SECOND = timedelta(seconds=1)
+BOOM = ErrorInfo("ValueError", "boom", "Traceback …")
+
+POLICIES = [
+    Policy(retry=Exponential(jitter=0.0)),
+    Policy(retry=Fixed(wait=7 * SECOND), crash_cap=2),
+    Policy(retry=Immediate()),
+    Policy(retry=Immediate(), orphans=OrphanRule.REVIEW),
+    Policy(retry=NoRetry(), orphans=OrphanRule.FAIL),
+]
+OUTCOMES: list[Outcome] = [
+    Succeeded('{"ok":true}'),
+    Failed(BOOM),
+    Failed(BOOM, permanent=True),
+    Failed(BOOM, retry_after=3 * SECOND),
+    TimedOut(10 * SECOND),
+    Cancelled("asked to"),
+    Crashed("the process is gone"),
+    Released("shutdown"),
+    Snoozed(5 * SECOND),
+    Suspended("awaits a signal"),
+    Suspended("sleeps", 9 * SECOND),
+    Review("please look", '{"draft":1}'),
+]
+ARCHIVE = ArchivePolicy("old", max_age=20 * SECOND, batch=1000)
+JITTER = 0.5
+
+
+class Act(NamedTuple):
+    """One drawn action: what, and three small numbers to choose with."""
+
+    kind: str
+    a: int
+    b: int
+    c: int
+
+
+class _Undo(Exception):
+    """Leaves a transaction."""
+
+
+def _plain(answer: object) -> object:
+    """An answer without what may differ between stores: the numbers within lanes."""
+    match answer:
+        case Claim():
+            return answer._replace(seq=None, limits=answer.limits or ())
+        case tuple() if hasattr(answer, "_fields"):
+            return tuple(_plain(part) for part in answer)
+        case list():
+            return [_plain(part) for part in answer]
+        case _:
+            return answer
+
+
+class World:
+    """A store under test, its oracle, and everybody who uses them."""
+
+    def __init__(self, store: Store, oracle: MemoryStore | None) -> None:
+        self.stores: list[Store] = [store, *([oracle] if oracle is not None else [])]
+        self.clock = ManualClock()
+        self.accounts = Accounts()
+        self.count = 0
+        self.known: list[UUID] = []
+        self.old: list[Claim] = []
+        self.hands: dict[UUID, list[Claim]] = {}
+        for _ in range(3):
+            self._hire()
+
+    # --------------------------------------------------------------------------------------------------- tools
+
+    def both(self, ask: Callable[[Store], T], shape: Callable[[T], object] = lambda answer: answer) -> T:
+        """Ask the store and its oracle; the store's answer, once they agree."""
+        answers = [ask(store) for store in self.stores]
+        shown = [_plain(shape(answer)) for answer in answers]
+        assert shown[0] == shown[-1]
+        return answers[0]
+
+    def _number(self) -> int:
+        self.count += 1
+        return self.count
+
+    def _id(self) -> UUID:
+        return UUID(int=0x0197A000_0000_7000_8000_000000000000 + self._number())
+
+    def _hire(self) -> None:
+        worker = Worker(self._id(), "w", queues=("a", "b"))
+        self.both(lambda store: store.register(worker, lease=WORKER_EXPIRY, now=self.clock.now()))
+        self.hands[worker.id] = []
+
+    def _fire(self, worker: UUID) -> None:
+        """A worker is gone; what it held stays in its hands, and it may yet try to write."""
+        self.old += self.hands.pop(worker)
+        self._hire()
+
+    def _worker(self, n: int) -> UUID:
+        return sorted(self.hands)[n % len(self.hands)]
+
+    def _busy(self, n: int) -> UUID:
+        """A worker that holds something, if any does."""
+        busy = sorted(worker for worker, held in self.hands.items() if held)
+        return busy[n % len(busy)] if busy else self._worker(n)
+
+    def _jobs(self, states: frozenset[JobState]) -> list[Job]:
+        where = JobFilter(ALL_TENANTS, states=states)
+        return self.both(lambda store: store.jobs(where, sort=Sort.OLDEST, limit=1000)).items
+
+    def _claim(self, worker: UUID, n: int) -> Callable[[Store], ClaimRequest]:
+        def request(store: Store) -> ClaimRequest:
+            lanes = sorted(
+                store.lanes(["a"] if n == 7 else None), key=lambda lane: (-lane.priority, *lane.key)
+            )
+            turned = lanes[n % len(lanes) :] + lanes[: n % len(lanes)] if lanes else []
+            tasks = {5: ["t1", "none"], 6: ["t0"]}.get(n)
+            limited = [Lane(*lane[:4], quota=1 + n) for lane in turned]
+            return ClaimRequest(worker, limited, 1 + n % 5, tasks, start=n % 3 != 0)
+
+        return request
+
+    def _take(self, worker: UUID, claims: Sequence[Claim]) -> None:
+        self.accounts.claimed(claims)
+        self.hands[worker] += claims
+
+    def _end(self, claims: Sequence[Claim], outcome: Outcome, policy: Policy) -> None:
+        """Decide and write, whoever asks; the account says who must have lost."""
+        batch = [self._finish(claim, outcome, policy) for claim in claims]
+        lost = self.both(lambda store: store.finish(batch, now=self.clock.now()))
+        self.accounts.finished(batch, lost)
+        self._let_go(claims)
+
+    def _finish(self, claim: Claim, outcome: Outcome, policy: Policy) -> Finish:
+        made = decide.decide(claim, outcome, policy, self.clock.now(), JITTER)
+        return Finish(
+            claim,
+            self._apart(made),
+            result=outcome.result if isinstance(outcome, Succeeded) else getattr(outcome, "output", None),
+            error=outcome.error if isinstance(outcome, Failed) else None,
+            started_ago=0.5 if claim.token % 2 else None,
+            ended_ago=0.25 if claim.attempt % 2 else 0.0,
+        )
+
+    def _apart(self, transition: Transition) -> Transition:
+        """No two jobs are due at the same instant: which of them comes first is no store's promise."""
+        if transition.delay <= timedelta(0):
+            return transition
+        return replace(transition, delay=transition.delay + timedelta(microseconds=self._number()))
+
+    def _let_go(self, claims: Sequence[Claim]) -> None:
+        gone = {(claim.id, claim.token) for claim in claims}
+        for worker, held in self.hands.items():
+            self.hands[worker] = [claim for claim in held if (claim.id, claim.token) not in gone]
+        self.old += [claim for claim in claims if claim not in self.old]
+
+    def _move(self, moves: Sequence[Move]) -> None:
+        changed = self.both(lambda store: store.move(moves, now=self.clock.now()))
+        self.accounts.moved(moves, changed)
+
+    def _new(self, a: int, b: int, c: int, **fields: Any) -> NewJob:
+        return NewJob(
+            self._id(),
+            f"t{a % 2}",
+            f'{{"n":{self.count}}}',
+            tenant=f"tenant{b % 2}",
+            queue="ab"[c % 2],
+            priority=[0, 0, 5][a % 3],
+            max_attempts=1 + b % 4,
+            timeout=[None, 10 * SECOND, timedelta(hours=1)][c % 3],
+            expires_at=self.clock.now() + 40 * SECOND if b == 7 else None,
+            limits=("one",) if c == 5 else (),
+            details=Details(correlation_id=f"c{a}", tags=("x",), metadata={"n": b}) if a > 4 else Details(),
+            **fields,
+        )
+
+    def _enqueue(self, jobs: Sequence[NewJob]) -> None:
+        answers = self.both(lambda store: store.enqueue(jobs, now=self.clock.now()))
+        for job, answer in zip(jobs, answers, strict=True):
+            if answer.created:
+                self.known.append(job.id)
+                self.accounts.accept(job.id, job.max_attempts)

@@ -1,0 +1,204 @@
+create table tidemill.archive(id uuid not null, tenant text collate "C" not null, task text collate "C" not null,
+  queue text collate "C" not null, state text not null, token bigint not null, created_at timestamptz not null,
+  finished_at timestamptz not null, correlation_id text, parent_id uuid, tier text not null, policy text not null,
+  document text not null, fingerprint text not null, archived_at timestamptz not null);
+create table tidemill.audit(number bigint not null, at timestamptz not null, tenant text collate "C" not null,
+  who text not null, action text not null, subject text not null, before text, after text, hash text not null);
+create table tidemill.checkpoints(job_id uuid not null, name text not null, value text,
+  created_at timestamptz not null);
+create table tidemill.definition_versions(definition_id uuid not null, version integer not null, body text not null,
+  created_at timestamptz not null, created_by text);
+create table tidemill.definitions(id uuid not null, tenant text collate "C" not null, key text not null,
+  name text not null, task text collate "C" not null, version integer not null, args text not null, settings text,
+  notifications text, owner text, enabled boolean not null, created_at timestamptz not null, created_by text,
+  updated_at timestamptz not null, deleted_at timestamptz);
+create table tidemill.dependencies(job_id uuid not null, needs_id uuid not null, created_at timestamptz not null);
+create table tidemill.details(id uuid not null, tenant text collate "C" not null, correlation_id text, parent_id uuid,
+  reference_type text, reference_id text, tags jsonb, metadata jsonb, headers jsonb, options jsonb, definition_id uuid,
+  definition_version integer, schedule_id uuid, fire_at timestamptz);
+create table tidemill.executions(job_id uuid not null, number bigint not null, attempt integer not null,
+  state text not null, worker uuid, claimed_at timestamptz, started_at timestamptz, finished_at timestamptz not null,
+  error text, reason text);
+create table tidemill.fires(schedule_id uuid not null, fire_at timestamptz not null, scope_key text not null,
+  tenant text collate "C" not null, job_id uuid, outcome text not null, reason text, created_at timestamptz not null);
+create table tidemill.history(id uuid not null, tenant text collate "C" not null, queue text collate "C" not null,
+  task text collate "C" not null, priority smallint not null, attempt integer not null, max_attempts integer not null,
+  crashes integer not null, token bigint not null, run_at timestamptz not null, created_at timestamptz not null,
+  expires_at timestamptz, timeout interval, unique_key text, until_claimed boolean not null default false, limits text,
+  detailed boolean not null, reason text, args text not null, state text not null, execution text, worker uuid,
+  claimed_at timestamptz, started_at timestamptz, finished_at timestamptz not null, cancel_reason text, progress text,
+  result text, error text);
+create table tidemill.keys(id text not null, hash text not null, name text not null, role text not null,
+  tenant text collate "C" not null, created_at timestamptz not null, created_by text, expires_at timestamptz,
+  revoked_at timestamptz);
+create table tidemill.leases(name text not null, holder uuid, term bigint not null, acquired_at timestamptz,
+  beat_at timestamptz, expires_at timestamptz, metadata text not null);
+create table tidemill.limits(name text not null, kind text not null, max bigint not null, used bigint not null,
+  per interval, state text, changed_at timestamptz not null);
+create table tidemill.logs(position bigint not null generated always as identity, job_id uuid not null,
+  number bigint not null, at timestamptz not null, level text not null, stage text, message text not null, details text,
+  duration interval);
+create table tidemill.meta(key text not null, value text not null);
+create table tidemill.migrations(version integer not null, name text not null, checksum text not null,
+  applied_at timestamptz not null default now());
+create table tidemill.parked(id uuid not null, tenant text collate "C" not null, queue text collate "C" not null,
+  task text collate "C" not null, priority smallint not null, attempt integer not null, max_attempts integer not null,
+  crashes integer not null, token bigint not null, run_at timestamptz not null, created_at timestamptz not null,
+  expires_at timestamptz, timeout interval, unique_key text, until_claimed boolean not null, limits text,
+  detailed boolean not null, reason text, args text not null, state text not null, wakes boolean not null, result text);
+create table tidemill.pauses(kind text collate "C" not null, name text collate "C" not null, reason text,
+  paused_by text, paused_at timestamptz not null);
+create table tidemill.ready(id uuid not null, seq bigint not null generated always as identity,
+  tenant text collate "C" not null, queue text collate "C" not null, task text collate "C" not null,
+  priority smallint not null, attempt integer not null, max_attempts integer not null, crashes integer not null,
+  token bigint not null, run_at timestamptz not null, created_at timestamptz not null, expires_at timestamptz,
+  timeout interval, unique_key text, until_claimed boolean not null, limits text, detailed boolean not null,
+  reason text, args text not null);
+create table tidemill.running(id uuid not null, tenant text collate "C" not null, queue text collate "C" not null,
+  task text collate "C" not null, priority smallint not null, attempt integer not null, max_attempts integer not null,
+  crashes integer not null, token bigint not null, run_at timestamptz not null, created_at timestamptz not null,
+  expires_at timestamptz, timeout interval, unique_key text, limits text, detailed boolean not null, args text not null,
+  state text not null, worker uuid not null, claimed_at timestamptz not null, started_at timestamptz,
+  cancel_reason text, progress text);
+create table tidemill.scheduled(id uuid not null, tenant text collate "C" not null, queue text collate "C" not null,
+  task text collate "C" not null, priority smallint not null, attempt integer not null, max_attempts integer not null,
+  crashes integer not null, token bigint not null, run_at timestamptz not null, created_at timestamptz not null,
+  expires_at timestamptz, timeout interval, unique_key text, until_claimed boolean not null, limits text,
+  detailed boolean not null, reason text, args text not null);
+create table tidemill.schedules(id uuid not null, tenant text collate "C" not null, key text not null,
+  definition_id uuid, task text collate "C" not null, trigger text not null, timezone text not null, args text not null,
+  options text, misfire text not null, overlap text not null, scope text not null, source text not null,
+  enabled boolean not null, created_at timestamptz not null, updated_at timestamptz not null, last_fire_at timestamptz,
+  next_fire_at timestamptz);
+create table tidemill.settings(key text collate "C" not null, value text not null, description text,
+  updated_at timestamptz not null, updated_by text);
+create table tidemill.tasks(name text collate "C" not null, description text, owner text, schema text, settings text,
+  enabled boolean not null default true, seen_at timestamptz not null);
+create table tidemill.uniques(tenant text collate "C" not null, key text collate "C" not null, job_id uuid not null,
+  live boolean not null, window_ends_at timestamptz);
+create table tidemill.workers(id uuid not null, name text not null, host text not null, pid bigint not null,
+  node text not null, version text not null, queues text not null, tasks text not null, concurrency integer not null,
+  state text not null, started_at timestamptz not null, beat_at timestamptz not null, expires_at timestamptz not null,
+  beats bigint not null);
+alter table tidemill.archive add PRIMARY KEY (id);
+alter table tidemill.audit add PRIMARY KEY (number);
+alter table tidemill.checkpoints add PRIMARY KEY (job_id, name);
+alter table tidemill.definition_versions add FOREIGN KEY (definition_id) REFERENCES tidemill.definitions(id);
+alter table tidemill.definition_versions add PRIMARY KEY (definition_id, version);
+alter table tidemill.definitions add CHECK ((length(key) <= 200));
+alter table tidemill.definitions add CHECK ((length(name) <= 200));
+alter table tidemill.definitions add PRIMARY KEY (id);
+alter table tidemill.dependencies add PRIMARY KEY (job_id, needs_id);
+alter table tidemill.details add PRIMARY KEY (id);
+alter table tidemill.executions add CHECK ((state = ANY (ARRAY['succeeded'::text, 'failed'::text, 'timed_out'::text,
+  'cancelled'::text, 'crashed'::text, 'released'::text, 'suspended'::text, 'review'::text])));
+alter table tidemill.executions add PRIMARY KEY (job_id, number);
+alter table tidemill.fires add CHECK (((outcome = 'fired'::text) = (job_id IS NOT NULL)));
+alter table tidemill.fires add CHECK ((outcome = ANY (ARRAY['fired'::text, 'skipped'::text])));
+alter table tidemill.fires add PRIMARY KEY (schedule_id, fire_at, scope_key);
+alter table tidemill.history add CHECK ((state = ANY (ARRAY['completed'::text, 'failed'::text, 'timed_out'::text,
+  'cancelled'::text, 'dead_lettered'::text])));
+alter table tidemill.history add PRIMARY KEY (id);
+alter table tidemill.keys add CHECK ((role = ANY (ARRAY['viewer'::text, 'operator'::text, 'admin'::text,
+  'super_admin'::text])));
+alter table tidemill.keys add PRIMARY KEY (id);
+alter table tidemill.leases add CHECK (((holder IS NULL) = (expires_at IS NULL)));
+alter table tidemill.leases add PRIMARY KEY (name);
+alter table tidemill.limits add CHECK ((kind = ANY (ARRAY['concurrency'::text, 'rate'::text, 'depth'::text,
+  'breaker'::text])));
+alter table tidemill.limits add PRIMARY KEY (name);
+alter table tidemill.logs add CHECK ((level = ANY (ARRAY['debug'::text, 'info'::text, 'warning'::text,
+  'error'::text])));
+alter table tidemill.logs add PRIMARY KEY (job_id, "position");
+alter table tidemill.meta add PRIMARY KEY (key);
+alter table tidemill.migrations add PRIMARY KEY (version);
+alter table tidemill.parked add CHECK (((priority >= '-100'::integer) AND (priority <= 100)));
+alter table tidemill.parked add CHECK ((state = ANY (ARRAY['waiting'::text, 'review_needed'::text])));
+alter table tidemill.parked add PRIMARY KEY (id);
+alter table tidemill.pauses add CHECK ((kind = ANY (ARRAY['queue'::text, 'task'::text, 'tenant'::text, 'all'::text])));
+alter table tidemill.pauses add PRIMARY KEY (kind, name);
+alter table tidemill.ready add CHECK (((priority >= '-100'::integer) AND (priority <= 100)));
+alter table tidemill.ready add PRIMARY KEY (id);
+alter table tidemill.running add CHECK (((state = 'running'::text) = (started_at IS NOT NULL)));
+alter table tidemill.running add CHECK ((attempt > 0));
+alter table tidemill.running add CHECK ((state = ANY (ARRAY['claimed'::text, 'running'::text])));
+alter table tidemill.running add CHECK ((token > 0));
+alter table tidemill.running add PRIMARY KEY (id);
+alter table tidemill.scheduled add CHECK (((priority >= '-100'::integer) AND (priority <= 100)));
+alter table tidemill.scheduled add PRIMARY KEY (id);
+alter table tidemill.schedules add CHECK ((length(key) <= 200));
+alter table tidemill.schedules add CHECK ((scope = ANY (ARRAY['cluster'::text, 'instance'::text])));
+alter table tidemill.schedules add CHECK ((source = ANY (ARRAY['code'::text, 'stored'::text])));
+alter table tidemill.schedules add FOREIGN KEY (definition_id) REFERENCES tidemill.definitions(id);
+alter table tidemill.schedules add PRIMARY KEY (id);
+alter table tidemill.settings add PRIMARY KEY (key);
+alter table tidemill.tasks add PRIMARY KEY (name);
+alter table tidemill.uniques add PRIMARY KEY (tenant, key);
+alter table tidemill.workers add CHECK ((state = ANY (ARRAY['active'::text, 'draining'::text, 'stopped'::text])));
+alter table tidemill.workers add PRIMARY KEY (id);
+CREATE INDEX archive_correlation ON tidemill.archive USING btree (correlation_id,
+  id) WHERE (correlation_id IS NOT NULL);
+CREATE INDEX archive_ended ON tidemill.archive USING btree (tier, finished_at);
+CREATE INDEX archive_parent ON tidemill.archive USING btree (parent_id, id) WHERE (parent_id IS NOT NULL);
+CREATE INDEX archive_task ON tidemill.archive USING btree (task, id);
+CREATE INDEX definitions_task ON tidemill.definitions USING btree (tenant, task);
+CREATE INDEX dependencies_needs ON tidemill.dependencies USING btree (needs_id);
+CREATE INDEX details_correlation ON tidemill.details USING btree (correlation_id,
+  id) WHERE (correlation_id IS NOT NULL);
+CREATE INDEX details_definition ON tidemill.details USING btree (definition_id, id) WHERE (definition_id IS NOT NULL);
+CREATE INDEX details_parent ON tidemill.details USING btree (parent_id, id) WHERE (parent_id IS NOT NULL);
+CREATE INDEX details_reference ON tidemill.details USING btree (reference_type, reference_id,
+  id) WHERE (reference_type IS NOT NULL);
+CREATE INDEX details_tags ON tidemill.details USING gin (tags) WHERE (tags IS NOT NULL);
+CREATE INDEX history_finished ON tidemill.history USING btree (finished_at, id);
+CREATE INDEX history_task ON tidemill.history USING btree (task, id);
+CREATE INDEX history_troubled ON tidemill.history USING btree (state, id) WHERE (state <> 'completed'::text);
+CREATE INDEX parked_due ON tidemill.parked USING btree (run_at, id) WHERE wakes;
+CREATE INDEX parked_state ON tidemill.parked USING btree (state, id);
+CREATE INDEX ready_claim ON tidemill.ready USING btree (queue, tenant, priority DESC, seq);
+CREATE INDEX running_worker ON tidemill.running USING btree (worker);
+CREATE INDEX scheduled_due ON tidemill.scheduled USING btree (run_at, id);
+CREATE INDEX schedules_due ON tidemill.schedules USING btree (next_fire_at) WHERE enabled;
+CREATE INDEX uniques_job ON tidemill.uniques USING btree (job_id);
+CREATE UNIQUE INDEX definitions_key ON tidemill.definitions USING btree (tenant, key) WHERE (deleted_at IS NULL);
+CREATE UNIQUE INDEX schedules_key ON tidemill.schedules USING btree (tenant, key);
+alter table tidemill.history set (autovacuum_vacuum_insert_scale_factor=0.1);
+alter table tidemill.leases set (fillfactor=50);
+alter table tidemill.limits set (fillfactor=20);
+alter table tidemill.ready set (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=20000,
+  autovacuum_vacuum_cost_delay=0, autovacuum_analyze_scale_factor=0, autovacuum_analyze_threshold=100000,
+  vacuum_truncate=off);
+alter table tidemill.running set (fillfactor=70, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=20000,
+  autovacuum_vacuum_cost_delay=0, vacuum_truncate=off);
+alter table tidemill.scheduled set (vacuum_truncate=off);
+alter table tidemill.workers set (fillfactor=50);
+create view tidemill.jobs as SELECT ready.id, ready.tenant, ready.queue, ready.task, ready.priority, ready.attempt,
+  ready.max_attempts, ready.crashes, ready.token, ready.run_at, ready.created_at, ready.expires_at, ready.timeout,
+  ready.unique_key, ready.limits, ready.detailed, ready.reason, ready.args, 'pending'::text AS state,
+  NULL::text AS execution, NULL::uuid AS worker, NULL::timestamptz AS claimed_at, NULL::timestamptz AS started_at,
+  NULL::timestamptz AS finished_at, NULL::text AS cancel_reason, NULL::text AS progress, NULL::text AS result,
+  NULL::text AS error FROM tidemill.ready UNION ALL SELECT scheduled.id, scheduled.tenant, scheduled.queue,
+  scheduled.task, scheduled.priority, scheduled.attempt, scheduled.max_attempts, scheduled.crashes, scheduled.token,
+  scheduled.run_at, scheduled.created_at, scheduled.expires_at, scheduled.timeout, scheduled.unique_key,
+  scheduled.limits, scheduled.detailed, scheduled.reason, scheduled.args, 'scheduled'::text AS state,
+  NULL::text AS execution, NULL::uuid AS worker, NULL::timestamptz AS claimed_at, NULL::timestamptz AS started_at,
+  NULL::timestamptz AS finished_at, NULL::text AS cancel_reason, NULL::text AS progress, NULL::text AS result,
+  NULL::text AS error FROM tidemill.scheduled UNION ALL SELECT parked.id, parked.tenant, parked.queue, parked.task,
+  parked.priority, parked.attempt, parked.max_attempts, parked.crashes, parked.token, parked.run_at, parked.created_at,
+  parked.expires_at, parked.timeout, parked.unique_key, parked.limits, parked.detailed, parked.reason, parked.args,
+  parked.state, NULL::text AS execution, NULL::uuid AS worker, NULL::timestamptz AS claimed_at,
+  NULL::timestamptz AS started_at, NULL::timestamptz AS finished_at, NULL::text AS cancel_reason,
+  NULL::text AS progress, parked.result, NULL::text AS error FROM tidemill.parked UNION ALL SELECT running.id,
+  running.tenant, running.queue, running.task, running.priority, running.attempt, running.max_attempts, running.crashes,
+  running.token, running.run_at, running.created_at, running.expires_at, running.timeout, running.unique_key,
+  running.limits, running.detailed, NULL::text AS reason, running.args, running.state, 'running'::text AS execution,
+  running.worker, running.claimed_at, running.started_at, NULL::timestamptz AS finished_at, running.cancel_reason,
+  running.progress, NULL::text AS result, NULL::text AS error FROM tidemill.running UNION ALL SELECT history.id,
+  history.tenant, history.queue, history.task, history.priority, history.attempt, history.max_attempts, history.crashes,
+  history.token, history.run_at, history.created_at, history.expires_at, history.timeout, history.unique_key,
+  history.limits, history.detailed, history.reason, history.args, history.state, history.execution, history.worker,
+  history.claimed_at, history.started_at, history.finished_at, history.cancel_reason, history.progress, history.result,
+  history.error FROM tidemill.history;
+CREATE OR REPLACE FUNCTION tidemill.refuse_change() RETURNS trigger LANGUAGE plpgsql AS $function$ begin raise exception 'the audit is append-only' using errcode = 'integrity_constraint_violation'; end $function$;
+CREATE TRIGGER audit_append_only BEFORE DELETE OR UPDATE ON tidemill.audit FOR EACH ROW EXECUTE FUNCTION tidemill.refuse_change();
+CREATE TRIGGER audit_no_truncate BEFORE TRUNCATE ON tidemill.audit FOR EACH STATEMENT EXECUTE FUNCTION tidemill.refuse_change();

@@ -1,0 +1,145 @@
+CREATE TABLE tidemill_archive( id blob not null primary key, tenant text not null, task text not null,
+  queue text not null, state text not null, token integer not null, created_at integer not null,
+  finished_at integer not null, correlation_id text, parent_id blob, tier text not null, policy text not null,
+  fingerprint text not null, archived_at integer not null, document text not null) strict;
+CREATE TABLE tidemill_audit( number integer primary key, at integer not null, tenant text not null, who text not null,
+  action text not null, subject text not null, before text, after text, hash text not null) strict;
+CREATE TABLE tidemill_checkpoints( job_id blob not null, name text not null, value text, created_at integer not null,
+  primary key (job_id, name)) strict;
+CREATE TABLE tidemill_definition_versions( definition_id blob not null references tidemill_definitions(id),
+  version integer not null, body text not null, created_at integer not null, created_by text,
+  primary key (definition_id, version)) strict;
+CREATE TABLE tidemill_definitions( id blob not null primary key, tenant text not null,
+  key text not null check (length(key) <= 200), name text not null check (length(name) <= 200), task text not null,
+  version integer not null, args text not null, settings text, notifications text, owner text, enabled integer not null,
+  created_at integer not null, created_by text, updated_at integer not null, deleted_at integer) strict;
+CREATE TABLE tidemill_dependencies( job_id blob not null, needs_id blob not null, created_at integer not null,
+  primary key (job_id, needs_id)) strict, without rowid;
+CREATE TABLE tidemill_details( id blob not null primary key, tenant text not null, correlation_id text, parent_id blob,
+  reference_type text, reference_id text, tags text, metadata text, headers text, options text, definition_id blob,
+  definition_version integer, schedule_id blob, fire_at integer) strict;
+CREATE TABLE tidemill_executions( job_id blob not null, number integer not null, attempt integer not null,
+  state text not null check (state in ('succeeded', 'failed', 'timed_out', 'cancelled', 'crashed', 'released',
+  'suspended', 'review')), worker blob, claimed_at integer, started_at integer, finished_at integer not null,
+  reason text, error text, primary key (job_id, number)) strict;
+CREATE TABLE tidemill_fires( schedule_id blob not null, fire_at integer not null, scope_key text not null,
+  tenant text not null, job_id blob, outcome text not null check (outcome in ('fired', 'skipped')), reason text,
+  created_at integer not null, primary key (schedule_id, fire_at, scope_key),
+  check ((outcome = 'fired') = (job_id is not null))) strict, without rowid;
+CREATE TABLE tidemill_history( id blob not null primary key, tenant text not null, queue text not null,
+  task text not null, priority integer not null, attempt integer not null, max_attempts integer not null,
+  crashes integer not null, token integer not null, run_at integer not null, created_at integer not null,
+  expires_at integer, timeout integer, unique_key text, until_claimed integer not null default 0, limits text,
+  detailed integer not null, reason text, state text not null check (state in ('completed', 'failed', 'timed_out',
+  'cancelled', 'dead_lettered')), execution text, worker blob, claimed_at integer, started_at integer,
+  finished_at integer not null, cancel_reason text, args text not null, progress text, result text, error text) strict;
+CREATE TABLE tidemill_keys( id text not null primary key, hash text not null, name text not null,
+  role text not null check (role in ('viewer', 'operator', 'admin', 'super_admin')), tenant text not null,
+  created_at integer not null, created_by text, expires_at integer, revoked_at integer) strict;
+CREATE TABLE tidemill_leases( name text not null primary key, holder blob, term integer not null, acquired_at integer,
+  beat_at integer, expires_at integer, metadata text not null, check ((holder is null) = (expires_at is null))) strict;
+CREATE TABLE tidemill_limits( name text not null primary key, kind text not null check (kind in ('concurrency', 'rate',
+  'depth', 'breaker')), max integer not null, used integer not null, per integer, state text,
+  changed_at integer not null) strict;
+CREATE TABLE tidemill_logs( position integer primary key autoincrement, job_id blob not null, number integer not null,
+  at integer not null, level text not null check (level in ('debug', 'info', 'warning', 'error')), stage text,
+  message text not null, details text, duration integer) strict;
+CREATE TABLE tidemill_meta( key text not null primary key, value text not null) strict;
+CREATE TABLE tidemill_migrations( version integer primary key, name text not null, checksum text not null,
+  applied_at integer not null default (strftime('%s', 'now') * 1000000)) strict;
+CREATE TABLE tidemill_parked( id blob not null primary key, tenant text not null, queue text not null,
+  task text not null, priority integer not null check (priority between -100 and 100), attempt integer not null,
+  max_attempts integer not null, crashes integer not null, token integer not null, run_at integer not null,
+  created_at integer not null, expires_at integer, timeout integer, unique_key text, until_claimed integer not null,
+  limits text, detailed integer not null, reason text, state text not null check (state in ('waiting',
+  'review_needed')), wakes integer not null, args text not null, result text) strict;
+CREATE TABLE tidemill_pauses( kind text not null check (kind in ('queue', 'task', 'tenant', 'all')), name text not null,
+  reason text, paused_by text, paused_at integer not null, primary key (kind, name)) strict;
+CREATE TABLE tidemill_ready( seq integer primary key autoincrement, id blob not null unique, tenant text not null,
+  queue text not null, task text not null, priority integer not null check (priority between -100 and 100),
+  attempt integer not null, max_attempts integer not null, crashes integer not null, token integer not null,
+  run_at integer not null, created_at integer not null, expires_at integer, timeout integer, unique_key text,
+  until_claimed integer not null, limits text, detailed integer not null, reason text, args text not null) strict;
+CREATE TABLE tidemill_running( id blob not null primary key, tenant text not null, queue text not null,
+  task text not null, priority integer not null, attempt integer not null check (attempt > 0),
+  max_attempts integer not null, crashes integer not null, token integer not null check (token > 0),
+  run_at integer not null, created_at integer not null, expires_at integer, timeout integer, unique_key text,
+  limits text, detailed integer not null, state text not null check (state in ('claimed', 'running')),
+  worker blob not null, claimed_at integer not null,
+  started_at integer check ((state = 'running') = (started_at is not null)), cancel_reason text, args text not null,
+  progress text) strict, without rowid;
+CREATE TABLE tidemill_scheduled( id blob not null primary key, tenant text not null, queue text not null,
+  task text not null, priority integer not null check (priority between -100 and 100), attempt integer not null,
+  max_attempts integer not null, crashes integer not null, token integer not null, run_at integer not null,
+  created_at integer not null, expires_at integer, timeout integer, unique_key text, until_claimed integer not null,
+  limits text, detailed integer not null, reason text, args text not null) strict;
+CREATE TABLE tidemill_schedules( id blob not null primary key, tenant text not null,
+  key text not null check (length(key) <= 200), definition_id blob references tidemill_definitions(id),
+  task text not null, trigger text not null, timezone text not null, args text not null, options text,
+  misfire text not null, overlap text not null, scope text not null check (scope in ('cluster', 'instance')),
+  source text not null check (source in ('code', 'stored')), enabled integer not null, created_at integer not null,
+  updated_at integer not null, last_fire_at integer, next_fire_at integer) strict;
+CREATE TABLE tidemill_settings( key text not null primary key, value text not null, description text,
+  updated_at integer not null, updated_by text) strict;
+CREATE TABLE tidemill_tasks( name text not null primary key, description text, owner text, schema text, settings text,
+  enabled integer not null default 1, seen_at integer not null) strict;
+CREATE TABLE tidemill_uniques( tenant text not null, key text not null, job_id blob not null, live integer not null,
+  window_ends_at integer, primary key (tenant, key)) strict, without rowid;
+CREATE TABLE tidemill_workers( id blob not null primary key, name text not null, host text not null,
+  pid integer not null, node text not null, version text not null, queues text not null, tasks text not null,
+  concurrency integer not null, state text not null check (state in ('active', 'draining', 'stopped')),
+  started_at integer not null, beat_at integer not null, expires_at integer not null, beats integer not null) strict;
+CREATE INDEX tidemill_archive_correlation on tidemill_archive(correlation_id, id) where correlation_id is not null;
+CREATE INDEX tidemill_archive_ended on tidemill_archive(tier, finished_at, id);
+CREATE INDEX tidemill_archive_parent on tidemill_archive(parent_id, id) where parent_id is not null;
+CREATE INDEX tidemill_archive_task on tidemill_archive(task, id);
+CREATE UNIQUE INDEX tidemill_definitions_key on tidemill_definitions(tenant, key) where deleted_at is null;
+CREATE INDEX tidemill_definitions_task on tidemill_definitions(tenant, task);
+CREATE INDEX tidemill_dependencies_needs on tidemill_dependencies(needs_id);
+CREATE INDEX tidemill_details_correlation on tidemill_details(correlation_id, id) where correlation_id is not null;
+CREATE INDEX tidemill_details_definition on tidemill_details(definition_id, id) where definition_id is not null;
+CREATE INDEX tidemill_details_parent on tidemill_details(parent_id, id) where parent_id is not null;
+CREATE INDEX tidemill_details_reference on tidemill_details(reference_type, reference_id,
+  id) where reference_type is not null;
+CREATE INDEX tidemill_details_tags on tidemill_details(tags, id) where tags is not null;
+CREATE INDEX tidemill_history_finished on tidemill_history(finished_at, id);
+CREATE INDEX tidemill_history_task on tidemill_history(task, id);
+CREATE INDEX tidemill_history_troubled on tidemill_history(id, state) where state <> 'completed';
+CREATE INDEX tidemill_logs_job on tidemill_logs(job_id);
+CREATE INDEX tidemill_parked_due on tidemill_parked(run_at, id) where wakes;
+CREATE INDEX tidemill_parked_state on tidemill_parked(state, id);
+CREATE INDEX tidemill_ready_claim on tidemill_ready(queue, tenant, priority desc);
+CREATE INDEX tidemill_running_worker on tidemill_running(worker);
+CREATE INDEX tidemill_scheduled_due on tidemill_scheduled(run_at, id);
+CREATE INDEX tidemill_schedules_due on tidemill_schedules(next_fire_at) where enabled;
+CREATE UNIQUE INDEX tidemill_schedules_key on tidemill_schedules(tenant, key);
+CREATE INDEX tidemill_uniques_job on tidemill_uniques(job_id);
+CREATE VIEW tidemill_jobs as select id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at,
+  created_at, expires_at, timeout, unique_key, limits, detailed, reason, args, cast('pending' as text) as state,
+  cast(null as text) as execution, cast(null as blob) as worker, cast(null as integer) as claimed_at,
+  cast(null as integer) as started_at, cast(null as integer) as finished_at, cast(null as text) as cancel_reason,
+  cast(null as text) as progress, cast(null as text) as result,
+  cast(null as text) as error from tidemill_ready union all select id, tenant, queue, task, priority, attempt,
+  max_attempts, crashes, token, run_at, created_at, expires_at, timeout, unique_key, limits, detailed, reason, args,
+  cast('scheduled' as text), cast(null as text), cast(null as blob), cast(null as integer), cast(null as integer),
+  cast(null as integer), cast(null as text), cast(null as text), cast(null as text),
+  cast(null as text) from tidemill_scheduled union all select id, tenant, queue, task, priority, attempt, max_attempts,
+  crashes, token, run_at, created_at, expires_at, timeout, unique_key, limits, detailed, reason, args, state,
+  cast(null as text), cast(null as blob), cast(null as integer), cast(null as integer), cast(null as integer),
+  cast(null as text), cast(null as text), result, cast(null as text) from tidemill_parked union all select id, tenant,
+  queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at, expires_at, timeout, unique_key,
+  limits, detailed, cast(null as text), args, state, cast('running' as text), worker, claimed_at, started_at,
+  cast(null as integer), cancel_reason, progress, cast(null as text),
+  cast(null as text) from tidemill_running union all select id, tenant, queue, task, priority, attempt, max_attempts,
+  crashes, token, run_at, created_at, expires_at, timeout, unique_key, limits, detailed, reason, args,
+  cast('completed' as text), execution, worker, claimed_at, started_at, finished_at, cancel_reason, progress, result,
+  error from tidemill_history where state = 'completed' union all select id, tenant, queue, task, priority, attempt,
+  max_attempts, crashes, token, run_at, created_at, expires_at, timeout, unique_key, limits, detailed, reason, args,
+  state, execution, worker, claimed_at, started_at, finished_at, cancel_reason, progress, result,
+  error from tidemill_history indexed by tidemill_history_troubled where state <> 'completed';
+CREATE TRIGGER tidemill_audit_no_delete before delete on tidemill_audit begin select raise(abort,
+  'the audit is append-only'); end;
+CREATE TRIGGER tidemill_audit_no_replace before insert on tidemill_audit when exists (select 1 from tidemill_audit where number = new.number) begin select raise(abort,
+  'the audit is append-only'); end;
+CREATE TRIGGER tidemill_audit_no_update before update on tidemill_audit begin select raise(abort,
+  'the audit is append-only'); end;

@@ -1,0 +1,133 @@
+"""Merging wake-ups: the first goes out at once, the rest together, none is lost, and nothing that goes wrong is heard."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from tidemill.stores.coalesce import Coalescer
+
+PATIENCE = 30.0
+LONG = 600.0
+"""A gap that never passes during a test."""
+
+
+class Sink:
+    """What was sent, by whom and when; it may be told to fail."""
+
+    def __init__(self) -> None:
+        self.sent: list[frozenset[str]] = []
+        self.threads: list[threading.Thread] = []
+        self.times: list[float] = []
+        self.fails = False
+        self._changed = threading.Condition()
+
+    def __call__(self, topics: frozenset[str]) -> None:
+        with self._changed:
+            self.sent.append(topics)
+            self.threads.append(threading.current_thread())
+            self.times.append(time.monotonic())
+            self._changed.notify_all()
+        if self.fails:
+            raise ConnectionError("the server is gone")
+
+    def wait_for(self, count: int) -> None:
+        """Return when that many batches have been sent."""
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.sent) >= count, PATIENCE)
+
+
+def test_the_first_topics_go_out_at_once_and_by_the_caller() -> None:
+    sink = Sink()
+    coalescer = Coalescer(sink, gap=LONG)
+    coalescer.offer(["a", "b"])
+    assert sink.sent == [{"a", "b"}]
+    assert sink.threads == [threading.current_thread()]
+    coalescer.close()
+
+
+def test_what_comes_within_the_gap_is_merged_and_sent_when_it_has_passed() -> None:
+    sink = Sink()
+    coalescer = Coalescer(sink, gap=0.05)
+    begun = time.monotonic()
+    coalescer.offer(["a"])
+    coalescer.offer(["b"])
+    coalescer.offer(["c", "b"])
+    sink.wait_for(2)
+    assert sink.sent == [{"a"}, {"b", "c"}]
+    assert sink.times[1] - begun >= 0.05
+    coalescer.close()
+
+
+def test_after_a_quiet_gap_topics_go_out_at_once_again() -> None:
+    sink = Sink()
+    coalescer = Coalescer(sink, gap=0.0)
+    for topic in ("a", "b", "c"):
+        coalescer.offer([topic])
+    assert sink.sent == [{"a"}, {"b"}, {"c"}]
+    assert set(sink.threads) == {threading.current_thread()}
+    coalescer.close()
+
+
+def test_nothing_offered_is_nothing_sent() -> None:
+    sink = Sink()
+    before = set(threading.enumerate())
+    coalescer = Coalescer(sink, gap=LONG)
+    coalescer.offer([])
+    assert set(threading.enumerate()) == before
+    coalescer.close()
+    assert sink.sent == []
+
+
+def test_closing_sends_what_still_waits_and_ends_the_thread() -> None:
+    sink = Sink()
+    before = set(threading.enumerate())
+    coalescer = Coalescer(sink, gap=LONG)
+    coalescer.offer(["a"])
+    coalescer.offer(["b"])
+    coalescer.offer(["c"])
+    coalescer.close()
+    assert sink.sent == [{"a"}, {"b", "c"}]
+    assert set(threading.enumerate()) == before
+
+
+def test_closing_twice_and_offering_afterwards_are_harmless() -> None:
+    sink = Sink()
+    coalescer = Coalescer(sink, gap=LONG)
+    coalescer.offer(["a"])
+    coalescer.close()
+    coalescer.close()
+    coalescer.offer(["b"])
+    assert sink.sent == [{"a"}]
+
+
+def test_a_failing_send_is_swallowed_and_the_next_one_is_tried() -> None:
+    sink = Sink()
+    sink.fails = True
+    coalescer = Coalescer(sink, gap=0.01)
+    coalescer.offer(["by the caller"])
+    coalescer.offer(["by the thread"])
+    sink.wait_for(2)
+    coalescer.offer(["once more"])
+    sink.wait_for(3)
+    coalescer.offer(["at the end"])
+    coalescer.close()
+    assert frozenset().union(*sink.sent) == {"by the caller", "by the thread", "once more", "at the end"}
+
+
+def test_whatever_many_threads_offer_is_sent_and_seldom() -> None:
+    sink, gap = Sink(), 0.005
+    coalescer = Coalescer(sink, gap=gap)
+    begun = time.monotonic()
+
+    def offer(thread: int) -> None:
+        for n in range(250):
+            coalescer.offer([f"{thread}-{n}"])
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(offer, range(8)))
+    coalescer.close()
+    elapsed = time.monotonic() - begun
+    assert frozenset().union(*sink.sent) == {f"{thread}-{n}" for thread in range(8) for n in range(250)}
+    assert len(sink.sent) <= 2 + elapsed / gap  # the first, one for each gap, and what close found

@@ -1,0 +1,299 @@
+"""The PostgreSQL driver on a living server: time-outs, retries, broken connections, forks and the pool."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.domain.job import NewJob
+from tidemill.domain.lanes import ClaimRequest
+from tidemill.errors import StoreBusy, StoreUnavailable
+from tidemill.ids import new_id
+from tidemill.stores.base import Store
+from tidemill.stores.open import open_store
+from tidemill.testing.postgres import TestPostgres
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+PATIENCE = 30.0
+EVERY = JobFilter(ALL_TENANTS)
+
+FORK = """
+import os, sys, time
+from tidemill.domain.job import NewJob
+from tidemill.ids import new_id
+from tidemill.stores.open import open_store
+
+store = open_store(sys.argv[1])
+driver = store._db
+
+def backends():
+    return {connection.info.backend_pid for connection in driver._pool._idle}
+
+def chatter():  # until a thread sends what comes too soon after the one before
+    while driver._coalescer._thread is None:
+        store.notify(["jobs"])
+    assert driver._coalescer._thread.is_alive()
+
+store.enqueue([NewJob(new_id(), "t")])
+(mine,) = backends()
+chatter()
+child = os.fork()
+if child == 0:
+    if sys.argv[2] == "use":
+        store.enqueue([NewJob(new_id(), "t")])
+        assert backends() and mine not in backends()
+        chatter()
+    store.close()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+deadline = time.monotonic() + 30
+while mine not in backends():  # it may be out; what the child has closed never comes back
+    store.enqueue([NewJob(new_id(), "t")])
+    assert time.monotonic() < deadline
+store.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def url(postgres: TestPostgres) -> Iterator[str]:
+    """A migrated database of this module's own."""
+    name = f"driver_{new_id().hex[-12:]}"
+    url = postgres.create_database(name)
+    open_and_migrate(url)
+    yield url
+    postgres.drop_database(name)
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    store = open_store(f"{url}?lock_timeout=0.2&statement_timeout=2")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def raw(url: str) -> Iterator[psycopg.Connection[Any]]:
+    """A second session; what it does in a transaction is undone."""
+    with psycopg.connect(url) as connection:
+        yield connection
+        connection.rollback()
+
+
+def open_and_migrate(url: str) -> None:
+    store = open_store(url)
+    store.migrate()
+    store.close()
+
+
+def put(store: Store, count: int = 1) -> list[Any]:
+    return [answer.id for answer in store.enqueue([NewJob(new_id(), "t") for _ in range(count)])]
+
+
+def take(store: Store, count: int) -> list[Any]:
+    return store.claim(ClaimRequest(new_id(), store.lanes(), count))
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    begun = time.monotonic()
+    yield
+    assert time.monotonic() - begun < seconds
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline
+
+
+def one(connection: psycopg.Connection[Any], ask: str) -> Any:
+    row = connection.execute(ask.encode()).fetchone()
+    return None if row is None else row[0]
+
+
+# ------------------------------------------------------------------------------------------ time-outs and retries
+
+
+def test_every_connection_has_the_time_outs_and_plans_that_were_asked_for(store: Store) -> None:
+    store.check()
+    with store._db._pool.connection() as connection:  # type: ignore[attr-defined]
+        shown = {
+            name: one(connection, f"show {name}")
+            for name in ("statement_timeout", "lock_timeout", "plan_cache_mode", "enable_seqscan", "timezone")
+        }
+    assert shown == {
+        "statement_timeout": "2s",
+        "lock_timeout": "200ms",
+        "plan_cache_mode": "force_generic_plan",
+        "enable_seqscan": "off",
+        "timezone": "UTC",
+    }
+
+
+def test_a_locked_table_makes_the_store_busy_after_the_lock_time_out_and_nothing_is_changed(
+    store: Store, raw: psycopg.Connection[Any]
+) -> None:
+    before = store.count(EVERY)
+    raw.execute("lock table tidemill.ready in access exclusive mode")
+    with within(PATIENCE), pytest.raises(StoreBusy, match=r"lock timeout.*nothing was changed, try again"):
+        put(store)
+    raw.rollback()
+    assert store.count(EVERY) == before
+    put(store)
+
+
+def test_a_locked_row_makes_the_store_busy_and_the_whole_batch_is_undone(
+    store: Store, raw: psycopg.Connection[Any]
+) -> None:
+    put(store, 2)
+    first, second = take(store, 2)
+    raw.execute("select from tidemill.running where id = %s for update", (second.id,))
+    with pytest.raises(StoreBusy, match="lock timeout"):
+        store.request_cancel([first.id, second.id], tenant=ALL_TENANTS, reason="stop")
+    raw.rollback()
+    assert {job.cancel_reason for job in store.get([first.id, second.id], tenant=ALL_TENANTS)} == {None}
+
+
+def test_a_statement_that_takes_too_long_is_given_up(url: str, raw: psycopg.Connection[Any]) -> None:
+    store = open_store(f"{url}?statement_timeout=0.2&lock_timeout=60")
+    store.check()
+    raw.execute("lock table tidemill.ready in access exclusive mode")
+    with within(PATIENCE), pytest.raises(StoreBusy, match="statement timeout"):
+        store.lanes()
+    store.close()
+
+
+def test_a_deadlock_is_retried_until_it_is_gone(url: str, raw: psycopg.Connection[Any]) -> None:
+    store = open_store(f"{url}?lock_timeout=30")
+    put(store, 2)
+    first, second = sorted(claim.id for claim in take(store, 2))
+    raw.execute("set deadlock_timeout = '1h'")  # so that the store is the one that gives way
+    lock = "select from tidemill.running where id = %s for update"
+    raw.execute(lock, (second,))
+    with psycopg.connect(url, autocommit=True) as watcher, ThreadPoolExecutor(2) as pool:
+        cancelled = pool.submit(store.request_cancel, [first, second], tenant=ALL_TENANTS, reason="stop")
+        waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
+        wait_until(lambda: bool(one(watcher, waits)))
+        crossed = pool.submit(raw.execute, lock, (first,))
+        crossed.result(timeout=PATIENCE)  # the store has let go of it
+        raw.commit()
+        assert cancelled.result(timeout=PATIENCE) == {first, second}
+        deadlocks = "select deadlocks from pg_stat_database where datname = current_database()"
+        wait_until(lambda: bool(one(watcher, deadlocks)))
+    store.close()
+
+
+def test_a_transaction_in_which_a_verb_failed_is_not_taken_for_done(
+    store: Store, raw: psycopg.Connection[Any]
+) -> None:
+    store.check()
+    raw.execute("lock table tidemill.ready in access exclusive mode")
+    token = str(new_id())
+
+    def swallow() -> None:
+        with store.transaction():
+            store.acquire(token, new_id(), ttl=timedelta(days=1))
+            with pytest.raises(StoreBusy, match="lock timeout"):
+                put(store)
+
+    with pytest.raises(StoreBusy, match="nothing of it was kept"):
+        swallow()
+    raw.rollback()
+    assert token not in {lease.name for lease in store.leases()}
+
+
+# --------------------------------------------------------------------------------------------- broken connections
+
+
+def test_connections_ended_between_two_calls_are_replaced_unseen(store: Store, url: str) -> None:
+    put(store)
+    with psycopg.connect(url, autocommit=True) as raw:
+        for _ in range(3):
+            ended = raw.execute(
+                "select pg_terminate_backend(pid, 10000) from pg_stat_activity"
+                " where datname = current_database() and pid <> pg_backend_pid()"
+            ).fetchall()
+            assert ended
+            put(store)
+
+
+def test_a_connection_ended_during_a_call_is_an_error_and_the_next_call_works(
+    url: str, raw: psycopg.Connection[Any]
+) -> None:
+    store = open_store(f"{url}?lock_timeout=60&application_name=victim")
+    store.check()
+    raw.execute("lock table tidemill.ready in access exclusive mode")
+    with psycopg.connect(url, autocommit=True) as watcher, ThreadPoolExecutor(1) as pool:
+        call = pool.submit(put, store)
+        waits = "from pg_stat_activity where application_name = 'victim' and wait_event_type = 'Lock'"
+        wait_until(lambda: bool(one(watcher, f"select count(*) {waits}")))
+        watcher.execute(f"select pg_terminate_backend(pid) {waits}".encode())
+        with pytest.raises(StoreUnavailable, match=r"^cannot reach postgresql://.*terminating connection"):
+            call.result(timeout=PATIENCE)
+    raw.rollback()
+    put(store)
+    store.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+@pytest.mark.parametrize("how", ["use", "close"])
+def test_a_forked_child_has_connections_of_its_own_and_leaves_the_parents_alone(url: str, how: str) -> None:
+    env = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    command = [sys.executable, "-W", "ignore", "-c", FORK, url, how]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# ------------------------------------------------------------------------------------------------------- the pool
+
+
+def test_who_waits_too_long_for_a_connection_is_told_what_to_do(url: str) -> None:
+    store = open_store(f"{url}?pool=1&connect_timeout=1")
+    held, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with store.transaction():
+            held.set()
+            assert done.wait(PATIENCE)
+
+    with ThreadPoolExecutor(1) as pool:
+        holder = pool.submit(hold)
+        assert held.wait(PATIENCE)
+        with within(PATIENCE), pytest.raises(StoreBusy, match=r"all 1 connections .* raise \?pool="):
+            store.lanes()
+        done.set()
+        holder.result(timeout=PATIENCE)
+    store.lanes()
+    store.close()
+
+
+def test_a_pool_never_has_more_connections_than_it_may(url: str) -> None:
+    store = open_store(f"{url}?pool=2&application_name=small")
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: store.lanes(), range(64)))
+    with psycopg.connect(url) as raw:
+        assert one(raw, "select count(*) from pg_stat_activity where application_name = 'small'") <= 2
+    store.close()
+
+
+def test_a_closed_store_says_so_and_closing_again_is_harmless(url: str) -> None:
+    store = open_store(url)
+    store.check()
+    store.close()
+    store.close()
+    for verb in (store.check, store.lanes, store.migrate, store.schema, store.listen):
+        with pytest.raises(StoreUnavailable, match="this store is closed; open it again"):
+            verb()

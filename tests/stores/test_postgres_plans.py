@@ -1,0 +1,246 @@
+"""Every hot query is answered by an index, with any statistics and with a plan that was made while the tables were empty.
+
+The plans looked at are those the driver really uses: its own prepared statements, on its own connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from tidemill.domain.decide import COMPLETED
+from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort, encode_cursor
+from tidemill.domain.job import Claim, Finish
+from tidemill.domain.lanes import ClaimRequest, Lane
+from tidemill.domain.retention import ArchivePolicy
+from tidemill.domain.states import JobState
+from tidemill.ids import new_id
+from tidemill.stores.base import Store
+from tidemill.stores.open import open_store
+from tidemill.stores.sql.postgres.driver import PostgresDriver
+from tidemill.testing.postgres import TestPostgres
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ROWS, HELD = 50_000, 2_000
+JOB_TABLES = {"ready", "scheduled", "parked", "running", "history"}
+LANES = [Lane("queue-1", "tenant-1", 0, quota=50), Lane("queue-2", "tenant-0", 5, quota=50)]
+
+_COMMON = "id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at, detailed, args"
+_VALUES = """
+    select gen_random_uuid(), 'tenant-' || n % 3, 'queue-' || n % 5, 'task-' || n % 50, n % 3 * 5, 1, 3, 0, 1,
+           timestamptz '2026-01-01' + n * interval '1 second', timestamptz '2026-01-01', false, '[]'"""
+SEED = f"""
+insert into tidemill.ready({_COMMON}, until_claimed) {_VALUES}, false from generate_series(1, {ROWS}) n;
+insert into tidemill.scheduled({_COMMON}, until_claimed) {_VALUES}, false from generate_series(1, {ROWS}) n;
+insert into tidemill.history({_COMMON}, state, execution, finished_at)
+    {_VALUES}, case n % 20 when 0 then 'failed' else 'completed' end, 'succeeded',
+    timestamptz '2026-01-01' + n * interval '1 second' from generate_series(1, {ROWS}) n;
+insert into tidemill.running({_COMMON}, state, worker, claimed_at, started_at, timeout)
+    {_VALUES}, 'running', ('00000000-0000-0000-0000-' || lpad((n % 20)::text, 12, '0'))::uuid,
+    timestamptz '2026-01-01', timestamptz '2026-01-01', interval '1 hour' from generate_series(1, {HELD}) n;
+insert into tidemill.workers
+    select ('00000000-0000-0000-0000-' || lpad(n::text, 12, '0'))::uuid, 'w', 'h', 1, 'n', '1', '[]', '[]', 1, 'active',
+           timestamptz '2026-01-01', timestamptz '2026-01-01', timestamptz '2027-01-01', 1 from generate_series(0, 19) n;
+"""
+
+
+class Verb(NamedTuple):
+    """A verb of the store, the indexes that answer it, and those of them it may walk along without a condition."""
+
+    call: Callable[[Store], object]
+    indexes: frozenset[str]
+    walked: frozenset[str] = frozenset()
+    tid_scan: bool = False
+
+
+def a_claim(id: UUID) -> Claim:
+    return Claim(
+        id, "task-1", "queue-1", "tenant-1", 0, 1, 3, 0, 1, NOW, NOW, None, None, "[]", None, None, False, None
+    )  # fmt: skip
+
+
+def ending(count: int) -> list[Finish]:
+    return [Finish(a_claim(new_id()), COMPLETED) for _ in range(count)]
+
+
+def some(*names: str) -> frozenset[str]:
+    return frozenset(names)
+
+
+KEYS = some(*(f"{table}_pkey" for table in JOB_TABLES))
+
+VERBS = {
+    "claim": Verb(lambda s: s.claim(ClaimRequest(new_id(), LANES, 100)), some("ready_claim"), tid_scan=True),
+    "claim of some tasks": Verb(
+        lambda s: s.claim(ClaimRequest(new_id(), LANES, 100, tasks=["task-1", "task-2"])),
+        some("ready_claim"),
+        tid_scan=True,
+    ),
+    "step": Verb(
+        lambda s: s.step(ending(20), ClaimRequest(new_id(), LANES, 20)),
+        some("ready_claim", "running_pkey"),
+        tid_scan=True,
+    ),
+    "finish": Verb(lambda s: s.finish(ending(20)), some("running_pkey")),
+    "start": Verb(lambda s: s.start([a_claim(new_id())]), some("running_pkey")),
+    # When the next one is due is the first entry of the index.
+    "promote": Verb(
+        lambda s: s.promote(100, now=NOW + timedelta(minutes=1)),
+        some("scheduled_due", "parked_due"),
+        walked=some("scheduled_due", "parked_due"),
+        tid_scan=True,
+    ),
+    # It hops from lane to lane; only the first hop begins at the beginning, and reads one entry.
+    "lanes": Verb(lambda s: s.lanes(), some("ready_claim"), walked=some("ready_claim")),
+    # Whose worker is not known at all can only be found by looking at every held job, and held jobs are few.
+    "orphans": Verb(lambda s: s.orphans(100, now=NOW), some("running_worker"), walked=some("running_worker")),
+    "archivable": Verb(
+        lambda s: s.archivable(ArchivePolicy("old", max_age=timedelta(hours=1), batch=100), now=NOW),
+        some("history_finished"),
+    ),
+    "get": Verb(lambda s: s.get([new_id(), new_id()], tenant=ALL_TENANTS), KEYS),
+    # Pages go by id and end when they are full.
+    "jobs, the newest": Verb(lambda s: s.jobs(JobFilter(ALL_TENANTS)), KEYS, walked=KEYS),
+    "jobs after a cursor": Verb(
+        lambda s: s.jobs(JobFilter(ALL_TENANTS), after=encode_cursor(Sort.NEWEST, new_id())), KEYS
+    ),
+    "jobs of a task": Verb(
+        lambda s: s.jobs(JobFilter(ALL_TENANTS, tasks=frozenset({"task-7"}))),
+        KEYS | some("history_task"),
+        walked=KEYS,
+    ),
+    "jobs that failed": Verb(
+        lambda s: s.jobs(JobFilter(ALL_TENANTS, states=frozenset({JobState.FAILED}))),
+        KEYS | some("history_troubled", "parked_state"),
+        walked=KEYS,
+    ),
+}
+
+
+class Driven:
+    """A store of one connection, so that what is looked at is what was used."""
+
+    def __init__(self, url: str) -> None:
+        self.store = open_store(f"{url}?pool=1", migrate=True)
+        self.driver: PostgresDriver = self.store._db  # type: ignore[attr-defined]
+
+    def use(self, verb: Verb) -> set[str]:
+        """Call a verb on empty tables, often enough for its statements to be prepared; the names of all that are."""
+        for _ in range(3):
+            verb.call(self.store)
+        return self.prepared()
+
+    def prepared(self) -> set[str]:
+        with self.driver._pool.connection() as connection:
+            rows = connection.execute("select name from pg_prepared_statements", prepare=False).fetchall()
+        return {name for (name,) in rows}
+
+    def plan(self, statement: str) -> list[dict[str, Any]]:
+        """All nodes of the plan that a prepared statement has now; a generic plan does not ask for the parameters."""
+        with self.driver._pool.connection() as connection:
+            row = connection.execute(
+                "select parameter_types::text[] from pg_prepared_statements where name = %s",
+                (statement,),
+                prepare=False,
+            ).fetchone()
+            assert row is not None
+            nulls = sql.SQL(", ").join(sql.SQL("null::") + sql.SQL(kind) for kind in row[0])
+            ask = sql.SQL("explain (format json) execute {}").format(sql.Identifier(statement))
+            answer = connection.execute(
+                ask + sql.SQL("(") + nulls + sql.SQL(")") if row[0] else ask, prepare=False
+            )
+            ((found,),) = answer.fetchone() or (([],),)
+        return list(nodes(found["Plan"]))
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from nodes(child)
+
+
+class Looked(NamedTuple):
+    """How the job tables are read: whole, by which indexes, along which ones without a condition, and by place."""
+
+    whole: list[str]
+    indexes: set[str]
+    walked: set[str]
+    by_place: set[str]
+
+
+def looked(plan: list[dict[str, Any]]) -> Looked:
+    scans = [node for node in plan if node.get("Index Name", "").partition("_")[0] in JOB_TABLES]
+    return Looked(
+        whole=[
+            node["Relation Name"]
+            for node in plan
+            if node["Node Type"] == "Seq Scan" and node["Relation Name"] in JOB_TABLES
+        ],
+        indexes={node["Index Name"] for node in scans},
+        walked={node["Index Name"] for node in scans if "Index Cond" not in node},
+        by_place={node["Relation Name"] for node in plan if node["Node Type"] == "Tid Scan"},
+    )
+
+
+WHEN = ["planned on empty tables", "planned on full tables"]
+
+
+@pytest.fixture(scope="module")
+def seen(postgres: TestPostgres) -> Iterator[dict[tuple[str, str], Looked]]:
+    """What every verb's plan reads: after the tables were filled behind its back, and after they were analysed."""
+    name = f"plans_{new_id().hex[-12:]}"
+    url = postgres.create_database(name)
+    driven = Driven(url)
+    try:
+        statements: dict[str, set[str]] = {}
+        for title, verb in VERBS.items():
+            before = driven.prepared() if statements else set()
+            statements[title] = driven.use(verb) - before
+        with psycopg.connect(url, autocommit=True) as raw:
+            raw.execute("alter table tidemill.ready set (autovacuum_enabled = off)")
+            found = {}
+            raw.execute(SEED)
+            for when in WHEN:
+                for title in VERBS:
+                    plan = [node for statement in statements[title] for node in driven.plan(statement)]
+                    found[when, title] = looked(plan)
+                raw.execute("analyze")
+        yield found
+    finally:
+        driven.store.close()
+        postgres.drop_database(name)
+
+
+@pytest.mark.parametrize("when", WHEN)
+@pytest.mark.parametrize("title", VERBS)
+def test_no_job_table_is_read_as_a_whole(seen: dict[tuple[str, str], Looked], title: str, when: str) -> None:
+    assert seen[when, title].whole == []
+
+
+@pytest.mark.parametrize("when", WHEN)
+@pytest.mark.parametrize("title", VERBS)
+def test_the_index_that_is_meant_is_used(seen: dict[tuple[str, str], Looked], title: str, when: str) -> None:
+    assert seen[when, title].indexes
+    assert seen[when, title].indexes <= VERBS[title].indexes
+
+
+@pytest.mark.parametrize("when", WHEN)
+@pytest.mark.parametrize("title", VERBS)
+def test_an_index_is_entered_with_a_condition(
+    seen: dict[tuple[str, str], Looked], title: str, when: str
+) -> None:
+    assert seen[when, title].walked <= VERBS[title].walked
+
+
+@pytest.mark.parametrize("when", WHEN)
+@pytest.mark.parametrize("title", [title for title, verb in VERBS.items() if verb.tid_scan])
+def test_rows_that_were_chosen_are_removed_by_their_place(
+    seen: dict[tuple[str, str], Looked], title: str, when: str
+) -> None:
+    assert seen[when, title].by_place & {"ready", "scheduled"}

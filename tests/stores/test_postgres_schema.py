@@ -1,0 +1,124 @@
+"""Whose schema it is: ours in the right version, or a clear refusal that names what to do; and rights as few as possible."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+import pytest
+
+from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.domain.job import NewJob
+from tidemill.domain.states import JobState
+from tidemill.errors import SchemaForeign, SchemaOutdated, SchemaTooNew, StoreCorrupt, StoreUnavailable
+from tidemill.ids import new_id
+from tidemill.stores.base import Store
+from tidemill.stores.open import open_store
+
+EVERY = JobFilter(ALL_TENANTS)
+
+
+def put(store: Store, count: int = 1) -> list[Any]:
+    return [answer.id for answer in store.enqueue([NewJob(new_id(), "t") for _ in range(count)])]
+
+
+def one(connection: psycopg.Connection[Any], ask: str) -> Any:
+    row = connection.execute(ask.encode()).fetchone()
+    return None if row is None else row[0]
+
+
+def test_an_empty_database_is_refused_with_the_command_that_helps(fresh_postgres_url: str) -> None:
+    store = open_store(fresh_postgres_url)
+    for verb in (store.check, store.lanes, store.listen):
+        with pytest.raises(
+            SchemaOutdated, match=r"no Tidemill tables yet.*run: tidemill db migrate --store 'postg"
+        ):
+            verb()
+    store.migrate()
+    store.check()
+    assert store.lanes() == []
+    store.close()
+
+
+def test_older_newer_and_changed_schemas_are_told_apart(fresh_postgres_url: str) -> None:
+    ours = open_store(fresh_postgres_url)
+    ours.migrate()
+    ours.close()
+    with psycopg.connect(fresh_postgres_url, autocommit=True) as raw:
+
+        def refused(change: str, undo: str, error: type[Exception], words: str) -> None:
+            raw.execute(change.encode())
+            store = open_store(fresh_postgres_url)
+            with pytest.raises(error, match=words):
+                store.lanes()
+            store.close()
+            raw.execute(undo.encode())
+
+        last = one(raw, "select max(version) from tidemill.migrations")
+        was = one(raw, f"select checksum from tidemill.migrations where version = {last}")
+        refused(
+            f"delete from tidemill.migrations where version = {last}",
+            f"insert into tidemill.migrations(version, name, checksum) values ({last}, 'operation', '{was}')",
+            SchemaOutdated,
+            rf"has schema version {last - 1}, .* needs version {last}; run: tidemill db migrate --store 'postgresql://",
+        )
+        refused(
+            "insert into tidemill.migrations(version, name, checksum) values (9999, 'later', 'x')",
+            "delete from tidemill.migrations where version = 9999",
+            SchemaTooNew,
+            rf"has version 9999, this Tidemill knows {last}; .*pip install --upgrade tidemill",
+        )
+        refused(
+            f"update tidemill.migrations set checksum = 'x' where version = {last}",
+            f"update tidemill.migrations set checksum = '{was}' where version = {last}",
+            StoreCorrupt,
+            "is not the one that was applied",
+        )
+    store = open_store(fresh_postgres_url)
+    store.check()
+    store.close()
+
+
+@pytest.mark.parametrize("table", ["orders(id int)", "migrations(id int, batch int)"])
+def test_a_schema_with_tables_of_another_program_is_refused_and_left_alone(
+    fresh_postgres_url: str, table: str
+) -> None:
+    with psycopg.connect(fresh_postgres_url, autocommit=True) as raw:
+        raw.execute(f"create schema tidemill; create table tidemill.{table}".encode())
+        store = open_store(fresh_postgres_url)
+        for verb in (store.check, store.migrate, store.lanes):
+            with pytest.raises(
+                SchemaForeign, match=r"tables of another program \(\w+\); choose another \?schema="
+            ):
+                verb()
+        store.close()
+        assert one(raw, "select count(*) from pg_tables where schemaname = 'tidemill'") == 1
+
+
+def test_two_installations_in_one_database_do_not_see_each_other(fresh_postgres_url: str) -> None:
+    stores = [open_store(f"{fresh_postgres_url}?schema={name}", migrate=True) for name in ("first", "second")]
+    ids = [put(store, count) for store, count in zip(stores, (1, 2), strict=True)]
+    assert [store.count(EVERY) for store in stores] == [{JobState.PENDING: 1}, {JobState.PENDING: 2}]
+    assert stores[1].get(ids[0], tenant=ALL_TENANTS) == []
+    with psycopg.connect(fresh_postgres_url) as raw:
+        assert one(raw, "select to_regclass('tidemill.ready')") is None
+        names = "select count(distinct value) from (select value from first.meta union select value from second.meta) m"
+        assert one(raw, names) == 2
+    for store in stores:
+        store.close()
+
+
+def test_a_schema_made_for_a_role_that_may_make_none_can_be_migrated(fresh_postgres_url: str) -> None:
+    role = f"plain_{new_id().hex[-12:]}"
+    with psycopg.connect(fresh_postgres_url, autocommit=True) as raw:
+        raw.execute(f"create role {role} login; create schema tidemill authorization {role}".encode())
+        try:
+            store = open_store(f"{fresh_postgres_url}?user={role}", migrate=True)
+            put(store)
+            store.close()
+            stranger = open_store(f"{fresh_postgres_url}?user={role}&schema=another")
+            with pytest.raises(StoreUnavailable, match=r"denied access \(permission denied .*grant the role"):
+                stranger.migrate()
+            stranger.close()
+        finally:
+            raw.execute(f"drop owned by {role} cascade; drop role {role}".encode())

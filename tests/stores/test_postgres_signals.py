@@ -1,0 +1,262 @@
+"""LISTEN and NOTIFY: heard across stores and processes, merged, tied to the transaction, and rebuilt when cut off."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from tidemill.errors import StoreUnavailable
+from tidemill.stores.base import Listener, Store
+from tidemill.stores.open import open_store
+from tidemill.stores.sql.postgres.signals import payloads
+
+SOURCE = Path(__file__).resolve().parents[2] / "src"
+PATIENCE = 30.0
+GAP = 0.005
+
+SENDER = """
+import sys
+from tidemill.stores.open import open_store
+store = open_store(sys.argv[1])
+store.notify(["from afar"])
+store.close()
+"""
+
+FORKED = """
+import os, sys
+from tidemill.stores.open import open_store
+store = open_store(sys.argv[1])
+ear = store.listen()
+child = os.fork()
+if child == 0:
+    store.close()  # the child's copies, not the parent's ear
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+store.notify(["still here"])
+print(sorted(ear.wait(30)), flush=True)
+store.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def url(postgres_url: str) -> str:
+    store = open_store(postgres_url)
+    store.migrate()
+    store.close()
+    return postgres_url
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    store = open_store(url)
+    store.check()
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def other(url: str) -> Iterator[Store]:
+    store = open_store(url)
+    yield store
+    store.close()
+
+
+def hear(listener: Listener, wanted: set[str]) -> set[str]:
+    """Listen until all that is wanted was heard, or until patience ends; everything heard."""
+    heard: set[str] = set()
+    deadline = time.monotonic() + PATIENCE
+    while not wanted <= heard and time.monotonic() < deadline:
+        heard |= listener.wait(1.0)
+    return heard
+
+
+def python(program: str, *words: str) -> str:
+    """Run a program in a process of its own; what it printed."""
+    env = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_another_store_hears_what_this_one_says(store: Store, other: Store) -> None:
+    listener = other.listen()
+    store.notify(["jobs", "queue:mail"])
+    assert hear(listener, {"jobs", "queue:mail"}) == {"jobs", "queue:mail"}
+
+
+def test_another_process_is_heard(store: Store, url: str) -> None:
+    listener = store.listen()
+    python(SENDER, url)
+    assert hear(listener, {"from afar"}) == {"from afar"}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+def test_a_forked_child_that_closes_its_store_leaves_the_parents_ear_alone(store: Store, url: str) -> None:
+    assert python(FORKED, url) == "['still here']"
+
+
+def test_each_schema_has_a_channel_of_its_own(store: Store, url: str) -> None:
+    second = open_store(f"{url}?schema=second", migrate=True)
+    try:
+        ear, stranger = store.listen(), second.listen()
+        store.notify(["first"])
+        second.notify(["second"])
+        assert hear(ear, {"first"}) == {"first"}
+        assert hear(stranger, {"second"}) == {"second"}
+    finally:
+        second.close()
+
+
+def test_a_burst_of_calls_is_sent_as_few_messages_and_nothing_of_it_is_lost(store: Store, url: str) -> None:
+    wanted = {f"topic-{n}" for n in range(1000)}
+    with psycopg.connect(url, autocommit=True) as raw:
+        raw.execute("listen tidemill_wake")
+        begun = time.monotonic()
+        for topic in sorted(wanted):
+            store.notify([topic])
+        heard: set[str] = set()
+        transactions = 0
+        while not wanted <= heard:
+            notes = list(raw.notifies(timeout=PATIENCE, stop_after=1))
+            assert notes, "not everything was sent"
+            for note in notes:
+                heard |= set(json.loads(note.payload))
+                transactions += 1
+        elapsed = time.monotonic() - begun
+    assert heard == wanted
+    assert transactions <= 2 + elapsed / GAP  # the first at once, then one for each gap
+    assert transactions < 500
+
+
+def test_topics_that_do_not_fit_one_message_are_sent_as_several(store: Store, other: Store) -> None:
+    topics = {f"queue:{n:04d}:{'x' * 50}" for n in range(400)}
+    assert all(len(message) < 8000 for message in payloads(frozenset(topics)))
+    assert len(payloads(frozenset(topics))) > 1
+    listener = other.listen()
+    store.notify(topics)
+    assert hear(listener, topics) == topics
+
+
+def test_a_notification_somebody_else_sent_means_that_something_changed(store: Store, url: str) -> None:
+    listener = store.listen()
+    with psycopg.connect(url, autocommit=True) as raw:
+        for payload in ("", "not json", "17", '{"a":1}'):
+            raw.execute("select pg_notify('tidemill_wake', %s)", (payload,))
+            assert hear(listener, {"change"}) == {"change"}
+
+
+def test_without_notify_a_listener_hears_nothing_but_waits(store: Store, url: str) -> None:
+    quiet = open_store(f"{url}?notify=0")
+    try:
+        listener, witness = quiet.listen(), store.listen()
+        quiet.notify(["never sent"])
+        store.notify(["not heard"])
+        assert hear(witness, {"not heard"}) == {"not heard"}
+        begun = time.monotonic()
+        assert listener.wait(0.05) == frozenset()
+        assert time.monotonic() - begun >= 0.05
+    finally:
+        quiet.close()
+
+
+def test_a_listener_whose_connection_was_ended_comes_back_and_reports_a_change(
+    store: Store, url: str
+) -> None:
+    listener = store.listen()
+    with psycopg.connect(url, autocommit=True) as raw:
+        ended = raw.execute(
+            "select pg_terminate_backend(pid, 10000) from pg_stat_activity"
+            " where datname = current_database() and pid <> pg_backend_pid() and query ilike 'listen%'"
+        ).fetchall()
+    assert (True,) in ended
+    assert hear(listener, {"change"}) == {"change"}
+    store.notify(["heard again"])
+    assert hear(listener, {"heard again"}) == {"heard again"}
+
+
+def test_topics_of_a_transaction_are_sent_when_it_has_committed(store: Store, other: Store) -> None:
+    listener = other.listen()
+    with store.transaction():
+        store.notify(["inside"])
+        other.notify(["meanwhile"])
+        assert hear(listener, {"meanwhile"}) == {"meanwhile"}
+    assert hear(listener, {"inside"}) == {"inside"}
+
+
+def test_topics_of_a_transaction_that_failed_are_never_sent(store: Store, other: Store) -> None:
+    listener = other.listen()
+
+    def fail() -> None:
+        with store.transaction():
+            store.notify(["inside"])
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with store.transaction():
+        store.notify(["next"])
+    assert hear(listener, {"next"}) == {"next"}
+
+
+@pytest.mark.parametrize("query", ["", "?notify=0"])
+def test_closing_a_listener_wakes_whoever_waits_at_once(url: str, query: str) -> None:
+    store = open_store(url + query)
+    listener, waiting = store.listen(), threading.Event()
+
+    def wait() -> frozenset[str]:
+        waiting.set()
+        return listener.wait(600.0)
+
+    with ThreadPoolExecutor(1) as pool:
+        heard = pool.submit(wait)
+        assert waiting.wait(PATIENCE)
+        listener.close()
+        assert heard.result(timeout=PATIENCE) == frozenset()
+    listener.close()
+    assert listener.wait(600.0) == frozenset()
+    store.close()
+
+
+def test_closing_the_store_wakes_its_listeners_and_leaves_no_connection(url: str) -> None:
+    store = open_store(f"{url}?application_name=leaving")
+    listener, waiting = store.listen(), threading.Event()
+
+    def wait() -> frozenset[str]:
+        waiting.set()
+        return listener.wait(600.0)
+
+    with ThreadPoolExecutor(1) as pool:
+        heard = pool.submit(wait)
+        assert waiting.wait(PATIENCE)
+        store.close()
+        assert heard.result(timeout=PATIENCE) == frozenset()
+    with psycopg.connect(url, autocommit=True) as raw:
+        deadline = time.monotonic() + PATIENCE
+        left = "select count(*) from pg_stat_activity where application_name = 'leaving'"
+        while (row := raw.execute(left).fetchone()) is None or row[0]:
+            assert time.monotonic() < deadline
+    with pytest.raises(StoreUnavailable, match="closed"):
+        store.listen()
+
+
+def test_a_wake_up_that_cannot_be_sent_is_nobodys_trouble() -> None:
+    store = open_store("postgresql://postgres@127.0.0.1:1/nowhere")
+    store.notify(["lost"])
+    store.close()

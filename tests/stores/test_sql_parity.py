@@ -1,0 +1,265 @@
+"""Both dialects say the same: the same queries, taking and giving the same; and SQL stands in .sql files only."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.pq import ExecStatus
+
+from tidemill.stores.open import open_store
+from tidemill.stores.sql import queries
+from tidemill.stores.sql.queries import Column, Query, parameters, substitute
+from tidemill.stores.sql.sqlite import connection as sqlite_connection
+from tidemill.stores.sql.sqlite.settings import SqliteSettings
+
+STORES = Path(__file__).resolve().parents[2] / "src" / "tidemill" / "stores"
+DIALECTS = ["postgres", "sqlite"]
+
+ONE_SIDED = {
+    "step": "SQLite has no statement that writes to several tables; it runs finish and claim in one transaction"
+}
+
+SQL_IN_PYTHON = {
+    "sql/migrations.py": "the script for other tools is put together here",
+    "sql/postgres/driver.py": "the session's own settings, and NOTIFY",
+    "sql/postgres/schema.py": "the record of migrations, which must be read before there are tables",
+    "sql/postgres/signals.py": "LISTEN",
+    "sql/sqlite/connection.py": "pragmas, which set a connection up",
+    "sql/sqlite/driver.py": "the words that begin and end a transaction",
+    "sql/sqlite/schema.py": "the record of migrations, which must be read before there are tables",
+    "sql/sqlite/session.py": "the words that begin a transaction, and pragmas",
+}
+"""The files whose strings may hold SQL, each with the reason."""
+
+OIDS = {
+    "bool": 16, "int8": 20, "int2": 21, "int4": 23, "text": 25, "float8": 701, "timestamptz": 1184, "interval": 1186,
+    "uuid": 2950, "json": 3802,
+}  # fmt: skip
+ARRAYS = {"bool": 1000, "int2": 1005, "int4": 1007, "text": 1009, "int8": 1016, "float8": 1022, "timestamptz": 1185,
+          "interval": 1187, "uuid": 2951}  # fmt: skip
+
+SAMPLES: dict[str, Any] = {
+    "uuid": b"0123456789abcdef", "text": "x", "int2": 1, "int4": 1, "int8": 1, "float8": 1.0, "bool": 0,
+    "timestamptz": 1, "interval": 1, "uuids": "[]", "texts": "[]",
+}  # fmt: skip
+"""A value of each type, as SQLite stores it."""
+
+WORDS = {"kind": "queue", "level": "info", "state": "active", "details": "{}", "metadata": "{}"}
+"""Parameters that a CHECK or a JSON function looks at."""
+
+NAMES = sorted(set(queries.load("postgres")) & set(queries.load("sqlite")))
+
+
+def both(name: str) -> tuple[Query, Query]:
+    return queries.load("postgres")[name], queries.load("sqlite")[name]
+
+
+def variants(query: Query) -> list[frozenset[str]]:
+    """Calls without any optional parameter, and with all of them in each order of pages."""
+    orders = query.optional & {"newest", "oldest"}
+    return [frozenset(), *(query.optional - (orders - {order}) for order in orders or {""})]
+
+
+# ---------------------------------------------------------------------------------------------- what files say
+
+
+def test_both_dialects_hold_the_same_queries() -> None:
+    held = [set(queries.load(dialect)) for dialect in DIALECTS]
+    assert held[0] ^ held[1] == set(ONE_SIDED)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_query_takes_and_gives_the_same_in_both_dialects(name: str) -> None:
+    ours, theirs = both(name)
+    assert (ours.takes, ours.items, ours.gives) == (theirs.takes, theirs.items, theirs.gives)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_lines_of_a_query_depend_on_the_same_parameters_in_both_dialects(name: str) -> None:
+    ours, theirs = both(name)
+    assert ours.optional == theirs.optional
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_query_begins_with_a_sentence_about_itself(dialect: str) -> None:
+    for name, query in queries.load(dialect).items():
+        first = query.body.splitlines()[0]
+        assert re.match(rf"^-- {name}: \S.*[.]( .*)?$", first), f"{dialect}/{name}: {first}"
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_query_mentions_the_parameters_its_header_names_and_no_others(dialect: str) -> None:
+    for query in queries.load(dialect).values():
+        text = "\n".join(line for line in query.body.splitlines() if not line.startswith("--"))
+        mentioned = set(parameters(re.sub(r"-- .*$", "", text, flags=re.M)))
+        named = [name for name, _ in query.takes + query.items]
+        assert mentioned == set(named)
+        assert len(named) == len(set(named)), query.name
+
+
+def test_a_header_and_a_body_that_disagree_are_refused() -> None:
+    with pytest.raises(Exception, match="disagree about b"):
+        queries.parse("q", "-- q: a sentence.\n-- takes: a text\nselect :a, :b")
+
+
+# --------------------------------------------------------------------------------------- what databases answer
+
+
+@pytest.fixture(scope="module")
+def postgres_connection(postgres_url: str) -> Iterator[psycopg.Connection[Any]]:
+    store = open_store(postgres_url)
+    store.migrate()
+    store.close()
+    with psycopg.connect(postgres_url, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture(scope="module")
+def sqlite_writer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
+    path = str(tmp_path_factory.mktemp("parity") / "jobs.db")
+    store = open_store(f"sqlite:///{path}")
+    store.migrate()
+    store.close()
+    with closing(sqlite_connection.connect(path)) as connection:
+        sqlite_connection.make_writer(connection, SqliteSettings(), sqlite_connection.Patience(1.0, path))
+        yield connection
+
+
+def described(
+    connection: psycopg.Connection[Any], query: Query, present: frozenset[str]
+) -> tuple[Any, list[str]]:
+    """PostgreSQL's own description of a statement, which need not run for that, and the order of its parameters."""
+    (text,) = query.statements(present)
+    names = parameters(text)
+    numbered = substitute(text, {name: f"${place}" for place, name in enumerate(names, start=1)})
+    prepared = connection.pgconn.prepare(b"", numbered.encode())
+    assert prepared.status == ExecStatus.COMMAND_OK, f"{query.name}: {prepared.error_message.decode()}"
+    return connection.pgconn.describe_prepared(b""), names
+
+
+@pytest.mark.parametrize("name", sorted(queries.load("postgres")))
+def test_postgresql_gives_the_columns_the_header_names(
+    postgres_connection: psycopg.Connection[Any], name: str
+) -> None:
+    query = queries.load("postgres")[name]
+    for present in variants(query):
+        answer, _ = described(postgres_connection, query, present)
+        columns = [(answer.fname(n).decode(), answer.ftype(n)) for n in range(answer.nfields)]
+        assert columns == [(column, OIDS[kind]) for column, kind in query.gives]
+
+
+@pytest.mark.parametrize("name", sorted(queries.load("postgres")))
+def test_postgresql_takes_parameters_of_the_types_the_header_names(
+    postgres_connection: psycopg.Connection[Any], name: str
+) -> None:
+    query = queries.load("postgres")[name]
+    wanted = {column: accepted(column, kind) for column, kind in query.takes}
+    wanted |= {column: {ARRAYS[kind]} for column, kind in query.items}
+    for present in variants(query):
+        answer, names = described(postgres_connection, query, present)
+        odd = [name for place, name in enumerate(names) if answer.param_type(place) not in wanted[name]]
+        assert odd == []
+
+
+def accepted(column: str, kind: str) -> set[int]:
+    if column == "limit":
+        return {OIDS["int8"]}  # LIMIT counts in bigint; ours is smaller
+    if column == "metadata":
+        return {OIDS["text"], OIDS["json"]}  # JSON travels as text
+    return {ARRAYS[kind[:-1]] if kind.endswith("s") else OIDS[kind]}
+
+
+def sample(column: Column) -> Any:
+    name, kind = column
+    return WORDS.get(name, SAMPLES[kind]) if kind == "text" else SAMPLES[kind]
+
+
+@pytest.mark.parametrize("name", sorted(queries.load("sqlite")))
+def test_sqlite_gives_the_columns_the_header_names(sqlite_writer: sqlite3.Connection, name: str) -> None:
+    query = queries.load("sqlite")[name]
+    values = {column[0]: sample(column) for column in query.takes + query.items}
+    for present in variants(query):
+        sqlite_writer.execute("begin immediate")
+        description: Any = None
+        try:
+            for statement in query.statements(present):
+                description = sqlite_writer.execute(statement, values).description
+        finally:
+            sqlite_writer.execute("rollback")
+        assert [column[0] for column in description or ()] == [column for column, _ in query.gives]
+
+
+# ------------------------------------------------------------------------------------------- what Python says
+
+_SQL = re.compile(
+    r"^\s*(select|insert|update|delete|with|create|drop|alter|truncate|lock|listen|notify|pragma|set|begin|savepoint"
+    r"|release|copy|vacuum|analyze|attach)\s+[\w\"'*(]|^\s*(begin|commit|rollback)\b\s*;?\s*$",
+    re.IGNORECASE,
+)
+
+
+def strings(source: str) -> Iterator[str]:
+    """Every string of a module that is not a docstring; of an f-string the beginning."""
+    tree = ast.parse(source)
+    idle = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            idle.update(id(part) for part in node.values[1:])
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in idle:
+            yield node.value
+
+
+def holding_sql() -> dict[str, list[str]]:
+    found = {}
+    for path in sorted(STORES.rglob("*.py")):
+        if some := [text for text in strings(path.read_text(encoding="utf-8")) if _SQL.match(text)]:
+            found[path.relative_to(STORES).as_posix()] = some
+    return found
+
+
+def test_sql_stands_in_python_only_where_it_has_a_reason() -> None:
+    found = holding_sql()
+    assert {file: texts for file, texts in found.items() if file not in SQL_IN_PYTHON} == {}
+    assert set(SQL_IN_PYTHON) - set(found) == set()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["select 1", "SELECT * from t", "  insert into t values (1)", "with x as (select 1) select 1", "commit"],
+)
+def test_a_string_of_sql_is_noticed(text: str) -> None:
+    assert [found for found in strings(f"x = {text!r}\ny = f'{{x}}'") if _SQL.match(found)] == [text]
+
+
+@pytest.mark.parametrize("text", ["delete", "selected", "update", "with", "created_at", "a select statement"])
+def test_a_word_that_also_occurs_in_sql_is_not_mistaken_for_it(text: str) -> None:
+    assert not _SQL.match(text)
+
+
+def asked_for() -> set[str]:
+    """The names of queries that Python runs."""
+    names = set()
+    for path in (STORES / "sql").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr == "run"
+                and node.args
+                and isinstance(node.args[0], ast.Constant)
+            ):
+                names.add(str(node.args[0].value))
+    return names
+
+
+def test_every_query_is_run_by_somebody_and_nobody_runs_one_that_is_not_there() -> None:
+    assert asked_for() == set(queries.load("postgres")) | set(queries.load("sqlite"))

@@ -1,0 +1,141 @@
+"""How SQLite goes about the queries that must stay fast when there is much: by index, never through everything."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from tests.stores.sqlite_kit import open_file, writer_of
+
+from tidemill.domain.cluster import Worker
+from tidemill.domain.decide import COMPLETED
+from tidemill.domain.job import Finish, NewJob
+from tidemill.domain.lanes import ClaimRequest
+from tidemill.ids import new_id
+from tidemill.stores.sql.queries import load
+from tidemill.stores.sql.sqlite.statements import program
+
+JOBS = 50_000
+BIG = ("ready", "scheduled", "history", "jobs")
+
+
+@pytest.fixture(scope="module")
+def writer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
+    """A connection to a file with much in every table."""
+    store = open_file(tmp_path_factory.mktemp("plans") / "jobs.db", synchronous="normal")
+    worker = new_id()
+    store.register(Worker(worker, "w"), lease=timedelta(hours=1))
+    for delay in (None, timedelta(hours=1)):
+        for start in range(0, JOBS, 5000):
+            store.enqueue(
+                [
+                    NewJob(new_id(), f"t{n % 20}", queue=f"q{n % 3}", priority=n % 4, delay=delay)
+                    for n in range(start, start + 5000)
+                ]
+            )
+    for _ in range(4):
+        claims = store.claim(ClaimRequest(worker, store.lanes(), 5000))
+        store.finish([Finish(claim, COMPLETED) for claim in claims])
+    store.claim(ClaimRequest(worker, store.lanes(), 2000))
+    yield writer_of(store)
+    store.close()
+
+
+def plan(writer: sqlite3.Connection, name: str, *present: str) -> list[str]:
+    """The steps SQLite would take for every statement of a query, as the driver would run it."""
+    found: list[str] = []
+    for statement in program(load("sqlite")[name], frozenset(present)).statements:
+        rows = writer.execute(f"explain query plan {statement.sql}", [None] * len(statement.arguments))
+        found += [row[3] for row in rows]
+    return found
+
+
+def scanned(steps: list[str]) -> list[str]:
+    """The tables of jobs that are gone through from end to end."""
+    names = "|".join(BIG)
+    return [step for step in steps if re.search(rf"^SCAN (tidemill_({names})|[jr]\b)(?! USING)", step)]
+
+
+@pytest.mark.parametrize("present", [(), ("tasks",)])
+def test_a_claim_walks_its_lane_from_the_watermark(
+    writer: sqlite3.Connection, present: tuple[str, ...]
+) -> None:
+    steps = plan(writer, "claim", *present)
+    lane = "SEARCH tidemill_ready USING INDEX tidemill_ready_claim (queue=? AND tenant=? AND priority=? AND rowid>?)"
+    assert lane in steps
+    assert scanned(steps) == []
+    assert not any("TEMP B-TREE" in step for step in steps)
+
+
+def test_lanes_are_found_by_leaps(writer: sqlite3.Connection) -> None:
+    steps = plan(writer, "lanes")
+    leaps = [step for step in steps if step.startswith("SEARCH n USING COVERING INDEX tidemill_ready_claim")]
+    assert len(leaps) == 3
+    assert scanned(steps) == []
+
+
+def test_promote_takes_the_earliest_from_both_indexes(writer: sqlite3.Connection) -> None:
+    steps = plan(writer, "promote")
+    assert any(
+        "tidemill_scheduled USING COVERING INDEX tidemill_scheduled_due (run_at<?)" in step for step in steps
+    )
+    assert any("tidemill_parked USING INDEX tidemill_parked_due (run_at<?)" in step for step in steps)
+    assert scanned(steps) == []
+
+
+def test_the_next_due_is_the_first_of_both_indexes(writer: sqlite3.Connection) -> None:
+    steps = plan(writer, "next_due")
+    assert any("tidemill_scheduled_due" in step for step in steps)
+    assert any("tidemill_parked_due" in step for step in steps)
+    assert scanned(steps) == []
+
+
+def test_orphans_are_found_by_their_workers(writer: sqlite3.Connection) -> None:
+    steps = plan(writer, "orphans")
+    assert "SEARCH r USING INDEX tidemill_running_worker (worker=?)" in steps
+    assert "SEARCH r USING COVERING INDEX tidemill_running_worker (worker>?)" in steps
+    assert not any(step.startswith("SCAN tidemill_running") or step == "SCAN r" for step in steps)
+
+
+@pytest.mark.parametrize("name", ["finish", "start", "report", "log", "enqueue", "move", "delete", "forget"])
+def test_batches_find_their_jobs_by_id(writer: sqlite3.Connection, name: str) -> None:
+    steps = plan(writer, name, "tenant")
+    assert scanned(steps) == []
+    assert not any(
+        re.search(r"^SCAN tidemill_(running|uniques|details|executions|logs)\b", step) for step in steps
+    )
+
+
+@pytest.mark.parametrize("present", [(), ("tasks",)])
+def test_what_is_archivable_is_read_in_the_order_of_its_end(
+    writer: sqlite3.Connection, present: tuple[str, ...]
+) -> None:
+    steps = plan(writer, "archivable", *present)
+    assert "SEARCH tidemill_history USING INDEX tidemill_history_finished (finished_at<?)" in steps
+    assert not any("TEMP B-TREE" in step for step in steps)
+
+
+@pytest.mark.parametrize("present", [(), ("tenant",)])
+def test_jobs_are_got_by_their_ids(writer: sqlite3.Connection, present: tuple[str, ...]) -> None:
+    steps = plan(writer, "get", *present)
+    assert scanned(steps) == []
+    assert (
+        sum("(id=?)" in step for step in steps) == 6
+    )  # what completed and what ended otherwise are parts of their own
+
+
+@pytest.mark.parametrize("order", ["newest", "oldest"])
+def test_a_page_is_merged_from_the_tables_in_the_order_of_ids(writer: sqlite3.Connection, order: str) -> None:
+    steps = plan(writer, "jobs", order, "tenant", "states", "below")
+    assert "MERGE (UNION ALL)" in steps
+    assert scanned(steps) == []
+    assert not any("TEMP B-TREE" in step for step in steps)
+
+
+def test_a_job_s_log_is_read_from_where_it_was_left(writer: sqlite3.Connection) -> None:
+    steps = plan(writer, "logs", "tenant")
+    assert "SEARCH l USING INDEX tidemill_logs_job (job_id=? AND rowid>?)" in steps
+    assert scanned(steps) == []

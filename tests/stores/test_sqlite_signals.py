@@ -1,0 +1,213 @@
+"""Wake-ups on an SQLite file: between processes, at once, and by another way where sockets do not reach."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.stores.sqlite_kit import open_file, put
+
+from tidemill.stores.sql.sqlite import signals
+from tidemill.stores.sql.sqlite.signals import CHANGE, LARGEST, broadcast, folder_of, payloads
+from tidemill.stores.sql.store import SqlStore
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 30.0
+
+sockets = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="there are no such sockets here")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SqlStore]:
+    store = open_file(path)
+    yield store
+    store.close()
+
+
+def in_another_process(program: str, *arguments: str) -> subprocess.Popen[str]:
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(ROOT / "src"), str(ROOT)]))
+    command = [
+        sys.executable,
+        "-c",
+        "from tests.stores.sqlite_kit import *\nimport sys\n" + program,
+        *arguments,
+    ]
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    )
+
+
+@sockets
+def test_another_process_is_woken_at_once(store: SqlStore, path: Path) -> None:
+    store.check()
+    program = (
+        "store = open_file(sys.argv[1])\nlistener = store.listen()\nprint('ready', flush=True)\n"
+        "print(sorted(listener.wait(30)), flush=True)\nlistener.close()\nstore.close()\n"
+    )
+    with in_another_process(program, str(path)) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "ready\n"
+        time.sleep(0.05)
+        began = time.monotonic()
+        store.notify(["queue:mail", "jobs"])
+        assert other.stdout.readline() == "['jobs', 'queue:mail']\n"
+        assert time.monotonic() - began < 0.4  # long before it would have looked by itself
+    assert other.returncode == 0
+
+
+@sockets
+def test_the_sockets_lie_in_a_folder_of_our_own_which_goes_with_the_last(store: SqlStore, path: Path) -> None:
+    first, second = store.listen(), store.listen()
+    folder = folder_of(str(path))
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert len(list(folder.iterdir())) == 2
+    first.close()
+    assert len(list(folder.iterdir())) == 1
+    second.close()
+    assert not folder.exists()
+
+
+@sockets
+def test_two_names_of_one_file_meet(tmp_path: Path, path: Path, store: SqlStore) -> None:
+    store.check()
+    link = tmp_path / "link.db"
+    link.symlink_to(path)
+    assert folder_of(str(link)) == folder_of(str(path))
+    assert folder_of(str(tmp_path / "other.db")) != folder_of(str(path))
+
+
+@sockets
+def test_a_listener_that_died_is_removed(store: SqlStore, path: Path) -> None:
+    listener = store.listen()
+    dead = folder_of(str(path)) / "dead"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as gone:
+        gone.bind(str(dead))
+    store.notify(["jobs"])
+    assert listener.wait(PATIENCE) == {"jobs"}
+    assert not dead.exists()
+    listener.close()
+
+
+@sockets
+def test_a_listener_that_does_not_listen_holds_nobody_up(store: SqlStore, path: Path) -> None:
+    deaf, listener = store.listen(), store.listen()
+    for n in range(2000):
+        broadcast(str(path), [f"topic-{n}"])
+        if n % 50 == 0:
+            listener.wait(0)
+    listener.wait(0)
+    broadcast(str(path), ["last"])
+    assert "last" in listener.wait(PATIENCE)
+    deaf.close()
+    listener.close()
+
+
+@sockets
+def test_a_folder_that_is_not_ours_alone_is_not_used(path: Path, store: SqlStore) -> None:
+    folder = folder_of(str(path))
+    folder.mkdir(mode=0o700)
+    folder.chmod(0o777)
+    try:
+        listener = store.listen()
+        assert list(folder.iterdir()) == []
+        store.notify(["jobs"])
+        other = open_file(path)
+        put(other)
+        other.close()
+        assert listener.wait(PATIENCE) == {CHANGE}
+        listener.close()
+    finally:
+        folder.rmdir()
+
+
+def test_topics_of_a_transaction_are_sent_when_it_has_committed(store: SqlStore) -> None:
+    listener = store.listen()
+    with store.transaction():
+        put(store)
+        store.notify(["jobs"])
+        assert listener.wait(0) == frozenset()
+    assert listener.wait(PATIENCE) == {"jobs"}
+
+    def work() -> None:
+        with store.transaction():
+            store.notify(["never"])
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        work()
+    assert listener.wait(0) == frozenset()
+    listener.close()
+
+
+def test_a_change_by_somebody_out_of_reach_is_seen_a_little_later(
+    store: SqlStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listener = store.listen()
+    other = open_file(path)
+    put(other)
+    assert listener.wait(PATIENCE) == {CHANGE}
+    assert listener.wait(0.01) == frozenset()
+    listener.close()
+    other.close()
+
+
+def test_where_there_are_no_sockets_the_file_is_watched(
+    store: SqlStore, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(signals, "_AF_UNIX", None)
+    listener, other = store.listen(), open_file(path)
+    store.notify(["jobs"])  # reaches nobody, and harms nobody
+    began = time.monotonic()
+    put(other)
+    assert listener.wait(PATIENCE) == {CHANGE}
+    assert time.monotonic() - began < 0.4
+    listener.close()
+    other.close()
+
+
+@pytest.mark.parametrize("closed", ["listener", "store"])
+def test_closing_wakes_whoever_waits(store: SqlStore, closed: str) -> None:
+    listener = store.listen()
+    heard: list[frozenset[str]] = []
+    thread = threading.Thread(target=lambda: heard.append(listener.wait(PATIENCE)))
+    thread.start()
+    time.sleep(0.02)
+    (listener if closed == "listener" else store).close()
+    thread.join(PATIENCE / 2)
+    assert heard == [frozenset()]
+    listener.close()
+    assert listener.wait(PATIENCE) == frozenset()
+
+
+def test_a_closed_store_leaves_no_thread(store: SqlStore) -> None:
+    before = set(threading.enumerate())
+    listener = store.listen()
+    for n in range(20):
+        store.notify([f"topic-{n}"])
+    assert listener.wait(PATIENCE)
+    store.close()
+    assert set(threading.enumerate()) <= before
+
+
+def test_messages_are_small_and_hold_every_topic() -> None:
+    topics = {f"queue:{'ü' * 40}{n}" for n in range(200)}
+    sent = list(payloads(topics))
+    assert len(sent) > 1
+    assert all(len(message) <= LARGEST for message in sent)
+    assert {topic for message in sent for topic in json.loads(message)} == topics
+    assert [json.loads(message) for message in payloads({"x" * LARGEST})] == [[CHANGE]]
+    assert list(payloads(())) == []

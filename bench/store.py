@@ -10,6 +10,7 @@ PostgreSQL, for 400,000 jobs with a long transaction open. Each drain stands bes
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import statistics
 import sys
@@ -70,9 +71,7 @@ def draining(name: str, what: str, store: Store, jobs: int, stick: Stick, *, sli
     }
     if slice_of:
         marks = [0.0, *done.slices]
-        result["slices"] = [
-            round(slice_of / (end - start)) for start, end in zip(marks, marks[1:], strict=False)
-        ]
+        result["slices"] = [round(slice_of / (end - start)) for start, end in itertools.pairwise(marks)]
     return result
 
 

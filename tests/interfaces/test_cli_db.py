@@ -68,7 +68,7 @@ def test_the_printed_sql_makes_a_database_that_needs_nothing_more(
     ("words", "code", "sentence"),
     [
         (["db", "migrate", "--store", "redis://x"], 2, "there is no store for redis://"),
-        (["db", "migrate", "--store", "jobs.db"], 2, "is not a store's address"),
+        (["db", "migrate", "--store", "jobs.db"], 2, "this is not a store's address"),
         (["db", "sql", "oracle"], 2, "there is no SQL for 'oracle'"),
         (
             ["db", "status", "--store", "postgresql://127.0.0.1:1/x"],

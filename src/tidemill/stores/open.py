@@ -22,7 +22,7 @@ def open_store(url: str, *, clock: Clock | None = None, migrate: bool = False) -
     []
     """
     clock = clock or SystemClock()
-    scheme = urlsplit(url).scheme.lower()
+    scheme = url.partition("://")[0].lower() if "://" in url else ""
     match scheme:
         case "memory":
             from tidemill.stores.memory import MemoryStore
@@ -33,7 +33,7 @@ def open_store(url: str, *, clock: Clock | None = None, migrate: bool = False) -
         case "postgresql" | "postgres":
             return _postgres(url, migrate=migrate)
         case "":
-            raise BadSettings(f"{url!r} is not a store's address; give one of {_KINDS}", url=url)
+            raise BadSettings(f"this is not a store's address; give one of {_KINDS}")
         case _:
             raise BadSettings(f"there is no store for {scheme}://; give one of {_KINDS}", scheme=scheme)
 

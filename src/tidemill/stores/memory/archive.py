@@ -50,7 +50,9 @@ class MemoryArchive(Core, Archive):
     def forget(self, documents: Sequence[ArchivedJob]) -> frozenset[UUID]:
         with self._open() as state:
             same = {
-                document.id for document in documents if _unchanged(state.jobs.get(document.id), document)
+                document.id
+                for document in documents
+                if _unchanged(state.find(document.id, document.tenant), document)
             }
             for id in same:
                 state.remove(id)

@@ -94,7 +94,8 @@ class SqlArchive(Face, Archive):
                 "archived jobs cannot be searched by reference, tag or metadata; read their documents"
             )
         takes = filter_takes(where) | page_takes(sort, page_size(limit), after)
-        for name in ("reference_type", "reference_id", "tag", "metadata"):
+        takes["states"] = sorted(where.states) or None
+        for name in ("trouble", "reference_type", "reference_id", "tag", "metadata"):
             del takes[name]
         rows = self._db.run("search_archive", takes, flags=(sort.value,))
         items = [load_archived(row) for row in rows[:limit]]

@@ -11,9 +11,10 @@ from tidemill.domain.cluster import Worker, WorkerState
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort, decode_cursor
 from tidemill.domain.job import NO_DETAILS, Claim, Details, ErrorInfo, Execution, Job, LogEntry, Progress
 from tidemill.domain.retention import ArchivedJob
-from tidemill.domain.states import ExecutionState, JobState
+from tidemill.domain.states import ENDED, ExecutionState, JobState
 from tidemill.stores.sql.driver import Row
 
+_TROUBLED = ENDED - {JobState.COMPLETED}
 _DETAIL_FIELDS = (
     "correlation_id",
     "parent_id",
@@ -238,10 +239,15 @@ def load_archived(row: Row) -> ArchivedJob:
 def filter_takes(where: JobFilter) -> dict[str, Any]:
     """A filter as the parameters of ``jobs``, ``count`` and ``search_archive``."""
     kind, reference = where.reference or (None, None)
+    # One task, or one troubled end, is asked for by itself: then its index gives the rows in order.
+    task = next(iter(where.tasks)) if len(where.tasks) == 1 else None
+    trouble = next(iter(where.states)) if len(where.states) == 1 and where.states <= _TROUBLED else None
     return {
         "tenant": tenant_of(where.tenant),
-        "states": _list(where.states),
-        "tasks": _list(where.tasks),
+        "trouble": trouble,
+        "states": _list(where.states) if trouble is None else None,
+        "task": task,
+        "tasks": _list(where.tasks) if task is None else None,
         "queues": _list(where.queues),
         "ids": list(where.ids) or None,
         "created_after": where.created_after,

@@ -89,6 +89,11 @@ class PauseLaws:
         store.pause([Pause(kind, name) for kind, name in pairs], now=T0)
         assert [(pause.kind, pause.name) for pause in store.pauses()] == sorted(pairs)
 
+    def test_resuming_one_leaves_the_others_of_its_kind(self, store: Store) -> None:
+        store.pause([Pause(PauseKind.QUEUE, name) for name in ("a", "b", "c")], now=T0)
+        assert [pause.name for pause in store.resume([(PauseKind.QUEUE, "b")])] == ["b"]
+        assert [pause.name for pause in store.pauses()] == ["a", "c"]
+
     def test_one_name_in_two_kinds_is_two_pauses(self, store: Store) -> None:
         store.pause([Pause(PauseKind.QUEUE, "x"), Pause(PauseKind.TASK, "x")], now=T0)
         assert [pause.kind for pause in store.resume([(PauseKind.TASK, "x"), (PauseKind.TENANT, "x")])] == [

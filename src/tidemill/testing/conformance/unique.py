@@ -238,6 +238,16 @@ class UniqueLaws:
         assert snapshot(store, job.id) == before
         assert _holder(store) == holder.id
 
+    def test_a_move_that_does_not_fit_the_job_takes_no_key(self, store: Store) -> None:
+        job = bring(store, S.FAILED, unique=UNTIL_END)
+        for move in (
+            Move(job.id, "other", frozenset({S.FAILED}), S.PENDING),
+            Move(job.id, "default", frozenset({S.CANCELLED, S.TIMED_OUT}), S.PENDING),
+        ):
+            assert store.move([move], now=at(1)) == frozenset()
+            assert _holder(store, now=at(1)) is None
+            assert _holder(store, tenant="other", now=at(1)) is None
+
     def test_of_two_jobs_with_one_key_only_one_is_reopened(self, store: Store) -> None:
         jobs = [bring(store, S.FAILED, unique=UNTIL_END) for _ in range(3)]
         moved = store.move([retry(job) for job in jobs], now=at(1))

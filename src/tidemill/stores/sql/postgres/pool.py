@@ -10,7 +10,7 @@ import os
 import select
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -96,6 +96,14 @@ def _spoken(connection: Connection) -> bool:
     """Whether the server has sent something unasked (its farewell, as a rule), or the connection is broken."""
     if connection.closed or connection.broken:
         return True
+    return readable([connection.fileno()], 0)
+
+
+def readable(files: Sequence[int], seconds: float) -> bool:
+    """Whether one of these has something to read, waiting so long for it."""
+    if not hasattr(select, "poll"):
+        return bool(select.select(files, [], [], seconds)[0])
     poll = select.poll()
-    poll.register(connection.fileno(), select.POLLIN)
-    return bool(poll.poll(0))
+    for file in files:
+        poll.register(file, select.POLLIN)
+    return bool(poll.poll(seconds * 1000))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
 import socket
 import threading
 from collections.abc import Callable
 
 import psycopg
 
-from tidemill.stores.sql.postgres.pool import Connection
+from tidemill.stores.sql.postgres.pool import Connection, readable
 
 _RECONNECT = 1.0
 _ROOM = 7_000  # a payload holds 8,000 bytes
@@ -72,10 +71,7 @@ class PostgresListener:
     def _read(self, connection: Connection, timeout: float) -> frozenset[str]:
         topics = _drain(connection)
         if not topics:
-            poll = select.poll()
-            poll.register(connection.fileno(), select.POLLIN)
-            poll.register(self._ear.fileno(), select.POLLIN)
-            poll.poll(timeout * 1000)
+            readable([connection.fileno(), self._ear.fileno()], timeout)
             topics = frozenset() if self._closed.is_set() else _drain(connection)
         return topics
 

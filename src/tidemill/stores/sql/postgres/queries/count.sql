@@ -1,5 +1,6 @@
 -- count: how many jobs match, by state.
--- takes: tenant text, states texts, tasks texts, queues texts, ids uuids, created_after timestamptz
+-- takes: tenant text, trouble text, states texts, task text, tasks texts, queues texts
+-- takes: ids uuids, created_after timestamptz
 -- takes: created_before timestamptz, correlation_id text, parent_id uuid, reference_type text, reference_id text
 -- takes: tag text, metadata text
 -- gives: state text, jobs int8
@@ -7,7 +8,9 @@ select state, count(*) as jobs
 from tidemill.jobs
 where true
   and tenant = :tenant -- when tenant
+  and state = :trouble and state <> 'completed' -- when trouble
   and state = any(:states::text[]) -- when states
+  and task = :task -- when task
   and task = any(:tasks::text[]) -- when tasks
   and queue = any(:queues::text[]) -- when queues
   and id = any(:ids::uuid[]) -- when ids

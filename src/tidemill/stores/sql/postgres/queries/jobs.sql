@@ -1,5 +1,6 @@
 -- jobs: one page of the jobs that match, in the order of their ids. Indexes: the primary keys, merged.
--- takes: tenant text, states texts, tasks texts, queues texts, ids uuids, created_after timestamptz
+-- takes: tenant text, trouble text, states texts, task text, tasks texts, queues texts
+-- takes: ids uuids, created_after timestamptz
 -- takes: created_before timestamptz, correlation_id text, parent_id uuid, reference_type text, reference_id text
 -- takes: tag text, metadata text
 -- takes: below uuid, above uuid, limit int4
@@ -14,7 +15,9 @@ select id, tenant, queue, task, priority, attempt, max_attempts, crashes, token,
 from tidemill.jobs
 where true
   and tenant = :tenant -- when tenant
+  and state = :trouble and state <> 'completed' -- when trouble
   and state = any(:states::text[]) -- when states
+  and task = :task -- when task
   and task = any(:tasks::text[]) -- when tasks
   and queue = any(:queues::text[]) -- when queues
   and id = any(:ids::uuid[]) -- when ids

@@ -1,12 +1,13 @@
 -- move: transitions of jobs nobody holds, each only from an expected state; answers with the ids that changed.
--- A reopened job's last execution becomes a row of its own; what ends lets its unique key go.
+-- Locks jobs in the order of their ids. A reopened job's last execution becomes a row of its own; what ends lets its unique key go.
 -- takes: now timestamptz
 -- items: id uuid, tenant text, expect text, to_state text, reason text, delay interval, restart bool, result text
 -- gives: id uuid
 with item as materialized (
   select * from unnest(:id::uuid[], :tenant::text[], :expect::text[], :to_state::text[], :reason::text[], :delay::interval[],
                        :restart::boolean[], :result::text[]) with ordinality
-    as x(id, tenant, expect, to_state, why, delay, restart, result, n)),
+    as x(id, tenant, expect, to_state, why, delay, restart, result, n)
+  order by id),
 from_ready as (
   delete from tidemill.ready j using item x
   where j.id = x.id and x.tenant in ('*', j.tenant) and 'pending' = any(string_to_array(x.expect, ','))

@@ -4,7 +4,8 @@
 -- items: id uuid, tenant text, expect text
 -- gives: id uuid
 with item as materialized (
-  select * from unnest(:id::uuid[], :tenant::text[], :expect::text[]) with ordinality as x(id, tenant, expect, n)),
+  select * from unnest(:id::uuid[], :tenant::text[], :expect::text[]) with ordinality as x(id, tenant, expect, n)
+  order by id),
 keyed as materialized (
   select j.id, j.tenant, j.unique_key, x.n from tidemill.history j join item x on x.id = j.id and x.tenant in ('*', j.tenant)
   where j.unique_key is not null and j.state = any(string_to_array(x.expect, ','))

@@ -1,6 +1,7 @@
 -- jobs: one page of the jobs that match, in the order of their ids. Indexes: the primary keys, merged.
 -- `instr` decides over a part of the view at once where the state is the part's own; a list would be asked for every row.
--- takes: tenant text, states texts, tasks texts, queues texts, ids uuids, created_after timestamptz
+-- takes: tenant text, trouble text, states texts, task text, tasks texts, queues texts
+-- takes: ids uuids, created_after timestamptz
 -- takes: created_before timestamptz, correlation_id text, parent_id uuid, reference_type text, reference_id text
 -- takes: tag text, metadata text
 -- takes: below uuid, above uuid, limit int4
@@ -15,7 +16,9 @@ select id, tenant, queue, task, priority, attempt, max_attempts, crashes, token,
 from tidemill_jobs
 where true
   and tenant = :tenant -- when tenant
+  and state = :trouble and state <> 'completed' -- when trouble
   and instr(:states, '"' || state || '"') > 0 -- when states
+  and task = :task -- when task
   and task in (select value from json_each(:tasks)) -- when tasks
   and queue in (select value from json_each(:queues)) -- when queues
   and id in (select unhex(value) from json_each(:ids)) -- when ids

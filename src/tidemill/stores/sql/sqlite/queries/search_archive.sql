@@ -1,5 +1,6 @@
 -- search_archive: one page of archived jobs, in the order of their ids.
--- takes: tenant text, states texts, tasks texts, queues texts, ids uuids, created_after timestamptz
+-- takes: tenant text, states texts, task text, tasks texts, queues texts
+-- takes: ids uuids, created_after timestamptz
 -- takes: created_before timestamptz, correlation_id text, parent_id uuid, below uuid, above uuid, limit int4
 -- gives: id uuid, tenant text, task text, queue text, state text, token int8, created_at timestamptz, finished_at timestamptz
 -- gives: correlation_id text, parent_id uuid, tier text, policy text, document text, fingerprint text, archived_at timestamptz
@@ -9,6 +10,7 @@ from tidemill_archive
 where true
   and tenant = :tenant -- when tenant
   and instr(:states, '"' || state || '"') > 0 -- when states
+  and task = :task -- when task
   and task in (select value from json_each(:tasks)) -- when tasks
   and queue in (select value from json_each(:queues)) -- when queues
   and id in (select unhex(value) from json_each(:ids)) -- when ids

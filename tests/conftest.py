@@ -66,7 +66,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 def _speaks_of_postgres(config: pytest.Config) -> bool:
     for argument in config.args:
         chosen = Path(config.invocation_params.dir, argument.partition("::")[0])
-        files = chosen.rglob("*.py") if chosen.is_dir() else [chosen]
+        files = chosen.rglob("*.py") if chosen.is_dir() else [chosen, chosen.with_name("conftest.py")]
         for path in files:
             if (
                 path != HERE / "conftest.py"

@@ -1,21 +1,40 @@
 """Tidemill: background jobs for Python that are simple to start, fast, and cannot be lost."""
 
+from tidemill.app import App
+from tidemill.client.bound import BoundTask, Recipe
+from tidemill.client.handle import Job
+from tidemill.clock import ManualClock
 from tidemill.domain.retry import Exponential, Fixed, Immediate, Linear, NoRetry
+from tidemill.domain.states import JobState
 from tidemill.domain.unique import Unique
+from tidemill.engine.context import Context
 from tidemill.errors import Cancel, PermanentError, Retry, Review, Snooze
+from tidemill.tasks.item_task import SKIP, Counts, ItemTask
+from tidemill.tasks.task import Task
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "SKIP",
+    "App",
+    "BoundTask",
     "Cancel",
+    "Context",
+    "Counts",
     "Exponential",
     "Fixed",
     "Immediate",
+    "ItemTask",
+    "Job",
+    "JobState",
     "Linear",
+    "ManualClock",
     "NoRetry",
     "PermanentError",
+    "Recipe",
     "Retry",
     "Review",
     "Snooze",
+    "Task",
     "Unique",
 ]

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import threading
 import time
+from datetime import UTC, datetime
 from uuid import UUID
 
 _lock = threading.Lock()
 _last = 0
+_dice = bytearray()
 
 _VERSION = 0x7 << 76
 _VARIANT = 0x2 << 62
@@ -21,9 +23,26 @@ def new_id() -> UUID:
     True
     """
     global _last  # noqa: PLW0603  (the counter is the process's)
-    random = int.from_bytes(os.urandom(8)) >> 2
+    now = time.time_ns() // 1_000_000 << 12
     with _lock:
         # The counter continues into the milliseconds when it runs over: order matters more than the exact instant.
-        stamp = max(time.time_ns() // 1_000_000 << 12, _last + 1)
-        _last = stamp
+        stamp = _last = now if now > _last else _last + 1
+        if len(_dice) < 8:
+            _dice.extend(os.urandom(4096))
+        random = int.from_bytes(_dice[-8:]) >> 2
+        del _dice[-8:]
     return UUID(int=(stamp >> 12) << 80 | _VERSION | (stamp & 0xFFF) << 64 | _VARIANT | random)
+
+
+def made_at(id: UUID) -> datetime:
+    """When an id of ours was made, to the millisecond."""
+    return datetime.fromtimestamp((id.int >> 80) / 1000, UTC)
+
+
+def _after_fork() -> None:
+    """Parent and child must not throw the same dice."""
+    _dice.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

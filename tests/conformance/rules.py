@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
@@ -57,7 +56,7 @@ class Rules(World):
         present = self._jobs(frozenset(JobState))
         if not present:
             return
-        batch = [self._new(a, b, c), replace(self._new(a, b, c), id=present[a % len(present)].id)]
+        batch = [self._new(a, b, c), self._new(a, b, c)._replace(id=present[a % len(present)].id)]
 
         def refused(store: Store) -> bool:
             try:

@@ -30,8 +30,8 @@ def test_the_table_leads_only_to_states() -> None:
         assert after <= set(JobState)
 
 
-def test_no_state_leads_to_itself() -> None:
-    assert [state for state, after in TRANSITIONS.items() if state in after] == []
+def test_only_a_scheduled_job_can_be_put_off_where_it_is() -> None:
+    assert [state for state, after in TRANSITIONS.items() if state in after] == [JobState.SCHEDULED]
 
 
 @pytest.mark.parametrize("state", sorted(ENDED))

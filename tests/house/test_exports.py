@@ -15,8 +15,9 @@ from tidemill import errors
 
 
 def disorder(names: Iterable[str]) -> list[str]:
-    """The names that stand out of alphabetical order, or twice."""
-    return [later for earlier, later in itertools.pairwise(names) if later <= earlier]
+    """The names that stand out of order, or twice: constants first, then the rest, each by the alphabet."""
+    places = [(not name.isupper(), name) for name in names]
+    return [later[1] for earlier, later in itertools.pairwise(places) if later <= earlier]
 
 
 def missing(module: object, names: Iterable[str]) -> list[str]:

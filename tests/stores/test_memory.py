@@ -18,6 +18,7 @@ from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import (
     NO_DETAILS,
+    Checkpoint,
     Claim,
     Details,
     Finish,
@@ -71,6 +72,7 @@ def touch_everything(store: MemoryStore) -> None:
     ended, held, *_ = take(store, 2)
     store.enqueue([NewJob(new_id(), "t", unique=UniqueHold("k")), NewJob(new_id(), "t", delay=SECOND)])
     store.log([LogEntry(held.id, held.token, held.created_at, "a line")])
+    store.save_checkpoints([Checkpoint(held.id, held.token, "at", "1")])
     store.finish([Finish(ended, COMPLETED, result="1")])
     store.request_cancel([held.id], tenant=held.tenant, reason="enough")
     store.register(Worker(new_id(), "w"), lease=SECOND)

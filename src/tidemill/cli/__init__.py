@@ -6,13 +6,12 @@ import sys
 
 import click
 
-import tidemill
 from tidemill.cli.db import db
 from tidemill.errors import TidemillError, UsageError
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(tidemill.__version__, prog_name="tidemill")
+@click.version_option(package_name="tidemill", prog_name="tidemill")
 def commands() -> None:
     """Background jobs for Python that are simple to start, fast, and cannot be lost."""
 

@@ -1,7 +1,7 @@
 """The values that travel: what is asked (``NewJob``), held (``Claim``), shown (``Job``) and written down about it.
 
 All are immutable. Instants are aware UTC, durations are ``timedelta``, payloads are JSON text that no store looks into.
-``Claim`` and ``Finish`` are tuples because a worker makes tens of thousands of them a second.
+``NewJob``, ``Claim`` and ``Finish`` are tuples because tens of thousands of them are made a second.
 """
 
 from __future__ import annotations
@@ -60,8 +60,7 @@ class UniqueHold:
     window: timedelta | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class NewJob:
+class NewJob(NamedTuple):
     """A request to run a task once. ``run_at`` is an instant, ``delay`` counts from the store's own clock."""
 
     id: UUID
@@ -215,6 +214,15 @@ class LogEntry:
     stage: str | None = None
     details: Mapping[str, object] | None = None
     duration: timedelta | None = None
+
+
+class Checkpoint(NamedTuple):
+    """Where a job would go on after a restart, under a name of its own choosing; the last value of a name stands."""
+
+    job_id: UUID
+    number: int
+    name: str
+    value: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ spread over ±``policy.jitter`` of the wait. The cap holds for every policy, and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol, runtime_checkable
@@ -167,3 +168,42 @@ def preset(name: str) -> RetryPolicy:
     except KeyError:
         known = ", ".join(sorted(PRESETS))
         raise BadSettings(f"there is no retry preset {name!r}; choose one of {known}", name=name) from None
+
+
+_KINDS: dict[str, type] = {
+    "none": NoRetry,
+    "immediate": Immediate,
+    "fixed": Fixed,
+    "linear": Linear,
+    "exponential": Exponential,
+}
+_TIMES = frozenset({"wait", "initial", "cap"})
+
+
+def policy_to_data(policy: RetryPolicy) -> dict[str, object] | None:
+    """A policy of ours as plain data, for what is stored with a job; None for one of a kind we do not know."""
+    for kind, known in _KINDS.items():
+        if type(policy) is known:
+            facts: dict[str, object] = {"kind": kind}
+            for name in getattr(policy, "__dataclass_fields__", ()):
+                value = getattr(policy, name)
+                facts[name] = value.total_seconds() if isinstance(value, timedelta) else value
+            return facts
+    return None
+
+
+def policy_from_data(data: Mapping[str, object]) -> RetryPolicy:
+    """The policy that was stored.
+
+    >>> policy_from_data(policy_to_data(Fixed(max_attempts=2)) or {}) == Fixed(max_attempts=2)
+    True
+    """
+    facts = dict(data)
+    kind = _KINDS.get(str(facts.pop("kind", "")))
+    if kind is None:
+        raise BadSettings(f"{data!r} is not a stored retry policy")
+    for name in _TIMES & facts.keys():
+        seconds = facts[name]
+        facts[name] = None if seconds is None else timedelta(seconds=float(str(seconds)))
+    policy: RetryPolicy = kind(**facts)
+    return policy

@@ -49,7 +49,7 @@ PARKED = frozenset({_S.WAITING, _S.REVIEW_NEEDED})
 LIVE = frozenset(JobState) - ENDED
 
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {
-    _S.SCHEDULED: frozenset({_S.PENDING, _S.CANCELLED}),
+    _S.SCHEDULED: frozenset({_S.PENDING, _S.SCHEDULED, _S.CANCELLED}),
     _S.PENDING: frozenset({_S.CLAIMED, _S.RUNNING, _S.SCHEDULED, _S.CANCELLED}),
     _S.CLAIMED: frozenset(
         {_S.RUNNING, _S.PENDING, _S.SCHEDULED, _S.REVIEW_NEEDED, _S.FAILED, _S.CANCELLED, _S.DEAD_LETTERED}

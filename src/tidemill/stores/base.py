@@ -5,9 +5,9 @@ The laws, which the conformance suite (``tidemill.testing.conformance``) checks 
 1.  **A verb is one atomic compare-and-set.** It takes the expected state or token as an argument, does all of its batch in
     one transaction, and says what it changed. It never retries a job, counts a limit, judges an expiry or picks a policy:
     those decisions arrive as arguments (``Transition``, ``Move``, ``Lane``).
-2.  **Fenced verbs** (``start``, ``report``, ``log``, ``finish``, ``step``) are keyed by job id *and* lease token, and hold
-    only while the job is held. They return the ids that were **lost**: nothing was written for those, and the caller must
-    say so and stop. The token rises by exactly one with each claim and never falls.
+2.  **Fenced verbs** (``start``, ``report``, ``log``, ``save_checkpoints``, ``finish``, ``step``) are keyed by job id *and* lease
+    token, and hold only while the job is held. They return the ids that were **lost**: nothing was written for those, and the
+    caller must say so and stop. The token rises by exactly one with each claim and never falls.
 3.  **Verbs of people and duties** (``move``, ``request_cancel``, ``delete``, ``forget``) are keyed by id, tenant and expected
     state, and return the ids that **changed**.
 4.  **The attempt is counted when the job is claimed.** A transition with ``refund`` gives it back; ``crashed`` counts a crash.
@@ -40,7 +40,18 @@ from uuid import UUID
 
 from tidemill.domain.cluster import Lease, Pulse, Worker
 from tidemill.domain.filters import JobFilter, Page, Sort
-from tidemill.domain.job import Claim, Enqueued, Execution, Finish, Job, LogEntry, Move, NewJob, Report
+from tidemill.domain.job import (
+    Checkpoint,
+    Claim,
+    Enqueued,
+    Execution,
+    Finish,
+    Job,
+    LogEntry,
+    Move,
+    NewJob,
+    Report,
+)
 from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
 from tidemill.domain.ledger import AuditEntry, AuditRecord, Pause, PauseKind, Setting
 from tidemill.domain.retention import ArchivedJob, ArchivePolicy
@@ -180,11 +191,25 @@ class Queries(ABC):
 
 
 class Records(ABC):
-    """What is written down: logs of jobs, and the audit."""
+    """What is written down: logs and checkpoints of jobs, and the audit."""
 
     @abstractmethod
     def log(self, entries: Sequence[LogEntry]) -> frozenset[UUID]:
         """Append log lines of held jobs, fenced by their ``number`` (the token). Returns the lost ids."""
+
+    @abstractmethod
+    def save_checkpoints(
+        self, entries: Sequence[Checkpoint], *, now: datetime | None = None
+    ) -> frozenset[UUID]:
+        """Write checkpoints of held jobs, fenced by their ``number`` (the token), each over the one of the same name.
+
+        Of a name given twice in one batch the last one stays. Checkpoints outlive executions and go with the job. Returns
+        the lost ids.
+        """
+
+    @abstractmethod
+    def checkpoints(self, id: UUID, *, tenant: str) -> dict[str, str]:
+        """A job's checkpoints by name; empty where there is no such job."""
 
     @abstractmethod
     def record(self, entries: Sequence[AuditEntry], *, now: datetime | None = None) -> list[AuditRecord]:

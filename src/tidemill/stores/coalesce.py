@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import threading
 import time
@@ -9,10 +10,10 @@ from collections.abc import Callable, Iterable
 
 
 class Coalescer:
-    """Calls ``send`` with the topics offered, at most once in ``gap`` seconds.
+    """Calls ``send`` with the topics offered, at once when nothing was sent for ``gap`` seconds, else when they have passed.
 
-    The leading call is made by the caller itself; what is offered within the gap after it is sent by a background thread
-    when the gap has passed. Wake-ups are hints, so whatever ``send`` raises is dropped.
+    The calls are made by a background thread, so that whoever offers waits for nobody: neither a round trip nor a loop is held
+    up by a hint. Wake-ups are hints, so whatever ``send`` raises is dropped.
     """
 
     def __init__(self, send: Callable[[frozenset[str]], None], gap: float = 0.005) -> None:
@@ -25,22 +26,20 @@ class Coalescer:
         self._closed = False
 
     def offer(self, topics: Iterable[str]) -> None:
-        """Send these topics now or within the gap."""
+        """Have these topics sent, now or within the gap."""
         with self._changed:
+            if self._closed:
+                return
             self._waiting.update(topics)
-            if self._closed or not self._waiting:
+            if not self._waiting:
                 return
-            if time.monotonic() - self._last < self._gap:
-                self._trail()
-                return
-            batch = self._take()
-        self._out(batch)
-
-    def _trail(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._loop, name="tidemill-wake", daemon=True)
-            self._thread.start()
-        self._changed.notify()
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._loop, name="tidemill-wake", daemon=True)
+                self._thread.start()
+                atexit.register(
+                    self.close
+                )  # a script that ends right after its last call is heard all the same
+            self._changed.notify()
 
     def _take(self) -> frozenset[str]:
         batch = frozenset(self._waiting)
@@ -73,6 +72,7 @@ class Coalescer:
             self._closed = True
             batch = self._take()
             self._changed.notify_all()
+        atexit.unregister(self.close)
         self._out(batch)
         if self._thread is not None:
             self._thread.join()

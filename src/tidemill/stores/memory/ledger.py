@@ -1,4 +1,7 @@
-"""What is written down in memory: log lines, the audit, settings and pauses. No audit record is ever changed or removed."""
+"""What is written down in memory: log lines, checkpoints, the audit, settings and pauses.
+
+No audit record is ever changed or removed.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from datetime import datetime
 from uuid import UUID
 
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import LogEntry
+from tidemill.domain.job import Checkpoint, LogEntry
 from tidemill.domain.ledger import (
     GENESIS,
     AuditEntry,
@@ -24,7 +27,7 @@ from tidemill.stores.memory.plain import kept, kept_line
 
 
 class MemoryRecords(Core, Records):
-    """Logs of jobs, and the audit."""
+    """Logs and checkpoints of jobs, and the audit."""
 
     def log(self, entries: Sequence[LogEntry]) -> frozenset[UUID]:
         with self._open() as state:
@@ -37,6 +40,23 @@ class MemoryRecords(Core, Records):
                 state.last_position += 1
                 state.logs.setdefault(line.job_id, []).append((state.last_position, line))
             return frozenset(lost)
+
+    def save_checkpoints(
+        self, entries: Sequence[Checkpoint], *, now: datetime | None = None
+    ) -> frozenset[UUID]:
+        with self._open() as state:
+            lost = set()
+            for entry in entries:
+                if state.find_held(entry.job_id, entry.number) is None:
+                    lost.add(entry.job_id)
+                else:
+                    state.checkpoints.setdefault(entry.job_id, {})[entry.name] = entry.value
+            return frozenset(lost)
+
+    def checkpoints(self, id: UUID, *, tenant: str) -> dict[str, str]:
+        with self._open() as state:
+            ours = state.find(id, tenant) is not None
+            return dict(sorted(state.checkpoints.get(id, {}).items())) if ours else {}
 
     def record(self, entries: Sequence[AuditEntry], *, now: datetime | None = None) -> list[AuditRecord]:
         with self._open() as state:

@@ -45,6 +45,7 @@ class State:
     #: Executions that are over, in the order of their numbers.
     executions: dict[UUID, list[Execution]] = field(default_factory=dict)
     logs: dict[UUID, list[tuple[int, LogEntry]]] = field(default_factory=dict)
+    checkpoints: dict[UUID, dict[str, str]] = field(default_factory=dict)
     #: By (tenant, key); and what each job that has a key asked for, which a reopened job asks for again.
     holds: dict[tuple[str, str], Hold] = field(default_factory=dict)
     rules: dict[UUID, UniqueHold] = field(default_factory=dict)
@@ -67,6 +68,7 @@ class State:
             held=set(self.held),
             executions={id: list(rows) for id, rows in self.executions.items()},
             logs={id: list(lines) for id, lines in self.logs.items()},
+            checkpoints={id: dict(values) for id, values in self.checkpoints.items()},
             holds=dict(self.holds),
             rules=dict(self.rules),
             workers=dict(self.workers),
@@ -109,7 +111,7 @@ class State:
     def remove(self, id: UUID) -> None:
         """Forget a job and all that was written about it; its unique key's window, if it has one, goes on."""
         self._take_out(id)
-        for table in (self.jobs, self.executions, self.logs, self.rules):
+        for table in (self.jobs, self.executions, self.logs, self.checkpoints, self.rules):
             table.pop(id, None)
 
     def _take_out(self, id: UUID) -> None:

@@ -24,6 +24,12 @@ class SqlFlow(Face, Flow):
     """enqueue → promote → claim → start → report → finish."""
 
     def enqueue(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Enqueued]:
+        if len(jobs) > 1 and any(job.unique is not None for job in jobs):
+            with self._db.transaction():  # a held key takes a second round, and all of it is one batch
+                return self._enqueue(jobs, now)
+        return self._enqueue(jobs, now)
+
+    def _enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
         outcome: dict[UUID, Enqueued] = {}
         waiting: Sequence[NewJob] = jobs
         for _ in range(_ROUNDS):
@@ -41,7 +47,7 @@ class SqlFlow(Face, Flow):
             left_out = {row[0] for row in rows}
             outcome.update((job.id, Enqueued(job.id, True)) for job in waiting if job.id not in left_out)
             waiting = self._held(outcome, [job for job in waiting if job.id in left_out], now)
-        raise StoreBusy("a unique key changed hands all the time; nothing of this call's rest was enqueued")
+        raise StoreBusy("a unique key changed hands all the time; nothing was enqueued, try again")
 
     def _held(
         self, outcome: dict[UUID, Enqueued], jobs: Sequence[NewJob], now: datetime | None

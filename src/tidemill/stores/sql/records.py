@@ -1,4 +1,4 @@
-"""What the SQL store writes down: logs of held jobs, and the audit's chain."""
+"""What the SQL store writes down: logs and checkpoints of held jobs, and the audit's chain."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from tidemill.domain.filters import page_size
-from tidemill.domain.job import LogEntry
+from tidemill.domain.job import Checkpoint, LogEntry
 from tidemill.domain.ledger import GENESIS, AuditEntry, AuditRecord, audit_hash
 from tidemill.stores.base import Records
 from tidemill.stores.sql.face import Face
@@ -17,7 +17,7 @@ from tidemill.stores.sql.values import dump, tenant_of
 
 
 class SqlRecords(Face, Records):
-    """log, record, audit."""
+    """log, save_checkpoints, checkpoints, record, audit."""
 
     def log(self, entries: Sequence[LogEntry]) -> frozenset[UUID]:
         if not entries:
@@ -33,6 +33,22 @@ class SqlRecords(Face, Records):
             "duration": [entry.duration for entry in entries],
         }
         return frozenset(row[0] for row in self._db.run("log", None, columns))
+
+    def save_checkpoints(
+        self, entries: Sequence[Checkpoint], *, now: datetime | None = None
+    ) -> frozenset[UUID]:
+        if not entries:
+            return frozenset()
+        columns: dict[str, list[Any]] = {
+            "job_id": [entry.job_id for entry in entries],
+            "number": [entry.number for entry in entries],
+            "name": [entry.name for entry in entries],
+            "value": [entry.value for entry in entries],
+        }
+        return frozenset(row[0] for row in self._db.run("save_checkpoints", {"now": now}, columns))
+
+    def checkpoints(self, id: UUID, *, tenant: str) -> dict[str, str]:
+        return dict(self._db.run("checkpoints", {"id": id, "tenant": tenant_of(tenant)}))
 
     def record(self, entries: Sequence[AuditEntry], *, now: datetime | None = None) -> list[AuditRecord]:
         if not entries:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager
+from datetime import datetime
 
+from tidemill.errors import StoreCorrupt
 from tidemill.stores.base import Listener, SchemaStatus, Store
 from tidemill.stores.sql.archive import SqlArchive
 from tidemill.stores.sql.cluster import SqlLeases, SqlWorkers
@@ -20,6 +22,8 @@ class SqlStore(
     SqlFlow, SqlControl, SqlQueries, SqlRecords, SqlWorkers, SqlLeases, SqlSettings, SqlArchive, Store
 ):
     """A store in a relational database."""
+
+    _known: tuple[str, str] | None = None
 
     def __init__(self, driver: Driver) -> None:
         self._db = driver
@@ -42,6 +46,25 @@ class SqlStore(
 
     def listen(self) -> Listener:
         return self._db.listen()
+
+    def installation(self) -> str:
+        """The name that was given to these tables when they were made; no others have it, but for copies."""
+        return self.whereabouts()[0]
+
+    def whereabouts(self, *, again: bool = False) -> tuple[str, str]:
+        """The installation, and the database or file it lives in; asked for once, or ``again`` when in doubt."""
+        if self._known is None or again:
+            rows = self._db.run("installation")
+            if not rows:
+                raise StoreCorrupt(
+                    f"{self.url} has lost its record of what it is (meta, key 'installation'); restore it from a backup"
+                )
+            self._known = (rows[0][0], rows[0][1])
+        return self._known
+
+    def now(self) -> datetime:
+        """The store's own time."""
+        return self._time(None)
 
     def close(self) -> None:
         self._db.close()

@@ -30,6 +30,7 @@ pytest.register_assert_rewrite(
         for face in (
             *(
                 "archive",
+                "checkpoints",
                 "claiming",
                 "cluster",
                 "control",
@@ -46,7 +47,8 @@ pytest.register_assert_rewrite(
 )
 
 from tidemill.testing.conformance.archive import ArchivableLaws, ArchiveSearchLaws, DocumentLaws, ForgetLaws  # noqa: E402
-from tidemill.testing.conformance.claiming import ClaimLaws, ReportLaws, StartLaws  # noqa: E402
+from tidemill.testing.conformance.checkpoints import CheckpointFenceLaws, CheckpointLaws  # noqa: E402
+from tidemill.testing.conformance.claiming import ClaimLaws, ReportLaws, StartLaws, StepClaimLaws  # noqa: E402
 from tidemill.testing.conformance.cluster import LeaseLaws, OrphanLaws, WorkerLaws  # noqa: E402
 from tidemill.testing.conformance.control import CancelLaws, DeleteLaws, MoveLaws  # noqa: E402
 from tidemill.testing.conformance.fencing import FenceLaws  # noqa: E402
@@ -87,6 +89,7 @@ class FlowConformance(
     FinishLaws,
     ExecutionLaws,
     StepLaws,
+    StepClaimLaws,
     FenceLaws,
     PayloadLaws,
     ThreadLaws,
@@ -106,8 +109,8 @@ class QueriesConformance(GetLaws, TenantLaws, FilterLaws, PageLaws):
     """Reading."""
 
 
-class RecordsConformance(LogLaws, AuditLaws):
-    """Logs and the audit."""
+class RecordsConformance(LogLaws, CheckpointLaws, CheckpointFenceLaws, AuditLaws):
+    """Logs, checkpoints and the audit."""
 
 
 class ClusterConformance(WorkerLaws, OrphanLaws, LeaseLaws):

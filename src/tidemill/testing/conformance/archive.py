@@ -290,6 +290,7 @@ class ArchiveSearchLaws:
         while True:
             page = store.search_archive(JobFilter("default"), sort=sort, limit=3, after=after)
             seen += ids_of(page.items)
+            assert len(seen) <= len(ids)
             after = page.next
             if after is None:
                 break

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
+from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
-from tidemill.domain.job import Details, Progress, Report
+from tidemill.domain.job import Claim, Details, Finish, Progress, Report, UniqueHold
 from tidemill.domain.lanes import ClaimRequest, Lane
 from tidemill.domain.states import ExecutionState, JobState
 from tidemill.ids import new_id
@@ -17,6 +19,7 @@ from tidemill.testing.conformance.kit import (
     CRASHED,
     HOUR,
     OTHER,
+    RELEASED,
     T0,
     WORKER,
     a_job,
@@ -221,3 +224,71 @@ class ReportLaws:
         first, second = claim_all(store)
         store.report([Report(first.id, first.token, Progress(1.0))], now=T0)
         assert get_one(store, second.id).progress is None
+
+
+class StepClaimLaws:
+    """What a step claims beside finishing a batch, it claims by the same rules as any claim."""
+
+    def _step(self, store: Store, request: ClaimRequest) -> list[Claim]:
+        """Finish a job of its own and claim in one step."""
+        put_one(store, queue="of the batch")
+        (done,) = claim_all(store, queues=["of the batch"])
+        step = store.step([Finish(done, COMPLETED)], request, now=at(1))
+        assert step.lost == frozenset()
+        assert get_one(store, done.id).state is S.COMPLETED
+        return step.claims
+
+    def test_a_step_leaves_lanes_alone_that_were_not_given(self, store: Store) -> None:
+        id = put_one(store, tenant="a")
+        put(store, a_job(tenant="b"), a_job(tenant="a", priority=1), a_job(tenant="a", queue="x"))
+        assert ids_of(self._step(store, ClaimRequest(WORKER, [Lane("default", "a", 0)], 10))) == [id]
+
+    def test_a_step_takes_lanes_in_the_order_given_within_quota_and_limit(self, store: Store) -> None:
+        a1, a2, b1, b2 = put(store, *[a_job(queue=queue) for queue in "aabb"])
+        order = [Lane("b", "default", 0, quota=1), Lane("a", "default", 0)]
+        assert ids_of(self._step(store, ClaimRequest(WORKER, order, 2))) == [b1, a1]
+        assert ids_of(self._step(store, ClaimRequest(WORKER, order, 10))) == [b2, a2]
+
+    def test_a_step_does_not_look_below_low(self, store: Store) -> None:
+        first, second = put(store, a_job(), a_job())
+        (lane,) = store.lanes()
+        claims = self._step(store, ClaimRequest(WORKER, [lane._replace(low=lane.low + 1)], 10))
+        assert ids_of(claims) == [second]
+        assert get_one(store, first).state is S.PENDING
+
+    def test_a_step_passes_over_tasks_not_asked_for(self, store: Store) -> None:
+        lane = Lane("default", "default", 0)
+        a, b, c = put(store, a_job("a"), a_job("b"), a_job("c"))
+        assert ids_of(self._step(store, ClaimRequest(WORKER, [lane], 10, ["a", "c"]))) == [a, c]
+        assert self._step(store, ClaimRequest(WORKER, [lane], 10, [])) == []
+        assert ids_of(self._step(store, ClaimRequest(WORKER, [lane], 10))) == [b]
+
+    def test_a_step_gives_whole_claims(self, store: Store) -> None:
+        put_one(store, args='{"a":1}', limits=("x",), details=Details(tags=("t",)), timeout=None)
+        (stepped,) = self._step(store, ClaimRequest(OTHER, [Lane("default", "default", 0)], 10, start=False))
+        finish_all(store, [stepped], RELEASED, now=at(1))
+        claimed = claim_one(store, stepped.id, now=at(1), worker=OTHER, start=False)
+        assert claimed._replace(token=1, seq=None, run_at=T0) == stepped._replace(seq=None)
+        assert (stepped.state, stepped.worker, stepped.limits) == (S.CLAIMED, OTHER, ("x",))
+
+    @pytest.mark.parametrize("window", [None, HOUR])
+    def test_a_step_takes_a_key_held_until_the_claim_from_its_job(
+        self, store: Store, window: timedelta | None
+    ) -> None:
+        id = put_one(store, unique=UniqueHold("key", until_claimed=True, window=window))
+        assert ids_of(self._step(store, ClaimRequest(WORKER, [Lane("default", "default", 0)], 10))) == [id]
+        assert get_one(store, id).unique_key is None
+        (answer,) = store.enqueue([a_job(unique=UniqueHold("key"))], now=at(2))
+        assert answer.created == (window is None)
+        assert store.enqueue([a_job(unique=UniqueHold("other"))], now=at(2))[0].created
+
+    def test_a_step_leaves_a_key_held_until_the_end_with_its_job(self, store: Store) -> None:
+        id = put_one(store, unique=UniqueHold("key"))
+        self._step(store, ClaimRequest(WORKER, [Lane("default", "default", 0)], 10))
+        assert get_one(store, id).unique_key == "key"
+        assert store.enqueue([a_job(unique=UniqueHold("key"))], now=at(2)) == [(id, False)]
+
+    def test_a_step_that_ends_a_job_lets_its_key_go(self, store: Store) -> None:
+        claim = claim_one(store, put_one(store, unique=UniqueHold("key")))
+        store.step([Finish(claim, COMPLETED)], ClaimRequest(WORKER, [], 0), now=at(1))
+        assert store.enqueue([a_job(unique=UniqueHold("key"))], now=at(2))[0].created

@@ -83,6 +83,7 @@ class LogLaws:
         while lines := store.logs(claim.id, tenant="default", after=after, limit=3):
             assert len(lines) <= 3
             seen += [entry.message for _, entry in lines]
+            assert len(seen) <= 7
             after = lines[-1][0]
         assert seen == [f"line {n}" for n in range(7)]
 

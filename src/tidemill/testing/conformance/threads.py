@@ -141,12 +141,14 @@ class ThreadLaws:
 
         def work() -> int:
             request = ClaimRequest(new_id(), [LANE], 5)
-            for n in range(40):
-                way = WAYS[n % len(WAYS)]
-                batch = [Finish(claim, way) for claim in patiently(store.claim, request, now=T0)]
-                patiently(store.finish, batch, now=T0)
-                patiently(store.promote, 100, now=at(1))
-            done.set()
+            try:
+                for n in range(40):
+                    way = WAYS[n % len(WAYS)]
+                    batch = [Finish(claim, way) for claim in patiently(store.claim, request, now=T0)]
+                    patiently(store.finish, batch, now=T0)
+                    patiently(store.promote, 100, now=at(1))
+            finally:
+                done.set()
             return 0
 
         def read() -> int:

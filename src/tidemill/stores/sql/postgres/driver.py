@@ -234,11 +234,13 @@ class PostgresDriver:
             self._coalescer.offer(topics)
 
     def _send(self, topics: frozenset[str]) -> None:
-        """One statement for all: a hint needs no flush to disk, so the commit does not wait for one."""
-        with self._pool.connection() as connection, connection.transaction():
-            connection.execute("set local synchronous_commit = off")
+        """A hint needs no flush to disk, so its commit does not wait for one."""
+        with self._pool.connection() as connection:
             for payload in payloads(topics):
-                connection.execute("select pg_notify(%s, %s)", (self._channel, payload))
+                connection.execute(
+                    "select set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)",
+                    (self._channel, payload),
+                )
 
     def listen(self) -> Listener:
         self._begin_anew()

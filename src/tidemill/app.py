@@ -1,0 +1,198 @@
+"""``App``: what a user holds. Stores, tasks, jobs and events in one place."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+
+from tidemill.client.bound import BoundTask, Recipe
+from tidemill.client.core import Client
+from tidemill.client.jobs import Jobs
+from tidemill.clock import Clock, SystemClock
+from tidemill.domain.job import DEFAULT_TENANT
+from tidemill.domain.payload import PayloadLimits
+from tidemill.engine.context import Context
+from tidemill.errors import BadSettings
+from tidemill.stores.base import Store
+from tidemill.stores.open import open_store
+from tidemill.tasks.ambient import tenant_scope
+from tidemill.tasks.events import Events
+from tidemill.tasks.middleware import Middleware
+from tidemill.tasks.options import check_name, read_options
+from tidemill.tasks.registry import Registry
+from tidemill.tasks.task import Task, declare, default_name
+from tidemill.testing.runner import Testing
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_SETTINGS = ("args_limit", "result_limit", "migrate")
+
+
+class _TaskDecorator:
+    """Declares tasks, with the types of what it decorates kept."""
+
+    def __init__(self, app: App, options: Mapping[str, Any]) -> None:
+        self._app = app
+        self._options = options
+
+    @overload
+    def __call__(self, target: type[Task[Any, R]]) -> BoundTask[..., R]: ...
+
+    @overload
+    def __call__(
+        self, target: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]
+    ) -> BoundTask[P, R]: ...
+
+    @overload
+    def __call__(self, target: Callable[Concatenate[Context, P], R]) -> BoundTask[P, R]: ...
+
+    @overload
+    def __call__(self, target: Callable[P, Coroutine[Any, Any, R]]) -> BoundTask[P, R]: ...
+
+    @overload
+    def __call__(self, target: Callable[P, R]) -> BoundTask[P, R]: ...
+
+    def __call__(self, target: Callable[..., Any]) -> BoundTask[Any, Any]:
+        return self._app._declare(target, self._options)
+
+
+class App:
+    """Tasks and the stores their jobs live in.
+
+    ``App()`` keeps jobs in memory, or where ``TIDEMILL_STORE`` says; ``App("sqlite:///jobs.db")`` in a file;
+    ``App("postgresql://…")`` in a database. ``stores={"default": …, "jobs": …, "archive": …}`` names several.
+
+    >>> app = App("memory://")
+    >>> @app.task
+    ... def double(number: int) -> int:
+    ...     return 2 * number
+    >>> job = double.enqueue(number=21)
+    >>> app.testing().drain().processed
+    1
+    >>> job.result()
+    42
+    >>> app.close()
+    """
+
+    def __init__(
+        self,
+        store: str | Store | None = None,
+        *,
+        stores: Mapping[str, str | Store] | None = None,
+        tenant: str = DEFAULT_TENANT,
+        clock: Clock | None = None,
+        **settings: Any,
+    ) -> None:
+        unknown = sorted(set(settings) - set(_SETTINGS))
+        if unknown:
+            raise BadSettings(
+                f"there is no setting {unknown[0]!r}; there are {', '.join(_SETTINGS)}", setting=unknown[0]
+            )
+        if store is not None and stores is not None:
+            raise BadSettings("give store or stores, not both")
+        check_name("tenant", tenant)
+        self.clock = clock or SystemClock()
+        given = stores or {
+            "default": store if store is not None else os.environ.get("TIDEMILL_STORE") or "memory://"
+        }
+        migrate = bool(settings.get("migrate", False))
+        limits = PayloadLimits(
+            **{name: settings[f"{name}_limit"] for name in ("args", "result") if f"{name}_limit" in settings}
+        )
+        self._client = Client(
+            {name: self._opened(where, migrate=migrate) for name, where in given.items()},
+            clock=self.clock,
+            tenant=tenant,
+            limits=limits,
+        )
+        self.jobs = Jobs(self._client)
+
+    def _opened(self, where: str | Store, *, migrate: bool) -> Store:
+        return where if isinstance(where, Store) else open_store(where, clock=self.clock, migrate=migrate)
+
+    @property
+    def store(self) -> Store:
+        """Where jobs go unless a call says otherwise."""
+        return self._client.store(None)
+
+    @property
+    def registry(self) -> Registry:
+        """The tasks this app knows."""
+        return self._client.registry
+
+    @property
+    def events(self) -> Events:
+        """What happens to jobs in this process; subscribe here."""
+        return self._client.events
+
+    # Tasks -----------------------------------------------------------------------------------------------------------
+
+    @overload
+    def task(self, target: type[Task[Any, R]], /) -> BoundTask[..., R]: ...
+
+    @overload
+    def task(
+        self, target: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
+    ) -> BoundTask[P, R]: ...
+
+    @overload
+    def task(self, target: Callable[Concatenate[Context, P], R], /) -> BoundTask[P, R]: ...
+
+    @overload
+    def task(self, target: Callable[P, Coroutine[Any, Any, R]], /) -> BoundTask[P, R]: ...
+
+    @overload
+    def task(self, target: Callable[P, R], /) -> BoundTask[P, R]: ...
+
+    @overload
+    def task(self, target: None = None, /, **options: Any) -> _TaskDecorator: ...
+
+    def task(self, target: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+        """Declare a function, a coroutine function or a class as a task; alone or with options."""
+        if target is None:
+            return _TaskDecorator(self, options)
+        return self._declare(target, options)
+
+    def _declare(self, target: Callable[..., Any], options: Mapping[str, Any]) -> BoundTask[Any, Any]:
+        name = options.get("name") or default_name(target)
+        declared = declare(target, read_options(name, options))
+        self.registry.add(declared)
+        return BoundTask(self._client, declared)
+
+    def recipe(self, **options: Any) -> Recipe:
+        """A profile of call options: ``recipe(task).enqueue(…)``; per-call options win."""
+        return Recipe(options)
+
+    def tenant(self, name: str) -> AbstractContextManager[None]:
+        """Everything inside the block is done for this tenant."""
+        check_name("tenant", name)
+        return tenant_scope(name)
+
+    def middleware(self, middleware: Middleware) -> Middleware:
+        """Put this around every enqueue and every execution; the first one added is outermost."""
+        self._client.middleware.append(middleware)
+        return middleware
+
+    # Life ------------------------------------------------------------------------------------------------------------
+
+    def testing(self) -> Testing:
+        """Run this app's jobs in process, on a clock that can be moved; for tests."""
+        return Testing(
+            self.store, self.registry, self.clock, events=self.events, middleware=self._client.middleware
+        )
+
+    def close(self) -> None:
+        """Let go of every thread, connection and file."""
+        self._client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

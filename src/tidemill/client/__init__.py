@@ -1,0 +1,1 @@
+"""Asks: enqueueing, handles, queries. Knows stores and tasks, and no worker."""

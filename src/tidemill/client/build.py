@@ -1,0 +1,121 @@
+"""From a call to ``NewJob``s: the task's options, the call's own, and what surrounds it. Writes nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from tidemill.client.options import CallOptions, id_of
+from tidemill.clock import Clock
+from tidemill.domain.job import NO_DETAILS, Details, NewJob
+from tidemill.domain.payload import PayloadLimits
+from tidemill.domain.retry import RetryPolicy, policy_to_data
+from tidemill.domain.unique import Unique
+from tidemill.errors import BadSettings
+from tidemill.ids import new_id
+from tidemill.tasks.ambient import current_job, current_tenant
+from tidemill.tasks.task import Declared
+
+LONGEST_CORRELATION = 64
+
+
+class Template:
+    """One call's jobs: all that is the same for each of them is found out once."""
+
+    def __init__(
+        self, declared: Declared, call: CallOptions, *, tenant: str, limits: PayloadLimits, clock: Clock
+    ) -> None:
+        options = declared.options
+        retry: RetryPolicy = call.given("retry", options.retry)
+        self._name = options.name
+        self._dump = declared.arguments.dump
+        self._limits = limits
+        self._unique: Unique | None = call.given("unique", options.unique)
+        self._by = _unique_names(declared, self._unique)
+        self._plain = NewJob(
+            id=new_id(),
+            task=options.name,
+            tenant=call.tenant or current_tenant() or tenant,
+            queue=call.given("queue", options.queue),
+            priority=call.given("priority", options.priority),
+            max_attempts=retry.max_attempts,
+            timeout=call.given("timeout", options.timeout),
+            run_at=call.run_after if isinstance(call.run_after, datetime) else None,
+            delay=call.run_after if isinstance(call.run_after, timedelta) else call.delay,
+            expires_at=clock.now() + call.expires if isinstance(call.expires, timedelta) else call.expires,
+            details=_details(declared, call),
+        )
+        self._rest = self._plain[3:]
+
+    def job(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
+        """The job these arguments ask for; bad ones and too large ones are refused here."""
+        encoded = self._dump(tuple(args), kwargs)
+        self._limits.check_args(self._name, encoded.text)
+        job = NewJob._make((new_id(), self._name, encoded.text, *self._rest))
+        if self._unique is None:
+            return job
+        return job._replace(unique=self._unique.hold(self._name, {**self._by, **encoded.values}))
+
+
+def _unique_names(declared: Declared, unique: Unique | None) -> dict[str, object]:
+    """The arguments a unique key is made of; one that a call leaves to its default counts as null."""
+    if unique is None:
+        return {}
+    unknown = [name for name in unique.by if name not in declared.arguments.names]
+    if unknown:
+        known = ", ".join(declared.arguments.names) or "none"
+        raise BadSettings(f"task {declared.name}: unique is by {unknown[0]!r}, its arguments are {known}")
+    return dict.fromkeys(unique.by)
+
+
+def _details(declared: Declared, call: CallOptions) -> Details:
+    surroundings = current_job()
+    parent = id_of(call.given("parent", None if surroundings is None else surroundings.job_id))
+    correlation = call.correlation_id or (
+        surroundings.correlation_id if surroundings is not None else _trace_id()
+    )
+    if correlation is not None and not 0 < len(correlation) <= LONGEST_CORRELATION:
+        raise BadSettings(
+            f"correlation_id has {len(correlation)} characters; give 1 to {LONGEST_CORRELATION}"
+        )
+    tags = tuple(dict.fromkeys((*declared.options.tags, *call.tags)))
+    options = _stored(call)
+    if not (correlation or parent or tags or call.metadata or call.reference or options):
+        return NO_DETAILS
+    return Details(
+        correlation_id=correlation,
+        parent_id=parent,
+        reference=call.reference,
+        tags=tags,
+        metadata=dict(call.metadata),
+        options=options,
+    )
+
+
+def _stored(call: CallOptions) -> dict[str, object]:
+    """What whoever runs or archives the job must know of the call."""
+    options: dict[str, object] = {}
+    policy = call.given("retry", None)
+    if policy is not None:
+        data = policy_to_data(policy)
+        if data is None:
+            raise BadSettings(
+                f"{policy!r} cannot be stored with a job; use one of our policies, or set it on the task"
+            )
+        options["retry"] = data
+    if call.tier is not None:
+        options["tier"] = call.tier
+    if call.audit is not None:
+        options["audit"] = call.audit
+    return options
+
+
+def _trace_id() -> str | None:
+    """The id of the trace this call is part of, where OpenTelemetry is in use; it is never imported for this."""
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return None
+    context = trace.get_current_span().get_span_context()
+    return format(context.trace_id, "032x") if context.is_valid else None

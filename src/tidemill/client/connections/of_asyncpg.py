@@ -1,0 +1,29 @@
+"""``asyncpg.Connection``, also as a pool hands it out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidemill.client.connections.talk import Line
+from tidemill.errors import UsageError
+from tidemill.stores.sql.driver import Row
+
+
+class AsyncpgHost:
+    """A user's asyncpg connection. There is no transaction but the one he opens himself."""
+
+    dialect, style = "postgres", "numbered"
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self.key: object = getattr(connection, "_con", connection)  # what a pool's proxy stands for
+
+    def ready(self) -> None:
+        if not self._connection.is_in_transaction():
+            raise UsageError(
+                "this asyncpg.Connection has no transaction open, so the job could not be taken back; open one first:"
+                " async with connection.transaction(): ..."
+            )
+
+    async def execute(self, line: Line) -> list[Row]:
+        return [tuple(record) for record in await self._connection.fetch(line.sql, *line.values)]

@@ -1,0 +1,76 @@
+"""``psycopg.Connection`` and ``psycopg.AsyncConnection``, also from a pool.
+
+Cursors are our own: whatever row_factory, cursor_factory or adapters the user has given his connection, they stay as they are
+and do not change what we read. Nothing is prepared in his session.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidemill.client.connections.talk import Line
+from tidemill.errors import UsageError
+from tidemill.stores.sql.driver import Row
+
+
+class _PsycopgHost:
+    """What both have in common."""
+
+    dialect = "postgres"
+    opening = "with connection.transaction(): ..."
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self.key: object = connection
+
+    @property
+    def style(self) -> str:
+        # Packed text is UTF-8; a connection that speaks otherwise encodes plain lists itself.
+        return "packed" if self._connection.info.encoding == "utf-8" else "named"
+
+    def ready(self) -> None:
+        from psycopg.pq import TransactionStatus
+
+        status = self._connection.info.transaction_status
+        if status == TransactionStatus.INERROR:
+            raise UsageError(
+                "an earlier statement of your transaction has failed; roll it back and begin anew"
+            )
+        if self._connection.autocommit and status == TransactionStatus.IDLE:
+            raise UsageError(
+                f"this psycopg.{type(self._connection).__name__} is in autocommit and has no transaction open, so the job could"
+                f" not be taken back; open one first: {self.opening}"
+            )
+
+    def _adapted(self, cursor: Any) -> Any:
+        from tidemill.stores.sql.postgres.arrays import DUMPERS
+
+        for kind, dumper in DUMPERS:
+            cursor.adapters.register_dumper(kind, dumper)  # of this cursor alone
+        return cursor
+
+
+class PsycopgHost(_PsycopgHost):
+    """A user's ``psycopg.Connection``."""
+
+    def execute(self, line: Line) -> list[Row]:
+        from psycopg import Cursor
+        from psycopg.rows import tuple_row
+
+        with Cursor(self._connection, row_factory=tuple_row) as cursor:
+            self._adapted(cursor).execute(line.sql, line.values, prepare=False, binary=True)
+            return cursor.fetchall() if line.gives else []
+
+
+class AsyncPsycopgHost(_PsycopgHost):
+    """A user's ``psycopg.AsyncConnection``."""
+
+    opening = "async with connection.transaction(): ..."
+
+    async def execute(self, line: Line) -> list[Row]:
+        from psycopg import AsyncCursor
+        from psycopg.rows import tuple_row
+
+        async with AsyncCursor(self._connection, row_factory=tuple_row) as cursor:
+            await self._adapted(cursor).execute(line.sql, line.values, prepare=False, binary=True)
+            return await cursor.fetchall() if line.gives else []

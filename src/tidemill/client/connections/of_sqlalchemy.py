@@ -1,0 +1,108 @@
+"""SQLAlchemy: ``Connection``, ``Session``, ``AsyncConnection``, ``AsyncSession`` and the scoped ones.
+
+Statements go through SQLAlchemy, never to the driver's connection below it: SQLAlchemy opens its transaction with the first
+statement it is given itself, and what went past it would stand outside.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidemill.client.connections.sqlite import joins
+from tidemill.client.connections.talk import Line
+from tidemill.errors import UsageError
+from tidemill.stores.sql.driver import Row
+
+_STYLES = {
+    ("postgresql", "pyformat"): "named",
+    ("postgresql", "numeric_dollar"): "numbered",
+    ("sqlite", "qmark"): "marks",
+}
+
+
+class _SqlAlchemyHost:
+    """What all have in common: a ``Connection``, which the asynchronous ones wrap."""
+
+    def __init__(self, connection: Any) -> None:
+        dialect = connection.dialect
+        style = _STYLES.get((dialect.name, dialect.paramstyle))
+        if style is None:
+            raise UsageError(
+                f"SQLAlchemy speaks to {dialect.name} through {dialect.driver} here; we can join it on PostgreSQL with psycopg"
+                " or asyncpg, and on SQLite"
+            )
+        self.dialect = "postgres" if dialect.name == "postgresql" else "sqlite"
+        self.style = style
+        self._connection = connection
+
+    @property
+    def key(self) -> object:
+        return self._connection.connection.driver_connection
+
+    def ready(self) -> None:
+        """Only looks at the connections below: whether SQLAlchemy was told to let the database commit by itself."""
+        pooled = self._connection.connection
+        if self.dialect == "sqlite":
+            alone = not joins(pooled.driver_connection)
+        else:
+            alone = getattr(pooled.dbapi_connection, "autocommit", False) is True
+        if alone:
+            raise UsageError(
+                "this SQLAlchemy connection has isolation_level AUTOCOMMIT, so the job could not be taken back;"
+                " use one that opens transactions"
+            )
+
+
+class SqlAlchemyHost(_SqlAlchemyHost):
+    """A user's ``Connection`` or ``Session``."""
+
+    def __init__(self, given: Any) -> None:
+        super().__init__(given if hasattr(given, "exec_driver_sql") else _of_session(given))
+
+    def execute(self, line: Line) -> list[Row]:
+        result = self._connection.exec_driver_sql(line.sql, line.values or None)
+        return [tuple(row) for row in result.fetchall()] if result.returns_rows else []
+
+
+class AsyncSqlAlchemyHost(_SqlAlchemyHost):
+    """A user's ``AsyncConnection``."""
+
+    def __init__(self, connection: Any) -> None:
+        super().__init__(connection.sync_connection)
+        self._awaited = connection
+
+    async def execute(self, line: Line) -> list[Row]:
+        result = await self._awaited.exec_driver_sql(line.sql, line.values or None)
+        return [tuple(row) for row in result.fetchall()] if result.returns_rows else []
+
+
+async def async_host(given: Any) -> AsyncSqlAlchemyHost:
+    """The host for a user's ``AsyncConnection`` or ``AsyncSession``."""
+    if hasattr(given, "exec_driver_sql"):
+        if given.sync_connection is None:
+            raise UsageError(
+                "this AsyncConnection is not started yet; use: async with engine.connect() as ..."
+            )
+        return AsyncSqlAlchemyHost(given)
+    from sqlalchemy.exc import UnboundExecutionError
+
+    try:
+        return AsyncSqlAlchemyHost(await given.connection())
+    except UnboundExecutionError as error:
+        raise _unbound() from error
+
+
+def _of_session(session: Any) -> Any:
+    from sqlalchemy.exc import UnboundExecutionError
+
+    try:
+        return session.connection()
+    except UnboundExecutionError as error:
+        raise _unbound() from error
+
+
+def _unbound() -> UsageError:
+    return UsageError(
+        "this session has no database of its own but one for each of its classes; give the connection instead:"
+        " session.connection(bind_arguments=...)"
+    )

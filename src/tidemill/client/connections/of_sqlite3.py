@@ -1,0 +1,36 @@
+"""``sqlite3.Connection``, and that of pysqlite3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidemill.client.connections.sqlite import joins
+from tidemill.client.connections.talk import Line
+from tidemill.errors import UsageError
+from tidemill.stores.sql.driver import Row
+
+
+class Sqlite3Host:
+    """A user's connection of Python's own module, whatever its row_factory and its way with transactions."""
+
+    dialect, style, key = "sqlite", "marks", None
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def ready(self) -> None:
+        if not joins(self._connection):
+            raise UsageError(
+                "this sqlite3.Connection commits by itself and has no transaction open, so the job could not be taken back;"
+                ' open one first: connection.execute("begin immediate")'
+            )
+
+    def execute(self, line: Line) -> list[Row]:
+        cursor = self._connection.cursor()
+        cursor.row_factory = None
+        try:
+            (cursor.executemany if line.many else cursor.execute)(line.sql, line.values)
+            rows: list[Row] = [] if cursor.description is None else cursor.fetchall()
+            return rows
+        finally:
+            cursor.close()

@@ -1,0 +1,160 @@
+"""What is said to a user's PostgreSQL connection: the store's own queries, in the spelling of each driver.
+
+The wake-up is sent in the same transaction. PostgreSQL delivers it when that commits, merges equal ones, and drops it with a
+rollback; ``?notify=0`` in the store's address leaves it out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from tidemill.client.connections.identity import Identity, elsewhere, remember, remembered
+from tidemill.client.connections.talk import Errand, Host, Line, Talk, enqueueing
+from tidemill.domain.job import Enqueued, NewJob
+from tidemill.errors import JobExists, StoreBusy
+from tidemill.stores.sql.driver import Items, Row, Takes
+from tidemill.stores.sql.queries import load
+from tidemill.stores.sql.store import SqlStore
+
+if TYPE_CHECKING:
+    from tidemill.stores.sql.postgres.settings import PostgresSettings
+
+_PARAMETER = re.compile(r"%\((\w+)\)s")
+_NOW = re.compile(r"\bnow\(\)")
+_SAVEPOINT = "tidemill_enqueue"
+
+
+class Phrasebook:
+    """The queries of one schema in one style."""
+
+    def __init__(self, schema: str, style: str) -> None:
+        from tidemill.stores.sql.postgres.statements import Statements
+
+        self._statements = Statements(schema)
+        self._style = style
+
+    def line(self, name: str, takes: Takes, items: Items) -> Line:
+        """A named query with its values."""
+        statement = self._statements.get(name, takes, ())
+        # The user's transaction may be old, and now() is when it began.
+        sql = _NOW.sub("statement_timestamp()", statement.sql)
+        if self._style == "packed":
+            return Line(sql, statement.bind(takes, items))
+        values: dict[str, Any] = {column: takes.get(column) for column, _ in statement.takes}
+        for column, kind in statement.items:
+            # Every driver takes an id as text, and not every one takes it as it is.
+            values[column] = [str(id) for id in items[column]] if kind == "uuid" else list(items[column])
+        return self._spelt(sql, values)
+
+    def ask(self, sql: str, **values: object) -> Line:
+        """A statement of our own."""
+        return self._spelt(sql, values)
+
+    def _spelt(self, sql: str, values: dict[str, Any]) -> Line:
+        if self._style != "numbered":
+            return Line(sql, values)
+        numbered, order = _numbered(sql)
+        return Line(numbered, tuple(values[column] for column in order))
+
+
+@lru_cache(maxsize=256)
+def _numbered(sql: str) -> tuple[str, tuple[str, ...]]:
+    order = tuple(dict.fromkeys(_PARAMETER.findall(sql)))
+    places = {column: f"${place}" for place, column in enumerate(order, start=1)}
+    return _PARAMETER.sub(lambda match: places[match[1]], sql).replace("%%", "%"), order
+
+
+phrasebook = lru_cache(Phrasebook)
+
+
+@lru_cache
+def _settings(url: str) -> PostgresSettings:
+    from tidemill.stores.sql.postgres.settings import read_settings
+
+    return read_settings(url)
+
+
+def converse(
+    host: Host, store: SqlStore, jobs: Sequence[NewJob], now: datetime | None
+) -> Talk[list[Enqueued]]:
+    """Make sure of transaction and database, enqueue, and send the wake-up with it."""
+    settings = _settings(store.url)
+    book = phrasebook(settings.schema, host.style)
+    host.ready()
+    yield from _identify(host, store, book, settings.schema)
+
+    def run(name: str, takes: Takes, items: Items) -> Talk[list[Row]]:
+        rows = yield book.line(name, takes, items)
+        kinds = [kind for _, kind in load("postgres")[name].gives]
+        return [_read(row, kinds) for row in rows]
+
+    enqueued = yield from _all_or_none(jobs, enqueueing(jobs, now, run))
+    created = frozenset(job.queue for job, answer in zip(jobs, enqueued, strict=True) if answer.created)
+    if created and settings.notify:
+        yield from _wake(book, f"{settings.schema}_wake", created)
+    return enqueued
+
+
+def _all_or_none(jobs: Sequence[NewJob], enqueueing: Talk[list[Enqueued]]) -> Talk[list[Enqueued]]:
+    """Where a batch may take a second round, and that may be given up, the first is undone with it.
+
+    An error of the database needs no undoing: it ends the user's transaction.
+    """
+    if len(jobs) == 1 or all(job.unique is None for job in jobs):
+        return (yield from enqueueing)
+    yield Line(f"savepoint {_SAVEPOINT}", gives=False)
+    try:
+        enqueued = yield from enqueueing
+    except (StoreBusy, JobExists):
+        yield Line(f"rollback to savepoint {_SAVEPOINT}", gives=False)
+        yield Line(f"release savepoint {_SAVEPOINT}", gives=False)
+        raise
+    yield Line(f"release savepoint {_SAVEPOINT}", gives=False)
+    return enqueued
+
+
+def _read(row: Row, kinds: Sequence[str]) -> Row:
+    """A row with plain ids: drivers have classes of their own for them, and users may have theirs."""
+    return tuple(
+        UUID(str(value)) if kind == "uuid" and type(value) is not UUID else value
+        for value, kind in zip(row, kinds, strict=True)
+    )
+
+
+def _wake(book: Phrasebook, channel: str, queues: frozenset[str]) -> Talk[None]:
+    from tidemill.stores.sql.postgres.signals import payloads
+
+    for payload in payloads(frozenset(f"ready:{queue}" for queue in queues)):
+        yield book.ask(
+            "select pg_notify(%(channel)s::text, %(payload)s::text)", channel=channel, payload=payload
+        )
+
+
+def _identify(host: Host, store: SqlStore, book: Phrasebook, schema: str) -> Talk[None]:
+    """Raise, unless both sides name the same installation; before that, what is remembered is asked for anew."""
+    theirs: Identity | None = None
+    for again in (False, True):
+        ours: Identity = yield Errand(partial(store.whereabouts, again=again))
+        theirs = None if again else remembered(host.key, schema)
+        if theirs is None:
+            theirs = yield from _look(book, schema)
+        if theirs == ours:
+            remember(host.key, schema, theirs)
+            return
+    raise elsewhere(store, theirs[1] if theirs else "")
+
+
+def _look(book: Phrasebook, schema: str) -> Talk[Identity]:
+    """Who the other side is. A question about a table that is not there would break the user's transaction."""
+    rows = yield book.ask(
+        "select to_regclass(%(name)s::text) is not null, current_database()::text", name=f"{schema}.meta"
+    )
+    there, place = rows[0]
+    if there:
+        rows = yield book.line("installation", {}, {})
+    return (rows[0][0], rows[0][1]) if there and rows else ("", place)

@@ -1,0 +1,266 @@
+"""The client: what every handle and every bound task shares. Builds jobs, writes them, tells who wants to know."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from tidemill.client.batcher import AsyncBatcher, Batcher
+from tidemill.client.build import Template
+from tidemill.client.connections import aenqueue_on, enqueue_on
+from tidemill.client.options import CallOptions
+from tidemill.client.waiting import Waiting
+from tidemill.clock import Clock
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import Enqueued, Job, Move, NewJob
+from tidemill.domain.payload import PayloadLimits
+from tidemill.domain.states import JobState
+from tidemill.domain.unique import Unique
+from tidemill.errors import BadSettings, JobExists, JobNotFound, UsageError
+from tidemill.ids import made_at
+from tidemill.stores.base import Store
+from tidemill.tasks.ambient import in_transaction
+from tidemill.tasks.events import Event, Events
+from tidemill.tasks.middleware import Middleware, Step, around, around_async
+from tidemill.tasks.registry import Registry
+from tidemill.tasks.task import Declared
+
+Call = tuple[Sequence[Any], Mapping[str, Any]]
+
+BATCH = 1_000
+"""Jobs of ``enqueue_many`` in one statement."""
+
+
+class Client:
+    """Stores by name, tasks by name, and the ways between them."""
+
+    def __init__(
+        self, stores: Mapping[str, Store], *, clock: Clock, tenant: str, limits: PayloadLimits
+    ) -> None:
+        self.stores = dict(stores)
+        self.clock = clock
+        self.tenant = tenant
+        self.limits = limits
+        self.registry = Registry()
+        self.events = Events()
+        self.middleware: list[Middleware] = []
+        self._lock = threading.Lock()
+        self._batchers: dict[str, Batcher] = {}
+        self._async_batchers: dict[str, AsyncBatcher] = {}
+        self._waiting: dict[str, Waiting] = {}
+        self._pool: ThreadPoolExecutor | None = None
+
+    # Parts -----------------------------------------------------------------------------------------------------------
+
+    def store(self, name: str | None) -> Store:
+        """The store of that name; jobs go to ``jobs`` if there is one, else to ``default``."""
+        wanted = name or ("jobs" if "jobs" in self.stores else "default")
+        try:
+            return self.stores[wanted]
+        except KeyError:
+            raise BadSettings(
+                f"there is no store named {wanted!r}; there are {', '.join(sorted(self.stores))}"
+            ) from None
+
+    def waiting(self, name: str | None) -> Waiting:
+        """Who tells about jobs of that store."""
+        with self._lock:
+            key = name or ""
+            found = self._waiting.get(key)
+            if found is None:
+                found = self._waiting[key] = Waiting(self.store(name))
+            return found
+
+    def executor(self) -> ThreadPoolExecutor:
+        """Threads for what coroutines ask of a store."""
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(8, thread_name_prefix="tidemill-client")
+            return self._pool
+
+    async def in_thread(self, act: Any, *args: Any) -> Any:
+        """A store's verb, awaited."""
+        return await asyncio.get_running_loop().run_in_executor(self.executor(), act, *args)
+
+    # Enqueueing ------------------------------------------------------------------------------------------------------
+
+    def enqueue(self, declared: Declared, call: CallOptions, calls: Sequence[Call]) -> list[Job | NewJob]:
+        """Write the jobs of these calls and answer with them, or with those that hold their keys."""
+        jobs = self._build(declared, call, calls)
+        if not jobs:
+            return []
+        step = Step("enqueue", declared.name, jobs[0].tenant, jobs)
+        written: list[Enqueued] = around(self.middleware, step, lambda: self._write(step.jobs, call))
+        return self._answer(declared, call, step.jobs, written)
+
+    async def aenqueue(
+        self, declared: Declared, call: CallOptions, calls: Sequence[Call]
+    ) -> list[Job | NewJob]:
+        """The same for coroutines; a middleware runs in a thread, so that it cannot block the loop."""
+        jobs = self._build(declared, call, calls)
+        if not jobs:
+            return []
+        step = Step("enqueue", declared.name, jobs[0].tenant, jobs)
+        if call.connection is not None:
+            written = await around_async(
+                self.middleware, step, lambda: aenqueue_on(call.connection, self.store(call.store), step.jobs)
+            )
+        elif self.middleware or in_transaction() or len(jobs) > 1:
+            written = await asyncio.to_thread(
+                around, self.middleware, step, lambda: self._write(step.jobs, call)
+            )
+        else:
+            written = await self._async_batcher(call.store).submit(jobs)
+            self._wake(call, jobs)
+        if all(enqueued.created for enqueued in written) or call.connection is not None:
+            return self._answer(declared, call, step.jobs, written)
+        answer: list[Job | NewJob] = await self.in_thread(self._answer, declared, call, step.jobs, written)
+        return answer
+
+    def _build(self, declared: Declared, call: CallOptions, calls: Sequence[Call]) -> list[NewJob]:
+        if not calls:
+            return []
+        rule: Unique | None = call.given("unique", declared.options.unique)
+        if call.connection is not None and rule is not None and rule.on_conflict in ("replace", "extend"):
+            raise UsageError(
+                f"on_conflict={rule.on_conflict!r} changes another job, which a connection= of yours cannot"
+            )
+        template = Template(declared, call, tenant=self.tenant, limits=self.limits, clock=self.clock)
+        return [template.job(args, kwargs) for args, kwargs in calls]
+
+    def _write(self, jobs: Sequence[NewJob], call: CallOptions) -> list[Enqueued]:
+        store = self.store(call.store)
+        if call.connection is not None:
+            return enqueue_on(call.connection, store, jobs)
+        if in_transaction():
+            written = store.enqueue(jobs)
+        elif len(jobs) == 1:
+            written = self._batcher(call.store).submit(jobs)
+        elif len(jobs) <= BATCH:
+            written = store.enqueue(jobs)
+        else:
+            with store.transaction():
+                written = [
+                    enqueued
+                    for at in range(0, len(jobs), BATCH)
+                    for enqueued in store.enqueue(jobs[at : at + BATCH])
+                ]
+        self._wake(call, jobs)
+        return written
+
+    def _wake(self, call: CallOptions, jobs: Sequence[NewJob]) -> None:
+        self.store(call.store).notify({f"ready:{job.queue}" for job in jobs})
+
+    def _batcher(self, name: str | None) -> Batcher:
+        with self._lock:
+            key = name or ""
+            if key not in self._batchers:
+                self._batchers[key] = Batcher(self.store(name).enqueue)
+            return self._batchers[key]
+
+    def _async_batcher(self, name: str | None) -> AsyncBatcher:
+        with self._lock:
+            key = name or ""
+            found = self._async_batchers.get(key)
+        if found is None:
+            found = AsyncBatcher(self.store(name).enqueue, self.executor)
+            with self._lock:
+                found = self._async_batchers.setdefault(key, found)
+        return found
+
+    def _answer(
+        self, declared: Declared, call: CallOptions, jobs: Sequence[NewJob], written: Sequence[Enqueued]
+    ) -> list[Job | NewJob]:
+        """The jobs as they were written; for one whose key was held, what its rule makes of that."""
+        if not self.events.wanted and all(enqueued.created for enqueued in written):
+            return list(jobs)
+        answers: list[Job | NewJob] = []
+        for job, enqueued in zip(jobs, written, strict=True):
+            if not enqueued.created:
+                answers.append(self._settle(declared, call, job, enqueued.id))
+                continue
+            answers.append(job)
+            if self.events.wanted:
+                seen = snapshot(job, self.clock.now())
+                self.events.publish(
+                    Event("job.enqueued", seen.created_at, job.id, job.task, job.tenant, seen.state)
+                )
+        return answers
+
+    def _settle(self, declared: Declared, call: CallOptions, job: NewJob, holder: UUID) -> Job | NewJob:
+        """Another job holds this one's key: return it, replace it, put it off, or say so."""
+        rule: Unique = call.given("unique", declared.options.unique)
+        store = self.store(call.store)
+        waiting = frozenset({JobState.PENDING, JobState.SCHEDULED})
+        if call.connection is not None and rule.on_conflict != "raise":
+            # The holder may live in the caller's own transaction, which only he can see: all we know is who it is.
+            return job._replace(id=holder)
+        if rule.on_conflict == "raise":
+            raise JobExists(
+                f"job {holder} of task {job.task} holds the same unique key", id=holder, task=job.task
+            )
+        if rule.on_conflict == "replace" and store.move(
+            [Move(holder, job.tenant, waiting, JobState.CANCELLED, f"replaced by job {job.id}")]
+        ):
+            (again,) = store.enqueue([job])
+            return job if again.created else self._settle(declared, call, job, again.id)
+        if rule.on_conflict == "extend":
+            wait = snapshot(job, self.clock.now()).run_at - self.clock.now()
+            if wait > timedelta(0):
+                store.move(
+                    [Move(holder, job.tenant, waiting, JobState.SCHEDULED, "put off by a later call", wait)]
+                )
+        found = store.get([holder], tenant=ALL_TENANTS)
+        if found:
+            return found[0]
+        (again,) = store.enqueue([job])  # the holder is gone meanwhile
+        return job if again.created else self._settle(declared, call, job, again.id)
+
+    # Reading ---------------------------------------------------------------------------------------------------------
+
+    def get(self, id: UUID, *, tenant: str, store: str | None) -> Job:
+        """The job of that id, or ``JobNotFound``."""
+        found = self.store(store).get([id], tenant=tenant)
+        if not found:
+            raise JobNotFound(f"there is no job {id}", id=id)
+        return found[0]
+
+    def close(self) -> None:
+        """Let go of threads and stores."""
+        for waiting in list(self._waiting.values()):
+            waiting.close()
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
+        for store in self.stores.values():
+            store.close()
+
+
+def snapshot(job: NewJob, now: datetime) -> Job:
+    """A job as it was asked for, without asking the store what it wrote."""
+    created_at = min(made_at(job.id), now)
+    run_at = job.run_at or created_at + (job.delay or timedelta(0))
+    return Job(
+        id=job.id,
+        task=job.task,
+        state=JobState.SCHEDULED if run_at > now else JobState.PENDING,
+        tenant=job.tenant,
+        queue=job.queue,
+        priority=job.priority,
+        args=job.args,
+        attempt=0,
+        max_attempts=job.max_attempts,
+        crashes=0,
+        token=0,
+        run_at=run_at,
+        created_at=created_at,
+        expires_at=job.expires_at,
+        timeout=job.timeout,
+        unique_key=job.unique.key if job.unique is not None else None,
+        limits=job.limits,
+        details=job.details,
+    )

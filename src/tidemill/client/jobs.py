@@ -1,0 +1,207 @@
+"""``app.jobs``: finding jobs, and doing one thing to many of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from tidemill.client.core import Client
+from tidemill.client.handle import Job
+from tidemill.client.options import id_of
+from tidemill.domain.decide import Action, expected, move
+from tidemill.domain.filters import ALL_TENANTS, JobFilter, Page, Sort
+from tidemill.domain.job import Job as Facts
+from tidemill.domain.states import ENDED, HELD, JobState
+from tidemill.errors import BadFilter, JobNotFound
+from tidemill.tasks.ambient import current_tenant
+
+BATCH = 500
+
+Batch = Sequence[Facts]
+
+
+@dataclass(frozen=True, slots=True)
+class Acted:
+    """What a bulk action did: jobs it was done to, and jobs that had moved on or do not allow it."""
+
+    done: int
+    skipped: int
+
+
+class Jobs:
+    """The jobs of an app. The tenant is the surrounding one unless another, or ``"*"`` for all, is given."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def get(self, id: UUID | str, *, tenant: str | None = None, store: str | None = None) -> Job[Any]:
+        """The job of that id, or ``JobNotFound``."""
+        wanted = id_of(id)
+        if wanted is None:
+            raise JobNotFound("None is not a job's id")
+        return Job(self._client, self._client.get(wanted, tenant=self._tenant(tenant), store=store), store)
+
+    async def aget(self, id: UUID | str, *, tenant: str | None = None, store: str | None = None) -> Job[Any]:
+        found: Job[Any] = await self._client.in_thread(lambda: self.get(id, tenant=tenant, store=store))
+        return found
+
+    def list(
+        self,
+        *,
+        limit: int = 100,
+        cursor: str | None = None,
+        sort: str = "newest",
+        store: str | None = None,
+        **where: Any,
+    ) -> Page[Job[Any]]:
+        """One page of the jobs that match; ``page.next`` is the cursor of the next one."""
+        page = self._client.store(store).jobs(
+            self._filter(where), sort=_sort(sort), limit=limit, after=cursor
+        )
+        return Page([Job(self._client, facts, store) for facts in page.items], page.next)
+
+    async def alist(self, **where: Any) -> Page[Job[Any]]:
+        found: Page[Job[Any]] = await self._client.in_thread(lambda: self.list(**where))
+        return found
+
+    def stream(
+        self, *, batch: int = 100, sort: str = "oldest", store: str | None = None, **where: Any
+    ) -> Iterator[Job[Any]]:
+        """Every job that matches, read in batches."""
+        cursor: str | None = None
+        while True:
+            page = self.list(limit=batch, cursor=cursor, sort=sort, store=store, **where)
+            yield from page.items
+            if page.next is None:
+                return
+            cursor = page.next
+
+    def count(self, *, store: str | None = None, **where: Any) -> int:
+        """How many jobs match."""
+        return sum(self.counts(store=store, **where).values())
+
+    async def acount(self, **where: Any) -> int:
+        found: int = await self._client.in_thread(lambda: self.count(**where))
+        return found
+
+    def counts(self, *, store: str | None = None, **where: Any) -> dict[JobState, int]:
+        """How many jobs match, by status."""
+        return self._client.store(store).count(self._filter(where))
+
+    # Many at once ----------------------------------------------------------------------------------------------------
+
+    def cancel(self, *, reason: str | None = None, store: str | None = None, **where: Any) -> Acted:
+        """Cancel every job that matches: those nobody holds end, the others are asked to stop."""
+        said = reason or "cancelled"
+        target = self._client.store(store)
+
+        def act(batch: Batch) -> int:
+            free = [facts for facts in batch if facts.state in expected(Action.CANCEL)]
+            changed = target.move([move(facts, Action.CANCEL, said) for facts in free])
+            held = [facts.id for facts in batch if facts.state in HELD]
+            asked = target.request_cancel(held, tenant=ALL_TENANTS, reason=said)
+            return len(changed) + len(asked)
+
+        return self._each(where, store, expected(Action.CANCEL) | HELD, act)
+
+    def retry(self, *, store: str | None = None, **where: Any) -> Acted:
+        """Give every ended job that matches another chain of attempts."""
+        target = self._client.store(store)
+
+        def act(batch: Batch) -> int:
+            return len(target.move([move(facts, Action.RETRY, "retried by hand") for facts in batch]))
+
+        return self._each(where, store, expected(Action.RETRY), act)
+
+    def delete(self, *, store: str | None = None, **where: Any) -> Acted:
+        """Remove every ended job that matches, with all that was written about it."""
+        target = self._client.store(store)
+
+        def act(batch: Batch) -> int:
+            return len(target.delete([facts.id for facts in batch], tenant=self._tenant(where.get("tenant"))))
+
+        return self._each(where, store, ENDED, act)
+
+    def _each(
+        self,
+        where: Mapping[str, Any],
+        store: str | None,
+        states: frozenset[JobState],
+        act: Callable[[Batch], int],
+    ) -> Acted:
+        """Do it to what matched when we began, batch by batch; what has moved on meanwhile is skipped."""
+        if not set(where) - {"tenant"}:
+            raise BadFilter("a bulk action needs a condition beside the tenant; say which jobs are meant")
+        wanted = self._filter(where)
+        narrowed = (wanted.states & states) if wanted.states else states
+        if not narrowed:
+            return Acted(0, 0)
+        rows = tuple(self.stream(batch=1000, store=store, **{**where, "status": narrowed}))
+        done = 0
+        for at in range(0, len(rows), BATCH):
+            done += act([row.facts for row in rows[at : at + BATCH]])
+        self._client.store(store).notify(["ended", "cancel", "change"])
+        return Acted(done, len(rows) - done)
+
+    # Conditions ------------------------------------------------------------------------------------------------------
+
+    def _tenant(self, given: str | None) -> str:
+        return given or current_tenant() or self._client.tenant
+
+    def _filter(self, where: Mapping[str, Any]) -> JobFilter:
+        known = {
+            "status", "task", "queue", "tenant", "correlation_id", "parent_id", "reference", "tag", "metadata",
+            "created_after", "created_before", "ids",
+        }  # fmt: skip
+        unknown = sorted(set(where) - known)
+        if unknown:
+            raise BadFilter(f"there is no condition {unknown[0]!r}; there are {', '.join(sorted(known))}")
+        return JobFilter(
+            tenant=self._tenant(where.get("tenant")),
+            states=frozenset(_state(name) for name in _several(where.get("status"))),
+            tasks=frozenset(getattr(task, "name", task) for task in _several(where.get("task"))),
+            queues=frozenset(_several(where.get("queue"))),
+            ids=frozenset(found for id in _several(where.get("ids")) if (found := id_of(id)) is not None),
+            correlation_id=where.get("correlation_id"),
+            parent_id=id_of(where.get("parent_id")),
+            reference=where.get("reference"),
+            tag=where.get("tag"),
+            metadata={
+                key: value if isinstance(value, str) else json.dumps(value)
+                for key, value in (where.get("metadata") or {}).items()
+            },
+            created_after=_instant(where.get("created_after")),
+            created_before=_instant(where.get("created_before")),
+        )
+
+
+def _several(given: Any) -> Iterable[Any]:
+    if given is None:
+        return ()
+    return given if isinstance(given, list | tuple | set | frozenset) else (given,)
+
+
+def _state(name: Any) -> JobState:
+    try:
+        return JobState(name)
+    except ValueError:
+        raise BadFilter(
+            f"there is no status {name!r}; there are {', '.join(JobState)}", status=name
+        ) from None
+
+
+def _sort(name: str) -> Sort:
+    try:
+        return Sort(name)
+    except ValueError:
+        raise BadFilter(f"sort is {name!r}; choose newest or oldest") from None
+
+
+def _instant(value: Any) -> datetime | None:
+    if value is not None and not isinstance(value, datetime):
+        raise BadFilter(f"{value!r} is not a datetime")
+    return value

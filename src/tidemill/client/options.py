@@ -1,0 +1,139 @@
+"""What one call may say differently from its task: the options of ``using`` and of recipes, checked when they are said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from tidemill.domain.retry import RetryPolicy
+from tidemill.domain.unique import Unique
+from tidemill.errors import BadSettings
+from tidemill.tasks.options import check_name, check_priority, check_timeout, read_retry
+
+_UNSET: Any = object()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallOptions:
+    """Everything a call may set; what is left out comes from the task."""
+
+    priority: int = _UNSET
+    queue: str = _UNSET
+    run_after: datetime | timedelta | None = None
+    delay: timedelta | None = None
+    tenant: str | None = None
+    correlation_id: str | None = None
+    parent: Any = _UNSET
+    tags: tuple[str, ...] = ()
+    metadata: Mapping[str, object] = field(default_factory=dict)
+    reference: tuple[str, str] | None = None
+    unique: Unique | None = _UNSET
+    expires: datetime | timedelta | None = None
+    store: str | None = None
+    tier: str | None = None
+    audit: bool | None = None
+    connection: Any = None
+    retry: RetryPolicy = _UNSET
+    timeout: timedelta | None = _UNSET
+
+    def given(self, name: str, otherwise: Any) -> Any:
+        """The option, or what holds without it."""
+        value = getattr(self, name)
+        return otherwise if value is _UNSET else value
+
+    def merged(self, changes: Mapping[str, Any]) -> CallOptions:
+        """These options with others over them; metadata and tags add up."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        new = read_call(changes)
+        new["metadata"] = {**self.metadata, **new.get("metadata", {})}
+        new["tags"] = tuple(dict.fromkeys((*self.tags, *new.get("tags", ()))))
+        return CallOptions(**(values | new))
+
+
+NO_OPTIONS = CallOptions()
+
+
+def read_call(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as users write them, checked one by one."""
+    known = {item.name for item in fields(CallOptions)}
+    values = dict(given)
+    for name in values:
+        if name not in known:
+            raise BadSettings(
+                f"there is no option {name!r}; there are {', '.join(sorted(known))}", option=name
+            )
+    if "priority" in values:
+        check_priority(values["priority"])
+    for name in ("queue", "tenant"):
+        if values.get(name) is not None:
+            check_name(name, values[name])
+    if "timeout" in values:
+        check_timeout(values["timeout"])
+    if "retry" in values:
+        values["retry"] = read_retry(values["retry"])
+    _check_times(values)
+    if "tags" in values:
+        values["tags"] = _tags(values["tags"])
+    if "metadata" in values:
+        values["metadata"] = _metadata(values["metadata"])
+    if values.get("reference") is not None:
+        values["reference"] = _reference(values["reference"])
+    return values
+
+
+def _check_times(values: Mapping[str, Any]) -> None:
+    for name in ("run_after", "expires"):
+        _check_instant(name, values.get(name))
+    if values.get("run_after") is not None and values.get("delay") is not None:
+        raise BadSettings("run_after and delay both say when; give one of them")
+
+
+def _check_instant(name: str, value: datetime | timedelta | None) -> None:
+    if isinstance(value, datetime) and value.tzinfo is None:
+        raise BadSettings(
+            f"{name} is {value.isoformat()}, which has no time zone; give an aware datetime", option=name
+        )
+    if value is not None and not isinstance(value, datetime | timedelta):
+        raise BadSettings(f"{name} is {value!r}; give an aware datetime or a timedelta", option=name)
+
+
+def _tags(tags: Any) -> tuple[str, ...]:
+    if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):
+        raise BadSettings(f"tags are {tags!r}; give a list of texts", option="tags")
+    return tuple(tags)
+
+
+def _metadata(metadata: Any) -> dict[str, object]:
+    if not isinstance(metadata, Mapping) or not all(isinstance(key, str) for key in metadata):
+        raise BadSettings(
+            f"metadata is {metadata!r}; give a dictionary with texts as keys", option="metadata"
+        )
+    return dict(metadata)
+
+
+def _reference(reference: Any) -> tuple[str, str]:
+    if not isinstance(reference, tuple | list) or len(reference) != 2:
+        raise BadSettings(
+            f'reference is {reference!r}; give a kind and an id, such as ("user", "42")', option="reference"
+        )
+    return str(reference[0]), str(reference[1])
+
+
+def id_of(job: Any) -> UUID | None:
+    """The id of a job given as a handle, an id or its text."""
+    match job:
+        case None:
+            return None
+        case UUID():
+            return job
+        case str():
+            try:
+                return UUID(job)
+            except ValueError:
+                raise BadSettings(f"{job!r} is not a job's id", id=job) from None
+        case _:
+            found: UUID = job.id
+            return found

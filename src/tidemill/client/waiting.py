@@ -1,0 +1,128 @@
+"""Waiting for jobs: one thread asks for all who wait in this process, when it is woken or, at the latest, by its poll."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from uuid import UUID
+
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import Job
+from tidemill.errors import StoreError
+from tidemill.stores.base import Listener, Store
+
+POLL = 0.25
+"""Seconds between two looks when nothing wakes us."""
+
+TOPICS = frozenset({"ended", "progress", "watch", "change"})
+"""What whoever runs jobs says when one has moved, and what stands for anything."""
+
+_LINGER = 20  # looks without anybody waiting before the thread ends
+
+Heard = Callable[[Job | None], None]
+"""Called with every new snapshot of a job, and with None when there is no such job any more."""
+
+
+class Waiting:
+    """Tells watchers about jobs of one store. A watcher is called in the waiting thread and must not block it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._changed = threading.Condition()
+        self._watchers: dict[UUID, list[Heard]] = {}
+        self._fresh = False
+        self._thread: threading.Thread | None = None
+        self._listener: Listener | None = None
+        self._closed = False
+
+    def watch(self, id: UUID, heard: Heard) -> Callable[[], None]:
+        """Hear of this job, beginning with its present state; returns what ends it."""
+        with self._changed:
+            self._watchers.setdefault(id, []).append(heard)
+            self._fresh = True
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._loop, name="tidemill-waiting", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+        self._wake()
+
+        def end() -> None:
+            with self._changed:
+                left = [other for other in self._watchers.get(id, ()) if other is not heard]
+                if left:
+                    self._watchers[id] = left
+                else:
+                    self._watchers.pop(id, None)
+
+        return end
+
+    def _wake(self) -> None:
+        """The thread may be listening; a word to ourselves gets it to look at once."""
+        if self._listener is not None:
+            self._store.notify(["watch"])
+
+    def _loop(self) -> None:
+        seen: dict[UUID, Job | None] = {}
+        idle = 0
+        try:
+            self._listener = self._store.listen()
+        except StoreError:
+            self._listener = None
+        while True:
+            with self._changed:
+                if self._closed:
+                    return
+                wanted, fresh, self._fresh = list(self._watchers), self._fresh, False
+                idle = 0 if wanted else idle + 1
+                if idle > _LINGER:
+                    self._thread = None
+                    break
+            if fresh:
+                seen = {}
+            self._look(wanted, seen)
+            self._pause()
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
+
+    def _look(self, wanted: list[UUID], seen: dict[UUID, Job | None]) -> None:
+        if not wanted:
+            return
+        try:
+            found = {job.id: job for job in self._store.get(wanted, tenant=ALL_TENANTS)}
+        except StoreError:
+            return  # it will be back, or the waiters' own time runs out
+        for id in wanted:
+            job = found.get(id)
+            if id in seen and seen[id] == job:
+                continue
+            seen[id] = job
+            with self._changed:
+                watchers = list(self._watchers.get(id, ()))
+            for heard in watchers:
+                heard(job)
+
+    def _pause(self) -> None:
+        if self._listener is not None:
+            ends = time.monotonic() + POLL
+            while (left := ends - time.monotonic()) > 0:
+                heard = self._listener.wait(left)
+                if heard & TOPICS or self._fresh or self._closed:
+                    return
+        else:
+            with self._changed:
+                if not self._fresh and not self._closed:
+                    self._changed.wait(POLL)
+
+    def close(self) -> None:
+        """Nobody is told anything more."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            thread = self._thread
+        listener = self._listener
+        if listener is not None:
+            listener.close()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()

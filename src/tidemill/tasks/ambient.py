@@ -1,0 +1,75 @@
+"""What surrounds a call: the job it is made from, and the tenant it is made for. Set by those who run jobs, read by those
+who enqueue them; the two do not know each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from uuid import UUID
+
+
+@dataclass(frozen=True, slots=True)
+class Ambient:
+    """The job whose code is running here."""
+
+    job_id: UUID
+    correlation_id: str
+    tenant: str
+
+
+_job: ContextVar[Ambient | None] = ContextVar("tidemill_job", default=None)
+_tenant: ContextVar[str | None] = ContextVar("tidemill_tenant", default=None)
+_alone: ContextVar[bool] = ContextVar("tidemill_alone", default=False)
+
+
+def current_job() -> Ambient | None:
+    """The job this code runs in, if any."""
+    return _job.get()
+
+
+def current_tenant() -> str | None:
+    """The tenant this code speaks for: the innermost scope, else the job's."""
+    scope = _tenant.get()
+    if scope is not None:
+        return scope
+    job = _job.get()
+    return None if job is None else job.tenant
+
+
+def in_transaction() -> bool:
+    """Whether this code has a transaction of the store open, which others must not be drawn into."""
+    return _alone.get()
+
+
+@contextmanager
+def inside_job(job: Ambient) -> Iterator[None]:
+    """The block runs as this job."""
+    token, scope = _job.set(job), _tenant.set(None)
+    try:
+        yield
+    finally:
+        _tenant.reset(scope)
+        _job.reset(token)
+
+
+@contextmanager
+def tenant_scope(tenant: str) -> Iterator[None]:
+    """The block speaks for this tenant."""
+    token = _tenant.set(tenant)
+    try:
+        yield
+    finally:
+        _tenant.reset(token)
+
+
+@contextmanager
+def own_transaction() -> Iterator[None]:
+    """The block has a transaction of the store open."""
+    token = _alone.set(True)
+    try:
+        yield
+    finally:
+        _alone.reset(token)

@@ -1,0 +1,392 @@
+"""Arguments and results as JSON text and back: what is accepted at enqueue is exactly what a worker will read.
+
+Every value is checked as a Python value, written as JSON, read back from that JSON and compared, by pydantic in strict
+mode; nothing is pickled. A value that is plain JSON already (as HTTP and the command line have it) is taken for what it
+reads as: the text ``"2026-03-01T08:00:00Z"`` for a datetime. Left-out arguments stay out of the text, so that a job
+takes the default of the code that runs it. pydantic is imported and the validators are built on first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, NotRequired
+
+from tidemill.domain.payload import clip
+from tidemill.errors import BadArguments, BadSettings
+from tidemill.tasks.signature import (
+    Fault,
+    Parameter,
+    Signature,
+    differences,
+    got,
+    is_plain,
+    problems,
+    read_result,
+    read_signature,
+)
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+SHOWN_FAULTS = 20
+_MESSAGE_LENGTH = 300
+_OPENING = '{"result":'  # a result is stored bare, and checked as the one argument of this name
+# Aliases are for the outside: we write every field under its own name, and read it under either.
+_STRICT: Any = {"strict": True, "by_alias": True, "by_name": True}
+_WHOLE: Any = {"by_alias": False, "round_trip": True}
+_OPAQUE = ("default", "metadata")  # parts of a schema that are not schemas
+_REFUSALS = (ValueError, TypeError, RecursionError)  # pydantic's own errors are ValueErrors
+# What pydantic guards whole in strict mode; everything else is looked at once more by us.
+_SIMPLE = {
+    "typed-dict", "typed-dict-field", "definitions", "nullable", "none", "str", "int", "bool", "float", "bytes", "uuid",
+    "date", "timedelta", "decimal", "list", "set", "frozenset", "dict", "tuple",
+}  # fmt: skip
+
+
+class Encoded(NamedTuple):
+    """Arguments ready for a store: compact JSON text, and the plain JSON values in it (for unique keys)."""
+
+    text: str
+    values: dict[str, Any]
+
+
+class ArgumentsCodec:
+    """The arguments of one task's jobs.
+
+    >>> def backup(destination: str, size: int = 0) -> None: ...
+    >>> codec = arguments_codec("backup", backup, method=False)
+    >>> codec.dump(("/backup",), {}).text
+    '{"destination":"/backup"}'
+    >>> codec.load('{"destination":"/backup","size":3}')
+    {'destination': '/backup', 'size': 3}
+    """
+
+    __slots__ = ("_machine", "_signature", "context_parameter", "names", "task")
+
+    def __init__(self, task: str, signature: Signature) -> None:
+        self.task = task
+        self.context_parameter = signature.context_parameter
+        self.names = signature.names
+        self._signature = signature
+        self._machine: _Machine | None = None
+
+    def dump(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Encoded:
+        """The text of a call's arguments; every wrong one is named in one BadArguments."""
+        machine = self._machine or self.prepare()
+        values, wrong = self._signature.bind(args, kwargs)
+        text, faults = machine.encode(values)
+        if wrong or faults:
+            _refuse(f"task {self.task}", self.task, wrong + faults)
+        return Encoded(text, machine.plain(text))
+
+    def load(self, text: str) -> dict[str, Any]:
+        """The keyword arguments of ``function``; what was left out is left to its defaults."""
+        values, faults = (self._machine or self.prepare()).decode(text)
+        if faults:
+            _refuse(f"task {self.task}", self.task, faults)
+        return values
+
+    def schema(self) -> dict[str, Any]:
+        """A JSON schema of the arguments, with their defaults where JSON can say them."""
+        from pydantic_core import to_jsonable_python
+
+        schema = (self._machine or self.prepare()).schema(self.task)
+        for parameter in self._signature.parameters:
+            if not parameter.required:
+                try:
+                    default = to_jsonable_python(
+                        parameter.default, bytes_mode="base64", inf_nan_mode="strings"
+                    )
+                except ValueError:  # the default stays the function's secret
+                    continue
+                schema["properties"][parameter.name]["default"] = default
+        return schema
+
+    def prepare(self) -> _Machine:
+        """Build the validators now; an annotation that pydantic cannot read is a BadSettings with its name."""
+        self._machine = _Machine(self.task, self._signature.parameters, self._signature.extra)
+        return self._machine
+
+
+class ResultCodec:
+    """What one task's jobs return. Without an annotation it is any JSON value, and is read as plain JSON."""
+
+    __slots__ = ("_annotation", "_machine", "task")
+
+    def __init__(self, task: str, annotation: Any) -> None:
+        self.task = task
+        self._annotation = annotation
+        self._machine: _Machine | None = None
+
+    def dump(self, value: Any) -> str:
+        """The text of a result; a wrong one is the task's own defect, and the error says so."""
+        text, faults = (self._machine or self.prepare()).encode({"result": value})
+        if faults:
+            _refuse(
+                f"task {self.task} returned what its annotation or JSON does not allow", self.task, faults
+            )
+        return text[len(_OPENING) : -1]
+
+    def load(self, text: str | None) -> Any:
+        """The result as it was returned; None if there is none."""
+        if text is None:
+            return None
+        values, faults = (self._machine or self.prepare()).decode(f"{_OPENING}{text}}}")
+        if faults:
+            _refuse(f"task {self.task}: the stored result does not fit", self.task, faults)
+        return values["result"]
+
+    def schema(self) -> dict[str, Any]:
+        """A JSON schema of the result."""
+        whole = (self._machine or self.prepare()).schema(self.task)
+        definitions = {"$defs": whole["$defs"]} if "$defs" in whole else {}
+        return {**whole["properties"]["result"], **definitions}
+
+    def prepare(self) -> _Machine:
+        """Build the validators now."""
+        self._machine = _Machine(self.task, (Parameter("result", self._annotation),), None)
+        return self._machine
+
+
+def arguments_codec(task: str, function: Callable[..., Any], *, method: bool) -> ArgumentsCodec:
+    """A codec for the parameters of ``function``, without ``self`` and the context."""
+    return ArgumentsCodec(task, read_signature(task, function, method=method))
+
+
+def result_codec(task: str, function: Callable[..., Any]) -> ResultCodec:
+    """A codec for what ``function`` returns."""
+    return ResultCodec(task, read_result(task, function))
+
+
+class _Machine:
+    """Validator and serialiser of one set of named fields. It reports faults and raises none."""
+
+    __slots__ = (
+        "_adapter",
+        "_checks",
+        "_known",
+        "_python",
+        "_read",
+        "_required",
+        "_write",
+        "_write_plain",
+        "plain",
+    )
+
+    def __init__(self, task: str, parameters: Sequence[Parameter], extra: Parameter | None) -> None:
+        from pydantic_core import CoreConfig, SchemaSerializer, SchemaValidator, from_json, to_json
+
+        config = CoreConfig(
+            ser_json_bytes="base64",
+            val_json_bytes="base64",
+            ser_json_inf_nan="constants",
+            allow_inf_nan=False,
+        )
+        self._adapter = _adapter(task, parameters, extra)
+        schema = _travelling(self._adapter.core_schema)
+        validator = SchemaValidator(schema, config)
+        self._python: Callable[..., Any] = partial(validator.validate_python, **_STRICT)
+        self._read: Callable[..., Any] = partial(validator.validate_json, **_STRICT)
+        self._write: Callable[..., bytes] = partial(SchemaSerializer(schema, config).to_json, **_WHOLE)
+        self._write_plain: Callable[..., bytes] = to_json
+        self.plain: Callable[[str], dict[str, Any]] = from_json
+        self._required = [parameter.name for parameter in parameters if parameter.required]
+        fields = schema.get("schema", schema)
+        shared = _kinds(schema.get("definitions", []))
+        kinds = {name: _kinds(field, shared) for name, field in fields["fields"].items()}
+        self._known = frozenset(kinds)
+        kinds["**"] = _kinds(fields.get("extras_schema", {}), shared)
+        for name, found in kinds.items():
+            if "generator" in found:
+                raise _unfit(task, name, "an iterable is read lazily and once; say list[...]")
+        # Which fields get a second look, and whether to compare: what Any reads back is rarely what was given.
+        self._checks = {name: "any" not in found for name, found in kinds.items() if not found <= _SIMPLE}
+
+    def encode(self, values: dict[str, Any]) -> tuple[str, list[Fault]]:
+        try:
+            self._python(values)
+            raw = self._write(values, warnings="error")
+            loaded = self._read(raw)
+        except _REFUSALS:
+            return self._encode_each(values)
+        return raw.decode(), self._review(values, loaded, ()) if self._checks else []
+
+    def decode(self, text: str) -> tuple[dict[str, Any], list[Fault]]:
+        try:
+            values: dict[str, Any] = self._read(text)
+        except _REFUSALS as error:
+            return {}, _faults(error)
+        if self._checks:
+            checked = (name for name in values if self._compares(name) is not None)
+            return values, [fault for name in checked for fault in problems(values[name], name)]
+        return values, []
+
+    def schema(self, title: str) -> dict[str, Any]:
+        from pydantic.json_schema import GenerateJsonSchema
+
+        class Tolerant(GenerateJsonSchema):
+            def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> dict[str, Any]:
+                return {}  # a form can still take any JSON there, and the validator decides
+
+        return {**self._adapter.json_schema(schema_generator=Tolerant), "title": title}
+
+    def _encode_each(self, values: dict[str, Any]) -> tuple[str, list[Fault]]:
+        """One field after the other, to name every fault; slower, and the way of values that are JSON already."""
+        faults: list[Fault] = []
+        pieces: list[str] = []
+        as_json: set[str] = set()
+        for name, value in values.items():
+            raw, wrong = b"", list(problems(value, name))
+            if not wrong:
+                raw, wrong = self._encode_one(name, value)
+                if not raw and is_plain(value):
+                    as_json.add(name)
+                    raw = self._write_plain({name: value})
+                    wrong = self._attempt(self._read, raw, name, value)
+            faults += wrong
+            pieces.append(raw.decode()[1:-1])
+        faults += [Fault(name, "Field required") for name in self._required if name not in values]
+        if faults:
+            return "", faults
+        text = "{" + ",".join(pieces) + "}"
+        loaded, faults = self.decode(text)
+        return text, faults or self._review(values, loaded, as_json)
+
+    def _encode_one(self, name: str, value: Any) -> tuple[bytes, list[Fault]]:
+        if wrong := self._attempt(self._python, {name: value}, name, value):
+            return b"", wrong
+        try:
+            raw = self._write({name: value}, warnings="error")
+            return raw, self._attempt(self._read, raw, name, value)
+        except _REFUSALS as error:
+            unfit = Fault(name, f"{_first_line(error)} {got(value)}")
+        try:  # an object with wrong values in its own fields: reading its JSON names them
+            raw = self._write({name: value}, warnings="none")
+        except _REFUSALS:
+            return b"", [unfit]
+        return b"", self._attempt(self._read, raw, name, value) or [unfit]
+
+    def _attempt(self, check: Callable[[Any], Any], given: Any, name: str, value: Any) -> list[Fault]:
+        try:
+            check(given)
+        except _REFUSALS as error:
+            return _faults(error, name, value)
+        return []
+
+    def _compares(self, name: str) -> bool | None:
+        return self._checks.get(name if name in self._known else "**")
+
+    def _review(self, given: dict[str, Any], loaded: dict[str, Any], as_json: Collection[str]) -> list[Fault]:
+        faults: list[Fault] = []
+        for name, value in given.items():
+            compare = self._compares(name)
+            if compare is None:
+                continue
+            found = list(problems(value, name)) or list(problems(loaded[name], name))
+            if not found and compare and name not in as_json:
+                found = list(differences(value, loaded[name], name))[:1]
+            faults += found
+        return faults
+
+
+def _adapter(task: str, parameters: Sequence[Parameter], extra: Parameter | None) -> TypeAdapter[Any]:
+    """pydantic's view of the fields; a TypedDict, for its fields may have any name and are reported all at once."""
+    from pydantic import ConfigDict, PydanticUserError, TypeAdapter
+    from typing_extensions import TypedDict
+
+    def build(chosen: Sequence[Parameter], others: Parameter | None) -> TypeAdapter[Any]:
+        make: Any = TypedDict
+        fields = {p.name: p.annotation if p.required else NotRequired[p.annotation] for p in chosen}
+        made = make("Arguments", fields, **({"extra_items": others.annotation} if others else {}))
+        made.__pydantic_config__ = ConfigDict(
+            strict=True,
+            extra="allow" if others else "forbid",
+            ser_json_bytes="base64",
+            val_json_bytes="base64",
+            allow_inf_nan=False,
+        )
+        adapter = TypeAdapter[Any](made)
+        adapter.rebuild(raise_errors=True)
+        return adapter
+
+    try:
+        return build(parameters, extra)
+    except (PydanticUserError, NameError, TypeError) as error:
+        for parameter in parameters:
+            try:
+                build((parameter,), None)
+            except (PydanticUserError, NameError, TypeError) as cause:
+                raise _unfit(task, parameter.name, _first_line(cause)) from cause
+        raise _unfit(task, extra.name if extra else "", _first_line(error)) from error
+
+
+def _travelling(schema: Any) -> Any:
+    """The schema without the fields a dataclass makes for itself (``init=False``): it makes them again when it is read.
+
+    A copy: parts of the original belong to the user's own classes.
+    """
+    if isinstance(schema, list):
+        return [_travelling(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: part if key in _OPAQUE else _travelling(part) for key, part in schema.items()}
+    if made.get("type") == "dataclass-field" and not made.get("init", True):
+        made["serialization_exclude"] = True
+    return made
+
+
+def _kinds(schema: Any, shared: frozenset[str] = frozenset()) -> frozenset[str]:
+    """The kinds of schema within a schema."""
+    found: set[str] = set()
+    if isinstance(schema, dict):
+        if isinstance(schema.get("type"), str):
+            found.add(schema["type"])
+        found.update(*(_kinds(part, shared) for key, part in schema.items() if key not in _OPAQUE))
+    elif isinstance(schema, list | tuple):
+        found.update(*(_kinds(part, shared) for part in schema))
+    if "definition-ref" in found:
+        found = (found | shared) - {"definition-ref"}
+    return frozenset(found)
+
+
+def _faults(error: Exception, name: str = "", value: Any = None) -> list[Fault]:
+    """What a validator found; with a name, only what it found in that field."""
+    from pydantic import ValidationError
+
+    if not isinstance(error, ValidationError):
+        return [Fault(name or "arguments", f"{_first_line(error)} {got(value)}")]
+    faults: list[Fault] = []
+    for found in error.errors(include_url=False, include_context=False):
+        path = [str(part) for part in found["loc"]]
+        if name and path and path[0] != name:
+            continue
+        message = clip(found["msg"], _MESSAGE_LENGTH)
+        if found["type"] == "extra_forbidden" and len(path) == 1:
+            message = "there is no such argument"
+        elif found["type"] != "missing":
+            message += f" {got(value if name and len(path) <= 1 else found['input'])}"
+        faults.append(Fault(".".join(path) or name or "arguments", message))
+    return faults
+
+
+def _first_line(error: Exception) -> str:
+    """An error's own words, without pydantic's advice and headings."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = next((line for line in lines if not line.startswith("Pydantic serializer warnings")), "")
+    if "Expected `" in text:  # the serialiser met a value of another type inside an object
+        return f"a value inside it should be {text.partition('`')[2].partition('`')[0]}"
+    if "utf-8" in text and "surrogates" not in text:
+        return "bytes that are no text; give its model the config ser_json_bytes='base64', val_json_bytes='base64'"
+    return clip(text or type(error).__name__, _MESSAGE_LENGTH)
+
+
+def _unfit(task: str, parameter: str, why: str) -> BadSettings:
+    what = "the result" if parameter == "result" else f"parameter {parameter}"
+    return BadSettings(f"task {task}: {what}: {why}", task=task, parameter=parameter)
+
+
+def _refuse(start: str, task: str, faults: list[Fault]) -> NoReturn:
+    shown = "; ".join(f"{fault.field}: {fault.message}" for fault in faults[:SHOWN_FAULTS])
+    more = f"; and {len(faults) - SHOWN_FAULTS} more" if len(faults) > SHOWN_FAULTS else ""
+    raise BadArguments(f"{start}: {shown}{more}", task=task, errors=[fault._asdict() for fault in faults])

@@ -1,0 +1,144 @@
+"""What can be said about a task, checked when it is said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Literal
+
+from tidemill.domain.decide import OrphanRule, Policy
+from tidemill.domain.job import DEFAULT_QUEUE, DEFAULT_TIMEOUT, HIGHEST_PRIORITY, LOWEST_PRIORITY
+from tidemill.domain.payload import CEILING, DEFAULT_RESULT_LIMIT
+from tidemill.domain.retry import DEFAULT_RETRY, NoRetry, RetryPolicy, preset
+from tidemill.domain.unique import Unique
+from tidemill.errors import BadSettings
+
+Scope = Literal["cluster", "instance"]
+Isolation = Literal["auto", "thread", "process", "container"]
+
+_SCOPES = ("cluster", "instance")
+_ISOLATIONS = ("auto", "thread", "process", "container")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOptions:
+    """How jobs of a task are run unless a call says otherwise."""
+
+    name: str
+    queue: str = DEFAULT_QUEUE
+    priority: int = 0
+    retry: RetryPolicy = DEFAULT_RETRY
+    timeout: timedelta | None = DEFAULT_TIMEOUT
+    max_concurrent: int = 0
+    limits: tuple[object, ...] = ()
+    scope: Scope = "cluster"
+    isolation: Isolation = "auto"
+    unique: Unique | None = None
+    stages: tuple[str, ...] = ()
+    audit: bool = True
+    tags: tuple[str, ...] = ()
+    owner: str | None = None
+    description: str | None = None
+    result_limit: int = DEFAULT_RESULT_LIMIT
+    orphans: OrphanRule = OrphanRule.REQUEUE
+
+    def __post_init__(self) -> None:
+        check_name("task", self.name)
+        check_name("queue", self.queue)
+        check_priority(self.priority)
+        check_timeout(self.timeout)
+        if self.max_concurrent < 0:
+            raise BadSettings(f"task {self.name}: max_concurrent is {self.max_concurrent}; 0 means unlimited")
+        if self.scope not in _SCOPES:
+            raise BadSettings(f"task {self.name}: scope is {self.scope!r}; choose {' or '.join(_SCOPES)}")
+        if self.isolation not in _ISOLATIONS:
+            raise BadSettings(
+                f"task {self.name}: isolation is {self.isolation!r}; choose one of {', '.join(_ISOLATIONS)}"
+            )
+        if not 1 <= self.result_limit <= CEILING:
+            raise BadSettings(
+                f"task {self.name}: result_limit is {self.result_limit}; give 1 to {CEILING} bytes"
+            )
+
+    @property
+    def policy(self) -> Policy:
+        """What ``decide`` needs to know of this task."""
+        return Policy(retry=self.retry, orphans=self.orphans)
+
+
+def read_options(name: str, given: Mapping[str, Any]) -> TaskOptions:
+    """Options as a decorator takes them: ``retry=None`` is one attempt, a string a preset, ``max_retries`` an alias."""
+    values = dict(given)
+    if "max_retries" in values:
+        values["retry"] = _with_attempts(values.get("retry", DEFAULT_RETRY), values.pop("max_retries") + 1)
+    if "retry" in values:
+        values["retry"] = read_retry(values["retry"])
+    for key in ("stages", "tags", "limits"):
+        if key in values:
+            values[key] = _several(key, values[key])
+    if "orphans" in values:
+        values["orphans"] = OrphanRule(values["orphans"])
+    unknown = sorted(set(values) - set(TaskOptions.__dataclass_fields__))
+    if unknown:
+        known = ", ".join(sorted(set(TaskOptions.__dataclass_fields__) - {"name"}))
+        raise BadSettings(
+            f"task {name}: there is no option {unknown[0]!r}; there are {known}", option=unknown[0]
+        )
+    values.setdefault("name", name)
+    return TaskOptions(**values)
+
+
+def read_retry(given: RetryPolicy | str | int | None) -> RetryPolicy:
+    """A retry policy as users write it."""
+    match given:
+        case None:
+            return NoRetry()
+        case str():
+            return preset(given)
+        case int():
+            return _with_attempts(DEFAULT_RETRY, given)
+        case RetryPolicy():
+            return given
+        case _:
+            raise BadSettings(
+                f"retry is {given!r}; give a policy such as Exponential(), a preset's name, or None"
+            )
+
+
+def _with_attempts(policy: RetryPolicy | str | None, attempts: int) -> RetryPolicy:
+    if attempts < 1:
+        raise BadSettings(f"{attempts} attempts are too few; one is the least")
+    base = read_retry(policy)
+    if attempts == 1:
+        return NoRetry()
+    if isinstance(base, NoRetry):
+        base = DEFAULT_RETRY
+    fields = {name: getattr(base, name) for name in getattr(base, "__dataclass_fields__", ())}
+    return type(base)(**(fields | {"max_attempts": attempts}))
+
+
+def check_name(what: str, name: str) -> None:
+    """Names are 1 to 200 printable characters, and ``*`` stands for all of them, so it cannot be one."""
+    if not name or len(name) > 200 or not name.isprintable() or name.strip() != name or name == "*":
+        raise BadSettings(f"{name!r} is not a {what}'s name; give 1 to 200 printable characters")
+
+
+def check_priority(priority: int) -> None:
+    """Priorities go from −100 to 100."""
+    if not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
+        raise BadSettings(
+            f"priority is {priority}; give {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}, higher runs first"
+        )
+
+
+def check_timeout(timeout: timedelta | None) -> None:
+    """A timeout is longer than nothing, or None for no limit."""
+    if timeout is not None and timeout <= timedelta(0):
+        raise BadSettings(f"timeout is {timeout}; give a duration longer than zero, or None for no limit")
+
+
+def _several(key: str, given: Sequence[Any] | Callable[..., Any] | str) -> tuple[Any, ...]:
+    if isinstance(given, str):
+        raise BadSettings(f"{key} is the text {given!r}; give a list or a tuple")
+    return tuple(given) if isinstance(given, Sequence) else (given,)

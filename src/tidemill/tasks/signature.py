@@ -1,0 +1,316 @@
+"""What a task's function takes and returns, read from its signature; and what JSON cannot carry among given values.
+
+It imports no validator, so that declaring tasks stays cheap.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import functools
+import inspect
+import math
+import reprlib
+import sys
+import types
+import typing
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from datetime import datetime, time
+from decimal import Decimal
+from typing import Annotated, Any, NamedTuple, NoReturn
+
+from tidemill.domain.payload import clip
+from tidemill.errors import BadSettings
+
+SHOWN_LENGTH = 60
+DEEPEST = 100
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = (
+    2 * SHOWN_LENGTH
+)  # cut to length in one place, at the end
+_LEAVES = (str, int, float, bytes, datetime, type(None))
+_LISTS = (list, tuple, deque)
+_NESTED = ".<locals>."
+_UNRESOLVED = (NameError, AttributeError, SyntaxError, TypeError)
+
+
+class Fault(NamedTuple):
+    """What is wrong with one field; the field is a path such as ``points.0.x``."""
+
+    field: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One argument of a job; a default is the function's affair and only shown in forms."""
+
+    name: str
+    annotation: Any
+    required: bool = True
+    default: Any = None
+    keyword_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The arguments of a job, in order, and the name under which the function wants its context."""
+
+    parameters: tuple[Parameter, ...]
+    context_parameter: str | None = None
+    extra: Parameter | None = None  #: ``**name: T``: further arguments, all of one type
+    names: tuple[str, ...] = field(init=False)
+    positional: tuple[str, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "names", tuple(p.name for p in self.parameters))
+        object.__setattr__(self, "positional", tuple(p.name for p in self.parameters if not p.keyword_only))
+
+    def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], list[Fault]]:
+        """The arguments by name, in the signature's order, and what was wrong with the call itself.
+
+        That a required one is missing is not said here: the validator says it, with everything else.
+        """
+        faults: list[Fault] = []
+        given = kwargs
+        if args:
+            given = dict(zip(self.positional, args, strict=False)) | dict(kwargs)
+            if len(args) > len(self.positional):
+                many = f"at most {len(self.positional)} may be given by position, {len(args)} were"
+                faults.append(Fault("arguments", many))
+            twice = [name for name in self.positional[: len(args)] if name in kwargs]
+            faults += [Fault(name, "given twice, by position and by name") for name in twice]
+        values = {name: given[name] for name in self.names if name in given}
+        if len(values) != len(given):
+            for name in sorted((n for n in given if n not in values), key=str):
+                if name == self.context_parameter:
+                    faults.append(Fault(name, "the worker gives the context; leave it out"))
+                elif self.extra is None or not isinstance(name, str):
+                    known = ", ".join(self.names) or "none"
+                    faults.append(Fault(str(name), f"there is no such argument; there are {known}"))
+                else:
+                    values[name] = given[name]
+        return values, faults
+
+
+def read_signature(task: str, function: Callable[..., Any], *, method: bool) -> Signature:
+    """The arguments a job of this task may have; what cannot be an argument is refused by name."""
+    given = list(_signature(task, function).parameters.values())
+    if method and not inspect.ismethod(function):
+        if not given or given[0].kind not in (
+            inspect.Parameter.POSITIONAL_ONLY,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+        ):
+            raise BadSettings(f"task {task}: its run method has no self", task=task)
+        given = given[1:]
+    resolve = _Resolver(task, function)
+    parameters: list[Parameter] = []
+    contexts: list[str] = []
+    extra = None
+    for parameter in given:
+        name, kind = parameter.name, parameter.kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            _refuse(task, f"*{name}", "a job's arguments have names; take a list instead")
+        if kind is inspect.Parameter.POSITIONAL_ONLY:
+            _refuse(
+                task, name, "it is positional-only and a job's arguments are passed by name; remove the /"
+            )
+        annotation = resolve(name, parameter.annotation)
+        if kind is inspect.Parameter.VAR_KEYWORD:
+            if typing.get_origin(annotation) is typing.Unpack or _is_context(task, name, annotation):
+                _refuse(task, f"**{name}", "only one plain type for all of them can be checked")
+            extra = Parameter(name, annotation, required=False)
+        elif _is_context(task, name, annotation):
+            contexts.append(name)
+        else:
+            required = parameter.default is inspect.Parameter.empty
+            default = None if required else parameter.default
+            keyword_only = kind is inspect.Parameter.KEYWORD_ONLY
+            parameters.append(Parameter(name, annotation, required, default, keyword_only))
+    if len(contexts) > 1:
+        _refuse(task, contexts[1], f"{contexts[0]} is the context already; a task has one")
+    return Signature(tuple(parameters), contexts[0] if contexts else None, extra)
+
+
+def read_result(task: str, function: Callable[..., Any]) -> Any:
+    """The type of what the function returns once awaited; ``Any`` if it says nothing or None."""
+    annotation = _Resolver(task, function)("return", _signature(task, function).return_annotation)
+    if typing.get_origin(annotation) in (collections.abc.Awaitable, collections.abc.Coroutine):
+        annotation = typing.get_args(annotation)[-1]
+    if annotation in (type(None), NoReturn, typing.Never):
+        return Any
+    return annotation
+
+
+class _Resolver:
+    """Turns annotations that are text into types, with the names the function's author could see."""
+
+    def __init__(self, task: str, function: Callable[..., Any]) -> None:
+        self._task = task
+        plain = inspect.unwrap(function)
+        while isinstance(plain, functools.partial):
+            plain = inspect.unwrap(plain.func)
+        if not hasattr(plain, "__globals__") and not inspect.ismethod(plain):
+            plain = getattr(type(plain), "__call__", plain)  # noqa: B004 - its code, not whether it is callable
+        self._globals: dict[str, Any] = getattr(plain, "__globals__", {})
+        self._locals = _enclosing_names(getattr(plain, "__qualname__", ""), self._globals)
+
+    def __call__(self, name: str, annotation: Any) -> Any:
+        if annotation is inspect.Parameter.empty:
+            return Any
+
+        def holder() -> None: ...
+
+        holder.__annotations__ = {"it": annotation}
+        try:
+            return typing.get_type_hints(holder, self._globals, self._locals, include_extras=True)["it"]
+        except _UNRESOLVED as error:
+            shown = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+            what = "the return annotation" if name == "return" else f"parameter {name}: the annotation"
+            raise BadSettings(
+                f"task {self._task}: {what} {shown!r} cannot be resolved ({error}); define or import its names above the "
+                "task, and not only under TYPE_CHECKING",
+                task=self._task,
+                parameter=name,
+            ) from error
+
+
+def _enclosing_names(qualname: str, namespace: Mapping[str, Any]) -> dict[str, Any]:
+    """The local names of the functions around the definition, which are still on the stack while it is decorated."""
+    around: set[str] = set()
+    while _NESTED in qualname:
+        qualname = qualname.rpartition(_NESTED)[0]
+        around.add(qualname)
+    names: dict[str, Any] = {}
+    frame = sys._getframe() if around else None
+    while frame is not None:
+        if frame.f_globals is namespace and frame.f_code.co_qualname in around:
+            names = dict(frame.f_locals) | names
+        frame = frame.f_back
+    return names
+
+
+def _signature(task: str, function: Callable[..., Any]) -> inspect.Signature:
+    try:
+        if sys.version_info >= (3, 14):
+            import annotationlib
+
+            return inspect.signature(function, annotation_format=annotationlib.Format.FORWARDREF)
+        return inspect.signature(function)
+    except (TypeError, ValueError) as error:
+        raise BadSettings(f"task {task}: its signature cannot be read: {error}", task=task) from error
+
+
+def _is_context(task: str, name: str, annotation: Any) -> bool:
+    """Whether the worker fills this parameter: ``Context``, or ``Context | None``."""
+    origin = typing.get_origin(annotation)
+    if origin is Annotated:
+        return _is_context(task, name, typing.get_args(annotation)[0])
+    if origin in (typing.Union, types.UnionType):
+        kinds = [_is_context(task, name, a) for a in typing.get_args(annotation) if a is not type(None)]
+        if any(kinds) and not all(kinds):
+            _refuse(task, name, "it is a context or something else; let it be the context alone")
+        return any(kinds)
+    kind = origin or annotation
+    return isinstance(kind, type) and bool(getattr(kind, "__tidemill_context__", False))
+
+
+def _refuse(task: str, parameter: str, why: str) -> NoReturn:
+    raise BadSettings(f"task {task}: parameter {parameter}: {why}", task=task, parameter=parameter)
+
+
+# ------------------------------------------------------------------------------------------- values given
+
+
+def problems(value: Any, path: str, above: tuple[int, ...] = ()) -> Iterator[Fault]:
+    """What JSON or another machine could not read as it was meant, anywhere inside a value."""
+    match value:
+        case None | int() | bytes():
+            pass
+        case str():
+            if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+                yield Fault(path, f"the text has a lone surrogate, which is no character {got(value)}")
+        case float() | Decimal():
+            if not (math.isfinite(value) if isinstance(value, float) else value.is_finite()):
+                yield Fault(path, f"{value} is not a number in JSON; give a finite one")
+        case datetime():
+            if value.utcoffset() is None:
+                yield Fault(path, f"it has no UTC offset; give an aware datetime {got(value)}")
+        case time():
+            pass  # a time on the wall clock belongs to no instant
+        case _ if id(value) in above or len(above) >= DEEPEST:
+            yield Fault(path, f"it contains itself, or is nested deeper than {DEEPEST} levels")
+        case _:
+            for key, part in _parts(value):
+                inner = _inside(path, key)
+                if isinstance(value, Mapping):
+                    yield from problems(key, inner, (*above, id(value)))
+                yield from problems(part, inner, (*above, id(value)))
+
+
+def differences(given: Any, loaded: Any, path: str) -> Iterator[Fault]:
+    """Where a value would come back as another one, such as an object cut down to its base class."""
+    if type(given) in _LEAVES and type(given) is type(loaded) and given == loaded:
+        return  # most values, at once
+    if isinstance(given, Mapping) and isinstance(loaded, Mapping):
+        same = given.keys() == loaded.keys()
+    elif isinstance(given, _LISTS) and isinstance(loaded, _LISTS):
+        same = len(given) == len(loaded)
+    elif _is_object(given):
+        same = type(given) is type(loaded)
+    else:
+        identity: Any = object.__eq__
+        comparable = type(given) is not type(loaded) or type(given).__eq__ is not identity
+        if isinstance(given, bool) is not isinstance(loaded, bool) or (comparable and given != loaded):
+            yield Fault(path, f"a worker would read {got(loaded)[5:-1]} instead {got(given)}")
+        return
+    if not same:
+        yield Fault(path, f"a worker would read {got(loaded)[5:-1]} instead {got(given)}")
+        return
+    others = dict(_parts(loaded))
+    for key, part in _parts(given):
+        if key in others:
+            yield from differences(part, others[key], _inside(path, key))
+
+
+def is_plain(value: Any) -> bool:
+    """Whether a value is what ``json.loads`` gives: no subclass, no tuple, keys that are text."""
+    if type(value) is dict:
+        return all(type(key) is str and is_plain(part) for key, part in value.items())
+    if type(value) is list:
+        return all(map(is_plain, value))
+    return value is None or type(value) in (str, int, float, bool)
+
+
+def got(value: Any) -> str:
+    """A given value in a message, with its type and never at length."""
+    if value is None:
+        return "(got None)"
+    try:
+        shown = _SHORT.repr(value)
+    except ValueError:  # an integer of more digits than Python prints
+        shown = "of great length"
+    return f"(got {type(value).__name__} {clip(shown, SHOWN_LENGTH)})"
+
+
+def _inside(path: str, key: object) -> str:
+    text = str(key)
+    return f"{path}.{text if len(text) <= SHOWN_LENGTH and text.isascii() else clip(text, SHOWN_LENGTH)}"
+
+
+def _parts(value: Any) -> Iterable[tuple[Any, Any]]:
+    if isinstance(value, (*_LISTS, set, frozenset)):
+        return enumerate(value)
+    if isinstance(value, Mapping):
+        return value.items()
+    if not _is_object(value):
+        return ()
+    if hasattr(value, "__pydantic_fields__"):
+        return {**vars(value), **(getattr(value, "__pydantic_extra__", None) or {})}.items()
+    return ((f.name, getattr(value, f.name, None)) for f in fields(value) if f.init)
+
+
+def _is_object(value: Any) -> bool:
+    """Whether a value is a dataclass's or a pydantic model's."""
+    return not isinstance(value, type) and (is_dataclass(value) or hasattr(value, "__pydantic_fields__"))

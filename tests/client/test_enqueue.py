@@ -1,0 +1,274 @@
+"""What users type: declaring, enqueueing, and what they are told when it is wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from tidemill import Exponential, Unique
+from tidemill.app import App
+from tidemill.domain.states import JobState
+from tidemill.engine.context import Context
+from tidemill.errors import BadArguments, BadSettings, DuplicateTask, JobExists, PayloadTooLarge, TaskNotFound
+from tidemill.tasks.events import Event
+from tidemill.tasks.middleware import Step
+
+
+def test_a_job_is_what_was_asked_for(app: App) -> None:
+    @app.task(
+        queue="media",
+        priority=5,
+        retry=Exponential(max_attempts=7),
+        timeout=timedelta(minutes=10),
+        tags=["export"],
+    )
+    def backup(destination: str, depth: int = 3) -> int:
+        return depth
+
+    job = backup.using(metadata={"user": 7}, reference=("user", "42"), correlation_id="c-1").enqueue(
+        "/backup", depth=2
+    )
+    stored = app.jobs.get(job.id)
+    for handle in (job, stored):
+        assert (handle.task, handle.queue, handle.priority, handle.max_attempts) == ("backup", "media", 5, 7)
+        assert handle.args == {"destination": "/backup", "depth": 2}
+        assert handle.status is JobState.PENDING
+        assert (handle.tags, handle.metadata, handle.reference) == (("export",), {"user": 7}, ("user", "42"))
+        assert handle.correlation_id == "c-1"
+        assert handle.attempt == 0
+        assert handle.tenant == "default"
+    assert stored == job
+
+
+def test_a_call_just_runs_the_function(app: App) -> None:
+    @app.task
+    def double(number: int) -> int:
+        return 2 * number
+
+    assert double(21) == 42
+    assert app.jobs.count() == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "status"),
+    [
+        ({"delay": timedelta(minutes=5)}, JobState.SCHEDULED),
+        ({"run_after": timedelta(minutes=5)}, JobState.SCHEDULED),
+        ({"run_after": datetime(2999, 1, 1, tzinfo=UTC)}, JobState.SCHEDULED),
+        ({"run_after": datetime(2000, 1, 1, tzinfo=UTC)}, JobState.PENDING),
+    ],
+)
+def test_later_is_scheduled_and_past_is_due(app: App, options: dict[str, object], status: JobState) -> None:
+    @app.task
+    def nothing() -> None: ...
+
+    job = nothing.using(**options).enqueue()  # type: ignore[arg-type]
+    assert job.status is status
+    assert job.refresh().status is status
+
+
+def test_bad_arguments_are_refused_before_anything_is_written(app: App) -> None:
+    @app.task
+    def backup(destination: str, depth: int) -> None: ...
+
+    with pytest.raises(BadArguments) as caught:
+        backup.enqueue(destination=1, depth="2")  # type: ignore[arg-type]
+    assert "destination" in str(caught.value)
+    assert "depth" in str(caught.value)
+    with pytest.raises(BadArguments):
+        backup.enqueue()  # type: ignore[call-arg]
+    assert app.jobs.count() == 0
+
+
+def test_too_much_is_a_typed_error(app: App) -> None:
+    @app.task
+    def store(text: str) -> None: ...
+
+    with pytest.raises(PayloadTooLarge, match="store the data elsewhere"):
+        store.enqueue(text="x" * 300_000)
+
+
+def test_many_are_all_or_none(app: App) -> None:
+    @app.task
+    def add(number: int) -> None: ...
+
+    jobs = add.enqueue_many({"number": n} for n in range(2_500))
+    assert len(jobs) == 2_500
+    assert app.jobs.count(task=add) == 2_500
+    with pytest.raises(BadArguments):
+        add.enqueue_many([{"number": 1}, {"number": "two"}])
+    assert app.jobs.count() == 2_500
+
+
+def test_a_unique_job_is_returned_instead_of_doubled(app: App) -> None:
+    @app.task(unique=Unique(by=("user",)))
+    def report(user: int, day: str) -> None: ...
+
+    first = report.enqueue(user=1, day="monday")
+    assert report.enqueue(user=1, day="tuesday") == first
+    assert report.enqueue(user=2, day="monday") != first
+    strict = report.using(unique=Unique(by=("user",), on_conflict="raise"))
+    with pytest.raises(JobExists):
+        strict.enqueue(user=1, day="wednesday")
+
+
+def test_a_unique_job_can_be_replaced_or_put_off(app: App) -> None:
+    @app.task
+    def sync(user: int, version: int = 1) -> None: ...
+
+    replacing = sync.using(unique=Unique(by=("user",), on_conflict="replace"))
+    first = replacing.enqueue(user=1, version=1)
+    second = replacing.enqueue(user=1, version=2)
+    assert second != first
+    assert first.refresh().status is JobState.CANCELLED
+    assert second.refresh().args["version"] == 2
+
+    extending = sync.using(unique=Unique(by=("user",), on_conflict="extend"))
+    early = extending.using(delay=timedelta(minutes=1)).enqueue(user=2)
+    late = extending.using(delay=timedelta(minutes=9)).enqueue(user=2)
+    assert late == early
+    assert late.refresh().status is JobState.SCHEDULED
+    assert late.run_at > datetime.now(UTC) + timedelta(minutes=8)
+
+
+def test_concurrent_threads_share_commits_and_lose_nothing(app: App) -> None:
+    @app.task
+    def add(number: int) -> None: ...
+
+    def produce(start: int) -> None:
+        for number in range(start, start + 25):
+            add.enqueue(number=number)
+
+    threads = [threading.Thread(target=produce, args=(n * 25,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(job.args["number"] for job in app.jobs.stream(task="add")) == list(range(200))
+
+
+def test_concurrent_coroutines_share_commits_and_lose_nothing(app: App) -> None:
+    @app.task
+    def add(number: int) -> None: ...
+
+    async def main() -> None:
+        await asyncio.gather(*(add.aenqueue(number=n) for n in range(100)))
+        await add.aenqueue_many({"number": n} for n in range(100, 150))
+
+    asyncio.run(main())
+    assert sorted(job.args["number"] for job in app.jobs.stream(task="add")) == list(range(150))
+
+
+def test_a_recipe_says_it_once_and_a_call_says_it_last(app: App) -> None:
+    @app.task
+    def send(to: str) -> None: ...
+
+    nightly = app.recipe(queue="night", metadata={"source": "cron"}, tags=["nightly"])
+    job = nightly(send).enqueue(to="ada")
+    assert (job.queue, job.metadata, job.tags) == ("night", {"source": "cron"}, ("nightly",))
+    own = nightly(send.using(queue="now", metadata={"by": "hand"})).enqueue(to="ada")
+    assert own.queue == "now"
+    assert own.metadata == {"source": "cron", "by": "hand"}
+    with pytest.raises(BadSettings):
+        app.recipe(quue="typo")
+
+
+def test_a_tenant_scope_holds_for_everything_inside(app: App) -> None:
+    @app.task
+    def nothing() -> None: ...
+
+    with app.tenant("acme"):
+        job = nothing.enqueue()
+        assert job.tenant == "acme"
+        assert app.jobs.count() == 1
+    assert app.jobs.count() == 0
+    assert app.jobs.count(tenant="acme") == 1
+    assert app.jobs.count(tenant="*") == 1
+
+
+def test_middleware_surrounds_an_enqueue_and_may_refuse_it(app: App) -> None:
+    seen: list[tuple[str, str, int]] = []
+
+    @app.middleware
+    def note(step: Step, proceed: object) -> object:
+        seen.append((step.kind, step.task, len(step.jobs)))
+        if step.task == "forbidden":
+            raise PermissionError("not this one")
+        return proceed()  # type: ignore[operator]
+
+    @app.task
+    def fine() -> None: ...
+
+    @app.task
+    def forbidden() -> None: ...
+
+    fine.enqueue()
+    fine.enqueue_many([{}, {}])
+    with pytest.raises(PermissionError):
+        forbidden.enqueue()
+    assert seen == [("enqueue", "fine", 1), ("enqueue", "fine", 2), ("enqueue", "forbidden", 1)]
+    assert app.jobs.count() == 3
+
+
+def test_events_are_heard_and_may_enqueue(app: App) -> None:
+    heard: list[Event] = []
+
+    @app.task
+    def index(document: str) -> None: ...
+
+    @app.task
+    def publish(document: str) -> None: ...
+
+    @app.events.on("job.enqueued")
+    def follow(event: Event) -> None:
+        heard.append(event)
+        if event.task == "publish":
+            index.enqueue(document="d")
+
+    job = publish.enqueue(document="d")
+    assert [event.task for event in heard] == ["publish", "index"]
+    assert heard[0].job_id == job.id
+    assert app.jobs.count(task="index") == 1
+
+
+def test_names_are_keys_and_nothing_else(app: App) -> None:
+    @app.task
+    def send_mail() -> None: ...
+
+    with pytest.raises(TaskNotFound, match="send_mail"):
+        app.registry.get("send_mial")
+    with pytest.raises(DuplicateTask, match="give one of them another name="):
+
+        @app.task(name="send_mail")
+        def other() -> None: ...
+
+    with pytest.raises(BadSettings, match="quue"):
+        app.task(quue="x")(send_mail)
+
+
+def test_the_context_is_not_an_argument(app: App) -> None:
+    @app.task
+    def first(ctx: Context, destination: str) -> None: ...
+
+    @app.task
+    def last(destination: str, ctx: Context) -> None: ...
+
+    assert first.enqueue(destination="/x").args == {"destination": "/x"}
+    assert last.enqueue(destination="/x").args == {"destination": "/x"}  # type: ignore[call-arg]
+
+
+def test_a_wrong_setting_is_named_at_once() -> None:
+    with pytest.raises(BadSettings, match="there is no setting 'stor'"):
+        App(stor="memory://")
+    with pytest.raises(BadSettings, match="there is no store for redis"):
+        App("redis://x")
+    with App("memory://") as app:
+
+        @app.task
+        def nothing() -> None: ...
+
+        with pytest.raises(BadSettings, match="there is no store named 'elsewhere'"):
+            nothing.using(store="elsewhere").enqueue()

@@ -1,0 +1,109 @@
+"""What the engine's tests share: an outlet that writes everything down, and a world to run single claims in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from tidemill.clock import ManualClock
+from tidemill.domain.job import Claim, Job, LogEntry, Progress
+from tidemill.domain.states import JobState
+from tidemill.engine.execute import Ended, arun, run
+from tidemill.tasks.options import TaskOptions
+from tidemill.tasks.task import declare
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+ID = UUID("0197a000-0000-7000-8000-00000000000a")
+MINUTE = timedelta(minutes=1)
+
+
+class Notes:
+    """An outlet that writes everything down."""
+
+    def __init__(self, clock: ManualClock | None = None) -> None:
+        self.clock = clock or ManualClock(START)
+        self.reports: list[Progress] = []
+        self.lines: list[LogEntry] = []
+        self.kept: dict[str, str] = {}
+        self.cancelled = False
+
+    def report(self, progress: Progress) -> None:
+        self.reports.append(progress)
+
+    def log(self, entry: LogEntry) -> None:
+        self.lines.append(entry)
+
+    def checkpoint(self, name: str) -> str | None:
+        return self.kept.get(name)
+
+    def save_checkpoint(self, name: str, value: str) -> None:
+        self.kept[name] = value
+
+    def is_cancelled(self) -> bool:
+        return self.cancelled
+
+    def now(self) -> datetime:
+        return self.clock.now()
+
+    def transaction(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+
+def a_job(**fields: Any) -> Job:
+    given: dict[str, Any] = {
+        "id": ID, "task": "work", "state": JobState.RUNNING, "tenant": "acme", "queue": "default", "priority": 0,
+        "args": "{}", "attempt": 1, "max_attempts": 4, "crashes": 0, "token": 3, "run_at": START, "created_at": START,
+    }  # fmt: skip
+    return Job(**given | fields)
+
+
+def a_claim(args: str = "{}") -> Claim:
+    return Claim(
+        ID,
+        "work",
+        "default",
+        "acme",
+        0,
+        1,
+        4,
+        0,
+        3,
+        START,
+        START,
+        None,
+        MINUTE,
+        args,
+        None,
+        None,
+        False,
+        None,
+    )
+
+
+class World:
+    """Runs tasks one by one and keeps what they said."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(START)
+        self.outlet = Notes(self.clock)
+
+    def run(self, target: Callable[..., Any], args: str = "{}", chain: Any = (), **options: Any) -> Ended:
+        declared = declare(target, TaskOptions(name="work", **options))
+        return run(declared, a_claim(args), self.job(args), self.outlet, self.clock, chain)
+
+    async def arun(self, target: Callable[..., Any], args: str = "{}") -> Ended:
+        declared = declare(target, TaskOptions(name="work"))
+        return await arun(declared, a_claim(args), self.job(args), self.outlet, self.clock)
+
+    def job(self, args: str = "{}") -> Job:
+        return a_job(args=args, timeout=MINUTE)
+
+
+def raising(error: BaseException) -> Callable[[], None]:
+    def work() -> None:
+        raise error
+
+    return work

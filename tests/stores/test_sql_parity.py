@@ -25,6 +25,7 @@ DIALECTS = ["postgres", "sqlite"]
 
 ONE_SIDED = {
     "enqueue_alike": "it spares PostgreSQL fourteen arrays; SQLite is given one row at a time either way",
+    "enqueue_one": "it spares PostgreSQL all arrays; SQLite is given one row at a time either way",
     "step": "SQLite has no statement that writes to several tables; it runs finish and claim in one transaction",
 }
 

@@ -27,7 +27,7 @@ class _Entry:
 
     def __init__(self, jobs: Sequence[NewJob]) -> None:
         self.jobs = jobs
-        self.ready = threading.Event()
+        self.ready: threading.Event | None = None  #: only who has to wait needs one
         self.leads = False
         self.answer: list[Enqueued] | None = None
         self.error: BaseException | None = None
@@ -78,8 +78,10 @@ class Batcher:
         with self._lock:
             self._waiting.append(entry)
             entry.leads = not self._busy
+            if self._busy:
+                entry.ready = threading.Event()
             self._busy = True
-        if not entry.leads:
+        if entry.ready is not None:
             entry.ready.wait()
         if entry.leads:
             self._lead()
@@ -101,9 +103,11 @@ class Batcher:
                 following = self._waiting[0] if self._waiting else None
                 self._busy = following is not None
             for entry in batch:
-                entry.ready.set()
+                if entry.ready is not None:
+                    entry.ready.set()
             if following is not None:
                 following.leads = True
+                assert following.ready is not None
                 following.ready.set()
 
 

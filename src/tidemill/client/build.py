@@ -27,6 +27,7 @@ class Template:
     def __init__(
         self, declared: Declared, call: CallOptions, *, tenant: str, limits: PayloadLimits, clock: Clock
     ) -> None:
+        self.declared = declared
         options = declared.options
         retry: RetryPolicy = call.given("retry", options.retry)
         self._name = options.name
@@ -110,6 +111,11 @@ def _stored(call: CallOptions) -> dict[str, object]:
     if call.audit is not None:
         options["audit"] = call.audit
     return options
+
+
+def tracing() -> bool:
+    """Whether OpenTelemetry is in use in this process."""
+    return "opentelemetry.trace" in sys.modules
 
 
 def _trace_id() -> str | None:

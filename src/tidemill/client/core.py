@@ -11,9 +11,9 @@ from typing import Any
 from uuid import UUID
 
 from tidemill.client.batcher import AsyncBatcher, Batcher
-from tidemill.client.build import Template
+from tidemill.client.build import Template, tracing
 from tidemill.client.connections import aenqueue_on, enqueue_on
-from tidemill.client.options import CallOptions
+from tidemill.client.options import NO_OPTIONS, CallOptions
 from tidemill.client.waiting import Waiting
 from tidemill.clock import Clock
 from tidemill.domain.filters import ALL_TENANTS
@@ -24,7 +24,7 @@ from tidemill.domain.unique import Unique
 from tidemill.errors import BadSettings, JobExists, JobNotFound, UsageError
 from tidemill.ids import made_at
 from tidemill.stores.base import Store
-from tidemill.tasks.ambient import in_transaction
+from tidemill.tasks.ambient import current_job, current_tenant, in_transaction
 from tidemill.tasks.events import Event, Events
 from tidemill.tasks.middleware import Middleware, Step, around, around_async
 from tidemill.tasks.registry import Registry
@@ -53,6 +53,7 @@ class Client:
         self._batchers: dict[str, Batcher] = {}
         self._async_batchers: dict[str, AsyncBatcher] = {}
         self._waiting: dict[str, Waiting] = {}
+        self._templates: dict[tuple[str, str | None], Template] = {}
         self._pool: ThreadPoolExecutor | None = None
 
     # Parts -----------------------------------------------------------------------------------------------------------
@@ -130,8 +131,19 @@ class Client:
             raise UsageError(
                 f"on_conflict={rule.on_conflict!r} changes another job, which a connection= of yours cannot"
             )
-        template = Template(declared, call, tenant=self.tenant, limits=self.limits, clock=self.clock)
+        template = self._template(declared, call)
         return [template.job(args, kwargs) for args, kwargs in calls]
+
+    def _template(self, declared: Declared, call: CallOptions) -> Template:
+        """What this task's calls with these options have in common; remembered where nothing around them matters."""
+        if call is not NO_OPTIONS or current_job() is not None or tracing():
+            return Template(declared, call, tenant=self.tenant, limits=self.limits, clock=self.clock)
+        key = (declared.name, current_tenant())
+        known = self._templates.get(key)
+        if known is None or known.declared is not declared:
+            known = Template(declared, call, tenant=self.tenant, limits=self.limits, clock=self.clock)
+            self._templates[key] = known
+        return known
 
     def _write(self, jobs: Sequence[NewJob], call: CallOptions) -> list[Enqueued]:
         store = self.store(call.store)

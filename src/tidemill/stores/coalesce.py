@@ -30,9 +30,10 @@ class Coalescer:
         with self._changed:
             if self._closed:
                 return
+            quiet = not self._waiting
             self._waiting.update(topics)
-            if not self._waiting:
-                return
+            if not self._waiting or not quiet:
+                return  # nothing to say, or the thread knows already that there is something
             if self._thread is None:
                 self._thread = threading.Thread(target=self._loop, name="tidemill-wake", daemon=True)
                 self._thread.start()

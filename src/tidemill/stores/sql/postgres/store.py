@@ -34,8 +34,15 @@ class PostgresStore(SqlStore):
             "timeout": first.timeout,
             "expires_at": first.expires_at,
         }
-        columns: dict[str, list[Any]] = {"id": [job.id for job in jobs], "args": [job.args for job in jobs]}
-        taken = [row[0] for row in self._db.run("enqueue_alike", takes, columns)]
+        if len(jobs) == 1:
+            done = self._db.run("enqueue_one", takes | {"id": first.id, "args": first.args})
+            taken = [] if done else [first.id]
+        else:
+            columns: dict[str, list[Any]] = {
+                "id": [job.id for job in jobs],
+                "args": [job.args for job in jobs],
+            }
+            taken = [row[0] for row in self._db.run("enqueue_alike", takes, columns)]
         if taken:
             raise JobExists(f"job {taken[0]} is already stored; nothing was enqueued", ids=frozenset(taken))
         return [Enqueued(job.id, True) for job in jobs]

@@ -11,8 +11,9 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID, SafeUUID
+from uuid import UUID
 
+from tidemill.ids import uuid_of
 from tidemill.stores.sql.driver import Row
 
 Encode = Callable[[Sequence[Any]], Sequence[Any]]
@@ -21,11 +22,6 @@ Decode = Callable[[Iterable[Any]], Iterable[Any]]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
-
-# A UUID has two slots and a slow constructor that checks what we know; its slots are filled directly.
-_blank = UUID.__new__
-_put_int: Callable[[UUID, int], None] = vars(UUID)["int"].__set__
-_put_safe: Callable[[UUID, SafeUUID], None] = vars(UUID)["is_safe"].__set__
 
 
 def microseconds(instant: datetime) -> int:
@@ -43,10 +39,7 @@ def instant(stored: int) -> datetime:
 
 def uuid(data: bytes) -> UUID:
     """An id from its 16 bytes."""
-    made = _blank(UUID)
-    _put_int(made, int.from_bytes(data, "big"))
-    _put_safe(made, SafeUUID.unknown)
-    return made
+    return uuid_of(int.from_bytes(data, "big"))
 
 
 class _Memo(dict[Any, Any]):

@@ -205,6 +205,7 @@ def main() -> None:
     options = parser.parse_args()
     results = run(options)
     print(table(results))
+    print(json.dumps(results))
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")
 

@@ -68,8 +68,12 @@ class Watermarks:
         self._low.setdefault(key, 0)
 
     def claimed(self, claims: Iterable[Claim]) -> None:
-        # Within a lane claims come by number, so the last one seen is the highest.
-        for key, seq in {claim[2:5]: claim.seq for claim in claims if claim.seq is not None}.items():
+        highest: dict[tuple[str, str, int], int] = {}
+        for claim in claims:
+            key, seq = claim[2:5], claim.seq
+            if seq is not None and seq > highest.get(key, -1):
+                highest[key] = seq
+        for key, seq in highest.items():
             lane = LaneKey(*key)
             self._low[lane] = max(self._low.get(lane, 0), seq - SAFETY)
 

@@ -6,11 +6,12 @@ import os
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 from tidemill.client.bound import BoundTask, Recipe
 from tidemill.client.core import Client
 from tidemill.client.jobs import Jobs
+from tidemill.client.options import CallKeywords
 from tidemill.clock import Clock, SystemClock
 from tidemill.domain.job import DEFAULT_TENANT
 from tidemill.domain.payload import PayloadLimits
@@ -163,7 +164,7 @@ class App:
         self.registry.add(declared)
         return BoundTask(self._client, declared)
 
-    def recipe(self, **options: Any) -> Recipe:
+    def recipe(self, **options: Unpack[CallKeywords]) -> Recipe:
         """A profile of call options: ``recipe(task).enqueue(…)``; per-call options win."""
         return Recipe(options)
 

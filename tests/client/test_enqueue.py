@@ -173,7 +173,7 @@ def test_a_recipe_says_it_once_and_a_call_says_it_last(app: App) -> None:
     assert own.queue == "now"
     assert own.metadata == {"source": "cron", "by": "hand"}
     with pytest.raises(BadSettings):
-        app.recipe(quue="typo")
+        app.recipe(quue="typo")  # type: ignore[call-arg]
 
 
 def test_a_tenant_scope_holds_for_everything_inside(app: App) -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime, timedelta
-from typing import Any, Generic, ParamSpec, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
 from tidemill.client.core import Client
 from tidemill.client.handle import Job
-from tidemill.client.options import NO_OPTIONS, CallOptions
-from tidemill.domain.retry import RetryPolicy
-from tidemill.domain.unique import Unique
+from tidemill.client.options import NO_OPTIONS, CallKeywords, CallOptions
 from tidemill.tasks.options import TaskOptions
 from tidemill.tasks.task import Declared
 
@@ -67,31 +64,9 @@ class BoundTask(Generic[P, R]):
         found = await self._client.aenqueue(self._declared, self._call, [((), call) for call in calls])
         return [Job(self._client, facts, self._call.store) for facts in found]
 
-    def using(
-        self,
-        *,
-        priority: int = ...,  # type: ignore[assignment]
-        queue: str = ...,  # type: ignore[assignment]
-        run_after: datetime | timedelta | None = ...,  # type: ignore[assignment]
-        delay: timedelta | None = ...,  # type: ignore[assignment]
-        tenant: str | None = ...,  # type: ignore[assignment]
-        correlation_id: str | None = ...,  # type: ignore[assignment]
-        parent: Any = ...,
-        tags: Iterable[str] = ...,  # type: ignore[assignment]
-        metadata: Mapping[str, object] = ...,  # type: ignore[assignment]
-        reference: tuple[str, str] | None = ...,  # type: ignore[assignment]
-        unique: Unique | None = ...,  # type: ignore[assignment]
-        expires: datetime | timedelta | None = ...,  # type: ignore[assignment]
-        store: str | None = ...,  # type: ignore[assignment]
-        tier: str | None = ...,  # type: ignore[assignment]
-        audit: bool | None = ...,  # type: ignore[assignment]
-        connection: Any = ...,
-        retry: RetryPolicy | str | None = ...,  # type: ignore[assignment]
-        timeout: timedelta | None = ...,  # type: ignore[assignment]
-    ) -> BoundTask[P, R]:
+    def using(self, **options: Unpack[CallKeywords]) -> BoundTask[P, R]:
         """A copy of this task whose jobs are asked for with these options; what is left out stays as it is."""
-        given = {name: value for name, value in locals().items() if name != "self" and value is not ...}
-        return BoundTask(self._client, self._declared, self._call.merged(given))
+        return BoundTask(self._client, self._declared, self._call.merged(options))
 
     def __repr__(self) -> str:
         return f"<task {self.name}>"
@@ -100,16 +75,16 @@ class BoundTask(Generic[P, R]):
 class Recipe:
     """A profile of options, said once: ``recipe(task).enqueue(…)``. What a call says itself wins."""
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self._options = dict(options)
-        NO_OPTIONS.merged(self._options)  # what is wrong is said now
+    def __init__(self, options: CallKeywords) -> None:
+        self._options = options
+        NO_OPTIONS.merged(options)  # what is wrong is said now
 
     def __call__(self, task: BoundTask[P, R]) -> BoundTask[P, R]:
         profile = NO_OPTIONS.merged(self._options)
         own = task._call
         return BoundTask(task._client, task._declared, _over(profile, own))
 
-    def extended(self, **options: Any) -> Recipe:
+    def extended(self, **options: Unpack[CallKeywords]) -> Recipe:
         """A recipe with more said."""
         return Recipe({**self._options, **options})
 
@@ -121,6 +96,3 @@ def _over(profile: CallOptions, own: CallOptions) -> CallOptions:
         if getattr(own, name) != getattr(NO_OPTIONS, name)
     }
     return profile.merged(said)
-
-
-TaskDecorator = Callable[[Callable[..., Any]], BoundTask[Any, Any]]

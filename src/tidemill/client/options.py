@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypedDict
 from uuid import UUID
 
 from tidemill.domain.retry import RetryPolicy
@@ -14,6 +14,29 @@ from tidemill.errors import BadSettings
 from tidemill.tasks.options import check_name, check_priority, check_timeout, read_retry
 
 _UNSET: Any = object()
+
+
+class CallKeywords(TypedDict, total=False):
+    """The options of ``using`` and of recipes, for type checkers."""
+
+    priority: int
+    queue: str
+    run_after: datetime | timedelta | None
+    delay: timedelta | None
+    tenant: str | None
+    correlation_id: str | None
+    parent: Any
+    tags: Iterable[str]
+    metadata: Mapping[str, object]
+    reference: tuple[str, str] | None
+    unique: Unique | None
+    expires: datetime | timedelta | None
+    store: str | None
+    tier: str | None
+    audit: bool | None
+    connection: Any
+    retry: RetryPolicy | str | None
+    timeout: timedelta | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

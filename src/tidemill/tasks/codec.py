@@ -8,6 +8,7 @@ takes the default of the code that runs it. pydantic is imported and the validat
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, NotRequired
@@ -45,10 +46,15 @@ _SIMPLE = {
 
 
 class Encoded(NamedTuple):
-    """Arguments ready for a store: compact JSON text, and the plain JSON values in it (for unique keys)."""
+    """Arguments ready for a store: compact JSON text, and on demand the plain JSON values in it (for unique keys)."""
 
     text: str
-    values: dict[str, Any]
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """What the text says, read again at each call."""
+        found: dict[str, Any] = json.loads(self.text)
+        return found
 
 
 class ArgumentsCodec:
@@ -78,7 +84,7 @@ class ArgumentsCodec:
         text, faults = machine.encode(values)
         if wrong or faults:
             _refuse(f"task {self.task}", self.task, wrong + faults)
-        return Encoded(text, machine.plain(text))
+        return Encoded(text)
 
     def load(self, text: str) -> dict[str, Any]:
         """The keyword arguments of ``function``; what was left out is left to its defaults."""
@@ -175,7 +181,7 @@ class _Machine:
     )
 
     def __init__(self, task: str, parameters: Sequence[Parameter], extra: Parameter | None) -> None:
-        from pydantic_core import CoreConfig, SchemaSerializer, SchemaValidator, from_json, to_json
+        from pydantic_core import CoreConfig, SchemaSerializer, SchemaValidator, to_json
 
         config = CoreConfig(
             ser_json_bytes="base64",
@@ -190,7 +196,6 @@ class _Machine:
         self._read: Callable[..., Any] = partial(validator.validate_json, **_STRICT)
         self._write: Callable[..., bytes] = partial(SchemaSerializer(schema, config).to_json, **_WHOLE)
         self._write_plain: Callable[..., bytes] = to_json
-        self.plain: Callable[[str], dict[str, Any]] = from_json
         self._required = [parameter.name for parameter in parameters if parameter.required]
         fields = schema.get("schema", schema)
         shared = _kinds(schema.get("definitions", []))

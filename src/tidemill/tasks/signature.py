@@ -72,6 +72,8 @@ class Signature:
 
         That a required one is missing is not said here: the validator says it, with everything else.
         """
+        if not args and tuple(kwargs) == self.names:
+            return dict(kwargs), []
         faults: list[Fault] = []
         given = kwargs
         if args:

@@ -130,7 +130,7 @@ class AsyncBatcher:
         state.futures[entry] = done
         if state.flusher is None:
             state.flusher = loop.create_task(self._flush(loop, state))
-        await asyncio.shield(done)
+        await done  # who gives up waiting changes nothing for the others, and his job is written all the same
         return _answer(entry)
 
     async def _flush(self, loop: asyncio.AbstractEventLoop, state: _LoopState) -> None:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -117,7 +118,6 @@ class Client:
             )
         else:
             written = await self._async_batcher(call.store).submit(jobs)
-            self._wake(call, jobs)
         if all(enqueued.created for enqueued in written) or call.connection is not None:
             return self._answer(declared, call, step.jobs, written)
         answer: list[Job | NewJob] = await self.in_thread(self._answer, declared, call, step.jobs, written)
@@ -149,30 +149,22 @@ class Client:
         store = self.store(call.store)
         if call.connection is not None:
             return enqueue_on(call.connection, store, jobs)
-        if in_transaction():
-            written = store.enqueue(jobs)
-        elif len(jobs) == 1:
-            written = self._batcher(call.store).submit(jobs)
-        elif len(jobs) <= BATCH:
-            written = store.enqueue(jobs)
-        else:
-            with store.transaction():
-                written = [
-                    enqueued
-                    for at in range(0, len(jobs), BATCH)
-                    for enqueued in store.enqueue(jobs[at : at + BATCH])
-                ]
-        self._wake(call, jobs)
-        return written
-
-    def _wake(self, call: CallOptions, jobs: Sequence[NewJob]) -> None:
-        self.store(call.store).notify({f"ready:{job.queue}" for job in jobs})
+        if len(jobs) == 1 and not in_transaction():
+            return self._batcher(call.store).submit(jobs)
+        if len(jobs) <= BATCH:
+            return _put(store, jobs)
+        with store.transaction():
+            return [
+                enqueued
+                for at in range(0, len(jobs), BATCH)
+                for enqueued in _put(store, jobs[at : at + BATCH])
+            ]
 
     def _batcher(self, name: str | None) -> Batcher:
         with self._lock:
             key = name or ""
             if key not in self._batchers:
-                self._batchers[key] = Batcher(self.store(name).enqueue)
+                self._batchers[key] = Batcher(partial(_put, self.store(name)))
             return self._batchers[key]
 
     def _async_batcher(self, name: str | None) -> AsyncBatcher:
@@ -180,7 +172,7 @@ class Client:
             key = name or ""
             found = self._async_batchers.get(key)
         if found is None:
-            found = AsyncBatcher(self.store(name).enqueue, self.executor)
+            found = AsyncBatcher(partial(_put, self.store(name)), self.executor)
             with self._lock:
                 found = self._async_batchers.setdefault(key, found)
         return found
@@ -250,6 +242,13 @@ class Client:
             self._pool.shutdown(wait=True)
         for store in self.stores.values():
             store.close()
+
+
+def _put(store: Store, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """Write a batch, and wake whoever waits for work."""
+    written = store.enqueue(jobs)
+    store.notify({f"ready:{job.queue}" for job in jobs})
+    return written
 
 
 def snapshot(job: NewJob, now: datetime) -> Job:

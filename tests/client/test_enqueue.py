@@ -7,6 +7,7 @@ import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from opentelemetry import trace
 
 from tidemill import Exponential, Unique
 from tidemill.app import App
@@ -232,6 +233,20 @@ def test_events_are_heard_and_may_enqueue(app: App) -> None:
     assert [event.task for event in heard] == ["publish", "index"]
     assert heard[0].job_id == job.id
     assert app.jobs.count(task="index") == 1
+
+
+def test_a_job_belongs_to_the_trace_it_was_enqueued_in(app: App) -> None:
+    @app.task
+    def nothing() -> None: ...
+
+    span = trace.NonRecordingSpan(trace.SpanContext(trace_id=0xABC, span_id=1, is_remote=False))
+    with trace.use_span(span):
+        inside = nothing.enqueue()
+        named = nothing.using(correlation_id="mine").enqueue()
+    outside = nothing.enqueue()
+    assert app.jobs.get(inside.id).correlation_id == f"{0xABC:032x}"
+    assert named.correlation_id == "mine"
+    assert outside.correlation_id == str(outside.id)
 
 
 def test_names_are_keys_and_nothing_else(app: App) -> None:

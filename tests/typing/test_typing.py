@@ -60,6 +60,12 @@ def test_mypy_accepts_right_calls_and_refuses_wrong_ones() -> None:
     assert mypy_lines(WRONG) == marked(WRONG)
 
 
+def test_both_accept_the_examples() -> None:
+    for example in sorted((HERE.parents[1] / "examples").glob("*.py")):
+        assert mypy_lines(example) == set()
+        assert pyright_lines(example) == set()
+
+
 def test_pyright_accepts_right_calls_and_refuses_wrong_ones() -> None:
     assert pyright_lines(RIGHT) == set()
     assert pyright_lines(WRONG) == marked(WRONG)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import time
 from pathlib import Path
 
 import psycopg
@@ -27,15 +29,23 @@ def finished_postgres(url: str, count: int) -> None:
 _SQLITE = """
 insert into tidemill_history(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at, timeout,
                              detailed, args, state, execution, worker, claimed_at, started_at, finished_at, result)
-with recursive n(n) as (select 1 union all select n + 1 from n where n < ?)
-select cast(printf('%016d', n) as blob), 'default', 'default', 'send_email', 0, 1, 4, 0, 1, n, n, 3600000000, 0,
-       '{"user_id": 123, "email": "a@example.com"}', 'completed', 'succeeded', randomblob(16), n, n, n, '{"ok": true}'
-from n
+with recursive n(n) as (select 1 union all select n + 1 from n where n < :count),
+at(n, at) as (select n, :begun + n * 50000 from n)
+select id(at), 'default', 'default', 'send_email', 0, 1, 4, 0, 1, at, at, 3600000000, 0,
+       '{"user_id": 123, "email": "a@example.com"}', 'completed', 'succeeded', randomblob(16), at, at, at, '{"ok": true}'
+from at
 """
+
+
+def _id(at: int) -> bytes:
+    """An id as a job of that instant has it: what ended earlier stands before what ends now."""
+    return (at // 1000).to_bytes(6, "big") + b"\x70\x00" + os.urandom(8)
 
 
 def finished_sqlite(path: Path, count: int) -> None:
     connection = sqlite3.connect(path)
+    connection.create_function("id", 1, _id)
     with connection:
-        connection.execute(_SQLITE, (count,))
+        begun = time.time_ns() // 1000 - 86_400_000_000
+        connection.execute(_SQLITE, {"count": count, "begun": begun})
     connection.close()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 from tidemill.client.bound import BoundTask, Recipe
 from tidemill.client.core import Client
@@ -26,6 +26,9 @@ from tidemill.tasks.options import check_name, read_options
 from tidemill.tasks.registry import Registry
 from tidemill.tasks.task import Task, declare, default_name
 from tidemill.testing.runner import Testing
+
+if TYPE_CHECKING:
+    from tidemill.engine.worker import EmbeddedWorker, Tick
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -100,7 +103,8 @@ class App:
         given = stores or {
             "default": store if store is not None else os.environ.get("TIDEMILL_STORE") or "memory://"
         }
-        migrate = bool(settings.get("migrate", False))
+        self._urls = {name: where if isinstance(where, str) else None for name, where in given.items()}
+        self.migrates = migrate = bool(settings.get("migrate", False))
         limits = PayloadLimits(
             **{name: settings[f"{name}_limit"] for name in ("args", "result") if f"{name}_limit" in settings}
         )
@@ -119,6 +123,10 @@ class App:
     def store(self) -> Store:
         """Where jobs go unless a call says otherwise."""
         return self._client.store(None)
+
+    def store_url(self, name: str | None = None) -> str | None:
+        """The URL a store was opened by, with its password; None if it was given as an object."""
+        return self._urls[name or ("jobs" if "jobs" in self._urls else "default")]
 
     @property
     def registry(self) -> Registry:
@@ -177,6 +185,33 @@ class App:
         """Put this around every enqueue and every execution; the first one added is outermost."""
         self._client.middleware.append(middleware)
         return middleware
+
+    # Work ------------------------------------------------------------------------------------------------------------
+
+    def worker(
+        self, queues: Sequence[str] | str | None = None, concurrency: int | None = None, **settings: Any
+    ) -> EmbeddedWorker:
+        """A worker inside this process: ``with app.worker():`` or ``async with app.worker():``.
+
+        ``threads``, ``children``, ``grace`` and the other settings of a worker may be given as well; durations in seconds.
+        """
+        from tidemill.engine.locate import whereabouts
+        from tidemill.engine.settings import read_settings
+        from tidemill.engine.worker import EmbeddedWorker
+
+        return EmbeddedWorker(
+            self.store,
+            self.registry,
+            self.clock,
+            read_settings({"queues": queues, "concurrency": concurrency, **settings}),
+            events=self.events,
+            middleware=self._client.middleware,
+            app_path=whereabouts(self),
+        )
+
+    def tick(self, budget: float = 25.0, **settings: Any) -> Tick:
+        """Process what is due for at most ``budget`` seconds, and return; for hosts that run on a timer."""
+        return self.worker(**settings).tick(budget)
 
     # Life ------------------------------------------------------------------------------------------------------------
 

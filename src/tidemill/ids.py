@@ -16,6 +16,7 @@ _dice = bytearray()
 _blank = UUID.__new__
 _put_int: Callable[[UUID, int], None] = vars(UUID)["int"].__set__
 _put_safe: Callable[[UUID, SafeUUID], None] = vars(UUID)["is_safe"].__set__
+_UNKNOWN = SafeUUID.unknown  # looked up once: an enumeration takes its time
 
 _VERSION = 0x7 << 76
 _VARIANT = 0x2 << 62
@@ -43,7 +44,7 @@ def uuid_of(number: int) -> UUID:
     """The UUID of this number, which is known to be one: its slots are filled without the constructor's checks."""
     made = _blank(UUID)
     _put_int(made, number)
-    _put_safe(made, SafeUUID.unknown)
+    _put_safe(made, _UNKNOWN)
     return made
 
 

@@ -111,6 +111,9 @@ class Rules(World):
             return pulse.alive, pulse.draining, sorted(pulse.cancels)
 
         now = self.clock.now()
+        for worker in workers:
+            claims = self.both(lambda store, id=worker: store.held(id))  # type: ignore[misc]
+            assert all(self.accounts.holders[claim.id] == claim.token for claim in claims)
         return self.both(lambda store: store.beat(workers, lease=WORKER_EXPIRY, now=now), shape).alive
 
     def finish(self, a: int, b: int, c: int) -> None:

@@ -11,7 +11,7 @@ from tests.conformance.conftest import Shared
 
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import NewJob
-from tidemill.errors import StoreBusy, StoreUnavailable
+from tidemill.errors import BadSettings, StoreBusy, StoreUnavailable
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
@@ -58,6 +58,20 @@ class TestPgBouncer(StoreConformance):
     test_every_listener_hears_every_topic = None  # type: ignore[assignment]
     test_calls_in_quick_succession_are_all_heard_though_merged = None  # type: ignore[assignment]
     test_a_listener_closed_and_others_still_hear = None  # type: ignore[assignment]
+
+    # And these need a session that is ours.
+    test_a_hold_excludes_everybody_else = None  # type: ignore[assignment]
+    test_a_released_hold_is_free_at_once = None  # type: ignore[assignment]
+    test_releasing_twice_takes_nothing_from_the_next_holder = None  # type: ignore[assignment]
+    test_closing_the_store_lets_go_of_its_holds = None  # type: ignore[assignment]
+    test_holds_are_told_apart_by_their_names = None  # type: ignore[assignment]
+    test_a_hold_is_no_lease = None  # type: ignore[assignment]
+    test_a_hold_is_no_part_of_a_transaction = None  # type: ignore[assignment]
+    test_of_many_who_reach_for_a_hold_exactly_one_gets_it = None  # type: ignore[assignment]
+
+    def test_a_hold_is_refused_with_what_to_do_instead(self, store: Store) -> None:
+        with pytest.raises(BadSettings, match=r"through a pooler .* use coordination 'lease'"):
+            store.hold("duties")
 
     def test_a_listener_is_deaf_but_patient(self, store: Store) -> None:
         listener = store.listen()

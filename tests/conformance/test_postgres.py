@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from tests.conformance.conftest import Shared
 
@@ -13,3 +15,9 @@ class TestPostgresStore(StoreConformance):
     @pytest.fixture
     def store(self, shared_postgres: Shared) -> Store:
         return shared_postgres.fresh()
+
+    @pytest.fixture
+    def neighbour(self, shared_postgres: Shared) -> Iterator[Store]:
+        neighbour = shared_postgres.another()
+        yield neighbour
+        neighbour.close()

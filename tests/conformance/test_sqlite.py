@@ -18,3 +18,9 @@ class TestSqliteStore(StoreConformance):
         store = open_store(f"sqlite:///{tmp_path}/jobs.db")
         yield store
         store.close()
+
+    @pytest.fixture
+    def neighbour(self, store: Store) -> Iterator[Store]:
+        neighbour = open_store(store.url)
+        yield neighbour
+        neighbour.close()

@@ -13,10 +13,10 @@ import pytest
 from tests.engine.kit import ID, START, Notes, a_job
 
 from tidemill.domain.job import Details, Progress
-from tidemill.engine.context import LINE_LENGTH, Context, OutOfTime, current, current_context
+from tidemill.engine.context import LINE_LENGTH, Context, OutOfTime, current
 from tidemill.engine.words import MESSAGE_LENGTH
 from tidemill.errors import Cancel, Retry, UsageError
-from tidemill.tasks.ambient import in_transaction
+from tidemill.tasks.ambient import in_transaction, inside_job
 
 
 @pytest.fixture
@@ -300,6 +300,5 @@ def test_checkpoints_and_transactions_go_through_the_outlet(ctx: Context, notes:
 def test_outside_of_a_job_there_is_no_current_context(ctx: Context) -> None:
     with pytest.raises(UsageError, match="does not run in a job"):
         current()
-    token = current_context.set(ctx)
-    assert current() is ctx
-    current_context.reset(token)
+    with inside_job(ctx):
+        assert current() is ctx

@@ -16,12 +16,10 @@ from tidemill.domain.decide import COMPLETED
 from tidemill.domain.job import Execution
 from tidemill.domain.outcome import Failed, Succeeded
 from tidemill.engine.context import Context, current
-from tidemill.engine.execute import prepare
 from tidemill.errors import PayloadTooLarge, PermanentError, Retry, UsageError
 from tidemill.tasks.ambient import current_job, current_tenant
 from tidemill.tasks.middleware import Step
-from tidemill.tasks.options import TaskOptions
-from tidemill.tasks.task import Task, declare
+from tidemill.tasks.task import Task
 
 _leak: ContextVar[str] = ContextVar("leak", default="clean")
 
@@ -101,18 +99,6 @@ def test_the_ages_of_an_execution_are_measured_on_the_monotonic_clock(world: Wor
     world.clock.advance(timedelta(seconds=2))
     finish = ended.finish(a_claim(), COMPLETED, world.clock.monotonic())
     assert (finish.started_ago, finish.ended_ago, finish.result) == (7.0, 2.0, "null")
-
-
-def test_prepare_makes_the_call_ready_and_calls_nothing(world: World) -> None:
-    called = []
-
-    def work(n: int) -> None:
-        called.append(n)
-
-    prepared = prepare(declare(work, TaskOptions(name="work")), world.job('{"n":3}'), world.outlet)
-    assert (called, prepared.context.attempt) == ([], 1)
-    prepared.call()
-    assert called == [3]
 
 
 # -------------------------------------------------------------------------------------------------- results

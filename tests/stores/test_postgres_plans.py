@@ -16,10 +16,10 @@ from psycopg import sql
 
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort, encode_cursor
-from tidemill.domain.job import Claim, Finish
+from tidemill.domain.job import Claim, Finish, Transition
 from tidemill.domain.lanes import ClaimRequest, Lane
 from tidemill.domain.retention import ArchivePolicy
-from tidemill.domain.states import JobState
+from tidemill.domain.states import ExecutionState, JobState
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
@@ -65,8 +65,11 @@ def a_claim(id: UUID) -> Claim:
     )  # fmt: skip
 
 
-def ending(count: int) -> list[Finish]:
-    return [Finish(a_claim(new_id()), COMPLETED) for _ in range(count)]
+FAILED = Transition(JobState.FAILED, ExecutionState.FAILED, "no")
+
+
+def ending(count: int, transition: Transition = COMPLETED) -> list[Finish]:
+    return [Finish(a_claim(new_id()), transition) for _ in range(count)]
 
 
 def some(*names: str) -> frozenset[str]:
@@ -83,6 +86,11 @@ VERBS = {
         tid_scan=True,
     ),
     "step": Verb(
+        lambda s: s.step(ending(20, FAILED), ClaimRequest(new_id(), LANES, 20)),
+        some("ready_claim", "running_pkey"),
+        tid_scan=True,
+    ),
+    "step of jobs that succeeded": Verb(
         lambda s: s.step(ending(20), ClaimRequest(new_id(), LANES, 20)),
         some("ready_claim", "running_pkey"),
         tid_scan=True,
@@ -100,6 +108,8 @@ VERBS = {
     "lanes": Verb(lambda s: s.lanes(), some("ready_claim"), walked=some("ready_claim")),
     # Whose worker is not known at all can only be found by looking at every held job, and held jobs are few.
     "orphans": Verb(lambda s: s.orphans(100, now=NOW), some("running_worker"), walked=some("running_worker")),
+    "held": Verb(lambda s: s.held(new_id()), some("running_worker")),
+    "beat": Verb(lambda s: s.beat([new_id()], lease=timedelta(hours=1)), some("running_worker")),
     "archivable": Verb(
         lambda s: s.archivable(ArchivePolicy("old", max_age=timedelta(hours=1), batch=100), now=NOW),
         some("history_finished"),

@@ -87,9 +87,15 @@ def test_promote_takes_the_earliest_from_both_indexes(writer: sqlite3.Connection
 
 
 def test_the_next_due_is_the_first_of_both_indexes(writer: sqlite3.Connection) -> None:
-    steps = plan(writer, "next_due")
-    assert any("tidemill_scheduled_due" in step for step in steps)
-    assert any("tidemill_parked_due" in step for step in steps)
+    steps = plan(writer, "promote")
+    assert "SEARCH tidemill_scheduled USING COVERING INDEX tidemill_scheduled_due" in steps
+    assert "SEARCH tidemill_parked USING INDEX tidemill_parked_due" in steps
+
+
+@pytest.mark.parametrize("name", ["held", "beat"])
+def test_what_a_worker_holds_is_found_by_the_worker(writer: sqlite3.Connection, name: str) -> None:
+    steps = plan(writer, name)
+    assert "SEARCH r USING INDEX tidemill_running_worker (worker=?)" in steps
     assert scanned(steps) == []
 
 

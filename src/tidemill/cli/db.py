@@ -6,7 +6,8 @@ from urllib.parse import urlsplit
 
 import click
 
-from tidemill.cli.options import json_option, opened, show, store_option
+from tidemill.cli.desk import Desk, at_desk
+from tidemill.cli.screen import print_json, print_lines
 from tidemill.errors import BadSettings
 from tidemill.stores.sql import migrations
 
@@ -17,33 +18,32 @@ def db() -> None:
 
 
 @db.command()
-@store_option
-@json_option
-def migrate(url: str, as_json: bool) -> None:
+@at_desk
+def migrate(desk: Desk) -> None:
     """Bring the tables up to this version; safe to run from several places at once."""
-    with opened(url) as store:
-        applied = store.migrate()
-        state = store.schema()
-        where = store.url
-    done = "\n".join(f"applied {name}" for name in applied) if applied else "nothing to apply"
-    text = f"{done}\n{where} has schema version {state.version}"
-    show({"store": where, "applied": applied, "version": state.version}, text, as_json=as_json)
+    applied = desk.store.migrate()
+    state = desk.store.schema()
+    if desk.as_json:
+        print_json({"store": desk.store.url, "applied": applied, "version": state.version})
+        return
+    done = [f"applied {name}" for name in applied] or ["nothing to apply"]
+    print_lines([(line, "") for line in (*done, f"{desk.store.url} has schema version {state.version}")])
 
 
 @db.command()
-@store_option
-@json_option
-@click.pass_context
-def status(context: click.Context, url: str, as_json: bool) -> None:
+@at_desk
+def status(desk: Desk) -> None:
     """Say which version the tables have; exit code 1 if they are out of date."""
-    with opened(url) as store:
-        state = store.schema()
-        where = store.url
-    facts = {"store": where, "version": state.version, "wanted": state.wanted, "pending": list(state.pending)}
-    waiting = "".join(f"\npending {name}" for name in state.pending)
-    show(facts, f"{where} has schema version {state.version} of {state.wanted}{waiting}", as_json=as_json)
+    state = desk.store.schema()
+    where = desk.store.url
+    if desk.as_json:
+        facts = {"store": where, "version": state.version, "wanted": state.wanted}
+        print_json(facts | {"pending": list(state.pending)})
+    else:
+        print_lines([(f"{where} has schema version {state.version} of {state.wanted}", "")])
+        print_lines([(f"pending {name}", "yellow") for name in state.pending])
     if state.pending:
-        context.exit(1)
+        click.get_current_context().exit(1)
 
 
 @db.command()

@@ -9,12 +9,14 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from tidemill.domain.job import Enqueued, NewJob
 from tidemill.errors import StoreUnavailable
 
 Write = Callable[[Sequence[NewJob]], list[Enqueued]]
+E = TypeVar("E", bound="_Entry")
 
 LARGEST = 1_000
 """Jobs in one shared transaction; a caller's own batch may be larger."""
@@ -23,14 +25,23 @@ LARGEST = 1_000
 class _Entry:
     """One caller's jobs and what became of them."""
 
-    __slots__ = ("answer", "error", "jobs", "leads", "ready")
+    __slots__ = ("answer", "error", "jobs")
 
     def __init__(self, jobs: Sequence[NewJob]) -> None:
         self.jobs = jobs
-        self.ready: threading.Event | None = None  #: only who has to wait needs one
-        self.leads = False
         self.answer: list[Enqueued] | None = None
         self.error: BaseException | None = None
+
+
+class _Waiter(_Entry):
+    """A thread that found another one writing: it is told when its jobs are written, or when it is to write itself."""
+
+    __slots__ = ("leads", "ready")
+
+    def __init__(self, jobs: Sequence[NewJob]) -> None:
+        super().__init__(jobs)
+        self.ready = threading.Event()
+        self.leads = False
 
 
 def write_together(write: Write, entries: Sequence[_Entry]) -> None:
@@ -51,7 +62,7 @@ def write_together(write: Write, entries: Sequence[_Entry]) -> None:
         at += len(entry.jobs)
 
 
-def _take(waiting: list[_Entry]) -> list[_Entry]:
+def _take(waiting: list[E]) -> list[E]:
     """The next entries that make one transaction, the first in any case."""
     size, count = 0, 0
     for entry in waiting:
@@ -69,23 +80,30 @@ class Batcher:
     def __init__(self, write: Write) -> None:
         self._write = write
         self._lock = threading.Lock()
-        self._waiting: list[_Entry] = []
+        self._waiting: list[_Waiter] = []
         self._busy = False
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
         """Write these jobs, together with whoever else is waiting."""
-        entry = _Entry(jobs)
+        waiter: _Waiter | None = None
         with self._lock:
-            self._waiting.append(entry)
-            entry.leads = not self._busy
             if self._busy:
-                entry.ready = threading.Event()
+                waiter = _Waiter(jobs)
+                self._waiting.append(waiter)
             self._busy = True
-        if entry.ready is not None:
-            entry.ready.wait()
-        if entry.leads:
+        if waiter is None:  # nobody else writes, so nobody else waits
+            try:
+                return self._write(jobs)
+            finally:
+                self._pass_on()
+        try:
+            waiter.ready.wait()
+        except BaseException:
+            self._withdraw(waiter)
+            raise
+        if waiter.leads:
             self._lead()
-        return _answer(entry)
+        return _answer(waiter)
 
     def _lead(self) -> None:
         with self._lock:
@@ -99,16 +117,27 @@ class Batcher:
                 )
             raise
         finally:
-            with self._lock:
-                following = self._waiting[0] if self._waiting else None
-                self._busy = following is not None
             for entry in batch:
-                if entry.ready is not None:
-                    entry.ready.set()
+                entry.ready.set()
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Let the next one lead, if anybody waits."""
+        with self._lock:
+            following = self._waiting[0] if self._waiting else None
+            self._busy = following is not None
             if following is not None:
                 following.leads = True
-                assert following.ready is not None
-                following.ready.set()
+        if following is not None:
+            following.ready.set()
+
+    def _withdraw(self, waiter: _Waiter) -> None:
+        """A thread was interrupted while it waited: it writes for nobody, and nobody writes for it."""
+        with self._lock:
+            if waiter in self._waiting:
+                self._waiting.remove(waiter)
+        if waiter.leads:
+            self._pass_on()
 
 
 class AsyncBatcher:

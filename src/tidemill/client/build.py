@@ -9,6 +9,7 @@ from typing import Any
 
 from tidemill.client.options import CallOptions, id_of
 from tidemill.clock import Clock
+from tidemill.domain.decide import OrphanRule
 from tidemill.domain.job import NO_DETAILS, Details, NewJob
 from tidemill.domain.payload import PayloadLimits
 from tidemill.domain.retry import RetryPolicy, policy_to_data
@@ -82,7 +83,7 @@ def _details(declared: Declared, call: CallOptions) -> Details:
             f"correlation_id has {len(correlation)} characters; give 1 to {LONGEST_CORRELATION}"
         )
     tags = tuple(dict.fromkeys((*declared.options.tags, *call.tags)))
-    options = _stored(call)
+    options = _stored(declared, call)
     if not (correlation or parent or tags or call.metadata or call.reference or options):
         return NO_DETAILS
     return Details(
@@ -95,9 +96,11 @@ def _details(declared: Declared, call: CallOptions) -> Details:
     )
 
 
-def _stored(call: CallOptions) -> dict[str, object]:
-    """What whoever runs or archives the job must know of the call."""
+def _stored(declared: Declared, call: CallOptions) -> dict[str, object]:
+    """What whoever runs, reclaims or archives the job must know, who may not know the task."""
     options: dict[str, object] = {}
+    if declared.options.orphans is not OrphanRule.REQUEUE:
+        options["orphans"] = declared.options.orphans.value
     policy = call.given("retry", None)
     if policy is not None:
         data = policy_to_data(policy)

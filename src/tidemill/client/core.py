@@ -96,6 +96,8 @@ class Client:
         jobs = self._build(declared, call, calls)
         if not jobs:
             return []
+        if not self.middleware:
+            return self._answer(declared, call, jobs, self._write(jobs, call))
         step = Step("enqueue", declared.name, jobs[0].tenant, jobs)
         written: list[Enqueued] = around(self.middleware, step, lambda: self._write(step.jobs, call))
         return self._answer(declared, call, step.jobs, written)
@@ -161,11 +163,12 @@ class Client:
             ]
 
     def _batcher(self, name: str | None) -> Batcher:
-        with self._lock:
-            key = name or ""
-            if key not in self._batchers:
-                self._batchers[key] = Batcher(partial(_put, self.store(name)))
-            return self._batchers[key]
+        key = name or ""
+        found = self._batchers.get(key)
+        if found is None:
+            with self._lock:
+                found = self._batchers.setdefault(key, Batcher(partial(_put, self.store(name))))
+        return found
 
     def _async_batcher(self, name: str | None) -> AsyncBatcher:
         with self._lock:
@@ -247,7 +250,8 @@ class Client:
 def _put(store: Store, jobs: Sequence[NewJob]) -> list[Enqueued]:
     """Write a batch, and wake whoever waits for work."""
     written = store.enqueue(jobs)
-    store.notify({f"ready:{job.queue}" for job in jobs})
+    # A job for later wakes no worker, but whoever promotes it must know by when.
+    store.notify({"scheduled" if job.run_at or job.delay else f"ready:{job.queue}" for job in jobs})
     return written
 
 

@@ -112,6 +112,11 @@ def _check_times(values: Mapping[str, Any]) -> None:
         _check_instant(name, values.get(name))
     if values.get("run_after") is not None and values.get("delay") is not None:
         raise BadSettings("run_after and delay both say when; give one of them")
+    delay = values.get("delay")
+    if delay is not None and not isinstance(delay, timedelta):
+        raise BadSettings(
+            f"delay is {delay!r}; give a timedelta, such as timedelta(seconds=5)", option="delay"
+        )
 
 
 def _check_instant(name: str, value: datetime | timedelta | None) -> None:

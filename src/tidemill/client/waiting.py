@@ -19,6 +19,7 @@ TOPICS = frozenset({"ended", "progress", "watch", "change"})
 """What whoever runs jobs says when one has moved, and what stands for anything."""
 
 _LINGER = 20  # looks without anybody waiting before the thread ends
+_SAY_AGAIN = 20.0  # seconds after which workers are told again that somebody watches
 
 Heard = Callable[[Job | None], None]
 """Called with every new snapshot of a job, and with None when there is no such job any more."""
@@ -65,6 +66,7 @@ class Waiting:
     def _loop(self) -> None:
         seen: dict[UUID, Job | None] = {}
         idle = 0
+        said = float("-inf")
         try:
             self._listener = self._store.listen()
         except StoreError:
@@ -80,6 +82,10 @@ class Waiting:
                     break
             if fresh:
                 seen = {}
+            if wanted and time.monotonic() - said > _SAY_AGAIN:
+                # Workers tell of every end only while somebody watches.
+                said = time.monotonic()
+                self._wake()
             self._look(wanted, seen)
             self._pause()
         listener, self._listener = self._listener, None

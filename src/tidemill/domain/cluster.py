@@ -12,7 +12,17 @@ from uuid import UUID
 WORKER_BEAT = timedelta(seconds=5)
 WORKER_EXPIRY = timedelta(seconds=30)
 LEASE_BEAT = timedelta(seconds=2)
-LEASE_EXPIRY = timedelta(seconds=10)
+LEASE_EXPIRY = timedelta(seconds=8)
+"""Counted from the last beat, which is up to two seconds old when a leader dies: another leads within ten."""
+
+
+class Coordination(StrEnum):
+    """Who does the duties. Every duty is safe when two do it at once, so this only saves work."""
+
+    LEASE = "lease"  #: the holder of one lease with a term
+    EVERYONE = "everyone"  #: each worker for itself
+    ADVISORY = "advisory"  #: whoever holds a lock of the database or of the machine
+    STEAL = "steal"  #: all of them, in small batches that pass over what others hold
 
 
 class WorkerState(StrEnum):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import assert_never
 
-from tidemill.domain.job import Claim, Job, Move, Transition
+from tidemill.domain.job import Claim, Details, Job, Move, Transition
 from tidemill.domain.outcome import (
     Cancelled,
     Crashed,
@@ -21,7 +21,7 @@ from tidemill.domain.outcome import (
     Suspended,
     TimedOut,
 )
-from tidemill.domain.retry import DEFAULT_RETRY, RetryPolicy
+from tidemill.domain.retry import DEFAULT_RETRY, RetryPolicy, policy_from_data
 from tidemill.domain.states import ENDED, TRANSITIONS, ExecutionState, JobState
 from tidemill.errors import IllegalTransition
 
@@ -52,6 +52,16 @@ class Policy:
 
 
 DEFAULT_POLICY = Policy()
+
+
+def stored_policy(policy: Policy, details: Details) -> Policy:
+    """A task's policy with what was stored with the job itself, which wins; what cannot be read is left aside."""
+    retry, orphans = details.options.get("retry"), details.options.get("orphans")
+    if isinstance(retry, Mapping):
+        policy = replace(policy, retry=policy_from_data(retry))
+    if orphans in set(OrphanRule):
+        policy = replace(policy, orphans=OrphanRule(str(orphans)))
+    return policy
 
 
 def decide(claim: Claim, outcome: Outcome, policy: Policy, now: datetime, jitter: float) -> Transition:

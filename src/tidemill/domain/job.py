@@ -256,3 +256,30 @@ class Job:
     unique_key: str | None = None
     limits: tuple[str, ...] = ()
     details: Details = NO_DETAILS
+
+
+def job_of(claim: Claim, details: Details = NO_DETAILS, started_at: datetime | None = None) -> Job:
+    """A held job as its own worker sees it, without asking the store."""
+    return Job(
+        id=claim.id,
+        task=claim.task,
+        state=claim.state,
+        tenant=claim.tenant,
+        queue=claim.queue,
+        priority=claim.priority,
+        args=claim.args,
+        attempt=claim.attempt,
+        max_attempts=claim.max_attempts,
+        crashes=claim.crashes,
+        token=claim.token,
+        run_at=claim.run_at,
+        created_at=claim.created_at,
+        expires_at=claim.expires_at,
+        timeout=claim.timeout,
+        started_at=started_at,
+        worker=claim.worker,
+        cancel_reason=claim.cancel_reason,
+        unique_key=claim.unique_key,
+        limits=claim.limits or (),
+        details=details,
+    )

@@ -16,6 +16,10 @@ SAFETY = 5_000
 """How far behind the last claimed number a watermark stays, for rows that commit late with an older number."""
 
 
+REMEMBERED = 16
+"""How many lanes that have run empty are kept in mind."""
+
+
 class LaneKey(NamedTuple):
     """Where a pending job stands."""
 
@@ -53,15 +57,25 @@ class Watermarks:
 
     ``seen`` replaces the lanes by a fresh reading of the store (that is also what finds rows that committed late);
     ``claimed`` raises the marks after a claim; ``lanes`` gives them in claiming order: highest priority first, then the
-    tenants in rotation so that none is always last.
+    tenants in rotation so that none is always last. Lanes that have run empty are kept for a while: whoever hears of new
+    work tries them before he asks which lanes there are.
     """
 
     def __init__(self) -> None:
         self._low: dict[LaneKey, int] = {}
+        self._empty: dict[LaneKey, int] = {}
         self._turn = 0
 
     def seen(self, lanes: Iterable[Lane]) -> None:
+        before = self._empty | self._low
         self._low = {lane.key: lane.low for lane in lanes}
+        gone = [(key, low) for key, low in before.items() if key not in self._low]
+        self._empty = dict(gone[-REMEMBERED:])
+
+    def remember(self) -> None:
+        """Try the lanes that had run empty as well."""
+        self._low = self._empty | self._low
+        self._empty = {}
 
     def add(self, key: LaneKey) -> None:
         """A lane somebody told us about; where it begins is not known."""

@@ -7,19 +7,19 @@ thread. It must not decide anything about the job.
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sized
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import ContextVar
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, ClassVar, Protocol, TypeVar, overload
+from uuid import UUID
 
 from tidemill.domain.job import Job, LogEntry, Progress
 from tidemill.domain.payload import clip
 from tidemill.engine.words import MESSAGE_LENGTH, plain, read_progress, text_of
 from tidemill.errors import Cancel, UsageError
-from tidemill.tasks.ambient import own_transaction
+from tidemill.tasks.ambient import current_job, own_transaction
 
 T = TypeVar("T")
 
@@ -54,16 +54,36 @@ class Context:
     """A job's view of itself, made anew for every execution."""
 
     __tidemill_context__: ClassVar[bool] = True
+    __slots__ = ("_job", "_lock", "_progress", "_stages", "_started_at", "outlet")
 
-    def __init__(self, job: Job, outlet: Outlet) -> None:
-        self.job = job
+    def __init__(self, job: Job | Callable[[], Job], outlet: Outlet) -> None:
+        # Tens of thousands are made a second, and most tasks never look: what is not asked for is not made.
+        self._job = job
         self.outlet = outlet
-        self.deadline = _later(outlet.now(), job.timeout)
+        self._started_at = outlet.now()
         self._lock = threading.Lock()
-        self._progress = job.progress or Progress()
+        self._progress: Progress | None = None
         self._stages: list[_Stage] = []
 
     # Who am I --------------------------------------------------------------------------------------------------------
+
+    @property
+    def job(self) -> Job:
+        """The job, as it was when this execution began."""
+        job = self._job
+        if not isinstance(job, Job):
+            job = self._job = job()
+        return job
+
+    @property
+    def job_id(self) -> UUID:
+        """The job's id."""
+        return self.job.id
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When the execution is out of time; None if it may take as long as it likes."""
+        return _later(self._started_at, self.job.timeout)
 
     @property
     def attempt(self) -> int:
@@ -94,14 +114,20 @@ class Context:
     def current(self) -> Progress:
         """The last progress that was reported."""
         with self._lock:
-            return self._progress
+            return self._so_far()
+
+    def _so_far(self) -> Progress:
+        if self._progress is None:
+            self._progress = self.job.progress or Progress()
+        return self._progress
 
     def check(self) -> None:
         """Return if the job may go on; else raise a signal that ends it."""
         if self.outlet.is_cancelled():
             raise Cancel(self.job.cancel_reason)
-        if self.deadline is not None and self.outlet.now() >= self.deadline:
-            raise OutOfTime(f"past its deadline of {self.deadline.isoformat()}")
+        deadline = self.deadline
+        if deadline is not None and self.outlet.now() >= deadline:
+            raise OutOfTime(f"past its deadline of {deadline.isoformat()}")
 
     # How far am I ----------------------------------------------------------------------------------------------------
 
@@ -140,7 +166,10 @@ class Context:
     def track(
         self, items: Iterable[T] | AsyncIterable[T], total: int | None = None, message: str | None = None
     ) -> Iterator[T] | AsyncIterator[T]:
-        """The same items, with progress reported after each; what can be iterated with ``async for`` still is."""
+        """The same items, with progress reported after each; what can be iterated with ``async for`` still is.
+
+        Before each item the job is stopped if it was cancelled or is out of time, as by ``check``.
+        """
         if total is None and isinstance(items, Sized):
             total = len(items)
         if isinstance(items, Iterable):
@@ -151,6 +180,7 @@ class Context:
 
     def _track(self, items: Iterable[T], total: int | None, message: str | None) -> Iterator[T]:
         for done, item in enumerate(items, start=1):
+            self.check()
             yield item
             self.progress(done, total, message)
 
@@ -159,6 +189,7 @@ class Context:
     ) -> AsyncIterator[T]:
         done = 0
         async for item in items:
+            self.check()
             yield item
             done += 1
             self.progress(done, total, message)
@@ -250,7 +281,7 @@ class _Stage:
             else:
                 context._stages = [stage for stage in context._stages if stage is not self]
             name = context._stage_name()
-            context._progress = replace(context._progress, stage=name, at=context.outlet.now())
+            context._progress = replace(context._so_far(), stage=name, at=context.outlet.now())
             context.outlet.report(context._progress)
 
 
@@ -261,13 +292,9 @@ def _later(now: datetime, timeout: timedelta | None) -> datetime | None:
         return None
 
 
-current_context: ContextVar[Context] = ContextVar("tidemill_context")
-"""The context of the job this code runs in."""
-
-
 def current() -> Context:
     """The context of the job this code runs in, however deep; ``UsageError`` outside of one."""
-    try:
-        return current_context.get()
-    except LookupError:
-        raise UsageError("this code does not run in a job; there is no context") from None
+    context = current_job()
+    if not isinstance(context, Context):
+        raise UsageError("this code does not run in a job; there is no context")
+    return context

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
+from types import CoroutineType
 from typing import Any, NamedTuple
 
 from tidemill.clock import Clock
@@ -22,13 +22,13 @@ from tidemill.domain.outcome import Cancelled, Failed, Outcome, Review, Snoozed,
 from tidemill.domain.payload import PayloadLimits
 from tidemill.domain.states import ExecutionState
 from tidemill.engine import words
-from tidemill.engine.context import Context, Outlet, OutOfTime, current_context
+from tidemill.engine.context import Context, Outlet, OutOfTime
 from tidemill.errors import BadArguments, PermanentError, Signal, UsageError
 from tidemill.errors import Cancel as CancelSignal
 from tidemill.errors import Retry as RetrySignal
 from tidemill.errors import Review as ReviewSignal
 from tidemill.errors import Snooze as SnoozeSignal
-from tidemill.tasks.ambient import Ambient, inside_job
+from tidemill.tasks.ambient import inside_job
 from tidemill.tasks.item_task import ItemTask
 from tidemill.tasks.middleware import Middleware, Step, around, around_async
 from tidemill.tasks.task import Declared
@@ -51,35 +51,13 @@ class Ended(NamedTuple):
         return Finish(claim, transition, self.result, self.error, at - self.began, at - self.ended)
 
 
-@dataclass(slots=True)
-class Prepared:
-    """A task about to be run for one job: the function to call, and what to call it with."""
-
-    declared: Declared
-    context: Context
-    call: Callable[[], Any]
-    task: object | None = None  #: the object made for this execution, if the task is a class
-
-
-def prepare(declared: Declared, job: Job, outlet: Outlet) -> Prepared:
-    """Read the arguments and make the context; ``BadArguments`` where the job does not fit the task any more."""
-    return _bound(declared, Context(job, outlet))
-
-
-def _bound(declared: Declared, context: Context) -> Prepared:
-    arguments = dict(declared.arguments.load(context.job.args))
-    if declared.context_parameter is not None:
-        arguments[declared.context_parameter] = context
-    if not declared.is_class:
-        return Prepared(declared, context, lambda: declared.target(**arguments))
-    task = declared.target()
-    # The framework's own run needs the context, whether or not the user's items asked for it.
-    first = (context,) if isinstance(task, ItemTask) else ()
-    return Prepared(declared, context, lambda: task.run(*first, **arguments), task)
-
-
 def run(
-    declared: Declared, claim: Claim, job: Job, outlet: Outlet, clock: Clock, chain: Sequence[Middleware] = ()
+    declared: Declared,
+    claim: Claim,
+    job: Job | Callable[[], Job],
+    outlet: Outlet,
+    clock: Clock,
+    chain: Sequence[Middleware] = (),
 ) -> Ended:
     """Run a claim to its end in this thread; a coroutine gets a loop of its own."""
     if declared.is_async:
@@ -88,12 +66,11 @@ def run(
     attempt = _Attempt(declared, claim, job, outlet, clock)
 
     def act() -> Any:
-        return _driven(declared, attempt.prepare().call())
+        return _driven(declared, attempt.call())
 
     try:
-        with attempt.surroundings():
-            # In a copy of the surroundings: what a task puts into a context variable is not the next one's.
-            return attempt.returned(copy_context().run(around, chain, attempt.step, act))
+        # In a copy of the surroundings: what a task puts into a context variable is not the next one's.
+        return attempt.returned(copy_context().run(attempt.surrounded, chain, act))
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # noqa: BLE001  (whatever a task raises is an outcome)
@@ -101,7 +78,12 @@ def run(
 
 
 async def arun(
-    declared: Declared, claim: Claim, job: Job, outlet: Outlet, clock: Clock, chain: Sequence[Middleware] = ()
+    declared: Declared,
+    claim: Claim,
+    job: Job | Callable[[], Job],
+    outlet: Outlet,
+    clock: Clock,
+    chain: Sequence[Middleware] = (),
 ) -> Ended:
     """The same on the running loop. A function runs in a thread, as it would in a worker.
 
@@ -111,13 +93,11 @@ async def arun(
         return await asyncio.to_thread(run, declared, claim, job, outlet, clock, chain)
     attempt = _Attempt(declared, claim, job, outlet, clock)
 
-    async def act() -> Any:
-        answer = attempt.prepare().call()
-        return await answer if inspect.isawaitable(answer) else answer
-
     try:
-        with attempt.surroundings():
-            return attempt.returned(await around_async(chain, attempt.step, act))
+        with inside_job(attempt.context):
+            if chain:
+                return attempt.returned(await around_async(chain, attempt.step(), attempt.acall))
+            return attempt.returned(await attempt.acall())
     except KeyboardInterrupt:
         raise
     except asyncio.CancelledError as error:
@@ -132,28 +112,50 @@ async def arun(
 class _Attempt:
     """One execution from its first moment: its clock, its surroundings, and what its end means."""
 
-    def __init__(self, declared: Declared, claim: Claim, job: Job, outlet: Outlet, clock: Clock) -> None:
-        self._declared, self._claim, self._job, self._outlet = declared, claim, job, outlet
-        self._clock = clock
+    __slots__ = ("_began", "_claim", "_clock", "_declared", "_loaded", "_outlet", "_task", "context")
+
+    def __init__(
+        self,
+        declared: Declared,
+        claim: Claim,
+        job: Job | Callable[[], Job],
+        outlet: Outlet,
+        clock: Clock,
+    ) -> None:
+        self._declared, self._claim, self._outlet, self._clock = declared, claim, outlet, clock
         self._began = clock.monotonic()
-        self._context = Context(job, outlet)
-        self._prepared: Prepared | None = None
-        self.step = Step("execute", declared.name, job.tenant, job=job)
+        self.context = Context(job, outlet)
+        self._loaded = False
+        self._task: object | None = None  # the object made for this execution, if the task is a class
 
-    def prepare(self) -> Prepared:
-        self._prepared = _bound(self._declared, self._context)
-        return self._prepared
+    def step(self) -> Step:
+        return Step("execute", self._declared.name, self._claim.tenant, job=self.context.job)
 
-    @contextmanager
-    def surroundings(self) -> Iterator[None]:
-        """Where the task runs: what it enqueues is this job's, and ``current()`` is its context."""
-        me = self._context
-        token = current_context.set(me)
-        try:
-            with inside_job(Ambient(me.job.id, me.correlation_id, me.tenant)):
-                yield
-        finally:
-            current_context.reset(token)
+    def call(self) -> Any:
+        """Read the arguments and call the task; ``BadArguments`` where the job does not fit it any more."""
+        declared = self._declared
+        arguments = declared.arguments.load(self._claim.args)
+        self._loaded = True
+        if declared.context_parameter is not None:
+            arguments[declared.context_parameter] = self.context
+        if not declared.is_class:
+            return declared.target(**arguments)
+        task = self._task = declared.target()
+        # The framework's own run needs the context, whether or not the user's items asked for it.
+        first = (self.context,) if isinstance(task, ItemTask) else ()
+        return task.run(*first, **arguments)
+
+    async def acall(self) -> Any:
+        """The same, and what comes of it if it is to be awaited."""
+        answer = self.call()
+        if type(answer) is CoroutineType or inspect.isawaitable(answer):
+            return await answer
+        return answer
+
+    def surrounded(self, chain: Sequence[Middleware], act: Callable[[], Any]) -> Any:
+        """Act where what the task enqueues is this job's, and ``current()`` is its context."""
+        with inside_job(self.context):
+            return around(chain, self.step(), act) if chain else act()
 
     def returned(self, value: Any) -> Ended:
         try:
@@ -161,7 +163,7 @@ class _Attempt:
             self._check_size(text)
         except Exception as error:  # noqa: BLE001  (a result is the user's: it may refuse in any way)
             return self._ended(Failed(words.error_info(error), permanent=True), error)
-        return self._ended(Succeeded(text))
+        return Ended(Succeeded(text), text, None, self._began, self._clock.monotonic())
 
     def raised(self, error: BaseException) -> Ended:
         try:
@@ -171,8 +173,8 @@ class _Attempt:
 
     def _meaning(self, error: BaseException) -> Outcome:
         match error:
-            case OutOfTime() if self._job.timeout is not None:
-                return TimedOut(self._job.timeout)
+            case OutOfTime() if self._claim.timeout is not None:
+                return TimedOut(self._claim.timeout)
             case CancelSignal():
                 return Cancelled(error.reason)
             case asyncio.CancelledError():
@@ -186,24 +188,25 @@ class _Attempt:
                 return Failed(words.error_info(error), retry_after=after)
             case PermanentError():
                 return Failed(words.error_info(error), permanent=True)
-            case BadArguments() if self._prepared is None:  # the job's own; trying again reads the same
+            case BadArguments() if not self._loaded:  # the job's own; trying again reads the same
                 return Failed(words.error_info(error), permanent=True)
         return self._asked(words.error_info(error))
 
     def _asked(self, info: ErrorInfo) -> Failed:
         """A failure, with what the task itself has to say about trying again."""
         failed = Failed(info)
-        task = None if self._prepared is None else self._prepared.task
+        task = self._task
         if task is None:
             return failed
+        job = self.context.job
         execution = Execution(
-            job_id=self._job.id,
+            job_id=job.id,
             number=self._claim.token,
             attempt=self._claim.attempt,
             state=ExecutionState.FAILED,
-            worker=self._claim.worker or self._job.worker,
-            claimed_at=self._job.claimed_at,
-            started_at=self._job.started_at,
+            worker=self._claim.worker or job.worker,
+            claimed_at=job.claimed_at,
+            started_at=job.started_at,
             finished_at=self._outlet.now(),
             error=info,
         )
@@ -228,7 +231,7 @@ class _Attempt:
                 "%s of task %s failed; its policy decides", name, self._declared.name, exc_info=error
             )
             text = f"{name} failed, the policy decides: {words.type_of(error)}: {words.text_of(error)}"
-            self._context.log(text, level="warning")
+            self.context.log(text, level="warning")
             return None
 
     def _output(self, signal: ReviewSignal) -> str | None:
@@ -242,12 +245,11 @@ class _Attempt:
 
     def _check_size(self, text: str) -> None:
         options = self._declared.options
-        PayloadLimits(result=options.result_limit).check_result(options.name, text)
+        if len(text) * 4 > options.result_limit:  # else it fits whatever its characters are
+            PayloadLimits(result=options.result_limit).check_result(options.name, text)
 
     def _ended(self, outcome: Outcome, error: BaseException | None = None) -> Ended:
-        result = outcome.result if isinstance(outcome, Succeeded) else None
-        if isinstance(outcome, Review):
-            result = outcome.output
+        result = outcome.output if isinstance(outcome, Review) else None
         failure = outcome.error if isinstance(outcome, Failed) else None
         return Ended(outcome, result, failure, self._began, self._clock.monotonic(), error)
 

@@ -21,10 +21,10 @@ The laws, which the conformance suite (``tidemill.testing.conformance``) checks 
 9.  **Time is an argument.** ``now=None`` means the store's own clock: the database's on PostgreSQL, the machine's elsewhere.
     A worker's measurements arrive as ages and are subtracted from ``now``; no worker's wall clock enters a table.
 10. **An expired worker is not revived**: ``beat`` refuses it, and its jobs are ``orphans`` until somebody finishes them.
-11. **Errors** are three: ``StoreBusy`` (nothing happened, ask again), ``StoreUnavailable`` and ``StoreCorrupt``; and those
-    of the schema when a store is opened.
+11. **Errors**: ``StoreBusy`` (nothing happened, ask again), ``StoreUnavailable``, ``StoreCorrupt``; and those of the schema.
 12. **Within ``transaction()``** all verbs of the same thread commit together, or not at all.
 13. **Wake-ups are hints.** ``notify`` may be lost, merged or early; whoever listens must also poll.
+14. **A hold** has one holder among all who use the database. It is never given away while its holder lives.
 
 Batches may be empty, and then nothing happens. Ids given twice in one batch are an error of the caller.
 """
@@ -86,9 +86,18 @@ class Listener(Protocol):
 
     def wait(self, timeout: float) -> frozenset[str]:
         """The topics heard since the last call, at once if there are any; empty after ``timeout`` seconds."""
-        ...
 
     def close(self) -> None: ...
+
+
+class Hold(Protocol):
+    """A lock that lives with its holder: it ends with the process, the connection or the store, and no fork has it."""
+
+    def held(self) -> bool:
+        """Whether it is still ours; cheap, as nobody is asked. One that was lost is released and asked for again."""
+
+    def release(self) -> None:
+        """Let others have it; doing so twice is harmless."""
 
 
 class Flow(ABC):
@@ -98,9 +107,9 @@ class Flow(ABC):
     def enqueue(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Enqueued]:
         """Insert all jobs, or none. A job whose unique key is held is not inserted: its answer names the holder.
 
-        ``run_at`` or ``delay`` (counted from now) ahead of now makes a job ``scheduled``, otherwise it is ``pending``; its
-        ``run_at`` is then the given instant, or now. Within one batch the first job to name a key gets it. An id that is
-        already stored anywhere but in the archive is ``JobExists``, and nothing is inserted.
+        ``run_at`` or ``delay`` (from now) ahead of now makes a job ``scheduled``, otherwise it is ``pending`` with the given
+        ``run_at``, or now. Within one batch the first job to name a key gets it. An id that is stored anywhere but in the
+        archive is ``JobExists``, and nothing is inserted.
         """
 
     @abstractmethod
@@ -115,10 +124,9 @@ class Flow(ABC):
 
     @abstractmethod
     def claim(self, request: ClaimRequest, *, now: datetime | None = None) -> list[Claim]:
-        """Take pending jobs for a worker, lane by lane in the order given, within a lane by number from ``low`` on.
-
-        Two claims never get the same job. Attempt and token rise by one. A lane yields at most its quota, the claim at most
-        its limit; jobs of tasks not asked for are passed over and stay.
+        """Take pending jobs for a worker, lane by lane in the order given, within a lane by number from ``low`` on. Two claims
+        never get the same job. Attempt and token rise by one. A lane yields at most its quota, the claim at most its limit;
+        jobs of tasks not asked for are passed over and stay.
         """
 
     @abstractmethod
@@ -131,10 +139,9 @@ class Flow(ABC):
 
     @abstractmethod
     def finish(self, finishes: Sequence[Finish], *, now: datetime | None = None) -> frozenset[UUID]:
-        """Every exit from ``claimed`` and ``running``: write each transition if the token still holds; the lost ids.
-
-        Ended jobs keep result, error, reason and their last execution. A job that goes back (``pending`` with a new number at
-        the end of its lane, ``scheduled``, ``waiting``, ``review_needed``) has ``run_at`` = now + delay and the reason; the
+        """Every exit from ``claimed`` and ``running``: write each transition if the token still holds; the lost ids. Ended
+        jobs keep result, error, reason and their last execution. A job that goes back (``pending`` with a new number at the
+        end of its lane, ``scheduled``, ``waiting``, ``review_needed``) has ``run_at`` = now + delay and the reason; the
         result of a review is kept for whoever decides. ``started_at`` is now − ``started_ago`` where that is given.
         """
 
@@ -148,11 +155,10 @@ class Control(ABC):
 
     @abstractmethod
     def move(self, moves: Sequence[Move], *, now: datetime | None = None) -> frozenset[UUID]:
-        """Carry out transitions of jobs nobody holds, each only if the job is in an expected state; the changed ids.
-
-        ``pending`` and ``scheduled`` set ``run_at`` to now + delay; an end sets ``finished_at`` to now, and keeps the result
-        the job has unless the move brings one. Reopening an ended job drops its result and error. ``restart`` sets attempt and
-        crashes to zero; the token stays.
+        """Carry out transitions of jobs nobody holds, each only if the job is in an expected state; the changed ids. ``pending``
+        and ``scheduled`` set ``run_at`` to now + delay; an end sets ``finished_at`` to now, and keeps the result the job has
+        unless the move brings one. Reopening an ended job drops its result and error. ``restart`` sets attempt and crashes to
+        zero; the token stays.
         """
 
     @abstractmethod
@@ -182,6 +188,10 @@ class Queries(ABC):
         """How many jobs match, by state; states without any are left out."""
 
     @abstractmethod
+    def held(self, worker: UUID) -> list[Claim]:
+        """Every job this worker holds, claimed or running, the oldest claim first: what a lost answer may have given it."""
+
+    @abstractmethod
     def executions(self, ids: Collection[UUID], *, tenant: str) -> list[Execution]:
         """Every execution of these jobs, the running one included, by job and number."""
 
@@ -201,10 +211,8 @@ class Records(ABC):
     def save_checkpoints(
         self, entries: Sequence[Checkpoint], *, now: datetime | None = None
     ) -> frozenset[UUID]:
-        """Write checkpoints of held jobs, fenced by their ``number`` (the token), each over the one of the same name.
-
-        Of a name given twice in one batch the last one stays. Checkpoints outlive executions and go with the job. Returns
-        the lost ids.
+        """Write checkpoints of held jobs, fenced by their ``number`` (the token), each over the one of the same name; the
+        last of those in one batch stays. They outlive executions and go with the job. Returns the lost ids.
         """
 
     @abstractmethod
@@ -253,22 +261,20 @@ class Workers(ABC):
 
     @abstractmethod
     def sweep(self, older_than: timedelta, *, now: datetime | None = None) -> int:
-        """Remove workers whose lease ended longer ago than that and who hold nothing; how many.
-
-        Unique keys that nothing holds any more, because their window has passed, go with them.
+        """Remove workers whose lease ended longer ago than that and who hold nothing; how many. Unique keys whose window has
+        passed, so that nothing holds them, go with them.
         """
 
 
 class Leases(ABC):
-    """Named leases: an optimisation for duties, never their safety."""
+    """Named leases and holds: an optimisation for duties, never their safety."""
 
     @abstractmethod
     def acquire(
         self, name: str, holder: UUID, *, ttl: timedelta, now: datetime | None = None
     ) -> Lease | None:
-        """Take a lease that is free or has run out, with the next term; None while another holds it.
-
-        Acquiring what one already holds renews it and keeps the term.
+        """Take a lease that is free or has run out, with the next term; None while another holds it. Acquiring what one
+        already holds renews it and keeps the term.
         """
 
     @abstractmethod
@@ -291,6 +297,12 @@ class Leases(ABC):
     @abstractmethod
     def leases(self) -> list[Lease]:
         """All leases by name."""
+
+    @abstractmethod
+    def hold(self, name: str) -> Hold | None:
+        """Instead of a lease, a lock of the database or the machine, outside of transactions; None while anybody has it, be
+        it this store. ``BadSettings`` where there can be none.
+        """
 
 
 class Settings(ABC):

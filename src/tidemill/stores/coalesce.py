@@ -27,13 +27,16 @@ class Coalescer:
 
     def offer(self, topics: Iterable[str]) -> None:
         """Have these topics sent, now or within the gap."""
+        offered = frozenset(topics)
+        if offered <= self._waiting:
+            return  # they will be, and no sooner than now
         with self._changed:
             if self._closed:
                 return
             quiet = not self._waiting
-            self._waiting.update(topics)
-            if not self._waiting or not quiet:
-                return  # nothing to say, or the thread knows already that there is something
+            self._waiting |= offered
+            if not quiet:
+                return  # the thread knows already that there is something
             if self._thread is None:
                 self._thread = threading.Thread(target=self._loop, name="tidemill-wake", daemon=True)
                 self._thread.start()

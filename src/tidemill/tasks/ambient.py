@@ -7,17 +7,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from typing import Protocol
 from uuid import UUID
 
 
-@dataclass(frozen=True, slots=True)
-class Ambient:
+class Ambient(Protocol):
     """The job whose code is running here."""
 
-    job_id: UUID
-    correlation_id: str
-    tenant: str
+    @property
+    def job_id(self) -> UUID: ...
+
+    @property
+    def correlation_id(self) -> str: ...
+
+    @property
+    def tenant(self) -> str: ...
 
 
 _job: ContextVar[Ambient | None] = ContextVar("tidemill_job", default=None)
@@ -44,15 +48,22 @@ def in_transaction() -> bool:
     return _alone.get()
 
 
-@contextmanager
-def inside_job(job: Ambient) -> Iterator[None]:
+class inside_job:  # noqa: N801  (used as a statement; a generator would cost more than many a job)
     """The block runs as this job."""
-    token, scope = _job.set(job), _tenant.set(None)
-    try:
-        yield
-    finally:
-        _tenant.reset(scope)
-        _job.reset(token)
+
+    __slots__ = ("_job", "_scope", "_token")
+
+    def __init__(self, job: Ambient) -> None:
+        self._job = job
+
+    def __enter__(self) -> None:
+        self._token = _job.set(self._job)
+        self._scope = None if _tenant.get() is None else _tenant.set(None)
+
+    def __exit__(self, *_: object) -> None:
+        if self._scope is not None:
+            _tenant.reset(self._scope)
+        _job.reset(self._token)
 
 
 @contextmanager

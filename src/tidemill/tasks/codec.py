@@ -44,6 +44,11 @@ _SIMPLE = {
     "date", "timedelta", "decimal", "list", "set", "frozenset", "dict", "tuple",
 }  # fmt: skip
 
+_PLAIN = {"typed-dict", "typed-dict-field", "nullable", "none", "str", "int", "bool", "list", "dict"}
+"""Kinds whose JSON is read as it was written, whatever it holds, if it is short."""
+
+_SURELY_READ = 4_000  # bytes; a whole number of more digits than 4,300 is refused by readers
+
 
 class Encoded(NamedTuple):
     """Arguments ready for a store: compact JSON text, and on demand the plain JSON values in it (for unique keys)."""
@@ -172,6 +177,7 @@ class _Machine:
         "_adapter",
         "_checks",
         "_known",
+        "_plain",
         "_python",
         "_read",
         "_required",
@@ -205,13 +211,17 @@ class _Machine:
         for name, found in kinds.items():
             if "generator" in found:
                 raise _unfit(task, name, "an iterable is read lazily and once; say list[...]")
+        self._plain = all(found <= _PLAIN for found in kinds.values()) and _keys_are_texts(schema)
         # Which fields get a second look, and whether to compare: what Any reads back is rarely what was given.
         self._checks = {name: "any" not in found for name, found in kinds.items() if not found <= _SIMPLE}
 
     def encode(self, values: dict[str, Any]) -> tuple[str, list[Fault]]:
         try:
             self._python(values)
-            raw = self._write(values, warnings="error")
+            # Values of simple types that passed the validator cannot surprise the serialiser; looking out for it costs much.
+            raw = self._write(values, warnings="error" if self._checks else "none")
+            if self._plain and len(raw) < _SURELY_READ:
+                return raw.decode(), []
             loaded = self._read(raw)
         except _REFUSALS:
             return self._encode_each(values)
@@ -353,6 +363,17 @@ def _kinds(schema: Any, shared: frozenset[str] = frozenset()) -> frozenset[str]:
     if "definition-ref" in found:
         found = (found | shared) - {"definition-ref"}
     return frozenset(found)
+
+
+def _keys_are_texts(schema: Any) -> bool:
+    """Whether every dictionary in a schema has texts as keys."""
+    if isinstance(schema, list | tuple):
+        return all(_keys_are_texts(part) for part in schema)
+    if not isinstance(schema, dict):
+        return True
+    if schema.get("type") == "dict" and schema.get("keys_schema", {}).get("type") != "str":
+        return False
+    return all(_keys_are_texts(part) for key, part in schema.items() if key not in _OPAQUE)
 
 
 def _faults(error: Exception, name: str = "", value: Any = None) -> list[Fault]:

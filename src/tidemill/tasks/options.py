@@ -134,6 +134,8 @@ def check_priority(priority: int) -> None:
 
 def check_timeout(timeout: timedelta | None) -> None:
     """A timeout is longer than nothing, or None for no limit."""
+    if timeout is not None and not isinstance(timeout, timedelta):
+        raise BadSettings(f"timeout is {timeout!r}; give a timedelta, or None for no limit")
     if timeout is not None and timeout <= timedelta(0):
         raise BadSettings(f"timeout is {timeout}; give a duration longer than zero, or None for no limit")
 

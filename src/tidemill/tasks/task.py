@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from tidemill.domain.decide import Policy
+from tidemill.domain.decide import Policy, stored_policy
 from tidemill.domain.job import Details, Execution
-from tidemill.domain.retry import policy_from_data
 from tidemill.errors import BadSettings
 from tidemill.tasks.codec import ArgumentsCodec, ResultCodec, arguments_codec, result_codec
 from tidemill.tasks.options import TaskOptions
@@ -67,10 +66,8 @@ class Declared:
 
     def policy(self, details: Details) -> Policy:
         """How a job of this task reacts to trouble: as the task says, unless the call said otherwise."""
-        stored = details.options.get("retry")
-        if not isinstance(stored, Mapping):
-            return self.options.policy
-        return replace(self.options.policy, retry=policy_from_data(stored))
+        policy = self.options.policy
+        return stored_policy(policy, details) if details.options else policy
 
 
 def declare(target: Callable[..., Any], options: TaskOptions) -> Declared:

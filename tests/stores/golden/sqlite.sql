@@ -67,7 +67,7 @@ CREATE TABLE tidemill_running( id blob not null primary key, tenant text not nul
   limits text, detailed integer not null, state text not null check (state in ('claimed', 'running')),
   worker blob not null, claimed_at integer not null,
   started_at integer check ((state = 'running') = (started_at is not null)), cancel_reason text, args text not null,
-  progress text) strict, without rowid;
+  progress text) strict;
 CREATE TABLE tidemill_scheduled( id blob not null primary key, tenant text not null, queue text not null,
   task text not null, priority integer not null check (priority between -100 and 100), attempt integer not null,
   max_attempts integer not null, crashes integer not null, token integer not null, run_at integer not null,

@@ -14,7 +14,7 @@ from tidemill.domain.cluster import CancelRequest, Lease, Pulse, Worker, WorkerS
 from tidemill.domain.job import Claim
 from tidemill.domain.states import JobState
 from tidemill.errors import UsageError
-from tidemill.stores.base import Leases, Workers
+from tidemill.stores.base import Hold, Leases, Workers
 from tidemill.stores.memory import holds
 from tidemill.stores.memory.core import Core
 from tidemill.stores.memory.plain import kept
@@ -161,6 +161,10 @@ class MemoryLeases(Core, Leases):
     def leases(self) -> list[Lease]:
         with self._open() as state:
             return [_shown(lease) for _, lease in sorted(state.leases.items())]
+
+    def hold(self, name: str) -> Hold | None:
+        with self._open():
+            return self._locks.take(name)
 
 
 def _known(instant: datetime | None) -> datetime:

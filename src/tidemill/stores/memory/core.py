@@ -13,6 +13,7 @@ from uuid import UUID
 
 from tidemill.clock import Clock, SystemClock
 from tidemill.errors import StoreUnavailable, UsageError
+from tidemill.stores.memory.locks import Locks
 from tidemill.stores.memory.state import State
 
 
@@ -23,6 +24,7 @@ class Core:
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._lock = RLock()
         self._state = State()
+        self._locks = Locks()  # beside the state, as no transaction takes a hold back
         self._closed = False
         self._in_transaction = False
 

@@ -7,13 +7,13 @@ from collections.abc import Collection
 from uuid import UUID
 
 from tidemill.domain.filters import JobFilter, Page, Sort
-from tidemill.domain.job import Execution, Job, LogEntry
+from tidemill.domain.job import Claim, Execution, Job, LogEntry
 from tidemill.domain.states import HELD, ExecutionState, JobState
 from tidemill.stores.base import Queries
 from tidemill.stores.memory.core import Core
 from tidemill.stores.memory.matching import matches, page_of
 from tidemill.stores.memory.plain import kept_line, shown_job
-from tidemill.stores.memory.state import State
+from tidemill.stores.memory.state import State, claim_of
 
 
 class MemoryQueries(Core, Queries):
@@ -34,6 +34,11 @@ class MemoryQueries(Core, Queries):
     def count(self, where: JobFilter) -> dict[JobState, int]:
         with self._open() as state:
             return dict(Counter(job.state for job in state.jobs.values() if matches(where, job)))
+
+    def held(self, worker: UUID) -> list[Claim]:
+        with self._open() as state:
+            jobs = [job for id in state.held if (job := state.jobs[id]).worker == worker]
+            return [claim_of(job) for job in sorted(jobs, key=lambda job: (job.claimed_at, job.id))]
 
     def executions(self, ids: Collection[UUID], *, tenant: str) -> list[Execution]:
         with self._open() as state:

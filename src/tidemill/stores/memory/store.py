@@ -67,4 +67,5 @@ class MemoryStore(
     def close(self) -> None:
         with self._lock:
             self._closed = True
+            self._locks.drop_all()
             self._bell.close()

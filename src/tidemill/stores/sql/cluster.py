@@ -10,7 +10,7 @@ from uuid import UUID
 
 from tidemill.domain.cluster import CancelRequest, Lease, Pulse, Worker, WorkerState
 from tidemill.domain.job import Claim
-from tidemill.stores.base import Leases, Workers
+from tidemill.stores.base import Hold, Leases, Workers
 from tidemill.stores.sql.driver import Row
 from tidemill.stores.sql.face import Face
 from tidemill.stores.sql.values import dump, load_claim, load_worker
@@ -41,10 +41,14 @@ class SqlWorkers(Face, Workers):
         if not ids:
             return Pulse(frozenset(), frozenset(), [])
         rows = self._db.run("beat", {"now": now, "ids": list(ids), "lease": lease})
-        alive = [row[0] for row in rows]
         draining = frozenset(row[0] for row in rows if row[1] == WorkerState.DRAINING)
-        cancels = [CancelRequest(*row) for row in self._db.run("cancels", {"ids": alive})] if alive else []
-        return Pulse(frozenset(alive), draining, cancels)
+        cancels = [
+            CancelRequest(UUID(id), token, worker, reason)
+            for worker, _, found in rows
+            if found is not None
+            for id, token, reason in json.loads(found)
+        ]
+        return Pulse(frozenset(row[0] for row in rows), draining, sorted(cancels))
 
     def retire(self, ids: Collection[UUID], *, now: datetime | None = None) -> None:
         if ids:
@@ -67,7 +71,7 @@ class SqlWorkers(Face, Workers):
 
 
 class SqlLeases(Face, Leases):
-    """acquire, renew, release, leases."""
+    """acquire, renew, release, leases, hold."""
 
     def acquire(
         self, name: str, holder: UUID, *, ttl: timedelta, now: datetime | None = None
@@ -94,6 +98,9 @@ class SqlLeases(Face, Leases):
 
     def leases(self) -> list[Lease]:
         return [_lease(row) for row in self._db.run("leases")]
+
+    def hold(self, name: str) -> Hold | None:
+        return self._db.hold(name)
 
 
 def _lease(row: Row) -> Lease:

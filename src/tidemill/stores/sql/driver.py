@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from tidemill.stores.base import Listener, SchemaStatus
+from tidemill.stores.base import Hold, Listener, SchemaStatus
 
 Row = tuple[Any, ...]
 Takes = Mapping[str, object]
@@ -43,5 +43,7 @@ class Driver(Protocol):
     def notify(self, topics: Iterable[str]) -> None: ...
 
     def listen(self) -> Listener: ...
+
+    def hold(self, name: str) -> Hold | None: ...
 
     def close(self) -> None: ...

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +19,7 @@ from tidemill.stores.sql.values import dump, dump_details, dump_error, dump_prog
 
 _ROUNDS = 20  # how often a job is tried whose key is let go between two looks
 _LIMITS = 15  # its place in a claimed row
+_claim = partial(tuple.__new__, Claim)  # as Claim._make, which counts what it is given once more
 
 
 class SqlFlow(Face, Flow):
@@ -72,11 +74,9 @@ class SqlFlow(Face, Flow):
         return again
 
     def promote(self, limit: int, *, now: datetime | None = None) -> Promoted:
-        with self._db.transaction():
-            rows = self._db.run("promote", {"now": now, "limit": limit})
-            next_run_at: datetime | None = self._db.run("next_due")[0][0]
-        lanes = frozenset(LaneKey(queue, tenant, priority) for queue, tenant, priority, _ in rows)
-        return Promoted(sum(row[3] for row in rows), lanes, next_run_at)
+        rows = self._db.run("promote", {"now": now, "limit": limit})
+        lanes = frozenset(LaneKey(*row[:3]) for row in rows if row[0] is not None)
+        return Promoted(sum(row[3] for row in rows), lanes, rows[0][4])
 
     def lanes(self, queues: Sequence[str] | None = None) -> list[Lane]:
         if queues is not None and not queues:
@@ -125,7 +125,7 @@ class SqlFlow(Face, Flow):
 def claims_of(rows: Sequence[Row], request: ClaimRequest) -> list[Claim]:
     """Claimed rows as claims, in the order the lanes were given and by number within each."""
     tail = (JobState.RUNNING if request.start else JobState.CLAIMED, None, request.worker)
-    claims = [Claim._make(row + tail) for row in rows]
+    claims: list[Claim] = [_claim(row + tail) for row in rows]
     if any(row[_LIMITS] is not None for row in rows):
         claims = [
             claim._replace(limits=load_limits(row[_LIMITS])) for claim, row in zip(claims, rows, strict=True)

@@ -11,7 +11,7 @@ A header is a sentence and then what the query takes and gives, the same in ever
 statements that mention them once for every item. ``gives`` names the result's columns with their types, from which SQLite's
 values are turned into ours. Parameters are written ``:name``. A line that ends in ``-- when name`` belongs to the query only
 if that parameter is given; so optional conditions need no SQL in Python. In a file of several statements (SQLite) they are
-divided by a line holding only ``;`` and the last one gives the result.
+divided by a line holding only ``;`` and the last one that answers gives the result.
 """
 
 from __future__ import annotations

@@ -6,13 +6,14 @@ from collections.abc import Collection
 from uuid import UUID
 
 from tidemill.domain.filters import JobFilter, Page, Sort, encode_cursor, page_size
-from tidemill.domain.job import Execution, Job, LogEntry
+from tidemill.domain.job import Claim, Execution, Job, LogEntry
 from tidemill.domain.states import JobState
 from tidemill.stores.base import Queries
 from tidemill.stores.sql.face import Face
 from tidemill.stores.sql.values import (
     filter_takes,
     last_execution,
+    load_claim,
     load_execution,
     load_log,
     page_takes,
@@ -21,7 +22,7 @@ from tidemill.stores.sql.values import (
 
 
 class SqlQueries(Face, Queries):
-    """get, jobs, count, executions, logs."""
+    """get, jobs, count, held, executions, logs."""
 
     def get(self, ids: Collection[UUID], *, tenant: str) -> list[Job]:
         if not ids:
@@ -39,6 +40,9 @@ class SqlQueries(Face, Queries):
 
     def count(self, where: JobFilter) -> dict[JobState, int]:
         return {JobState(state): jobs for state, jobs in self._db.run("count", filter_takes(where))}
+
+    def held(self, worker: UUID) -> list[Claim]:
+        return [load_claim(row) for row in self._db.run("held", {"worker": worker})]
 
     def executions(self, ids: Collection[UUID], *, tenant: str) -> list[Execution]:
         if not ids:

@@ -115,7 +115,7 @@ def load_limits(text: str | None) -> tuple[str, ...] | None:
 
 
 def load_claim(row: Row) -> Claim:
-    """A claim from a row of ``orphans`` or ``overdue``."""
+    """A claim from a row of ``orphans``, ``overdue`` or ``held``."""
     limits, detailed, state, cancel_reason, worker = row[15:]
     tail = (load_limits(limits), detailed, None, JobState(state), cancel_reason, worker)
     return Claim._make(row[:15] + tail)

@@ -14,7 +14,8 @@ migrated, empty store for each test::
             yield store
             store.close()
 
-A test may close the store it was given (closing twice is harmless), and some use it from several threads. Nothing is
+A test may close the store it was given (closing twice is harmless), and some use it from several threads. Where several
+objects can share a database, a second fixture, ``neighbour``, yields another one on the database of ``store``. Nothing is
 skipped and nothing depends on the kind of store: where a test fails, the store breaks the law in the test's name. No
 test sleeps; time is handed over as ``now``. The faces can also be run one by one while a store is being written:
 ``FlowConformance``, ``UniqueConformance`` and so on.
@@ -37,6 +38,7 @@ pytest.register_assert_rewrite(
                 "fencing",
                 "finishing",
                 "flow",
+                "holds",
                 "kit",
                 "own_clock",
                 "payloads",
@@ -54,6 +56,7 @@ from tidemill.testing.conformance.control import CancelLaws, DeleteLaws, MoveLaw
 from tidemill.testing.conformance.fencing import FenceLaws  # noqa: E402
 from tidemill.testing.conformance.finishing import ExecutionLaws, FinishLaws, StepLaws  # noqa: E402
 from tidemill.testing.conformance.flow import EnqueueLaws, LaneLaws, PromoteLaws  # noqa: E402
+from tidemill.testing.conformance.holds import HeldLaws, HoldLaws  # noqa: E402
 from tidemill.testing.conformance.own_clock import OwnClockLaws  # noqa: E402
 from tidemill.testing.conformance.payloads import PayloadLaws  # noqa: E402
 from tidemill.testing.conformance.queries import FilterLaws, GetLaws, PageLaws, TenantLaws  # noqa: E402
@@ -105,7 +108,7 @@ class ControlConformance(MoveLaws, CancelLaws, DeleteLaws):
     """What people and duties do to jobs."""
 
 
-class QueriesConformance(GetLaws, TenantLaws, FilterLaws, PageLaws):
+class QueriesConformance(GetLaws, TenantLaws, FilterLaws, PageLaws, HeldLaws):
     """Reading."""
 
 
@@ -113,8 +116,8 @@ class RecordsConformance(LogLaws, CheckpointLaws, CheckpointFenceLaws, AuditLaws
     """Logs, checkpoints and the audit."""
 
 
-class ClusterConformance(WorkerLaws, OrphanLaws, LeaseLaws):
-    """Workers and leases."""
+class ClusterConformance(WorkerLaws, OrphanLaws, LeaseLaws, HoldLaws):
+    """Workers, leases and holds."""
 
 
 class SettingsConformance(SettingLaws, PauseLaws):

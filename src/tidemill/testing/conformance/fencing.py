@@ -9,9 +9,9 @@ import pytest
 
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import Claim, Finish, Progress, Report
-from tidemill.domain.lanes import ClaimRequest
-from tidemill.domain.states import HELD, JobState
+from tidemill.domain.job import Claim, Finish, Progress, Report, Transition
+from tidemill.domain.lanes import ClaimRequest, Lane
+from tidemill.domain.states import HELD, ExecutionState, JobState
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.testing.conformance.kit import (
@@ -74,7 +74,19 @@ def _review(store: Store, claim: Claim) -> frozenset[UUID]:
     return store.finish([Finish(claim, REVIEW)], now=at(9))
 
 
+_ELSEWHERE = ClaimRequest(WORKER, [Lane("a queue where nothing is", "default", 0)], 1)
+
+
 def _step(store: Store, claim: Claim) -> frozenset[UUID]:
+    return store.step([Finish(claim, COMPLETED, '"stale"')], _ELSEWHERE, now=at(9)).lost
+
+
+def _step_failed(store: Store, claim: Claim) -> frozenset[UUID]:
+    failed = Transition(JobState.FAILED, ExecutionState.FAILED, "stale")
+    return store.step([Finish(claim, failed)], _ELSEWHERE, now=at(9)).lost
+
+
+def _step_without_claim(store: Store, claim: Claim) -> frozenset[UUID]:
     return store.step([Finish(claim, COMPLETED, '"stale"')], ClaimRequest(WORKER, [], 0), now=at(9)).lost
 
 
@@ -88,6 +100,8 @@ FENCED: dict[str, Fenced] = {
     "suspend": _suspend,
     "review": _review,
     "step": _step,
+    "step of a failure": _step_failed,
+    "step without a claim": _step_without_claim,
 }
 """Every way to write for a held job, by name."""
 

@@ -1,7 +1,8 @@
 """Batches as PostgreSQL's binary arrays, packed by hand: about thirty times cheaper than adapting element by element.
 
-A column of a batch is one ``Packed`` parameter. Its bytes are the array's header (dimensions, null flag, element type,
-length, lower bound) and then length-prefixed elements; a length of −1 is NULL.
+A column of a batch is one parameter. Its bytes are the array's header (dimensions, null flag, element type, length, lower
+bound) and then length-prefixed elements; a length of −1 is NULL. Our own connections send the bytes as they are; on a
+connection of the user's they go through psycopg's cursor as ``Packed``.
 """
 
 from __future__ import annotations
@@ -88,9 +89,12 @@ _KINDS: dict[str, tuple[int, int, Callable[[Sequence[Any]], bytes]]] = {
     "interval": (1186, 1187, _interval),
 }
 
+OIDS = {kind: (element, whole) for kind, (element, whole, _) in _KINDS.items()}
+"""The types of a value and of an array of them, as the server counts them."""
+
 _CLASSES: dict[str, type[Packed]] = {}
 DUMPERS: list[tuple[type[Packed], type[Dumper]]] = []
-"""What a connection's adapters must be told, one pair for each kind of array."""
+"""What the adapters of a cursor must be told, one pair for each kind of array."""
 
 for _kind, (_, _oid, _pack) in _KINDS.items():
     _class = type(f"Packed_{_kind}", (Packed,), {"__slots__": ()})
@@ -98,9 +102,14 @@ for _kind, (_, _oid, _pack) in _KINDS.items():
     DUMPERS.append((_class, type(f"Dumper_{_kind}", (_PackedDumper,), {"oid": _oid})))
 
 
-def pack(kind: str, values: Sequence[object]) -> Packed:
-    """A column of values as one array parameter."""
+def array(kind: str, values: Sequence[object]) -> bytes:
+    """A column of values as the bytes of one array."""
     element, _, encode = _KINDS[kind]
     if not values:
-        return _CLASSES[kind](_EMPTY.pack(0, 0, element))
-    return _CLASSES[kind](_HEADER.pack(1, 1, element, len(values), 1) + encode(values))
+        return _EMPTY.pack(0, 0, element)
+    return _HEADER.pack(1, 1, element, len(values), 1) + encode(values)
+
+
+def pack(kind: str, values: Sequence[object]) -> Packed:
+    """A column of values as one parameter for a cursor of psycopg's that knows the ``DUMPERS``."""
+    return _CLASSES[kind](array(kind, values))

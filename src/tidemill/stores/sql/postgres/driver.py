@@ -12,22 +12,21 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import psycopg
 
-from tidemill.errors import StoreBusy, StoreUnavailable
-from tidemill.stores.base import Listener, SchemaStatus
+from tidemill.errors import BadSettings, StoreBusy, StoreUnavailable
+from tidemill.stores.base import Hold, Listener, SchemaStatus
 from tidemill.stores.coalesce import Coalescer
 from tidemill.stores.sql import migrations
 from tidemill.stores.sql.driver import Items, Row, Takes
-from tidemill.stores.sql.postgres import schema
-from tidemill.stores.sql.postgres.arrays import DUMPERS
+from tidemill.stores.sql.postgres import holding, schema
 from tidemill.stores.sql.postgres.failures import RETRIED, translate
-from tidemill.stores.sql.postgres.pool import Connection, Pool
+from tidemill.stores.sql.postgres.pool import Pool
 from tidemill.stores.sql.postgres.settings import PostgresSettings
 from tidemill.stores.sql.postgres.signals import DeafListener, PostgresListener, payloads
 from tidemill.stores.sql.postgres.statements import Statement, Statements
+from tidemill.stores.sql.postgres.wire import Connection
 
 _TRIES = 5
 _NO_TAKES: Takes = {}
@@ -56,6 +55,7 @@ class PostgresDriver:
         self._opening = threading.Lock()
         self._coalescer = Coalescer(self._send)
         self._listeners: set[PostgresListener | DeafListener] = set()
+        self._holds: set[holding.PostgresHold] = set()
 
     def _begin_anew(self) -> None:
         """In a fork: threads, ears and the transaction that was open stay with the parent."""
@@ -70,7 +70,7 @@ class PostgresDriver:
         self._begin_anew()
         takes = takes or _NO_TAKES
         statement = self._statements.get(name, takes, flags)
-        parameters = statement.bind(takes, items)
+        parameters = statement.pack(takes, items)
         connection: Connection | None = getattr(self._local, "connection", None)
         try:
             if connection is not None:
@@ -85,19 +85,22 @@ class PostgresDriver:
         except psycopg.Error as error:
             raise translate(error, self.url) from error
 
-    def _run_alone(self, statement: Statement, parameters: dict[str, Any]) -> list[Row]:
-        with self._pool.connection() as connection:
+    def _run_alone(self, statement: Statement, parameters: list[bytes | None]) -> list[Row]:
+        connection = self._pool.take()
+        try:
             if not self._pooled:
                 return self._execute(connection, statement, parameters)
             with connection.transaction():
                 self._limit(connection)
                 return self._execute(connection, statement, parameters)
+        finally:
+            self._pool.give_back(connection)
 
-    def _execute(self, connection: Connection, statement: Statement, parameters: dict[str, Any]) -> list[Row]:
+    def _execute(
+        self, connection: Connection, statement: Statement, parameters: list[bytes | None]
+    ) -> list[Row]:
         try:
-            with connection.cursor(binary=True) as cursor:
-                cursor.execute(statement.sql, parameters)
-                return cursor.fetchall() if statement.gives else []
+            return connection.run(statement, parameters, prepare=not self._pooled)
         except psycopg.errors.ReadOnlySqlTransaction:
             # The primary has become a standby: the next connection may find the new one.
             connection.close()
@@ -143,7 +146,7 @@ class PostgresDriver:
         }
         connection: Connection
         if self._pooled:
-            connection = psycopg.connect(self._settings.conninfo, autocommit=True)
+            connection = Connection.connect(self._settings.conninfo, autocommit=True)
         else:
             options = " ".join(f"-c {name}={value}" for name, value in {**limits, **_PLANNING}.items())
             connection = self._connect_with(options)
@@ -152,19 +155,17 @@ class PostgresDriver:
         except BaseException:
             connection.close()
             raise
-        for kind, dumper in DUMPERS:
-            connection.adapters.register_dumper(kind, dumper)
-        connection.prepare_threshold = None if self._pooled else 1
+        connection.prepare_threshold = None  # psycopg would clear away what we prepare ourselves
         return connection
 
     def _connect_with(self, options: str) -> Connection:
         try:
-            return psycopg.connect(self._settings.conninfo, autocommit=True, options=options)
+            return Connection.connect(self._settings.conninfo, autocommit=True, options=options)
         except psycopg.OperationalError as error:
             if "startup parameter" not in str(error):
                 raise
             self._pooled = True
-            return psycopg.connect(self._settings.conninfo, autocommit=True)
+            return Connection.connect(self._settings.conninfo, autocommit=True)
 
     def _inspect(self, connection: Connection, limits: dict[str, str]) -> None:
         """Look at who answered: the encoding, and whether the session is ours."""
@@ -234,13 +235,8 @@ class PostgresDriver:
             self._coalescer.offer(topics)
 
     def _send(self, topics: frozenset[str]) -> None:
-        """A hint needs no flush to disk, so its commit does not wait for one."""
-        with self._pool.connection() as connection:
-            for payload in payloads(topics):
-                connection.execute(
-                    "select set_config('synchronous_commit', 'off', true), pg_notify(%s, %s)",
-                    (self._channel, payload),
-                )
+        for payload in payloads(topics):
+            self.run("wake", {"channel": self._channel, "payload": payload})
 
     def listen(self) -> Listener:
         self._begin_anew()
@@ -254,12 +250,50 @@ class PostgresDriver:
         self._listeners.add(listener)
         return listener
 
+    # Holds -----------------------------------------------------------------------------------------------------------
+
+    def hold(self, name: str) -> Hold | None:
+        self._begin_anew()
+        self._ensure()
+        self._pool.check()
+        if self._pooled:
+            raise BadSettings(
+                f"{self.url} is reached through a pooler that lends its sessions, so nothing can be held there;"
+                " use coordination 'lease', or connect to the server itself"
+            )
+        key = holding.lock_key(self._settings.schema, name)
+        try:
+            if not self._may_be_free(key):
+                return None
+            hold = holding.take(self._connect, key, self._holds.discard)
+        except psycopg.Error as error:
+            raise translate(error, self.url) from error
+        if hold is not None:
+            self._holds.add(hold)
+            self._release_if_closed(hold)
+        return hold
+
+    def _may_be_free(self, key: int) -> bool:
+        if getattr(self._local, "connection", None) is not None:
+            return True  # asked on this connection it would be ours until the commit, and there may be no other to ask on
+        with self._pool.connection() as connection:
+            return holding.is_free(connection, key)
+
+    def _release_if_closed(self, hold: Hold) -> None:
+        try:
+            self._pool.check()
+        except StoreUnavailable:  # meanwhile, by another thread
+            hold.release()
+            raise
+
     def close(self) -> None:
         self._begin_anew()
         self._coalescer.close()
         for listener in list(self._listeners):
             listener.close()
         self._pool.close()
+        for hold in list(self._holds):
+            hold.release()
 
 
 def _refuse_half(connection: Connection) -> None:

@@ -7,18 +7,17 @@ server, and that one look costs a microsecond. A process that was forked starts 
 from __future__ import annotations
 
 import os
-import select
-import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from queue import Empty, SimpleQueue
 
-import psycopg
+from psycopg.pq import TransactionStatus
 
 from tidemill.errors import StoreBusy, StoreUnavailable
+from tidemill.stores.sql.postgres.wire import Connection, readable
 
-Connection = psycopg.Connection[tuple[Any, ...]]
+__all__ = ["Connection", "Pool", "readable"]
 
 
 class Pool:
@@ -33,27 +32,49 @@ class Pool:
     def _reset(self) -> None:
         self._pid = os.getpid()
         self._idle: deque[Connection] = deque()
-        self._places = threading.BoundedSemaphore(self._size)
+        self._places: SimpleQueue[None] = SimpleQueue()  # as a semaphore, which costs ten times as much
+        for _ in range(self._size):
+            self._places.put(None)
         self._closed = False
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
-        """A connection for the block; it comes back only if it is still sound and outside a transaction."""
+        """A connection for the block."""
+        connection = self.take()
+        try:
+            yield connection
+        finally:
+            self.give_back(connection)
+
+    def take(self) -> Connection:
+        """A connection, to be given back."""
         if self._pid != os.getpid():
             self._reset()
         self.check()
-        if not self._places.acquire(timeout=self._patience):
+        try:
+            self._places.get(timeout=self._patience)
+        except Empty:
             raise StoreBusy(
                 f"all {self._size} connections of this process are in use; raise ?pool= or hold them shorter"
-            )
+            ) from None
         try:
-            connection = self._sound() or self._connect()
-            try:
-                yield connection
-            finally:
-                self._give_back(connection)
+            return self._sound() or self._connect()
+        except BaseException:
+            self._places.put(None)
+            raise
+
+    def give_back(self, connection: Connection) -> None:
+        """It is kept only if it is still sound and outside a transaction."""
+        try:
+            if self._pid != os.getpid():
+                return  # a fork's copy; to close it would end the parent's
+            idle = connection.pgconn.transaction_status == TransactionStatus.IDLE
+            if idle and not self._closed:
+                self._idle.append(connection)
+            else:
+                connection.close()
         finally:
-            self._places.release()
+            self._places.put(None)
 
     def check(self) -> None:
         """Nothing, unless the pool is closed."""
@@ -66,17 +87,8 @@ class Pool:
                 connection = self._idle.pop()
             except IndexError:
                 return None
-            if not _spoken(connection):
+            if not connection.spoken():
                 return connection
-            connection.close()
-
-    def _give_back(self, connection: Connection) -> None:
-        if self._pid != os.getpid():
-            return  # a fork's copy; to close it would end the parent's
-        idle = connection.info.transaction_status == psycopg.pq.TransactionStatus.IDLE
-        if idle and not self._closed:
-            self._idle.append(connection)
-        else:
             connection.close()
 
     def close(self) -> None:
@@ -90,20 +102,3 @@ class Pool:
         """Close what is idle."""
         while self._idle:
             self._idle.pop().close()
-
-
-def _spoken(connection: Connection) -> bool:
-    """Whether the server has sent something unasked (its farewell, as a rule), or the connection is broken."""
-    if connection.closed or connection.broken:
-        return True
-    return readable([connection.fileno()], 0)
-
-
-def readable(files: Sequence[int], seconds: float) -> bool:
-    """Whether one of these has something to read, waiting so long for it."""
-    if not hasattr(select, "poll"):
-        return bool(select.select(files, [], [], seconds)[0])
-    poll = select.poll()
-    for file in files:
-        poll.register(file, select.POLLIN)
-    return bool(poll.poll(seconds * 1000))

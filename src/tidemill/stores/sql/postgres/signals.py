@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import psycopg
 
-from tidemill.stores.sql.postgres.pool import Connection, readable
+from tidemill.stores.sql.postgres.wire import Connection, readable
 
 _RECONNECT = 1.0
 _ROOM = 7_000  # a payload holds 8,000 bytes

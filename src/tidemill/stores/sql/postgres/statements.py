@@ -1,4 +1,4 @@
-"""Named queries made ready for psycopg: our parameters spelt its way, our types packed or cast."""
+"""Named queries made ready: numbered and packed for libpq, or named and packed for a cursor of psycopg's."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from psycopg.pq import Format
 from psycopg.types.numeric import Int2, Int4, Int8
 
 from tidemill.stores.sql.driver import Items, Takes
 from tidemill.stores.sql.postgres.arrays import pack
+from tidemill.stores.sql.postgres.values import Pack, column, given, single
 from tidemill.stores.sql.queries import Query, load, parameters, substitute
 
 _INTEGERS = {"int2": Int2, "int4": Int4, "int8": Int8}
@@ -21,10 +23,25 @@ _ARRAYS = {"uuids": "uuid", "texts": "text", "int2s": "int2", "int4s": "int4", "
 class Statement:
     """One query for one set of optional parameters."""
 
-    sql: str
+    sql: str  #: its parameters named, as psycopg spells them
     takes: tuple[tuple[str, str], ...]
     items: tuple[tuple[str, str], ...]
     gives: bool
+    numbered: bytes  #: the same for libpq: first what it takes, then the columns of the batch
+    types: tuple[int, ...]
+    formats: tuple[Format, ...]
+    values: tuple[tuple[str, Pack], ...]
+    columns: tuple[tuple[str, Pack], ...]
+    answers: tuple[int, ...]  #: the types of what it gives
+
+    def pack(self, takes: Takes, items: Items | None) -> list[bytes | None]:
+        """The parameters as libpq wants them."""
+        packed: list[bytes | None] = [
+            None if (value := takes.get(name)) is None else pack(value) for name, pack in self.values
+        ]
+        if items is not None:
+            packed += [pack(items[name]) for name, pack in self.columns]
+        return packed
 
     def bind(self, takes: Takes, items: Items | None) -> dict[str, Any]:
         """The parameters as psycopg wants them."""
@@ -64,12 +81,23 @@ class Statements:
     def _compile(self, query: Query, present: frozenset[str]) -> Statement:
         (text,) = query.statements(present)
         used = set(parameters(text))
-        text = re.sub(r"\s+", " ", self.qualify(text)).replace("%", "%%")
+        text = re.sub(r"\s+", " ", self.qualify(text))
+        takes = tuple(pair for pair in query.takes if pair[0] in used)
+        items = tuple(pair for pair in query.items if pair[0] in used)
+        places = {name: f"${place}" for place, (name, _) in enumerate(takes + items, start=1)}
+        known = [single(kind) for _, kind in takes] + [column(kind) for _, kind in items]
+        packs = [(name, pack) for (name, _), (_, pack) in zip(takes + items, known, strict=True)]
         return Statement(
-            sql=substitute(text, {name: f"%({name})s" for name in used}),
-            takes=tuple(column for column in query.takes if column[0] in used),
-            items=tuple(column for column in query.items if column[0] in used),
+            sql=substitute(text.replace("%", "%%"), {name: f"%({name})s" for name in used}),
+            takes=takes,
+            items=items,
             gives=bool(query.gives),
+            numbered=substitute(text, places).encode(),
+            types=tuple(oid for oid, _ in known),
+            formats=(Format.BINARY,) * len(known),
+            values=tuple(packs[: len(takes)]),
+            columns=tuple(packs[len(takes) :]),
+            answers=tuple(given(kind) for _, kind in query.gives),
         )
 
     def qualify(self, sql: str) -> str:

@@ -14,11 +14,12 @@ from threading import get_ident
 
 from tidemill.clock import Clock
 from tidemill.errors import BadSettings, StoreUnavailable, UsageError
-from tidemill.stores.base import Listener, SchemaStatus
+from tidemill.stores.base import Hold, Listener, SchemaStatus
 from tidemill.stores.coalesce import Coalescer
 from tidemill.stores.sql.driver import Items, Row, Takes
 from tidemill.stores.sql.sqlite import forking
 from tidemill.stores.sql.sqlite.failures import out_of_reach, translate
+from tidemill.stores.sql.sqlite.holding import Holds
 from tidemill.stores.sql.sqlite.session import Session
 from tidemill.stores.sql.sqlite.settings import read_settings
 from tidemill.stores.sql.sqlite.signals import SqliteListener, broadcast
@@ -38,6 +39,7 @@ class SqliteDriver:
         self._clock = clock
         self._statements = Statements()
         self._session = Session(str(Path(path).absolute()), read_settings(options, url), clock)
+        self._holds = Holds(self._session.path)
         self._begin_anew()
         forking.watch(self)
 
@@ -174,6 +176,10 @@ class SqliteDriver:
         self._listeners.add(listener)
         return listener
 
+    def hold(self, name: str) -> Hold | None:
+        self.run("clock")  # opens the file, or says why not
+        return self._holds.take(name)
+
     # Closing and forking ---------------------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -182,15 +188,19 @@ class SqliteDriver:
         self._coalescer.close()
         for listener in list(self._listeners):
             listener.close()
+        self._holds.close()
         self._session.close()
 
     def before_fork(self) -> None:
         self._session.before_fork(quiet=self._owner != get_ident())
+        self._holds.before_fork()
 
     def after_fork_in_parent(self) -> None:
+        self._holds.after_fork_in_parent()
         self._session.after_fork_in_parent()
 
     def after_fork_in_child(self) -> None:
+        self._holds.after_fork_in_child()
         self._session.after_fork_in_child()
         self._begin_anew()
 

@@ -20,6 +20,9 @@ create temp table if not exists tidemill_moved(
   unique_key text, until_claimed integer, limits text, detailed integer, args text, to_state text, why text, due_at integer,
   result text);
 
+create temp table if not exists tidemill_held(
+  place integer primary key, n integer not null, ends integer not null, keyed integer not null);
+
 create temp table if not exists tidemill_got(seq integer primary key, keyed integer not null);
 
 create temp table if not exists tidemill_due(id blob primary key) without rowid;

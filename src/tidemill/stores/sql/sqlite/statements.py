@@ -1,7 +1,8 @@
 """Named queries made ready for SQLite: numbered statements, arguments as tuples, answers as our values.
 
 Parameters become plain ``?``, one for each mention. A statement that mentions a column of the batch runs once for every
-item, the others once; the last one gives the answer.
+item, the others once; the last one that answers gives the answer. Where a column is NULL in the whole batch, the statement
+says so itself: to be handed one None costs SQLite's module more than several numbers.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from itertools import repeat
 from sqlite3 import Connection
 from typing import Any
@@ -30,8 +32,13 @@ class Statement:
     """One statement, and where each of its arguments comes from."""
 
     sql: str
-    each: bool
     arguments: tuple[str, ...]
+    columns: frozenset[str]  #: those of the arguments that are columns of the batch
+
+    @property
+    def each(self) -> bool:
+        """Whether it runs once for every item."""
+        return bool(self.columns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +58,23 @@ class Program:
         if self.timed and given["now"] is None:
             given["now"] = ENCODE["timestamptz"]((now(),))[0]
         columns = {} if items is None else {name: encode(items[name]) for name, encode in self.items}
+        empty = frozenset(
+            name
+            for name, column in columns.items()
+            if column and column[0] is None and column.count(None) == len(column)
+        )
         bound: Bound = []
-        for statement in self.statements:
-            if statement.each:
+        for whole in self.statements:
+            if whole.each:
+                said = empty & whole.columns
+                statement = whole if not said or said == whole.columns else without(whole, said)
                 # zip ends with the batch: what is repeated never runs out.
                 mentioned = [
                     columns[name] if name in columns else repeat(given[name]) for name in statement.arguments
                 ]
                 bound.append((statement.sql, True, zip(*mentioned)))  # noqa: B905
             else:
-                bound.append((statement.sql, False, tuple([given[name] for name in statement.arguments])))
+                bound.append((whole.sql, False, tuple([given[name] for name in whole.arguments])))
         return bound
 
 
@@ -86,13 +100,13 @@ def program(query: Query, present: frozenset[str]) -> Program:
     """Make one query ready for a call in which these optional parameters are given."""
     texts = query.statements(present)
     used = {name for text in texts for name in parameters(text)}
-    batch = {name for name, _ in query.items}
+    batch = frozenset(name for name, _ in query.items)
     return Program(
         statements=tuple(
             Statement(
                 sql=re.sub(r"\s+", " ", substitute(text, dict.fromkeys(parameters(text), "?"))),
-                each=not batch.isdisjoint(parameters(text)),
                 arguments=tuple(_MENTION.findall(text)),
+                columns=batch & set(parameters(text)),
             )
             for text in texts
         ),
@@ -104,12 +118,29 @@ def program(query: Query, present: frozenset[str]) -> Program:
     )
 
 
+@lru_cache(maxsize=512)
+def without(statement: Statement, empty: frozenset[str]) -> Statement:
+    """The same statement for a batch in which these columns are NULL throughout."""
+    sql, *rest = statement.sql.split("?")
+    kept: list[str] = []
+    for name, text in zip(statement.arguments, rest, strict=True):
+        if name in empty:
+            sql += "null"
+        else:
+            sql += "?"
+            kept.append(name)
+        sql += text
+    return Statement(sql, tuple(kept), statement.columns - empty)
+
+
 def execute(connection: Connection, bound: Bound) -> list[Row]:
-    """Run the statements in order; what the last one answers."""
+    """Run the statements in order; what the last one that answers has answered."""
     rows: list[Row] = []
     for sql, many, arguments in bound:
         if many:
             connection.executemany(sql, arguments)
-        else:
-            rows = connection.execute(sql, arguments).fetchall()
+            continue
+        cursor = connection.execute(sql, arguments)
+        if cursor.description is not None:
+            rows = cursor.fetchall()
     return rows

@@ -1,8 +1,8 @@
 """Between Python's values and SQLite's: column by column, because a batch has many rows and few columns.
 
 Ids are 16 bytes, instants microseconds since 1970 UTC, durations microseconds, truth 0 or 1. What a column's type is, the
-query's header says. Only plain ``str`` and ``int`` go in: for subclasses, such as our enumerations, SQLite's module asks
-around for an adapter, which is slow.
+query's header says. Only plain ``str``, ``int``, ``float`` and ``bytearray`` go in: for everything else, be it a subclass such
+as our enumerations or ``bytes``, SQLite's module asks around for an adapter, which takes longer than all the rest.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import UUID
 
 from tidemill.ids import uuid_of
 from tidemill.stores.sql.driver import Row
@@ -37,11 +36,6 @@ def instant(stored: int) -> datetime:
         return _LAST if stored > 0 else _FIRST
 
 
-def uuid(data: bytes) -> UUID:
-    """An id from its 16 bytes."""
-    return uuid_of(int.from_bytes(data, "big"))
-
-
 class _Memo(dict[Any, Any]):
     """Remembers what it has made within one answer, as rows that come together often share instants and workers."""
 
@@ -54,12 +48,18 @@ class _Memo(dict[Any, Any]):
         return made
 
 
+def _uuids_out(column: Iterable[Any]) -> Iterable[Any]:
+    # Not remembered: nearly all of them are jobs, and each of those is another.
+    number, make = int.from_bytes, uuid_of
+    return [None if data is None else make(number(data, "big")) for data in column]
+
+
 def _remembered(make: Callable[[Any], Any]) -> Decode:
     return lambda column: map(_Memo(make).__getitem__, column)
 
 
 def _bytes(column: Sequence[Any]) -> Sequence[Any]:
-    return [None if value is None else value.bytes for value in column]
+    return [None if value is None else bytearray(value.bytes) for value in column]
 
 
 def _plain(column: Sequence[Any]) -> Sequence[Any]:
@@ -106,7 +106,7 @@ ENCODE: dict[str, Encode] = {
 """How a column of a type goes in."""
 
 DECODE: dict[str, Decode] = {
-    "uuid": _remembered(uuid),
+    "uuid": _uuids_out,
     "timestamptz": _remembered(instant),
     "interval": _remembered(lambda stored: timedelta(0, 0, stored)),
     "bool": lambda column: map(bool, column),

@@ -1,7 +1,9 @@
--- promote: moves jobs that are due to ready, the earliest first; answers with the lanes that grew.
--- Locks the rows it moves and skips those another promoter holds. Indexes: scheduled_due, parked_due.
+-- promote: moves jobs that are due to ready, the earliest first; answers with the lanes that grew and when the next job is due.
+-- The instant is on every row, and on a row without a lane where none grew. Locks the rows it moves and skips those another
+-- promoter holds. A statement sees the rows it removes to its end, so what is due next is looked for among the others: their
+-- ids go through an array, whose length is guessed to be small, so that they are always hashed. Indexes: scheduled_due, parked_due.
 -- takes: now timestamptz, limit int4
--- gives: queue text, tenant text, priority int2, moved int8
+-- gives: queue text, tenant text, priority int2, moved int8, next_run_at timestamptz
 with delayed as materialized (
   select ctid as place, id, run_at from tidemill.scheduled
   where run_at <= coalesce(:now::timestamptz, now()) order by run_at, id limit :limit for update skip locked),
@@ -9,7 +11,7 @@ asleep as materialized (
   select ctid as place, id, run_at from tidemill.parked
   where wakes and run_at <= coalesce(:now::timestamptz, now()) order by run_at, id limit :limit for update skip locked),
 chosen as materialized (
-  select place, waits from (
+  select place, id, waits from (
     select place, id, run_at, false as waits from delayed union all select place, id, run_at, true from asleep) due
   order by run_at, id limit :limit),
 from_scheduled as (
@@ -28,5 +30,13 @@ into_ready as (
                              expires_at, timeout, unique_key, until_claimed, limits, detailed, reason, args)
   select id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at, expires_at, timeout,
          unique_key, until_claimed, limits, detailed, reason, args
-  from moved order by run_at, id)
-select queue, tenant, priority, count(*) as moved from moved group by queue, tenant, priority
+  from moved order by run_at, id),
+grown as (select queue, tenant, priority, count(*) as moved from moved group by queue, tenant, priority),
+next as (
+  select least(
+    (select run_at from tidemill.scheduled
+     where id not in (select unnest(array(select id from chosen where not waits))) order by run_at, id limit 1),
+    (select run_at from tidemill.parked
+     where wakes and id not in (select unnest(array(select id from chosen where waits))) order by run_at, id limit 1)) as run_at)
+select g.queue, g.tenant, g.priority, coalesce(g.moved, 0) as moved, n.run_at as next_run_at
+from next n left join grown g on true

@@ -103,7 +103,7 @@ create table tidemill_running(
   started_at integer check ((state = 'running') = (started_at is not null)),
   cancel_reason text,
   args text not null,
-  progress text) strict, without rowid;
+  progress text) strict;
 create index tidemill_running_worker on tidemill_running(worker);
 
 create table tidemill_history(

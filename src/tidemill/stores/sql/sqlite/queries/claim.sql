@@ -1,6 +1,7 @@
 -- claim: takes pending jobs lane by lane and holds them for one worker.
 -- Once for every lane an index scan of ready_claim from its watermark on, as there are no lateral joins; what was found before
--- counts against the limit. Nobody else writes meanwhile, so nothing is locked.
+-- counts against the limit. Nobody else writes meanwhile, so nothing is locked. The answer is read before the rows are moved:
+-- RETURNING would gather it once more.
 -- takes: now timestamptz, worker uuid, state text, limit int4, tasks texts
 -- items: lane_queue text, lane_tenant text, lane_priority int2, lane_low int8, lane_quota int4
 -- gives: id uuid, task text, queue text, tenant text, priority int2, attempt int4, max_attempts int4, crashes int4
@@ -14,6 +15,11 @@ from tidemill_ready indexed by tidemill_ready_claim
 where queue = :lane_queue and tenant = :lane_tenant and priority = :lane_priority and seq >= :lane_low
   and task in (select value from json_each(:tasks)) -- when tasks
 order by seq limit max(min(:lane_quota, :limit - (select count(*) from temp.tidemill_got)), 0)
+;
+select r.id, r.task, r.queue, r.tenant, r.priority, r.attempt + 1 as attempt, r.max_attempts, r.crashes, r.token + 1 as token,
+       r.run_at, r.created_at, r.expires_at, r.timeout, r.args, case when not r.until_claimed then r.unique_key end as unique_key,
+       r.limits, r.detailed, r.seq
+from temp.tidemill_got g cross join tidemill_ready r on r.seq = g.seq
 ;
 insert into tidemill_running(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
                              expires_at, timeout, unique_key, limits, detailed, args, state, worker, claimed_at, started_at)
@@ -36,5 +42,3 @@ where (tenant, key, job_id) in (select tenant, key, id from temp.tidemill_keyed)
   and window_ends_at > :now
 ;
 delete from tidemill_ready where seq in (select seq from temp.tidemill_got)
-returning id, task, queue, tenant, priority, attempt + 1 as attempt, max_attempts, crashes, token + 1 as token, run_at, created_at, expires_at,
-          timeout, args, case when not until_claimed then unique_key end as unique_key, limits, detailed, seq

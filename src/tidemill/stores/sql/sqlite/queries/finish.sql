@@ -1,11 +1,13 @@
 -- finish: every exit of a held job, keyed by id and token; answers with the ids that are lost.
--- Gathers the batch in a temporary table and works on it as a whole, table by table. What ended goes to history with its last
--- execution; what goes back leaves that execution as a row of its own.
+-- Gathers the batch in a temporary table, finds the place of each job once, and works on them as a whole, table by table. What
+-- ended goes to history with its last execution; what goes back leaves that execution as a row of its own.
 -- takes: now timestamptz
 -- items: id uuid, token int8, to_state text, execution text, reason text, delay interval, refund bool, crashed bool
 -- items: result text, error text, started_ago float8, ended_ago float8
 -- gives: id uuid
 delete from temp.tidemill_item_finish
+;
+delete from temp.tidemill_held
 ;
 delete from temp.tidemill_keyed
 ;
@@ -15,9 +17,15 @@ insert into temp.tidemill_item_finish(id, token, to_state, execution, why, delay
                                       ended_ago)
 values (:id, :token, :to_state, :execution, :reason, :delay, :refund, :crashed, :result, :error, :started_ago, :ended_ago)
 ;
+insert or ignore into temp.tidemill_held(place, n, ends, keyed)
+select r.rowid, x.n, x.to_state in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered'),
+       r.unique_key is not null
+from temp.tidemill_item_finish x cross join tidemill_running r on r.id = x.id and r.token = x.token
+;
 insert or ignore into temp.tidemill_lost(id)
 select x.id from temp.tidemill_item_finish x
-where not exists (select 1 from tidemill_running r where r.id = x.id and r.token = x.token)
+where (select count(*) from temp.tidemill_held) < (select count(*) from temp.tidemill_item_finish)
+  and not exists (select 1 from tidemill_running r where r.id = x.id and r.token = x.token)
 ;
 insert into tidemill_history(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
                              expires_at, timeout, unique_key, limits, detailed, reason, args, state, execution, worker,
@@ -26,29 +34,29 @@ select r.id, r.tenant, r.queue, r.task, r.priority, r.attempt, r.max_attempts, r
        r.created_at, r.expires_at, r.timeout, r.unique_key, r.limits, r.detailed, x.why, r.args, x.to_state, x.execution, r.worker,
        r.claimed_at, coalesce(:now - cast(round(x.started_ago * 1000000) as integer), r.started_at),
        :now - cast(round(x.ended_ago * 1000000) as integer), r.cancel_reason, r.progress, x.result, x.error
-from temp.tidemill_item_finish x cross join tidemill_running r on r.id = x.id and r.token = x.token
-where x.to_state in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered')
+from temp.tidemill_held h cross join temp.tidemill_item_finish x on x.n = h.n cross join tidemill_running r on r.rowid = h.place
+where h.ends
 ;
 insert into tidemill_executions(job_id, number, attempt, state, worker, claimed_at, started_at, finished_at, error, reason)
 select r.id, r.token, r.attempt, x.execution, r.worker, r.claimed_at,
        coalesce(:now - cast(round(x.started_ago * 1000000) as integer), r.started_at),
        :now - cast(round(x.ended_ago * 1000000) as integer), x.error, x.why
-from temp.tidemill_item_finish x cross join tidemill_running r on r.id = x.id and r.token = x.token
-where x.to_state not in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered')
+from temp.tidemill_held h cross join temp.tidemill_item_finish x on x.n = h.n cross join tidemill_running r on r.rowid = h.place
+where not h.ends
 ;
 insert into tidemill_ready(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
                            expires_at, timeout, unique_key, until_claimed, limits, detailed, reason, args)
 select r.id, r.tenant, r.queue, r.task, r.priority, r.attempt - x.refund, r.max_attempts, r.crashes + x.crashed, r.token,
        :now + x.delay, r.created_at, r.expires_at, r.timeout, r.unique_key, 0, r.limits, r.detailed, x.why, r.args
-from temp.tidemill_item_finish x cross join tidemill_running r on r.id = x.id and r.token = x.token
-where x.to_state = 'pending' order by x.n
+from temp.tidemill_held h cross join temp.tidemill_item_finish x on x.n = h.n cross join tidemill_running r on r.rowid = h.place
+where not h.ends and x.to_state = 'pending' order by x.n
 ;
 insert into tidemill_scheduled(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
                                expires_at, timeout, unique_key, until_claimed, limits, detailed, reason, args)
 select r.id, r.tenant, r.queue, r.task, r.priority, r.attempt - x.refund, r.max_attempts, r.crashes + x.crashed, r.token,
        :now + x.delay, r.created_at, r.expires_at, r.timeout, r.unique_key, 0, r.limits, r.detailed, x.why, r.args
-from temp.tidemill_item_finish x cross join tidemill_running r on r.id = x.id and r.token = x.token
-where x.to_state = 'scheduled'
+from temp.tidemill_held h cross join temp.tidemill_item_finish x on x.n = h.n cross join tidemill_running r on r.rowid = h.place
+where not h.ends and x.to_state = 'scheduled'
 ;
 insert into tidemill_parked(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
                             expires_at, timeout, unique_key, until_claimed, limits, detailed, reason, args, state, wakes,
@@ -56,13 +64,13 @@ insert into tidemill_parked(id, tenant, queue, task, priority, attempt, max_atte
 select r.id, r.tenant, r.queue, r.task, r.priority, r.attempt - x.refund, r.max_attempts, r.crashes + x.crashed, r.token,
        :now + x.delay, r.created_at, r.expires_at, r.timeout, r.unique_key, 0, r.limits, r.detailed, x.why, r.args,
        x.to_state, x.to_state = 'waiting' and x.delay > 0, case x.to_state when 'review_needed' then x.result end
-from temp.tidemill_item_finish x cross join tidemill_running r on r.id = x.id and r.token = x.token
-where x.to_state in ('waiting', 'review_needed')
+from temp.tidemill_held h cross join temp.tidemill_item_finish x on x.n = h.n cross join tidemill_running r on r.rowid = h.place
+where not h.ends and x.to_state in ('waiting', 'review_needed')
 ;
 insert into temp.tidemill_keyed(id, tenant, key)
 select r.id, r.tenant, r.unique_key
-from temp.tidemill_item_finish x cross join tidemill_running r on r.id = x.id and r.token = x.token
-where r.unique_key is not null and x.to_state in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered')
+from temp.tidemill_held h cross join tidemill_running r on r.rowid = h.place
+where h.ends and h.keyed
 ;
 delete from tidemill_uniques
 where (tenant, key, job_id) in (select tenant, key, id from temp.tidemill_keyed)
@@ -72,6 +80,6 @@ update tidemill_uniques set live = 0
 where (tenant, key, job_id) in (select tenant, key, id from temp.tidemill_keyed)
   and window_ends_at > :now
 ;
-delete from tidemill_running where (id, token) in (select id, token from temp.tidemill_item_finish)
+delete from tidemill_running where rowid in (select place from temp.tidemill_held)
 ;
 select id from temp.tidemill_lost

@@ -1,7 +1,8 @@
--- promote: moves jobs that are due to ready, the earliest first; answers with the lanes that grew.
--- Nobody else writes meanwhile, so nothing is locked. Indexes: scheduled_due, parked_due.
+-- promote: moves jobs that are due to ready, the earliest first; answers with the lanes that grew and when the next job is due.
+-- The instant is on every row, and on a row without a lane where none grew. Nobody else writes meanwhile, so nothing is locked.
+-- Indexes: scheduled_due, parked_due.
 -- takes: now timestamptz, limit int4
--- gives: queue text, tenant text, priority int2, moved int8
+-- gives: queue text, tenant text, priority int2, moved int8, next_run_at timestamptz
 delete from temp.tidemill_due
 ;
 insert into temp.tidemill_due(id)
@@ -30,6 +31,11 @@ delete from tidemill_scheduled where id in (select id from temp.tidemill_due)
 ;
 delete from tidemill_parked where id in (select id from temp.tidemill_due)
 ;
-select r.queue, r.tenant, r.priority, count(*) as moved
-from temp.tidemill_due d cross join tidemill_ready r on r.id = d.id
-group by r.queue, r.tenant, r.priority
+select g.queue, g.tenant, g.priority, coalesce(g.moved, 0) as moved, n.run_at as next_run_at
+from (select min(run_at) as run_at
+      from (select min(run_at) as run_at from tidemill_scheduled
+            union all
+            select min(run_at) from tidemill_parked where wakes)) n
+left join (select r.queue, r.tenant, r.priority, count(*) as moved
+           from temp.tidemill_due d cross join tidemill_ready r on r.id = d.id
+           group by r.queue, r.tenant, r.priority) g on true

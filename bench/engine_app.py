@@ -1,0 +1,30 @@
+"""The app the engine is measured with: one coroutine that does nothing but note that it began.
+
+Its store is what ``TIDEMILL_STORE`` says; where it notes is what ``BENCH_SLOTS`` and, for latencies, ``BENCH_LAT`` say.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from bench.engine_slots import Slot
+
+from tidemill.app import App
+
+app = App()
+_slot: Slot | None = None
+
+
+def _open() -> Slot:
+    # Not when the module is imported: enqueuers import it too, and run no jobs.
+    global _slot  # noqa: PLW0603  (a job body has nowhere else to keep it)
+    starts = os.environ.get("BENCH_LAT")
+    _slot = Slot(Path(os.environ["BENCH_SLOTS"]), Path(starts) if starts else None)
+    return _slot
+
+
+@app.task
+async def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a payload as users have it)
+    (_slot or _open()).note(user_id)
+    return {"ok": True}

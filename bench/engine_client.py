@@ -1,0 +1,75 @@
+"""Enqueues into the measured app's store, as a program of its own: the commands that the peers' programs understand too.
+
+    python -m bench.engine_client setup | w1 SECONDS | w2 JOBS | fill JOBS | w5 SECONDS FILE
+
+``w1`` one by one, ``w2`` and ``fill`` 1,000 at a time, ``w5`` one every 50 ms, whose calls' begins and ends go into the file.
+The last line printed says as JSON how many jobs that were in how many seconds.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from bench.engine_app import app, send_email
+
+EMAIL = "a@example.com"
+BULK = 1_000
+EVERY = 0.05
+
+
+def one_by_one(seconds: float) -> int:
+    done, begun = 0, time.perf_counter()
+    while time.perf_counter() - begun < seconds:
+        send_email.enqueue(user_id=done, email=EMAIL)
+        done += 1
+    return done
+
+
+def in_bulk(count: int) -> int:
+    for start in range(0, count, BULK):
+        numbers = range(start, min(count, start + BULK))
+        send_email.enqueue_many({"user_id": number, "email": EMAIL} for number in numbers)
+    return count
+
+
+def regularly(seconds: float, file: Path) -> int:
+    time.sleep(0.2)
+    begun, lines = time.monotonic(), []
+    for number in range(int(seconds / EVERY)):
+        time.sleep(max(0.0, begun + number * EVERY - time.monotonic()))
+        called = time.monotonic_ns()
+        send_email.enqueue(user_id=number, email=EMAIL)
+        lines.append(f"{number} {called} {time.monotonic_ns()}\n")
+    file.write_text("".join(lines))
+    return len(lines)
+
+
+def main(words: list[str]) -> None:
+    verb, rest = words[0], words[1:]
+    if verb == "setup":
+        app.store.migrate()
+        app.close()
+        return
+    if verb in ("w1", "w5"):
+        send_email.enqueue(user_id=-1, email=EMAIL)
+    app.store.check()  # connects, as the peers' programs do before their time begins
+    begun = time.perf_counter()
+    match verb:
+        case "w1":
+            count = one_by_one(float(rest[0]))
+        case "w2" | "fill":
+            count = in_bulk(int(rest[0]))
+        case "w5":
+            count = regularly(float(rest[0]), Path(rest[1]))
+        case _:
+            raise SystemExit(f"there is no command {verb!r}")
+    seconds = time.perf_counter() - begun
+    app.close()
+    print(json.dumps({"n": count, "secs": seconds}))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,22 @@
+"""The measured app's worker as a thread of a program of its own, instead of under a supervisor; until SIGTERM."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+
+from bench.engine_app import app
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--concurrency", type=int)
+    options = parser.parse_args()
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGINT])
+    with app.worker(concurrency=options.concurrency):
+        signal.sigwait([signal.SIGTERM, signal.SIGINT])
+    app.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,266 @@
+"""``tidemill doctor``: looks for what is wrong and says what to do. Changes nothing but a wake-up of its own."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+import click
+from rich.text import Text
+
+from tidemill.cli.desk import Desk, at_desk
+from tidemill.cli.doctor_sqlite import look_at_file
+from tidemill.cli.screen import STYLES, age, clean, print_json, put, span, thousands
+from tidemill.client.stats import crew_of, liveness, waiting_tasks
+from tidemill.domain.cluster import Worker
+from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.domain.job import Claim
+from tidemill.domain.ledger import PauseKind
+from tidemill.domain.states import JobState
+from tidemill.errors import StoreError, TidemillError
+
+CLOCK_WARN, CLOCK_FAIL = timedelta(seconds=2), timedelta(seconds=30)
+ECHO = 3.0
+"""Seconds a wake-up may take to come back."""
+
+MANY = 100
+"""Orphans and overdue jobs that are looked at."""
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at: ``ok``, ``warn`` or ``fail``, and what to do about it."""
+
+    status: str
+    check: str
+    text: str
+
+
+Findings = Iterator[Finding]
+
+
+@click.command()
+@at_desk
+def doctor(desk: Desk) -> None:
+    """Look for what is wrong, and say what to do; exit code 1 if something fails."""
+    found: list[Finding] = []
+    for finding in _examined(desk):
+        found.append(finding)
+        if not desk.as_json:
+            _print(finding)
+    failed = sum(finding.status == "fail" for finding in found)
+    warned = sum(finding.status == "warn" for finding in found)
+    if desk.as_json:
+        print_json({"ok": not failed, "checks": [finding._asdict() for finding in found]})
+    else:
+        click.echo(f"{len(found) - failed - warned} ok, {warned} warn, {failed} fail")
+    if failed:
+        click.get_current_context().exit(1)
+
+
+def _print(finding: Finding) -> None:
+    line = Text.assemble(
+        (f"{finding.status:<4}", STYLES[finding.status]), f"  {finding.check}: ", clean(finding.text)
+    )
+    put(line)
+
+
+def _examined(desk: Desk) -> Findings:
+    if desk.app:
+        yield from _app(desk)
+    if not desk.app or desk.opened:
+        yield from _store(desk)
+
+
+def _app(desk: Desk) -> Findings:
+    try:
+        number = len(desk.registry)
+    except TidemillError as error:
+        yield Finding("fail", "app", error.message)
+        if desk.url:
+            desk.app = None  # the store can be looked at without it
+        return
+    if number:
+        yield Finding("ok", "app", f"{desk.app} declares {number} task{'' if number == 1 else 's'}")
+    else:
+        yield Finding("warn", "app", f"{desk.app} declares no task; import the modules that declare them")
+
+
+def _store(desk: Desk) -> Findings:
+    try:
+        state = desk.store.schema()
+        where = desk.store.url
+    except TidemillError as error:
+        yield Finding("fail", "store", error.message)
+        return
+    yield Finding("ok", "store", f"{where} answers")
+    if where.startswith("sqlite"):
+        yield from (Finding(*found) for found in look_at_file(where))
+    if state.pending and not where.startswith("sqlite"):
+        names = ", ".join(state.pending)
+        yield Finding(
+            "fail",
+            "schema",
+            f"version {state.version} of {state.wanted}, {names} pending; run tidemill db migrate",
+        )
+        return
+    try:
+        desk.store.check()
+    except TidemillError as error:
+        yield Finding("fail", "schema", error.message)
+        return
+    yield Finding("ok", "schema", f"version {desk.store.schema().version}")
+    for check in CHECKS:
+        try:
+            yield from check(desk)
+        except StoreError as error:
+            yield Finding("fail", check.__name__.strip("_").replace("_", " "), error.message)
+
+
+# With a store that answers ---------------------------------------------------------------------------------------------
+
+
+def _clock(desk: Desk) -> Findings:
+    if not desk.store.url.startswith("postgres"):
+        return  # the store's clock is this machine's
+    before = desk.client.clock.now()
+    theirs = desk.now()
+    after = desk.client.clock.now()
+    apart = abs(theirs - (before + (after - before) / 2))
+    apart = max(apart - (after - before) / 2, timedelta(0))  # what the question took may be to blame
+    if apart > CLOCK_FAIL:
+        yield Finding(
+            "fail", "clock", f"this machine's clock is {span(apart)} off the database's; set up NTP"
+        )
+    elif apart > CLOCK_WARN:
+        yield Finding("warn", "clock", f"this machine's clock is {span(apart)} off the database's; check NTP")
+    else:
+        yield Finding("ok", "clock", f"within {span(CLOCK_WARN)} of the database's")
+
+
+def _wake_ups(desk: Desk) -> Findings:
+    if not desk.store.url.startswith(("postgres", "sqlite")):
+        return
+    topic = f"doctor:{uuid.uuid4().hex[:8]}"
+    listener = desk.store.listen()
+    try:
+        began = desk.client.clock.monotonic()
+        desk.store.notify([topic])
+        while (left := began + ECHO - desk.client.clock.monotonic()) > 0:
+            if topic in listener.wait(left):
+                took = timedelta(seconds=desk.client.clock.monotonic() - began)
+                yield Finding("ok", "wake-ups", f"heard after {span(took)}")
+                return
+    finally:
+        listener.close()
+    told = "workers poll instead, so jobs start later"
+    if desk.store.url.startswith("postgres"):
+        told += "; connect past PgBouncer's transaction mode, or remove notify=0 from the URL"
+    yield Finding("warn", "wake-ups", f"not heard within {ECHO:g} seconds: {told}")
+
+
+def _workers(desk: Desk) -> Findings:
+    now = desk.now()
+    crew = crew_of(desk.store.workers(), now)
+    pending = desk.store.count(JobFilter(ALL_TENANTS, states=frozenset({JobState.PENDING})))
+    waiting = sum(pending.values())
+    living = crew.alive + crew.late
+    if not living and waiting:
+        text = (
+            f"none is alive and {thousands(waiting)} jobs are pending; start one: tidemill worker module:app"
+        )
+        yield Finding("fail", "workers", text)
+    elif not living:
+        yield Finding("warn", "workers", "none is alive; start one: tidemill worker module:app")
+    elif crew.late:
+        yield Finding(
+            "warn", "workers", f"{crew.late} of {living} beat late; look at their load and at the store's"
+        )
+    elif crew.draining == living:
+        yield Finding("warn", "workers", "all of them are draining and claim nothing more; start new ones")
+    else:
+        yield Finding("ok", "workers", f"{crew.alive} alive, {thousands(waiting)} jobs pending")
+
+
+def _orphans(desk: Desk) -> Findings:
+    found = desk.store.orphans(MANY)
+    if not found:
+        yield Finding("ok", "orphans", "no job is held by a worker that is gone")
+        return
+    living = any(liveness(worker, desk.now()) != "gone" for worker in desk.store.workers())
+    then = "living workers reclaim them within seconds" if living else "start a worker to reclaim them"
+    yield Finding("warn", "orphans", f"{_many(found)} held by workers that are gone; {then}")
+
+
+def _overdue(desk: Desk) -> Findings:
+    found = desk.store.overdue(MANY)
+    if not found:
+        yield Finding("ok", "overdue", "no job is past its timeout")
+        return
+    ids = ", ".join(str(claim.id) for claim in found[:3])
+    yield Finding(
+        "warn", "overdue", f"{_many(found)} past their timeout ({ids}); tidemill jobs show tells where"
+    )
+
+
+def _many(found: list[Claim]) -> str:
+    more = "at least " if len(found) == MANY else ""
+    return f"{more}{len(found)} job{' is' if len(found) == 1 else 's are'}"
+
+
+def _pauses(desk: Desk) -> Findings:
+    now = desk.now()
+    found = desk.store.pauses()
+    if not found:
+        yield Finding("ok", "pauses", "nothing is paused")
+    for pause in found:
+        what = "everything" if pause.kind is PauseKind.ALL else f"{pause.kind} {pause.name}"
+        by = f" by {pause.paused_by}" if pause.paused_by else ""
+        why = f" ({pause.reason})" if pause.reason else ""
+        again = (
+            f"; tidemill {pause.kind}s resume {pause.name}"
+            if pause.kind in (PauseKind.QUEUE, PauseKind.TASK)
+            else ""
+        )
+        yield Finding("warn", "pauses", f"{what} was paused{by} {age(pause.paused_at, now)}{why}{again}")
+
+
+def _unknown_tasks(desk: Desk) -> Findings:
+    living = _living(desk.store.workers(), desk.now())
+    waiting = waiting_tasks(desk.store)
+    if not living or any(not worker.tasks for worker in living):
+        return  # nobody works, which was said; or somebody takes them all
+    known = {name for worker in living for name in worker.tasks}
+    unknown = sorted(set(waiting) - known)
+    if not unknown:
+        yield Finding("ok", "tasks", "living workers know every task that waits")
+    for name in unknown:
+        text = f"no living worker knows task {name}, of which {thousands(waiting[name])} jobs are pending; deploy it or cancel them"
+        yield Finding("warn", "tasks", text)
+
+
+def _leases(desk: Desk) -> Findings:
+    now = desk.now()
+    if not _living(desk.store.workers(), now):
+        return
+    for lease in desk.store.leases():
+        if lease.holder is not None and lease.expires_at is not None and lease.expires_at <= now:
+            text = f"lease {lease.name} ran out {span(now - lease.expires_at)} ago and nobody took it over"
+            yield Finding("warn", "leases", text)
+
+
+def _living(workers: Iterable[Worker], now: datetime) -> list[Worker]:
+    return [worker for worker in workers if liveness(worker, now) != "gone"]
+
+
+CHECKS: tuple[Callable[[Desk], Findings], ...] = (
+    _clock,
+    _wake_ups,
+    _workers,
+    _leases,
+    _orphans,
+    _overdue,
+    _pauses,
+    _unknown_tasks,
+)

@@ -1,0 +1,106 @@
+"""What ``tidemill doctor`` sees of an SQLite file without asking SQLite: its place, its header, its log."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from tidemill.stores.sql.sqlite.place import NETWORKED, filesystem, trouble
+from tidemill.stores.sql.sqlite.settings import read_settings
+
+LARGE_LOG = 256 * 1024 * 1024
+_MOUNTS = Path("/proc/mounts")
+_WAL = b"\x02\x02"  # the versions that write and read it, at offset 18 of the file
+
+
+def look_at_file(url: str) -> Iterator[tuple[str, str, str]]:
+    """Status, check and text for each thing that was looked at."""
+    parts = urlsplit(url)
+    path = unquote(parts.path)[1:]
+    settings = read_settings(dict(parse_qsl(parts.query, keep_blank_values=True)), url)
+    wrong = trouble(path)
+    if wrong is not None:
+        yield "fail", "file", wrong
+        return
+    yield "ok", "file", f"{path} and its directory may be written"
+    yield _place(path)
+    if settings.synchronous == "full":
+        yield "ok", "durability", "synchronous=full: what was accepted survives a power failure"
+    else:
+        yield (
+            "warn",
+            "durability",
+            "synchronous=normal: a power failure may lose the last moments; remove it from the URL",
+        )
+    yield from _header(path)
+    yield from _log(path)
+    yield _version()
+
+
+def _place(path: str) -> tuple[str, str, str]:
+    try:
+        kind = filesystem(_MOUNTS.read_text("utf-8", "replace"), os.path.realpath(path))
+    except OSError:
+        kind = None
+    if kind in NETWORKED:
+        return (
+            "fail",
+            "file system",
+            f"{kind} is a network's, where SQLite's locks do not hold; use a local disk or PostgreSQL",
+        )
+    return "ok", "file system", kind or "not known to be a network's"
+
+
+def _header(path: str) -> Iterator[tuple[str, str, str]]:
+    try:
+        with Path(path).open("rb") as file:
+            head = file.read(20)
+    except OSError:
+        return
+    if len(head) < 20:
+        return  # nothing was written yet
+    if head[18:20] == _WAL:
+        yield "ok", "journal", "WAL"
+    else:
+        yield (
+            "fail",
+            "journal",
+            "not WAL: another program changed it; the next worker that opens the file alone sets it right",
+        )
+
+
+def _log(path: str) -> Iterator[tuple[str, str, str]]:
+    try:
+        size = Path(f"{path}-wal").stat().st_size
+    except OSError:
+        return
+    megabytes = f"{size / 1024 / 1024:.1f} MiB"
+    if size > LARGE_LOG:
+        yield (
+            "warn",
+            "log",
+            f"{path}-wal has {megabytes}: some reader has been open for long; find and end it",
+        )
+    else:
+        yield "ok", "log", f"{megabytes} in {path}-wal"
+
+
+def _version() -> tuple[str, str, str]:
+    version, number = sqlite3.sqlite_version, sqlite3.sqlite_version_info
+    if _may_lose(number):
+        return (
+            "warn",
+            "sqlite",
+            f"{version} has a rare fault that can damage a database in WAL mode; use 3.51.3 or newer",
+        )
+    return "ok", "sqlite", version
+
+
+def _may_lose(number: tuple[int, ...]) -> bool:
+    """Whether this version has the WAL-reset fault, which 3.51.3, 3.50.7 and 3.44.6 mended."""
+    if (3, 44, 6) <= number < (3, 45, 0) or (3, 50, 7) <= number < (3, 51, 0):
+        return False
+    return (3, 7, 0) <= number < (3, 51, 3)

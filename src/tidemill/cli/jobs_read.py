@@ -1,0 +1,265 @@
+"""``tidemill jobs list``, ``show``, ``logs`` and ``why``: what is known of jobs. Changes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator
+from datetime import datetime
+from uuid import UUID
+
+import click
+
+from tidemill.cli import documents
+from tidemill.cli.desk import Desk, at_desk
+from tidemill.cli.filters import Where, filtered
+from tidemill.cli.screen import (
+    STYLES,
+    Column,
+    age,
+    clean,
+    heading,
+    percent,
+    print_facts,
+    print_json,
+    print_json_line,
+    print_lines,
+    print_table,
+    span,
+    stamp,
+)
+from tidemill.client.handle import Job
+from tidemill.client.why import explain
+from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
+from tidemill.domain.job import Execution, LogEntry
+from tidemill.domain.job import Job as Facts
+from tidemill.domain.states import ENDED, HELD
+from tidemill.errors import JobNotFound
+
+LAST_LINES = 20
+SOME_CHILDREN = 20
+MOST_PAGES = 50
+"""Pages of a log that are read to find its end; beyond fifty thousand lines the last ones are not looked for."""
+
+WAKE = 1.0
+"""Seconds between two looks at a log that is followed, if nothing wakes us."""
+
+COLUMNS = (
+    Column("id"), Column("status"), Column("task", flexible=True), Column("queue", flexible=True),
+    Column("age", right=True), Column("progress", optional=True, right=True), Column("attempt", optional=True, right=True),
+    Column("tenant", flexible=True, optional=True), Column("reason", flexible=True, optional=True),
+)  # fmt: skip
+
+
+def one(desk: Desk, id: str) -> Job[object]:
+    """The job of that id, whoever's it is."""
+    found: Job[object] = desk.jobs.get(id, tenant=ALL_TENANTS)
+    return found
+
+
+def job_rows(jobs: Iterable[Facts], now: datetime) -> Iterator[list[object]]:
+    """Jobs as rows of a table."""
+    for job in jobs:
+        done = percent(documents.fraction_of(job)) if job.progress is not None or job.state in HELD else None
+        yield [
+            job.id,
+            job.state.value,
+            job.task,
+            job.queue,
+            span(now - job.created_at),
+            done,
+            f"{job.attempt}/{job.max_attempts}",
+            job.tenant,
+            job.reason,
+        ]
+
+
+@click.command("list")
+@filtered
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="Jobs on a page.")
+@click.option("--cursor", metavar="TEXT", help="Where the page before ended.")
+@click.option("--oldest", is_flag=True, help="The oldest first.")
+@at_desk
+def list_jobs(desk: Desk, where: Where, limit: int, cursor: str | None, oldest: bool) -> None:
+    """The jobs that match, the newest first; all of them if nothing narrows it."""
+    sort = "oldest" if oldest else "newest"
+    page = desk.jobs.list(limit=limit, cursor=cursor, sort=sort, **where.of(desk))
+    now = desk.now()
+    found = [job.facts for job in page.items]
+    if desk.as_json:
+        print_json({"items": [documents.job_document(job, now) for job in found], "next": page.next})
+        return
+    print_table(COLUMNS, job_rows(found, now), empty="no jobs")
+    if page.next is not None:
+        print_lines([(f"more: --cursor {page.next}", "dim")])
+
+
+@click.command()
+@click.argument("id")
+@at_desk
+def show(desk: Desk, id: str) -> None:
+    """All that is known of a job: facts, executions, its last log lines and its children."""
+    job = one(desk, id)
+    now = desk.now()
+    executions = job.executions()
+    lines = last_lines(desk, job)
+    kin = JobFilter(ALL_TENANTS, parent_id=job.id)
+    children = desk.store.jobs(kin, sort=Sort.OLDEST, limit=SOME_CHILDREN)
+    if desk.as_json:
+        document = documents.job_document(job.facts, now)
+        document["executions"] = [documents.execution_document(execution) for execution in executions]
+        document["logs"] = [documents.log_document(entry) for entry in lines]
+        document["children"] = [documents.job_document(child, now) for child in children.items]
+        print_json(document)
+        return
+    print_facts(_facts(job.facts, now))
+    if executions:
+        heading("Executions")
+        _print_executions(executions, now)
+    if lines:
+        heading("Last log lines")
+        print_lines(log_line(entry) for entry in lines)
+    if children.items:
+        heading("Children")
+        print_table(COLUMNS, job_rows(children.items, now), empty="")
+        if children.next is not None:
+            print_lines([(f"more: tidemill jobs list --parent {job.id}", "dim")])
+
+
+def _facts(job: Facts, now: datetime) -> Iterator[tuple[str, object]]:
+    document = documents.job_document(job, now)
+    yield "id", job.id
+    yield "task", job.task
+    yield "status", job.state.value
+    yield "reason", job.reason
+    yield "asked to stop", job.cancel_reason
+    yield "queue", job.queue
+    yield "tenant", job.tenant
+    yield "priority", job.priority
+    yield "arguments", job.args
+    yield "attempt", f"{job.attempt} of {job.max_attempts}"
+    yield "crashes", job.crashes or None
+    for name in ("created_at", "run_at", "claimed_at", "started_at", "finished_at", "expires_at"):
+        when: datetime | None = getattr(job, name)
+        yield (
+            name.removesuffix("_at").replace("run", "due"),
+            None if when is None else f"{stamp(when)} ({age(when, now)})",
+        )
+    yield "timeout", None if job.timeout is None else span(job.timeout)
+    yield "worker", job.worker
+    if job.progress is not None:
+        words = [percent(job.progress.fraction)] if job.progress.fraction is not None else []
+        if job.progress.step is not None:
+            words.append(f"step {job.progress.step} of {job.progress.total or '?'}")
+        words += [text for text in (job.progress.stage, job.progress.message) if text]
+        yield "progress", ", ".join(words)
+    ends = documents.eta_of(job, now)
+    yield "ends", None if ends is None else f"{stamp(ends)} ({age(ends, now)})"
+    yield "result", job.result
+    if job.error is not None:
+        yield "error", f"{job.error.type}: {job.error.message}"
+        yield "traceback", job.error.traceback
+    for name in ("correlation_id", "parent_id", "unique_key"):
+        yield name.replace("_", " "), document[name]
+    yield "reference", None if job.details.reference is None else ":".join(job.details.reference)
+    yield "tags", ", ".join(job.details.tags) or None
+    yield "limits", ", ".join(job.limits) or None
+    yield "metadata", json.dumps(dict(job.details.metadata)) if job.details.metadata else None
+
+
+def _print_executions(executions: Iterable[Execution], now: datetime) -> None:
+    columns = (
+        Column("attempt", right=True), Column("status"), Column("started"), Column("took", right=True),
+        Column("worker", optional=True), Column("reason", flexible=True),
+    )  # fmt: skip
+    rows = []
+    for execution in executions:
+        began = execution.started_at or execution.claimed_at
+        took = None if began is None else span((execution.finished_at or now) - began)
+        reason = execution.reason or (
+            execution.error and f"{execution.error.type}: {execution.error.message}"
+        )
+        rows.append([execution.attempt, execution.state.value, stamp(began), took, execution.worker, reason])
+    print_table(columns, rows, empty="")
+
+
+# Logs ------------------------------------------------------------------------------------------------------------------
+
+
+def last_lines(desk: Desk, job: Job[object]) -> list[LogEntry]:
+    """The end of a job's log."""
+    last: deque[LogEntry] = deque(maxlen=LAST_LINES)
+    after = 0
+    for _ in range(MOST_PAGES):
+        page = desk.store.logs(job.id, tenant=ALL_TENANTS, after=after)
+        if not page:
+            break
+        last.extend(entry for _, entry in page)
+        after = page[-1][0]
+    return list(last)
+
+
+def log_line(entry: LogEntry) -> tuple[str, str]:
+    """A log line as one line, and its style."""
+    words = [stamp(entry.at), f"{entry.level:<7}"]
+    if entry.stage:
+        words.append(f"[{entry.stage}]")
+    words.append(entry.message)
+    words += [f"{name}={clean(json.dumps(value))}" for name, value in (entry.details or {}).items()]
+    if entry.duration is not None:
+        words.append(f"({span(entry.duration)})")
+    return " ".join(words), STYLES.get(entry.level, "")
+
+
+@click.command()
+@click.argument("id")
+@click.option("--follow", "-f", is_flag=True, help="Go on until the job has ended.")
+@at_desk
+def logs(desk: Desk, id: str, follow: bool) -> None:
+    """What a job logged, in order."""
+    job = one(desk, id)
+    if desk.as_json and not follow:
+        print_json([documents.log_document(entry) for entry in job.logs()])
+        return
+    for entry in _following(desk, job.id) if follow else job.logs():
+        if desk.as_json:
+            print_json_line(documents.log_document(entry))
+        else:
+            print_lines([log_line(entry)])
+
+
+def _following(desk: Desk, id: UUID) -> Iterator[LogEntry]:
+    """Log lines as they are written, until the job has ended and all of them were told."""
+    listener = desk.store.listen()
+    after = 0
+    try:
+        while True:
+            found = desk.store.get([id], tenant=ALL_TENANTS)
+            if not found:
+                raise JobNotFound(f"job {id} is gone: it was deleted or archived", id=id)
+            while page := desk.store.logs(id, tenant=ALL_TENANTS, after=after):
+                yield from (entry for _, entry in page)
+                after = page[-1][0]
+            if found[0].state in ENDED:  # it was read before the lines: none can have come later
+                return
+            listener.wait(WAKE)
+    finally:
+        listener.close()
+
+
+# Why -------------------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("id")
+@at_desk
+def why(desk: Desk, id: str) -> None:
+    """Why a job is not running, the most important reason first."""
+    job = one(desk, id).facts
+    found = explain(desk.store, job, desk.now())
+    if desk.as_json:
+        reasons = [{"code": reason.code, "text": reason.text} for reason in found]
+        print_json({"id": str(job.id), "status": job.state.value, "reasons": reasons})
+        return
+    print_lines([(f"{job.task} {job.id} is {job.state}.", "bold")])
+    print_lines((f"- {reason.text}", "") for reason in found)

@@ -1,0 +1,122 @@
+"""From what is typed to values: durations, instants, pairs, references and a task's arguments. Asks no store."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import click
+
+from tidemill.errors import BadArguments
+
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhdw])")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+
+
+def read_duration(text: str) -> timedelta | None:
+    """A duration such as ``90``, ``30s``, ``5m`` or ``1h30m``; None if it is not one.
+
+    >>> read_duration("1h30m")
+    datetime.timedelta(seconds=5400)
+    """
+    bare = text.strip().lower()
+    try:
+        if re.fullmatch(r"\d+(\.\d+)?", bare):
+            return timedelta(seconds=float(bare))
+        if not bare or _PART.sub("", bare).strip():
+            return None
+        return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(bare)))
+    except OverflowError:
+        return None
+
+
+def read_instant(text: str) -> datetime | None:
+    """An instant in ISO form; without a zone it is UTC. None if it is not one.
+
+    >>> read_instant("2026-03-01 06:00").isoformat()
+    '2026-03-01T06:00:00+00:00'
+    """
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return None
+    return found.astimezone(UTC) if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def duration(text: str) -> timedelta:
+    """The type of an option that is a duration."""
+    found = read_duration(text)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is not a duration; write 30s, 5m, 2h, 1d or 1h30m")
+    return found
+
+
+def instant(text: str) -> datetime:
+    """The type of an option that is an instant."""
+    found = read_instant(text)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is not an instant; write 2026-03-01T06:00Z")
+    return found
+
+
+def moment(text: str) -> datetime | timedelta:
+    """The type of an option that is an instant, or how long ago."""
+    found = read_duration(text) or read_instant(text)
+    if found is None:
+        raise click.BadParameter(
+            f"{text!r} is not a moment; write 2026-03-01T06:00Z, or 2h for two hours ago"
+        )
+    return found
+
+
+def metadata(text: str) -> tuple[str, str]:
+    """The type of an option that is a key and a value."""
+    return _pair(text, "=", "customer=acme")
+
+
+def reference(text: str) -> tuple[str, str]:
+    """The type of an option that is a kind and an id."""
+    return _pair(text, ":", "user:42")
+
+
+def _pair(text: str, sign: str, example: str) -> tuple[str, str]:
+    before, found, after = text.partition(sign)
+    if not found or not before:
+        raise click.BadParameter(f"{text!r} is not a pair; write {example}")
+    return before, after
+
+
+def json_or_text(text: str) -> object:
+    """A value as JSON where it is JSON, else the text itself."""
+    try:
+        value: object = json.loads(text)
+    except ValueError:
+        return text
+    return value
+
+
+def read_arguments(given: str | None, words: Iterable[str], schema: Mapping[str, Any]) -> str:
+    """A task's arguments as JSON text, from ``--args`` and from ``key=value`` words over it.
+
+    What the task takes as text is taken as it stands; anything else is JSON where it is JSON.
+
+    >>> read_arguments('{"to": "ann"}', ["size=3", "name=007"], {"properties": {"name": {"type": "string"}}})
+    '{"to": "ann", "size": 3, "name": "007"}'
+    """
+    try:
+        values = json.loads(given) if given else {}
+    except ValueError as error:
+        raise BadArguments(f"--args is not JSON: {error}") from None
+    if not isinstance(values, dict):
+        raise BadArguments('--args is not a JSON object; write --args \'{"name": "value"}\'')
+    properties = schema.get("properties", {})
+    for word in words:
+        name, sign, text = word.partition("=")
+        if not sign or not name:
+            raise BadArguments(f"{word!r} is not an argument; write name=value, or use --args")
+        plain = properties.get(name, {}).get("type") == "string"
+        values[name] = text if plain else json_or_text(text)
+    return json.dumps(values)

@@ -1,0 +1,119 @@
+"""``tidemill stats``: how the store is doing, in one look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+import click
+
+from tidemill.cli import pausing
+from tidemill.cli.desk import Desk, at_desk, tenant_option
+from tidemill.cli.documents import instant, pause_document
+from tidemill.cli.screen import Column, heading, print_facts, print_json, print_table, span, thousands
+from tidemill.client.stats import Stats, gather
+from tidemill.domain.ledger import PauseKind
+from tidemill.domain.states import JobState
+
+
+@click.command()
+@tenant_option
+@at_desk
+def stats(desk: Desk, tenant: str) -> None:
+    """Jobs by state, what waits and since when, what became of the latest, and who works."""
+    now = desk.now()
+    found = gather(desk.store, now, tenant=tenant)
+    if desk.as_json:
+        print_json(stats_document(found))
+        return
+    rows = [(state.value, thousands(found.counts[state])) for state in JobState if state in found.counts]
+    print_table((Column("status"), Column("jobs", right=True)), rows, empty="no jobs")
+    if found.queues:
+        heading("Queues")
+        print_table(QUEUES, queue_rows(found, now), empty="")
+    if found.tasks:
+        heading("Pending by task")
+        print_table(
+            (Column("task", flexible=True), Column("pending", right=True)),
+            [(task, thousands(number)) for task, number in found.tasks.items()],
+            empty="",
+        )
+    heading("Jobs enqueued in the last")
+    print_table(
+        (
+            Column(""),
+            Column("enqueued", right=True),
+            Column("completed", right=True),
+            Column("failed", right=True),
+        ),
+        [(name, *(thousands(number) for number in recent)) for name, recent in found.recent.items()],
+        empty="",
+    )
+    heading("Now")
+    print_facts(_now(found, now))
+
+
+QUEUES = (
+    Column("queue"),
+    Column("pending", right=True),
+    Column("oldest", right=True),
+    Column("paused", flexible=True),
+)
+
+
+def queue_rows(found: Stats, now: datetime) -> list[list[object]]:
+    """Queues as rows of a table."""
+    return [
+        [
+            queue.name,
+            thousands(queue.pending),
+            None if queue.oldest_at is None else span(now - queue.oldest_at),
+            pausing.said(queue.pause, now),
+        ]
+        for queue in found.queues
+    ]
+
+
+def _now(found: Stats, now: datetime) -> Iterator[tuple[str, object]]:
+    yield "workers", workers_line(found)
+    yield "running", thousands(found.counts.get(JobState.RUNNING, 0))
+    oldest = found.oldest_pending_at
+    yield "oldest pending", None if oldest is None else span(now - oldest)
+    for pause in found.pauses:
+        if pause.kind is not PauseKind.QUEUE:
+            what = "everything" if pause.kind is PauseKind.ALL else f"{pause.kind} {pause.name}"
+            yield "paused", f"{what}, {pausing.said(pause, now)}"
+
+
+def workers_line(found: Stats) -> str:
+    """The workers in a few words."""
+    crew = found.crew
+    words = [f"{crew.alive} alive"]
+    words += [
+        f"{number} {name}" for name, number in (("late", crew.late), ("draining", crew.draining)) if number
+    ]
+    if crew.slots:
+        words.append(f"{thousands(crew.slots)} slots")
+    return ", ".join(words)
+
+
+def stats_document(found: Stats) -> dict[str, object]:
+    """One look as a document."""
+    return {
+        "at": instant(found.at),
+        "counts": {state.value: number for state, number in found.counts.items()},
+        "queues": [
+            {
+                "name": queue.name,
+                "pending": queue.pending,
+                "oldest_at": instant(queue.oldest_at),
+                "paused": None if queue.pause is None else pause_document(queue.pause),
+            }
+            for queue in found.queues
+        ],
+        "tasks": found.tasks,
+        "oldest_pending_at": instant(found.oldest_pending_at),
+        "recent": {name: recent._asdict() for name, recent in found.recent.items()},
+        "workers": found.crew._asdict(),
+        "pauses": [pause_document(pause) for pause in found.pauses],
+    }

@@ -1,0 +1,213 @@
+"""``tidemill tasks``: what can be run, how its jobs are doing, and pausing it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from typing import Any
+
+import click
+
+from tidemill.cli import pausing
+from tidemill.cli.desk import Desk, at_desk, tenant_option
+from tidemill.cli.documents import pause_document, seconds
+from tidemill.cli.screen import (
+    Column,
+    heading,
+    print_facts,
+    print_json,
+    print_lines,
+    print_table,
+    span,
+    thousands,
+)
+from tidemill.client.stats import liveness, waiting_tasks
+from tidemill.domain.filters import JobFilter
+from tidemill.domain.ledger import Pause, PauseKind
+from tidemill.domain.states import LIVE, JobState
+from tidemill.errors import TaskNotFound
+from tidemill.tasks.task import Declared
+
+SHOWN = (JobState.PENDING, JobState.RUNNING, JobState.SCHEDULED)
+
+
+@click.group()
+def tasks() -> None:
+    """What can be run, and pausing it."""
+
+
+@tasks.command("list")
+@tenant_option
+@at_desk
+def list_tasks(desk: Desk, tenant: str) -> None:
+    """The app's tasks; without an app, those that living workers know and that wait."""
+    names = _names(desk, tenant)
+    pauses = _pauses(desk)
+    now = desk.now()
+    counts = {
+        name: desk.store.count(JobFilter(tenant, states=LIVE, tasks=frozenset({name}))) for name in names
+    }
+    if desk.as_json:
+        print_json([_document(desk, name, counts[name], pauses.get(name)) for name in names])
+        return
+    columns = (
+        Column("task", flexible=True), Column("queue", flexible=True, optional=True),
+        *(Column(state.value, right=True) for state in SHOWN), Column("attempts", optional=True, right=True),
+        Column("timeout", optional=True, right=True), Column("paused", flexible=True, optional=True),
+        Column("description", flexible=True, optional=True),
+    )  # fmt: skip
+    rows = []
+    for name in names:
+        task = desk.registry.get(name) if name in desk.registry else None
+        rows.append(
+            [
+                name,
+                task and task.options.queue,
+                *(thousands(counts[name].get(state, 0)) for state in SHOWN),
+                task and task.options.retry.max_attempts,
+                task and span(task.options.timeout),
+                pausing.said(pauses.get(name), now),
+                task and _description(task),
+            ]
+        )
+    print_table(columns, rows, empty="no tasks: give --app to see what is declared")
+
+
+@tasks.command()
+@click.argument("name")
+@tenant_option
+@at_desk
+def show(desk: Desk, name: str, tenant: str) -> None:
+    """One task: its options, the arguments it takes, and its jobs by state."""
+    task = desk.registry.get(name) if desk.app else None
+    counts = desk.store.count(JobFilter(tenant, tasks=frozenset({name})))
+    pause = _pauses(desk).get(name)
+    if task is None and not counts and pause is None and name not in _names(desk, tenant):
+        raise TaskNotFound(f"no job and no worker knows a task {name!r}; give --app to see what is declared")
+    document = _document(desk, name, counts, pause)
+    if desk.as_json:
+        if task is not None:
+            document["schema"] = task.arguments.schema()
+        print_json(document)
+        return
+    facts: list[tuple[str, object]] = [("task", name)]
+    if task is not None:
+        options = task.options
+        facts += [
+            ("description", _description(task)),
+            ("queue", options.queue),
+            ("priority", options.priority),
+            ("retry", repr(options.retry)),
+            ("timeout", span(options.timeout)),
+            ("isolation", options.isolation),
+            ("scope", options.scope),
+            ("at a time", options.max_concurrent or "unlimited"),
+            ("unique", None if options.unique is None else repr(options.unique)),
+            ("tags", ", ".join(options.tags) or None),
+            ("owner", options.owner),
+        ]
+    facts.append(("paused", pausing.said(pause, desk.now())))
+    print_facts(facts)
+    if task is not None:
+        heading("Arguments")
+        _print_arguments(task.arguments.schema())
+    heading("Jobs")
+    rows = [(state.value, thousands(counts[state])) for state in JobState if state in counts]
+    print_table((Column("status"), Column("jobs", right=True)), rows, empty="none")
+
+
+@tasks.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--reason", metavar="TEXT", help="Why; whoever asks is told.")
+@at_desk
+def pause(desk: Desk, names: tuple[str, ...], reason: str | None) -> None:
+    """Start no more jobs of these tasks; what runs goes on."""
+    if desk.app:
+        for name in names:
+            desk.registry.get(name)  # a slip of the pen is told, not paused
+    pausing.pause(desk, PauseKind.TASK, names, reason)
+
+
+@tasks.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@at_desk
+def resume(desk: Desk, names: tuple[str, ...]) -> None:
+    """Let jobs of these tasks start again."""
+    pausing.resume(desk, PauseKind.TASK, names)
+
+
+def _names(desk: Desk, tenant: str) -> list[str]:
+    if desk.app:
+        return desk.registry.names()
+    now = desk.now()
+    known = {
+        name for worker in desk.store.workers() if liveness(worker, now) != "gone" for name in worker.tasks
+    }
+    return sorted(known | set(waiting_tasks(desk.store, tenant=tenant)))
+
+
+def _pauses(desk: Desk) -> dict[str, Pause]:
+    return {pause.name: pause for pause in desk.store.pauses() if pause.kind is PauseKind.TASK}
+
+
+def _document(desk: Desk, name: str, counts: dict[JobState, int], pause: Pause | None) -> dict[str, object]:
+    document: dict[str, object] = {
+        "name": name,
+        "counts": {state.value: number for state, number in counts.items()},
+        "paused": None if pause is None else pause_document(pause),
+    }
+    if name in desk.registry:
+        task = desk.registry.get(name)
+        options = task.options
+        document |= {
+            "description": _description(task),
+            "queue": options.queue,
+            "priority": options.priority,
+            "retry": repr(options.retry),
+            "max_attempts": options.retry.max_attempts,
+            "timeout": seconds(options.timeout),
+            "isolation": options.isolation,
+            "scope": options.scope,
+            "max_concurrent": options.max_concurrent,
+            "tags": list(options.tags),
+            "owner": options.owner,
+        }
+    return document
+
+
+def _description(task: Declared) -> str | None:
+    said = task.options.description or inspect.getdoc(task.target) or ""
+    return said.strip().partition("\n")[0] or None
+
+
+def _print_arguments(schema: dict[str, Any]) -> None:
+    properties: dict[str, Any] = schema.get("properties", {})
+    if not properties:
+        print_lines([("none", "dim")])
+        return
+    needed = set(schema.get("required", ()))
+    rows = [
+        [
+            name,
+            _kind(facts),
+            "required"
+            if name in needed
+            else f"default {json.dumps(facts['default'])}"
+            if "default" in facts
+            else "optional",
+        ]
+        for name, facts in properties.items()
+    ]
+    print_table(
+        (Column("name"), Column("type", flexible=True), Column("given", flexible=True)), rows, empty=""
+    )
+
+
+def _kind(facts: dict[str, Any]) -> str:
+    """What a schema asks for, in a word or two."""
+    if "anyOf" in facts:
+        return " or ".join(_kind(choice) for choice in facts["anyOf"])
+    if "$ref" in facts:
+        return str(facts["$ref"]).rpartition("/")[2]
+    kind = str(facts.get("type", "anything"))
+    return f"{kind} ({facts['format']})" if "format" in facts else kind

@@ -1,0 +1,225 @@
+"""``tidemill top``: how the store is doing, live. Every look is a few bounded questions that leave the history alone."""
+
+from __future__ import annotations
+
+import select
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import NamedTuple
+
+import click
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from tidemill.cli import documents
+from tidemill.cli.desk import Desk, at_desk, tenant_option
+from tidemill.cli.screen import (
+    STYLES,
+    Column,
+    age,
+    clean,
+    console,
+    print_json_line,
+    span,
+    stamp,
+    styled,
+    table,
+    thousands,
+)
+from tidemill.cli.stats import QUEUES, queue_rows, stats_document, workers_line
+from tidemill.client.stats import Stats, gather, held_by_worker, liveness
+from tidemill.domain.cluster import Worker
+from tidemill.domain.filters import JobFilter, Sort
+from tidemill.domain.job import Job
+from tidemill.domain.states import LIVE, JobState
+from tidemill.errors import StoreError
+
+EVERY = 1.0
+MOST_RUNNING = 30
+MOST_WORKERS = 10
+
+
+class Frame(NamedTuple):
+    """What one look found."""
+
+    stats: Stats
+    workers: list[tuple[Worker, int]]  #: those alive, and what each holds
+    running: list[Job]
+
+
+def look(desk: Desk, tenant: str) -> Frame:
+    """One look."""
+    now = desk.now()
+    stats = gather(desk.store, now, tenant=tenant, ended=False)
+    held = held_by_worker(desk.store)
+    workers = [
+        (worker, held.get(worker.id, 0)) for worker in desk.store.workers() if liveness(worker, now) != "gone"
+    ]
+    where = JobFilter(tenant, states=frozenset({JobState.RUNNING}))
+    running = desk.store.jobs(where, sort=Sort.OLDEST, limit=MOST_RUNNING).items
+    return Frame(stats, workers, running)
+
+
+@click.command()
+@click.option("--once", is_flag=True, help="One look, then end.")
+@click.option("--every", default=EVERY, show_default=True, type=click.FloatRange(0.1, 3600), help="Seconds.")
+@tenant_option
+@at_desk
+def top(desk: Desk, once: bool, every: float, tenant: str) -> None:
+    """How the store is doing, live; q or Ctrl-C ends it. With --json one line for each look."""
+    screen = console()
+    if desk.as_json or once or not screen.is_terminal:
+        _lines(desk, tenant, screen, once=once, every=every)
+        return
+    with Live(console=screen, screen=True, auto_refresh=False) as live, _keys() as pressed:
+        while True:
+            live.update(_seen(desk, tenant, screen), refresh=True)
+            try:
+                if pressed(every) in ("q", "Q", "\x03", "\x1b"):
+                    return
+            except KeyboardInterrupt:
+                return
+
+
+def _lines(desk: Desk, tenant: str, screen: Console, *, once: bool, every: float) -> None:
+    """Look after look, one below the other; for pipes and programs."""
+    pause = threading.Event()
+    try:
+        while True:
+            frame = look(desk, tenant)
+            if desk.as_json:
+                print_json_line(_document(frame))
+            else:
+                screen.print(draw(frame, screen.width), soft_wrap=not screen.is_terminal)
+            if once:
+                return
+            pause.wait(every)
+    except KeyboardInterrupt:
+        return
+
+
+def _seen(desk: Desk, tenant: str, screen: Console) -> RenderableType:
+    """A frame; while the store does not answer, that it does not. It may come back."""
+    try:
+        return draw(look(desk, tenant), screen.width, screen.height)
+    except StoreError as error:
+        return Text(clean(error), "red")
+
+
+@contextmanager
+def _keys() -> Iterator[Callable[[float], str]]:
+    """Waits for a key, at most so many seconds; where there is no keyboard it only waits."""
+    if not sys.stdin.isatty():
+        yield _no_key
+        return
+    try:
+        import termios
+        import tty
+    except ImportError:
+        yield _no_key
+        return
+    number = sys.stdin.fileno()
+    before = termios.tcgetattr(number)
+    tty.setcbreak(number)
+
+    def pressed(seconds: float) -> str:
+        ready, _, _ = select.select([number], [], [], seconds)
+        return sys.stdin.read(1) if ready else ""
+
+    try:
+        yield pressed
+    finally:
+        termios.tcsetattr(number, termios.TCSADRAIN, before)
+
+
+def _no_key(seconds: float) -> str:
+    threading.Event().wait(seconds)
+    return ""
+
+
+# Drawing ---------------------------------------------------------------------------------------------------------------
+
+
+def draw(frame: Frame, width: int, height: int | None = None) -> RenderableType:
+    """A frame for a screen of this size; what does not fit below its edge is left out."""
+    stats, now = frame.stats, frame.stats.at
+    counts = Text()
+    for state in JobState:
+        if state in LIVE:
+            counts.append(
+                f"{thousands(stats.counts.get(state, 0))} {state.value}   ", STYLES.get(state.value, "")
+            )
+    oldest = stats.oldest_pending_at
+    waits = "" if oldest is None else f"   oldest pending {span(now - oldest)}"
+    parts: list[RenderableType] = [
+        Text.assemble(("tidemill ", "bold"), f"{stamp(now)}   workers {workers_line(stats)}{waits}"),
+        counts,
+    ]
+    parts += [Text(f"paused: {pause.kind} {clean(pause.name)}", "yellow") for pause in stats.pauses]
+    if stats.queues:
+        parts += [Text(), table(QUEUES, queue_rows(frame.stats, now), empty="", fit=width)]
+    if frame.workers:
+        parts += [Text(), table(WORKERS, _worker_rows(frame, now), empty="", fit=width)]
+    room = MOST_RUNNING if height is None else max(3, height - 8 - len(stats.queues) - len(frame.workers))
+    parts += [Text(), _running(frame.running[:room], now, width)]
+    return Group(*parts)
+
+
+WORKERS = (
+    Column("worker", flexible=True), Column("alive"), Column("state"), Column("held", right=True), Column("beat", right=True),
+    Column("host", flexible=True, optional=True), Column("pid", optional=True, right=True),
+)  # fmt: skip
+
+
+def _worker_rows(frame: Frame, now: datetime) -> list[list[object]]:
+    return [
+        [
+            worker.name or worker.id,
+            liveness(worker, now),
+            worker.state.value,
+            f"{held}/{worker.concurrency or '?'}",
+            None if worker.beat_at is None else span(now - worker.beat_at),
+            worker.host or None,
+            worker.pid or None,
+        ]
+        for worker, held in frame.workers[:MOST_WORKERS]
+    ]
+
+
+def _running(jobs: list[Job], now: datetime, width: int) -> RenderableType:
+    if not jobs:
+        return Text("nothing is running", "dim")
+    drawn = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold", expand=True)
+    wide = width >= 70
+    names = ["running", "for", "done", *(["ends", "says"] if wide else [])]
+    for name in names:
+        drawn.add_column(
+            name, no_wrap=True, overflow="ellipsis", ratio=2 if name in ("running", "says") else None
+        )
+    for job in jobs:
+        said = job.progress
+        bar: RenderableType = Text("-", "dim")
+        if said is not None and said.fraction is not None:
+            bar = ProgressBar(total=1.0, completed=documents.fraction_of(job), width=20 if wide else 8)
+        words = ": ".join(text for text in (said and said.stage, said and said.message) if text)
+        ends = documents.eta_of(job, now)
+        cells: list[RenderableType] = [styled(job.task), Text(span(now - (job.started_at or now))), bar]
+        if wide:
+            cells += [Text("" if ends is None else age(ends, now)), Text(clean(words))]
+        drawn.add_row(*cells)
+    return drawn
+
+
+def _document(frame: Frame) -> dict[str, object]:
+    now = frame.stats.at
+    return {
+        **stats_document(frame.stats),
+        "living": [documents.worker_document(worker, now, held) for worker, held in frame.workers],
+        "running": [documents.job_document(job, now) for job in frame.running],
+    }

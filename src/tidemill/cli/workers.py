@@ -1,0 +1,86 @@
+"""``tidemill workers``: who works here, and asking one to finish."""
+
+from __future__ import annotations
+
+import click
+
+from tidemill.cli.desk import Desk, at_desk
+from tidemill.cli.documents import worker_document
+from tidemill.cli.screen import Column, print_json, print_lines, print_table, span
+from tidemill.client.stats import held_by_worker, liveness
+from tidemill.domain.cluster import Worker, WorkerState
+from tidemill.errors import BadFilter
+
+
+@click.group()
+def workers() -> None:
+    """Who works here."""
+
+
+@workers.command("list")
+@click.option("--all", "everyone", is_flag=True, help="Those that are gone, too.")
+@at_desk
+def list_workers(desk: Desk, everyone: bool) -> None:
+    """The workers that are written down, the newest first; those that are gone and hold nothing only with --all."""
+    held = held_by_worker(desk.store)
+    now = desk.now()
+    known = desk.store.workers()
+    found = [worker for worker in known if everyone or liveness(worker, now) != "gone" or held.get(worker.id)]
+    if desk.as_json:
+        print_json([worker_document(worker, now, held.get(worker.id, 0)) for worker in found])
+        return
+    columns = (
+        Column("id"), Column("alive"), Column("state"), Column("held", right=True), Column("beat", right=True),
+        Column("name", flexible=True, optional=True), Column("pid", optional=True, right=True),
+        Column("queues", flexible=True, optional=True), Column("host", flexible=True, optional=True),
+        Column("up", optional=True, right=True), Column("version", optional=True),
+    )  # fmt: skip
+    rows = [
+        [
+            worker.id,
+            liveness(worker, now),
+            worker.state.value,
+            f"{held.get(worker.id, 0)}/{worker.concurrency or '?'}",
+            None if worker.beat_at is None else span(now - worker.beat_at),
+            worker.name,
+            worker.pid or None,
+            ", ".join(worker.queues) or "all",
+            worker.host or None,
+            None if worker.started_at is None else span(now - worker.started_at),
+            worker.version or None,
+        ]
+        for worker in found
+    ]
+    print_table(columns, rows, empty="no workers are alive")
+
+
+@workers.command()
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@at_desk
+def drain(desk: Desk, ids: tuple[str, ...]) -> None:
+    """Ask workers, by id or by name, to finish what they hold and claim nothing more."""
+    now = desk.now()
+    living = [worker for worker in desk.store.workers() if liveness(worker, now) != "gone"]
+    chosen = [_chosen(living, id) for id in dict.fromkeys(ids)]
+    changed = desk.store.drain([worker.id for worker in chosen])
+    desk.tell(["change"])
+    held = held_by_worker(desk.store)
+    if desk.as_json:
+        after = {worker.id: worker for worker in desk.store.workers()}
+        print_json([worker_document(after.get(w.id, w), now, held.get(w.id, 0)) for w in chosen])
+        return
+    for worker in chosen:
+        words = "drains" if worker.id in changed or worker.state is WorkerState.DRAINING else "is gone"
+        number = held.get(worker.id, 0)
+        print_lines(
+            [(f"{worker.name or worker.id} {words}; it holds {number} job{'' if number == 1 else 's'}", "")]
+        )
+
+
+def _chosen(living: list[Worker], text: str) -> Worker:
+    found = [worker for worker in living if text in (str(worker.id), worker.name)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise BadFilter(f"{len(found)} living workers are named {text!r}; give an id")
+    raise BadFilter(f"no living worker has the id or the name {text!r}; see tidemill workers list")

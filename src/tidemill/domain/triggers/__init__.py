@@ -1,0 +1,1 @@
+"""Triggers: the rules that say when a schedule fires. Pure: instants in, instants out."""

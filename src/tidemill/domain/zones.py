@@ -1,0 +1,137 @@
+"""Local wall time and instants: what a clock on the wall shows, and when it first shows it.
+
+Everything here counts whole seconds. An *instant* is seconds since 1970-01-01 UTC; a *wall* is what a local clock shows,
+counted the same way as if there were no offset, so that ``wall // 86400`` is the local day and ``wall % 86400`` its time.
+
+Two questions decide every rule about summer time. ``reached(zone, wall)`` is the first instant at which the local clock
+shows that wall time or a later one: for a time inside a gap the instant right after the gap, for a repeated time its first
+occurrence. ``frontier(zone, instant)`` is the latest wall time shown so far, which stands still while an hour repeats.
+
+Only ``zone_of`` makes zones, because making one may read the zone's file; nothing else here depends on more than its
+arguments. What is found out about a zone's year is remembered per zone object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from typing import NamedTuple
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from tidemill.errors import BadSchedule
+
+DAY = 86_400
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH_ORDINAL = EPOCH.toordinal()
+_SECOND = timedelta(seconds=1)
+
+EARLIEST = (date(1800, 1, 1).toordinal() - EPOCH_ORDINAL) * DAY
+LATEST = (date(9900, 1, 1).toordinal() - EPOCH_ORDINAL) * DAY
+"""Instants beyond these are not asked about: zones have no rules there, and arithmetic would overflow."""
+
+
+class Span(NamedTuple):
+    """From ``start`` until before ``end`` the zone's clocks differ from UTC by ``offset`` seconds."""
+
+    start: int
+    end: int
+    offset: int
+
+
+def zone_of(zone: str | ZoneInfo) -> ZoneInfo:
+    """The zone of that IANA name, such as ``Europe/Berlin``; the one place where zones are made."""
+    if isinstance(zone, ZoneInfo):
+        return zone
+    try:
+        return ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError, TypeError, AttributeError):
+        raise BadSchedule(
+            f"timezone: there is no time zone {zone!r}; give an IANA name such as 'Europe/Berlin' or 'UTC'",
+            field="timezone",
+            value=zone,
+        ) from None
+
+
+def day_of(when: date) -> int:
+    """A date as days since 1970-01-01."""
+    return when.toordinal() - EPOCH_ORDINAL
+
+
+def date_of(day: int) -> date:
+    """The date of a number of days since 1970-01-01."""
+    return date.fromordinal(day + EPOCH_ORDINAL)
+
+
+def span_at(zone: ZoneInfo, instant: int) -> Span:
+    """The stretch of unchanged offset around an instant. Stretches are cut where a UTC year begins."""
+    for span in _spans_of_year(zone, date_of(instant // DAY).year):
+        if instant < span.end:
+            return span
+    raise AssertionError("a year's spans cover the year")
+
+
+def spans(zone: ZoneInfo, start: int, end: int) -> Iterator[Span]:
+    """The stretches that touch ``start`` to ``end`` (both included), in order, uncut at these two."""
+    while start <= end:
+        span = span_at(zone, start)
+        yield span
+        start = span.end
+
+
+def wall_at(zone: ZoneInfo, instant: int) -> int:
+    """What the local clock shows."""
+    return instant + span_at(zone, instant).offset
+
+
+def frontier(zone: ZoneInfo, instant: int) -> int:
+    """The latest wall time that the local clock has shown up to and including an instant."""
+    span = span_at(zone, instant)
+    latest = instant + span.offset
+    # An offset is less than a day, so what was shown more than two days ago has been passed by now.
+    while span.start > instant - 2 * DAY:
+        span = span_at(zone, span.start - 1)
+        latest = max(latest, span.end - 1 + span.offset)
+    return latest
+
+
+def reached(zone: ZoneInfo, wall: int) -> int:
+    """The first instant at which the local clock shows ``wall`` or later."""
+    span = span_at(zone, wall - DAY)
+    while True:
+        instant = max(span.start, wall - span.offset)
+        if instant < span.end:
+            return instant
+        span = span_at(zone, span.end)
+
+
+@lru_cache(maxsize=4096)
+def _spans_of_year(zone: ZoneInfo, year: int) -> tuple[Span, ...]:
+    """The stretches of one UTC year, found by asking the zone once a day and searching where the answer changed.
+
+    Two changes that cancel out within one day would go unseen; the zone database has none.
+    """
+    first = day_of(date(year, 1, 1)) * DAY
+    last = day_of(date(year + 1, 1, 1)) * DAY
+    found: list[Span] = []
+    start, offset, known = first, _offset(zone, first), first
+    for probe in range(first + DAY, last + 1, DAY):
+        there = _offset(zone, min(probe, last - 1))
+        if there != offset:
+            low, high = known, min(probe, last - 1)
+            while high - low > 1:
+                middle = (low + high) // 2
+                if _offset(zone, middle) == offset:
+                    low = middle
+                else:
+                    high = middle
+            found.append(Span(start, high, offset))
+            start, offset = high, there
+        known = probe
+    found.append(Span(start, last, offset))
+    return tuple(found)
+
+
+def _offset(zone: ZoneInfo, instant: int) -> int:
+    shift = (EPOCH + timedelta(seconds=instant)).astimezone(zone).utcoffset()
+    return shift // _SECOND if shift is not None else 0

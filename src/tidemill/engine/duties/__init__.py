@@ -1,0 +1,61 @@
+"""The duties, one file each: promote, reclaim, expire, sweep, retention, tick. Each is safe when two do it at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+
+from tidemill.clock import Clock
+from tidemill.domain.cluster import Coordination
+from tidemill.domain.retention import ArchivePolicy
+from tidemill.engine.duties.expire import Expire
+from tidemill.engine.duties.promote import Promote
+from tidemill.engine.duties.reclaim import Reclaim
+from tidemill.engine.duties.retention import Retention
+from tidemill.engine.duties.settle import PolicyOf
+from tidemill.engine.duties.sweep import Sweep
+from tidemill.engine.duties.tick import Tick
+from tidemill.engine.duty import Duty
+from tidemill.stores.base import Store
+
+__all__ = [
+    "Expire",
+    "PolicyOf",
+    "Promote",
+    "Reclaim",
+    "Retention",
+    "Sweep",
+    "Tick",
+    "batch_of",
+    "usual_duties",
+]
+
+_BATCH, _SMALL_BATCH = 500, 100
+
+
+def batch_of(coordination: Coordination) -> int:
+    """How much one run of a duty takes at most; less where all of them take at once."""
+    return _SMALL_BATCH if coordination is Coordination.STEAL else _BATCH
+
+
+def usual_duties(
+    store: Store,
+    clock: Clock,
+    policy_of: PolicyOf,
+    random: Random,
+    *,
+    batch: int = _BATCH,
+    reclaim: Reclaim | None = None,
+    retention: Sequence[ArchivePolicy] = (),
+) -> list[Duty]:
+    """What every worker offers to do. ``reclaim`` is one that somebody else calls as well; ``retention`` is for stores that
+    keep no archive.
+    """
+    duties = [
+        Promote(store, batch=batch).duty(),
+        (reclaim or Reclaim(store, clock, policy_of, random, batch=batch)).duty(),
+        Tick(store).duty(),
+        Expire(store, clock, policy_of, random, batch=batch).duty(),
+        Sweep(store).duty(),
+    ]
+    return duties + ([Retention(store, retention).duty()] if retention else [])

@@ -1,0 +1,117 @@
+"""Settling claims whose worker does not: decide and finish them in one batch, and wake whoever waits for them.
+
+One job that cannot be settled keeps no other from it. It must not choose which claims, nor say what happened to them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+from uuid import UUID
+
+from tidemill.clock import Clock
+from tidemill.domain.decide import DEFAULT_POLICY, Policy, decide
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import NO_DETAILS, Claim, Details, Finish, Transition
+from tidemill.domain.outcome import Outcome
+from tidemill.domain.states import ENDED, JobState
+from tidemill.errors import StoreBusy, StoreError, StoreUnavailable
+from tidemill.stores.base import Store
+
+_log = logging.getLogger("tidemill.engine")
+
+PolicyOf = Callable[[Claim, Details], Policy]
+"""How a job reacts to trouble, by its task and by what its call said."""
+
+_ASIDE = 60.0  # how long a job that could not be written is left alone
+
+
+class Settle:
+    """Settles claims. Those that could not be written are set aside for a minute, and ``aside`` says how many they are."""
+
+    def __init__(self, store: Store, clock: Clock, policy_of: PolicyOf, random: Random) -> None:
+        self._store, self._clock = store, clock
+        self._policy_of, self._random = policy_of, random
+        self._aside: dict[tuple[UUID, int], float] = {}
+        self._complained: set[str] = set()
+
+    @property
+    def aside(self) -> int:
+        """How many jobs were set aside: ask the store for so many more, lest they hide the others."""
+        now = self._clock.monotonic()
+        for key, until in list(self._aside.items()):
+            if until <= now:
+                self._aside.pop(key, None)
+        return len(self._aside)
+
+    def __call__(self, claims: Sequence[Claim], outcome_of: Callable[[Claim], Outcome]) -> list[Finish]:
+        """Settle these claims; what was written. What another was quicker with is not among it."""
+        claims = [claim for claim in claims if (claim.id, claim.token) not in self._aside]
+        if not claims:
+            return []
+        details = self._details(claims)
+        finishes = [
+            Finish(claim, self._transition(claim, outcome_of(claim), details.get(claim.id, NO_DETAILS)))
+            for claim in claims
+        ]
+        written = self._write(finishes)
+        wake(self._store, topics_of(written))
+        return written
+
+    def _details(self, claims: Sequence[Claim]) -> dict[UUID, Details]:
+        detailed = [claim.id for claim in claims if claim.detailed]
+        jobs = self._store.get(detailed, tenant=ALL_TENANTS) if detailed else []
+        return {job.id: job.details for job in jobs}
+
+    def _transition(self, claim: Claim, outcome: Outcome, details: Details) -> Transition:
+        now, jitter = self._clock.now(), self._random.random()
+        try:
+            return decide(claim, outcome, self._policy_of(claim, details), now, jitter)
+        except Exception:  # noqa: BLE001  (a task unknown here, or options nobody can read: the job is settled all the same)
+            if claim.task not in self._complained:
+                self._complained.add(claim.task)
+                _log.exception(
+                    "job %s: the policy of task %s is not known here, the default one is used",
+                    claim.id,
+                    claim.task,
+                )
+            return decide(claim, outcome, DEFAULT_POLICY, now, jitter)
+
+    def _write(self, finishes: list[Finish]) -> list[Finish]:
+        """Finish them all at once; if the store refuses the batch, in halves, so that only what it refuses is left."""
+        try:
+            lost = self._store.finish(finishes)
+        except (StoreBusy, StoreUnavailable):
+            raise
+        except Exception:  # noqa: BLE001  (one bad row must not stop the others)
+            if len(finishes) == 1:
+                claim = finishes[0].claim
+                self._aside[claim.id, claim.token] = self._clock.monotonic() + _ASIDE
+                _log.exception("job %s could not be settled and is left alone for a minute", claim.id)
+                return []
+            half = len(finishes) // 2
+            return self._write(finishes[:half]) + self._write(finishes[half:])
+        return [finish for finish in finishes if finish.claim.id not in lost]
+
+
+def topics_of(written: Iterable[Finish]) -> set[str]:
+    """Who is to be woken: workers of the queue, whoever promotes, whoever waits for an end."""
+    topics: set[str] = set()
+    for claim, transition, *_ in written:
+        if transition.state is JobState.PENDING:
+            topics.add(f"ready:{claim.queue}")
+        elif transition.state is JobState.SCHEDULED:
+            topics.add("scheduled")
+        elif transition.state in ENDED:
+            topics.add("ended")
+    return topics
+
+
+def wake(store: Store, topics: Iterable[str]) -> None:
+    """Notify, if there is anything to say. A hint that cannot be given is no failure of what was done."""
+    topics = sorted(topics)
+    if topics:
+        with contextlib.suppress(StoreError):
+            store.notify(topics)

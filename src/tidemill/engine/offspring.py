@@ -1,0 +1,175 @@
+"""A child process as its runner holds it: started, spoken with, killed, reaped. What it runs is not known here."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Collection
+from weakref import WeakSet
+
+from tidemill.engine.deathwatch import are_gone, end_families
+from tidemill.engine.frames import LOST_WIRE, Wire
+
+_MANNERS = 2.0  # seconds to end by itself, once it was told that there is nothing more to do
+_WARNING = 1.0  # seconds between SIGTERM and SIGKILL
+_LOOK = 0.02  # seconds between two looks where the kernel cannot tell of an end
+
+_held: WeakSet[Offspring] = WeakSet()
+
+
+def _let_go_after_fork() -> None:
+    for child in list(_held):
+        child.let_go()
+
+
+if hasattr(os, "register_at_fork"):
+    # A fork of this process that kept our ends open would hide our death from the children.
+    os.register_at_fork(after_in_child=_let_go_after_fork)
+
+
+class Offspring:
+    """A started child. It is to be started on a thread that outlives it (see ``deathwatch``), and in the end to be reaped."""
+
+    def __init__(self, app_path: str) -> None:
+        ours, theirs = socket.socketpair()
+        tied, self._life = os.pipe()
+        numbers = (theirs.fileno(), tied)
+        words = [
+            "--fd",
+            str(numbers[0]),
+            "--life",
+            str(tied),
+            "--app",
+            app_path,
+            "--parent",
+            str(os.getpid()),
+        ]
+        self.wire = Wire(ours)
+        try:
+            self._process = subprocess.Popen(  # noqa: S603  (our own interpreter and module)
+                [sys.executable, "-m", "tidemill.engine.child", *words, "--path", json.dumps(sys.path)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=numbers,
+                start_new_session=True,
+            )
+        except BaseException:
+            self.let_go()
+            raise
+        finally:
+            theirs.close()
+            os.close(tied)
+        self.pid = self._process.pid
+        _held.add(self)
+        self.jobs = 0  #: how many it has run
+        self.ready = False  #: it has imported the app
+        self.doom: str | None = None  #: why it was killed before it was ready
+        self._lock = threading.Lock()
+        self._killed = self._reaped = False
+        self._others: set[int] = set()  # what was killed with it
+        self._end = _open_pid(self.pid)
+        self._waiting = select.poll()
+        self._waiting.register(self.wire, select.POLLIN)
+        if self._end is not None:
+            self._waiting.register(self._end, select.POLLIN)
+
+    def wait_with(self, wake: int, seconds: float | None) -> tuple[bool, bool, bool]:
+        """Wait until it speaks, ends, or the descriptor ``wake`` is readable; which of these is the case."""
+        self._waiting.register(wake, select.POLLIN)
+        seen = {number for number, _ in self._waiting.poll(None if seconds is None else seconds * 1000)}
+        ended = self._end is not None and self._end in seen
+        if ended and self.wire.fileno() not in seen:
+            # Its last words may have come between the two looks; now that it has ended, there are no later ones.
+            seen.update(number for number, _ in self._waiting.poll(0))
+        return self.wire.fileno() in seen, ended, wake in seen
+
+    def kill(self) -> None:
+        """End it and all that it started, at once; harmless if it has ended."""
+        kill_all([self])
+
+    def reap(self) -> str:
+        """Make sure that it has ended, with all that it started, and let go of it; how it ended, in words."""
+        self.kill()
+        if hasattr(os, "waitid"):
+            # Its number stays its own until it is reaped, and the lock is not held while that takes its time.
+            with contextlib.suppress(ChildProcessError):
+                os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        with self._lock:
+            code = self._process.wait()
+            self._reaped = True
+            if self._end is not None:
+                os.close(self._end)
+                self._end = None
+        self.let_go()
+        are_gone(self._others, _WARNING)
+        return end_in_words(code)
+
+    def let_go(self) -> None:
+        """Close what ties it to this process; unless it has ended, it does so now."""
+        self.wire.close()
+        life, self._life = self._life, -1
+        if life >= 0:
+            os.close(life)
+
+    def dismiss(self) -> str:
+        """Let it end by itself: told over the socket, then by SIGTERM, and killed if it does neither; how it ended."""
+        self.wire.hang_up()
+        if not self._ended_within(_MANNERS):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGTERM)
+            self._ended_within(_WARNING)
+        return self.reap()
+
+    def _ended_within(self, seconds: float) -> bool:
+        if self._end is not None:
+            waiting = select.poll()
+            waiting.register(self._end, select.POLLIN)
+            return bool(waiting.poll(seconds * 1000))
+        moment = threading.Event()
+        for _ in range(round(seconds / _LOOK)):
+            if self._process.poll() is not None:
+                return True
+            moment.wait(_LOOK)
+        return False
+
+
+def kill_all(children: Collection[Offspring]) -> None:
+    """End them all with one look at what they have started: when many are overdue at once, the last must not wait."""
+    with contextlib.ExitStack() as stack:
+        for child in children:  # nobody reaps one of them meanwhile
+            stack.enter_context(child._lock)
+        living = [child for child in children if not child._reaped and not child._killed]
+        if living:
+            others = end_families([child.pid for child in living])
+            for child in living:
+                child._killed, child._others = True, others
+
+
+def _open_pid(pid: int) -> int | None:
+    """A descriptor that is readable once the process has ended, where there is such a thing."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return None
+
+
+def end_in_words(code: int) -> str:
+    """An exit code as a person reads it.
+
+    >>> end_in_words(-11), end_in_words(3)
+    ('died by signal SIGSEGV', 'exited with code 3')
+    """
+    if code == LOST_WIRE:
+        return f"exited with code {code}, as its socket to the runner was closed"
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        return f"died by signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"died by signal {-code}"

@@ -1,0 +1,385 @@
+"""The pump: writes what has ended and claims what comes next, in one step, again and again.
+
+Batches make themselves: while one step is under way ends pile up, and all of them go with the next. Crash points, where a
+process may die between two lines: (1) before a step, the store knows nothing of it; (2) after it, before its answer arrives:
+what was claimed is held by us and known to nobody here, which ``_recover`` or our lease's end puts right; (3) after the answer,
+before the jobs begin: they are held and charged one crash, as any job of a worker that died.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol
+from uuid import UUID
+
+from tidemill.clock import Clock
+from tidemill.domain.job import Claim
+from tidemill.domain.lanes import ClaimRequest
+from tidemill.engine.claimer import Claimer
+from tidemill.engine.ends import is_trouble, one_by_one, write_again
+from tidemill.engine.execute import Ended
+from tidemill.engine.finisher import Settled, settle
+from tidemill.engine.held import Held
+from tidemill.engine.plan import Plan, Planner
+from tidemill.errors import StoreBusy, StoreError
+from tidemill.stores.base import Store
+
+_log = logging.getLogger("tidemill.engine")
+
+LONGEST_PAUSE = 2.0
+"""Seconds between two tries while the store does not answer."""
+
+
+class Owner(Protocol):
+    """Who the pump works for."""
+
+    def take_over(self, claims: Sequence[Claim]) -> None: ...
+
+    def about_to_write(self, settled: Sequence[Settled]) -> None: ...
+
+    def written(self, settled: Sequence[Settled], lost: frozenset[UUID]) -> None: ...
+
+    def known(self) -> frozenset[UUID]: ...
+
+
+class Pump:
+    """The threads that talk to the store for one worker."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        worker: UUID,
+        planner: Planner,
+        claimer: Claimer,
+        owner: Owner,
+        *,
+        threads: int,
+        batch: int,
+        poll: Callable[[], float],
+    ) -> None:
+        self._store, self._clock, self._worker, self._owner = store, clock, worker, owner
+        self._planner, self._claimer = planner, claimer
+        self._batch, self._poll = batch, poll
+        lock = threading.RLock()
+        self.changed = threading.Condition(lock)
+        # For those who wait for pumps: were they to wait with them, a knock might wake them in a pump's stead.
+        self._calm = threading.Condition(lock)
+        self.outbox: deque[tuple[Held, Ended | None]] = deque()
+        self._unwritten: deque[Settled] = deque()
+        # Pumps that wait; read without the lock by those who only want to know whether to knock.
+        self._waiting = 0
+        self._stepping = 0
+        self._recovering = False
+        self._rung = True
+        self._claiming = False
+        self._closed = threading.Event()
+        self._failed: str | None = None
+        self._threads = [
+            threading.Thread(target=self._run, name=f"tidemill-pump-{number}", daemon=True)
+            for number in range(threads)
+        ]
+
+    # From outside --------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to claim."""
+        self._claiming = True
+        for thread in self._threads:
+            thread.start()
+
+    def knock(self) -> None:
+        """Something was put into the outbox."""
+        if self._waiting:
+            with self.changed:
+                self.changed.notify()
+
+    def ring(self) -> None:
+        """There may be something to claim."""
+        with self.changed:
+            self._rung = True
+            self._planner.wet()
+            self.changed.notify()
+
+    def settle(self, settled: Sequence[Settled]) -> None:
+        """Write these ends, but where a handler's own came first; nothing more comes from those handlers that counts."""
+        with self.changed:
+            for item in settled:
+                if not item.held.settled:
+                    item.held.settled = True
+                    self._unwritten.append(item)
+            self.changed.notify()
+
+    def pause(self) -> None:
+        """Claim nothing more."""
+        with self.changed:
+            self._claiming = False
+
+    @property
+    def store_ok(self) -> bool:
+        """Whether the last talk with the store went well."""
+        return self._failed is None
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing is left to write, nothing is under way, and the last look found nothing to claim."""
+        with self.changed:
+            return (
+                not self.outbox
+                and not self._unwritten
+                and not self._stepping
+                and not self._rung
+                and (not self._claiming or self._planner.plan() is None)
+            )
+
+    def flushed(self, timeout: float) -> bool:
+        """Wait until all ends are written; False if that takes longer."""
+        with self.changed:
+            return self._calm.wait_for(
+                lambda: not self.outbox and not self._unwritten and not self._stepping, timeout
+            )
+
+    def close(self, timeout: float = 5.0) -> None:
+        """End the threads; what is not written by now is left to the lease's end."""
+        with self.changed:
+            self._claiming = False
+            self._closed.set()
+            self.changed.notify_all()
+            self._calm.notify_all()
+        for thread in self._threads:
+            if thread.is_alive() and thread is not threading.current_thread():
+                thread.join(timeout)
+
+    # The loop ------------------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            work = self._next()
+            if work is None:
+                return
+            settled, plan = work
+            try:
+                self._step(settled, plan)
+            except Exception:  # noqa: BLE001  (a pump that dies silently would stop the worker)
+                _log.exception("the pump stumbled and goes on")
+                self.rest(1.0)
+            finally:
+                with self.changed:
+                    self._stepping -= 1
+                    self.changed.notify_all()
+                    self._calm.notify_all()
+
+    def _next(self) -> tuple[list[Settled], Plan | None] | None:
+        """What to do next, waited for; None: nothing ever again."""
+        with self.changed:
+            # Before the look at the outbox, so that whoever fills it after the look does knock.
+            self._waiting += 1
+            try:
+                while not self._closed.is_set():
+                    settled, plan = self._look()
+                    if settled or plan is not None:
+                        self._stepping += 1
+                        return settled, plan
+                    self.changed.wait(self._idle())
+            finally:
+                self._waiting -= 1
+            return None
+
+    def _look(self) -> tuple[list[Settled], Plan | None]:
+        if self._recovering:
+            return [], None
+        settled = self._take()
+        plan = self._planner.plan() if self._claiming else None
+        if plan is not None:
+            self._planner.begin(plan)
+        return settled, plan
+
+    def _idle(self) -> float | None:
+        """Seconds to wait; when a poll is due, there may be something to claim again."""
+        if not self._claiming or self._recovering:
+            return None
+        left = self._poll()
+        if left > 0:
+            return left
+        self._rung = True
+        self._planner.wet()
+        return 0.0 if self._planner.plan() is not None else LONGEST_PAUSE
+
+    def _take(self) -> list[Settled]:
+        """Ends to write, as many as one statement takes; their slots are free from now on."""
+        taken = self._take_unwritten(self._batch)
+        ids = {item.claim.id for item in taken}
+        at = self._clock.monotonic()
+        outbox = self.outbox
+        spent: dict[str, tuple[float, int]] = {}
+        while outbox and len(taken) < self._batch:
+            held, ended = outbox.popleft()
+            seconds, count = spent.get(held.kind, (0.0, 0))
+            if ended is not None:
+                seconds += ended.ended - ended.began
+            spent[held.kind] = (seconds, count + 1)
+            if not held.settled:
+                held.settled = True
+                item = settle(held, ended, at)
+                (self._unwritten if held.claim.id in ids else taken).append(item)
+                ids.add(held.claim.id)
+        for name, (seconds, count) in spent.items():
+            kind = self._planner.kinds[name]
+            kind.load -= count
+            kind.ran(seconds, count)
+        return taken
+
+    def _take_unwritten(self, most: int) -> list[Settled]:
+        """The oldest; of two ends of one job, which it may have when it was lost and came back, only the first."""
+        taken: dict[UUID, Settled] = {}
+        second: list[Settled] = []
+        while self._unwritten and len(taken) < most:
+            item = self._unwritten.popleft()
+            if taken.setdefault(item.claim.id, item) is not item:
+                second.append(item)
+        self._unwritten.extendleft(reversed(second))
+        return list(taken.values())
+
+    def _step(self, settled: list[Settled], plan: Plan | None) -> None:
+        claimed: int | None = None
+        try:
+            claimed = self._talk(settled, None) if plan is None else self._talk_and_claim(settled, plan)
+        except Exception as error:
+            if is_trouble(error):
+                self._keep(settled)
+                self._trouble(error)
+            elif settled:
+                self._sort_out(settled, error)
+            else:
+                raise
+        finally:
+            if plan is not None:
+                with self.changed:
+                    self._planner.end(plan, claimed)
+                    self._rung = self._rung or claimed is None
+                    if self._rung:  # meanwhile, or for nothing: what it was rung for is still to be found
+                        self._planner.wet()
+
+    def _talk_and_claim(self, settled: list[Settled], plan: Plan) -> int:
+        rung, self._rung = self._rung, False
+        if not rung or self._claimer.must_look:
+            if rung or self._claimer.is_stale():
+                self._claimer.refresh()
+            return self._talk(settled, self._claimer.request(plan))
+        # Who was rung tries first where work was found before: that is one round trip to the job. Then he looks around.
+        claimed = self._talk(settled, self._claimer.request(plan, remembered=True))
+        if claimed >= plan.limit:
+            return claimed
+        self._claimer.refresh()
+        request = self._claimer.request(plan._replace(limit=plan.limit - claimed))
+        return claimed + (self._talk([], request) if request is not None else 0)
+
+    def _talk(self, settled: list[Settled], request: ClaimRequest | None) -> int:
+        """One step: write these ends and claim; how many were claimed. ``settled`` is emptied once it is written."""
+        claims: Sequence[Claim] = ()
+        if settled:
+            self._owner.about_to_write(settled)
+            at = self._clock.monotonic()
+            finishes = [item.finish(at) for item in settled]
+            if request is None:
+                lost = self._store.finish(finishes)
+            else:
+                lost, claims = self._store.step(finishes, request)
+            written = list(settled)
+            settled.clear()
+            self._owner.written(written, lost)
+        elif request is not None:
+            claims = self._store.claim(request)
+        else:
+            return 0
+        if self._failed is not None:
+            self._recovered()
+        if claims:
+            self._claimer.claimed(claims)
+            self._owner.take_over(claims)
+        return len(claims)
+
+    def _keep(self, settled: list[Settled]) -> None:
+        with self.changed:
+            self._unwritten.extendleft(reversed(settled))
+
+    def _sort_out(self, settled: list[Settled], error: Exception) -> None:
+        """The store refuses something in the batch: what, is found out."""
+        written, lost, left = one_by_one(self._store, self._clock, settled, error)
+        self._keep(left)
+        if written:
+            self._owner.written(written, lost)
+
+    # Trouble -------------------------------------------------------------------------------------------------------------
+
+    def _trouble(self, error: StoreError) -> None:
+        """The store did not answer, or not well. Ends stay to be written; what was claimed meanwhile is found out."""
+        if self._failed is None:
+            _log.warning("the store does not answer, running jobs go on: %s", error)
+        self._failed = str(error)
+        if isinstance(error, StoreBusy):  # nothing happened
+            self.rest(0.05)
+            return
+        with self.changed:
+            if self._recovering:
+                return
+            self._recovering = True
+            self._calm.wait_for(lambda: self._stepping <= 1 or self._closed.is_set())
+        try:
+            self._recover()
+        finally:
+            with self.changed:
+                self._recovering = False
+                self._rung = True
+                self._planner.wet()
+                self.changed.notify_all()
+
+    def _recover(self) -> None:
+        """Alone with the store: write the ends again, read back those it calls lost, and take what it says is ours."""
+        tries = 0
+        while not self._closed.is_set():
+            with self.changed:
+                again = self._take_unwritten(self._batch)
+            try:
+                lost = self._write_again(again) if again else frozenset()
+                held = self._store.held(self._worker)
+            except Exception as error:  # noqa: BLE001  (as above)
+                if again and not is_trouble(error):
+                    self._sort_out(again, error)
+                    continue
+                self._keep(again)
+                self._failed = str(error)
+                tries += 1
+                self.rest(min(LONGEST_PAUSE, 0.05 * 2 ** min(tries, 9)) * random.uniform(0.5, 1.0))  # noqa: S311
+                continue
+            if again:
+                self._owner.written(again, lost)
+            self._recovered()
+            known = self._owner.known()
+            unknown = [claim for claim in held if claim.id not in known]
+            if unknown:
+                _log.info("%d jobs were claimed although the answer was lost; they begin now", len(unknown))
+                self._owner.take_over(unknown)
+            return
+
+    def _write_again(self, settled: Sequence[Settled]) -> frozenset[UUID]:
+        self._owner.about_to_write(settled)
+        return write_again(self._store, settled, self._clock.monotonic())
+
+    def _recovered(self) -> None:
+        if self._failed is not None:
+            self._failed = None
+            _log.warning("the store answers again")
+
+    def rest(self, seconds: float) -> None:
+        """Wait so long, or until the end."""
+        self._closed.wait(seconds)
+
+    @property
+    def closed(self) -> bool:
+        """Whether this is the end."""
+        return self._closed.is_set()

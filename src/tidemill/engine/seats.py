@@ -1,0 +1,178 @@
+"""The places for runners: who works where, who takes over, who is on the way out, and when the next one is started.
+
+Seats start, tell and kill processes. They know nothing of the store, and judge no job.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from tidemill.clock import Clock
+from tidemill.engine.crew import Backoff, Emit, Phase, RunnerProcess
+
+_log = logging.getLogger("tidemill.worker")
+
+MARGIN = 4.0
+"""Seconds after its grace until a runner that has not stopped is killed."""
+
+_EMPTY_HANDED = 1.0  # seconds for one that holds nothing yet
+_LOST = 2.0  # seconds for one that has lost its lease
+
+
+@dataclass(slots=True)
+class Seat:
+    """A place for one runner."""
+
+    number: int
+    wanted: bool = True  #: False once an operator drained it
+    runner: RunnerProcess | None = None
+    successor: RunnerProcess | None = None  #: started, not ready yet
+    start_at: float = float("-inf")  #: the next one is not started before
+    recycle: str | None = None  #: why its runner is to be replaced
+    backoff: Backoff = field(default_factory=Backoff)
+
+
+class Seats:
+    """All places, and in ``crew`` every process that has not ended, those on their way out included."""
+
+    def __init__(self, count: int, command: Sequence[str], emit: Emit, clock: Clock) -> None:
+        self._seats = [Seat(number) for number in range(1, count + 1)]
+        self._command, self._emit, self._clock = command, emit, clock
+        self.crew: list[RunnerProcess] = []
+
+    def __iter__(self) -> Iterator[Seat]:
+        return iter(self._seats)
+
+    @property
+    def wanted(self) -> bool:
+        """Whether anybody is to work here at all."""
+        return any(seat.wanted for seat in self._seats)
+
+    @property
+    def ready(self) -> int:
+        """How many can take jobs."""
+        return sum(runner.ready and runner.phase is Phase.WORKING for runner in list(self.crew))
+
+    def pause(self) -> float:
+        """Seconds until something is due here."""
+        now = self._clock.monotonic()
+        due = [runner.kill_at for runner in self.crew if runner.kill_at is not None]
+        due += [seat.start_at for seat in self._seats if seat.start_at > now]
+        return max(0.0, min(due, default=float("inf")) - now)
+
+    # Coming ----------------------------------------------------------------------------------------------------------
+
+    def fill(self) -> None:
+        """Start who is missing; and one successor at a time, so that a reload does not need twice the memory."""
+        now = self._clock.monotonic()
+        for seat in self._seats:
+            if not seat.wanted or seat.successor is not None or now < seat.start_at:
+                continue
+            if seat.runner is None:
+                seat.runner, seat.recycle = self._start(seat), None
+            elif seat.recycle and not any(other.successor for other in self._seats):
+                _log.info("%s is replaced: %s", seat.runner, seat.recycle)
+                seat.successor = self._start(seat)
+
+    def _start(self, seat: Seat) -> RunnerProcess | None:
+        try:
+            runner = RunnerProcess(seat.number, self._command, self._emit, self._clock)
+        except OSError as error:  # too many processes, too many files, too little memory
+            pause = seat.backoff.after(lived=0.0)
+            seat.start_at = self._clock.monotonic() + pause
+            _log.error(
+                "runner %d cannot be started and is tried again in %g s: %s", seat.number, pause, error
+            )
+            return None
+        self.crew.append(runner)
+        return runner
+
+    def take_over(self, runner: RunnerProcess) -> None:
+        """It is ready: if it is a successor, the one before finishes what it holds, however long that takes, and goes."""
+        seat = self._seat(runner)
+        if seat.successor is not runner:
+            return
+        before, seat.runner, seat.successor, seat.recycle = seat.runner, runner, None, None
+        if before is not None:
+            self.drain(before)
+
+    def recycle(self, why: Callable[[RunnerProcess], str | None]) -> None:
+        """Mark those for whom there is a reason to be replaced."""
+        for seat in self._seats:
+            if seat.runner is not None and seat.runner.phase is Phase.WORKING and seat.recycle is None:
+                seat.recycle = why(seat.runner)
+
+    # Going -----------------------------------------------------------------------------------------------------------
+
+    def drain(self, runner: RunnerProcess) -> None:
+        """Have it finish what it holds, claim nothing more, and go."""
+        if runner.phase in (Phase.STARTING, Phase.JOINING):
+            self.stop(runner, 0.0)
+        elif runner.phase is Phase.WORKING:
+            runner.phase, runner.asked = Phase.DRAINING, True
+            if not runner.tell("drain"):
+                runner.kill()
+
+    def stop(self, runner: RunnerProcess, grace: float) -> None:
+        """Have it stop within the grace, and kill it if it does not. Asked again, the shorter time counts."""
+        if runner.phase is Phase.LOST:
+            return  # it has less time already
+        idle = runner.phase in (Phase.STARTING, Phase.JOINING)
+        runner.phase, runner.asked = Phase.STOPPING, True
+        self._tell_last(runner, "stop", _EMPTY_HANDED if idle else grace + MARGIN, grace=grace)
+
+    def abandon(self, runner: RunnerProcess) -> None:
+        """Its lease is lost: it ends at once and writes nothing; another starts in its place."""
+        self.vacate(runner)
+        runner.phase, runner.asked = Phase.LOST, True
+        self._tell_last(runner, "lost", _LOST)
+
+    def _tell_last(self, runner: RunnerProcess, kind: str, seconds: float, **facts: object) -> None:
+        reached = runner.tell(kind, **facts)
+        kill_at = self._clock.monotonic() + (seconds if reached else 0.0)
+        runner.kill_at = min(kill_at, runner.kill_at) if runner.kill_at is not None else kill_at
+
+    def vacate(self, runner: RunnerProcess) -> None:
+        """Its place is for another, who starts now."""
+        seat = self._seat(runner)
+        if seat.runner is runner:
+            seat.runner, seat.successor = seat.successor, None
+            seat.recycle = None
+        elif seat.successor is runner:
+            seat.successor = None
+
+    def leave_empty(self, runner: RunnerProcess) -> None:
+        """An operator wants it to go; nobody takes its place."""
+        seat = self._seat(runner)
+        for one in (seat.runner, seat.successor):
+            if one is not None and (one is runner or seat.runner is runner):
+                self.drain(one)
+        if runner in (seat.runner, seat.successor):
+            seat.wanted = False
+
+    def kill_overdue(self) -> list[RunnerProcess]:
+        """Kill those whose time is up; who they were."""
+        now = self._clock.monotonic()
+        overdue = [runner for runner in self.crew if runner.kill_at is not None and now >= runner.kill_at]
+        for runner in overdue:
+            runner.kill_at, runner.killed = None, True
+            runner.kill()
+        return overdue
+
+    def exited(self, runner: RunnerProcess) -> float | None:
+        """Its process ended. If that leaves its place empty and unasked, in how many seconds the next one is started."""
+        self.crew.remove(runner)
+        runner.close()
+        seat = self._seat(runner)
+        held = runner in (seat.runner, seat.successor)
+        self.vacate(runner)
+        if not held or not seat.wanted or runner.asked:
+            return None
+        pause = seat.backoff.after(runner.age)
+        seat.start_at = self._clock.monotonic() + pause
+        return pause
+
+    def _seat(self, runner: RunnerProcess) -> Seat:
+        return self._seats[runner.seat - 1]

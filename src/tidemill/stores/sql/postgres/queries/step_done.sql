@@ -1,0 +1,58 @@
+-- step_done: as `step`, for a batch of jobs that all succeeded: what they have in common is not sent along for each of them.
+-- Only here, as `step` is.
+-- takes: now timestamptz, worker uuid, state text, limit int4, tasks texts
+-- takes: lane_queue texts, lane_tenant texts, lane_priority int2s, lane_low int8s, lane_quota int4s
+-- items: id uuid, token int8, result text, started_ago float8, ended_ago float8
+-- gives: id uuid, task text, queue text, tenant text, priority int2, attempt int4, max_attempts int4, crashes int4
+-- gives: token int8, run_at timestamptz, created_at timestamptz, expires_at timestamptz, timeout interval, args text
+-- gives: unique_key text, limits text, detailed bool, seq int8
+-- gives: lost uuid
+with item as materialized (
+  select * from unnest(:id::uuid[], :token::bigint[], :result::text[], :started_ago::float8[], :ended_ago::float8[])
+    as x(id, token, result, started_ago, ended_ago)),
+gone as (
+  delete from tidemill.running r using item x where r.id = x.id and r.token = x.token
+  returning r.*, x.result, x.started_ago, x.ended_ago),
+ended as (
+  insert into tidemill.history(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
+                               expires_at, timeout, unique_key, limits, detailed, args, state, execution, worker,
+                               claimed_at, started_at, finished_at, cancel_reason, progress, result)
+  select id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at, expires_at, timeout,
+         unique_key, limits, detailed, args, 'completed', 'succeeded', worker, claimed_at,
+         coalesce(coalesce(:now::timestamptz, now()) - make_interval(secs => started_ago), started_at),
+         coalesce(:now::timestamptz, now()) - make_interval(secs => ended_ago), cancel_reason, progress, result
+  from gone),
+got as (
+  delete from tidemill.ready where ctid = any(array(
+    select r.ctid
+    from unnest(:lane_queue::text[], :lane_tenant::text[], :lane_priority::smallint[], :lane_low::bigint[],
+                :lane_quota::int[]) as l(queue, tenant, priority, low, quota)
+    cross join lateral (
+      select ctid from tidemill.ready
+      where queue = l.queue and tenant = l.tenant and priority = l.priority and seq >= l.low
+        and task = any(:tasks::text[]) -- when tasks
+      order by seq limit l.quota for update skip locked) r
+    limit :limit))
+  returning *),
+begun as (
+  insert into tidemill.running(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
+                               expires_at, timeout, unique_key, limits, detailed, args, state, worker, claimed_at, started_at)
+  select id, tenant, queue, task, priority, attempt + 1, max_attempts, crashes, token + 1, run_at, created_at, expires_at,
+         timeout, case when not until_claimed then unique_key end, limits, detailed, args, :state::text, :worker::uuid,
+         coalesce(:now::timestamptz, now()), case :state::text when 'running' then coalesce(:now::timestamptz, now()) end
+  from got),
+let_go as (
+  delete from tidemill.uniques u using got g
+  where g.until_claimed and u.tenant = g.tenant and u.key = g.unique_key and u.job_id = g.id
+    and (u.window_ends_at is null or u.window_ends_at <= coalesce(:now::timestamptz, now()))),
+dimmed as (
+  update tidemill.uniques u set live = false from got g
+  where g.until_claimed and u.tenant = g.tenant and u.key = g.unique_key and u.job_id = g.id
+    and u.window_ends_at > coalesce(:now::timestamptz, now()))
+select id, task, queue, tenant, priority, attempt + 1 as attempt, max_attempts, crashes, token + 1 as token, run_at, created_at,
+       expires_at, timeout, args, case when not until_claimed then unique_key end as unique_key, limits, detailed, seq,
+       null::uuid as lost
+from got
+union all
+select null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, id
+from (select id from item except select id from gone) l

@@ -1,0 +1,140 @@
+"""A connection of psycopg's with a second door: our own statements go straight to libpq, without a cursor.
+
+A cursor costs the commonest statements more time than the server does. So each is prepared once for a connection, its
+parameters come packed, and only rows are left to psycopg. Waiting is done here, on the socket: other threads run meanwhile,
+and Ctrl-C is heard at once. What a statement means, and what becomes of its errors, is none of this room's business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import psycopg
+from psycopg import adapt
+from psycopg.abc import Transformer
+from psycopg.errors import error_from_result
+from psycopg.pq import ExecStatus, Format, TransactionStatus
+from psycopg.pq.abc import PGconn, PGresult
+from psycopg.rows import RowFactory, tuple_row
+
+from tidemill.stores.sql.driver import Row
+from tidemill.stores.sql.postgres.statements import Statement
+
+_CANCEL_SECONDS = 5.0
+
+
+class Connection(psycopg.Connection[Row]):
+    """One session. Whoever uses it has it alone."""
+
+    def __init__(self, pgconn: PGconn, row_factory: RowFactory[Row] = tuple_row) -> None:
+        super().__init__(pgconn, row_factory)
+        # What is prepared here: its name, and who reads its rows.
+        self._ready: dict[bytes, tuple[bytes, Transformer]] = {}
+        self._ear = _ear(pgconn.socket)
+
+    def spoken(self) -> bool:
+        """Whether the server has sent something unasked (its farewell, as a rule), or the connection is broken."""
+        return self.pgconn.status != psycopg.pq.ConnStatus.OK or self._ear(0)
+
+    def run(self, statement: Statement, parameters: Sequence[bytes | None], *, prepare: bool) -> list[Row]:
+        """Run a statement with packed parameters, in the transaction that is open or in one of its own; its rows."""
+        pgconn = self.pgconn
+        try:
+            if prepare:
+                name, reader = self._ready.get(statement.numbered) or self._prepare(statement)
+                pgconn.send_query_prepared(name, parameters, statement.formats, Format.BINARY)
+            else:
+                reader = self._reader(statement)
+                pgconn.send_query_params(
+                    statement.numbered, parameters, statement.types, statement.formats, Format.BINARY
+                )
+            result = self._answer()
+        except psycopg.Error:
+            raise
+        except BaseException:
+            self._give_up()
+            raise
+        if not statement.gives or not result.ntuples:
+            return []
+        reader.set_pgresult(result, set_loaders=False)
+        rows = reader.load_rows(0, result.ntuples, tuple)
+        reader.set_pgresult(None, set_loaders=False)
+        return rows
+
+    def _prepare(self, statement: Statement) -> tuple[bytes, Transformer]:
+        name = b"tidemill_%d" % len(self._ready)
+        self.pgconn.send_prepare(name, statement.numbered, statement.types)
+        self._answer()
+        made = self._ready[statement.numbered] = (name, self._reader(statement))
+        return made
+
+    def _reader(self, statement: Statement) -> Transformer:
+        reader = adapt.Transformer(self)
+        reader.set_loader_types(statement.answers, Format.BINARY)
+        return reader
+
+    def _answer(self) -> PGresult:
+        """Wait for what the server says to what was sent last; an error is raised."""
+        pgconn = self.pgconn
+        while pgconn.flush():
+            _until_room(pgconn.socket)
+            pgconn.consume_input()  # a server that cannot get rid of what it says listens to nothing more
+        first: PGresult | None = None
+        while True:
+            try:
+                while pgconn.is_busy():
+                    self._ear(None)
+                    pgconn.consume_input()
+            except psycopg.Error:
+                if first is None:
+                    raise
+                break  # the server has said why it leaves
+            result = pgconn.get_result()
+            if result is None:
+                break
+            if first is None:
+                first = result
+        if first is None:
+            raise psycopg.OperationalError("the server gave no answer")
+        if first.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+            raise error_from_result(first)
+        return first
+
+    def _give_up(self) -> None:
+        """Somebody interrupted us. Whatever the server does now is stopped, and nobody uses this session again."""
+        with contextlib.suppress(psycopg.Error):
+            if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
+                self.cancel_safe(timeout=_CANCEL_SECONDS)
+        self.close()
+
+
+def readable(files: Sequence[int], seconds: float | None) -> bool:
+    """Whether one of these has something to read, waiting so long for it; for ever without a number."""
+    if not hasattr(select, "poll"):
+        return bool(select.select(files, [], [], seconds)[0])
+    poll = select.poll()
+    for file in files:
+        poll.register(file, select.POLLIN)
+    return bool(poll.poll(None if seconds is None else seconds * 1000))
+
+
+def _until_room(file: int) -> None:
+    """Wait until something can be written here, or read."""
+    if not hasattr(select, "poll"):
+        select.select([file], [file], [])
+        return
+    poll = select.poll()
+    poll.register(file, select.POLLIN | select.POLLOUT)
+    poll.poll()
+
+
+def _ear(file: int) -> Callable[[float | None], Any]:
+    """``readable`` for one file, asked again and again: milliseconds to wait, or None for ever."""
+    if not hasattr(select, "poll"):
+        return lambda wait: readable([file], wait if wait is None else wait / 1000)
+    poll = select.poll()
+    poll.register(file, select.POLLIN)
+    return poll.poll

@@ -1,0 +1,90 @@
+"""The benchmark of the engine measures what it says, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from bench import engine_slots
+from bench.engine_loads import percentile
+from bench.engine_table import Check, Workload, best, checks, median, ratio, table
+from bench.engine_table import Column as Shown
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are read from /proc")
+@pytest.mark.parametrize("how", [[], ["--embedded"]])
+def test_a_small_run_drains_every_job_once_and_says_how_fast(tmp_path: Path, how: list[str]) -> None:
+    file = tmp_path / "found.json"
+    words = ["--quick", "--stores", "sqlite", "--only", "w3", "--jobs", "300", "--json", str(file), *how]
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.engine", *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(file.read_text())
+    assert found["failures"] == []
+    (figures,) = found["workloads"]["w3"]["tidemill-sqlite"]
+    assert (figures["jobs"], figures["again"]) == (300, 0)
+    assert figures["rate"] > 0
+    assert figures["rss_mb"] >= figures["rss_runner_mb"] > 0
+    assert "drain on SQLite: jobs/s" in done.stdout
+
+
+def test_the_slots_of_all_processes_are_read_together(tmp_path: Path) -> None:
+    folder = tmp_path / "slots"
+    engine_slots.clear(folder)
+    assert engine_slots.look(folder).begun == 0
+    starts = tmp_path / "starts"
+    slot = engine_slots.Slot(folder, starts)
+    slot.note(7)
+    slot.note(8)
+    (folder / "1").write_bytes(b"\0" * 24)  # it has not begun yet
+    seen = engine_slots.look(folder)
+    assert (seen.begun, len(seen.pids)) == (2, 1)
+    assert 0 < seen.first <= seen.last
+    assert [line.split()[0] for line in starts.read_text().splitlines()] == ["7", "8"]
+    slot.close()
+
+
+def test_a_ratio_is_taken_within_a_round() -> None:
+    workload: Workload = {
+        "a": [{"rate": 2.0}, {"rate": 30.0}, {"rate": 8.0}],
+        "b": [{"rate": 1.0}, None, {"rate": 2.0}],
+    }
+    assert ratio(workload, "a", "b") == 3.0
+    assert ratio(workload, "a", "c") is None
+    assert median(workload, "b", "rate") == 1.5
+    assert best(workload, ["a", "b", "c"], "rate") == "b"
+
+
+def test_a_side_that_failed_is_shown_as_such() -> None:
+    shown = table("W3", {"a": [{"rate": 1234.0, "others": 0.5}], "b": [None]}, [Shown("jobs/s", "rate")])
+    assert "1,234" in shown
+    assert "0.50!" in shown
+    assert shown.splitlines()[-1].split() == ["b", "failed"]
+
+
+def test_an_aim_is_met_or_not_and_what_was_not_measured_is_left_out() -> None:
+    assert Check("", 0.7, ".2f", 0.6).met is True
+    assert Check("", 0.7, ".2f", 0.6, most=True).met is False
+    assert Check("", None, ".2f", 0.6).met is None
+    found = checks({"w3": {"tidemill": [{"rate": 6.0}], "yardstick": [{"rate": 10.0}]}}, [])
+    assert [(check.what.strip(), check.value) for check in found] == [
+        ("drain, 1 process: jobs/s", 6.0),
+        ("/ yardstick", 0.6),
+    ]
+
+
+def test_a_percentile_is_one_of_the_values() -> None:
+    values = [float(number) for number in range(200)]
+    assert [percentile(values, part) for part in (50, 95, 99)] == [100.0, 190.0, 198.0]
+    assert percentile([1.0], 99) == 1.0

@@ -1,0 +1,115 @@
+"""Threads that enqueue at the same time share a commit, and whoever is interrupted leaves the others at work."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from tidemill.client.batcher import Batcher
+from tidemill.domain.job import Enqueued, NewJob
+from tidemill.errors import StoreUnavailable
+from tidemill.ids import new_id
+
+PATIENCE = 30.0
+
+
+class Paper:
+    """Somewhere to write. The first batch is held up until somebody lets it go."""
+
+    def __init__(self) -> None:
+        self.begun, self.go = threading.Event(), threading.Event()
+        self.batches: list[int] = []
+
+    def write(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        self.batches.append(len(jobs))
+        if len(self.batches) == 1:
+            self.begun.set()
+            assert self.go.wait(PATIENCE)
+        if any(job.task == "bad" for job in jobs):
+            raise StoreUnavailable("away")
+        return [Enqueued(job.id, True) for job in jobs]
+
+
+def job(task: str = "t") -> NewJob:
+    return NewJob(new_id(), task)
+
+
+def start(batcher: Batcher, one: NewJob, answers: list[object]) -> threading.Thread:
+    def ask() -> None:
+        try:
+            answers.extend(batcher.submit([one]))
+        except StoreUnavailable as error:
+            answers.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    return thread
+
+
+def wait_for(batcher: Batcher, count: int) -> None:
+    """Until so many threads wait for their turn."""
+    while len(batcher._waiting) < count:
+        threading.Event().wait(0.001)
+
+
+def test_who_comes_while_another_writes_is_written_with_the_others() -> None:
+    paper = Paper()
+    batcher, answers = Batcher(paper.write), list[object]()
+    threads = [start(batcher, job(), answers)]
+    assert paper.begun.wait(PATIENCE)
+    threads += [start(batcher, job(), answers) for _ in range(5)]
+    wait_for(batcher, 5)
+    paper.go.set()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert paper.batches == [1, 5]
+    assert len(answers) == 6
+    assert batcher.submit([job()])[0].created
+
+
+def test_an_error_reaches_only_whose_job_it_is() -> None:
+    paper = Paper()
+    batcher, good, bad = Batcher(paper.write), list[object](), list[object]()
+    threads = [start(batcher, job(), good)]
+    assert paper.begun.wait(PATIENCE)
+    threads += [start(batcher, job(), good), start(batcher, job("bad"), bad), start(batcher, job(), good)]
+    wait_for(batcher, 3)
+    paper.go.set()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert [type(answer) for answer in good] == [Enqueued] * 3
+    assert [type(answer) for answer in bad] == [StoreUnavailable]
+
+
+def test_an_error_of_a_lone_caller_is_his_and_the_next_one_writes() -> None:
+    paper = Paper()
+    paper.go.set()
+    batcher = Batcher(paper.write)
+    with pytest.raises(StoreUnavailable, match="away"):
+        batcher.submit([job("bad")])
+    assert batcher.submit([job()])[0].created
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals are not sent to threads here")
+def test_ctrl_c_while_waiting_takes_the_job_back_and_nobody_waits_for_the_one_who_left() -> None:
+    paper = Paper()
+    batcher, answers = Batcher(paper.write), list[object]()
+    first = start(batcher, job(), answers)
+    assert paper.begun.wait(PATIENCE)
+
+    def press() -> None:
+        wait_for(batcher, 1)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    finger = threading.Thread(target=press)
+    finger.start()
+    with pytest.raises(KeyboardInterrupt):
+        batcher.submit([job()])
+    finger.join(PATIENCE)
+    paper.go.set()
+    first.join(PATIENCE)
+    assert batcher.submit([job()])[0].created
+    assert paper.batches == [1, 1]

@@ -1,0 +1,70 @@
+"""What the tests of the duties' loop share: duties that keep a diary, ears without a thread, loops stepped by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+from tests.engine.cluster_kit import Line
+
+from tidemill.clock import ManualClock
+from tidemill.domain.cluster import Coordination
+from tidemill.engine.duty import Done, Duties, Duty
+from tidemill.engine.ear import Ear
+from tidemill.ids import new_id
+from tidemill.stores.memory import MemoryStore
+
+
+class Notebook:
+    """A duty that writes down when it was run, and answers as it is told."""
+
+    def __init__(self, clock: ManualClock, answer: Callable[[], Done] = Done) -> None:
+        self.clock, self.answer = clock, answer
+        self.times: list[float] = []
+
+    def __call__(self) -> Done:
+        self.times.append(round(self.clock.monotonic(), 2))
+        return self.answer()
+
+
+class Deaf(Ear):
+    """An ear without a thread: what it hears is said by the test."""
+
+    def hear(self, *topics: str) -> None:
+        self._tell(frozenset(topics))
+
+
+class Yard:
+    """Several loops on one store, stepped by hand."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.memory = MemoryStore(self.clock)
+        self.loops: list[Duties] = []
+
+    def loop(self, *duties: Duty, line: Line | None = None, ear: Ear | None = None, **options: Any) -> Duties:
+        store = self.memory if line is None else line.store
+        options.setdefault("coordination", Coordination.LEASE)
+        made = Duties(store, self.clock, new_id(), duties, random=Random(len(self.loops)), ear=ear, **options)
+        if ear is not None:
+            ear.subscribe(made._hear)
+        self.loops.append(made)
+        return made
+
+    def close(self) -> None:
+        for loop in self.loops:
+            loop.close()
+        self.memory.close()
+
+    def pass_time(self, seconds: float, *loops: Duties) -> None:
+        """Let them run, each from one thing that is due to the next."""
+        until = self.clock.monotonic() + seconds
+        while (left := until - self.clock.monotonic()) > 0:
+            wait = min(loop.step() for loop in loops or self.loops)
+            self.clock.advance(timedelta(seconds=min(wait, left), microseconds=1))
+
+
+def every(seconds: float, run: Callable[[], Done], *topics: str) -> Duty:
+    return Duty("work", timedelta(seconds=seconds), run, frozenset(topics))

@@ -1,0 +1,104 @@
+"""What the tests of the process lane share: a lane that is closed again, and a way to run one job in it."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+from tests.engine.kit import Notes, a_claim
+
+from tidemill.clock import SystemClock
+from tidemill.domain.job import NO_DETAILS, Details
+from tidemill.engine.context import Outlet
+from tidemill.engine.execute import Ended
+from tidemill.engine.isolated import ProcessLane
+from tidemill.ids import new_id
+
+APP = "tests.engine.isolated_app:app"
+LONG = 60.0
+CLOCK = SystemClock()
+
+
+class Pending:
+    """A job that was submitted."""
+
+    def __init__(self, id: UUID) -> None:
+        self.id = id
+        self.ends: list[Ended] = []
+        self.at = 0.0  #: when its end was told
+        self._over = threading.Event()
+
+    def told(self, ended: Ended) -> None:
+        self.ends.append(ended)
+        self.at = CLOCK.monotonic()
+        self._over.set()
+
+    def end(self) -> Ended:
+        assert self._over.wait(LONG), "the job does not end"
+        assert len(self.ends) == 1
+        return self.ends[0]
+
+
+class Lane(ProcessLane):
+    """A process lane that can be spoken to in few words."""
+
+    def begin(
+        self,
+        task: str,
+        *,
+        outlet: Outlet | None = None,
+        timeout: float | None = None,
+        details: Details = NO_DETAILS,
+        **args: Any,
+    ) -> Pending:
+        pending = Pending(new_id())
+        span = None if timeout is None else timedelta(seconds=timeout)
+        claim = a_claim(json.dumps(args))._replace(task=task, id=pending.id, timeout=span, token=7)
+        self.submit(claim, details, outlet or Notes(), span, pending.told)
+        return pending
+
+    def run(self, task: str, **given: Any) -> Ended:
+        return self.begin(task, **given).end()
+
+    def result(self, task: str, **given: Any) -> Any:
+        """What the task returned."""
+        ended = self.run(task, **given)
+        assert ended.result is not None, ended
+        return json.loads(ended.result)
+
+
+@contextmanager
+def open_lane(slots: int = 1, app: str = APP, **settings: Any) -> Iterator[Lane]:
+    lane = Lane(app, slots, CLOCK, **settings)
+    try:
+        yield lane
+    finally:
+        lane.close()
+
+
+def until(true: Callable[[], object], seconds: float = LONG) -> None:
+    """Wait for something to become true."""
+    deadline = CLOCK.monotonic() + seconds
+    while not true():
+        assert CLOCK.monotonic() < deadline, "it does not come true"
+        threading.Event().wait(0.01)
+
+
+def marked(sign: Path) -> int:
+    """Who has put its pid into this file."""
+    until(lambda: sign.exists() and sign.read_text())
+    return int(sign.read_text())
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that only waits to be reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in {b"Z", b"X"}
+    except OSError:
+        return False

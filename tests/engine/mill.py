@@ -1,0 +1,196 @@
+"""What the tests of the worker share: an app on any store, its workers, and a check that no thread of theirs stays."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from tests.engine.cluster_kit import eventually
+from tests.engine.faulty import Faulty
+
+from tidemill import App
+from tidemill.client.handle import Job as Handle
+from tidemill.clock import SystemClock
+from tidemill.domain.cluster import CancelRequest, Worker
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import Execution, Job
+from tidemill.domain.ledger import Pause, PauseKind
+from tidemill.domain.states import ENDED, JobState
+from tidemill.engine.ear import Ear
+from tidemill.engine.runner import Runner
+from tidemill.engine.settings import read_settings
+from tidemill.engine.worker import EmbeddedWorker
+from tidemill.ids import new_id
+from tidemill.stores.open import open_store
+from tidemill.testing.postgres import TestPostgres
+
+STORES = ("memory", "sqlite", "postgres")
+PATIENCE = 40.0
+"""A bound, never waited for in full."""
+
+QUICK = {"patience": 0.3, "children": 0}
+
+
+class Mill:
+    """An app on a store whose line can be made bad."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.line = Faulty(open_store(url))
+        self.line.real.migrate()
+        self.app = App(self.line.store)
+        self.clock = SystemClock()
+        self._others: list[App] = []
+
+    def another_app(self) -> App:
+        """A second app on the same database, as another process would have it."""
+        real = self.line.real if self.url == "memory://" else open_store(self.url)
+        app = App(Faulty(real).store)
+        self._others.append(app)
+        return app
+
+    def worker(self, **settings: Any) -> EmbeddedWorker:
+        return self.app.worker(**(QUICK | settings))
+
+    @contextmanager
+    def runner(self, **settings: Any) -> Iterator[Runner]:
+        """A runner with an ear, without heart and duties, for a worker that lives long enough."""
+        me = Worker(new_id(), "a runner")
+        on_stuck = settings.pop("on_stuck", None)
+        chosen = read_settings(QUICK | {"pumps": 1} | settings)
+        self.line.real.register(me, lease=chosen.expiry * 100)
+        ear = Ear(self.line.real, self.clock)
+        runner = Runner(
+            self.line.store,
+            self.app.registry,
+            me.id,
+            chosen,
+            self.clock,
+            ear=ear,
+            events=self.app.events,
+            on_stuck=on_stuck,
+        )
+        runner.start()
+        ear.start()
+        try:
+            yield runner
+        finally:
+            self.line.mend()
+            runner.stop(0)
+            ear.close()
+
+    def cancel(self, runner: Runner, job: Handle[Any], reason: str = "stop it") -> None:
+        """As the heart would pass it on."""
+        row = self.row(job)
+        runner.cancel([CancelRequest(row.id, row.token, runner.worker, reason)])
+
+    # Looking, past the bad line ------------------------------------------------------------------------------------------
+
+    def row(self, job: Handle[Any] | UUID) -> Job:
+        id = job if isinstance(job, UUID) else job.id
+        (found,) = self.line.real.get([id], tenant=ALL_TENANTS)
+        return found
+
+    def state(self, job: Handle[Any] | UUID) -> JobState:
+        return self.row(job).state
+
+    def executions(self, job: Handle[Any]) -> list[Execution]:
+        return self.line.real.executions([job.id], tenant=ALL_TENANTS)
+
+    def lines(self, job: Handle[Any]) -> list[str]:
+        found: list[str] = []
+        after = 0
+        while page := self.line.real.logs(job.id, tenant=ALL_TENANTS, after=after):
+            found += [entry.message for _, entry in page]
+            after = page[-1][0]
+        return found
+
+    def becomes(self, job: Handle[Any] | UUID, *states: JobState, within: float = PATIENCE) -> Job:
+        eventually(lambda: self.state(job) in states, within)
+        return self.row(job)
+
+    def ends(self, *jobs: Handle[Any], within: float = PATIENCE) -> list[Job]:
+        """Wait until all of them are over."""
+        ids = [job.id for job in jobs]
+        eventually(lambda: _ended(self.line.real.get(ids, tenant=ALL_TENANTS)) == len(ids), within)
+        return [self.row(id) for id in ids]
+
+    # Operators -----------------------------------------------------------------------------------------------------------
+
+    def pause(self, kind: PauseKind, name: str = "") -> None:
+        self.line.real.pause([Pause(kind, name)])
+        self.line.real.notify(["change"])
+
+    def resume(self, kind: PauseKind, name: str = "") -> None:
+        self.line.real.resume([(kind, name)])
+        self.line.real.notify(["change"])
+
+    def close(self) -> None:
+        self.line.mend()
+        for app in (*self._others, self.app):
+            app.close()
+
+
+def _ended(jobs: Collection[Job]) -> int:
+    return sum(job.state in ENDED for job in jobs)
+
+
+Place = Callable[[Path], AbstractContextManager[str]]
+"""Makes an empty store's address, given a folder; what was made goes when the block ends."""
+
+
+def a_place(request: pytest.FixtureRequest) -> Place:
+    """For a fixture of a whole module, with the kinds of stores as its parameters: a server is started only once."""
+    match request.param:
+        case "memory":
+            return lambda folder: nullcontext("memory://")
+        case "sqlite":
+            return lambda folder: nullcontext(f"sqlite:///{folder / 'jobs.db'}")
+        case _:
+            server: TestPostgres = request.getfixturevalue("postgres")
+            return lambda folder: a_database(server)
+
+
+@contextmanager
+def a_database(server: TestPostgres) -> Iterator[str]:
+    """An empty database of that server, for the block."""
+    name = f"tidemill_mill_{uuid4().hex[:12]}"
+    url = server.create_database(name)
+    try:
+        yield url
+    finally:
+        server.drop_database(name)
+
+
+@contextmanager
+def opened(url: str = "memory://") -> Iterator[Mill]:
+    """A mill on the store at this address; afterwards none of its threads is left."""
+    before = set(threading.enumerate())
+    mill = Mill(url)
+    try:
+        yield mill
+    finally:
+        mill.close()
+    with suppress(AssertionError):
+        eventually(lambda: not _left(before), 15.0)
+    assert _left(before) == []
+
+
+def _left(before: set[threading.Thread]) -> list[str]:
+    return [
+        thread.name
+        for thread in threading.enumerate()
+        if thread not in before and thread.name.startswith("tidemill")
+    ]
+
+
+async def open_gate(gate: threading.Event) -> None:
+    """Wait for a gate of another thread, without holding the loop up."""
+    while not gate.is_set():  # noqa: ASYNC110  (those who open it are not on this loop)
+        await asyncio.sleep(0.005)

@@ -1,0 +1,343 @@
+"""What each duty does, once and by hand, on a clock that stands still."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from random import Random
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.engine.cluster_kit import SECOND, Line, a_worker, claim, enqueue, job, the_jobs
+
+from tidemill.clock import ManualClock
+from tidemill.domain.cluster import Coordination
+from tidemill.domain.decide import COMPLETED, DEFAULT_POLICY, OrphanRule, Policy
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import Claim, Details, Finish
+from tidemill.domain.retry import Fixed
+from tidemill.domain.states import ExecutionState, JobState
+from tidemill.engine.duties import (
+    Expire,
+    Promote,
+    Reclaim,
+    Retention,
+    Sweep,
+    Tick,
+    batch_of,
+    usual_duties,
+)
+from tidemill.engine.duties.retention import MEMORY_RETENTION
+from tidemill.engine.duty import Done
+from tidemill.errors import StoreCorrupt, StoreUnavailable
+from tidemill.stores.base import Listener
+from tidemill.stores.memory import MemoryStore
+
+LEASE = timedelta(seconds=30)
+MINUTE = timedelta(minutes=1)
+
+
+def usual(claim: Claim, details: Details) -> Policy:
+    return DEFAULT_POLICY
+
+
+class Mill:
+    """A memory store, a worker, an ear, and a clock."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.memory = MemoryStore(self.clock)
+        self.line = Line(self.memory)
+        self.store = self.line.store
+        self.ear: Listener = self.memory.listen()
+
+    def heard(self) -> set[str]:
+        return set(self.ear.wait(0))
+
+    def worker(self) -> UUID:
+        worker = a_worker()
+        self.memory.register(worker, lease=LEASE)
+        return worker.id
+
+    def running(self, count: int = 1, **fields: Any) -> tuple[UUID, list[UUID]]:
+        """A worker with so many jobs in its hands."""
+        worker = self.worker()
+        ids = enqueue(self.memory, count, **fields)
+        assert len(claim(self.memory, worker)) == count
+        return worker, ids
+
+    def states(self, ids: list[UUID]) -> set[JobState]:
+        return {job.state for job in the_jobs(self.memory, ids)}
+
+    def reclaim(self, policy_of: Any = usual, batch: int = 500) -> Reclaim:
+        return Reclaim(self.store, self.clock, policy_of, Random(1), batch=batch)
+
+    def expire(self, batch: int = 500) -> Expire:
+        return Expire(self.store, self.clock, usual, Random(1), batch=batch)
+
+
+@pytest.fixture
+def mill() -> Iterator[Mill]:
+    mill = Mill()
+    yield mill
+    mill.ear.close()
+    mill.memory.close()
+
+
+# ---------------------------------------------------------------------------------------------------- promote
+
+
+def test_promote_moves_what_is_due_wakes_its_queues_and_knows_what_is_next(mill: Mill) -> None:
+    due = enqueue(mill.memory, 3, delay=SECOND, queue="mail")
+    (later,) = enqueue(mill.memory, delay=MINUTE, queue="reports")
+    promote = Promote(mill.store, batch=2)
+    assert promote() == Done(0, mill.clock.now() + SECOND)
+    assert mill.heard() == set()
+    mill.clock.advance(SECOND)
+    assert promote() == Done(2, mill.clock.now(), more=True)
+    assert mill.heard() == {"ready:mail"}
+    assert promote() == Done(1, mill.clock.now() + MINUTE - SECOND)
+    assert mill.states(due) == {JobState.PENDING}
+    assert mill.states([later]) == {JobState.SCHEDULED}
+
+
+# ---------------------------------------------------------------------------------------------------- reclaim
+
+
+def test_a_job_whose_worker_is_gone_is_pending_again_and_costs_one_crash(
+    mill: Mill, caplog: pytest.LogCaptureFixture
+) -> None:
+    worker, (id,) = mill.running(queue="mail")
+    reclaim = mill.reclaim()
+    mill.clock.advance(LEASE - SECOND)
+    assert reclaim() == Done(0)
+    mill.clock.advance(SECOND)
+    with caplog.at_level(logging.WARNING, "tidemill.engine"):
+        assert reclaim() == Done(1)
+    found = job(mill.memory, id)
+    assert (found.state, found.attempt, found.crashes) == (JobState.PENDING, 1, 1)
+    assert found.reason == f"worker {worker} is gone"
+    (execution,) = mill.memory.executions([id], tenant=ALL_TENANTS)
+    assert (execution.state, execution.worker) == (ExecutionState.CRASHED, worker)
+    assert mill.heard() == {"ready:mail"}
+    assert str(id) in caplog.text
+    assert str(worker) in caplog.text
+    assert reclaim() == Done(0)
+
+
+def test_a_claimed_job_that_never_started_is_reclaimed_too(mill: Mill) -> None:
+    worker = mill.worker()
+    (id,) = enqueue(mill.memory)
+    claim(mill.memory, worker, start=False)
+    mill.memory.retire([worker])
+    assert mill.reclaim()().items == 1
+    assert job(mill.memory, id).state is JobState.PENDING
+
+
+def test_a_job_that_kills_its_worker_ends_after_three_deaths(mill: Mill) -> None:
+    (id,) = enqueue(mill.memory, max_attempts=100)
+    reclaim = mill.reclaim()
+    deaths = 0
+    while job(mill.memory, id).state is JobState.PENDING:
+        worker = mill.worker()
+        claim(mill.memory, worker)
+        deaths += 1
+        assert reclaim.now([worker]) == 1
+    assert deaths == 3
+    found = job(mill.memory, id)
+    assert found.state is JobState.DEAD_LETTERED
+    assert found.reason is not None
+    assert found.reason.startswith("crash_loop")
+    assert "ended" in mill.heard()
+
+
+def test_a_job_that_was_to_stop_or_has_expired_is_cancelled(mill: Mill) -> None:
+    _, (stopped,) = mill.running()
+    mill.memory.request_cancel([stopped], tenant=ALL_TENANTS, reason="enough")
+    _, (expired,) = mill.running(expires_at=mill.clock.now() + SECOND)
+    mill.clock.advance(LEASE)
+    assert mill.reclaim()().items == 2
+    assert job(mill.memory, stopped).reason == "enough"
+    assert job(mill.memory, expired).reason == "expired"
+    assert mill.states([stopped, expired]) == {JobState.CANCELLED}
+    assert mill.heard() == {"ended"}
+
+
+def test_each_job_is_judged_by_its_own_policy_and_details_are_read_once(mill: Mill) -> None:
+    seen: dict[UUID, Details] = {}
+
+    def policy_of(claim: Claim, details: Details) -> Policy:
+        seen[claim.id] = details
+        return replace(DEFAULT_POLICY, orphans=OrphanRule(str(details.options.get("orphans", "requeue"))))
+
+    ids = [
+        *enqueue(mill.memory, 5),
+        *enqueue(mill.memory, 5, details=Details(options={"orphans": "review"})),
+        *enqueue(mill.memory, 5, details=Details(options={"orphans": "fail"})),
+    ]
+    worker = mill.worker()
+    claim(mill.memory, worker)
+    mill.reclaim(policy_of).now([worker])
+    assert set(seen) == set(ids)
+    assert [found.state for found in the_jobs(mill.memory, ids)] == [
+        *[JobState.PENDING] * 5,
+        *[JobState.REVIEW_NEEDED] * 5,
+        *[JobState.FAILED] * 5,
+    ]
+    assert mill.line.calls.count("get") == 1
+
+
+def test_a_policy_that_cannot_be_found_keeps_no_job_from_being_reclaimed(
+    mill: Mill, caplog: pytest.LogCaptureFixture
+) -> None:
+    def policy_of(claim: Claim, details: Details) -> Policy:
+        raise LookupError("no such task here")
+
+    worker, ids = mill.running(10)
+    with caplog.at_level(logging.ERROR, "tidemill.engine"):
+        assert mill.reclaim(policy_of).now([worker]) == 10
+    assert mill.states(ids) == {JobState.PENDING}
+    assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 1
+
+
+def test_a_poisoned_row_in_a_batch_stops_neither_the_others_nor_those_behind_it(mill: Mill) -> None:
+    worker, ids = mill.running(20)
+    poison = {ids[0], ids[7], ids[13]}
+
+    def broken(verb: str, given: tuple[Any, ...]) -> Exception | None:
+        bad = verb == "finish" and poison & {finish.claim.id for finish in given[0]}
+        return StoreCorrupt("this row cannot be written") if bad else None
+
+    mill.line.broken = broken
+    reclaim = mill.reclaim(batch=5)
+    assert reclaim.now([worker]) == 17
+    assert mill.states([id for id in ids if id not in poison]) == {JobState.PENDING}
+    assert reclaim() == Done(0)
+    mill.line.mend()
+    assert reclaim() == Done(0)  # they are left alone for a minute
+    mill.clock.advance(MINUTE)
+    assert reclaim.now([]) == 3
+
+
+def test_an_outage_in_the_middle_is_told_and_the_next_run_goes_on(mill: Mill) -> None:
+    worker, ids = mill.running(10)
+    reclaim = mill.reclaim(batch=4)
+    mill.memory.retire([worker])
+    reclaim()
+    mill.line.broken = lambda verb, given: StoreUnavailable("gone") if verb == "finish" else None
+    with pytest.raises(StoreUnavailable):
+        reclaim()
+    mill.line.mend()
+    assert reclaim.now([]) == 6
+    assert mill.states(ids) == {JobState.PENDING}
+
+
+def test_ten_thousand_orphans_are_reclaimed_in_bounded_batches(mill: Mill) -> None:
+    worker = mill.worker()
+    ids = enqueue(mill.memory, 10_000)
+    claim(mill.memory, worker, 10_000)
+    assert mill.reclaim().now([worker]) == 10_000
+    assert mill.states(ids) == {JobState.PENDING}
+    assert 20 <= mill.line.calls.count("finish") <= 21
+
+
+# ----------------------------------------------------------------------------------------------------- expire
+
+
+def test_a_job_past_its_timeout_is_ended_only_after_its_runner_had_time_to(mill: Mill) -> None:
+    _, (id,) = mill.running(timeout=SECOND)
+    expire = mill.expire()
+    mill.clock.advance(10 * SECOND)
+    assert expire() == Done(0)
+    mill.clock.advance(14 * SECOND)
+    assert expire() == Done(0)
+    mill.clock.advance(SECOND)
+    assert expire() == Done(1)
+    found = job(mill.memory, id)
+    assert (found.state, found.reason) == (JobState.SCHEDULED, "exceeded timeout of 1 seconds")
+    assert mill.heard() == {"scheduled"}
+
+
+def test_the_margin_counts_anew_for_a_new_claim_of_the_same_job(mill: Mill) -> None:
+    worker, (id,) = mill.running(timeout=SECOND)
+    expire = mill.expire()
+    mill.clock.advance(SECOND)
+    assert expire() == Done(0)
+    mill.reclaim().now([worker])
+    claim(mill.memory, mill.worker())
+    mill.clock.advance(16 * SECOND)
+    assert expire() == Done(0)
+    mill.clock.advance(15 * SECOND)
+    assert expire() == Done(1)
+    assert job(mill.memory, id).state is JobState.SCHEDULED
+
+
+def test_the_last_attempt_ends_as_timed_out(mill: Mill) -> None:
+    _, ids = mill.running(3, timeout=SECOND, max_attempts=1)
+    expire = Expire(mill.store, mill.clock, lambda claim, details: Policy(Fixed(1)), Random(1), batch=2)
+    mill.clock.advance(2 * SECOND)
+    expire()
+    mill.clock.advance(15 * SECOND)
+    assert expire() == Done(2, more=True)
+    assert expire() == Done(0)  # seen for the first time
+    mill.clock.advance(15 * SECOND)
+    assert expire() == Done(1)
+    assert mill.states(ids) == {JobState.TIMED_OUT}
+    assert mill.heard() == {"ended"}
+
+
+# ----------------------------------------------------------------------------- sweep, retention, tick, all of them
+
+
+def test_workers_are_forgotten_an_hour_after_they_ended(mill: Mill) -> None:
+    worker = mill.worker()
+    mill.memory.retire([worker])
+    sweep = Sweep(mill.store)
+    mill.clock.advance(timedelta(minutes=59))
+    assert sweep() == Done(0)
+    mill.clock.advance(MINUTE)
+    assert sweep() == Done(1)
+    assert mill.memory.workers() == []
+
+
+def test_ended_jobs_in_memory_go_after_a_quarter_of_an_hour_or_an_hour(mill: Mill) -> None:
+    worker, completed = mill.running(600)
+    (_, failed) = mill.running(2, max_attempts=1)
+    mill.memory.retire([worker])
+    held = mill.memory.orphans(1000)
+    mill.memory.finish([Finish(claim, COMPLETED) for claim in held])
+    mill.clock.advance(LEASE)
+    assert mill.reclaim()().items == 2
+    retention = Retention(mill.store)
+    mill.clock.advance(timedelta(minutes=14))
+    assert retention() == Done(0)
+    mill.clock.advance(MINUTE)
+    assert retention() == Done(500, more=True)
+    assert retention() == Done(100)
+    mill.clock.advance(timedelta(minutes=45))
+    assert the_jobs(mill.memory, completed) == []
+    assert len(the_jobs(mill.memory, failed)) == 2
+    assert retention() == Done(2)
+
+
+def test_a_tick_repeats_the_wake_up_of_every_queue_with_pending_jobs(mill: Mill) -> None:
+    tick = Tick(mill.store)
+    assert tick() == Done(0)
+    assert mill.heard() == {"tick"}
+    enqueue(mill.memory, 2, queue="mail")
+    enqueue(mill.memory, 1, queue="mail", tenant="acme")
+    enqueue(mill.memory, 1, queue="reports")
+    enqueue(mill.memory, 1, queue="later", delay=MINUTE)
+    assert tick() == Done(2)
+    assert mill.heard() == {"tick", "ready:mail", "ready:reports"}
+
+
+def test_the_usual_duties_are_named_and_retention_is_only_for_whom_it_is_asked(mill: Mill) -> None:
+    names = [duty.name for duty in usual_duties(mill.store, mill.clock, usual, Random(1))]
+    assert sorted(names) == ["expire", "promote", "reclaim", "sweep", "tick"]
+    more = usual_duties(mill.store, mill.clock, usual, Random(1), retention=MEMORY_RETENTION)
+    assert {duty.name for duty in more} - set(names) == {"retention"}
+    assert (batch_of(Coordination.STEAL), batch_of(Coordination.LEASE)) == (100, 500)

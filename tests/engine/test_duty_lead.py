@@ -1,0 +1,222 @@
+"""Who does the duties: one of several, another when it dies, and nobody twice; on a clock that stands still."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any
+
+import pytest
+from tests.engine.cluster_kit import SECOND, Line, a_worker, claim, enqueue, the_jobs
+from tests.engine.duty_kit import Deaf, Notebook, Yard, every
+
+from tidemill.clock import ManualClock
+from tidemill.domain.cluster import Coordination
+from tidemill.domain.decide import DEFAULT_POLICY
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.states import JobState
+from tidemill.engine.duties import Reclaim, Tick, usual_duties
+from tidemill.engine.duty import Done, Duties, Duty
+from tidemill.errors import BadSettings
+from tidemill.ids import new_id
+
+
+@pytest.fixture
+def yard() -> Iterator[Yard]:
+    yard = Yard()
+    yield yard
+    yard.close()
+
+
+def test_one_of_several_leads_and_the_lease_tells_what_it_did(yard: Yard) -> None:
+    books = [Notebook(yard.clock, lambda: Done(3)) for _ in range(5)]
+    for book in books:
+        yard.loop(every(5, book))
+    yard.pass_time(31)
+    assert [loop.leading for loop in yard.loops] == [True, False, False, False, False]
+    assert [len(book.times) for book in books] == [7, 0, 0, 0, 0]
+    (lease,) = yard.memory.leases()
+    assert (lease.name, lease.term) == ("duties", 1)
+    facts = lease.metadata["work"]
+    assert isinstance(facts, dict)
+    assert facts["items"] == 21
+    assert datetime.fromisoformat(facts["last_tick"]).tzinfo is not None
+    assert facts["errors"] == 0
+
+
+@pytest.mark.parametrize("hours", [-6, 0, 6])
+def test_a_dead_leader_is_replaced_within_ten_seconds_or_twenty_where_clocks_disagree(
+    yard: Yard, hours: int
+) -> None:
+    class Wrong(ManualClock):
+        def now(self) -> datetime:
+            return yard.clock.now() + timedelta(hours=hours)
+
+        def monotonic(self) -> float:
+            return yard.clock.monotonic()
+
+    for seed in range(20):
+        ears = [Deaf(yard.memory, yard.clock) for _ in range(3)]
+        dead = yard.loop(Tick(yard.memory).duty(), ear=ears[0])
+        others = [
+            Duties(yard.memory, Wrong(), new_id(), [], random=Random(seed * 10 + i), ear=ears[1 + i])
+            for i in range(2)
+        ]
+        listener = yard.memory.listen()
+        lifetime = 10 + seed * 0.37
+        until = yard.clock.monotonic() + lifetime
+        while yard.clock.monotonic() < until:
+            yard.pass_time(0.1, dead, *others)
+            for ear in ears:
+                ear._tell(listener.wait(0))
+        assert dead.leading
+        died = yard.clock.monotonic()
+        while not any(other.leading for other in others):
+            yard.pass_time(0.05, *others)
+        assert yard.clock.monotonic() - died <= (10 if hours == 0 else 20)
+        listener.close()
+        for other in others:
+            other.close()
+        yard.loops.clear()
+
+
+def test_ten_idle_workers_ask_little_more_than_one(yard: Yard) -> None:
+    ear_line = yard.memory.listen()
+    loops: list[tuple[Duties, Line, Deaf]] = []
+    for _ in range(10):
+        line, ear = Line(yard.memory), Deaf(yard.memory, yard.clock)
+        duties = usual_duties(line.store, yard.clock, lambda claim, details: DEFAULT_POLICY, Random(1))
+        loops.append((yard.loop(*duties, line=line, ear=ear), line, ear))
+    for _ in range(1200):
+        yard.pass_time(0.1)
+        heard = ear_line.wait(0)
+        for _, _, ear in loops:
+            if heard:
+                ear._tell(heard)
+    ear_line.close()
+    calls = [len(line.calls) for _, line, _ in loops]
+    assert calls[0] / 120 <= 1.5
+    assert sum(calls[1:]) <= 9 * 2  # one look at the start, when no tick was heard yet
+
+
+def test_losers_who_hear_nothing_look_only_when_the_lease_would_run_out(yard: Yard) -> None:
+    yard.loop(every(5, Done))
+    line = Line(yard.memory)
+    yard.loop(every(5, Done), line=line)
+    yard.pass_time(120)
+    assert set(line.calls) == {"leases"}
+    assert len(line.calls) <= 120 / 5.5
+
+
+def test_a_leader_that_cannot_renew_stops_before_its_lease_runs_out(yard: Yard) -> None:
+    line, book = Line(yard.memory), Notebook(yard.clock)
+    loop = yard.loop(Duty("work", SECOND / 10, book), line=line)
+    yard.pass_time(3)
+    line.cut()
+    (lease,) = yard.memory.leases()
+    yard.pass_time(6)
+    assert [loop.leading for loop in yard.loops] == [False]
+    assert lease.expires_at is not None
+    assert ManualClock().now() + timedelta(seconds=book.times[-1]) < lease.expires_at - SECOND
+    line.mend()
+    yard.pass_time(10)
+    assert loop.leading
+
+
+def test_a_leader_that_is_told_it_lost_its_lease_stops_at_once(yard: Yard) -> None:
+    book = Notebook(yard.clock)
+    loop = yard.loop(Duty("work", SECOND / 10, book))
+    yard.pass_time(1)
+    (lease,) = yard.memory.leases()
+    assert lease.holder is not None
+    yard.memory.release("duties", lease.holder, lease.term)
+    other = new_id()
+    yard.memory.acquire("duties", other, ttl=timedelta(seconds=30))
+    yard.pass_time(20)
+    assert [loop.leading for loop in yard.loops] == [False]
+    assert book.times[-1] <= 2.1
+    yard.pass_time(15)
+    assert loop.leading
+    (lease,) = yard.memory.leases()
+    assert lease.term == 3
+
+
+def test_a_paused_leader_finds_out_before_its_next_duty(yard: Yard) -> None:
+    book = Notebook(yard.clock)
+    loop = yard.loop(Duty("work", SECOND, book))
+    yard.pass_time(1.5)
+    runs = len(book.times)
+    yard.clock.advance(timedelta(seconds=60))
+    yard.memory.acquire("duties", new_id(), ttl=timedelta(seconds=30))
+    loop.step()
+    assert not loop.leading
+    assert len(book.times) == runs
+
+
+def test_a_closed_leader_hands_over_to_whoever_hears_of_it(yard: Yard) -> None:
+    ears = [Deaf(yard.memory, yard.clock) for _ in range(3)]
+    first, *others = [yard.loop(Tick(yard.memory).duty(), ear=ear) for ear in ears]
+    yard.pass_time(1)
+    for ear in ears:
+        ear.hear("tick")
+    listener = yard.memory.listen()
+    first.close()
+    first.close()
+    heard = listener.wait(0)
+    listener.close()
+    assert "duties" in heard
+    for ear in ears:
+        ear._tell(heard)
+    yard.pass_time(1, *others)
+    assert sorted(other.leading for other in others) == [False, True]
+
+
+def test_by_lock_one_leads_and_hands_over(yard: Yard) -> None:
+    loops = [yard.loop(every(1, Done), coordination=Coordination.ADVISORY) for _ in range(3)]
+    yard.pass_time(10)
+    assert [loop.leading for loop in loops] == [True, False, False]
+    loops[0].close()
+    yard.pass_time(5.1, *loops[1:])
+    assert sum(loop.leading for loop in loops) == 1
+
+
+def test_where_there_is_no_lock_everyone_does_the_duties_and_waits_in_between(yard: Yard) -> None:
+    line, book = Line(yard.memory), Notebook(yard.clock)
+    line.broken = lambda verb, given: BadSettings("no locks here") if verb == "hold" else None
+    loop = yard.loop(every(5, book), line=line, coordination=Coordination.ADVISORY)
+    yard.pass_time(11)
+    assert book.times == [0, 5, 10]
+    assert loop.leading
+    assert line.calls == ["hold"]
+
+
+# ------------------------------------------------------------------------------------------- two at the same time
+
+
+def test_two_who_reclaim_at_once_never_do_it_twice(yard: Yard) -> None:
+    def policy_of(*_: object) -> Any:
+        return DEFAULT_POLICY
+
+    worker = a_worker()
+    yard.memory.register(worker, lease=timedelta(seconds=30))
+    ids = enqueue(yard.memory, 300)
+    claim(yard.memory, worker.id)
+    yard.memory.retire([worker.id])
+    second = Reclaim(yard.memory, yard.clock, policy_of, Random(2), batch=200)
+    line = Line(yard.memory)
+    between: list[int] = []
+
+    def overtake(verb: str, given: tuple[Any, ...]) -> None:
+        if verb == "finish":  # the first has decided and not yet written
+            between.append(second().items)
+
+    line.broken = overtake
+    first = Reclaim(line.store, yard.clock, policy_of, Random(1), batch=100)
+    mine = 0
+    for _ in range(10):
+        mine += first().items
+    assert mine + sum(between) == 300
+    jobs = the_jobs(yard.memory, ids)
+    assert {(job.state, job.crashes) for job in jobs} == {(JobState.PENDING, 1)}
+    assert len(yard.memory.executions(ids, tenant=ALL_TENANTS)) == 300

@@ -1,0 +1,223 @@
+"""What a worker tells those who watch it: HTTP probes, the service manager, the log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+import tempfile
+from collections.abc import Iterator
+from datetime import timedelta
+from http.client import HTTPConnection
+from io import StringIO
+from typing import Any
+
+import pytest
+
+from tidemill.clock import ManualClock
+from tidemill.engine.crew import Backoff, end_in_words
+from tidemill.engine.health import Health, Verdict
+from tidemill.engine.logs import JsonLines, write_logs
+from tidemill.engine.systemd import Notifier
+from tidemill.errors import BadSettings
+
+
+class Patient:
+    """Somebody whose health is asked for."""
+
+    verdict = Verdict(alive=True, ready=True)
+
+    def judge(self) -> Verdict:
+        return self.verdict
+
+
+@pytest.fixture
+def patient() -> Patient:
+    return Patient()
+
+
+@pytest.fixture
+def health(patient: Patient) -> Iterator[Health]:
+    health = Health(patient.judge, port=0)
+    health.start()
+    yield health
+    health.close()
+    health.close()
+
+
+def ask(health: Health, path: str, method: str = "GET") -> tuple[int, Any]:
+    line = HTTPConnection(health.host, health.port, timeout=5)
+    line.request(method, path)
+    answer = line.getresponse()
+    body = answer.read()
+    line.close()
+    return answer.status, json.loads(body) if body else None
+
+
+# Probes ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_worker_that_turns_and_can_take_jobs_is_alive_and_ready(health: Health) -> None:
+    assert ask(health, "/livez") == (200, {"alive": True})
+    assert ask(health, "/readyz") == (200, {"ready": True, "reasons": []})
+    assert ask(health, "/readyz?verbose") == (200, {"ready": True, "reasons": []})
+    assert ask(health, "/readyz", "HEAD") == (200, None)
+
+
+def test_one_that_cannot_take_jobs_says_why_and_is_left_alive(health: Health, patient: Patient) -> None:
+    patient.verdict = Verdict(
+        alive=True, ready=False, reasons=("the store does not answer",), facts={"runners": []}
+    )
+    assert ask(health, "/livez") == (200, {"alive": True})
+    said = {"ready": False, "reasons": ["the store does not answer"], "runners": []}
+    assert ask(health, "/readyz") == (503, said)
+
+
+def test_one_that_hangs_is_neither(health: Health, patient: Patient) -> None:
+    patient.verdict = Verdict(alive=False, ready=True)
+    assert ask(health, "/livez")[0] == 503
+    assert ask(health, "/readyz")[0] == 503
+
+
+def test_other_paths_are_not_there(health: Health) -> None:
+    assert ask(health, "/")[0] == 404
+    assert ask(health, "/livez/../etc")[0] == 404
+
+
+def test_it_listens_on_loopback_unless_told_otherwise(health: Health) -> None:
+    assert health.host == "127.0.0.1"
+
+
+def test_a_taken_port_is_a_sentence(health: Health, patient: Patient) -> None:
+    with pytest.raises(BadSettings, match="choose another --health-port"):
+        Health(patient.judge, port=health.port)
+
+
+def test_a_client_that_never_asks_holds_nobody_up(health: Health) -> None:
+    with socket.create_connection((health.host, health.port)):
+        assert ask(health, "/livez")[0] == 200
+        health.close()
+
+
+# The service manager -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def manager() -> Iterator[socket.socket]:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener,
+    ):
+        listener.bind(f"{folder}/notify")
+        listener.settimeout(5)
+        yield listener
+
+
+def heard(manager: socket.socket) -> str:
+    return manager.recv(1000).decode()
+
+
+def test_the_service_manager_hears_each_change_once(manager: socket.socket) -> None:
+    notifier = Notifier({"NOTIFY_SOCKET": manager.getsockname()}, ManualClock(), pid=1)
+    notifier.ready()
+    notifier.status("2 runners")
+    notifier.status("2 runners")
+    notifier.ping()  # nobody asked for it
+    notifier.stopping()
+    assert [heard(manager) for _ in range(3)] == ["READY=1", "STATUS=2 runners", "STOPPING=1"]
+
+
+def test_an_abstract_address_is_understood() -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind("")  # the system chooses an abstract name
+        listener.settimeout(5)
+        name = listener.getsockname()
+        assert isinstance(name, bytes)
+        Notifier({"NOTIFY_SOCKET": "@" + name[1:].decode()}, ManualClock(), pid=1).ready()
+        assert listener.recv(100) == b"READY=1"
+
+
+def test_the_watchdog_is_pinged_twice_in_its_time(manager: socket.socket) -> None:
+    clock = ManualClock()
+    given = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "2000000", "WATCHDOG_PID": "7"}
+    notifier = Notifier(given, clock, pid=7)
+    assert notifier.watched
+    assert not Notifier(given, clock, pid=8).watched
+    for _ in range(20):
+        notifier.ping()
+        clock.advance(timedelta(seconds=0.25))
+    notifier.stopping()
+    said: list[str] = []
+    while not said or said[-1] != "STOPPING=1":
+        said.append(heard(manager))
+    assert said == ["WATCHDOG=1"] * 5 + ["STOPPING=1"]
+
+
+@pytest.mark.parametrize("address", ["", "relative/path", "/nowhere/at/all"])
+def test_without_a_service_manager_nothing_is_said_and_nothing_fails(address: str) -> None:
+    notifier = Notifier({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "not a number"}, ManualClock(), pid=1)
+    notifier.ready()
+    notifier.ping()
+    assert not notifier.watched
+
+
+# The log -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_line_of_the_log_is_one_json_object() -> None:
+    try:
+        raise ValueError("no\nluck")
+    except ValueError as error:
+        record = logging.makeLogRecord(
+            {"msg": "job %s", "args": ("7",), "exc_info": (ValueError, error, None)}
+        )
+    record.tenant = "acme"
+    line = JsonLines().format(record)
+    assert "\n" not in line
+    facts = json.loads(line)
+    assert facts["message"] == "job 7"
+    assert facts["tenant"] == "acme"
+    assert "no\nluck" in facts["traceback"]
+
+
+def test_a_program_that_arranged_for_its_log_keeps_it() -> None:
+    root = logging.getLogger()
+    before, level = list(root.handlers), root.level
+    own = logging.StreamHandler(StringIO())
+    try:
+        root.handlers[:] = [own]
+        write_logs("debug")
+        assert root.handlers == [own]
+        root.handlers[:] = []
+        stream = StringIO()
+        write_logs("debug", as_json=True, stream=stream)
+        logging.getLogger("tidemill.worker").debug("hello")
+        assert json.loads(stream.getvalue())["message"] == "hello"
+    finally:
+        root.handlers[:], root.level = before, level
+
+
+# Starting again ----------------------------------------------------------------------------------------------------------
+
+
+def test_short_lives_are_followed_by_ever_longer_pauses_up_to_a_bound() -> None:
+    backoff = Backoff()
+    pauses = [backoff.after(lived=1.0) for _ in range(2000)]
+    assert pauses[:4] == [0.1, 0.2, 0.4, 0.8]
+    assert max(pauses) == pauses[-1] == 30.0
+
+
+def test_after_a_long_life_the_next_start_is_quick_again() -> None:
+    backoff = Backoff()
+    for _ in range(10):
+        backoff.after(lived=1.0)
+    assert backoff.after(lived=60.0) == 0.1
+    assert backoff.after(lived=59.0) == 0.2
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [(0, "exited with code 0"), (-9, "was killed by SIGKILL"), (-63, "was killed by signal 63")],
+)
+def test_an_exit_code_is_read_as_words(code: int, words: str) -> None:
+    assert end_in_words(code) == words

@@ -1,0 +1,355 @@
+"""The heart beats for workers, survives what stores and callbacks do, and gives up in time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from random import Random
+from uuid import UUID
+
+import pytest
+from tests.engine.cluster_kit import SECOND, Line, a_worker, claim, enqueue, eventually
+
+from tidemill.clock import ManualClock, SystemClock
+from tidemill.domain.cluster import CancelRequest, Worker, WorkerState
+from tidemill.domain.decide import COMPLETED
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import Finish
+from tidemill.engine.heart import Heart
+from tidemill.errors import StoreBusy, StoreCorrupt, StoreUnavailable, UsageError
+from tidemill.ids import new_id
+from tidemill.stores.memory import MemoryStore
+
+BEAT, EXPIRY = timedelta(seconds=5), timedelta(seconds=30)
+
+
+class Body:
+    """A heart on a clock that stands still, with everything it says written down."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.memory = MemoryStore(self.clock)
+        self.line = Line(self.memory)
+        self.cancels: list[CancelRequest] = []
+        self.drains: list[UUID] = []
+        self.lost: list[UUID] = []
+        self.heart = Heart(
+            self.line.store,
+            self.clock,
+            beat=BEAT,
+            expiry=EXPIRY,
+            on_cancel=self.cancels.append,
+            on_drain=self.drains.append,
+            on_lost=self.lost.append,
+            random=Random(1),
+        )
+
+    def add(self) -> Worker:
+        worker = a_worker()
+        self.heart.add(worker)
+        return worker
+
+    def beats(self) -> int:
+        return self.line.calls.count("beat")
+
+    def pass_time(self, seconds: float) -> None:
+        """As the heart's thread would spend it: from one thing that is due to the next."""
+        until = self.clock.monotonic() + seconds
+        while (left := until - self.clock.monotonic()) > 0:
+            wait = min(self.heart.step(), left)
+            self.clock.advance(
+                timedelta(seconds=wait, microseconds=1)
+            )  # what is not a whole one is rounded away
+
+    def now_known(self, id: UUID) -> Worker:
+        return next(worker for worker in self.memory.workers() if worker.id == id)
+
+
+@pytest.fixture
+def body() -> Iterator[Body]:
+    body = Body()
+    yield body
+    body.heart.close()
+    body.memory.close()
+
+
+# ---------------------------------------------------------------------------------------------------- beating
+
+
+def test_a_worker_is_registered_when_it_is_added(body: Body) -> None:
+    worker = body.add()
+    known = body.now_known(worker.id)
+    assert known.expires_at == body.clock.now() + EXPIRY
+    assert body.heart.ages() == {worker.id: 0.0}
+
+
+def test_a_worker_the_store_refuses_is_the_callers_affair(body: Body) -> None:
+    worker = body.add()
+    with pytest.raises(UsageError):
+        body.heart.add(worker)
+    body.line.cut()
+    with pytest.raises(StoreUnavailable):
+        body.heart.add(a_worker())
+    assert list(body.heart.ages()) == [worker.id]
+
+
+def test_one_call_beats_for_all_workers_every_five_seconds(body: Body) -> None:
+    ids = {body.add().id for _ in range(3)}
+    body.pass_time(61)
+    assert body.beats() == 12
+    assert {body.now_known(id).beats for id in ids} == {12}
+    assert body.lost == []
+
+
+def test_without_workers_nothing_is_asked(body: Body) -> None:
+    body.pass_time(3600)
+    assert body.line.calls == []
+
+
+def test_a_beat_counts_from_before_it_was_sent(body: Body) -> None:
+    worker = body.add()
+    body.clock.advance(BEAT)
+
+    def slow(verb: str, given: object) -> None:
+        body.clock.advance(2 * SECOND)
+
+    body.line.broken = slow
+    body.heart.step()
+    assert body.heart.ages() == {worker.id: 2.0}
+
+
+def test_asking_often_beats_at_once_but_not_more_than_ten_times_a_second(body: Body) -> None:
+    body.add()
+    body.clock.advance(SECOND)
+    for _ in range(100):
+        body.heart.beat_soon()
+        body.heart.step()
+        body.clock.advance(timedelta(milliseconds=10))
+    assert 9 <= body.beats() <= 11
+
+
+def test_a_removed_worker_is_retired_and_beaten_for_no_more(body: Body) -> None:
+    worker, other = body.add(), body.add()
+    body.heart.remove(worker.id)
+    assert body.now_known(worker.id).state is WorkerState.STOPPED
+    body.pass_time(6)
+    assert list(body.heart.ages()) == [other.id]
+    assert body.lost == []
+    kept = body.add()
+    body.heart.remove(kept.id, retire=False)
+    assert body.now_known(kept.id).state is WorkerState.ACTIVE
+
+
+def test_a_worker_that_cannot_be_retired_is_left_to_its_lease(body: Body) -> None:
+    worker = body.add()
+    body.line.cut()
+    body.heart.remove(worker.id)
+    assert body.heart.ages() == {}
+
+
+# ------------------------------------------------------------------------------------------------ what is heard
+
+
+def test_a_cancel_is_passed_on_once_per_claim(body: Body) -> None:
+    worker = body.add()
+    (id,) = enqueue(body.memory)
+    (held,) = claim(body.memory, worker.id)
+    body.memory.request_cancel([id], tenant=ALL_TENANTS, reason="enough")
+    body.pass_time(16)
+    assert body.cancels == [CancelRequest(id, held.token, worker.id, "enough")]
+
+    # It ends, and so the request with it; another job asked to stop is another matter.
+    body.memory.finish([Finish(held, COMPLETED)])
+    (other,) = enqueue(body.memory)
+    (again,) = claim(body.memory, worker.id)
+    body.memory.request_cancel([other], tenant=ALL_TENANTS, reason="that too")
+    body.heart.beat_soon()
+    body.pass_time(11)
+    assert [request[:2] for request in body.cancels] == [(id, held.token), (other, again.token)]
+
+
+def test_a_drain_is_passed_on_once_per_worker(body: Body) -> None:
+    worker, other = body.add(), body.add()
+    body.memory.drain([worker.id])
+    body.pass_time(16)
+    assert body.drains == [worker.id]
+    body.memory.drain([other.id])
+    body.pass_time(6)
+    assert body.drains == [worker.id, other.id]
+
+
+def test_a_worker_the_store_gave_up_is_lost_once_and_the_others_live(body: Body) -> None:
+    gone, lives = body.add(), body.add()
+    body.memory.retire([gone.id])
+    body.pass_time(16)
+    assert body.lost == [gone.id]
+    assert list(body.heart.ages()) == [lives.id]
+
+
+def test_what_fails_while_it_is_told_keeps_nobody_from_hearing(
+    body: Body, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(about: object) -> None:
+        raise RuntimeError("deaf")
+
+    line = Line(body.memory)
+    heart = Heart(
+        line.store, body.clock, beat=BEAT, expiry=EXPIRY, on_cancel=fail, on_drain=fail, on_lost=fail
+    )
+    workers = [a_worker(), a_worker()]
+    for worker in workers:
+        heart.add(worker)
+    body.memory.drain([workers[0].id])
+    body.memory.retire([workers[1].id])
+    body.clock.advance(BEAT)
+    with caplog.at_level(logging.ERROR, "tidemill.engine"):
+        heart.step()
+    assert sum("could not be passed on" in record.message for record in caplog.records) == 2
+    assert list(heart.ages()) == [workers[0].id]
+
+
+# ---------------------------------------------------------------------------------------------------- failures
+
+
+@pytest.mark.parametrize("error", [StoreBusy, StoreUnavailable, StoreCorrupt, RuntimeError])
+def test_a_failing_beat_is_tried_again_soon_and_told_once(
+    body: Body, caplog: pytest.LogCaptureFixture, error: type[Exception]
+) -> None:
+    worker = body.add()
+    body.line.broken = lambda verb, given: error("not now")
+    with caplog.at_level(logging.INFO, "tidemill.engine"):
+        body.pass_time(14)
+        assert body.beats() >= 4
+        assert [record.levelname for record in caplog.records] in (["WARNING"], ["ERROR"])
+        body.line.mend()
+        body.pass_time(6)
+    assert [record.levelname for record in caplog.records][1:] == ["INFO"]
+    assert body.lost == []
+    assert body.heart.ages()[worker.id] < 6
+
+
+def test_a_worker_is_given_up_before_the_store_can_give_its_jobs_away(body: Body) -> None:
+    worker = body.add()
+    body.pass_time(5)
+    body.heart.step()
+    confirmed = body.clock.monotonic()
+    body.line.cut()
+    while wait := body.heart.step():
+        if body.lost:
+            break
+        body.clock.advance(timedelta(seconds=wait, microseconds=1))
+    assert body.clock.monotonic() - confirmed == pytest.approx(25, abs=0.01)
+    expires_at = body.now_known(worker.id).expires_at
+    assert expires_at is not None
+    assert body.clock.now() + BEAT <= expires_at + SECOND / 100
+    body.line.mend()
+    before = body.beats()
+    body.pass_time(30)
+    assert body.lost == [worker.id]
+    assert body.beats() == before
+
+
+def test_an_outage_shorter_than_the_lease_loses_nothing(body: Body) -> None:
+    worker = body.add()
+    for _ in range(5):
+        body.line.cut()
+        body.pass_time(15)
+        body.line.mend()
+        body.pass_time(6)
+    assert body.lost == []
+    assert worker.id in body.heart.ages()
+
+
+def test_a_heart_that_slept_too_long_gives_up_before_it_asks(body: Body) -> None:
+    worker = body.add()
+    body.clock.advance(timedelta(minutes=5))  # the process was stopped
+    body.heart.step()
+    assert body.lost == [worker.id]
+    assert body.beats() == 0
+
+
+# -------------------------------------------------------------------------------------------------- the thread
+
+
+def test_the_thread_beats_survives_errors_and_ends_with_close() -> None:
+    store = MemoryStore(SystemClock())
+    line = Line(store)
+    drained = threading.Event()
+    heart = Heart(
+        line.store,
+        SystemClock(),
+        beat=timedelta(milliseconds=50),
+        expiry=timedelta(seconds=60),
+        on_cancel=lambda request: None,
+        on_drain=lambda id: drained.set(),
+        on_lost=lambda id: None,
+    )
+    heart.start()
+    try:
+        worker = a_worker()
+        heart.add(worker)
+        eventually(lambda: line.calls.count("beat") >= 3)
+        assert heart.healthy
+        line.broken = lambda verb, given: RuntimeError("nobody thought of this")
+        eventually(lambda: not heart.healthy)
+        line.mend()
+        eventually(lambda: heart.healthy)
+        store.drain([worker.id])
+        assert drained.wait(20)
+    finally:
+        heart.close()
+    heart.close()
+    assert "tidemill-heart" not in {thread.name for thread in threading.enumerate()}
+    store.close()
+
+
+def test_being_asked_to_beat_does_not_wait_for_the_next_beat() -> None:
+    store = MemoryStore(SystemClock())
+    told = threading.Event()
+    heart = Heart(
+        store,
+        SystemClock(),
+        beat=timedelta(seconds=200),
+        expiry=timedelta(seconds=600),
+        on_cancel=lambda request: told.set(),
+        on_drain=lambda id: None,
+        on_lost=lambda id: None,
+    )
+    heart.start()
+    worker = a_worker()
+    heart.add(worker)
+    (id,) = enqueue(store)
+    claim(store, worker.id)
+    store.request_cancel([id], tenant=ALL_TENANTS, reason="enough")
+    heart.beat_soon()
+    assert told.wait(20)
+    heart.close()
+    store.close()
+
+
+def test_a_heart_may_be_closed_by_whom_it_calls() -> None:
+    store = MemoryStore(SystemClock())
+    closed = threading.Event()
+
+    def close(id: UUID) -> None:
+        heart.close()
+        closed.set()
+
+    heart = Heart(
+        store,
+        SystemClock(),
+        beat=timedelta(milliseconds=20),
+        expiry=timedelta(seconds=60),
+        on_cancel=lambda request: None,
+        on_drain=lambda id: None,
+        on_lost=close,
+    )
+    heart.start()
+    worker = Worker(new_id(), "gone")
+    heart.add(worker)
+    store.retire([worker.id])
+    assert closed.wait(20)
+    heart.close()
+    store.close()

@@ -1,0 +1,258 @@
+"""Whatever a job does in a process of its own, it is stopped, told apart, and harms no other."""
+
+from __future__ import annotations
+
+import os
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.engine.isolated_kit import APP, CLOCK, is_alive, marked, open_lane, until
+from tests.engine.kit import Notes
+
+from tidemill.domain.outcome import (
+    Cancelled,
+    Crashed,
+    Failed,
+    Outcome,
+    Review,
+    Snoozed,
+    Succeeded,
+    TimedOut,
+)
+from tidemill.engine.offspring import Offspring
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+
+UNSTOPPABLE = ["spins", "holds_the_gil", "ignores_everything", "ignores_cancelling"]
+
+
+@pytest.mark.parametrize(
+    ("task", "args", "how"),
+    [
+        ("kills_itself", {}, "died by signal SIGKILL"),
+        ("exits", {"code": 3}, "exited with code 3"),
+        ("exits", {"code": 0}, "exited with code 0"),
+        ("segfault", {}, "died by signal SIGSEGV"),
+        ("closes_everything", {}, "exited with code 70, as its socket to the runner was closed"),
+        ("writes_rubbish", {}, "died by signal SIGKILL"),
+    ],
+)
+def test_a_job_that_ends_its_process_has_crashed_and_the_next_one_runs(
+    task: str, args: dict[str, int], how: str
+) -> None:
+    with open_lane() as lane:
+        before = lane.result("who")
+        ended = lane.run(task, **args)
+        assert isinstance(ended.outcome, Crashed)
+        assert ended.outcome.reason.startswith(
+            f"child process {before} {how} while running task {task} (job "
+        )
+        assert ended.result is None
+        assert ended.error is None
+        assert lane.result("who") != before
+
+
+def test_a_crash_is_charged_to_the_guilty_job_alone(tmp_path: Path) -> None:
+    with open_lane(2) as lane:
+        neighbour = lane.begin("waits_politely", sign=str(tmp_path / "sign"))
+        marked(tmp_path / "sign")
+        for _ in range(3):
+            assert isinstance(lane.run("kills_itself").outcome, Crashed)
+        assert neighbour.ends == []
+        assert lane.running == 1
+        lane.cancel(neighbour.id, "enough")
+        assert neighbour.end().outcome == Cancelled("enough")
+
+
+@pytest.mark.parametrize("task", UNSTOPPABLE)
+def test_a_job_that_nothing_stops_is_killed_at_its_timeout(task: str, tmp_path: Path) -> None:
+    with open_lane() as lane:
+        lane.warm(60)
+        job = lane.begin(task, sign=str(tmp_path / "sign"), timeout=1.0)
+        pid = marked(tmp_path / "sign")
+        ended = job.end()
+        assert isinstance(ended.outcome, TimedOut)
+        assert ended.outcome.limit.total_seconds() == 1
+        assert 1.0 <= ended.ended - ended.began < 2.0
+        assert not is_alive(pid)
+        assert lane.result("who") != pid
+
+
+def test_twenty_that_nothing_stops_are_killed_within_a_second_of_their_timeout() -> None:
+    with open_lane(20) as lane:
+        assert lane.warm(120) == 20
+        tasks = ["spins", "holds_the_gil", "ignores_everything"]
+        jobs = [lane.begin(tasks[number % 3], timeout=3.0) for number in range(20)]
+        ends = [job.end() for job in jobs]
+        assert all(isinstance(ended.outcome, TimedOut) for ended in ends)
+        late = [job.at - ended.began - 3.0 for job, ended in zip(jobs, ends, strict=True)]
+        assert max(late) < 1.0
+        assert min(late) >= 0.0
+
+
+@pytest.mark.parametrize("task", UNSTOPPABLE)
+def test_a_job_that_does_not_listen_is_killed_after_the_patience(task: str, tmp_path: Path) -> None:
+    with open_lane(patience=timedelta(seconds=0.3)) as lane:
+        job = lane.begin(task, sign=str(tmp_path / "sign"))
+        pid = marked(tmp_path / "sign")
+        asked = CLOCK.monotonic()
+        assert lane.cancel(job.id, "we close")
+        assert job.end().outcome == Cancelled("we close")
+        assert 0.3 <= job.at - asked < 1.3
+        assert not is_alive(pid)
+
+
+def daemons(folder: Path) -> list[int]:
+    until(lambda: len(list(folder.iterdir())) == 3)
+    return [int(path.name) for path in folder.iterdir()]
+
+
+def test_what_a_job_leaves_behind_is_ended_before_its_end_is_told(tmp_path: Path) -> None:
+    with open_lane() as lane:
+        child = lane.result("leaves_daemons", folder=f"{tmp_path}/")
+        assert not any(is_alive(pid) for pid in [child, *daemons(tmp_path)])
+        assert lane.result("who") != child
+
+
+def test_a_killed_job_takes_all_that_it_started_along(tmp_path: Path) -> None:
+    folder, sign = tmp_path / "daemons", tmp_path / "sign"
+    folder.mkdir()
+    with open_lane() as lane:
+        job = lane.begin("daemons_and_spins", folder=f"{folder}/", sign=str(sign), timeout=60.0)
+        child = marked(sign)
+        lane.kill(job.id, Crashed("enough"))
+        assert job.end().outcome == Crashed("enough")
+        until(lambda: not any(is_alive(pid) for pid in [child, *daemons(folder)]), 2)
+
+
+def test_processes_that_ended_by_themselves_cost_no_new_child() -> None:
+    with open_lane() as lane:
+        child = lane.result("reaped_child")
+        assert lane.result("who") == child
+
+
+def test_a_fork_that_holds_the_socket_does_not_hide_the_death_of_its_child(tmp_path: Path) -> None:
+    sign = tmp_path / "sign"
+    with open_lane() as lane:
+        ended = lane.run("dies_with_a_fork_holding_on", sign=str(sign))
+        assert isinstance(ended.outcome, Crashed)
+        assert "exited with code 5" in ended.outcome.reason
+    os.kill(marked(sign), 9)  # it fled into a session of its own before anybody looked
+
+
+def test_a_vandal_does_not_spoil_the_next_job() -> None:
+    with open_lane() as lane:
+        before = lane.result("probe", wait=0)
+        assert lane.result("vandal") == before[0]
+        assert lane.result("probe", wait=0.4) == before
+        assert before[1:5] == [str(Path.cwd()), True, True, True]
+        assert before[6] is True
+
+
+def test_a_child_that_cannot_be_put_right_is_replaced() -> None:
+    with open_lane() as lane:
+        assert lane.result("closes_output") != lane.result("who")
+
+
+def test_a_thread_that_speaks_after_the_end_of_its_job_is_not_heard() -> None:
+    own, other = Notes(), Notes()
+    with open_lane() as lane:
+        assert isinstance(lane.run("speaks_after_the_end", outlet=own).outcome, Succeeded)
+        lane.result("probe", wait=0.5, outlet=other)
+    assert other.lines == []
+    assert other.reports == []
+
+
+@pytest.mark.parametrize("task", ["raises", "a_raises"])
+def test_whatever_a_job_raises_is_an_outcome_and_the_child_lives(task: str) -> None:
+    expected: dict[str, Outcome | str] = {
+        "interrupt": "KeyboardInterrupt",
+        "generator": "GeneratorExit",
+        "exit": "SystemExit",
+        "base": "BaseException",
+        "group": "ExceptionGroup",
+        "base group": "BaseExceptionGroup",
+        "unspeakable": "tests.engine.isolated_app.Unspeakable",
+        "memory": "MemoryError",
+        "recursion": "RecursionError",
+        "surrogates": "ValueError",
+        "huge": "ValueError",
+        "permanent": "tidemill.errors.PermanentError",
+        "huge reason": "tidemill.errors.PayloadTooLarge",
+        "cancelled": Cancelled(None),
+        "cancel": Cancelled("by itself"),
+        "review": Review("look", '{"a":1}'),
+    }
+    with open_lane() as lane:
+        child = lane.result("who")
+        for which, outcome in expected.items():
+            ended = lane.run(task, which=which)
+            if isinstance(outcome, str):
+                assert isinstance(ended.outcome, Failed), which
+                assert ended.error is not None
+                assert ended.error.type == outcome
+                assert len(ended.error.message) <= 2_000
+            else:
+                assert ended.outcome == outcome, which
+        assert isinstance(lane.run(task, which="snooze").outcome, Snoozed)
+        assert lane.run(task, which="review").result == '{"a":1}'
+        assert lane.result("who") == child
+
+
+def test_a_job_that_interrupts_itself_has_failed() -> None:
+    with open_lane() as lane:
+        ended = lane.run("interrupts_itself")
+        assert ended.error is not None
+        assert ended.error.type == "KeyboardInterrupt"
+        assert isinstance(lane.run("nothing").outcome, Succeeded)
+
+
+def test_endless_words_are_heard_in_order_and_huge_ones_are_cut(capfd: pytest.CaptureFixture[str]) -> None:
+    notes = Notes()
+    with open_lane() as lane:
+        lane.run("chatter", lines=5_000, outlet=notes)
+        assert [line.message for line in notes.lines] == [f"line {number}" for number in range(5_000)]
+        lane.run("long_line", outlet=notes)
+        assert len(notes.lines[-1].message) == 10_000
+        assert notes.lines[-1].details == {"unreadable": "PayloadTooLarge"}
+        ended = lane.run("huge_checkpoint")
+        assert ended.error is not None
+        assert ended.error.type == "tidemill.errors.PayloadTooLarge"
+        lane.run("huge_output", size=3_000_000)
+        assert isinstance(lane.run("nothing").outcome, Succeeded)
+    told = capfd.readouterr()
+    assert told.out.count("o") >= 3_000_000
+    assert told.err.count("e") >= 3_000_000
+
+
+def test_fifty_kills_leave_no_descriptor_and_no_zombie() -> None:
+    def open_files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    def zombies() -> list[str]:
+        own = os.getpid()
+        found = []
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            try:
+                state, parent = path.read_text().rpartition(")")[2].split()[:2]
+            except OSError:
+                continue
+            if int(parent) == own and state == "Z":
+                found.append(path.parent.name)
+        return found
+
+    with open_lane(2) as lane:
+        lane.warm(60)
+        before = open_files()
+        for _ in range(4):
+            for job in [lane.begin("kills_itself"), lane.begin("spins", timeout=0.1)]:
+                job.end()
+        assert lane.warm(60) == 2
+        for _ in range(42):  # the same from below, before they have imported anything
+            child = Offspring(APP)
+            child.kill()
+            assert child.reap() == "died by signal SIGKILL"
+        assert open_files() == before
+        assert zombies() == []

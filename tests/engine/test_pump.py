@@ -1,0 +1,302 @@
+"""The pump and a store that is slow, busy, away, or whose answers are lost: nothing is lost, nothing is done twice."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.engine.cluster_kit import eventually
+from tests.engine.mill import PATIENCE, STORES, Mill, Place, a_place, open_gate, opened
+
+from tidemill import Context, Fixed
+from tidemill.domain.states import ExecutionState, JobState
+from tidemill.errors import StoreCorrupt, StoreUnavailable
+
+S, E = JobState, ExecutionState
+
+
+@pytest.fixture(scope="module", params=STORES)
+def place(request: pytest.FixtureRequest) -> Place:
+    return a_place(request)
+
+
+@pytest.fixture
+def mill(place: Place, tmp_path: Path) -> Iterator[Mill]:
+    with place(tmp_path) as url, opened(url) as mill:
+        yield mill
+
+
+@pytest.fixture
+def small() -> Iterator[Mill]:
+    with opened() as mill:
+        yield mill
+
+
+def counting(mill: Mill) -> tuple[Any, Counter[int]]:
+    """A task that counts its executions."""
+    ran: Counter[int] = Counter()
+
+    @mill.app.task(name="work")
+    async def work(number: int) -> int:
+        ran[number] += 1
+        await asyncio.sleep(0.002)
+        return number
+
+    return work, ran
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+
+
+# --------------------------------------------------------------------------------------------- answers are lost
+
+
+@pytest.mark.parametrize("pumps", [1, 2])
+@pytest.mark.parametrize("verb", ["claim", "step", "finish", "held", "lanes"])
+def test_an_answer_that_is_lost_loses_no_job_and_repeats_none(mill: Mill, verb: str, pumps: int) -> None:
+    work, ran = counting(mill)
+    with mill.runner(concurrency=5, pumps=pumps) as runner:
+        mill.ends(work.enqueue(-1))
+        mill.line.lose_answer(verb, times=3)
+        if verb == "held":
+            mill.line.lose_answer("step", "finish", times=1)
+        jobs = work.enqueue_many([{"number": number} for number in range(60)])
+        rows = mill.ends(*jobs)
+        assert runner.wait_empty(PATIENCE)
+        assert mill.line.real.held(runner.worker) == []
+        assert runner.stats().store_ok
+    assert set(ran.values()) == {1}
+    assert {row.state for row in rows} == {S.COMPLETED}
+    assert {(row.attempt, row.token) for row in rows} == {(1, 1)}
+    assert [len(mill.executions(job)) for job in jobs] == [1] * 60
+
+
+def test_a_job_put_back_and_claimed_in_the_step_whose_answer_is_lost_goes_on(small: Mill) -> None:
+    begun: list[int] = []
+
+    @small.app.task(retry=Fixed(max_attempts=5, wait=timedelta(0)))
+    async def again(ctx: Context) -> int:
+        begun.append(ctx.attempt)
+        if ctx.attempt < 5:
+            raise ValueError("once more")
+        return ctx.attempt
+
+    small.line.lose_answer("step", "finish", times=3, when=lambda given: bool(given[0]))
+    with small.runner(poll=0.1) as runner:
+        job = again.enqueue()
+        runner.wake()
+        small.becomes(job, S.COMPLETED)
+    assert begun == [1, 2, 3, 4, 5]
+    assert [execution.state for execution in small.executions(job)] == [E.FAILED] * 4 + [E.SUCCEEDED]
+
+
+def test_what_a_job_said_is_complete_although_the_answer_to_its_end_was_lost(small: Mill) -> None:
+    @small.app.task
+    async def talk(ctx: Context) -> None:
+        for number in range(20):
+            ctx.log(f"line {number}")
+        ctx.progress(0.9, "nearly")
+
+    small.line.refuse("log", "report", "step", "finish", times=6)
+    with small.runner():
+        job = talk.enqueue()
+        (row,) = small.ends(job)
+    assert row.state is S.COMPLETED
+    assert small.lines(job) == [f"line {number}" for number in range(20)]
+    assert row.progress is not None
+    assert row.progress.message == "nearly"
+
+
+# --------------------------------------------------------------------------------------------- the store is away
+
+
+def test_an_outage_of_three_seconds_loses_nothing(mill: Mill, caplog: pytest.LogCaptureFixture) -> None:
+    work, ran = counting(mill)
+    gate = threading.Event()
+
+    @mill.app.task
+    async def long() -> str:
+        await open_gate(gate)
+        return "long"
+
+    with mill.runner(concurrency=10, poll=0.5) as runner:
+        waiting = long.enqueue()
+        mill.becomes(waiting, S.RUNNING)
+        jobs = work.enqueue_many([{"number": number} for number in range(300)])
+        eventually(lambda: len(ran) >= 20)
+        mill.line.cut()
+        eventually(lambda: not runner.stats().store_ok)
+        gate.set()
+        threading.Event().wait(3.0)
+        mill.line.mend()
+        back = mill.clock.monotonic()
+        rows = mill.ends(waiting, *jobs)
+        assert mill.clock.monotonic() - back < 15.0
+        assert runner.wait_empty(PATIENCE)
+    assert {row.state for row in rows} == {S.COMPLETED}
+    assert set(ran.values()) == {1}
+    assert len(warnings(caplog)) <= 6, warnings(caplog)
+
+
+def test_a_busy_store_is_asked_again_and_little_is_said_of_it(
+    small: Mill, caplog: pytest.LogCaptureFixture
+) -> None:
+    work, ran = counting(small)
+    with small.runner(concurrency=5) as runner:
+        small.ends(work.enqueue(-1))
+        small.line.refuse_busy("claim", "step", "finish", "lanes", "pauses", "log", times=40)
+        jobs = work.enqueue_many([{"number": number} for number in range(30)])
+        small.ends(*jobs)
+        assert runner.wait_empty(PATIENCE)
+    assert set(ran.values()) == {1}
+    assert len(warnings(caplog)) <= 4, warnings(caplog)
+
+
+@pytest.mark.parametrize("verb", ["lanes", "pauses", "claim"])
+def test_what_it_was_rung_for_is_found_although_the_store_was_busy(small: Mill, verb: str) -> None:
+    @small.app.task
+    async def work() -> float:
+        return small.clock.monotonic()
+
+    with small.runner(poll=60):
+        small.ends(work.enqueue())
+        small.line.refuse_busy(verb)
+        began = small.clock.monotonic()
+        job = work.using(queue="new", tenant="new").enqueue()
+        small.line.real.notify(["change"])
+        small.ends(job)
+        assert small.clock.monotonic() - began < 10.0
+
+
+def test_a_ring_that_comes_while_a_claim_is_under_way_is_not_lost(small: Mill) -> None:
+    @small.app.task
+    async def work() -> None: ...
+
+    with small.runner(poll=60) as runner:
+        small.ends(work.enqueue())
+        reached, go_on = small.line.hold_up("lanes", late=True)
+        runner.wake()
+        assert reached.wait(PATIENCE)  # it has looked and found nothing, and does not know it yet
+        job = work.using(queue="elsewhere").enqueue()
+        runner.wake()
+        go_on.set()
+        began = small.clock.monotonic()
+        small.ends(job)
+        assert small.clock.monotonic() - began < 10.0
+
+
+def test_a_worker_that_ends_while_it_waits_for_what_a_job_was_asked_with_begins_nothing(small: Mill) -> None:
+    ran: list[int] = []
+
+    @small.app.task
+    async def work() -> None:
+        ran.append(1)
+
+    small.line.refuse("get", times=1e9)
+    with small.runner() as runner:
+        job = work.using(tags=["detailed"]).enqueue()
+        small.becomes(job, S.RUNNING)
+        runner.abandon()
+        asked = small.line.calls_of("get")
+        threading.Event().wait(0.2)
+        assert small.line.calls_of("get") == asked
+    assert ran == []
+
+
+def test_what_a_job_was_asked_with_is_read_as_soon_as_the_store_answers(small: Mill) -> None:
+    @small.app.task
+    async def work(ctx: Context) -> list[str]:
+        return list(ctx.job.details.tags)
+
+    small.line.refuse("get", times=2)
+    with small.runner():
+        assert work.using(tags=["blue"]).enqueue().result(PATIENCE) == ["blue"]
+
+
+# ------------------------------------------------------------------------------------- what cannot be written
+
+
+def refusing(id: UUID, error: Exception) -> Any:
+    """The store fails at every batch with this job's own result in it."""
+
+    def when(given: tuple[Any, ...]) -> bool:
+        return any(finish.claim.id == id and finish.result is not None for finish in given[0])
+
+    return {"error": error, "when": when, "times": 1e9}
+
+
+@pytest.mark.parametrize(
+    "error", [StoreCorrupt("it does not fit"), UnicodeEncodeError("utf-8", "x", 0, 1, "no")]
+)
+@pytest.mark.parametrize("trouble", [False, True])
+def test_one_end_that_cannot_be_written_harms_no_other(small: Mill, error: Exception, trouble: bool) -> None:
+    work, ran = counting(small)
+    jobs = work.enqueue_many([{"number": number} for number in range(50)])
+    bad = jobs[17]
+    small.line.refuse("step", "finish", **refusing(bad.id, error))
+    if trouble:
+        small.line.refuse("held", error=StoreUnavailable("away"))
+        small.line.lose_answer("claim")
+    with small.runner(concurrency=20) as runner:
+        rows = small.ends(*jobs)
+        assert runner.wait_empty(PATIENCE)
+    assert Counter(row.state for row in rows) == {S.COMPLETED: 49, S.FAILED: 1}
+    row = small.row(bad)
+    assert row.error is not None
+    assert row.error.type == "UnwritableEnd"
+    assert set(ran.values()) == {1}
+
+
+def test_an_end_that_cannot_be_written_at_all_is_given_up(
+    small: Mill, caplog: pytest.LogCaptureFixture
+) -> None:
+    work, _ = counting(small)
+    bad, good = work.enqueue(1), work.enqueue(2)
+    small.line.refuse(
+        "step",
+        "finish",
+        error=StoreCorrupt("never"),
+        times=1e9,
+        when=lambda given: any(finish.claim.id == bad.id for finish in given[0]),
+    )
+    with small.runner() as runner:
+        small.ends(good)
+        assert runner.wait_empty(PATIENCE)
+        assert small.ends(work.enqueue(3))[0].state is S.COMPLETED
+    assert small.state(bad) is S.RUNNING  # until its worker's lease ends
+    assert any("given up" in text for text in warnings(caplog))
+
+
+def test_two_ends_of_one_job_are_never_written_together(small: Mill) -> None:
+    """A job that was lost and came back may end twice here before either end is written."""
+    seen: list[Any] = []
+
+    @small.app.task
+    async def work(ctx: Context) -> str:
+        seen.append(ctx.outlet)
+        return "done"
+
+    with small.runner() as runner:
+        small.ends(work.enqueue())
+        (held,) = seen
+        reached, go_on = small.line.hold_up("finish", "step")
+        other = work.enqueue()
+        assert reached.wait(PATIENCE)
+        twin = seen[1]
+        for late in (held, held, twin):
+            late.settled = False
+            runner._ended(late, None)
+        go_on.set()
+        small.ends(other)
+        assert small.ends(work.enqueue())[0].state is S.COMPLETED
+        assert runner.wait_empty(PATIENCE)
+    assert small.state(other) is S.COMPLETED

@@ -1,0 +1,328 @@
+"""The runner: time-outs, cancels, and jobs that block or do not come back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.engine.cluster_kit import eventually
+from tests.engine.mill import PATIENCE, Mill, open_gate, opened
+
+from tidemill import Context, Fixed
+from tidemill.domain.cluster import CancelRequest
+from tidemill.domain.states import ExecutionState, JobState
+
+S, E = JobState, ExecutionState
+SHORT = timedelta(milliseconds=200)
+
+
+@pytest.fixture
+def mill() -> Iterator[Mill]:
+    with opened() as mill:
+        yield mill
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """Opened at the latest when the test is over, so that no thread waits for ever."""
+    gate = threading.Event()
+    yield gate
+    gate.set()
+
+
+def took(mill: Mill, job: Any) -> float:
+    """Seconds from the start of the last execution to its recorded end."""
+    last = mill.executions(job)[-1]
+    assert last.started_at is not None
+    assert last.finished_at is not None
+    return (last.finished_at - last.started_at).total_seconds()
+
+
+# --------------------------------------------------------------------------------------------------- time-outs
+
+
+def test_a_coroutine_over_its_time_is_cancelled_and_tried_again(mill: Mill) -> None:
+    stopped: list[int] = []
+
+    @mill.app.task(timeout=SHORT, retry=Fixed(max_attempts=2, wait=timedelta(0)))
+    async def slow(ctx: Context) -> None:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            stopped.append(ctx.attempt)
+            raise
+
+    with mill.runner():
+        job = slow.enqueue()
+        (row,) = mill.ends(job)
+    assert stopped == [1, 2]
+    assert row.state is S.TIMED_OUT
+    assert [execution.state for execution in mill.executions(job)] == [E.TIMED_OUT, E.TIMED_OUT]
+    assert 0.2 <= took(mill, job) < 2.0
+
+
+def test_a_coroutine_that_swallows_its_cancellation_is_recorded_as_timed_out_all_the_same(
+    mill: Mill, gate: threading.Event
+) -> None:
+    ended = threading.Event()
+
+    @mill.app.task(timeout=SHORT, retry=None)
+    async def stubborn() -> str:
+        while not gate.is_set():
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                continue
+        ended.set()
+        return "too late"
+
+    @mill.app.task
+    async def neighbour() -> str:
+        return "fine"
+
+    with mill.runner() as runner:
+        job = stubborn.enqueue()
+        (row,) = mill.ends(job)
+        assert row.state is S.TIMED_OUT
+        assert 0.5 <= took(mill, job) < 3.0  # the timeout and the patience
+        assert neighbour.enqueue().result(PATIENCE) == "fine"
+        assert runner.stats().running == 1  # it still has its slot
+        gate.set()
+        assert ended.wait(PATIENCE)
+        eventually(lambda: runner.stats().running == 0)
+        assert mill.row(job) == row
+
+
+def test_a_thread_that_looks_at_its_context_stops_in_time(mill: Mill) -> None:
+    @mill.app.task(timeout=SHORT, retry=None)
+    def polite(ctx: Context) -> None:
+        while True:
+            ctx.check()
+            threading.Event().wait(0.01)
+
+    with mill.runner():
+        job = polite.enqueue()
+        (row,) = mill.ends(job)
+    assert row.state is S.TIMED_OUT
+    assert row.reason == "exceeded timeout of 0.2 seconds"
+    assert 0.15 <= took(mill, job) < 2.0
+
+
+def test_a_thread_that_does_not_stop_is_recorded_and_loses_its_slot_to_another(
+    mill: Mill, gate: threading.Event
+) -> None:
+    ended, stuck = threading.Event(), threading.Event()
+    said: list[str] = []
+
+    @mill.app.task(timeout=SHORT, retry=None)
+    def stubborn() -> str:
+        gate.wait(PATIENCE)
+        ended.set()
+        return "too late"
+
+    @mill.app.task
+    def neighbour() -> str:
+        return "fine"
+
+    def on_stuck(reason: str) -> None:
+        said.append(reason)
+        stuck.set()
+
+    with mill.runner(threads=1, on_stuck=on_stuck) as runner:
+        job = stubborn.enqueue()
+        (row,) = mill.ends(job)
+        assert row.state is S.TIMED_OUT
+        assert 0.5 <= took(mill, job) < 3.0
+        assert stuck.wait(PATIENCE)
+        assert str(job.id) in said[0]
+        assert runner.stats().stuck == said[0]
+        assert neighbour.enqueue().result(PATIENCE) == "fine"
+        gate.set()
+        assert ended.wait(PATIENCE)
+        assert neighbour.enqueue().result(PATIENCE) == "fine"
+        assert mill.row(job) == row
+        eventually(lambda: runner.stats().free == 1)
+
+
+def test_a_thread_that_is_back_is_not_given_up(mill: Mill) -> None:
+    seen: list[Any] = []
+
+    @mill.app.task
+    def quick(ctx: Context) -> None:
+        seen.append(ctx.outlet)
+
+    with mill.runner(threads=1) as runner:
+        mill.ends(quick.enqueue())
+        (held,) = seen
+        held.timed_out = True
+        runner.give_up(held)  # the watch had looked a moment too early
+        mill.ends(quick.enqueue())
+        eventually(lambda: runner.stats().running == 0)
+        assert runner.stats().free == 1
+
+
+# ------------------------------------------------------------------------------------------------------ cancels
+
+
+def test_a_running_coroutine_is_cancelled_with_the_reason_given(mill: Mill) -> None:
+    @mill.app.task
+    async def forever() -> None:
+        await asyncio.sleep(3600)
+
+    with mill.runner() as runner:
+        job = forever.enqueue()
+        mill.becomes(job, S.RUNNING)
+        mill.cancel(runner, job, "enough")
+        (row,) = mill.ends(job)
+    assert (row.state, row.reason) == (S.CANCELLED, "enough")
+    assert mill.executions(job)[-1].state is E.CANCELLED
+
+
+@pytest.mark.parametrize("means", ["check", "track", "cancelled"])
+def test_a_thread_learns_from_its_context_that_it_is_cancelled(mill: Mill, means: str) -> None:
+    begun = threading.Event()
+
+    def numbers() -> Iterator[int]:
+        number = 0
+        while True:
+            yield number
+            number += 1
+            threading.Event().wait(0.005)
+
+    @mill.app.task
+    def work(ctx: Context) -> str:
+        begun.set()
+        for _ in ctx.track(numbers()) if means == "track" else numbers():
+            if means == "check":
+                ctx.check()
+            if means == "cancelled" and ctx.cancelled:
+                return "stopped half way"
+        return "never"
+
+    with mill.runner() as runner:
+        job = work.enqueue()
+        assert begun.wait(PATIENCE)
+        mill.cancel(runner, job, "enough")
+        (row,) = mill.ends(job)
+    if means == "cancelled":  # it returned, so it is done
+        assert (row.state, row.result) == (S.COMPLETED, '"stopped half way"')
+    else:
+        assert (row.state, row.reason) == (S.CANCELLED, "enough")
+
+
+@pytest.mark.parametrize("lane", ["threads", "concurrency"])
+def test_a_job_in_the_buffer_that_is_cancelled_never_begins(
+    mill: Mill, gate: threading.Event, lane: str
+) -> None:
+    begun: Counter[int] = Counter()
+
+    @mill.app.task
+    async def on_loop(number: int) -> None:
+        begun[number] += 1
+        if number >= 0:
+            await open_gate(gate)
+
+    @mill.app.task
+    def in_thread(number: int) -> None:
+        begun[number] += 1
+        if number >= 0:
+            gate.wait(PATIENCE)
+
+    task = on_loop if lane == "concurrency" else in_thread
+    with mill.runner(buffer=20, **{lane: 1}) as runner:
+        mill.ends(*[task.enqueue(-1) for _ in range(10)])  # jobs are short, it learns
+        jobs = [task.enqueue(number) for number in range(3)]
+        eventually(lambda: [mill.state(job) for job in jobs] == [S.RUNNING, S.CLAIMED, S.CLAIMED])
+        mill.cancel(runner, jobs[1], "not needed")
+        (row,) = mill.ends(jobs[1])
+        assert (row.state, row.reason, row.started_at) == (S.CANCELLED, "not needed", None)
+        gate.set()
+        mill.ends(*jobs)
+    assert begun[1] == 0
+    assert (begun[0], begun[2]) == (1, 1)
+
+
+def test_a_cancel_for_an_earlier_claim_means_nothing(mill: Mill, gate: threading.Event) -> None:
+    @mill.app.task
+    async def work() -> str:
+        await open_gate(gate)
+        return "done"
+
+    with mill.runner() as runner:
+        job = work.enqueue()
+        row = mill.becomes(job, S.RUNNING)
+        runner.cancel([CancelRequest(row.id, row.token - 1, runner.worker, "old")])
+        gate.set()
+        assert job.result(PATIENCE) == "done"
+
+
+# ------------------------------------------------------------------------------------------- the loop is shared
+
+
+def test_a_job_that_blocks_the_loop_is_named(mill: Mill, caplog: pytest.LogCaptureFixture) -> None:
+    begun = threading.Event()
+    went: list[float] = []
+
+    @mill.app.task(name="blocker")
+    async def blocker() -> None:
+        begun.set()
+        began = mill.clock.monotonic()
+        while not caplog.records and mill.clock.monotonic() - began < PATIENCE:
+            threading.Event().wait(0.01)
+        went.append(mill.clock.monotonic() - began)
+
+    @mill.app.task
+    async def victim() -> None:
+        await asyncio.sleep(0)
+
+    with caplog.at_level(logging.WARNING, "tidemill.engine"), mill.runner():
+        job = blocker.enqueue()
+        assert begun.wait(PATIENCE)
+        other = victim.enqueue()
+        mill.ends(job, other)
+    assert 1.0 <= went[0] < 2.5
+    (record,) = caplog.records
+    assert str(job.id) in record.getMessage()
+    assert "task blocker has blocked the event loop" in record.getMessage()
+    (line,) = mill.lines(job)
+    assert "task blocker has blocked the event loop" in line
+    assert mill.lines(other) == []
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_nobody_ends_the_worker_from_inside_a_job(mill: Mill, error: type[BaseException]) -> None:
+    async def leave() -> None:
+        raise error
+
+    @mill.app.task(retry=None)
+    async def by_itself() -> None:
+        raise error
+
+    @mill.app.task(retry=None)
+    async def by_a_task_of_its_own() -> None:
+        await asyncio.create_task(leave())
+
+    @mill.app.task(retry=None)
+    def in_a_thread() -> None:
+        if error is SystemExit:
+            sys.exit(1)
+        raise error
+
+    @mill.app.task
+    async def neighbour() -> str:
+        await asyncio.sleep(0.05)
+        return "fine"
+
+    with mill.runner():
+        fine = neighbour.enqueue()
+        jobs = [task.enqueue() for task in (by_itself, by_a_task_of_its_own, in_a_thread)]
+        assert {row.state for row in mill.ends(*jobs)} <= {S.FAILED, S.CANCELLED}
+        assert fine.result(PATIENCE) == "fine"
+        assert neighbour.enqueue().result(PATIENCE) == "fine"

@@ -1,0 +1,131 @@
+"""A runner and claims that are not its own any more: whatever it still says is refused, and it says so and stops."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.engine.cluster_kit import eventually
+from tests.engine.mill import PATIENCE, Mill, open_gate, opened
+
+from tidemill import Context, Fixed
+from tidemill.domain.job import Finish, Transition
+from tidemill.domain.states import ExecutionState, JobState
+from tidemill.engine.runner import Runner
+
+S, E = JobState, ExecutionState
+
+
+@pytest.fixture
+def mill() -> Iterator[Mill]:
+    with opened() as mill:
+        yield mill
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """Opened at the latest when the test is over, so that no thread waits for ever."""
+    gate = threading.Event()
+    yield gate
+    gate.set()
+
+
+def taken_away(mill: Mill, job: Any, runner: Runner) -> None:
+    """As if the worker had been given up: the job goes back to its queue, for somebody else."""
+    (claim,) = [claim for claim in mill.line.real.held(runner.worker) if claim.id == job.id]
+    gone = Transition(S.SCHEDULED, E.CRASHED, "given up", timedelta(hours=1), crashed=True)
+    assert mill.line.real.finish([Finish(claim, gone)]) == frozenset()
+
+
+def test_the_end_of_a_job_that_was_taken_away_is_refused_and_reported(
+    mill: Mill, gate: threading.Event, caplog: pytest.LogCaptureFixture
+) -> None:
+    finished: list[Any] = []
+    mill.app.events.subscribe("job.finished", lambda event: finished.append(event.job_id))
+
+    @mill.app.task
+    async def work() -> str:
+        await open_gate(gate)
+        return "done"
+
+    with mill.runner() as runner:
+        job = work.enqueue()
+        mill.becomes(job, S.RUNNING)
+        taken_away(mill, job, runner)
+        gate.set()
+        assert runner.wait_empty(PATIENCE)
+        eventually(lambda: "their lease had passed on" in caplog.text)
+    assert (mill.state(job), mill.row(job).result) == (S.SCHEDULED, None)
+    assert [execution.state for execution in mill.executions(job)] == [E.CRASHED]
+    assert finished == []
+
+
+@pytest.mark.parametrize("word", ["progress", "log"])
+@pytest.mark.parametrize("lane", ["loop", "thread"])
+def test_a_handler_whose_words_are_refused_is_stopped(mill: Mill, word: str, lane: str) -> None:
+    ended = threading.Event()
+
+    def speak(ctx: Context) -> None:
+        ctx.progress(0.5) if word == "progress" else ctx.log("still here")
+
+    @mill.app.task
+    async def on_loop(ctx: Context) -> None:
+        try:
+            while True:
+                speak(ctx)
+                await asyncio.sleep(0.01)
+        finally:
+            ended.set()
+
+    @mill.app.task
+    def in_thread(ctx: Context) -> None:
+        try:
+            while True:
+                ctx.check()
+                speak(ctx)
+                threading.Event().wait(0.01)
+        finally:
+            ended.set()
+
+    with mill.runner() as runner:
+        job = (on_loop if lane == "loop" else in_thread).enqueue()
+        mill.becomes(job, S.RUNNING)
+        taken_away(mill, job, runner)
+        assert ended.wait(PATIENCE)
+        eventually(lambda: runner.stats().running == 0)
+    assert mill.state(job) is S.SCHEDULED
+    assert [execution.state for execution in mill.executions(job)] == [E.CRASHED]
+
+
+def test_a_job_claimed_again_before_its_last_end_was_answered_is_still_held(
+    mill: Mill, gate: threading.Event
+) -> None:
+    begun: Counter[int] = Counter()
+
+    @mill.app.task(retry=Fixed(max_attempts=3, wait=timedelta(0)))
+    async def work(ctx: Context) -> str:
+        begun[ctx.attempt] += 1
+        if ctx.attempt == 1:
+            raise ValueError("again")
+        await open_gate(gate)
+        return "second"
+
+    reached, go_on = mill.line.hold_up("finish", "step", late=True, when=lambda given: bool(given[0]))
+    with mill.runner(pumps=2) as runner:
+        job = work.enqueue()
+        assert reached.wait(PATIENCE)  # the first end is written, and its pump waits for the answer
+        (old,) = runner.holding()
+        runner.wake()
+        eventually(lambda: begun[2] == 1)
+        go_on.set()
+        eventually(lambda: runner.stats().done == 1)
+        assert [held.claim.attempt for held in runner.holding()] == [2]
+        runner.lose([old])  # words of the first execution that came too late
+        gate.set()
+        assert job.result(PATIENCE) == "second"
+    assert begun == {1: 1, 2: 1}

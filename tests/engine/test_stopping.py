@@ -1,0 +1,378 @@
+"""A worker that stops, is drained, or loses its lease: what it can finish is finished, the rest is somebody else's."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.engine.cluster_kit import eventually
+from tests.engine.mill import PATIENCE, STORES, Mill, Place, a_place, open_gate, opened
+
+from tidemill import Context
+from tidemill.domain.cluster import WorkerState
+from tidemill.domain.states import ExecutionState, JobState
+
+S, E = JobState, ExecutionState
+LIVELY = {"beat": 0.2, "expiry": 2.0}
+
+
+@pytest.fixture(scope="module", params=STORES)
+def place(request: pytest.FixtureRequest) -> Place:
+    return a_place(request)
+
+
+@pytest.fixture
+def mill(place: Place, tmp_path: Path) -> Iterator[Mill]:
+    with place(tmp_path) as url, opened(url) as mill:
+        yield mill
+
+
+@pytest.fixture
+def small() -> Iterator[Mill]:
+    with opened() as mill:
+        yield mill
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """Opened at the latest when the test is over, so that no thread waits for ever."""
+    gate = threading.Event()
+    yield gate
+    gate.set()
+
+
+def handed_back(mill: Mill, job: Any) -> None:
+    """It waits again, as if it had never been claimed."""
+    row = mill.row(job)
+    assert (row.state, row.attempt, row.crashes, row.worker) == (S.PENDING, 0, 0, None)
+    assert {execution.state for execution in mill.executions(job)} <= {E.RELEASED}
+
+
+# ------------------------------------------------------------------------------------------------------- stopping
+
+
+def test_what_ends_within_the_grace_is_finished_and_nothing_more_is_claimed(mill: Mill) -> None:
+    begun = threading.Event()
+
+    @mill.app.task
+    async def on_loop() -> str:
+        begun.set()
+        await asyncio.sleep(0.3)
+        return "done"
+
+    @mill.app.task
+    def in_thread() -> str:
+        begun.wait(PATIENCE)
+        threading.Event().wait(0.3)
+        return "done"
+
+    worker = mill.worker(grace=30)
+    with worker:
+        jobs = [on_loop.enqueue(), in_thread.enqueue()]
+        for job in jobs:
+            mill.becomes(job, S.RUNNING)
+        assert begun.wait(PATIENCE)
+        me = worker.id
+    later = on_loop.enqueue()
+    assert [mill.row(job).result for job in jobs] == ['"done"', '"done"']
+    assert mill.state(later) is S.PENDING
+    assert [known.state for known in mill.line.real.workers() if known.id == me] == [WorkerState.STOPPED]
+
+
+def test_what_does_not_end_within_the_grace_is_handed_back_and_costs_no_attempt(
+    mill: Mill, gate: threading.Event
+) -> None:
+    told: Counter[str] = Counter()
+    first = True
+
+    @mill.app.task
+    async def on_loop() -> str:
+        if first:
+            try:
+                await asyncio.sleep(3600)
+            finally:
+                told["loop"] += 1
+        return "second"
+
+    @mill.app.task
+    def polite(ctx: Context) -> str:
+        while first:
+            try:
+                ctx.check()
+            except BaseException:
+                told["polite"] += 1
+                raise
+            threading.Event().wait(0.01)
+        return "second"
+
+    @mill.app.task
+    def stubborn() -> str:
+        if first:
+            gate.wait(PATIENCE)
+            told["stubborn"] += 1
+        return "second"
+
+    tasks = (on_loop, polite, stubborn)
+    with mill.worker(grace=0.1):
+        jobs = [task.enqueue() for task in tasks]
+        for job in jobs:
+            mill.becomes(job, S.RUNNING)
+        began = mill.clock.monotonic()
+    assert mill.clock.monotonic() - began < 10.0
+    for job in jobs:
+        handed_back(mill, job)
+    assert told == {"loop": 1, "polite": 1}
+    first = False
+    gate.set()
+    eventually(lambda: told["stubborn"] == 1)  # its end comes too late, and changes nothing
+    for job in jobs:
+        handed_back(mill, job)
+    with mill.worker():
+        assert [job.result(PATIENCE) for job in jobs] == ["second"] * 3
+    assert [mill.row(job).attempt for job in jobs] == [1, 1, 1]
+
+
+def test_jobs_in_the_buffer_are_handed_back_and_never_begin(mill: Mill, gate: threading.Event) -> None:
+    begun: list[int] = []
+
+    @mill.app.task
+    async def work(number: int) -> None:
+        begun.append(number)
+        if number >= 0:
+            await open_gate(gate)
+
+    quick = [work.enqueue(-1) for _ in range(10)]
+    worker = mill.worker(concurrency=2, buffer=20, grace=20)
+    with worker:
+        mill.ends(*quick)
+        jobs = work.enqueue_many([{"number": number} for number in range(8)])
+        eventually(lambda: Counter(map(mill.state, jobs)) == {S.RUNNING: 2, S.CLAIMED: 6})
+        stopping = threading.Thread(target=worker.stop)
+        stopping.start()
+        eventually(lambda: Counter(map(mill.state, jobs))[S.PENDING] == 6)
+        gate.set()
+        stopping.join(PATIENCE)
+    running = [job for job in jobs if mill.state(job) is S.COMPLETED]
+    assert len(running) == 2
+    for job in set(jobs) - set(running):
+        handed_back(mill, job)
+    assert len([number for number in begun if number >= 0]) == 2
+
+
+@pytest.mark.parametrize("grace", [0, 20])
+def test_what_a_claim_under_way_brings_after_the_stop_is_handed_back(small: Mill, grace: float) -> None:
+    ran: list[int] = []
+
+    @small.app.task
+    async def work(number: int) -> None:
+        ran.append(number)
+
+    reached, go_on = small.line.hold_up("claim", "step", late=True)
+    with small.runner(poll=0.1) as runner:
+        jobs = work.enqueue_many([{"number": number} for number in range(5)])
+        assert reached.wait(PATIENCE)
+        stopping = threading.Thread(target=runner.stop, args=(grace,))
+        stopping.start()
+        eventually(lambda: runner._stopping)
+        go_on.set()
+        stopping.join(PATIENCE)
+        assert not stopping.is_alive()
+    assert ran == []
+    for job in jobs:
+        handed_back(small, job)
+
+
+def test_a_stop_while_the_store_is_away_comes_to_an_end(small: Mill, gate: threading.Event) -> None:
+    @small.app.task
+    async def work() -> str:
+        await open_gate(gate)
+        return "done"
+
+    worker = small.worker(grace=0.5)
+    with worker:
+        job = work.enqueue()
+        small.becomes(job, S.RUNNING)
+        small.line.cut()
+        gate.set()
+        began = small.clock.monotonic()
+        worker.stop()
+        assert small.clock.monotonic() - began < 12.0
+        small.line.mend()
+    assert small.state(job) is S.RUNNING  # until the lease has run out
+
+
+def test_stopping_twice_and_at_once_is_harmless(small: Mill) -> None:
+    @small.app.task
+    async def forever() -> None:
+        await asyncio.sleep(3600)
+
+    worker = small.worker(grace=20)
+    with worker:
+        job = forever.enqueue()
+        small.becomes(job, S.RUNNING)
+        patient = threading.Thread(target=worker.stop)
+        patient.start()
+        eventually(lambda: worker.stats() is None)
+        worker.stop()
+        patient.join(0.1)
+        assert patient.is_alive()
+        job.cancel("we cannot wait")  # the heart beats until the end, so even now it is heard
+        patient.join(PATIENCE)
+        assert not patient.is_alive()
+    assert small.state(job) is S.CANCELLED
+
+
+def test_a_second_stop_of_a_runner_with_less_grace_overtakes_the_first(small: Mill) -> None:
+    @small.app.task
+    async def forever() -> None:
+        await asyncio.sleep(3600)
+
+    with small.runner() as runner:
+        job = forever.enqueue()
+        small.becomes(job, S.RUNNING)
+        patient = threading.Thread(target=runner.stop, args=(PATIENCE,))
+        patient.start()
+        eventually(lambda: runner._stopping)
+        runner.stop(0)
+        patient.join(PATIENCE / 2)
+        assert not patient.is_alive()
+    handed_back(small, job)
+
+
+def test_a_worker_that_is_drained_finishes_what_it_holds_and_claims_nothing_more(
+    mill: Mill, gate: threading.Event
+) -> None:
+    @mill.app.task
+    async def work() -> str:
+        await open_gate(gate)
+        return "done"
+
+    with mill.worker(**LIVELY) as worker:
+        held = work.enqueue()
+        mill.becomes(held, S.RUNNING)
+        assert worker.id is not None
+        mill.line.real.drain([worker.id])
+        eventually(lambda: worker._runner is not None and not worker._runner._pump._claiming)
+        later = work.enqueue()
+        gate.set()
+        assert held.result(PATIENCE) == "done"
+        with mill.another_app().worker(children=0, queues="nothing"):
+            assert mill.state(later) is S.PENDING
+
+
+# ----------------------------------------------------------------------------------------------- a lease is lost
+
+
+def test_a_worker_given_up_by_the_store_stops_its_jobs_and_begins_again_as_another(
+    mill: Mill, gate: threading.Event
+) -> None:
+    told: Counter[str] = Counter()
+    ended = threading.Event()
+
+    @mill.app.task
+    async def on_loop(ctx: Context) -> str:
+        if ctx.job.crashes:
+            return "again"
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            ctx.log("I am being stopped")
+            told["loop"] += 1
+        return "never"
+
+    @mill.app.task
+    def stubborn(ctx: Context) -> str:
+        if ctx.job.crashes:
+            return "again"
+        gate.wait(PATIENCE)
+        ctx.log("too late")
+        ended.set()
+        return "too late"
+
+    with mill.worker(**LIVELY) as worker:
+        first = worker.id
+        assert first is not None
+        jobs = [on_loop.enqueue(), stubborn.enqueue()]
+        for job in jobs:
+            mill.becomes(job, S.RUNNING)
+        rows = [mill.row(job) for job in jobs]
+        mill.line.real.retire([first])
+        eventually(lambda: worker.id not in (None, first))
+        eventually(lambda: told["loop"] == 1)
+        assert [mill.row(job) for job in jobs if mill.row(job).worker == first] in (rows, [])
+        gate.set()
+        assert ended.wait(PATIENCE)
+        assert [job.result(PATIENCE) for job in jobs] == ["again", "again"]  # reclaimed, each with one crash
+        second = worker.id
+    for job in jobs:
+        row = mill.row(job)
+        assert (row.attempt, row.crashes, row.worker) == (2, 1, second)
+        assert [execution.state for execution in mill.executions(job)] == [E.CRASHED, E.SUCCEEDED]
+        assert mill.lines(job) == []
+
+
+def test_a_worker_cut_off_stops_its_jobs_before_others_may_have_them(small: Mill) -> None:
+    stopped: list[float] = []
+
+    @small.app.task
+    async def forever(ctx: Context) -> str:
+        if ctx.job.crashes:
+            return "again"
+        try:
+            await asyncio.sleep(3600)
+        finally:
+            stopped.append(small.clock.monotonic())
+        return "never"
+
+    with small.worker(**LIVELY) as worker:
+        first = worker.id
+        job = forever.enqueue()
+        small.becomes(job, S.RUNNING)
+        small.line.cut()
+        began = small.clock.monotonic()
+        eventually(lambda: stopped)
+        assert stopped[0] - began < 2.0  # the expiry
+        small.line.mend()
+        assert job.result(PATIENCE) == "again"
+        assert worker.id != first
+    assert small.row(job).crashes == 1
+
+
+def test_a_short_cut_costs_nobody_anything(small: Mill, gate: threading.Event) -> None:
+    @small.app.task
+    async def work() -> str:
+        await open_gate(gate)
+        return "done"
+
+    with small.worker(beat=0.2, expiry=30) as worker:
+        first = worker.id
+        job = work.enqueue()
+        small.becomes(job, S.RUNNING)
+        failed = small.line.calls_of("beat")
+        small.line.cut()
+        eventually(lambda: small.line.calls_of("beat") > failed + 2)
+        gate.set()
+        small.line.mend()
+        assert job.result(PATIENCE) == "done"
+        assert worker.id == first
+    assert small.row(job).crashes == 0
+
+
+def test_a_worker_stopped_while_it_begins_again_stops(small: Mill) -> None:
+    @small.app.task
+    async def forever() -> None:
+        await asyncio.sleep(3600)
+
+    with small.worker(**LIVELY) as worker:
+        small.becomes(forever.enqueue(), S.RUNNING)
+        assert worker.id is not None
+        small.line.refuse("register", times=1e9)
+        small.line.real.retire([worker.id])
+        eventually(lambda: small.line.calls_of("register") > 1)
+        began = small.clock.monotonic()
+    assert small.clock.monotonic() - began < 10.0

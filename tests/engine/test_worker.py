@@ -1,0 +1,308 @@
+"""The embedded worker on every store: results, what is claimed and in which order, and sharing work with others."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.engine.cluster_kit import eventually
+from tests.engine.mill import PATIENCE, STORES, Mill, Place, a_database, a_place, opened
+
+from tidemill import Context, Task
+from tidemill.domain.job import NewJob
+from tidemill.domain.ledger import PauseKind
+from tidemill.domain.states import ExecutionState, JobState
+from tidemill.errors import StoreUnavailable, UsageError
+from tidemill.ids import new_id
+from tidemill.tasks.item_task import ItemTask
+
+S, E = JobState, ExecutionState
+SOON = timedelta(milliseconds=50)
+
+
+@pytest.fixture(scope="module", params=STORES)
+def place(request: pytest.FixtureRequest) -> Place:
+    return a_place(request)
+
+
+@pytest.fixture
+def mill(place: Place, tmp_path: Path) -> Iterator[Mill]:
+    with place(tmp_path) as url, opened(url) as mill:
+        yield mill
+
+
+@pytest.fixture
+def small() -> Iterator[Mill]:
+    with opened() as mill:
+        yield mill
+
+
+# ---------------------------------------------------------------------------------------------------- results
+
+
+def test_functions_coroutines_classes_and_items_give_their_results(mill: Mill) -> None:
+    @mill.app.task
+    def add(left: int, right: int) -> int:
+        return left + right
+
+    @mill.app.task
+    async def multiply(left: int, right: int) -> int:
+        await asyncio.sleep(0)
+        return left * right
+
+    class Shout(Task[Context, str]):
+        def run(self, ctx: Context, text: str) -> str:
+            return f"{text.upper()} {ctx.attempt}"
+
+    class Rows(ItemTask[int, dict[str, int]]):
+        def items(self, *, count: int) -> Iterator[int]:
+            yield from range(count)
+
+        def process(self, item: int, index: int, ctx: Context) -> None:
+            if item == 3:
+                raise ValueError("three is bad")
+
+    shout, rows = mill.app.task(Shout), mill.app.task(Rows)
+    with mill.worker():
+        jobs: list[Any] = [
+            add.enqueue(1, 2),
+            multiply.enqueue(3, 4),
+            shout.enqueue(text="ho"),
+            rows.enqueue(count=5),
+        ]
+        assert [job.result(PATIENCE) for job in jobs[:3]] == [3, 12, "HO 1"]
+        counts = jobs[3].result(PATIENCE)
+        assert (counts["processed"], counts["failed"]) == (4, 1)
+    for job in jobs:
+        (execution,) = mill.executions(job)
+        assert execution.state is E.SUCCEEDED
+        assert execution.started_at is not None
+        assert execution.finished_at is not None
+        assert execution.started_at <= execution.finished_at
+
+
+def test_the_embedded_worker_is_a_block_of_coroutines_too(small: Mill) -> None:
+    @small.app.task
+    async def echo(text: str) -> str:
+        return text
+
+    async def main() -> str:
+        async with small.worker():
+            job = await echo.aenqueue("hello")
+            return await job.aresult(PATIENCE)
+
+    assert asyncio.run(main()) == "hello"
+
+
+def test_a_worker_is_started_once(small: Mill) -> None:
+    worker = small.worker()
+    ids = []
+    with worker:
+        ids.append(worker.id)
+        with pytest.raises(UsageError):
+            worker.start()
+    worker.stop()
+    ids.append(worker.id)
+    assert [id is None for id in ids] == [False, True]
+    assert worker.stats() is None
+    with pytest.raises(UsageError):
+        worker.start()
+
+
+def test_a_store_that_is_down_at_the_start_is_said_so_and_the_worker_can_be_started_later(
+    small: Mill,
+) -> None:
+    @small.app.task
+    def hello() -> str:
+        return "hello"
+
+    worker = small.worker()
+    small.line.cut()
+    with pytest.raises(StoreUnavailable):
+        worker.start()
+    small.line.mend()
+    small.line.refuse("register")
+    with pytest.raises(StoreUnavailable):
+        worker.start()
+    with worker:
+        assert hello.enqueue().result(PATIENCE) == "hello"
+
+
+# ----------------------------------------------------------------------------------------- what is claimed
+
+
+@pytest.mark.parametrize("lane", ["threads", "concurrency"])
+def test_the_urgent_come_first(mill: Mill, lane: str) -> None:
+    order: list[int] = []
+
+    @mill.app.task
+    def in_thread(number: int) -> None:
+        order.append(number)
+
+    @mill.app.task
+    async def on_loop(number: int) -> None:
+        order.append(number)
+
+    task = in_thread if lane == "threads" else on_loop
+    numbers = [3, -100, 50, 0, 100, 7, -3, 99, 50, 0]
+    jobs = [task.using(priority=number).enqueue(number) for number in numbers]
+    with mill.worker(**{lane: 1}):
+        mill.ends(*jobs)
+    assert order == sorted(numbers, reverse=True)
+
+
+def test_only_tasks_it_knows_and_queues_it_was_given_are_claimed(mill: Mill) -> None:
+    @mill.app.task
+    def known(name: str) -> str:
+        return name
+
+    other = mill.another_app()
+
+    @other.task
+    def unknown() -> str:
+        return "done by the other"
+
+    strange, mail = unknown.enqueue(), known.using(queue="mail").enqueue("mail")
+    with mill.worker(queues=["default"]):
+        assert known.enqueue("mine").result(PATIENCE) == "mine"
+        assert (mill.state(strange), mill.state(mail)) == (S.PENDING, S.PENDING)
+        assert mill.row(strange).attempt == 0
+        with other.worker(children=0):
+            assert strange.result(PATIENCE) == "done by the other"
+        with mill.worker(queues="mail"):
+            assert mail.result(PATIENCE) == "mail"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        (PauseKind.QUEUE, "default"),
+        (PauseKind.TASK, "held_back"),
+        (PauseKind.TENANT, "acme"),
+        (PauseKind.ALL, ""),
+    ],
+)
+def test_what_is_paused_is_not_begun_and_goes_on_soon_after(mill: Mill, kind: PauseKind, name: str) -> None:
+    @mill.app.task(name="held_back")
+    def held_back() -> str:
+        return "done"
+
+    @mill.app.task(queue="other")
+    def free() -> str:
+        return "free"
+
+    with mill.worker(poll=60), mill.app.tenant("acme"):
+        assert held_back.enqueue().result(PATIENCE) == "done"
+        mill.pause(kind, name)
+        mill.line.count_anew()
+        job = held_back.enqueue()
+        eventually(lambda: mill.line.calls_of("lanes") > 0)  # it has heard, and looked
+        if kind is not PauseKind.ALL:
+            with mill.app.tenant("other"):
+                assert free.enqueue().result(PATIENCE) == "free"
+        assert mill.state(job) is S.PENDING
+        began = mill.clock.monotonic()
+        mill.resume(kind, name)
+        mill.ends(job)
+        assert mill.clock.monotonic() - began < 4.0  # not by the tick of the duties
+
+
+# ------------------------------------------------------------------------------------------------- many jobs
+
+
+@pytest.mark.parametrize("slots", [3, 500])
+def test_a_thousand_jobs_are_each_run_once(mill: Mill, slots: int) -> None:
+    ran: Counter[int] = Counter()
+    most, now = 0, 0
+
+    @mill.app.task
+    async def work(number: int) -> int:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0)
+        ran[number] += 1
+        now -= 1
+        return number
+
+    jobs = work.enqueue_many([{"number": number} for number in range(1000)])
+    with mill.worker(concurrency=slots):
+        mill.ends(*jobs)
+    assert set(ran.values()) == {1}
+    assert len(ran) == 1000
+    assert most <= slots
+    assert [int(mill.row(job).result or -1) for job in jobs[::100]] == list(range(0, 1000, 100))
+
+
+def test_threads_and_coroutines_keep_out_of_each_others_way(small: Mill) -> None:
+    gate = threading.Event()
+
+    @small.app.task
+    def slow() -> None:
+        gate.wait(PATIENCE)
+
+    @small.app.task
+    async def quick() -> str:
+        return "quick"
+
+    blocked = slow.enqueue_many([{} for _ in range(30)])
+    with small.worker(threads=2):
+        eventually(lambda: sum(small.state(job) is not S.PENDING for job in blocked) == 2)
+        assert quick.enqueue().result(PATIENCE) == "quick"
+        gate.set()
+        small.ends(*blocked)
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def shared_place(request: pytest.FixtureRequest) -> Place:
+    return a_place(request)
+
+
+def test_two_workers_share_two_thousand_jobs_and_none_is_done_twice(
+    shared_place: Place, tmp_path: Path
+) -> None:
+    effects: list[tuple[str, int]] = []
+    with shared_place(tmp_path) as url, opened(url) as mill:
+        other = mill.another_app()
+        for app, who in ((mill.app, "one"), (other, "two")):
+
+            def work(number: int, *, who: str = who) -> None:
+                effects.append((who, number))
+
+            async def awork(number: int, *, who: str = who) -> None:
+                await asyncio.sleep(0.001)
+                effects.append((who, number))
+
+            app.task(name="work")(work)
+            app.task(name="awork")(awork)
+        with mill.worker(), other.worker(children=0):
+            _put(mill, "work", range(1000))
+            _put(mill, "awork", range(1000, 2000))
+            eventually(lambda: len(effects) >= 2000, 120)
+            eventually(lambda: set(mill.app.jobs.counts()) == {S.COMPLETED}, 120)
+    done = Counter(number for _, number in effects)
+    assert sorted(done) == list(range(2000))
+    assert set(done.values()) == {1}
+
+
+def _put(mill: Mill, task: str, numbers: range) -> None:
+    mill.line.real.enqueue([NewJob(new_id(), task, f'{{"number":{number}}}') for number in numbers])
+    mill.line.real.notify(["ready:default"])
+
+
+def test_an_idle_worker_asks_little_of_a_server(postgres: Any, tmp_path: Path) -> None:
+    with a_database(postgres) as url, opened(url) as mill:
+        mill.app.task(name="work")(lambda: None)
+        with mill.worker():
+            eventually(lambda: mill.line.calls_of("sweep") > 0, 20)  # all duties had their first turn
+            mill.line.count_anew()
+            threading.Event().wait(6.0)
+            asked = mill.line.asked()
+        assert sum(asked.values()) / 6.0 < 4.0, asked
+        assert asked["claim"] + asked["step"] + asked["pauses"] <= 2, asked

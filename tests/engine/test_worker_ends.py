@@ -1,0 +1,199 @@
+"""How jobs end on every store: retries with their waits, signals, reviews, delays, expiry, and words no store likes."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from tests.engine.mill import PATIENCE, STORES, Mill, Place, a_place, opened
+
+from tidemill import Cancel, Context, Fixed, PermanentError, Retry, Review, Snooze
+from tidemill.domain.states import ExecutionState, JobState
+from tidemill.errors import JobFailed
+from tidemill.tasks.events import Event
+
+S, E = JobState, ExecutionState
+SOON = timedelta(milliseconds=50)
+
+
+@pytest.fixture(scope="module", params=STORES)
+def place(request: pytest.FixtureRequest) -> Place:
+    return a_place(request)
+
+
+@pytest.fixture
+def mill(place: Place, tmp_path: Path) -> Iterator[Mill]:
+    with place(tmp_path) as url, opened(url) as mill:
+        yield mill
+
+
+@pytest.fixture
+def small() -> Iterator[Mill]:
+    with opened() as mill:
+        yield mill
+
+
+# ------------------------------------------------------------------------------------------- retries and signals
+
+
+def test_a_job_that_fails_runs_again_after_its_wait_and_is_dead_lettered_in_the_end(mill: Mill) -> None:
+    begun: list[float] = []
+
+    @mill.app.task(retry=Fixed(max_attempts=3, wait=timedelta(milliseconds=300)))
+    def fail() -> None:
+        begun.append(mill.clock.monotonic())
+        raise ValueError("no")
+
+    with mill.worker():
+        job = fail.enqueue()
+        with pytest.raises(JobFailed):
+            job.result(PATIENCE)
+    assert len(begun) == 3
+    assert all(later - earlier >= 0.25 for earlier, later in pairwise(begun))
+    row = mill.row(job)
+    assert (row.state, row.attempt) == (S.DEAD_LETTERED, 3)
+    assert row.error is not None
+    assert row.error.type == "ValueError"
+    assert [execution.state for execution in mill.executions(job)] == [E.FAILED] * 3
+
+
+def test_what_a_task_raises_decides_how_it_goes_on(mill: Mill) -> None:
+    seen: Counter[str] = Counter()
+
+    @mill.app.task
+    def permanent() -> None:
+        raise PermanentError("never again")
+
+    @mill.app.task(retry=Fixed(max_attempts=2, wait=timedelta(hours=1)))
+    def again() -> str:
+        seen["again"] += 1
+        if seen["again"] == 1:
+            raise Retry(after=SOON)
+        return "second"
+
+    @mill.app.task
+    async def snoozed(ctx: Context) -> int:
+        seen["snoozed"] += 1
+        if seen["snoozed"] < 3:
+            raise Snooze(SOON)
+        return ctx.attempt
+
+    @mill.app.task
+    async def cancelled() -> None:
+        raise Cancel("not needed")
+
+    @mill.app.task
+    def nasty() -> None:
+        raise SystemExit("out")
+
+    with mill.worker():
+        jobs = {task: task.enqueue() for task in (permanent, again, snoozed, cancelled, nasty)}
+        assert jobs[again].result(PATIENCE) == "second"
+        assert jobs[snoozed].result(PATIENCE) == 1  # put off twice, and no attempt was used
+        mill.ends(jobs[permanent], jobs[cancelled])
+        mill.becomes(jobs[nasty], S.SCHEDULED)
+    row = mill.row(jobs[permanent])
+    assert (row.state, row.attempt) == (S.FAILED, 1)
+    assert (mill.row(jobs[again]).attempt, mill.row(jobs[snoozed]).attempt) == (2, 1)
+    row = mill.row(jobs[cancelled])
+    assert (row.state, row.reason) == (S.CANCELLED, "not needed")
+
+
+def test_a_review_waits_for_a_person(mill: Mill) -> None:
+    @mill.app.task
+    def ask(number: int) -> None:
+        raise Review("look at this", output={"number": number})
+
+    with mill.worker():
+        first, second = ask.enqueue(1), ask.enqueue(2)
+        for job in (first, second):
+            mill.becomes(job, S.REVIEW_NEEDED)
+        first.approve("fine")
+        second.reject("no")
+    assert (mill.state(first), mill.row(first).result) == (S.COMPLETED, '{"number":1}')
+    assert mill.state(second) is S.FAILED
+
+
+def test_a_retry_policy_that_fails_itself_stops_nobody(small: Mill) -> None:
+    class Broken:
+        max_attempts = 3
+
+        def delay(self, attempt: int, jitter: float) -> timedelta:
+            raise ZeroDivisionError
+
+    @small.app.task(retry=Broken())
+    def fail() -> None:
+        raise ValueError("no")
+
+    @small.app.task
+    def fine() -> str:
+        return "fine"
+
+    with small.worker():
+        job = fail.enqueue()
+        small.becomes(job, S.SCHEDULED)
+        assert fine.enqueue().result(PATIENCE) == "fine"
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\ud800", "x" * 100_000])
+def test_whatever_a_handler_says_its_end_is_written(mill: Mill, text: str) -> None:
+    @mill.app.task(retry=None)
+    def fail(ctx: Context) -> None:
+        ctx.log(text, detail=text)
+        ctx.progress(0.5, text)
+        raise ValueError(text)
+
+    @mill.app.task(retry=None)
+    async def answer(ctx: Context) -> str:
+        ctx.log(text)
+        return text
+
+    with mill.worker():
+        failed, answered = fail.enqueue(), answer.enqueue()
+        assert mill.ends(failed)[0].state is S.FAILED
+        mill.ends(answered)
+    assert len(mill.lines(failed)) == 1
+    assert len(mill.lines(answered)) == 1
+
+
+# ----------------------------------------------------------------------------------------------------- time
+
+
+def test_delayed_jobs_run_when_they_are_due(mill: Mill) -> None:
+    began: dict[str, float] = {}
+
+    @mill.app.task
+    def note(name: str) -> None:
+        began[name] = mill.clock.monotonic()
+
+    with mill.worker():
+        at = mill.clock.monotonic()
+        later = note.using(delay=timedelta(seconds=1)).enqueue("later")
+        sooner = note.using(delay=timedelta(seconds=0.4)).enqueue("sooner")
+        mill.ends(later, sooner)
+    assert 0.35 <= began["sooner"] - at < began["later"] - at
+    assert 0.95 <= began["later"] - at < 4.5  # sooner than any poll would find it
+
+
+def test_a_job_that_has_expired_is_cancelled_and_never_started(mill: Mill) -> None:
+    ran: list[str] = []
+    told: list[Event] = []
+    mill.app.events.subscribe("job.*", told.append)
+
+    @mill.app.task
+    def work(name: str) -> None:
+        ran.append(name)
+
+    gone = work.using(expires=timedelta(milliseconds=1)).enqueue("gone")
+    threading.Event().wait(0.01)
+    with mill.worker():
+        fresh = work.using(expires=timedelta(minutes=5)).enqueue("fresh")
+        mill.ends(gone, fresh)
+    assert ran == ["fresh"]
+    assert (mill.state(gone), mill.row(gone).reason) == (S.CANCELLED, "expired")
+    assert [event.name for event in told if event.job_id == gone.id] == ["job.enqueued", "job.finished"]

@@ -1,0 +1,201 @@
+"""What the tests of real worker processes share: a worker to start, watch and signal, and its app in the test's own process."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from urllib.request import urlopen
+from uuid import uuid4
+
+import pytest
+
+from tidemill.clock import SystemClock
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import Job
+from tidemill.testing.processes import child_pids
+
+ROOT = Path(__file__).resolve().parents[2]
+APP = "tests.engine.worker_app:app"
+PATIENCE = 30.0  # a bound, never waited for in full
+
+_SUPERVISED = """
+import json, logging, sys
+from tidemill.engine.settings import read_settings
+from tidemill.engine.supervisor import Supervisor
+logging.basicConfig(level="INFO", stream=sys.stderr)
+app, processes, settings = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+sys.exit(Supervisor(app, read_settings(settings), processes=processes).run())
+"""
+
+
+def until(true: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
+    """Wait for something to become true, but not for ever; how it came out."""
+    clock = SystemClock()
+    ends = clock.monotonic() + seconds
+    while not (found := true()):
+        if clock.monotonic() > ends:
+            pytest.fail(f"not within {seconds:g} s: {what}")
+        threading.Event().wait(0.02)
+    return found
+
+
+class World:
+    """A store, the app on it in this process, a folder for notes, and the workers that were started."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url, self.folder = url, folder
+        self.workers: list[WorkerProcess] = []
+        self.tasks = _loaded(url)
+        self.app = self.tasks.app
+
+    def worker(self, *options: str, app: str = APP, **environment: str) -> WorkerProcess:
+        """``tidemill worker``, with these options."""
+        words = [sys.executable, "-m", "tidemill", "worker", app, "--json", *options]
+        return self._started(words, environment)
+
+    def supervised(self, *, processes: int = 1, **settings: object) -> WorkerProcess:
+        """A supervisor with settings that the command line does not have."""
+        words = [sys.executable, "-c", _SUPERVISED, APP, str(processes), json.dumps(settings)]
+        return self._started(words, {})
+
+    def _started(self, words: list[str], environment: dict[str, str]) -> WorkerProcess:
+        given = {**os.environ, "WORKER_APP_STORE": self.url, **environment}
+        self.workers.append(WorkerProcess(words, self.folder / f"worker-{len(self.workers)}", given))
+        return self.workers[-1]
+
+    def row(self, job: Any) -> Job:
+        """A job as it is stored."""
+        return self.app.store.get([job.id], tenant=ALL_TENANTS)[0]  # type: ignore[no-any-return]
+
+    def file(self, name: str) -> str:
+        return str(self.folder / name)
+
+    def notes(self, name: str) -> list[int]:
+        """The pids that a job noted."""
+        path = self.folder / name
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+    def let_go(self, name: str) -> None:
+        (self.folder / f"{name}.go").touch()
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.end()
+        self.app.close()
+        self.tasks.in_memory.close()
+
+
+class WorkerProcess:
+    """One started worker; its log is kept in files."""
+
+    def __init__(self, words: list[str], place: Path, environment: dict[str, str]) -> None:
+        self._out, self._err = place.with_suffix(".out"), place.with_suffix(".err")
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self.process = subprocess.Popen(
+                words, cwd=ROOT, stdout=out, stderr=err, env=environment, start_new_session=True
+            )
+        self.pid = self.process.pid
+
+    @property
+    def out(self) -> str:
+        return self._out.read_text()
+
+    @property
+    def log(self) -> str:
+        return self._err.read_text()
+
+    def runners(self) -> list[int]:
+        """The pids of its living runner processes."""
+        return [pid for pid, words in child_pids(self.pid).items() if "tidemill.engine.process" in words]
+
+    def ready(self, count: int = 1) -> WorkerProcess:
+        """Wait until so many runners have become ready."""
+        try:
+            until(
+                lambda: self.process.poll() is not None or self.readies() >= count,
+                f"{count} runners are ready",
+            )
+        finally:
+            if self.readies() < count:
+                print(self.out, self.log)
+        assert self.process.poll() is None, self.log
+        return self
+
+    def readies(self) -> int:
+        return len(re.findall(r"runner \d+ \(pid \d+\) is ready", self.log))
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def exit_code(self, seconds: float = PATIENCE) -> int:
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"the worker did not end within {seconds:g} s; its log:\n{self.log}")
+
+    def ask(self, path: str) -> tuple[int, Any]:
+        """What its health endpoint says."""
+        address = json.loads(self.out.splitlines()[0])["started"]["health"]
+        try:
+            with urlopen(address + path, timeout=5) as answer:
+                return answer.status, json.load(answer)
+        except Exception as error:
+            if not hasattr(error, "code"):
+                raise
+            with error:  # type: ignore[attr-defined]
+                return error.code, json.load(error)  # type: ignore[arg-type]
+
+    def end(self) -> None:
+        """Leave nothing behind, whatever the test did."""
+        family = [self.pid, *self.runners()]
+        for pid in family:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(10)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that ended and waits to be reaped does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def _loaded(url: str) -> ModuleType:
+    """The tests' app, once more and for this store."""
+    os.environ["WORKER_APP_STORE"] = url
+    try:
+        spec = importlib.util.spec_from_file_location(
+            f"worker_app_{uuid4().hex}", ROOT / "tests" / "engine" / "worker_app.py"
+        )
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+    finally:
+        del os.environ["WORKER_APP_STORE"]
+    return module
+
+
+@contextlib.contextmanager
+def a_world(url: str, folder: Path) -> Iterator[World]:
+    world = World(url, folder)
+    try:
+        yield world
+    finally:
+        world.close()

@@ -1,0 +1,175 @@
+"""The verdict over a fault run: the ledger against the store, invariant by invariant. It changes nothing.
+
+I1 none lost, I2 one end each and one place each, I4 tokens without gaps, I5 nothing held any more, I6 only the holder of the
+token wrote, I7 attempts and crashes bounded, I8 attempts accounted for, I9 every second run explained.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import psycopg
+from tests.faults.kit import Ground
+from tests.faults.ledger import BEGIN, END, Line
+
+from tidemill.domain.decide import DEFAULT_CRASH_CAP
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import Execution, Job
+from tidemill.domain.states import ENDED, ExecutionState, JobState
+
+_PLACES = ("ready", "scheduled", "parked", "running", "history")
+_FREE = {ExecutionState.RELEASED, ExecutionState.SUSPENDED}
+
+
+@dataclass
+class Verdict:
+    """What was found wrong, by invariant, and what is worth knowing."""
+
+    violations: list[str] = field(default_factory=list)
+    facts: dict[str, object] = field(default_factory=dict)
+
+    def expect(self, true: bool, law: str, about: object) -> None:
+        """Note a violation unless it holds."""
+        if not true:
+            self.violations.append(f"{law}: {about}")
+
+
+def judge(
+    ground: Ground, *, culprits: Collection[int] = (), releases: bool = False, crash_loops: bool = False
+) -> Verdict:
+    """Look at everything, once all jobs have ended.
+
+    ``culprits`` are the runner processes that were killed or halted: only what they held may have run twice. ``releases``:
+    workers were stopped, so jobs may have been handed back. ``crash_loops``: there were enough kills for a job to meet three.
+    """
+    verdict = Verdict()
+    accepted = ground.ledger.accepted()
+    jobs = ground.jobs(accepted)
+    lost = [id for id in accepted if id not in jobs]
+    verdict.expect(not lost, "I1 no accepted job is lost", lost[:5])
+    executions: dict[UUID, list[Execution]] = defaultdict(list)
+    for start in range(0, len(accepted), 500):
+        for execution in ground.store.executions(accepted[start : start + 500], tenant=ALL_TENANTS):
+            executions[execution.job_id].append(execution)
+    pids = {worker.id: worker.pid for worker in ground.store.workers()}
+    begins, ends = _by_job(ground.ledger.of(BEGIN)), _by_job(ground.ledger.of(END))
+    states: Counter[str] = Counter()
+    for job in jobs.values():
+        states[job.state] += 1
+        own = sorted(executions[job.id], key=lambda one: one.number)
+        _one_end(verdict, job, own, crash_loops=crash_loops)
+        _tokens(verdict, job, own)
+        _explained(verdict, own, begins[job.id], pids, culprits, releases=releases)
+        _fenced(verdict, job, own, ends[job.id], pids)
+    doubled = _doubled(ground)
+    verdict.expect(not doubled, "I2 a job is in one place", doubled[:5])
+    strangers = set(begins) - set(accepted)
+    everything = [one for several in executions.values() for one in several]
+    verdict.facts |= {
+        "accepted": len(accepted),
+        "ends": dict(sorted(states.items())),
+        "executions": len(everything),
+        "crashed": sum(one.state is ExecutionState.CRASHED for one in everything),
+        "released": sum(one.state is ExecutionState.RELEASED for one in everything),
+        "begun": sum(map(len, begins.values())),
+        "run_twice": sum(len(lines) > 1 for lines in begins.values()),
+        "enqueued_without_answer": len(strangers),
+    }
+    return verdict
+
+
+def _by_job(lines: Sequence[Line]) -> dict[UUID, list[Line]]:
+    found: dict[UUID, list[Line]] = defaultdict(list)
+    for line in lines:
+        found[line.job].append(line)
+    return found
+
+
+def _one_end(verdict: Verdict, job: Job, own: Sequence[Execution], *, crash_loops: bool) -> None:
+    verdict.expect(job.state in ENDED, "I2 every job has ended", (job.id, job.state))
+    looped = job.state is JobState.DEAD_LETTERED and job.crashes == DEFAULT_CRASH_CAP and crash_loops
+    verdict.expect(
+        job.state is JobState.COMPLETED or looped,
+        "I2 it ended as it had to",
+        (job.id, job.state, job.reason, job.crashes),
+    )
+    succeeded = [one.number for one in own if one.state is ExecutionState.SUCCEEDED]
+    wanted = [job.token] if job.state is JobState.COMPLETED else []
+    verdict.expect(succeeded == wanted, "I2 it succeeded once, at last", (job.id, succeeded, job.token))
+
+
+def _tokens(verdict: Verdict, job: Job, own: Sequence[Execution]) -> None:
+    numbers = [one.number for one in own]
+    verdict.expect(
+        numbers == list(range(1, job.token + 1)),
+        "I4 tokens rise by one with each claim",
+        (job.id, numbers, job.token),
+    )
+    held = [one.number for one in own if one.state is ExecutionState.RUNNING or one.finished_at is None]
+    verdict.expect(not held, "I5 nothing is held any more", (job.id, held))
+    verdict.expect(job.attempt <= job.max_attempts, "I7 attempts are bounded", (job.id, job.attempt))
+    verdict.expect(job.crashes <= DEFAULT_CRASH_CAP, "I7 crashes are bounded", (job.id, job.crashes))
+    crashed = sum(one.state is ExecutionState.CRASHED for one in own)
+    verdict.expect(job.crashes == crashed, "I8 crashes are accounted for", (job.id, job.crashes, crashed))
+    charged = sum(one.state not in _FREE for one in own)
+    verdict.expect(job.attempt == charged, "I8 attempts are accounted for", (job.id, job.attempt, charged))
+
+
+def _explained(
+    verdict: Verdict,
+    own: Sequence[Execution],
+    begins: Sequence[Line],
+    pids: dict[UUID, int],
+    culprits: Collection[int],
+    *,
+    releases: bool,
+) -> None:
+    """Every execution but a last, good one ended by what was done to its worker; and none began twice."""
+    numbers = {one.number for one in own}
+    count = Counter(line.token for line in begins)
+    for line in begins:
+        verdict.expect(count[line.token] == 1, "I9 an execution begins once", line)
+        verdict.expect(line.token in numbers, "I9 what ran was claimed", line)
+    for one in own:
+        match one.state:
+            case ExecutionState.SUCCEEDED:
+                pass
+            case ExecutionState.CRASHED:
+                pid = pids.get(one.worker) if one.worker is not None else None
+                verdict.expect(
+                    pid in culprits, "I9 only what was in flight at a kill crashed", (one, f"pid {pid}")
+                )
+            case ExecutionState.RELEASED:
+                verdict.expect(releases, "I9 nothing was handed back without a stop", one)
+            case _:
+                verdict.expect(False, "I9 no execution ended badly by itself", one)
+
+
+def _fenced(
+    verdict: Verdict, job: Job, own: Sequence[Execution], ends: Sequence[Line], pids: dict[UUID, int]
+) -> None:
+    """The end that was accepted is the one that the holder of the last token reached."""
+    if job.state is not JobState.COMPLETED or not own:
+        return
+    last = own[-1]
+    verdict.expect(job.result == str(job.token), "I6 the result is the last holder's", (job.id, job.result))
+    pid = pids.get(last.worker) if last.worker is not None else None
+    own_end = [line for line in ends if line.token == last.number and pid in (line.pid, line.parent)]
+    verdict.expect(len(own_end) == 1, "I6 who ended it held it", (job.id, last.worker, pid, list(ends)))
+
+
+def _doubled(ground: Ground) -> list[str]:
+    """Ids with more than one row, as the tables themselves say."""
+    dot = "_" if ground.url.startswith("sqlite") else "."
+    places = " union all ".join(f"select id from tidemill{dot}{place}" for place in _PLACES)
+    question = f"select id from ({places}) as places group by id having count(*) > 1"
+    if ground.url.startswith("sqlite"):
+        with closing(sqlite3.connect(ground.url.removeprefix("sqlite:///"))) as raw:
+            return [str(row[0]) for row in raw.execute(question)]
+    with psycopg.connect(ground.url) as connection:
+        return [str(row[0]) for row in connection.execute(question.encode())]

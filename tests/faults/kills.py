@@ -1,0 +1,104 @@
+"""Kills under load: runners and supervisors are killed at random, one to three a second. Nothing may be lost, and what ran
+twice was in flight at a kill.
+
+``python -m tests.faults.kills --store sqlite --cycles 100``
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from tests.faults.checks import Verdict, judge
+from tests.faults.command import main
+from tests.faults.kit import Ground, Producer, Worker, clock, figures, pause, until
+from tests.faults.ledger import BEGIN, END
+
+_SETTINGS: dict[str, object] = {"beat": 1, "expiry": 6, "lease_beat": 1, "lease_expiry": 4, "pumps": 1}
+_PROCESSES = 2
+_SUPERVISORS = 0.2
+"""The share of blows that hit a supervisor."""
+
+
+class Nemesis:
+    """Strikes at two workers, and starts again what does not come back by itself."""
+
+    def __init__(self, ground: Ground, random: Random) -> None:
+        self._ground, self._random = ground, random
+        self.workers = [self._start() for _ in range(2)]
+        self.runner_kills: list[tuple[float, set[int]]] = []
+        self.supervisor_kills: list[tuple[float, set[int]]] = []
+
+    def _start(self) -> Worker:
+        return self._ground.supervised(_PROCESSES, **_SETTINGS)
+
+    @property
+    def culprits(self) -> set[int]:
+        """Every runner that was killed."""
+        return {pid for _, pids in (*self.runner_kills, *self.supervisor_kills) for pid in pids}
+
+    def strike(self) -> None:
+        """Kill somebody."""
+        if self._random.random() < _SUPERVISORS or not self.supervisor_kills:
+            number = self._random.randrange(len(self.workers))
+            at = clock.monotonic()
+            self.supervisor_kills.append((at, self.workers[number].kill()))
+            self.workers[number] = self._start()
+            return
+        until(self._strike_a_runner, "there is a runner to kill", 60)
+
+    def _strike_a_runner(self) -> bool:
+        runners = [(worker, pid) for worker in self.workers for pid in worker.runners()]
+        if not runners:
+            return False
+        worker, pid = self._random.choice(runners)
+        at = clock.monotonic()
+        if not worker.kill_runner(pid):
+            return False
+        self.runner_kills.append((at, {pid}))
+        return True
+
+
+def run(ground: Ground, cycles: int, seed: int) -> Verdict:
+    """So many kills, then peace until every job has ended."""
+    random = Random(seed)
+    nemesis = Nemesis(ground, random)
+    for worker in nemesis.workers:
+        worker.ready(_PROCESSES)
+    began = clock.monotonic()
+    with Producer(ground, random):
+        for _ in range(cycles):
+            pause(random.uniform(1 / 3, 1.0))
+            nemesis.strike()
+    struck = clock.monotonic() - began
+    drained = ground.drain()
+    codes = [worker.stop() for worker in nemesis.workers]
+    verdict = judge(ground, culprits=nemesis.culprits, crash_loops=True)
+    verdict.expect(codes == [0, 0], "a worker that is told to stop exits with 0", codes)
+    verdict.facts |= {
+        "kills_per_second": round(cycles / struck, 2),
+        "runner_kills": len(nemesis.runner_kills),
+        "supervisor_kills": len(nemesis.supervisor_kills),
+        "runner_kill_to_next_begin": figures(_recoveries(ground, nemesis.runner_kills)),
+        "supervisor_kill_to_next_begin": figures(_recoveries(ground, nemesis.supervisor_kills)),
+        "drained_in": round(drained, 1),
+    }
+    return verdict
+
+
+def _recoveries(ground: Ground, kills: list[tuple[float, set[int]]]) -> list[float]:
+    """Seconds from each kill to the next beginning of each job that was running then, waiting in a queue included."""
+    ended = {line.run for line in ground.ledger.of(END)}
+    begins = ground.ledger.of(BEGIN)
+    again = {line.run: line.at for line in begins}
+    found = []
+    for at, pids in kills:
+        for line in begins:
+            if line.run not in ended and line.at < at and (line.pid in pids or line.parent in pids):
+                later = again.get((line.job, line.token + 1))
+                if later is not None:
+                    found.append(later - at)
+    return found
+
+
+if __name__ == "__main__":
+    main("kills", run, cycles=100)

@@ -1,0 +1,106 @@
+"""A PostgreSQL that goes away: stopped as by a crash and started again, and all of its connections broken every second.
+
+Nothing is lost or done twice, no process of the worker ends, work goes on within 5 s of the server's return, and the log says
+so in a few lines. ``python -m tests.faults.outages --cycles 20``: so many restarts, then three seconds of broken connections for
+each of them.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+import psycopg
+from tests.faults.checks import Verdict, judge
+from tests.faults.command import main
+from tests.faults.kit import Ground, Producer, Worker, clock, figures, pause, until
+from tests.faults.ledger import BEGIN
+
+from tidemill.testing.postgres import PrivatePostgres
+
+RESUMED = 5.0
+LINES = 12
+"""The most lines of log that one process may write about one outage."""
+
+_BREAK_ALL = b"""
+select count(pg_terminate_backend(pid)) from pg_stat_activity
+where datname = 'faults' and pid <> pg_backend_pid() and backend_type = 'client backend'
+"""
+
+
+def run(ground: Ground, cycles: int, seed: int) -> Verdict:
+    """Restarts, then broken connections."""
+    server = ground.server
+    assert server is not None
+    random = Random(seed)
+    worker = ground.worker("--processes", "2").ready(2)
+    runners = set(worker.runners())
+    verdict = Verdict()
+    with Producer(ground, random) as producer:
+        until(lambda: ground.ledger.of(BEGIN), "work is under way", 60)
+        written = len(worker.log.splitlines())
+        resumed = [_restart(ground, server, random) for _ in range(cycles)]
+        lines = len(worker.log.splitlines()) - written
+        _check(verdict, worker, runners, lines, cycles)
+        written = len(worker.log.splitlines())
+        broken, gaps = _break_connections(ground, server, seconds=3 * cycles)
+        broken_lines = len(worker.log.splitlines()) - written
+        _check(verdict, worker, runners, broken_lines, 3 * cycles)
+    drained = ground.drain()
+    verdict.expect(max(resumed) <= RESUMED, f"work goes on within {RESUMED:g} s", figures(resumed))
+    verdict.expect(max(gaps) <= RESUMED, f"nothing stands still for more than {RESUMED:g} s", figures(gaps))
+    code = worker.stop()
+    verdict.expect(code == 0, "a worker that is told to stop exits with 0", code)
+    end = judge(ground)
+    end.violations[:0] = verdict.violations
+    end.facts |= {
+        "resumed_after": figures(resumed),
+        "log_lines_per_restart": round(lines / cycles, 1),
+        "connections_broken": broken,
+        "longest_gap_between_begins": figures(gaps),
+        "log_lines_per_second_of_breaking": round(broken_lines / (3 * cycles), 1),
+        "enqueues_refused": producer.refused,
+        "drained_in": round(drained, 1),
+    }
+    return end
+
+
+def _check(verdict: Verdict, worker: Worker, runners: set[int], lines: int, times: int) -> None:
+    verdict.expect(worker.alive, "the worker does not end", worker.log[-1000:])
+    verdict.expect(set(worker.runners()) == runners, "no runner ends", (runners, worker.runners()))
+    most = LINES * 3 * times
+    verdict.expect(lines <= most, f"{times} outages are told in {most} lines", lines)
+
+
+def _restart(ground: Ground, server: PrivatePostgres, random: Random) -> float:
+    """Stop it as a crash would, be away for a while, come back; seconds until a job begins."""
+    pause(random.uniform(0.2, 1.0))
+    server.stop("immediate")
+    pause(random.uniform(1.0, 4.0))  # longer than what was claimed ahead takes
+    server.start()
+    back_at = clock.monotonic()
+
+    def begun() -> float:
+        return next((line.at for line in reversed(ground.ledger.of(BEGIN)) if line.at > back_at), 0.0)
+
+    until(begun, "work goes on", 60)
+    return min(line.at for line in ground.ledger.of(BEGIN) if line.at > back_at) - back_at
+
+
+def _break_connections(
+    ground: Ground, server: PrivatePostgres, *, seconds: int
+) -> tuple[int, list[float]]:
+    """Break every connection to the database once a second; how many, and how long no job began meanwhile."""
+    began_at = clock.monotonic()
+    broken = 0
+    with psycopg.connect(server.url(), autocommit=True) as operator:
+        for _ in range(seconds):
+            row = operator.execute(_BREAK_ALL).fetchone()
+            broken += int(row[0]) if row is not None else 0
+            pause(1.0)
+    times = [line.at for line in ground.ledger.of(BEGIN) if line.at >= began_at]
+    times = sorted([began_at, *times, clock.monotonic()])
+    return broken, [after - before for before, after in zip(times, times[1:], strict=False)]
+
+
+if __name__ == "__main__":
+    main("outages", run, cycles=20, stores=["postgres"])

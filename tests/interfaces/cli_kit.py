@@ -1,0 +1,97 @@
+"""What the tests of the command line share: an app in a file of its own, and a way to call commands in this process."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from click.testing import CliRunner, Result
+
+from tidemill import App
+from tidemill.cli import commands
+from tidemill.engine.locate import find_app
+
+SHOP = '''
+from datetime import timedelta
+
+from tidemill import App, Context, PermanentError, Review
+
+app = App({url!r})
+
+
+@app.task(queue="mail", max_retries=2, timeout=timedelta(minutes=2))
+def send(to: str, ctx: Context, size: int = 1) -> str:
+    """Send one letter."""
+    ctx.progress(0.5, "half")
+    ctx.log("sent", to=to)
+    return f"sent to {{to}}"
+
+
+@app.task
+def look(what: str) -> None:
+    raise Review("is this right?", output={{"what": what}})
+
+
+@app.task
+def fail(words: str) -> None:
+    raise PermanentError(words)
+'''
+
+
+class Shop(NamedTuple):
+    """An app that commands find by name, in a folder of its own."""
+
+    name: str
+    url: str
+
+    @property
+    def where(self) -> str:
+        return f"{self.name}:app"
+
+    def app(self) -> App:
+        """The app, imported anew: a command closes the one it used."""
+        sys.modules.pop(self.name, None)
+        found: Any = find_app(self.where)
+        assert isinstance(found, App)
+        return found
+
+    def run(self, *words: str, **rest: Any) -> Result:
+        """A command with ``--app``."""
+        sys.modules.pop(self.name, None)
+        return call(*words, "--app", self.where, **rest)
+
+    def json(self, *words: str) -> Any:
+        """What a command that works prints as JSON."""
+        done = self.run(*words, "--json")
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    def drain(self) -> None:
+        """Run what is due."""
+        with self.app() as app:
+            app.testing().drain()
+
+
+def make_shop(folder: Path, url: str | None = None) -> Shop:
+    """Write an app down; its store is a file beside it unless another is given."""
+    name = f"shop_{folder.name.replace('-', '_')}"
+    address = url or f"sqlite:///{folder}/jobs.db"
+    (folder / f"{name}.py").write_text(SHOP.format(url=address), encoding="utf-8")
+    return Shop(name, address)
+
+
+def call(*words: str, env: dict[str, str] | None = None, input: str | None = None) -> Result:  # noqa: A002
+    """A command in this process; nothing but the words and ``env`` says where."""
+    clean: dict[str, str | None] = dict.fromkeys(
+        ("TIDEMILL_APP", "TIDEMILL_STORE", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "TTY_COMPATIBLE")
+    )
+    done = CliRunner().invoke(commands, list(words), env={**clean, **(env or {})}, input=input)
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done
+
+
+def terminal(columns: int, **more: str) -> dict[str, str]:
+    """The environment of a terminal so many columns wide."""
+    return {"FORCE_COLOR": "1", "COLUMNS": str(columns), "TERM": "xterm-256color", **more}

@@ -1,0 +1,220 @@
+"""``tidemill tasks``, ``queues``, ``workers``, ``leases``, ``stats`` and ``top``: what an operator sees and turns."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.interfaces.cli_kit import Shop, call, make_shop, terminal
+
+from tidemill.domain.cluster import Worker, WorkerState
+from tidemill.domain.job import Progress, Report
+from tidemill.domain.lanes import ClaimRequest, Watermarks
+from tidemill.ids import new_id
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("USER", "ann")
+    return make_shop(tmp_path)
+
+
+def crew(shop: Shop) -> dict[str, str]:
+    """Two pending jobs, one running, a living worker, one that is gone, and a lease with two duties."""
+    for name in ("ann", "bob", "eve"):
+        shop.run("jobs", "enqueue", "send", f"to={name}")
+    with shop.app() as app:
+        store = app.store
+        living = store.register(
+            Worker(new_id(), "w1", host="h", pid=7, queues=("mail",), tasks=("send",), concurrency=4),
+            lease=HOUR,
+        )
+        gone = store.register(Worker(new_id(), "old"), lease=timedelta(microseconds=1))
+        marks = Watermarks()
+        marks.seen(store.lanes())
+        (claim,) = store.claim(ClaimRequest(living.id, marks.lanes(), 1))
+        store.report([Report(claim.id, claim.token, Progress(0.5, message="half [red]way\x1b[0m"))])
+        lease = store.acquire("duties", living.id, ttl=HOUR)
+        assert lease is not None
+        duties = {
+            "promote": {
+                "last_tick": app.clock.now().isoformat(),
+                "items": 12,
+                "errors": 0,
+                "last_error": None,
+                "took_ms": 1.5,
+            },
+            "reclaim": {
+                "last_tick": None,
+                "items": 0,
+                "errors": 3,
+                "last_error": "StoreBusy: x",
+                "took_ms": 0,
+            },
+        }
+        store.renew("duties", living.id, lease.term, ttl=HOUR, metadata={"duties": duties})
+        return {"living": str(living.id), "gone": str(gone.id), "running": str(claim.id)}
+
+
+# Tasks and queues --------------------------------------------------------------------------------------------------------
+
+
+def test_tasks_are_listed_with_their_options_and_counts(shop: Shop) -> None:
+    crew(shop)
+    found = {task["name"]: task for task in shop.json("tasks", "list")}
+    assert set(found) == {"send", "look", "fail"}
+    assert found["send"]["counts"] == {"pending": 2, "running": 1}
+    assert found["send"]["queue"] == "mail"
+    assert found["send"]["max_attempts"] == 3
+    assert found["send"]["timeout"] == 120.0
+    assert found["send"]["description"] == "Send one letter."
+    assert "Send one letter." in shop.run("tasks", "list").stdout
+
+
+def test_without_an_app_the_tasks_are_those_that_wait_and_that_workers_know(shop: Shop) -> None:
+    crew(shop)
+    found = json.loads(call("tasks", "list", "--store", shop.url, "--json").stdout)
+    assert [task["name"] for task in found] == ["send"]
+    assert call("tasks", "show", "send", "--store", shop.url).exit_code == 0
+    assert call("tasks", "show", "nope", "--store", shop.url).exit_code == 2
+
+
+def test_a_task_is_shown_with_its_arguments(shop: Shop) -> None:
+    crew(shop)
+    shown = shop.json("tasks", "show", "send")
+    assert shown["schema"]["required"] == ["to"]
+    said = shop.run("tasks", "show", "send").stdout
+    assert re.search(r"to +string +required", said)
+    assert re.search(r"size +integer +default 1", said)
+    assert shop.run("tasks", "show", "sned").exit_code == 2
+
+
+@pytest.mark.parametrize(("group", "name"), [("tasks", "send"), ("queues", "mail")])
+def test_a_pause_keeps_who_and_why_until_it_is_resumed(shop: Shop, group: str, name: str) -> None:
+    (made,) = shop.json(group, "pause", name, "--reason", "flood")
+    assert (made["name"], made["reason"], made["paused_by"]) == (name, "flood", "ann")
+    again = shop.run(group, "pause", name, "--reason", "other")
+    assert again.exit_code == 0
+    assert "is paused already (paused by ann" in again.stdout
+    assert "flood" in shop.run(group, "list").stdout
+    id = shop.run("jobs", "enqueue", "send", "to=x").stdout.strip()
+    assert "paused by ann" in shop.run("jobs", "why", id).stdout
+    assert "is resumed" in shop.run(group, "resume", name).stdout
+    assert "was not paused" in shop.run(group, "resume", name).stdout
+
+
+def test_pausing_a_task_the_app_does_not_have_is_refused(shop: Shop) -> None:
+    assert shop.run("tasks", "pause", "sned").exit_code == 2
+
+
+def test_queues_are_listed_with_what_waits_and_since_when(shop: Shop) -> None:
+    crew(shop)
+    found = {queue["name"]: queue for queue in shop.json("queues", "list")}
+    assert set(found) == {"default", "mail"}
+    assert found["mail"]["pending"] == 2
+    assert found["mail"]["oldest_at"] is not None
+    assert found["default"] == {"name": "default", "pending": 0, "oldest_at": None, "paused": None}
+    assert json.loads(call("queues", "list", "--store", shop.url, "--tenant", "x", "--json").stdout) == [
+        {"name": "mail", "pending": 0, "oldest_at": None, "paused": None}  # a living worker serves it
+    ]
+
+
+# Workers and leases ------------------------------------------------------------------------------------------------------
+
+
+def test_workers_are_listed_with_what_they_hold_and_whether_they_live(shop: Shop) -> None:
+    ids = crew(shop)
+    (living,) = shop.json("workers", "list")
+    assert (living["id"], living["liveness"], living["held"]) == (ids["living"], "alive", 1)
+    assert {worker["liveness"] for worker in shop.json("workers", "list", "--all")} == {"alive", "gone"}
+    assert "no workers" not in shop.run("workers", "list").stdout
+
+
+@pytest.mark.parametrize("by", ["id", "name"])
+def test_a_worker_is_drained_by_id_or_by_name(shop: Shop, by: str) -> None:
+    ids = crew(shop)
+    said = shop.run("workers", "drain", ids["living"] if by == "id" else "w1")
+    assert "w1 drains; it holds 1 job" in said.stdout
+    with shop.app() as app:
+        assert {worker.state for worker in app.store.workers() if worker.name == "w1"} == {
+            WorkerState.DRAINING
+        }
+    assert shop.run("workers", "drain", "w1").exit_code == 0
+    assert shop.run("workers", "drain", "old").exit_code == 2
+
+
+def test_leases_are_listed_with_a_line_for_each_duty_and_released(shop: Shop) -> None:
+    crew(shop)
+    (lease,) = shop.json("leases", "list")
+    assert (lease["name"], lease["term"], lease["held"]) == ("duties", 1, True)
+    assert lease["duties"]["promote"]["items"] == 12
+    said = shop.run("leases", "list").stdout
+    assert re.search(r"duties +w1 +1 ", said)
+    assert re.search(r"promote .* 12 +0 +2ms", said)
+    assert "StoreBusy: x" in said
+    assert "lease duties is free" in shop.run("leases", "release", "duties").stdout
+    assert "free already" in shop.run("leases", "release", "duties").stdout
+    assert shop.run("leases", "release", "nope").exit_code == 2
+
+
+# Stats and top -----------------------------------------------------------------------------------------------------------
+
+
+def test_stats_count_states_queues_tasks_workers_and_what_became_of_the_latest(shop: Shop) -> None:
+    crew(shop)
+    found = shop.json("stats")
+    assert found["counts"] == {"pending": 2, "running": 1}
+    assert found["tasks"] == {"send": 2}
+    assert found["queues"][0]["pending"] == 2
+    assert found["recent"]["hour"] == {"enqueued": 3, "completed": 0, "failed": 0}
+    assert found["workers"]["alive"] == 1
+    assert found["workers"]["gone"] == 1
+    said = shop.run("stats").stdout
+    for word in ("pending", "Queues", "Pending by task", "1 alive, 4 slots", "oldest pending"):
+        assert word in said
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_top_draws_one_frame_that_fits_and_keeps_hostile_text_inert(shop: Shop, columns: int) -> None:
+    crew(shop)
+    done = shop.run("top", "--once", env=terminal(columns, NO_COLOR="1"))
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
+    assert done.exit_code == 0
+    assert all(len(line) <= columns for line in plain.splitlines()), plain
+    assert "\x1b" not in plain
+    assert "2 pending" in plain
+    if columns == 200:
+        assert "half [red]way\\x1b[0m" in plain
+
+
+def test_top_for_programs_is_a_line_of_json_for_each_frame(shop: Shop) -> None:
+    ids = crew(shop)
+    (line,) = shop.run("top", "--once", "--json").stdout.splitlines()
+    frame = json.loads(line)
+    assert [job["id"] for job in frame["running"]] == [ids["running"]]
+    assert [worker["name"] for worker in frame["living"]] == ["w1"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("jobs", "list"), ("tasks", "list"), ("queues", "list"), ("workers", "list"), ("leases", "list"), ("stats",),
+        ("top", "--once"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("env", [{}, terminal(40)])
+def test_an_empty_store_is_said_to_be_empty(
+    tmp_path: Path, words: tuple[str, ...], env: dict[str, str]
+) -> None:
+    url = f"sqlite:///{tmp_path}/empty.db"
+    done = call(*words, "--store", url, env=env)
+    assert done.exit_code == 0
+    assert "no" in done.stdout
+    printed = call(*words, "--store", url, "--json", env=env)
+    assert json.loads(printed.stdout) is not None

@@ -1,0 +1,221 @@
+"""Why a job is not running: every reason, alone and in its order, from facts alone and from a store."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from uuid import UUID
+
+import pytest
+
+from tidemill.client.why import Surroundings, explain, reasons
+from tidemill.clock import ManualClock
+from tidemill.domain.cluster import Worker, WorkerState
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import Job, NewJob
+from tidemill.domain.lanes import ClaimRequest, Watermarks
+from tidemill.domain.ledger import Pause, PauseKind
+from tidemill.domain.states import ENDED, JobState
+from tidemill.ids import new_id
+from tidemill.stores.memory import MemoryStore
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+LATER, EARLIER = NOW + timedelta(minutes=5), NOW - timedelta(minutes=5)
+
+
+def job(state: JobState = JobState.PENDING, **facts: object) -> Job:
+    plain = Job(
+        id=new_id(),
+        task="send",
+        state=state,
+        tenant="acme",
+        queue="mail",
+        priority=0,
+        args="{}",
+        attempt=0,
+        max_attempts=4,
+        crashes=0,
+        token=0,
+        run_at=EARLIER,
+        created_at=EARLIER,
+    )
+    return replace(plain, **facts)  # type: ignore[arg-type]
+
+
+def worker(**facts: object) -> Worker:
+    plain = Worker(new_id(), "w1", host="h", pid=7, concurrency=2, expires_at=LATER, beat_at=NOW)
+    return replace(plain, **facts)  # type: ignore[arg-type]
+
+
+def codes(it: Job, around: Surroundings) -> list[str]:
+    found = reasons(it, around, NOW)
+    assert all(reason.text.endswith((".", "!", "?")) for reason in found)
+    return [reason.code for reason in found]
+
+
+FREE = Surroundings([worker()])
+
+
+def test_a_job_that_nothing_holds_back_is_said_to_start_soon() -> None:
+    assert codes(job(), FREE) == ["soon"]
+
+
+@pytest.mark.parametrize("state", sorted(ENDED))
+def test_an_ended_job_says_how_and_why(state: JobState) -> None:
+    (found,) = reasons(job(state, reason="no route", finished_at=EARLIER), FREE, NOW)
+    assert found.code == "ended"
+    assert f"{state} 5 minutes ago: no route." in found.text
+    assert ("retry" in found.text) is (state is not JobState.COMPLETED)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [(PauseKind.ALL, "*"), (PauseKind.QUEUE, "mail"), (PauseKind.TASK, "send"), (PauseKind.TENANT, "acme")],
+)
+def test_a_pause_of_everything_its_queue_task_or_tenant_is_named_with_who_and_why(
+    kind: PauseKind, name: str
+) -> None:
+    found = reasons(job(), replace(FREE, pauses=[Pause(kind, name, "flood", "ann", EARLIER)]), NOW)
+    assert found[0].code == f"paused_{kind}"
+    assert found[0].text.endswith("was paused by ann 5 minutes ago: flood.")
+
+
+@pytest.mark.parametrize("kind", [PauseKind.QUEUE, PauseKind.TASK, PauseKind.TENANT])
+def test_a_pause_of_something_else_is_no_reason(kind: PauseKind) -> None:
+    assert codes(job(), replace(FREE, pauses=[Pause(kind, "other")])) == ["soon"]
+
+
+@pytest.mark.parametrize(
+    ("crew", "code"),
+    [
+        ([], "no_workers"),
+        ([worker(expires_at=EARLIER)], "no_workers"),
+        ([worker(state=WorkerState.STOPPED)], "no_workers"),
+        ([worker(queues=("other",))], "no_worker_for_queue"),
+        ([worker(tasks=("other",))], "no_worker_for_task"),
+        ([worker(queues=("other",)), worker(tasks=("other",))], "no_worker_for_task"),
+        ([worker(state=WorkerState.DRAINING)], "draining"),
+        ([worker(queues=("mail",), tasks=("send",))], "soon"),
+    ],
+)
+def test_a_job_that_no_worker_can_take_says_what_is_missing(crew: list[Worker], code: str) -> None:
+    assert codes(job(), Surroundings(crew)) == [code]
+
+
+def test_workers_are_busy_when_all_that_could_have_no_free_slot() -> None:
+    one, two = worker(), worker()
+    assert codes(job(), Surroundings([one, two], held={one.id: 2, two.id: 2})) == ["busy"]
+    assert codes(job(), Surroundings([one, two], held={one.id: 2, two.id: 1})) == ["soon"]
+    unknown = worker(concurrency=0)
+    assert codes(job(), Surroundings([unknown], held={unknown.id: 99})) == ["soon"]
+
+
+def test_the_most_important_reason_comes_first() -> None:
+    around = Surroundings([], [Pause(PauseKind.QUEUE, "mail"), Pause(PauseKind.ALL, "*")], ahead=3)
+    it = job(expires_at=EARLIER, limits=("gpu",))
+    assert codes(it, around) == [
+        "expired", "paused_all", "paused_queue", "no_workers", "behind_others", "limits",
+    ]  # fmt: skip
+
+
+def test_a_scheduled_job_says_when_and_a_retried_one_after_what() -> None:
+    (delayed,) = reasons(job(JobState.SCHEDULED, run_at=LATER), FREE, NOW)
+    assert delayed.code == "scheduled"
+    assert "in 5 minutes, at 2026-01-01 12:05:00 UTC" in delayed.text
+    (again,) = reasons(job(JobState.SCHEDULED, run_at=LATER, attempt=2, reason="OSError: x"), FREE, NOW)
+    assert again.code == "retrying"
+    assert "attempt 3 of 4" in again.text
+    assert again.text.endswith("after: OSError: x.")
+    (due,) = reasons(job(JobState.SCHEDULED), Surroundings(), NOW)
+    assert due.code == "due"
+    assert "start one" in due.text
+
+
+def test_a_parked_job_says_what_it_waits_for() -> None:
+    assert codes(job(JobState.WAITING, reason="children"), FREE) == ["waiting"]
+    (found,) = reasons(job(JobState.REVIEW_NEEDED, reason="is this right?"), FREE, NOW)
+    assert found.text == "It waits for a person's decision: is this right? Approve or reject it."
+
+
+def test_a_held_job_says_where_since_when_and_whether_its_worker_lives() -> None:
+    one = worker()
+    running = job(JobState.RUNNING, worker=one.id, started_at=EARLIER, attempt=1)
+    (found,) = reasons(running, Surroundings([one]), NOW)
+    assert found == (
+        "running", "It is running on worker w1 on h, process 7 for 5 minutes, attempt 1 of 4."
+    )  # fmt: skip
+    assert codes(replace(running, state=JobState.CLAIMED), Surroundings([one])) == ["claimed"]
+    assert codes(replace(running, timeout=timedelta(minutes=1)), Surroundings([one])) == [
+        "running",
+        "overdue",
+    ]
+    assert codes(replace(running, cancel_reason="enough"), Surroundings([one])) == [
+        "cancel_requested", "running",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("around", "who"),
+    [
+        (Surroundings([], reclaimer="w9"), "w9 does the duties"),
+        (Surroundings([worker()]), "a living worker reclaims it"),
+        (Surroundings([]), "start one"),
+    ],
+)
+def test_an_orphan_says_who_will_reclaim_it(around: Surroundings, who: str) -> None:
+    found = reasons(job(JobState.RUNNING, worker=new_id(), started_at=EARLIER), around, NOW)
+    assert found[0].code == "orphaned"
+    assert who in found[0].text
+
+
+# From a store ------------------------------------------------------------------------------------------------------------
+
+
+def enqueued(store: MemoryStore, **facts: object) -> UUID:
+    made = NewJob(new_id(), "send", queue="mail")._replace(**facts)  # type: ignore[arg-type]
+    return store.enqueue([made])[0].id
+
+
+def asked(store: MemoryStore, id: UUID, clock: ManualClock) -> list[str]:
+    (found,) = store.get([id], tenant=ALL_TENANTS)
+    return [reason.code for reason in explain(store, found, clock.now())]
+
+
+def test_a_store_is_asked_for_workers_pauses_leases_and_what_stands_before_the_job() -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    first = enqueued(store)
+    second = enqueued(store)
+    urgent = enqueued(store, priority=5)
+    elsewhere = enqueued(store, queue="other")
+    assert asked(store, first, clock) == ["no_workers", "behind_others"]
+    one = store.register(Worker(new_id(), "w1", concurrency=1), lease=timedelta(seconds=30))
+    assert asked(store, urgent, clock) == ["soon"]
+    assert asked(store, elsewhere, clock) == ["soon"]
+    (found,) = store.get([second], tenant=ALL_TENANTS)
+    assert "2 pending jobs come before it" in explain(store, found, clock.now())[0].text
+
+    marks = Watermarks()
+    marks.seen(store.lanes())
+    (claim,) = store.claim(ClaimRequest(one.id, marks.lanes(), 1))
+    assert claim.id == urgent
+    assert asked(store, urgent, clock) == ["running"]
+    assert asked(store, first, clock) == ["busy"]
+    store.pause([Pause(PauseKind.TASK, "send")])
+    assert asked(store, first, clock) == ["paused_task", "busy"]
+
+    clock.advance(timedelta(seconds=31))
+    assert asked(store, urgent, clock) == ["orphaned", "running"]
+    store.close()
+
+
+def test_a_long_queue_is_counted_and_not_read() -> None:
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    store.enqueue([NewJob(new_id(), "send", queue="mail") for _ in range(450)])
+    clock.advance(timedelta(seconds=1))
+    last = enqueued(store)
+    (found,) = store.get([last], tenant=ALL_TENANTS)
+    texts = [reason.text for reason in explain(store, found, clock.now())]
+    assert any(text.startswith("At least 450 pending jobs come before it") for text in texts)
+    store.close()

@@ -1,0 +1,117 @@
+"""What a worker asks again and again is one statement each on PostgreSQL: one round trip, one transaction."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+from psycopg.pq import Trace
+
+from tidemill.domain.cluster import CancelRequest, Pulse, Worker
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import NewJob
+from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
+from tidemill.ids import new_id
+from tidemill.stores.base import Store
+from tidemill.stores.open import open_store
+from tidemill.stores.sql.postgres.driver import PostgresDriver
+from tidemill.testing.postgres import TestPostgres
+
+LEASE = timedelta(hours=1)
+LANE = Lane("default", "default", 0)
+WORKER, NOBODY = new_id(), new_id()
+
+
+@pytest.fixture(scope="module")
+def store(postgres: TestPostgres) -> Iterator[Store]:
+    """A store of one connection, with jobs of every kind and a worker that holds one which is to stop."""
+    name = f"trips_{new_id().hex[-12:]}"
+    store = open_store(f"{postgres.create_database(name)}?pool=1", migrate=True)
+    store.register(Worker(WORKER, "w"), lease=LEASE)
+    store.enqueue([NewJob(new_id(), "t") for _ in range(20)])
+    store.enqueue([NewJob(new_id(), "t", delay=timedelta(microseconds=1)) for _ in range(20)])
+    store.enqueue([NewJob(new_id(), "t", delay=LEASE)])
+    (claim,) = store.claim(ClaimRequest(WORKER, [LANE], 1))
+    store.request_cancel([claim.id], tenant=ALL_TENANTS, reason="enough")
+    assert store.acquire("duty", WORKER, ttl=LEASE) is not None
+    assert store.hold("duty") is not None
+    yield store
+    store.close()
+    postgres.drop_database(name)
+
+
+@contextmanager
+def overheard(store: Store) -> Iterator[list[str]]:
+    """The names of the messages that go to the server within the block."""
+    driver: PostgresDriver = store._db  # type: ignore[attr-defined]
+    with driver._pool.connection() as connection:
+        wire = connection.pgconn
+    sent: list[str] = []
+    with tempfile.TemporaryFile("w+") as told:
+        wire.trace(told.fileno())
+        wire.set_trace_flags(Trace.SUPPRESS_TIMESTAMPS)
+        try:
+            yield sent
+        finally:
+            wire.untrace()
+        told.seek(0)
+        lines = [line.split("\t") for line in told]
+    sent += [line[2].strip() for line in lines if line[0] == "F"]
+
+
+def round_trips(sent: list[str]) -> int:
+    """After each of these messages the client waits for the server, which ends a transaction where none was begun."""
+    return sent.count("Sync") + sent.count("Query")
+
+
+VERBS: dict[str, Callable[[Store], object]] = {
+    "beat": lambda store: store.beat([WORKER], lease=LEASE),
+    "beat of the dead": lambda store: store.beat([NOBODY], lease=LEASE),
+    "promote": lambda store: store.promote(2),
+    "promote nothing": lambda store: store.promote(0),
+    "lanes": lambda store: store.lanes(["default"]),
+    "claim": lambda store: store.claim(ClaimRequest(WORKER, [LANE], 1)),
+    "claim nothing": lambda store: store.claim(ClaimRequest(WORKER, [Lane("none", "none", 0)], 1)),
+    "held": lambda store: store.held(WORKER),
+    "orphans": lambda store: store.orphans(10),
+    "overdue": lambda store: store.overdue(10),
+    "acquire": lambda store: store.acquire("duty", WORKER, ttl=LEASE),
+    "acquire what another has": lambda store: store.acquire("duty", NOBODY, ttl=LEASE),
+    "renew": lambda store: store.renew("duty", WORKER, 1, ttl=LEASE),
+    "hold what another has": lambda store: store.hold("duty"),
+}
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_a_verb_that_is_repeated_is_one_round_trip(store: Store, name: str) -> None:
+    for _ in range(2):
+        VERBS[name](store)  # now its statement is prepared
+    with overheard(store) as sent:
+        VERBS[name](store)
+    assert round_trips(sent) == 1, sent
+
+
+def test_a_transaction_of_two_verbs_is_seen_as_more(store: Store) -> None:
+    with overheard(store) as sent, store.transaction():
+        store.held(WORKER)
+        store.lanes()
+    assert round_trips(sent) >= 4, sent
+
+
+def test_one_beat_tells_all_there_is_to_tell(store: Store) -> None:
+    store.drain([WORKER])
+    (claim,) = [claim for claim in store.held(WORKER) if claim.cancel_reason is not None]
+    request = CancelRequest(claim.id, claim.token, WORKER, "enough")
+    assert store.beat([WORKER, NOBODY], lease=LEASE) == Pulse(
+        frozenset({WORKER}), frozenset({WORKER}), [request]
+    )
+
+
+def test_one_promote_tells_what_is_due_after_what_it_moved(store: Store) -> None:
+    promoted = store.promote(1000)
+    assert promoted.lanes == {LaneKey("default", "default", 0)}
+    assert promoted.next_run_at is not None
+    assert store.promote(1000) == (0, frozenset(), promoted.next_run_at)

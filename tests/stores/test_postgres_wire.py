@@ -1,0 +1,206 @@
+"""Our own statements go straight to libpq: what is sent arrives as it was, and whoever is interrupted leaves nothing behind."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from psycopg.pq import Format
+
+from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.domain.job import NewJob
+from tidemill.errors import JobExists, StoreCorrupt
+from tidemill.ids import new_id
+from tidemill.stores.base import Store
+from tidemill.stores.open import open_store
+from tidemill.stores.sql.postgres.values import single
+from tidemill.testing.postgres import TestPostgres
+
+PATIENCE = 30.0
+EVERY = JobFilter(ALL_TENANTS)
+WAITING = "from pg_stat_activity where application_name = 'interrupted' and wait_event_type = 'Lock'"
+
+VALUES: list[tuple[str, Any]] = [
+    ("uuid", new_id()),
+    ("uuid", UUID(int=0)),
+    ("text", "żółć 🐟"),
+    ("text", ""),
+    ("int2", -32768),
+    ("int4", 2**31 - 1),
+    ("int8", -(2**63)),
+    ("float8", 0.1),
+    ("bool", True),
+    ("bool", False),
+    ("timestamptz", datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)),
+    ("timestamptz", datetime(2031, 7, 1, 12, tzinfo=timezone(timedelta(hours=5, minutes=30)))),
+    ("interval", timedelta(days=400, microseconds=1)),
+    ("interval", -timedelta(seconds=1)),
+    ("texts", ["a", None, "ö"]),
+    ("texts", []),
+    ("uuids", [new_id(), new_id()]),
+    ("int2s", [1, -1]),
+    ("int4s", [1, None]),
+    ("int8s", [2**40]),
+]
+
+
+@pytest.fixture(scope="module")
+def url(postgres: TestPostgres) -> Iterator[str]:
+    """A migrated database of this module's own."""
+    name = f"wire_{new_id().hex[-12:]}"
+    url = postgres.create_database(name)
+    store = open_store(url)
+    store.migrate()
+    store.close()
+    yield url
+    postgres.drop_database(name)
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    store = open_store(f"{url}?pool=1&lock_timeout=60&statement_timeout=60&application_name=interrupted")
+    store.check()
+    yield store
+    store.close()
+
+
+def put(store: Store) -> None:
+    store.enqueue([NewJob(new_id(), "t")])
+
+
+def prepared(store: Store) -> list[tuple[str, str]]:
+    with store._db._pool.connection() as connection:  # type: ignore[attr-defined]
+        found: list[tuple[str, str]] = connection.execute(
+            "select name, statement from pg_prepared_statements order by name"
+        ).fetchall()
+    return found
+
+
+# ------------------------------------------------------------------------------------------------- what is sent
+
+
+@pytest.mark.parametrize(("kind", "value"), VALUES)
+def test_a_single_value_arrives_as_it_was(url: str, kind: str, value: Any) -> None:
+    oid, pack = single(kind)
+    with psycopg.connect(url, options="-c timezone=UTC") as connection:
+        result = connection.pgconn.exec_params(
+            b"select $1", [pack(value)], [oid], [Format.BINARY], Format.BINARY
+        )
+        reader = psycopg.adapt.Transformer(connection)
+        reader.set_pgresult(result)
+        assert reader.load_rows(0, result.ntuples, tuple) == [(value,)]
+
+
+def test_a_statement_is_prepared_once_for_a_connection_also_when_a_transaction_is_undone(
+    store: Store,
+) -> None:
+    for _ in range(3):
+        put(store)
+    before = prepared(store)
+    assert len([text for _, text in before if text.startswith("insert into tidemill.ready")]) == 1
+
+    def undone() -> None:
+        with store.transaction():
+            put(store)
+            raise LookupError
+
+    with pytest.raises(LookupError):
+        undone()
+    put(store)
+    assert prepared(store) == before
+
+
+def test_a_batch_larger_than_every_buffer_goes_through(store: Store) -> None:
+    large = [NewJob(new_id(), "large", args=f'"{"x" * 250_000}"') for _ in range(100)]
+    store.enqueue(large)
+    found = store.get([job.id for job in large], tenant=ALL_TENANTS)
+    assert {job.id: job.args for job in found} == {job.id: job.args for job in large}
+
+
+def test_text_that_the_server_cannot_hold_is_refused_and_the_connection_stays(store: Store) -> None:
+    put(store)
+    before = prepared(store)
+    with pytest.raises(StoreCorrupt, match="refused the data"):
+        store.enqueue([NewJob(new_id(), "t", args='"\0"')])
+    assert prepared(store) == before
+
+
+def test_a_job_that_is_stored_already_is_named_and_its_transaction_lives(store: Store) -> None:
+    job, other = NewJob(new_id(), "t"), NewJob(new_id(), "t")
+    store.enqueue([job])
+    with store.transaction():
+        with pytest.raises(JobExists) as refused:
+            store.enqueue([job])
+        store.enqueue([other])
+    assert refused.value.facts["ids"] == {job.id}
+    assert [found.id for found in store.get([other.id], tenant=ALL_TENANTS)] == [other.id]
+
+
+# ------------------------------------------------------------------------------------------------- interrupts
+
+
+@pytest.fixture
+def interrupted_while_waiting(url: str) -> Iterator[psycopg.Connection[Any]]:
+    """As soon as a statement of the store waits for the lock that is held meanwhile, Ctrl-C is pressed."""
+    with psycopg.connect(url) as holder, psycopg.connect(url, autocommit=True) as watcher:
+        holder.execute("lock table tidemill.ready in access exclusive mode")
+
+        def press() -> None:
+            deadline = time.monotonic() + PATIENCE
+            while not watcher.execute(f"select 1 {WAITING}".encode()).fetchall():
+                if time.monotonic() > deadline:
+                    return
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+        finger = threading.Thread(target=press)
+        finger.start()
+        yield holder
+        finger.join()
+
+
+def free(url: str) -> bool:
+    """Whether, within patience, nothing of the store's waits any more."""
+    deadline = time.monotonic() + PATIENCE
+    with psycopg.connect(url, autocommit=True) as watcher:
+        while watcher.execute(f"select 1 {WAITING}".encode()).fetchall():
+            if time.monotonic() > deadline:
+                return False
+    return True
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals are not sent to threads here")
+def test_ctrl_c_ends_a_statement_here_and_on_the_server(
+    url: str, store: Store, interrupted_while_waiting: psycopg.Connection[Any]
+) -> None:
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        put(store)
+    assert time.monotonic() - begun < PATIENCE
+    assert free(url)
+    interrupted_while_waiting.rollback()
+    put(store)
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals are not sent to threads here")
+def test_ctrl_c_in_a_transaction_undoes_all_of_it(
+    url: str, store: Store, interrupted_while_waiting: psycopg.Connection[Any]
+) -> None:
+    token = str(new_id())
+
+    def both() -> None:
+        with store.transaction():
+            store.acquire(token, new_id(), ttl=timedelta(days=1))
+            put(store)
+
+    with pytest.raises(KeyboardInterrupt):
+        both()
+    assert free(url)
+    interrupted_while_waiting.rollback()
+    assert token not in {lease.name for lease in store.leases()}

@@ -1,0 +1,48 @@
+"""How a batch reaches SQLite: one row at a time, and without a word about what it does not have."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from tidemill.ids import new_id
+from tidemill.stores.sql.queries import parse
+from tidemill.stores.sql.sqlite.statements import Program, program
+
+NOW = datetime(2030, 1, 1, tzinfo=UTC)
+TEXT = """
+-- put: an example.
+-- takes: now timestamptz
+-- items: id uuid, name text, note text
+insert into t(id, name, note, at) values (:id, :name, coalesce(:note, :name), :now)
+;
+delete from t where note = :note
+"""
+
+
+def bound(**items: list[Any]) -> list[tuple[str, list[tuple[Any, ...]]]]:
+    made: Program = program(parse("put", TEXT), frozenset())
+    return [(sql, list(rows)) for sql, _, rows in made.bind({"now": NOW}, items, lambda: NOW)]
+
+
+def test_every_mention_of_a_value_is_bound_for_every_item() -> None:
+    first, second = new_id(), new_id()
+    insert, delete = bound(id=[first, second], name=["a", "b"], note=[None, "n"])
+    at = 1_893_456_000_000_000
+    assert insert == (
+        "insert into t(id, name, note, at) values (?, ?, coalesce(?, ?), ?)",
+        [(first.bytes, "a", None, "a", at), (second.bytes, "b", "n", "b", at)],
+    )
+    assert delete == ("delete from t where note = ?", [(None,), ("n",)])
+
+
+def test_a_column_that_is_null_throughout_is_said_in_the_statement() -> None:
+    one = new_id()
+    insert, _ = bound(id=[one], name=["a"], note=[None])
+    assert insert[0] == "insert into t(id, name, note, at) values (?, ?, coalesce(null, ?), ?)"
+    assert insert[1] == [(one.bytes, "a", "a", 1_893_456_000_000_000)]
+
+
+def test_a_statement_runs_for_every_item_also_when_all_it_mentions_is_null() -> None:
+    _, delete = bound(id=[new_id(), new_id()], name=["a", "b"], note=[None, None])
+    assert delete == ("delete from t where note = ?", [(None,), (None,)])

@@ -177,7 +177,14 @@ def text(run: Run) -> str:
         for what in sorted(run.results)
     ]
     summary = "\n".join(check.line() for check in show.checks(run.results, postgres_peers(run.sides)))
-    parts.append(f"Summary (ratios: Tidemill divided by the other, median over the rounds)\n{summary}")
+    busy, all_ = show.unquiet(run.results)
+    parts.append(
+        f"Summary: median, range over the rounds, aim (ratios: Tidemill divided by the other in the same round)\n{summary}"
+    )
+    if busy:
+        parts.append(
+            f"Others used more than {show.NOISY:g} core in {busy} of {all_} measurements: not figures to quote."
+        )
     if run.failures:
         parts.append("Failures\n" + "\n".join(f"  {failure}" for failure in run.failures))
     return "\n\n".join(parts)
@@ -201,10 +208,7 @@ def document(run: Run) -> dict[str, object]:
         "rounds": run.options.rounds,
         "embedded": run.options.embedded,
         "workloads": run.results,
-        "checks": [
-            {**check._asdict(), "met": check.met}
-            for check in show.checks(run.results, postgres_peers(run.sides))
-        ],
+        "checks": [check.facts() for check in show.checks(run.results, postgres_peers(run.sides))],
         "failures": run.failures,
     }
 

@@ -13,8 +13,8 @@ from zoneinfo import ZoneInfo
 
 MINUTE = timedelta(minutes=1)
 DAY = timedelta(days=1)
-MONTHS = "JAN FEB MAR APR MAY JUN JUL AUG SEP OCT NOV DEC".split()
-WEEKDAYS = "SUN MON TUE WED THU FRI SAT".split()
+MONTHS = ["JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC"]
+WEEKDAYS = ["SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT"]
 
 Moved = Callable[[date], date | None]
 

@@ -1,10 +1,8 @@
-"""The runner: time-outs, cancels, and jobs that block or do not come back."""
+"""The runner: time-outs, cancels, and jobs that do not come back."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -261,68 +259,3 @@ def test_a_cancel_for_an_earlier_claim_means_nothing(mill: Mill, gate: threading
         runner.cancel([CancelRequest(row.id, row.token - 1, runner.worker, "old")])
         gate.set()
         assert job.result(PATIENCE) == "done"
-
-
-# ------------------------------------------------------------------------------------------- the loop is shared
-
-
-def test_a_job_that_blocks_the_loop_is_named(mill: Mill, caplog: pytest.LogCaptureFixture) -> None:
-    begun = threading.Event()
-    went: list[float] = []
-
-    @mill.app.task(name="blocker")
-    async def blocker() -> None:
-        begun.set()
-        began = mill.clock.monotonic()
-        while not caplog.records and mill.clock.monotonic() - began < PATIENCE:
-            threading.Event().wait(0.01)
-        went.append(mill.clock.monotonic() - began)
-
-    @mill.app.task
-    async def victim() -> None:
-        await asyncio.sleep(0)
-
-    with caplog.at_level(logging.WARNING, "tidemill.engine"), mill.runner():
-        job = blocker.enqueue()
-        assert begun.wait(PATIENCE)
-        other = victim.enqueue()
-        mill.ends(job, other)
-    assert 1.0 <= went[0] < 2.5
-    (record,) = caplog.records
-    assert str(job.id) in record.getMessage()
-    assert "task blocker has blocked the event loop" in record.getMessage()
-    (line,) = mill.lines(job)
-    assert "task blocker has blocked the event loop" in line
-    assert mill.lines(other) == []
-
-
-@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
-def test_nobody_ends_the_worker_from_inside_a_job(mill: Mill, error: type[BaseException]) -> None:
-    async def leave() -> None:
-        raise error
-
-    @mill.app.task(retry=None)
-    async def by_itself() -> None:
-        raise error
-
-    @mill.app.task(retry=None)
-    async def by_a_task_of_its_own() -> None:
-        await asyncio.create_task(leave())
-
-    @mill.app.task(retry=None)
-    def in_a_thread() -> None:
-        if error is SystemExit:
-            sys.exit(1)
-        raise error
-
-    @mill.app.task
-    async def neighbour() -> str:
-        await asyncio.sleep(0.05)
-        return "fine"
-
-    with mill.runner():
-        fine = neighbour.enqueue()
-        jobs = [task.enqueue() for task in (by_itself, by_a_task_of_its_own, in_a_thread)]
-        assert {row.state for row in mill.ends(*jobs)} <= {S.FAILED, S.CANCELLED}
-        assert fine.result(PATIENCE) == "fine"
-        assert neighbour.enqueue().result(PATIENCE) == "fine"

@@ -57,26 +57,24 @@ def handed_back(mill: Mill, job: Any) -> None:
 
 
 def test_what_ends_within_the_grace_is_finished_and_nothing_more_is_claimed(mill: Mill) -> None:
-    begun = threading.Event()
+    begun: list[str] = []
 
     @mill.app.task
     async def on_loop() -> str:
-        begun.set()
+        begun.append("loop")
         await asyncio.sleep(0.3)
         return "done"
 
     @mill.app.task
     def in_thread() -> str:
-        begun.wait(PATIENCE)
+        begun.append("thread")
         threading.Event().wait(0.3)
         return "done"
 
     worker = mill.worker(grace=30)
     with worker:
         jobs = [on_loop.enqueue(), in_thread.enqueue()]
-        for job in jobs:
-            mill.becomes(job, S.RUNNING)
-        assert begun.wait(PATIENCE)
+        eventually(lambda: len(begun) == 2)
         me = worker.id
     later = on_loop.enqueue()
     assert [mill.row(job).result for job in jobs] == ['"done"', '"done"']
@@ -88,11 +86,13 @@ def test_what_does_not_end_within_the_grace_is_handed_back_and_costs_no_attempt(
     mill: Mill, gate: threading.Event
 ) -> None:
     told: Counter[str] = Counter()
+    begun: list[str] = []
     first = True
 
     @mill.app.task
     async def on_loop() -> str:
         if first:
+            begun.append("loop")
             try:
                 await asyncio.sleep(3600)
             finally:
@@ -101,6 +101,7 @@ def test_what_does_not_end_within_the_grace_is_handed_back_and_costs_no_attempt(
 
     @mill.app.task
     def polite(ctx: Context) -> str:
+        begun.append("polite")
         while first:
             try:
                 ctx.check()
@@ -112,6 +113,7 @@ def test_what_does_not_end_within_the_grace_is_handed_back_and_costs_no_attempt(
 
     @mill.app.task
     def stubborn() -> str:
+        begun.append("stubborn")
         if first:
             gate.wait(PATIENCE)
             told["stubborn"] += 1
@@ -120,8 +122,7 @@ def test_what_does_not_end_within_the_grace_is_handed_back_and_costs_no_attempt(
     tasks = (on_loop, polite, stubborn)
     with mill.worker(grace=0.1):
         jobs = [task.enqueue() for task in tasks]
-        for job in jobs:
-            mill.becomes(job, S.RUNNING)
+        eventually(lambda: len(begun) == 3)
         began = mill.clock.monotonic()
     assert mill.clock.monotonic() - began < 10.0
     for job in jobs:
@@ -207,17 +208,20 @@ def test_a_stop_while_the_store_is_away_comes_to_an_end(small: Mill, gate: threa
 
 
 def test_stopping_twice_and_at_once_is_harmless(small: Mill) -> None:
+    begun = threading.Event()
+
     @small.app.task
     async def forever() -> None:
+        begun.set()
         await asyncio.sleep(3600)
 
     worker = small.worker(grace=20)
     with worker:
         job = forever.enqueue()
-        small.becomes(job, S.RUNNING)
+        assert begun.wait(PATIENCE)
         patient = threading.Thread(target=worker.stop)
         patient.start()
-        eventually(lambda: worker.stats() is None)
+        eventually(lambda: worker._over)
         worker.stop()
         patient.join(0.1)
         assert patient.is_alive()
@@ -278,6 +282,7 @@ def test_a_worker_given_up_by_the_store_stops_its_jobs_and_begins_again_as_anoth
     async def on_loop(ctx: Context) -> str:
         if ctx.job.crashes:
             return "again"
+        told["begun"] += 1
         try:
             await asyncio.sleep(3600)
         finally:
@@ -289,6 +294,7 @@ def test_a_worker_given_up_by_the_store_stops_its_jobs_and_begins_again_as_anoth
     def stubborn(ctx: Context) -> str:
         if ctx.job.crashes:
             return "again"
+        told["begun"] += 1
         gate.wait(PATIENCE)
         ctx.log("too late")
         ended.set()
@@ -298,8 +304,7 @@ def test_a_worker_given_up_by_the_store_stops_its_jobs_and_begins_again_as_anoth
         first = worker.id
         assert first is not None
         jobs = [on_loop.enqueue(), stubborn.enqueue()]
-        for job in jobs:
-            mill.becomes(job, S.RUNNING)
+        eventually(lambda: told["begun"] == 2)
         rows = [mill.row(job) for job in jobs]
         mill.line.real.retire([first])
         eventually(lambda: worker.id not in (None, first))

@@ -68,7 +68,7 @@ def judge(
         _fenced(verdict, job, own, ends[job.id], pids)
     doubled = _doubled(ground)
     verdict.expect(not doubled, "I2 a job is in one place", doubled[:5])
-    strangers = set(begins) - set(accepted)
+    strangers = {id for id, lines in begins.items() if lines} - set(accepted)
     everything = [one for several in executions.values() for one in several]
     verdict.facts |= {
         "accepted": len(accepted),
@@ -76,6 +76,9 @@ def judge(
         "executions": len(everything),
         "crashed": sum(one.state is ExecutionState.CRASHED for one in everything),
         "released": sum(one.state is ExecutionState.RELEASED for one in everything),
+        "dead_lettered_and_never_begun": sum(
+            job.state is JobState.DEAD_LETTERED and not begins[job.id] for job in jobs.values()
+        ),
         "begun": sum(map(len, begins.values())),
         "run_twice": sum(len(lines) > 1 for lines in begins.values()),
         "enqueued_without_answer": len(strangers),

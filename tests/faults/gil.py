@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from tests.faults.checks import Verdict
 from tests.faults.command import main
-from tests.faults.kit import Ground, clock, until
+from tests.faults.kit import Ground, clock
 from tests.faults.ledger import BEGIN, END
 
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.states import JobState
+from tidemill.engine.settings import read_settings
 
 
 def run(ground: Ground, cycles: int, seed: int) -> Verdict:
@@ -22,6 +23,8 @@ def run(ground: Ground, cycles: int, seed: int) -> Verdict:
 
 def hold(ground: Ground, cycles: int, *, seconds: float, settings: dict[str, object]) -> Verdict:
     """Two workers; one of them is silent for so long, and the other must not touch what it has."""
+    expiry = read_settings(settings).expiry.total_seconds()
+    assert seconds >= 1.5 * expiry, "a silence shorter than the lease proves nothing"
     workers = [ground.supervised(1, **settings) for _ in range(2)]
     for worker in workers:
         worker.ready()
@@ -29,14 +32,17 @@ def hold(ground: Ground, cycles: int, *, seconds: float, settings: dict[str, obj
     for cycle in range(cycles):
         began = clock.monotonic()
         (id,) = ground.enqueue(("hog", "hog_on_loop")[cycle % 2], [{"seconds": seconds}])
-        until(lambda id=id: ground.jobs([id])[id].state is JobState.COMPLETED, "it has ended", seconds * 4 + 60)  # type: ignore[misc]
+        ground.drain(seconds + 60)
         job = ground.jobs([id])[id]
+        verdict.expect(job.state is JobState.COMPLETED, "it is completed", job)
         lines = ground.ledger.of(BEGIN, [id]), ground.ledger.of(END, [id])
         verdict.expect([len(kind) for kind in lines] == [1, 1], "it ran once", lines)
         verdict.expect((job.attempt, job.crashes, job.token) == (1, 0, 1), "it was claimed once", job)
         verdict.expect(
             len(ground.store.executions([id], tenant=ALL_TENANTS)) == 1, "it has one execution", job
         )
+        # A lock that was let go of early would prove nothing.
+        verdict.expect(int(job.result or 0) >= seconds * 0.95, "the lock was really held", job.result)
         held.append(
             {
                 "ran": round(lines[1][0].at - lines[0][0].at, 1),
@@ -47,7 +53,7 @@ def hold(ground: Ground, cycles: int, *, seconds: float, settings: dict[str, obj
     codes = [worker.stop() for worker in workers]
     verdict.expect(codes == [0, 0], "a worker that is told to stop exits with 0", codes)
     verdict.expect(not any("lost its lease" in worker.log for worker in workers), "no lease was lost", "")
-    verdict.facts |= {"held": held, "wanted": seconds}
+    verdict.facts |= {"held": held, "wanted": seconds, "lease": expiry}
     return verdict
 
 

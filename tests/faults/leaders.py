@@ -27,16 +27,20 @@ _OPTIONS = ("--processes", "1", "--concurrency", "1", "--threads", "1", "--child
 
 def run(ground: Ground, cycles: int, seed: int) -> Verdict:
     """Ten workers, half a minute."""
-    return lead(ground, cycles, seed, workers=10, idle=30.0)
+    return lead(ground, cycles, seed, workers=10, idle=30.0, settle=15.0)
 
 
-def lead(ground: Ground, cycles: int, seed: int, *, workers: int, idle: float) -> Verdict:
-    """Idle for so long, then kill leaders."""
+def lead(ground: Ground, cycles: int, seed: int, *, workers: int, idle: float, settle: float) -> Verdict:
+    """Settle and idle for so long, then kill leaders.
+
+    What a start costs is counted late: an idle backend reports its transactions only after ten seconds.
+    """
     verdict, random = Verdict(), Random(seed)
     crew = [ground.worker(*_OPTIONS) for _ in range(workers)]
     for worker in crew:
         worker.ready(seconds=180)
-    _settled(ground)
+    until(lambda: _holder(ground), "somebody leads", 60)
+    pause(settle)
     asked = _idle(ground, idle)
     taken: list[float] = []
     for _ in range(cycles):
@@ -58,14 +62,11 @@ def _holder(ground: Ground) -> UUID | None:
     return None if lease is None else lease.holder
 
 
-def _settled(ground: Ground) -> None:
-    """Somebody leads, and what a start costs is over."""
-    until(lambda: _holder(ground), "somebody leads", 60)
-    pause(6.0)
-
-
 def _idle(ground: Ground, seconds: float) -> dict[str, object]:
-    """Transactions and statements a second while nothing is to be done."""
+    """Transactions and statements a second while nothing is to be done.
+
+    There are more transactions than statements: a backend that listens begins one for every notification it passes on.
+    """
     server = ground.server
     assert server is not None
     with psycopg.connect(server.url(), autocommit=True) as operator:
@@ -77,9 +78,7 @@ def _idle(ground: Ground, seconds: float) -> dict[str, object]:
         file.seek(offset)
         text = file.read(size - offset).decode(errors="replace")
     statements = Counter(
-        " ".join(found.split()[:5]).lower()
-        for found in _STATEMENT.findall(text)
-        if "pg_stat" not in found
+        " ".join(found.split()[:5]).lower() for found in _STATEMENT.findall(text) if "pg_stat" not in found
     )
     return {
         "transactions_per_second": round((after - before) / spent, 2),
@@ -102,7 +101,9 @@ def _kill_leader(ground: Ground, crew: list[Worker]) -> float:
     holder = until(lambda: _holder(ground), "somebody leads", 60)
 
     def leader() -> int | None:
-        return next((number for number, one in enumerate(crew) if f"worker {holder} does the duties" in one.log), None)
+        return next(
+            (number for number, one in enumerate(crew) if f"worker {holder} does the duties" in one.log), None
+        )
 
     number = until(lambda: (found := leader()) is not None and (found,), "the leader is known by its log", 10)
     assert isinstance(number, tuple)

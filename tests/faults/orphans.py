@@ -48,15 +48,15 @@ def kill_runners(ground: Ground, cycles: int, random: Random, culprits: set[int]
     delays: list[float] = []
     for cycle in range(cycles):
         gate = ground.gate()
-        jobs = [
-            id for task in _TASKS for id in ground.enqueue(task, [{"gate": str(gate)} for _ in range(2)])
-        ]
+        jobs = [id for task in _TASKS for id in ground.enqueue(task, [{"gate": str(gate)} for _ in range(2)])]
         lines = ground.begun(jobs)
         pid, orphans = random.choice(list(_by_runner(lines, worker.runners()).items()))
         at = clock.monotonic()
         assert worker.kill_runner(pid)
         culprits.add(pid)
-        for id in orphans:  # suspects run alone, and there may be fewer children than suspects: each lets the next one in
+        for id in (
+            orphans
+        ):  # suspects run alone, and there may be fewer children than suspects: each lets the next one in
             (gate / f"{id}.2").touch()
         delays += [line.at - at for line in ground.begun(orphans, 2)]
         (gate / "all").touch()

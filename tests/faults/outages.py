@@ -7,6 +7,7 @@ each of them.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 
 import psycopg
@@ -86,9 +87,7 @@ def _restart(ground: Ground, server: PrivatePostgres, random: Random) -> float:
     return min(line.at for line in ground.ledger.of(BEGIN) if line.at > back_at) - back_at
 
 
-def _break_connections(
-    ground: Ground, server: PrivatePostgres, *, seconds: int
-) -> tuple[int, list[float]]:
+def _break_connections(ground: Ground, server: PrivatePostgres, *, seconds: int) -> tuple[int, list[float]]:
     """Break every connection to the database once a second; how many, and how long no job began meanwhile."""
     began_at = clock.monotonic()
     broken = 0
@@ -99,7 +98,7 @@ def _break_connections(
             pause(1.0)
     times = [line.at for line in ground.ledger.of(BEGIN) if line.at >= began_at]
     times = sorted([began_at, *times, clock.monotonic()])
-    return broken, [after - before for before, after in zip(times, times[1:], strict=False)]
+    return broken, [after - before for before, after in pairwise(times)]
 
 
 if __name__ == "__main__":

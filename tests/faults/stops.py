@@ -6,6 +6,7 @@ stopped. ``python -m tests.faults.stops --store sqlite --cycles 50``
 
 from __future__ import annotations
 
+import re
 from random import Random
 from uuid import UUID
 
@@ -16,7 +17,7 @@ from tests.faults.ledger import BEGIN, END, Line
 
 from tidemill.testing.processes import child_pids
 
-_SETTINGS: dict[str, object] = {"beat": 0.4, "expiry": 3, "lease_beat": 0.4, "lease_expiry": 2, "children": 4}
+_SETTINGS: dict[str, object] = {"beat": 0.4, "expiry": 3, "lease_beat": 0.4, "lease_expiry": 2, "children": 8}
 _TASKS = ("hold", "hold_in_thread", "hold_alone")
 _STOPPED_WITHIN = 5.0
 """Seconds after it wakes up in which a zombie's handlers must be gone."""
@@ -87,6 +88,11 @@ class Zombies:
         self.stopped_after += [line.at - woken_at for line in signs]
         self.writes_tried += sum(line.kind == END for line in signs)
 
+    def refused(self) -> int:
+        """Ends that zombies tried to write and the store refused, by their own word."""
+        found = [re.findall(r"the end of (\d+) jobs was not written", worker.log) for worker in self._workers]
+        return sum(int(count) for counts in found for count in counts)
+
     def end(self) -> list[int]:
         """Stop both; their exit codes."""
         return [worker.stop() for worker in self._workers]
@@ -103,10 +109,12 @@ def run(ground: Ground, cycles: int, seed: int) -> Verdict:
     verdict.expect(codes == [0, 0], "a worker that is told to stop exits with 0", codes)
     again = {line.run for line in ground.ledger.of(BEGIN) if line.token > 2}
     verdict.expect(not again, "nobody but zombies lost anything", again)
+    verdict.expect(zombies.writes_tried > 0, "zombies came to an end, else nothing is proven", 0)
     verdict.facts |= {
         "taken_over_after": figures(zombies.taken_after),
         "zombie_ends_reached": zombies.writes_tried,
         "zombie_last_sign_after_waking": figures(zombies.stopped_after, 3),
+        "zombie_writes_refused": zombies.refused(),
         "zombie_writes_accepted": sum(v.startswith(("I6", "I2")) for v in verdict.violations),
     }
     return verdict

@@ -21,9 +21,7 @@ def run(ground: Ground, cycles: int, seed: int) -> Verdict:
     """So many of them, four at a time."""
     worker = ground.worker("--processes", "1", "--children", "4").ready()
     jobs = [
-        id
-        for number in range(cycles)
-        for id in ground.enqueue("defy", [{"how": _WAYS[number % len(_WAYS)]}])
+        id for number in range(cycles) for id in ground.enqueue("defy", [{"how": _WAYS[number % len(_WAYS)]}])
     ]
     ground.drain(60 + 10 * cycles)
     stored = ground.jobs(jobs)

@@ -136,3 +136,31 @@ def test_whatever_many_threads_offer_is_sent_and_seldom() -> None:
     elapsed = time.monotonic() - begun
     assert frozenset().union(*sink.sent) == {f"{thread}-{n}" for thread in range(8) for n in range(250)}
     assert len(sink.sent) <= 2 + elapsed / gap  # the first, one for each gap, and what close found
+
+
+def test_a_topic_that_was_carried_is_not_sent_again() -> None:
+    sent: list[frozenset[str]] = []
+    coalescer = Coalescer(sent.append, gap=0.0)
+    assert coalescer.carry("ready:a")
+    coalescer.offer(["ready:a", "ready:b"])
+    coalescer.close()
+    assert sent == [frozenset({"ready:b"})]
+
+
+def test_a_second_offer_of_a_carried_topic_is_sent() -> None:
+    """Two callers, one of whom carried it: whoever offers last comes after what both did."""
+    sent: list[frozenset[str]] = []
+    coalescer = Coalescer(sent.append, gap=0.0)
+    assert coalescer.carry("ready:a")
+    coalescer.offer(["ready:a"])
+    coalescer.offer(["ready:a"])
+    coalescer.close()
+    assert sent == [frozenset({"ready:a"})]
+
+
+def test_nothing_is_carried_right_after_something_was_sent() -> None:
+    coalescer = Coalescer(lambda topics: None, gap=60.0)
+    assert coalescer.carry("ready:a")
+    assert not coalescer.carry("ready:a")
+    coalescer.close()
+    assert not coalescer.carry("ready:a")

@@ -98,7 +98,7 @@ def _starts(event: Event, first: date, through: int) -> Iterator[date]:
         yield first
         return
     text = event["RRULE"][0].upper()
-    rule = dict(part.partition("=")[::2] for part in text.split(";") if part)
+    rule = {key: value for key, _, value in (part.partition("=") for part in text.split(";") if part)}
     same = {"BYMONTH": str(first.month), "BYMONTHDAY": str(first.day)}
     if (
         len(event["RRULE"]) > 1

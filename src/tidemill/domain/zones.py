@@ -109,7 +109,7 @@ def reached(zone: ZoneInfo, wall: int) -> int:
 def _spans_of_year(zone: ZoneInfo, year: int) -> tuple[Span, ...]:
     """The stretches of one UTC year, found by asking the zone once a day and searching where the answer changed.
 
-    Two changes that cancel out within one day would go unseen; the zone database has none.
+    Two changes within one day could go unseen; the zone database has none within two.
     """
     first = day_of(date(year, 1, 1)) * DAY
     last = day_of(date(year + 1, 1, 1)) * DAY

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from typing import Any
 
 from tidemill.clock import Clock
@@ -134,15 +134,16 @@ class LoopLane:
         if self._waiting and self._active < self.slots:
             assert self._loop is not None
             self._active += 1
-            self._hands.add(hand := self._loop.create_task(self._work()))
+            # In surroundings of its own: those of whoever called may be a job's.
+            self._hands.add(hand := self._loop.create_task(self._work(), context=Context()))
             hand.add_done_callback(self._hands.discard)
             self._loop.call_soon(self._fill)
 
     async def _work(self) -> None:
         """One hand: an asyncio task that runs jobs one after the other for as long as some wait.
 
-        A task for each job would cost as much as many a job. What a job leaves in context variables must not be the next
-        one's, so a hand that finds its surroundings changed goes, and another takes over.
+        A task for each job would cost as much as many a job. What a job leaves in context variables, or of a cancellation,
+        must not be the next one's, so a hand that finds such a thing goes, and another takes over.
         """
         me, clean, monotonic = asyncio.current_task(), copy_context(), self._clock.monotonic
         turned_at = monotonic()
@@ -158,10 +159,8 @@ class LoopLane:
             held.handle = None
             self._on_ended(held, ended)
             self._ask_turn()
-            while me is not None and me.cancelling():
-                me.uncancel()
-            if copy_context() != clean:
-                break
+            if me is None or me.cancelling() or copy_context() != clean:
+                break  # before Python 3.13 uncancel() leaves a cancellation standing that was not delivered yet
             if ended is not None and ended.ended - turned_at > TURN:
                 await asyncio.sleep(0)
                 turned_at = monotonic()

@@ -128,20 +128,16 @@ class Pump:
     def quiet(self) -> bool:
         """Nothing is left to write, nothing is under way, and the last look found nothing to claim."""
         with self.changed:
-            return (
-                not self.outbox
-                and not self._unwritten
-                and not self._stepping
-                and not self._rung
-                and (not self._claiming or self._planner.plan() is None)
-            )
+            return self._is_calm() and not self._rung and (not self._claiming or self._planner.plan() is None)
 
     def flushed(self, timeout: float) -> bool:
-        """Wait until all ends are written; False if that takes longer."""
+        """Wait until all ends are written; False if that takes longer, or is not to be any more."""
         with self.changed:
-            return self._calm.wait_for(
-                lambda: not self.outbox and not self._unwritten and not self._stepping, timeout
-            )
+            self._calm.wait_for(lambda: self._is_calm() or self._closed.is_set(), timeout)
+            return self._is_calm()
+
+    def _is_calm(self) -> bool:
+        return not self.outbox and not self._unwritten and not self._stepping
 
     def close(self, timeout: float = 5.0) -> None:
         """End the threads; what is not written by now is left to the lease's end."""

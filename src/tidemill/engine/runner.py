@@ -83,13 +83,13 @@ class Runner:
         self._lock = threading.Lock()
         self._held: dict[UUID, Held] = {}
         self._empty = threading.Condition(self._lock)
-        self._stopping = self._abandoned = False
+        self._stopping = self._abandoned = self._closed = False
+        self._closing = threading.Lock()
         self._done = self._errors = 0
         self._stuck: str | None = None
         self._news = News(store, clock, ear, events)
         self._scribe = Scribe(store, clock, self.lose, self._news.wake)
-        knock = lambda: self._pump.knock()  # noqa: E731, PLW0108  (it is made last)
-        self._loop = LoopLane(settings.concurrency, clock, middleware, self._ended, knock)
+        self._loop = LoopLane(settings.concurrency, clock, middleware, self._ended, self._turned)
         self._threads = ThreadLane(settings.threads, clock, middleware, self._ended_in_thread)
         self._alone = AloneLane(app_path, settings, clock, self._ended_in_thread)
         self._kinds = kinds_of(registry, settings, processes=self._alone.is_open)
@@ -139,9 +139,8 @@ class Runner:
     @property
     def quiet(self) -> bool:
         """Nothing is held, and nothing is known to wait."""
-        return (
-            self._pump.quiet and not self._held
-        )  # in this order: what a pump brings is held before it is quiet
+        # In this order: what a pump brings is held before it is quiet.
+        return self._pump.quiet and not self._held
 
     def stop(self, grace: float) -> None:
         """Claim nothing more, give what runs its time, then ask it to stop, then hand back what is left."""
@@ -175,15 +174,19 @@ class Runner:
         self.close()
 
     def close(self) -> None:
-        """End every thread of ours; threads of jobs end with their jobs."""
-        if self._ear is not None:
-            self._ear.unsubscribe(self._heard)
-        self._watch.close()
-        self._pump.close()
-        self._scribe.close()
-        self._loop.close()
-        self._threads.close()
-        self._alone.close()
+        """End every thread of ours; threads of jobs end with their jobs. Who closes it a second time waits for the first."""
+        with self._closing:
+            closed, self._closed = self._closed, True
+            if closed:
+                return
+            if self._ear is not None:
+                self._ear.unsubscribe(self._heard)
+            self._watch.close()
+            self._pump.close()
+            self._scribe.close()
+            self._loop.close()
+            self._threads.close()
+            self._alone.close()
 
     def stats(self) -> RunnerStats:
         """A look at what is going on."""

@@ -65,10 +65,15 @@ class Scribe:
         """Have this line written."""
         with self._changed:
             self._lines.append((held, entry))
-            if len(self._lines) > MOST:
-                del self._lines[: MOST // 10]
-                self._dropped += MOST // 10
+            self._trim()
             self._rouse()
+
+    def _trim(self) -> None:
+        over = len(self._lines) - MOST
+        if over > 0:
+            gone = max(over, MOST // 10)
+            del self._lines[:gone]
+            self._dropped += gone
 
     def _rouse(self) -> None:
         if self._thread is None and not self._closed:
@@ -163,7 +168,8 @@ class Scribe:
             _log.warning("log lines and progress cannot be written yet: %s", error)
         self._failing = True
         with self._changed:
-            self._lines[:0] = lines[-MOST:]
+            self._lines[:0] = lines
+            self._trim()
             for held, progress in reports:
                 self._progress.setdefault(held.claim.id, (held, progress))
 

@@ -161,18 +161,18 @@ class EmbeddedWorker:
     def stop(self, grace: float | None = None) -> None:
         """Claim nothing more, let jobs finish, hand back the rest; stopping twice is harmless."""
         with self._lock:
-            runner, self._runner = self._runner, None
-            parts, self._parts = self._parts, None
-            self._over = True
-        if parts is None:
+            runner, parts, over, self._over = self._runner, self._parts, self._over, True
+        if runner is None or parts is None or over:
             return
         heart, duties, ear = parts
         duties.close()
-        if runner is not None:
-            runner.stop(self._settings.grace.total_seconds() if grace is None else grace)
-            heart.remove(runner.worker)
+        runner.stop(self._settings.grace.total_seconds() if grace is None else grace)
+        heart.remove(runner.worker)
         heart.close()
         ear.close()
+        self._runner = self._parts = (
+            None  # only now: until its end it hears of cancels, and of a lease that is lost
+        )
 
     @property
     def id(self) -> UUID | None:
@@ -194,9 +194,8 @@ class EmbeddedWorker:
         heart.start()
         done = -1
         try:
-            while done < (
-                done := runner.stats().done
-            ):  # what they enqueued is due as well, and nobody rings for it
+            # What they enqueue is due as well, and nobody rings for it.
+            while done < (done := runner.stats().done):
                 runner.wake()
                 while not runner.quiet and (left := ends - self._clock.monotonic()) > 0:
                     runner.rest(min(left, 0.01))
@@ -237,7 +236,7 @@ class EmbeddedWorker:
         runner.abandon()
         while True:
             with self._lock:
-                if self._runner is not runner or self._parts is None:
+                if self._runner is not runner or self._parts is None or self._over:
                     return
                 heart, _, ear = self._parts
                 try:

@@ -6,7 +6,10 @@ import atexit
 import contextlib
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
+
+_FORGOTTEN = 0.5  # seconds between carrying a topic and offering it
 
 
 class Coalescer:
@@ -21,9 +24,24 @@ class Coalescer:
         self._gap = gap
         self._changed = threading.Condition()
         self._waiting: set[str] = set()
+        self._carried: Counter[str] = Counter()
         self._last = float("-inf")
         self._thread: threading.Thread | None = None
         self._closed = False
+
+    def carry(self, topic: str) -> bool:
+        """Whether the caller may send this topic along with something of its own, now; then it is not sent for it again.
+
+        If another's offer of the same topic is taken for the caller's, the caller's own goes out instead, and it comes after
+        what both of them did.
+        """
+        with self._changed:
+            now = time.monotonic()
+            if self._closed or self._waiting or now - self._last < self._gap:
+                return False
+            self._last = now
+            self._carried[topic] += 1
+            return True
 
     def offer(self, topics: Iterable[str]) -> None:
         """Have these topics sent, now or within the gap."""
@@ -33,6 +51,10 @@ class Coalescer:
         with self._changed:
             if self._closed:
                 return
+            if self._carried:
+                offered = self._not_carried(offered)
+                if not offered:
+                    return
             quiet = not self._waiting
             self._waiting |= offered
             if not quiet:
@@ -44,6 +66,13 @@ class Coalescer:
                     self.close
                 )  # a script that ends right after its last call is heard all the same
             self._changed.notify()
+
+    def _not_carried(self, topics: frozenset[str]) -> frozenset[str]:
+        if time.monotonic() - self._last > _FORGOTTEN:
+            self._carried.clear()  # it was carried for somebody who never offered it
+        carried = [topic for topic in topics if self._carried[topic] > 0]
+        self._carried -= Counter(carried)
+        return topics - frozenset(carried)
 
     def _take(self) -> frozenset[str]:
         batch = frozenset(self._waiting)

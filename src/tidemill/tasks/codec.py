@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, NotRequired
 
 from tidemill.domain.payload import clip
 from tidemill.errors import BadArguments, BadSettings
+from tidemill.tasks.schemas import keys_are_texts, kinds, travelling
 from tidemill.tasks.signature import (
     Fault,
     Parameter,
@@ -36,7 +37,6 @@ _OPENING = '{"result":'  # a result is stored bare, and checked as the one argum
 # Aliases are for the outside: we write every field under its own name, and read it under either.
 _STRICT: Any = {"strict": True, "by_alias": True, "by_name": True}
 _WHOLE: Any = {"by_alias": False, "round_trip": True}
-_OPAQUE = ("default", "metadata")  # parts of a schema that are not schemas
 _REFUSALS = (ValueError, TypeError, RecursionError)  # pydantic's own errors are ValueErrors
 # What pydantic guards whole in strict mode; everything else is looked at once more by us.
 _SIMPLE = {
@@ -196,7 +196,7 @@ class _Machine:
             allow_inf_nan=False,
         )
         self._adapter = _adapter(task, parameters, extra)
-        schema = _travelling(self._adapter.core_schema)
+        schema = travelling(self._adapter.core_schema)
         validator = SchemaValidator(schema, config)
         self._python: Callable[..., Any] = partial(validator.validate_python, **_STRICT)
         self._read: Callable[..., Any] = partial(validator.validate_json, **_STRICT)
@@ -204,16 +204,18 @@ class _Machine:
         self._write_plain: Callable[..., bytes] = to_json
         self._required = [parameter.name for parameter in parameters if parameter.required]
         fields = schema.get("schema", schema)
-        shared = _kinds(schema.get("definitions", []))
-        kinds = {name: _kinds(field, shared) for name, field in fields["fields"].items()}
-        self._known = frozenset(kinds)
-        kinds["**"] = _kinds(fields.get("extras_schema", {}), shared)
-        for name, found in kinds.items():
+        shared = kinds(schema.get("definitions", []))
+        found_kinds = {name: kinds(field, shared) for name, field in fields["fields"].items()}
+        self._known = frozenset(found_kinds)
+        found_kinds["**"] = kinds(fields.get("extras_schema", {}), shared)
+        for name, found in found_kinds.items():
             if "generator" in found:
                 raise _unfit(task, name, "an iterable is read lazily and once; say list[...]")
-        self._plain = all(found <= _PLAIN for found in kinds.values()) and _keys_are_texts(schema)
+        self._plain = all(found <= _PLAIN for found in found_kinds.values()) and keys_are_texts(schema)
         # Which fields get a second look, and whether to compare: what Any reads back is rarely what was given.
-        self._checks = {name: "any" not in found for name, found in kinds.items() if not found <= _SIMPLE}
+        self._checks = {
+            name: "any" not in found for name, found in found_kinds.items() if not found <= _SIMPLE
+        }
 
     def encode(self, values: dict[str, Any]) -> tuple[str, list[Fault]]:
         try:
@@ -334,46 +336,6 @@ def _adapter(task: str, parameters: Sequence[Parameter], extra: Parameter | None
             except (PydanticUserError, NameError, TypeError) as cause:
                 raise _unfit(task, parameter.name, _first_line(cause)) from cause
         raise _unfit(task, extra.name if extra else "", _first_line(error)) from error
-
-
-def _travelling(schema: Any) -> Any:
-    """The schema without the fields a dataclass makes for itself (``init=False``): it makes them again when it is read.
-
-    A copy: parts of the original belong to the user's own classes.
-    """
-    if isinstance(schema, list):
-        return [_travelling(part) for part in schema]
-    if not isinstance(schema, dict):
-        return schema
-    made = {key: part if key in _OPAQUE else _travelling(part) for key, part in schema.items()}
-    if made.get("type") == "dataclass-field" and not made.get("init", True):
-        made["serialization_exclude"] = True
-    return made
-
-
-def _kinds(schema: Any, shared: frozenset[str] = frozenset()) -> frozenset[str]:
-    """The kinds of schema within a schema."""
-    found: set[str] = set()
-    if isinstance(schema, dict):
-        if isinstance(schema.get("type"), str):
-            found.add(schema["type"])
-        found.update(*(_kinds(part, shared) for key, part in schema.items() if key not in _OPAQUE))
-    elif isinstance(schema, list | tuple):
-        found.update(*(_kinds(part, shared) for part in schema))
-    if "definition-ref" in found:
-        found = (found | shared) - {"definition-ref"}
-    return frozenset(found)
-
-
-def _keys_are_texts(schema: Any) -> bool:
-    """Whether every dictionary in a schema has texts as keys."""
-    if isinstance(schema, list | tuple):
-        return all(_keys_are_texts(part) for part in schema)
-    if not isinstance(schema, dict):
-        return True
-    if schema.get("type") == "dict" and schema.get("keys_schema", {}).get("type") != "str":
-        return False
-    return all(_keys_are_texts(part) for key, part in schema.items() if key not in _OPAQUE)
 
 
 def _faults(error: Exception, name: str = "", value: Any = None) -> list[Fault]:

@@ -34,7 +34,8 @@ def _time_words(hours: Sequence[int], minutes: Sequence[int], seconds: Sequence[
         times = [h * 3600 + m * 60 + s for h in hours for m in minutes for s in seconds]
         return "at " + joined([clock_text(time) for time in times]), True
     if tuple(seconds) == (0,):
-        return _minute_words(hours, minutes), True
+        hourly = _pace("hour", hours, 24) if tuple(minutes) == (0,) else ""
+        return (hourly, False) if hourly else (_minute_words(hours, minutes), True)
     of_minute = "every minute" if len(minutes) == 60 else _numbers("minute", minutes)
     of_hour = "every hour" if len(hours) == 24 else _numbers("hour", hours)
     second = _pace("second", seconds, 60)
@@ -61,7 +62,7 @@ def _minute_words(hours: Sequence[int], minutes: Sequence[int]) -> str:
     if minute and list(hours) == list(range(hours[0], hours[-1] + 1)):
         return f"{minute} from {clock_text(hours[0] * 3600)} to {clock_text(hours[-1] * 3600 + minutes[-1] * 60)}"
     if tuple(minutes) == (0,):
-        return _pace("hour", hours, 24) or f"on the hour at {_numbers('hour', hours)}"
+        return f"on the hour at {_numbers('hour', hours)}"
     return f"{minute or 'at ' + _numbers('minute', minutes)} of {_numbers('hour', hours)}"
 
 
@@ -82,10 +83,11 @@ def _numbers(unit: str, values: Sequence[int]) -> str:
 def _date_words(month_days: str, months: str, weekdays: str, *, both_days: bool) -> str:
     in_months = "" if months.startswith("*") and "/" not in months else _month_words(months)
     by_month = "" if month_days == "*" else _month_day_words(month_days)
-    by_week = "" if weekdays == "*" else _weekday_words(weekdays)
+    both = bool(by_month) and both_days
+    by_week = "" if weekdays == "*" else _weekday_words(weekdays, "or" if both else "and")
     of = f" of {in_months}" if in_months else " of the month"
     if by_month and by_week:
-        if both_days:
+        if both:
             return f"on {by_month}{of} if it is {by_week}"
         return f"on {by_month}{of} or on {by_week}{f' in {in_months}' if in_months else ''}"
     if by_month:
@@ -125,7 +127,7 @@ def _stretch(term: str) -> str:
     return joined([f"the {ordinal(day)}" for day in values])
 
 
-def _weekday_words(field: str) -> str:
+def _weekday_words(field: str, word: str) -> str:
     plain: set[int] = set()
     special: list[str] = []
     for term in field.split(","):
@@ -139,8 +141,8 @@ def _weekday_words(field: str) -> str:
             plain.update((day or 7) for day in _values(term, _WEEKDAYS, 0, 7))
     if len(plain) == 7:
         return "any weekday"
-    parts = [named(sorted(plain), _WEEK)] if plain else []
-    return joined([*parts, *special])
+    parts = [named(sorted(plain), _WEEK, word)] if plain else []
+    return joined([*parts, *special], word)
 
 
 def _value(text: str, names: Sequence[str]) -> int:

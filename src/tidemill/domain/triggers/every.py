@@ -137,7 +137,7 @@ class Manual(Trigger, kind="manual"):
         return {}
 
     @classmethod
-    def from_facts(cls, _: Mapping[str, Any]) -> Manual:
+    def from_facts(cls, facts: Mapping[str, Any]) -> Manual:  # noqa: ARG003 - there are none to read
         return cls()
 
     def timeline(

@@ -39,6 +39,7 @@ class Timeline(Protocol):
 
 
 def _held(second: int) -> int:
+    """Within what can be reckoned: nothing fires before or after it."""
     return min(max(second, EARLIEST), LATEST)
 
 
@@ -56,6 +57,8 @@ class FixedTimes:
         return None if wall is None else reached(self._zone, wall) * MICRO
 
     def upto(self, instant: int) -> int | None:
+        if instant < EARLIEST * MICRO:
+            return None
         wall = self._walls.last_to(frontier(self._zone, _held(instant // MICRO)))
         return None if wall is None else reached(self._zone, wall) * MICRO
 
@@ -96,6 +99,8 @@ class RunningTimes:
             span = span_at(self._zone, start)
 
     def upto(self, instant: int) -> int | None:
+        if instant < EARLIEST * MICRO:
+            return None
         last = _held(instant // MICRO)
         while True:
             span = span_at(self._zone, last)

@@ -45,7 +45,7 @@ def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
     return found
 
 
-def named(numbers: Iterable[int], names: Sequence[str]) -> str:
+def named(numbers: Iterable[int], names: Sequence[str], word: str = "and") -> str:
     """Numbers by their names, with long stretches shortened: ``Monday to Friday and Sunday``."""
     parts: list[str] = []
     for first, last in runs(numbers):
@@ -53,7 +53,7 @@ def named(numbers: Iterable[int], names: Sequence[str]) -> str:
             parts.append(f"{names[first]} to {names[last]}")
         else:
             parts.extend(names[each] for each in range(first, last + 1))
-    return joined(parts)
+    return joined(parts, word)
 
 
 def clock_text(second: int) -> str:

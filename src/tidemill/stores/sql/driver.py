@@ -42,6 +42,13 @@ class Driver(Protocol):
 
     def notify(self, topics: Iterable[str]) -> None: ...
 
+    def carried(self, topic: str) -> dict[str, str]:
+        """Parameters for a statement that sends this wake-up along with what it does; none where it cannot, or need not.
+
+        Whoever asks runs the statement, and offers the topic to ``notify`` afterwards as always: it is not sent twice.
+        """
+        ...
+
     def listen(self) -> Listener: ...
 
     def hold(self, name: str) -> Hold | None: ...

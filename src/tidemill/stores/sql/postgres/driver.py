@@ -234,6 +234,16 @@ class PostgresDriver:
         else:
             self._coalescer.offer(topics)
 
+    def carried(self, topic: str) -> dict[str, str]:
+        """Parameters for a statement that sends this wake-up itself; none where another way is better."""
+        self._begin_anew()
+        if not self._settings.notify or getattr(self._local, "connection", None) is not None:
+            return {}
+        if not self._coalescer.carry(topic):
+            return {}
+        (payload,) = payloads(frozenset({topic}))
+        return {"channel": self._channel, "payload": payload}
+
     def _send(self, topics: frozenset[str]) -> None:
         for payload in payloads(topics):
             self.run("wake", {"channel": self._channel, "payload": payload})

@@ -38,6 +38,7 @@ class PostgresStore(SqlStore):
     def _enqueue_one(self, job: NewJob, now: datetime | None) -> list[Enqueued]:
         takes = _common(job, now)
         takes["id"], takes["args"] = job.id, job.args
+        takes |= self._db.carried(f"ready:{job.queue}")
         if not self._db.run("enqueue_one", takes):
             raise JobExists(f"job {job.id} is already stored; nothing was enqueued", ids=frozenset({job.id}))
         return [Enqueued(job.id, True)]

@@ -164,6 +164,9 @@ class SqliteDriver:
 
     # Wake-ups --------------------------------------------------------------------------------------------------------
 
+    def carried(self, topic: str) -> dict[str, str]:
+        return {}  # wake-ups travel outside of the database
+
     def notify(self, topics: Iterable[str]) -> None:
         if self._owner == get_ident():
             self._topics.update(topics)

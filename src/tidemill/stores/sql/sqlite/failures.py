@@ -18,6 +18,7 @@ from tidemill.stores.sql.sqlite.place import trouble
 
 _JOB_ID = re.compile(
     r"tidemill_(ready|scheduled|parked|running|history|details|item_enqueue|item_move|gone|executions)\.(job_)?id\b"
+    r"|tidemill_held\.place\b"
 )
 _WORKER_ID = re.compile(r"tidemill_workers\.id\b")
 

@@ -1,7 +1,8 @@
 -- enqueue_one: inserts one job that is due now and holds and describes nothing; no row means that its id is stored already.
--- Only here: the commonest call of all, spared everything a batch needs.
+-- Only here: the commonest call of all, spared everything a batch needs. After a quiet moment it carries its own wake-up, which then
+-- reaches the worker with the commit.
 -- takes: now timestamptz, id uuid, tenant text, queue text, task text, priority int2, max_attempts int4, timeout interval
--- takes: expires_at timestamptz, args text
+-- takes: expires_at timestamptz, args text, channel text, payload text
 -- gives: id uuid
 insert into tidemill.ready(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
                            expires_at, timeout, until_claimed, detailed, args)
@@ -12,4 +13,5 @@ where not exists (select from tidemill.ready j where j.id = :id::uuid)
   and not exists (select from tidemill.parked j where j.id = :id::uuid)
   and not exists (select from tidemill.running j where j.id = :id::uuid)
   and not exists (select from tidemill.history j where j.id = :id::uuid)
+  and pg_notify(:channel, :payload)::text is not null -- when channel
 returning id

@@ -17,7 +17,7 @@ insert into temp.tidemill_item_finish(id, token, to_state, execution, why, delay
                                       ended_ago)
 values (:id, :token, :to_state, :execution, :reason, :delay, :refund, :crashed, :result, :error, :started_ago, :ended_ago)
 ;
-insert or ignore into temp.tidemill_held(place, n, ends, keyed)
+insert into temp.tidemill_held(place, n, ends, keyed)
 select r.rowid, x.n, x.to_state in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered'),
        r.unique_key is not null
 from temp.tidemill_item_finish x cross join tidemill_running r on r.id = x.id and r.token = x.token

@@ -1,0 +1,47 @@
+"""Walks through the schemas that pydantic's core works by. Knows no values and no tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_OPAQUE = ("default", "metadata")  # parts of a schema that are not schemas
+
+
+def travelling(schema: Any) -> Any:
+    """The schema without the fields a dataclass makes for itself (``init=False``): it makes them again when it is read.
+
+    A copy: parts of the original belong to the user's own classes.
+    """
+    if isinstance(schema, list):
+        return [travelling(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: part if key in _OPAQUE else travelling(part) for key, part in schema.items()}
+    if made.get("type") == "dataclass-field" and not made.get("init", True):
+        made["serialization_exclude"] = True
+    return made
+
+
+def kinds(schema: Any, shared: frozenset[str] = frozenset()) -> frozenset[str]:
+    """The kinds of schema within a schema."""
+    found: set[str] = set()
+    if isinstance(schema, dict):
+        if isinstance(schema.get("type"), str):
+            found.add(schema["type"])
+        found.update(*(kinds(part, shared) for key, part in schema.items() if key not in _OPAQUE))
+    elif isinstance(schema, list | tuple):
+        found.update(*(kinds(part, shared) for part in schema))
+    if "definition-ref" in found:
+        found = (found | shared) - {"definition-ref"}
+    return frozenset(found)
+
+
+def keys_are_texts(schema: Any) -> bool:
+    """Whether every dictionary in a schema has texts as keys."""
+    if isinstance(schema, list | tuple):
+        return all(keys_are_texts(part) for part in schema)
+    if not isinstance(schema, dict):
+        return True
+    if schema.get("type") == "dict" and schema.get("keys_schema", {}).get("type") != "str":
+        return False
+    return all(keys_are_texts(part) for key, part in schema.items() if key not in _OPAQUE)

@@ -1,0 +1,201 @@
+"""Laws of missed and overlapping fires, and of what may be saved."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidemill.clock import SystemClock
+from tidemill.domain.calendar import Exclude
+from tidemill.domain.schedule import (
+    MOST_ON_TIME,
+    All,
+    Catchup,
+    Cron,
+    Daily,
+    Every,
+    Fire,
+    Manual,
+    Misfire,
+    Monthly,
+    Once,
+    Overlap,
+    Overlapping,
+    Trigger,
+    Weekly,
+    first_fire,
+    misfire_from_data,
+    misfire_to_data,
+    missed,
+    overlapping,
+)
+from tidemill.errors import BadSchedule
+
+NOON = datetime(2026, 3, 28, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+rules = st.one_of(st.just("skip"), st.just("once"), st.builds(All, st.integers(1, 20)))
+graces = st.sampled_from([timedelta(0), timedelta(seconds=60), timedelta(minutes=17), timedelta(hours=5)])
+triggers: st.SearchStrategy[Trigger] = st.one_of(
+    st.builds(Every, st.timedeltas(timedelta(minutes=3), timedelta(hours=30))),
+    st.sampled_from(["*/5 * * * *", "30 2 * * *", "0 */4 * * 1-5", "7,9 1,2,3 * * *"]).map(Cron),
+    st.sampled_from(["06:00", "02:30,03:00"]).map(Daily),
+    st.sampled_from([Manual(), Once(NOON), Weekly("sat", "09:00")]),
+)
+
+
+@settings(max_examples=300)
+@given(
+    triggers,
+    st.timedeltas(timedelta(days=-1), timedelta(days=4)),
+    st.timedeltas(timedelta(days=-3), timedelta(days=3)),
+    rules,
+    graces,
+    st.sampled_from(["UTC", "Europe/Berlin", "America/New_York"]),
+)
+def test_every_due_fire_is_made_or_skipped_exactly_once(
+    trigger: Trigger, gone: timedelta, shift: timedelta, rule: Misfire, grace: timedelta, zone: str
+) -> None:
+    now = NOON + shift
+    last = now - gone
+    due = trigger.between(last, now, zone) if now > last else []
+    late = [at for at in due if now - at > grace]
+    on_time = [at for at in due if now - at <= grace]
+    if isinstance(rule, All):
+        made_up = late[-rule.limit :]
+    else:
+        made_up = late[-1:] if rule == "once" and not on_time else []
+
+    found = missed(trigger, last, now, rule, grace, timezone=zone)
+
+    expected = (*(Fire(at, True) for at in made_up), *(Fire(at, False) for at in on_time))
+    assert found.fires == expected
+    skipped = [at for at in due if at not in {fire.at for fire in found.fires}]
+    assert found.skipped == len(skipped)
+    assert found.skipped_from_at == (skipped[0] if skipped else None)
+    assert found.skipped_until_at == (skipped[-1] if skipped else None)
+    assert not skipped or not found.fires or skipped[-1] < found.fires[0].at
+
+
+@given(triggers, st.timedeltas(timedelta(0), timedelta(days=4)), rules)
+def test_once_made_nothing_is_due_again(trigger: Trigger, gone: timedelta, rule: Misfire) -> None:
+    first = missed(trigger, NOON - gone, NOON, rule)
+    last = max((fire.at for fire in first.fires), default=NOON)
+    again = missed(trigger, last, NOON, rule)
+    assert again.fires == ()
+    assert again.skipped == 0
+
+
+@pytest.mark.parametrize(
+    ("rule", "hours", "skipped"),
+    [("skip", [], 3), ("once", [11], 2), (All(2), [10, 11], 1), (All(), [9, 10, 11], 0)],
+)
+def test_three_hours_down_under_each_rule(rule: Misfire, hours: list[int], skipped: int) -> None:
+    now = NOON - timedelta(minutes=30)
+    found = missed(Cron("0 * * * *"), NOON - 4 * HOUR, now, rule)
+    assert [(fire.at.hour, fire.late) for fire in found.fires] == [(hour, True) for hour in hours]
+    assert found.skipped == skipped
+
+
+def test_a_fire_on_time_makes_up_for_those_before_it() -> None:
+    found = missed(Cron("0 * * * *"), NOON - 4 * HOUR, NOON + timedelta(seconds=30), "once")
+    assert found.fires == (Fire(NOON, late=False),)
+    assert found.skipped == 3
+
+
+@pytest.mark.parametrize("trigger", [Cron("* * * * * *"), Every(timedelta(seconds=1))])
+@pytest.mark.parametrize("rule", ["skip", "once", All()])
+@pytest.mark.parametrize("exclude", [None, "sat,sun"])
+def test_ninety_days_of_every_second_are_reckoned_at_once(
+    trigger: Trigger, rule: Misfire, exclude: str | None
+) -> None:
+    clock = SystemClock()
+    before = clock.monotonic()
+    last = NOON - timedelta(days=90)
+    found = missed(trigger, last, NOON, rule, timedelta(0), timezone="Europe/Berlin", exclude=exclude)
+    assert clock.monotonic() - before < 1.0
+    assert len(found.fires) <= 101
+    if exclude is None:
+        assert found.skipped + len(found.fires) == 90 * 86_400
+    else:
+        # 2025-12-28 was a Sunday, 2026-03-28 a Saturday: thirteen whole weeks of five local days lie between.
+        assert found.skipped + len(found.fires) == 13 * 5 * 86_400
+
+
+def test_even_fires_on_time_are_bounded_and_the_newest_are_kept() -> None:
+    found = missed(Cron("* * * * * *"), NOON - timedelta(days=2), NOON, All(5), timedelta(days=1))
+    assert len(found.fires) == MOST_ON_TIME
+    assert found.fires[-1] == Fire(NOON, late=False)
+    assert found.skipped == 2 * 86_400 - MOST_ON_TIME
+
+
+def test_a_clock_that_went_back_makes_nothing_due() -> None:
+    assert missed(Cron("* * * * *"), NOON, NOON - HOUR) == Catchup()
+
+
+def test_a_negative_grace_is_refused() -> None:
+    with pytest.raises(BadSchedule, match="grace"):
+        missed(Daily("06:00"), NOON - HOUR, NOON, "once", timedelta(seconds=-1))
+
+
+@pytest.mark.parametrize("rule", ["skip", "allow", "queue", "cancel"])
+def test_with_nothing_in_the_way_every_rule_fires(rule: Overlap) -> None:
+    assert overlapping(rule, 0) == Overlapping(fires=True)
+
+
+@pytest.mark.parametrize(
+    ("rule", "waiting", "fires", "waits", "cancels"),
+    [
+        ("skip", 0, False, False, False),
+        ("allow", 0, True, False, False),
+        ("queue", 0, True, True, False),
+        ("queue", 1, False, False, False),
+        ("cancel", 0, True, False, True),
+    ],
+)
+def test_each_overlap_rule_has_its_effect_and_its_reason(
+    rule: Overlap, waiting: int, fires: bool, waits: bool, cancels: bool
+) -> None:
+    found = overlapping(rule, 1, waiting)
+    assert (found.fires, found.waits, found.cancels) == (fires, waits, cancels)
+    assert bool(found.reason) == (rule != "allow")
+
+
+@given(rules)
+def test_a_misfire_rule_survives_being_stored(rule: Misfire) -> None:
+    assert misfire_from_data(json.loads(json.dumps(misfire_to_data(rule)))) == rule
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: All(0), "misfire"),
+        (lambda: All(True), "misfire"),
+        (lambda: missed(Daily("06:00"), NOON, NOON, "twice"), "misfire"),  # type: ignore[arg-type]
+        (lambda: misfire_from_data({"all": "many"}), "misfire"),
+        (lambda: misfire_from_data({"each": 5}), "misfire"),
+        (lambda: overlapping("wait", 1), "overlap"),  # type: ignore[arg-type]
+        (lambda: first_fire(Once(NOON), NOON), "trigger"),
+        (lambda: first_fire(Weekly("mon", "06:00"), NOON, exclude="mon"), "trigger"),
+        (lambda: first_fire(Every(timedelta(days=1), NOON + timedelta(days=3000)), NOON), "trigger"),
+        (lambda: first_fire(Daily("06:00"), NOON, "Mars/Base"), "timezone"),
+        (lambda: first_fire(Every(HOUR), NOON, exclude=Exclude(weekdays="sun", roll="next")), "exclude"),
+    ],
+)
+def test_what_would_never_work_is_refused_before_it_is_saved(make: Any, field: str) -> None:
+    with pytest.raises(BadSchedule) as caught:
+        make()
+    assert caught.value.facts["field"] == field
+
+
+def test_the_first_fire_of_a_sound_schedule_is_told() -> None:
+    assert first_fire(Daily("06:00"), NOON) == NOON + timedelta(hours=18)
+    assert first_fire(Manual(), NOON) is None
+    assert first_fire(Monthly(1), NOON, exclude=Exclude(dates={NOON.date()})) == datetime(
+        2026, 4, 1, tzinfo=UTC
+    )

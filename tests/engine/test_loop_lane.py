@@ -1,0 +1,167 @@
+"""Coroutines share a loop, and a hand's jobs an asyncio task: one that blocks is named, and none spoils another."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from contextvars import ContextVar
+
+import pytest
+from tests.engine.mill import PATIENCE, Mill, opened
+
+from tidemill.domain.cluster import CancelRequest
+from tidemill.domain.states import ENDED, JobState
+
+S = JobState
+
+
+@pytest.fixture
+def mill() -> Iterator[Mill]:
+    with opened() as mill:
+        yield mill
+
+
+def test_a_job_that_blocks_the_loop_is_named(mill: Mill, caplog: pytest.LogCaptureFixture) -> None:
+    begun = threading.Event()
+    went: list[float] = []
+
+    @mill.app.task(name="blocker")
+    async def blocker() -> None:
+        begun.set()
+        began = mill.clock.monotonic()
+        while not caplog.records and mill.clock.monotonic() - began < PATIENCE:
+            threading.Event().wait(0.01)
+        went.append(mill.clock.monotonic() - began)
+
+    @mill.app.task
+    async def victim() -> None:
+        await asyncio.sleep(0)
+
+    with caplog.at_level(logging.WARNING, "tidemill.engine"), mill.runner():
+        job = blocker.enqueue()
+        assert begun.wait(PATIENCE)
+        other = victim.enqueue()
+        mill.ends(job, other)
+    assert 1.0 <= went[0] < 2.5
+    (record,) = caplog.records
+    assert str(job.id) in record.getMessage()
+    assert "task blocker has blocked the event loop" in record.getMessage()
+    (line,) = mill.lines(job)
+    assert "task blocker has blocked the event loop" in line
+    assert mill.lines(other) == []
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_nobody_ends_the_worker_from_inside_a_job(mill: Mill, error: type[BaseException]) -> None:
+    async def leave() -> None:
+        raise error
+
+    @mill.app.task(retry=None)
+    async def by_itself() -> None:
+        raise error
+
+    @mill.app.task(retry=None)
+    async def by_a_task_of_its_own() -> None:
+        await asyncio.create_task(leave())
+
+    @mill.app.task(retry=None)
+    def in_a_thread() -> None:
+        if error is SystemExit:
+            sys.exit(1)
+        raise error
+
+    @mill.app.task
+    async def neighbour() -> str:
+        await asyncio.sleep(0.05)
+        return "fine"
+
+    with mill.runner():
+        fine = neighbour.enqueue()
+        jobs = [task.enqueue() for task in (by_itself, by_a_task_of_its_own, in_a_thread)]
+        assert {row.state for row in mill.ends(*jobs)} <= {S.FAILED, S.CANCELLED}
+        assert fine.result(PATIENCE) == "fine"
+        assert neighbour.enqueue().result(PATIENCE) == "fine"
+
+
+flavour: ContextVar[str] = ContextVar("flavour", default="plain")
+
+
+def test_a_job_leaves_nothing_of_itself_to_the_next(mill: Mill) -> None:
+    """Jobs share asyncio tasks; neither a cancellation nor a context variable of one is the next one's."""
+    tasted: list[str] = []
+
+    @mill.app.task(retry=None)
+    async def spoil(how: str) -> str:
+        tasted.append(flavour.get())
+        me = asyncio.current_task()
+        assert me is not None
+        match how:
+            case "variable":
+                flavour.set("bitter")
+            case "cancel":
+                me.cancel()  # and no await after it
+            case "wait":
+                me.cancel()
+                await asyncio.sleep(0)
+            case "swallow":
+                me.cancel()
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(3600)
+        return how
+
+    @mill.app.task(retry=None)
+    async def probe() -> str:
+        tasted.append(flavour.get())
+        me = asyncio.current_task()
+        assert me is not None
+        assert me.cancelling() == 0
+        await asyncio.sleep(0)
+        async with asyncio.timeout(60):
+            await asyncio.sleep(0.001)
+        return "fine"
+
+    pairs = [
+        (spoil.enqueue(how), probe.enqueue())
+        for how in ("variable", "cancel", "wait", "swallow")
+        for _ in range(5)
+    ]
+    with mill.runner(concurrency=1):
+        mill.ends(*[job for pair in pairs for job in pair])
+    assert [mill.row(job).result for _, job in pairs] == ['"fine"'] * 20
+    assert set(tasted) == {"plain"}
+    ends = [mill.state(job) for job, _ in pairs]
+    assert ends == [S.COMPLETED] * 10 + [S.CANCELLED] * 5 + [S.COMPLETED] * 5
+
+
+def test_a_cancel_hits_the_job_it_is_meant_for(mill: Mill) -> None:
+    """However close to the job's own end it comes: the next job in the same hand goes on."""
+    done: list[int] = []
+
+    @mill.app.task(retry=None)
+    async def work(number: int) -> int:
+        for _ in range(5):
+            await asyncio.sleep(0)
+        done.append(number)
+        return number
+
+    jobs = work.enqueue_many([{"number": number} for number in range(300)])
+    meant = {job.id for job in jobs[::3]}
+    with mill.runner(concurrency=2) as runner:
+        while not all(mill.state(job) in ENDED for job in jobs):
+            requests = [
+                CancelRequest(held.claim.id, held.claim.token, runner.worker, "hit")
+                for held in runner.holding()
+                if held.claim.id in meant
+            ]
+            runner.cancel(requests)
+        runner.wait_empty(PATIENCE)
+    rows = [mill.row(job) for job in jobs]
+    assert {row.state for row in rows if row.id not in meant} == {S.COMPLETED}
+    assert {row.state for row in rows if row.id in meant} <= {S.COMPLETED, S.CANCELLED}
+    assert all(row.reason == "hit" for row in rows if row.state is S.CANCELLED)
+    assert Counter(done) == dict.fromkeys(done, 1)

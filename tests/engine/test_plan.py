@@ -1,0 +1,239 @@
+"""How much is claimed, and of what: never more than there is room for, and no kind of work waits for another's slots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidemill.engine.plan import Kind, Plan, Planner
+
+
+def planner(batch: int = 100, buffer: float = 0.1, **slots: int) -> Planner:
+    return Planner(
+        {name: Kind(name, count, (f"{name}-task",)) for name, count in slots.items()}, buffer, batch
+    )
+
+
+def claim(planner: Planner, found: int | None) -> Plan:
+    """One claim that comes back with so many, all of the first kind."""
+    plan = planner.plan()
+    assert plan is not None
+    planner.begin(plan)
+    if found is not None:
+        planner.kinds[plan.kinds[0]].load += found
+    planner.end(plan, found)
+    return plan
+
+
+# ------------------------------------------------------------------------------------------------------- by hand
+
+
+def test_all_kinds_are_asked_for_at_once_while_there_is_little_to_do() -> None:
+    assert planner(loop=100, thread=10).plan() == Plan(("loop", "thread"), 10, start=True)
+
+
+def test_nothing_is_asked_for_while_the_only_claim_is_under_way() -> None:
+    mill = planner(loop=100)
+    plan = mill.plan()
+    assert plan is not None
+    mill.begin(plan)
+    assert mill.plan() is None
+    mill.end(plan, 0)
+    assert mill.plan() is None  # dry, until somebody rings
+    mill.wet()
+    assert mill.plan() == plan
+
+
+def test_several_claims_go_out_once_one_came_back_full() -> None:
+    mill = planner(batch=10, loop=100)
+    claim(mill, 10)
+    for _ in range(9):
+        plan = mill.plan()
+        assert plan == Plan(("loop",), 10, start=True)
+        mill.begin(plan)
+    assert mill.plan() is None  # all slots are spoken for
+
+
+def test_a_kind_whose_slots_are_full_does_not_hold_up_another() -> None:
+    mill = planner(loop=3, thread=3)
+    claim(mill, 3)
+    assert mill.plan() == Plan(("thread",), 3, start=True)
+
+
+def test_after_a_full_claim_the_kinds_take_turns() -> None:
+    mill = planner(batch=5, loop=100, thread=100)
+    claim(mill, 5)
+    seen = []
+    for _ in range(4):
+        plan = mill.plan()
+        assert plan is not None
+        mill.begin(plan)
+        mill.end(plan, 5)
+        seen.append(plan.kinds)
+    assert sorted(seen) == [("loop",), ("loop",), ("thread",), ("thread",)]
+    assert seen[0] != seen[1]
+
+
+def test_kinds_are_asked_for_together_again_when_all_are_dry() -> None:
+    mill = planner(batch=5, loop=100, thread=100)
+    claim(mill, 5)
+    for _ in range(2):
+        claim(mill, 0)
+    assert mill.plan() is None
+    mill.wet()
+    plan = mill.plan()
+    assert plan is not None
+    assert plan.kinds == ("loop", "thread")
+
+
+def test_a_claim_that_failed_is_asked_again() -> None:
+    mill = planner(loop=10)
+    first = claim(mill, None)
+    assert mill.plan() == first
+
+
+def test_a_kind_without_tasks_or_slots_is_never_asked_for() -> None:
+    mill = planner(loop=0, thread=5)
+    mill.kinds["thread"].tasks = ()
+    assert mill.plan() is None
+
+
+def test_short_jobs_are_claimed_ahead_and_stay_in_the_buffer() -> None:
+    mill = planner(batch=500, loop=10)
+    mill.kinds["loop"].ran(0.01 * 20, 20)
+    assert mill.plan() == Plan(("loop",), 110, start=False)
+    mill.kinds["loop"].load = 10
+    assert mill.plan() == Plan(("loop",), 100, start=False)
+
+
+def test_long_jobs_are_claimed_one_for_each_slot() -> None:
+    mill = planner(batch=500, loop=10)
+    mill.kinds["loop"].ran(400.0, 20)
+    assert mill.plan() == Plan(("loop",), 10, start=True)
+
+
+# -------------------------------------------------------------------------------------------- whatever happens
+
+
+@dataclass
+class World:
+    """A planner, claims under way, and what runs."""
+
+    planner: Planner
+    underway: list[Plan] = field(default_factory=list)
+
+    def ahead(self, kind: Kind) -> int:
+        bare = Kind(kind.name, kind.slots, kind.tasks, mean=kind.mean)
+        return bare.room(self.planner.buffer, self.planner.batch) - kind.slots
+
+
+moves = st.lists(
+    st.tuples(
+        st.sampled_from(["plan", "full", "some", "none", "fail", "finish", "ring"]),
+        st.integers(0, 1000),
+        st.floats(0, 2, allow_nan=False),
+    ),
+    max_size=80,
+)
+
+
+@settings(max_examples=300)
+@given(
+    loop=st.integers(0, 20),
+    thread=st.integers(0, 20),
+    batch=st.integers(1, 30),
+    buffer=st.sampled_from([0.0, 0.1, 1.0]),
+    story=moves,
+)
+def test_no_story_makes_it_claim_more_than_there_is_room_for(
+    loop: int, thread: int, batch: int, buffer: float, story: list[tuple[str, int, float]]
+) -> None:
+    world = World(planner(batch, buffer, loop=loop, thread=thread))
+    kinds = world.planner.kinds
+    for what, number, seconds in story:
+        match what:
+            case "plan":
+                _plan(world)
+            case "finish":
+                for kind in kinds.values():
+                    count = min(number, kind.load)
+                    kind.load -= count
+                    kind.ran(seconds * count, count)
+            case "ring":
+                world.planner.wet()
+            case _ if world.underway:
+                _answer(world, what, number)
+        for kind in kinds.values():
+            assert kind.asked >= 0
+            assert kind.load >= 0
+            assert kind.free() >= 0
+            assert kind.asked == sum(plan.limit for plan in world.underway if kind.name in plan.kinds)
+
+
+def _plan(world: World) -> None:
+    kinds = world.planner.kinds
+    before = {name: kind.load + kind.asked for name, kind in kinds.items()}
+    free = {name: kind.free() for name, kind in kinds.items()}
+    plan = world.planner.plan()
+    if plan is None:
+        return
+    assert 1 <= plan.limit <= world.planner.batch
+    assert world.planner.hot or not world.underway
+    for name in plan.kinds:
+        assert before[name] + plan.limit <= kinds[name].slots + world.ahead(kinds[name])
+        assert not kinds[name].dry
+    assert plan.start == all(plan.limit <= free[name] for name in plan.kinds)
+    world.planner.begin(plan)
+    world.underway.append(plan)
+
+
+def _answer(world: World, what: str, number: int) -> None:
+    plan = world.underway.pop(number % len(world.underway))
+    found = {"full": plan.limit, "some": number % plan.limit, "none": 0, "fail": None}[what]
+    for at in range(found or 0):
+        world.planner.kinds[plan.kinds[at % len(plan.kinds)]].load += 1
+    world.planner.end(plan, found)
+
+
+@given(
+    slots=st.integers(1, 50),
+    batch=st.integers(1, 100),
+    backlog=st.lists(st.sampled_from(["loop", "thread"]), max_size=300),
+)
+def test_whatever_waits_is_claimed_in_the_end_and_every_free_slot_is_used(
+    slots: int, batch: int, backlog: list[str]
+) -> None:
+    """Claims give what waits in its order, as a store does; jobs end as soon as nothing more can be claimed."""
+    mill = planner(batch, 0.0, loop=slots, thread=slots)
+    waiting = list(backlog)
+    for _ in range(10 * len(backlog) + 10):
+        plan = mill.plan()
+        if plan is None:
+            for kind in mill.kinds.values():
+                assert kind.load == kind.slots or kind.name not in waiting
+                kind.load = 0
+            if not waiting:
+                return
+            continue
+        mill.begin(plan)
+        found = [name for name in waiting if name in plan.kinds][: plan.limit]
+        for name in found:
+            waiting.remove(name)
+            mill.kinds[name].load += 1
+        mill.end(plan, len(found))
+    raise AssertionError(f"{len(waiting)} jobs were never claimed")
+
+
+@given(st.lists(st.tuples(st.floats(1e-6, 1e4), st.integers(0, 600)), max_size=50))
+def test_the_mean_stays_among_what_was_measured(batches: list[tuple[float, int]]) -> None:
+    kind = Kind("loop", 10)
+    for mean, count in batches:
+        kind.ran(mean * count, count)
+    counted = [mean for mean, count in batches if count]
+    if not counted:
+        assert kind.mean is None
+    else:
+        assert kind.mean is not None
+        assert min(counted) * 0.999 <= kind.mean <= max(counted) * 1.001

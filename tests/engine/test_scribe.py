@@ -1,0 +1,316 @@
+"""The scribe: log lines are complete and in order, progress is written once a second, and a bad store costs no job."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from tests.engine.cluster_kit import claim, enqueue, eventually
+from tests.engine.faulty import Faulty
+from tests.engine.mill import PATIENCE, STORES, Mill, Place, a_place, opened
+
+from tidemill import Context
+from tidemill.clock import SystemClock
+from tidemill.domain.cluster import Worker
+from tidemill.domain.decide import COMPLETED
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import NO_DETAILS, Claim, Finish, LogEntry, Progress
+from tidemill.engine import scribe as scribes
+from tidemill.engine.held import Desk, Held
+from tidemill.engine.scribe import Scribe
+from tidemill.errors import StoreCorrupt, StoreUnavailable
+from tidemill.ids import new_id
+from tidemill.stores.memory import MemoryStore
+from tidemill.tasks.task import Declared
+
+
+class Office:
+    """A scribe with jobs that are really held."""
+
+    def __init__(self) -> None:
+        self.clock = SystemClock()
+        self.memory = MemoryStore(self.clock)
+        self.line = Faulty(self.memory)
+        self.lost: list[Held] = []
+        self.woken: list[str] = []
+        self.scribe = Scribe(self.line.store, self.clock, self._on_lost, self.woken.extend)
+        self.worker = self.memory.register(Worker(new_id(), "a worker"), lease=timedelta(hours=1)).id
+
+    def _on_lost(self, jobs: Iterable[Held]) -> None:
+        self.lost += jobs
+
+    def held(self, count: int = 1) -> list[Held]:
+        enqueue(self.memory, count)
+        return [self._held(each) for each in claim(self.memory, self.worker)]
+
+    def _held(self, claim: Claim) -> Held:
+        return Held(claim, cast(Declared, None), NO_DETAILS, cast(Desk, self), "loop")
+
+    def say(self, held: Held, *lines: str) -> None:
+        for line in lines:
+            self.scribe.log(held, LogEntry(held.id, held.claim.token, self.clock.now(), line))
+
+    def progress(self, held: Held, fraction: float) -> None:
+        self.scribe.report(held, Progress(fraction))
+
+    def finish(self, *jobs: Held) -> None:
+        """As the pump does it."""
+        self.scribe.settle([held.id for held in jobs])
+        assert self.memory.finish([Finish(held.claim, COMPLETED) for held in jobs]) == frozenset()
+
+    def lines(self, held: Held) -> list[str]:
+        return [entry.message for _, entry in self.memory.logs(held.id, tenant=ALL_TENANTS)]
+
+    def fraction(self, held: Held) -> float | None:
+        (job,) = self.memory.get([held.id], tenant=ALL_TENANTS)
+        return None if job.progress is None else job.progress.fraction
+
+
+@pytest.fixture
+def office() -> Iterator[Office]:
+    office = Office()
+    yield office
+    office.line.mend()
+    office.scribe.close()
+    office.memory.close()
+
+
+# ------------------------------------------------------------------------------------------------------ log lines
+
+
+def test_lines_are_written_soon_and_in_their_order(office: Office) -> None:
+    one, two = office.held(2)
+    for number in range(100):
+        office.say(one, f"one {number}")
+        office.say(two, f"two {number}")
+    eventually(lambda: len(office.lines(one)) == len(office.lines(two)) == 100)
+    assert office.lines(one) == [f"one {number}" for number in range(100)]
+    assert office.lines(two) == [f"two {number}" for number in range(100)]
+
+
+def test_many_lines_make_few_writes(office: Office) -> None:
+    (held,) = office.held()
+    began = office.clock.monotonic()
+    for number in range(100):
+        office.say(held, str(number))
+        threading.Event().wait(0.005)
+    eventually(lambda: len(office.lines(held)) == 100)
+    seconds = office.clock.monotonic() - began
+    assert office.line.calls_of("log") <= seconds / scribes.GATHER + 2
+
+
+def test_all_that_a_job_said_is_written_before_it_is_finished(office: Office) -> None:
+    for _ in range(50):
+        (held,) = office.held()
+        office.say(held, "one", "two", "three")
+        office.progress(held, 0.75)
+        office.finish(held)
+        assert office.lines(held) == ["one", "two", "three"]
+        assert office.fraction(held) == 0.75
+    assert office.lost == []
+
+
+def test_an_end_waits_for_the_lines_that_are_being_written(office: Office) -> None:
+    (held,) = office.held()
+    reached, go_on = office.line.hold_up("log")
+    office.say(held, "first")
+    assert reached.wait(PATIENCE)  # the scribe has it in hand, and nothing more waits
+    finishing = threading.Thread(target=office.finish, args=(held,))
+    finishing.start()
+    finishing.join(0.2)
+    assert finishing.is_alive()
+    go_on.set()
+    finishing.join(PATIENCE)
+    assert office.lines(held) == ["first"]
+    assert office.lost == []
+
+
+def test_an_end_does_not_wait_for_the_lines_of_others(office: Office) -> None:
+    one, two = office.held(2)
+    reached, go_on = office.line.hold_up("log")
+    office.say(one, "slow")
+    assert reached.wait(PATIENCE)
+    office.finish(two)
+    go_on.set()
+
+
+# ------------------------------------------------------------------------------------------------------- progress
+
+
+def test_progress_is_written_once_a_second_and_the_last_one_in_any_case(office: Office) -> None:
+    one, two = office.held(2)
+    began = office.clock.monotonic()
+    count = 0
+    while office.clock.monotonic() - began < 2.5:
+        count += 1
+        office.progress(one, count / 10_000)
+        office.progress(two, count / 10_000)
+        threading.Event().wait(0.002)
+    office.progress(one, 0.99)
+    office.finish(one)
+    assert office.fraction(one) == 0.99
+    # Both jobs are due together or apart: at most one write a second for each, and the last.
+    assert 3 <= office.line.calls_of("report") <= 2 * 3 + 1
+    assert "progress" in office.woken
+
+
+def test_a_job_that_is_over_leaves_nothing_behind(office: Office) -> None:
+    jobs = office.held(20)
+    for held in jobs:
+        office.progress(held, 0.5)
+        office.say(held, "line")
+    office.finish(*jobs)
+    assert office.scribe._written_at == {}
+    assert office.scribe._progress == {}
+    assert office.scribe._lines == []
+
+
+# ------------------------------------------------------------------------------------------------------ bad stores
+
+
+def test_a_store_that_is_away_is_said_once_and_lines_are_written_when_it_is_back(
+    office: Office, caplog: pytest.LogCaptureFixture
+) -> None:
+    (held,) = office.held()
+    office.line.cut()
+    office.say(held, "one")
+    eventually(lambda: office.line.calls_of("log") >= 3)
+    office.say(held, "two")
+    office.progress(held, 0.1)
+    office.progress(held, 0.2)
+    office.line.mend()
+    eventually(lambda: office.lines(held) == ["one", "two"] and office.fraction(held) == 0.2)
+    assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+def test_an_end_is_not_written_before_its_words(office: Office) -> None:
+    (held,) = office.held()
+    office.line.cut()
+    office.say(held, "last words")
+    with pytest.raises(StoreUnavailable):
+        office.finish(held)
+    office.line.mend()
+    office.finish(held)
+    assert office.lines(held) == ["last words"]
+
+
+def test_while_the_store_is_away_the_oldest_lines_go_and_that_is_said(
+    office: Office, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(scribes, "MOST", 100)
+    (held,) = office.held()
+    office.line.cut()
+    for number in range(205):
+        office.say(held, str(number))
+    office.line.mend()
+    eventually(lambda: office.lines(held)[-1:] == ["204"])
+    kept = office.lines(held)
+    assert 90 <= len(kept) <= 110
+    assert kept == [str(number) for number in range(205)][-len(kept) :]
+    eventually(lambda: f"{205 - len(kept)} log lines were dropped" in caplog.text)
+
+
+@pytest.mark.parametrize("error", [StoreCorrupt("no"), UnicodeEncodeError("utf-8", "x", 0, 1, "no")])
+def test_a_line_the_store_refuses_costs_only_itself(office: Office, error: Exception) -> None:
+    one, two = office.held(2)
+
+    def is_bad(given: tuple[Any, ...]) -> bool:
+        return any(entry.message == "bad" for entry in given[0])
+
+    office.line.refuse("log", error=error, times=1e9, when=is_bad)
+    reached, go_on = office.line.hold_up("log")
+    office.say(one, "begin")
+    assert reached.wait(PATIENCE)
+    office.say(one, "a", "bad", "b")
+    office.say(two, "c", "bad", "bad", "d")
+    go_on.set()
+    office.finish(one, two)
+    assert office.lines(one) == ["begin", "a", "b"]
+    assert office.lines(two) == ["c", "d"]
+    office.held()
+    (other,) = office.held()
+    office.say(other, "still here")
+    eventually(lambda: office.lines(other) == ["still here"])
+
+
+# ----------------------------------------------------------------------------------------------------- lost jobs
+
+
+def test_a_job_that_is_not_ours_any_more_is_told_of_once(office: Office) -> None:
+    one, two = office.held(2)
+    office.memory.finish([Finish(one.claim, COMPLETED)])
+    office.say(one, "too late")
+    office.say(two, "in time")
+    office.progress(one, 0.5)
+    eventually(lambda: office.lost == [one])
+    assert office.lines(two) == ["in time"]
+
+
+def test_words_of_an_earlier_execution_say_nothing_about_the_present_one(office: Office) -> None:
+    (held,) = office.held()
+    old = office._held(held.claim._replace(token=held.claim.token - 1))
+    reached, go_on = office.line.hold_up("log")
+    office.say(held, "first")
+    assert reached.wait(PATIENCE)
+    office.say(old, "from the grave")
+    office.say(held, "second")
+    go_on.set()
+    office.finish(held)
+    assert office.lines(held) == ["first", "second"]
+    assert office.lost == []
+
+
+def test_what_is_forgotten_is_not_written(office: Office) -> None:
+    one, two = office.held(2)
+    reached, go_on = office.line.hold_up("log")
+    office.say(two, "first")
+    assert reached.wait(PATIENCE)
+    office.say(one, "secret")
+    office.progress(one, 0.5)
+    office.say(two, "second")
+    office.scribe.forget([one.id])
+    go_on.set()
+    office.scribe.close()
+    assert (office.lines(one), office.fraction(one)) == ([], None)
+    assert office.lines(two) == ["first", "second"]
+
+
+# ------------------------------------------------------------------------------------------------- on every store
+
+
+@pytest.fixture(scope="module", params=STORES)
+def place(request: pytest.FixtureRequest) -> Place:
+    return a_place(request)
+
+
+@pytest.mark.parametrize("colour", ["loop", "thread"])
+def test_a_jobs_log_is_whole_and_in_order_at_its_end(place: Place, tmp_path: Path, colour: str) -> None:
+    with place(tmp_path) as url, opened(url) as mill:
+        task = _talker(mill, colour)
+        with mill.worker():
+            jobs = [task.enqueue(lines) for lines in (0, 1, 2, 50, 500)]
+            mill.ends(*jobs)
+        for job, count in zip(jobs, (0, 1, 2, 50, 500), strict=True):
+            assert mill.lines(job) == [f"line {number}" for number in range(count)]
+            progress = mill.row(job).progress
+            assert progress is not None
+            assert (progress.fraction, progress.message) == (1.0, "all of it")
+
+
+def _talker(mill: Mill, colour: str) -> Any:
+    def talk(ctx: Context, lines: int) -> None:
+        for number in range(lines):
+            ctx.log(f"line {number}")
+            ctx.progress(number / lines)
+        ctx.progress(1.0, "all of it")
+
+    async def atalk(ctx: Context, lines: int) -> None:
+        talk(ctx, lines)
+
+    chosen: Callable[..., Any] = talk if colour == "thread" else atalk
+    return mill.app.task(name="talk")(chosen)

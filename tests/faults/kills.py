@@ -1,22 +1,27 @@
-"""Kills under load: runners and supervisors are killed at random, one to three a second. Nothing may be lost, and what ran
-twice was in flight at a kill.
+"""Kills under load: runners and supervisors are killed at random, one to three a second, or as fast as the machine starts new
+ones. Nothing may be lost, and what ran twice was in flight at a kill.
 
+Most blows hit runners that are at work: one that still imports the app holds nothing, and its death proves little.
 ``python -m tests.faults.kills --store sqlite --cycles 100``
 """
 
 from __future__ import annotations
 
 from random import Random
+from uuid import UUID
 
 from tests.faults.checks import Verdict, judge
 from tests.faults.command import main
-from tests.faults.kit import Ground, Producer, Worker, clock, figures, pause, until
-from tests.faults.ledger import BEGIN, END
+from tests.faults.kit import Ground, Producer, Stuck, Worker, clock, figures, pause, until
+from tests.faults.ledger import BEGIN, END, Line
 
 _SETTINGS: dict[str, object] = {"beat": 1, "expiry": 6, "lease_beat": 1, "lease_expiry": 4, "pumps": 1}
 _PROCESSES = 2
 _SUPERVISORS = 0.2
 """The share of blows that hit a supervisor."""
+
+_STARTING = 0.1
+"""The share of the others that hit a runner wherever it is in its life."""
 
 
 class Nemesis:
@@ -27,6 +32,7 @@ class Nemesis:
         self.workers = [self._start() for _ in range(2)]
         self.runner_kills: list[tuple[float, set[int]]] = []
         self.supervisor_kills: list[tuple[float, set[int]]] = []
+        self.at_work = 0  #: runners among them that could hold jobs
 
     def _start(self) -> Worker:
         return self._ground.supervised(_PROCESSES, **_SETTINGS)
@@ -40,21 +46,36 @@ class Nemesis:
         """Kill somebody."""
         if self._random.random() < _SUPERVISORS or not self.supervisor_kills:
             number = self._random.randrange(len(self.workers))
+            self._look(self.workers[number])
             at = clock.monotonic()
             self.supervisor_kills.append((at, self.workers[number].kill()))
             self.workers[number] = self._start()
-            return
-        until(self._strike_a_runner, "there is a runner to kill", 60)
+        else:
+            anyone = self._random.random() < _STARTING
+            until(lambda: self._strike_a_runner(anyone=anyone), "there is a runner to kill", 120)
 
-    def _strike_a_runner(self) -> bool:
-        runners = [(worker, pid) for worker in self.workers for pid in worker.runners()]
+    def _look(self, worker: Worker) -> None:
+        """Who is to be hurt must live: a worker that has ended by itself broke a promise already."""
+        if not worker.alive:
+            raise Stuck(f"a worker has ended by itself: {worker.log[-2000:]}")
+
+    def _strike_a_runner(self, *, anyone: bool) -> bool:
+        for worker in self.workers:
+            self._look(worker)
+        runners = [
+            (worker, pid)
+            for worker in self.workers
+            for pid in worker.runners()
+            if anyone or f"(pid {pid}) is ready" in worker.log
+        ]
         if not runners:
             return False
         worker, pid = self._random.choice(runners)
-        at = clock.monotonic()
+        at, at_work = clock.monotonic(), f"(pid {pid}) is ready" in worker.log
         if not worker.kill_runner(pid):
             return False
         self.runner_kills.append((at, {pid}))
+        self.at_work += at_work
         return True
 
 
@@ -77,6 +98,7 @@ def run(ground: Ground, cycles: int, seed: int) -> Verdict:
     verdict.facts |= {
         "kills_per_second": round(cycles / struck, 2),
         "runner_kills": len(nemesis.runner_kills),
+        "runners_at_work_killed": nemesis.at_work,
         "supervisor_kills": len(nemesis.supervisor_kills),
         "runner_kill_to_next_begin": figures(_recoveries(ground, nemesis.runner_kills)),
         "supervisor_kill_to_next_begin": figures(_recoveries(ground, nemesis.supervisor_kills)),
@@ -89,14 +111,16 @@ def _recoveries(ground: Ground, kills: list[tuple[float, set[int]]]) -> list[flo
     """Seconds from each kill to the next beginning of each job that was running then, waiting in a queue included."""
     ended = {line.run for line in ground.ledger.of(END)}
     begins = ground.ledger.of(BEGIN)
-    again = {line.run: line.at for line in begins}
+    by_job: dict[UUID, list[Line]] = {}
+    for line in begins:
+        by_job.setdefault(line.job, []).append(line)
     found = []
     for at, pids in kills:
         for line in begins:
-            if line.run not in ended and line.at < at and (line.pid in pids or line.parent in pids):
-                later = again.get((line.job, line.token + 1))
-                if later is not None:
-                    found.append(later - at)
+            if line.run in ended or line.at > at or pids.isdisjoint({line.pid, line.parent}):
+                continue
+            later = [again.at for again in by_job[line.job] if again.token > line.token]
+            found += [min(later) - at] if later else []
     return found
 
 

@@ -14,7 +14,7 @@ from tidemill.clock import Clock
 from tidemill.domain.job import LogEntry
 from tidemill.domain.states import JobState
 from tidemill.engine.held import Held
-from tidemill.engine.lanes import LOOP, PROCESS, THREAD, LoopLane
+from tidemill.engine.lanes import PROCESS, THREAD, LoopLane
 from tidemill.errors import StoreError
 from tidemill.stores.base import Store
 
@@ -128,8 +128,13 @@ class Watch:
         if away < BLOCKED:
             return
         inside = self._loop.guilty()
+        if inside is None:
+            return
+        # The next job in the same hand may have begun this very moment: who is blamed must have been there all the while.
+        since = self._clock.monotonic() - BLOCKED / 2
         for held in jobs:
-            if held.kind == LOOP and held.handle is inside and inside is not None and not held.warned:
+            began = held.began
+            if held.handle is inside and began is not None and began <= since and not held.warned:
                 held.warned = True
                 text = (
                     f"task {held.claim.task} has blocked the event loop for {away:.1f} s: all coroutines of this"

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 
 import psycopg
 from bench import seeds, yardstick
@@ -57,9 +58,18 @@ def enqueueing(name: str, store: Store, singles: int, bulk: int) -> Iterator[Res
     }
 
 
-def draining(name: str, what: str, store: Store, jobs: int, stick: Stick, *, slice_of: int = 0) -> Result:
-    """One drain between two runs of the yardstick."""
-    before = stick()
+def draining(
+    name: str,
+    what: str,
+    store: Store,
+    jobs: int,
+    stick: Stick,
+    *,
+    each: Stick | None = None,
+    slice_of: int = 0,
+) -> Result:
+    """One drain between two runs of the yardstick; ``each`` is a second one, which goes job by job."""
+    before, before_each = stick(), each() if each is not None else 0.0
     done = drain(store, jobs, connections=1 if name == "sqlite" else 2, slice_of=slice_of)
     around = statistics.mean((before, stick()))
     result: Result = {
@@ -69,6 +79,9 @@ def draining(name: str, what: str, store: Store, jobs: int, stick: Stick, *, sli
         "yardstick": around,
         "share": done.rate / around,
     }
+    if each is not None:
+        result["yardstick_each"] = statistics.mean((before_each, each()))
+        result["share_each"] = done.rate / cast("float", result["yardstick_each"])
     if slice_of:
         marks = [0.0, *done.slices]
         result["slices"] = [round(slice_of / (end - start)) for start, end in itertools.pairwise(marks)]
@@ -130,6 +143,10 @@ def on_sqlite(folder: Path, jobs: int, pending: int, finished: int) -> Iterator[
         with tempfile.TemporaryDirectory(dir=folder) as place:
             return yardstick.sqlite(Path(place), jobs)
 
+    def each() -> float:
+        with tempfile.TemporaryDirectory(dir=folder) as place:
+            return yardstick.sqlite(Path(place), jobs, each=True)
+
     def fresh() -> tuple[Store, Path]:
         nonlocal made
         made += 1
@@ -149,7 +166,7 @@ def on_sqlite(folder: Path, jobs: int, pending: int, finished: int) -> Iterator[
         if ended:
             seeds.finished_sqlite(path, ended)
         fill(store, jobs + beside)
-        yield draining("sqlite", f"claim+finish, {what}", store, jobs, stick)
+        yield draining("sqlite", f"claim+finish, {what}", store, jobs, stick, each=each)
         store.close()
 
 
@@ -166,6 +183,9 @@ def table(results: list[Result]) -> str:
     for result in results:
         stick = f"{result['yardstick']:>11,.0f}{result['share']:>8.0%}" if "yardstick" in result else ""
         lines.append(f"{result['store']:<10}{result['what']:<52}{result['rate']:>10,.0f}{stick}")
+        if "yardstick_each" in result:
+            other = f"{result['yardstick_each']:>11,.0f}{result['share_each']:>8.0%}"
+            lines.append(f"{'':<10}{'  beside a yardstick that goes job by job':<62}{other}")
         if "slices" in result:
             lines.append(" " * 10 + "each quarter: " + ", ".join(f"{value:,}" for value in result["slices"]))  # type: ignore[attr-defined]
     return "\n".join(lines)

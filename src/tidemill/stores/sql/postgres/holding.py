@@ -14,7 +14,7 @@ from weakref import WeakSet
 
 import psycopg
 
-from tidemill.stores.sql.postgres.pool import Connection, readable
+from tidemill.stores.sql.postgres.wire import Connection, readable
 
 _LOOKS = 16  # how much a server may say unasked before no more of it is read
 

@@ -84,6 +84,17 @@ def _go_without(service: str, why: Exception) -> NoReturn:
     pytest.skip(text)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave long tests out of a run on a laptop, unless they are asked for by name; the summary counts them."""
+    named = any("::" in argument or "faults" in argument for argument in config.args)
+    if os.environ.get("TIDEMILL_TEST_ALL") or named or config.getoption("markexpr"):
+        return
+    long = [item for item in items if item.get_closest_marker("long") is not None]
+    if long:
+        config.hook.pytest_deselected(items=long)
+        items[:] = [item for item in items if item.get_closest_marker("long") is None]
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """A table of the services: which version was used and how it was found, or why tests went without it."""
     without: dict[str, tuple[str, int]] = {}

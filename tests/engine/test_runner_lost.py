@@ -35,10 +35,10 @@ def gate() -> Iterator[threading.Event]:
     gate.set()
 
 
-def taken_away(mill: Mill, job: Any, runner: Runner) -> None:
+def taken_away(mill: Mill, job: Any, runner: Runner, after: timedelta = timedelta(hours=1)) -> None:
     """As if the worker had been given up: the job goes back to its queue, for somebody else."""
     (claim,) = [claim for claim in mill.line.real.held(runner.worker) if claim.id == job.id]
-    gone = Transition(S.SCHEDULED, E.CRASHED, "given up", timedelta(hours=1), crashed=True)
+    gone = Transition(S.SCHEDULED if after else S.PENDING, E.CRASHED, "given up", after, crashed=True)
     assert mill.line.real.finish([Finish(claim, gone)]) == frozenset()
 
 
@@ -129,3 +129,40 @@ def test_a_job_claimed_again_before_its_last_end_was_answered_is_still_held(
         gate.set()
         assert job.result(PATIENCE) == "second"
     assert begun == {1: 1, 2: 1}
+
+
+@pytest.mark.parametrize("lane", ["loop", "thread"])
+def test_a_job_taken_away_and_claimed_again_by_the_same_runner_runs_only_once(mill: Mill, lane: str) -> None:
+    events: list[str] = []
+
+    @mill.app.task
+    async def on_loop(ctx: Context) -> int:
+        events.append(f"begin {ctx.attempt}")
+        try:
+            if ctx.attempt == 1:
+                await asyncio.sleep(3600)
+        finally:
+            events.append(f"end {ctx.attempt}")
+        return ctx.attempt
+
+    @mill.app.task
+    def in_thread(ctx: Context) -> int:
+        events.append(f"begin {ctx.attempt}")
+        try:
+            while ctx.attempt == 1:
+                ctx.check()
+                threading.Event().wait(0.005)
+        finally:
+            events.append(f"end {ctx.attempt}")
+        return ctx.attempt
+
+    with mill.runner() as runner:
+        job = (on_loop if lane == "loop" else in_thread).enqueue()
+        eventually(lambda: events == ["begin 1"])
+        taken_away(mill, job, runner, timedelta(0))
+        runner.wake()
+        assert job.result(PATIENCE) == 2
+        eventually(lambda: sorted(events) == ["begin 1", "begin 2", "end 1", "end 2"])
+        assert runner.wait_empty(PATIENCE)
+        eventually(lambda: runner.stats().running == 0)
+    assert [execution.state for execution in mill.executions(job)] == [E.CRASHED, E.SUCCEEDED]

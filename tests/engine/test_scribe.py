@@ -244,11 +244,17 @@ def test_a_line_the_store_refuses_costs_only_itself(office: Office, error: Excep
 def test_a_job_that_is_not_ours_any_more_is_told_of_once(office: Office) -> None:
     one, two = office.held(2)
     office.memory.finish([Finish(one.claim, COMPLETED)])
+    reached, go_on = office.line.hold_up("log")
+    office.say(two, "first")
+    assert reached.wait(PATIENCE)
     office.say(one, "too late")
-    office.say(two, "in time")
+    office.say(two, "second")
     office.progress(one, 0.5)
-    eventually(lambda: office.lost == [one])
-    assert office.lines(two) == ["in time"]
+    go_on.set()
+    eventually(lambda: office.lost)
+    office.scribe.close()
+    assert office.lines(two) == ["first", "second"]
+    assert office.lost == [one]
 
 
 def test_words_of_an_earlier_execution_say_nothing_about_the_present_one(office: Office) -> None:

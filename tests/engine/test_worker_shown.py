@@ -20,7 +20,6 @@ from tidemill.errors import JobCancelled
 from tidemill.tasks.middleware import Step
 
 S = JobState
-SOON = timedelta(milliseconds=50)
 
 
 @pytest.fixture(scope="module", params=STORES)
@@ -62,13 +61,13 @@ def test_events_tell_of_starts_and_ends_in_their_order(mill: Mill) -> None:
     told: list[tuple[str, object, str | None]] = []
     mill.app.events.subscribe("job.*", lambda event: told.append((event.name, event.job_id, event.state)))
 
-    @mill.app.task(retry=Fixed(max_attempts=2, wait=SOON))
+    @mill.app.task(retry=Fixed(max_attempts=2, wait=timedelta(milliseconds=500)))
     async def work(good: bool) -> None:
         if not good:
             raise ValueError("bad")
 
+    good, bad = work.enqueue(good=True), work.enqueue(good=False)  # before anybody can begin them
     with mill.worker():
-        good, bad = work.enqueue(good=True), work.enqueue(good=False)
         mill.ends(good, bad)
     of = {job: [(name, state) for name, id, state in told if id == job.id] for job in (good, bad)}
     assert of[good] == [

@@ -43,7 +43,12 @@ def main(
     seconds = clock.monotonic() - began
     kept = not verdict.violations
     words = "every promise kept" if kept else f"{len(verdict.violations)} violations"
-    print(f"{name} on {given.store}, {given.cycles} cycles, seed {given.seed}, {seconds:.0f} s: {words}")
+    ends = verdict.facts.get("ends", {})
+    assert isinstance(ends, dict)
+    became = "".join(f", {count} {state}" for state, count in ends.items())
+    print(
+        f"{name} on {given.store}, {given.cycles} cycles, seed {given.seed}, {seconds:.0f} s: {words}{became}"
+    )
     for violation in verdict.violations[:20]:
         print(f"  {violation}")
     facts = {"run": name, "store": given.store, "cycles": given.cycles, "seed": given.seed}

@@ -7,12 +7,14 @@ stopped. ``python -m tests.faults.stops --store sqlite --cycles 50``
 from __future__ import annotations
 
 import re
+import sqlite3
+from contextlib import closing
 from random import Random
 from uuid import UUID
 
 from tests.faults.checks import Verdict, judge
 from tests.faults.command import main
-from tests.faults.kit import Ground, Worker, clock, figures, until
+from tests.faults.kit import Ground, Worker, clock, figures, pause, until
 from tests.faults.ledger import BEGIN, END, Line
 
 from tidemill.testing.processes import child_pids
@@ -34,6 +36,7 @@ class Zombies:
         self.culprits: set[int] = set()
         self.taken_after: list[float] = []  #: seconds from the halt to the new execution
         self.stopped_after: list[float] = []  #: seconds from waking up to the last sign of a zombie's handler
+        self.file_locked = 0  #: halts that were taken back, because they hit a writer
         self.writes_tried = 0  #: handlers of zombies that came to their end
 
     def cycle(self, *, finished: bool) -> None:
@@ -46,7 +49,7 @@ class Zombies:
         was_ready, runners = zombie.readies(), set(zombie.runners())
         self.culprits |= runners
         halted_at = clock.monotonic()
-        family = zombie.halt()
+        family = self._halt(zombie)
         try:
             again = ground.begun(held, 2)
             self.taken_after += [line.at - halted_at for line in again]
@@ -65,6 +68,28 @@ class Zombies:
         (gate / "all").touch()
         until(lambda: self._ended(jobs), "all have ended", 60)
         zombie.ready(was_ready + 1)
+
+    def _halt(self, worker: Worker) -> set[int]:
+        """Halt it, but not in the middle of a write to a file: SQLite's lock would then halt everybody with it."""
+        while True:
+            family = worker.halt()
+            if not self._file_is_locked():
+                return family
+            worker.go_on(family)
+            self.file_locked += 1
+            pause(0.1)
+
+    def _file_is_locked(self) -> bool:
+        if not self._ground.url.startswith("sqlite"):
+            return False
+        file = self._ground.url.removeprefix("sqlite:///")
+        try:
+            with closing(sqlite3.connect(file, timeout=0.7, isolation_level=None)) as raw:
+                raw.execute("begin immediate")
+                raw.execute("rollback")
+        except sqlite3.OperationalError:
+            return True
+        return False
 
     def _holder(self, lines: list[Line]) -> tuple[Worker, list[UUID]]:
         held = {
@@ -112,6 +137,7 @@ def run(ground: Ground, cycles: int, seed: int) -> Verdict:
     verdict.expect(zombies.writes_tried > 0, "zombies came to an end, else nothing is proven", 0)
     verdict.facts |= {
         "taken_over_after": figures(zombies.taken_after),
+        "halts_in_a_write_taken_back": zombies.file_locked,
         "zombie_ends_reached": zombies.writes_tried,
         "zombie_last_sign_after_waking": figures(zombies.stopped_after, 3),
         "zombie_writes_refused": zombies.refused(),

@@ -15,9 +15,10 @@ from tests.faults.kit import Ground, a_ground, own_ground
 
 from tidemill.testing.processes import ServiceMissing
 
-pytestmark = pytest.mark.skipif(
-    not Path("/proc/self/stat").exists(), reason="processes are looked at through /proc"
-)
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="processes are looked at through /proc"),
+]
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from tidemill.ids import new_id
 from tidemill.stores.base import Hold, Store
 from tidemill.stores.memory import MemoryStore
 from tidemill.stores.open import open_store
-from tidemill.stores.sql.postgres.pool import readable
+from tidemill.stores.sql.postgres.wire import readable
 from tidemill.stores.sql.sqlite import holding
 from tidemill.testing.postgres import TestPostgres
 

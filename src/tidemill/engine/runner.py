@@ -237,7 +237,9 @@ class Runner:
         with self._lock:
             if self._abandoned or self._pump.closed:
                 return  # our lease's end puts it right
+            mine = [old for claim in claims if (old := self._held.get(claim.id)) is not None]
             self._held.update((held.claim.id, held) for held in (*jobs, *back))
+        self.lose(mine)  # somebody took them from us and put them back, before we knew
         self._news.started(jobs)
         with self._pump.changed:
             for kind, lot in lots.items():

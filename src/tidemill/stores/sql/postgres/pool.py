@@ -15,9 +15,7 @@ from queue import Empty, SimpleQueue
 from psycopg.pq import TransactionStatus
 
 from tidemill.errors import StoreBusy, StoreUnavailable
-from tidemill.stores.sql.postgres.wire import Connection, readable
-
-__all__ = ["Connection", "Pool", "readable"]
+from tidemill.stores.sql.postgres.wire import Connection
 
 
 class Pool:

@@ -300,13 +300,13 @@ def test_a_worker_given_up_by_the_store_stops_its_jobs_and_begins_again_as_anoth
         ended.set()
         return "too late"
 
+    mill.line.refuse_busy("orphans", times=1e9)  # nobody reclaims them yet
     with mill.worker(**LIVELY) as worker:
         first = worker.id
         assert first is not None
         jobs = [on_loop.enqueue(), stubborn.enqueue()]
         eventually(lambda: told["begun"] == 2)
         rows = [mill.row(job) for job in jobs]
-        mill.line.refuse_busy("orphans", times=1e9)  # nobody reclaims them yet
         mill.line.real.retire([first])
         eventually(lambda: worker.id not in (None, first))
         eventually(lambda: told["loop"] == 1)

@@ -26,6 +26,7 @@ class Coalescer:
         self._waiting: set[str] = set()
         self._carried: Counter[str] = Counter()
         self._last = float("-inf")
+        self._sending = False
         self._thread: threading.Thread | None = None
         self._closed = False
 
@@ -37,7 +38,8 @@ class Coalescer:
         """
         with self._changed:
             now = time.monotonic()
-            if self._closed or self._waiting or now - self._last < self._gap:
+            # What was offered before must also be heard before.
+            if self._closed or self._waiting or self._sending or now - self._last < self._gap:
                 return False
             self._last = now
             self._carried[topic] += 1
@@ -90,7 +92,9 @@ class Coalescer:
                 if self._closed:
                     return
                 batch = self._take()
+                self._sending = True
             self._out(batch)
+            self._sending = False
 
     def _out(self, batch: frozenset[str]) -> None:
         if batch:

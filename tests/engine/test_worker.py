@@ -197,8 +197,10 @@ def test_what_is_paused_is_not_begun_and_goes_on_soon_after(mill: Mill, kind: Pa
     def free() -> str:
         return "free"
 
-    with mill.worker(poll=60), mill.app.tenant("acme"):
+    with mill.worker(poll=60) as worker, mill.app.tenant("acme"):
         assert held_back.enqueue().result(PATIENCE) == "done"
+        # A claim that is under way does not know of a pause.
+        eventually(lambda: worker._runner is not None and worker._runner.quiet)
         mill.pause(kind, name)
         mill.line.count_anew()
         job = held_back.enqueue()

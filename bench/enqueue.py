@@ -15,6 +15,7 @@ import json
 import os
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -32,38 +33,43 @@ Rates = dict[str, float]
 
 
 def ours(url: str, seconds: float) -> Rates:
-    """Tidemill's three ways."""
-    with App(url, migrate=True) as app:
+    """Tidemill's three ways: the first two as a program of their own, as the peers' are."""
+    environment = {**os.environ, "TIDEMILL_STORE": url}
+
+    def run(*words: str) -> str:
+        command = [sys.executable, "-m", "bench.engine_client", *words]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+
+    return _rates(run, seconds) | {"64 at once": asyncio.run(together(url, seconds))}
+
+
+async def together(url: str, seconds: float) -> float:
+    """64 coroutines of one program, each waiting for its own jobs."""
+    with App(url) as app:
 
         @app.task
         def noop(user_id: int, email: str) -> None: ...
 
-        noop.enqueue(user_id=0, email=EMAIL)
-        one = _timed(seconds, lambda n: len([noop.enqueue(user_id=n, email=EMAIL)]))
-        many = _timed(
-            seconds, lambda n: len(noop.enqueue_many({"user_id": n + i, "email": EMAIL} for i in range(BULK)))
-        )
+        await noop.aenqueue(user_id=0, email=EMAIL)
+        done, begun = 0, time.perf_counter()
 
-        async def together() -> float:
-            done, begun = 0, time.perf_counter()
+        async def produce() -> None:
+            nonlocal done
+            while time.perf_counter() - begun < seconds:
+                await noop.aenqueue(user_id=done, email=EMAIL)
+                done += 1
 
-            async def produce() -> None:
-                nonlocal done
-                while time.perf_counter() - begun < seconds:
-                    await noop.aenqueue(user_id=done, email=EMAIL)
-                    done += 1
-
-            await asyncio.gather(*(produce() for _ in range(64)))
-            return done / (time.perf_counter() - begun)
-
-        return {"one by one": one, "1,000 at a time": many, "64 at once": asyncio.run(together())}
+        await asyncio.gather(*(produce() for _ in range(64)))
+        return done / (time.perf_counter() - begun)
 
 
-def _timed(seconds: float, act: Callable[[int], int]) -> float:
-    done, begun = 0, time.perf_counter()
-    while time.perf_counter() - begun < seconds:
-        done += act(done)
-    return done / (time.perf_counter() - begun)
+def _rates(run: Callable[..., str], seconds: float) -> Rates:
+    run("setup")
+    rates: Rates = {}
+    for what, words in (("one by one", ("w1", str(seconds))), ("1,000 at a time", ("w2", "20000"))):
+        answer = json.loads(run(*words).strip().splitlines()[-1])
+        rates[what] = answer["n"] / answer["secs"]
+    return rates
 
 
 def peer(name: str, peers: Path, venvs: Path, database: str, seconds: float) -> Rates:
@@ -81,14 +87,9 @@ def peer(name: str, peers: Path, venvs: Path, database: str, seconds: float) -> 
             check=True,
             cwd=peers,
         )
-        return done.stdout.strip()
+        return done.stdout
 
-    run("setup")
-    rates: Rates = {}
-    for what, words in (("one by one", ("w1", str(seconds))), ("1,000 at a time", ("w2", "20000"))):
-        answer = json.loads(run(*words).splitlines()[-1])
-        rates[what] = answer["n"] / answer["secs"]
-    return rates
+    return _rates(run, seconds)
 
 
 def _node(venvs: Path, name: str) -> Path:

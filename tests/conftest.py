@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import threading
 import uuid
 from collections.abc import Iterator
@@ -25,6 +26,10 @@ from tidemill.testing.processes import ServiceMissing, ancestry, child_pids
 # A busy machine is slow, and slowness alone is no counterexample.
 hypothesis.settings.register_profile("tidemill", deadline=None)
 hypothesis.settings.load_profile("tidemill")
+
+# A shell starts what it runs in the background with Ctrl-C ignored, and every process we start would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 HERE = Path(__file__).resolve().parent
 GRACE_SECONDS = 3.0

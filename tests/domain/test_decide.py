@@ -103,9 +103,14 @@ FAILURES: list[Row] = [
     ("too late, expired", timed_out, EXPIRED, WAIT, Transition(S.CANCELLED, E.TIMED_OUT, "expired")),
 ]  # fmt: skip
 
+WAITED = {"crashes": 2, "state": S.CLAIMED}
+
 CRASHES: list[Row] = [
     ("crash", crashed, FIRST, WAIT, Transition(S.PENDING, E.CRASHED, GONE, crashed=True)),
     ("second crash", crashed, {"crashes": 1}, WAIT, Transition(S.PENDING, E.CRASHED, GONE, crashed=True)),
+    ("crash of a suspect that waited", crashed, WAITED, WAIT, Transition(S.PENDING, E.RELEASED, GONE, refund=True)),
+    ("crash of a suspect that waited, stop", crashed, WAITED | STOP, WAIT, Transition(S.CANCELLED, E.RELEASED, "no longer wanted")),
+    ("crash of one that may have waited", crashed, {"state": S.CLAIMED}, WAIT, Transition(S.PENDING, E.CRASHED, GONE, crashed=True)),
     ("third crash", crashed, {"crashes": 2}, WAIT, Transition(S.DEAD_LETTERED, E.CRASHED, f"crash_loop: {GONE}", crashed=True)),
     ("crash, last", crashed, LAST, WAIT, Transition(S.DEAD_LETTERED, E.CRASHED, GONE, crashed=True)),
     ("crash, only", crashed, ONLY, WAIT, Transition(S.FAILED, E.CRASHED, GONE, crashed=True)),

@@ -158,6 +158,7 @@ def _items(loops: list[Duties], duty: str) -> int:
     return total
 
 
+@pytest.mark.long
 def test_a_worker_cut_off_is_lost_before_its_jobs_are_reclaimed(house: House) -> None:
     order: list[str] = []
     lost = threading.Event()

@@ -80,6 +80,7 @@ def test_a_job_that_nothing_stops_is_killed_at_its_timeout(task: str, tmp_path: 
         assert lane.result("who") != pid
 
 
+@pytest.mark.long
 def test_twenty_that_nothing_stops_are_killed_within_a_second_of_their_timeout() -> None:
     with open_lane(20) as lane:
         assert lane.warm(120) == 20

@@ -17,8 +17,11 @@ from tests.engine.cluster_kit import eventually
 from tests.engine.mill import PATIENCE, STORES, Mill, Place, a_place, open_gate, opened
 
 from tidemill import Context, Fixed
+from tidemill.domain.job import NewJob
+from tidemill.domain.ledger import Pause, PauseKind
 from tidemill.domain.states import ExecutionState, JobState
 from tidemill.errors import StoreCorrupt, StoreUnavailable
+from tidemill.ids import new_id
 
 S, E = JobState, ExecutionState
 
@@ -119,6 +122,7 @@ def test_what_a_job_said_is_complete_although_the_answer_to_its_end_was_lost(sma
 # --------------------------------------------------------------------------------------------- the store is away
 
 
+@pytest.mark.long
 def test_an_outage_of_three_seconds_loses_nothing(mill: Mill, caplog: pytest.LogCaptureFixture) -> None:
     work, ran = counting(mill)
     gate = threading.Event()
@@ -175,6 +179,22 @@ def test_what_it_was_rung_for_is_found_although_the_store_was_busy(small: Mill, 
         small.line.real.notify(["change"])
         small.ends(job)
         assert small.clock.monotonic() - began < 10.0
+
+
+@pytest.mark.parametrize("kind", [PauseKind.TASK, PauseKind.QUEUE, PauseKind.TENANT, PauseKind.ALL])
+def test_who_hears_that_something_changed_looks_at_it_before_he_claims(small: Mill, kind: PauseKind) -> None:
+    @small.app.task(name="default")
+    async def work() -> None: ...
+
+    with small.runner(poll=60) as runner:
+        small.ends(work.enqueue())  # from now on it knows where to look first
+        eventually(lambda: runner.quiet)
+        small.line.real.pause([Pause(kind, "" if kind is PauseKind.ALL else "default")])
+        (job,) = small.line.real.enqueue([NewJob(new_id(), "default")])
+        small.line.count_anew()
+        small.line.real.notify(["change", "ready:default"])
+        eventually(lambda: small.line.calls_of("lanes") > 0 and runner.quiet)
+        assert small.state(job.id) is S.PENDING
 
 
 def test_a_ring_that_comes_while_a_claim_is_under_way_is_not_lost(small: Mill) -> None:

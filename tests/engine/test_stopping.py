@@ -188,6 +188,7 @@ def test_what_a_claim_under_way_brings_after_the_stop_is_handed_back(small: Mill
         handed_back(small, job)
 
 
+@pytest.mark.long
 def test_a_stop_while_the_store_is_away_comes_to_an_end(small: Mill, gate: threading.Event) -> None:
     @small.app.task
     async def work() -> str:
@@ -323,6 +324,7 @@ def test_a_worker_given_up_by_the_store_stops_its_jobs_and_begins_again_as_anoth
         assert mill.lines(job) == []
 
 
+@pytest.mark.long
 def test_a_worker_cut_off_stops_its_jobs_before_others_may_have_them(small: Mill) -> None:
     stopped: list[float] = []
 

@@ -118,6 +118,7 @@ def test_what_jobs_started_does_not_outlive_the_supervisor_either(world: World) 
     until(lambda: not alive(program), "the program is gone", 2)
 
 
+@pytest.mark.long
 def test_a_job_that_kills_its_process_ends_dead_lettered_and_no_neighbour_does(world: World) -> None:
     world.worker("--processes", "1", "--threads", "10").ready()
     neighbours = [world.tasks.nap.enqueue(seconds=0.5) for _ in range(5)]
@@ -145,6 +146,7 @@ def test_a_worker_that_was_halted_past_its_lease_drops_its_jobs_and_begins_again
     assert "its lease is lost" in worker.log
 
 
+@pytest.mark.long
 def test_a_silent_runner_is_not_taken_for_dead(world: World) -> None:
     worker = world.supervised(beat=0.2, expiry=1.2, lease_beat=0.2, lease_expiry=1.0).ready()
     job = world.tasks.wait.enqueue(file=world.file("job"))
@@ -162,6 +164,7 @@ def test_a_silent_runner_is_not_taken_for_dead(world: World) -> None:
 # Stopping ----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("task", ["wait", "wait_in_thread", "stubborn"])
 def test_a_stop_gives_back_what_does_not_end_in_time_and_charges_nothing(anywhere: World, task: str) -> None:
     worker = anywhere.worker("--processes", "1", "--grace", "0.3").ready()
@@ -229,6 +232,7 @@ def test_a_signal_during_the_start_is_obeyed(world: World) -> None:
     assert worker.exit_code(10) == 0
 
 
+@pytest.mark.long
 def test_a_stop_while_the_database_is_down_is_no_longer_than_promised(tmp_path: Path) -> None:
     with running_postgres() as server:
         store = open_store(server.url())
@@ -246,6 +250,7 @@ def test_a_stop_while_the_database_is_down_is_no_longer_than_promised(tmp_path: 
 # Going and coming --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_a_runner_that_did_enough_is_replaced_and_no_job_is_lost(world: World) -> None:
     worker = world.worker("--processes", "1", "--max-jobs", "20").ready()
     first = worker.runners()

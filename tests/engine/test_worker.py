@@ -199,9 +199,12 @@ def test_what_is_paused_is_not_begun_and_goes_on_soon_after(mill: Mill, kind: Pa
 
     with mill.worker(poll=60) as worker, mill.app.tenant("acme"):
         assert held_back.enqueue().result(PATIENCE) == "done"
-        # A claim that is under way does not know of a pause.
-        eventually(lambda: worker._runner is not None and worker._runner.quiet)
+        mill.line.count_anew()
         mill.pause(kind, name)
+        # It has heard of it; a claim that was under way did not know yet.
+        eventually(
+            lambda: mill.line.calls_of("pauses") and worker._runner is not None and worker._runner.quiet
+        )
         mill.line.count_anew()
         job = held_back.enqueue()
         eventually(lambda: mill.line.calls_of("lanes") > 0)  # it has heard, and looked
@@ -298,6 +301,7 @@ def _put(mill: Mill, task: str, numbers: range) -> None:
     mill.line.real.notify(["ready:default"])
 
 
+@pytest.mark.long
 def test_an_idle_worker_asks_little_of_a_server(postgres: Any, tmp_path: Path) -> None:
     with a_database(postgres) as url, opened(url) as mill:
         mill.app.task(name="work")(lambda: None)

@@ -46,6 +46,7 @@ def judge(
 
     ``culprits`` are the runner processes that were killed or halted: only what they held may have run twice. ``releases``:
     workers were stopped, so jobs may have been handed back. ``crash_loops``: there were enough kills for a job to meet three.
+    Nobody can tell such a job from one that kills; but one that only waited at two of three deaths is innocent for all to see.
     """
     verdict = Verdict()
     accepted = ground.ledger.accepted()
@@ -59,6 +60,8 @@ def judge(
     pids = {worker.id: worker.pid for worker in ground.store.workers()}
     begins, ends = _by_job(ground.ledger.of(BEGIN)), _by_job(ground.ledger.of(END))
     states: Counter[str] = Counter()
+    innocent: list[UUID] = []
+    unbegun: list[Execution] = []
     for job in jobs.values():
         states[job.state] += 1
         own = sorted(executions[job.id], key=lambda one: one.number)
@@ -66,6 +69,15 @@ def judge(
         _tokens(verdict, job, own)
         _explained(verdict, own, begins[job.id], pids, culprits, releases=releases)
         _fenced(verdict, job, own, ends[job.id], pids)
+        ran = {line.token for line in begins[job.id]}
+        idle = [one for one in own if one.state is ExecutionState.CRASHED and one.number not in ran]
+        unbegun += idle
+        innocent += [job.id] if len(idle) > 1 and job.state is JobState.DEAD_LETTERED else []
+    verdict.expect(
+        not innocent,
+        "I7 one death at most is charged to a job that only waited",
+        f"{len(innocent)} jobs were given up for deaths at which they only waited: {innocent[:3]}",
+    )
     doubled = _doubled(ground)
     verdict.expect(not doubled, "I2 a job is in one place", doubled[:5])
     strangers = {id for id, lines in begins.items() if lines} - set(accepted)
@@ -76,9 +88,9 @@ def judge(
         "executions": len(everything),
         "crashed": sum(one.state is ExecutionState.CRASHED for one in everything),
         "released": sum(one.state is ExecutionState.RELEASED for one in everything),
-        "dead_lettered_and_never_begun": sum(
-            job.state is JobState.DEAD_LETTERED and not begins[job.id] for job in jobs.values()
-        ),
+        "crashed_while_waiting": len(unbegun),
+        "crashed_while_waiting_as_suspects": sum(one.number > 1 for one in unbegun),
+        "given_up_innocent": len(innocent),
         "begun": sum(map(len, begins.values())),
         "run_twice": sum(len(lines) > 1 for lines in begins.values()),
         "enqueued_without_answer": len(strangers),

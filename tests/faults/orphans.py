@@ -14,6 +14,8 @@ from tests.faults.command import main
 from tests.faults.kit import Ground, Worker, clock, figures, pause
 from tests.faults.ledger import Line
 
+from tidemill.domain.filters import ALL_TENANTS
+
 RUNNER_BOUND = 2.0
 WORKER_BOUND = 37.0
 _TASKS = ("hold", "hold_in_thread", "hold_alone")
@@ -23,7 +25,8 @@ def run(ground: Ground, cycles: int, seed: int) -> Verdict:
     """So many runners, then so many workers."""
     random = Random(seed)
     culprits: set[int] = set()
-    runners = kill_runners(ground, cycles, random, culprits)
+    claimed: list[float] = []
+    runners = kill_runners(ground, cycles, random, culprits, claimed)
     workers = kill_workers(ground, cycles, random, culprits)
     verdict = judge(ground, culprits=culprits, crash_loops=True)
     verdict.expect(
@@ -32,7 +35,11 @@ def run(ground: Ground, cycles: int, seed: int) -> Verdict:
     verdict.expect(
         max(workers) <= WORKER_BOUND, f"a worker's orphans are back within {WORKER_BOUND:g} s", workers
     )
-    verdict.facts |= {"after_a_runner": figures(runners), "after_a_worker": figures(workers)}
+    verdict.facts |= {
+        "after_a_runner": figures(runners),
+        "of_which_until_claimed_again": figures(claimed, 3),
+        "after_a_worker": figures(workers),
+    }
     return verdict
 
 
@@ -42,8 +49,13 @@ def _by_runner(lines: list[Line], runners: list[int]) -> dict[int, list[UUID]]:
     return {pid: jobs for pid, jobs in found.items() if jobs}
 
 
-def kill_runners(ground: Ground, cycles: int, random: Random, culprits: set[int]) -> list[float]:
-    """Kill one of two runners after the other; seconds until each orphan began again."""
+def kill_runners(
+    ground: Ground, cycles: int, random: Random, culprits: set[int], claimed: list[float]
+) -> list[float]:
+    """Kill one of two runners after the other; seconds until each orphan began again, and was ``claimed`` for that.
+
+    What lies between the two is the start of a process to run it alone in, unless one is there already.
+    """
     worker = ground.worker("--processes", "2", "--children", "4").ready(2)
     delays: list[float] = []
     for cycle in range(cycles):
@@ -51,7 +63,7 @@ def kill_runners(ground: Ground, cycles: int, random: Random, culprits: set[int]
         jobs = [id for task in _TASKS for id in ground.enqueue(task, [{"gate": str(gate)} for _ in range(2)])]
         lines = ground.begun(jobs)
         pid, orphans = random.choice(list(_by_runner(lines, worker.runners()).items()))
-        at = clock.monotonic()
+        at, moment = clock.monotonic(), clock.now()
         assert worker.kill_runner(pid)
         culprits.add(pid)
         for id in (
@@ -59,6 +71,11 @@ def kill_runners(ground: Ground, cycles: int, random: Random, culprits: set[int]
         ):  # suspects run alone, and there may be fewer children than suspects: each lets the next one in
             (gate / f"{id}.2").touch()
         delays += [line.at - at for line in ground.begun(orphans, 2)]
+        claimed += [
+            (one.claimed_at - moment).total_seconds()
+            for one in ground.store.executions(orphans, tenant=ALL_TENANTS)
+            if one.number == 2 and one.claimed_at is not None
+        ]
         (gate / "all").touch()
         worker.ready(3 + cycle)
     ground.drain()

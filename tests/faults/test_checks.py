@@ -127,6 +127,15 @@ def burn_an_attempt(story: Story) -> None:
     story.well()
 
 
+def give_up_the_innocent(story: Story) -> None:
+    story.ask()
+    for _ in range(2):
+        story.finish(story.claim(), AGAIN)
+    story.finish(
+        story.claim(), Transition(JobState.DEAD_LETTERED, ExecutionState.CRASHED, "crash_loop", crashed=True)
+    )
+
+
 @pytest.mark.parametrize(
     ("crime", "law"),
     [
@@ -138,6 +147,7 @@ def burn_an_attempt(story: Story) -> None:
         (let_another_end_it, "I6"),
         (end_badly, "I2"),
         (burn_an_attempt, "I8"),
+        (give_up_the_innocent, "I7"),
     ],
 )
 def test_a_broken_promise_is_noticed(story: Story, crime: Callable[[Story], None], law: str) -> None:

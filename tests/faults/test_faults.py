@@ -54,7 +54,7 @@ def test_kills_lose_nothing_in_a_database(on_postgres: Ground) -> None:
 
 def test_a_dead_runner_s_orphans_are_soon_back(on_sqlite: Ground) -> None:
     culprits: set[int] = set()
-    delays = orphans.kill_runners(on_sqlite, 1, Random(1), culprits)
+    delays = orphans.kill_runners(on_sqlite, 1, Random(1), culprits, [])
     assert judge(on_sqlite, culprits=culprits).violations == []
     # The promise is 2 s; here it is only told from waiting for a lease of 30 s to run out, also on a busy machine.
     assert max(delays) < 15

@@ -97,6 +97,7 @@ def test_ctrl_c_ends_top_quietly(tmp_path: Path) -> None:
     assert (code, err) == (0, "")
 
 
+@pytest.mark.long
 def test_the_same_commands_work_on_postgresql(fresh_postgres_url: str, tmp_path: Path) -> None:
     shop = make_shop(tmp_path, fresh_postgres_url)
     place = {"PYTHONPATH": str(tmp_path), "TIDEMILL_APP": shop.where}

@@ -252,6 +252,7 @@ def rooms() -> Iterator[Rooms]:
         yield made
 
 
+@pytest.mark.long
 def test_a_server_that_falls_silent_during_a_call_is_given_up_in_time_and_found_again(rooms: Rooms) -> None:
     with ExitStack() as stack:
         server = rooms.far.do(

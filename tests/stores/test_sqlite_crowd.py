@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
+import pytest
 from tests.stores.sqlite_crowd import gather
 
 PROCESSES = 8
 
 
+@pytest.mark.long
 def test_a_crowd_shares_one_file(tmp_path: Path) -> None:
-    seconds = 10.0 if os.environ.get("TIDEMILL_TEST_ALL") == "1" else 4.0
-    summary = gather(str(tmp_path / "crowd.db"), seconds, PROCESSES)
+    summary = gather(str(tmp_path / "crowd.db"), 10.0, PROCESSES)
     assert summary.errors == []
     assert (summary.lost, summary.twice, summary.left) == (0, 0, 0)
     assert summary.sound

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 HERE = Path(__file__).parent
 RIGHT, WRONG = HERE / "right.py", HERE / "wrong.py"
 
@@ -55,17 +57,20 @@ def pyright_lines(path: Path) -> set[int]:
     return {each["range"]["start"]["line"] + 1 for each in found if each["severity"] == "error"}
 
 
+@pytest.mark.long
 def test_mypy_accepts_right_calls_and_refuses_wrong_ones() -> None:
     assert mypy_lines(RIGHT) == set()
     assert mypy_lines(WRONG) == marked(WRONG)
 
 
+@pytest.mark.long
 def test_both_accept_the_examples() -> None:
     for example in sorted((HERE.parents[1] / "examples").glob("*.py")):
         assert mypy_lines(example) == set()
         assert pyright_lines(example) == set()
 
 
+@pytest.mark.long
 def test_pyright_accepts_right_calls_and_refuses_wrong_ones() -> None:
     assert pyright_lines(RIGHT) == set()
     assert pyright_lines(WRONG) == marked(WRONG)

@@ -107,6 +107,9 @@ def _failed(claim: Claim, outcome: Failed, policy: Policy, now: datetime, jitter
 
 
 def _crashed(claim: Claim, reason: str, policy: Policy, now: datetime) -> Transition:
+    if claim.state is _S.CLAIMED and claim.crashes:
+        # A suspect's start is written before it begins: this one only waited, and is charged nothing. Of others nobody knows.
+        return _put_off(claim, _E.RELEASED, _NOW, reason, now)
     if claim.cancel_reason is not None:
         return Transition(_S.CANCELLED, _E.CRASHED, claim.cancel_reason, crashed=True)
     if policy.orphans is OrphanRule.REVIEW:

@@ -19,16 +19,20 @@ if TYPE_CHECKING:
 
 
 class AloneLane:
-    """As many jobs at a time as there are children; suspects of a crash may come in any number, and wait their turn."""
+    """As many jobs at a time as there are children; suspects of a crash may come in any number, and wait their turn.
+
+    ``begin`` is called on a thread of the lane's when a child is ready for a job; False: it is not ours any more.
+    """
 
     def __init__(
         self,
         app_path: str | None,
         settings: WorkerSettings,
         clock: Clock,
+        begin: Callable[[Held], bool],
         on_ended: Callable[[Held, Ended | None], None],
     ) -> None:
-        self._clock, self._on_ended = clock, on_ended
+        self._begin, self._on_ended = begin, on_ended
         self._lock = threading.RLock()  # a job may end, and the next begin, inside submit
         self._waiting: deque[Held] = deque()
         self._processes: ProcessLane | None = None
@@ -47,15 +51,24 @@ class AloneLane:
         self._waiting.extend(jobs)
         self._fill()
 
+    def look(self) -> None:
+        """Children that could not be started may be tried again by now."""
+        if self._waiting:
+            self._fill()
+
     def _fill(self) -> None:
         assert self._processes is not None
+        over: list[Held] = []
         with self._lock:
             while self._waiting and self._processes.free > 0:
                 held = self._waiting.popleft()
-                held.began = self._clock.monotonic()
-                self._processes.submit(
-                    held.claim, held.details, held, held.claim.timeout, partial(self._ended, held)
-                )
+                if held.settled:
+                    over.append(held)
+                    continue
+                begin, end = partial(self._begin, held), partial(self._ended, held)
+                self._processes.submit(held.claim, held.details, held, held.claim.timeout, end, begin)
+        for held in over:
+            self._on_ended(held, None)
 
     def _ended(self, held: Held, ended: Ended) -> None:
         self._on_ended(held, ended)

@@ -100,8 +100,12 @@ class ProcessLane:
         outlet: Outlet,
         timeout: timedelta | None,
         on_end: Callable[[Ended], None],
+        begin: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Run a claim in a free slot. ``outlet`` and ``on_end`` are called on a thread of the lane's."""
+        """Run a claim in a free slot. ``outlet``, ``on_end`` and ``begin`` are called on a thread of the lane's.
+
+        ``begin`` when a child is ready for it, before it hears of the job; on False it never does.
+        """
         with self.changed:
             if self._closing:
                 raise UsageError("the process lane is closed; it takes no more jobs")
@@ -109,7 +113,7 @@ class ProcessLane:
             if not idle:
                 raise UsageError(f"all {len(self._slots)} children are busy; look at free before you submit")
             slot = max(idle, key=lambda slot: (slot.is_ready, slot.wanted))
-            slot.order = Order(claim, details, outlet, timeout, on_end)
+            slot.order = Order(claim, details, outlet, timeout, on_end, begin)
             self._need(slot)
 
     def cancel(self, id: UUID, reason: str) -> bool:

@@ -10,11 +10,11 @@ from uuid import UUID
 
 from tidemill.clock import Clock
 from tidemill.domain.cluster import CancelRequest
-from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import NO_DETAILS, Claim, Details, LogEntry, Progress
+from tidemill.domain.job import NO_DETAILS, Claim, LogEntry, Progress
 from tidemill.domain.outcome import TimedOut
 from tidemill.domain.states import ExecutionState
 from tidemill.engine.alone import AloneLane
+from tidemill.engine.beginnings import details_of, mark_running
 from tidemill.engine.claimer import Claimer
 from tidemill.engine.ear import Ear
 from tidemill.engine.execute import Ended
@@ -27,7 +27,6 @@ from tidemill.engine.pump import Pump
 from tidemill.engine.scribe import Scribe
 from tidemill.engine.settings import WorkerSettings
 from tidemill.engine.watch import Watch
-from tidemill.errors import StoreError
 from tidemill.stores.base import Store
 from tidemill.tasks.events import Events
 from tidemill.tasks.middleware import Middleware
@@ -91,7 +90,7 @@ class Runner:
         self._scribe = Scribe(store, clock, self.lose, self._news.wake)
         self._loop = LoopLane(settings.concurrency, clock, middleware, self._ended, self._turned)
         self._threads = ThreadLane(settings.threads, clock, middleware, self._ended_in_thread)
-        self._alone = AloneLane(app_path, settings, clock, self._ended_in_thread)
+        self._alone = AloneLane(app_path, settings, clock, self._begin_alone, self._ended_in_thread)
         self._kinds = kinds_of(registry, settings, processes=self._alone.is_open)
         planner = Planner(self._kinds, settings.buffer.total_seconds(), settings.batch)
         self._claimer = Claimer(store, clock, worker, settings.queues, planner)
@@ -222,7 +221,7 @@ class Runner:
 
     def take_over(self, claims: Sequence[Claim]) -> None:
         """Begin these, or hand back what must not begin any more."""
-        details = self._details([claim for claim in claims if claim.detailed])
+        details = details_of(self.store, claims, self._pump)
         lots: dict[str, list[Held]] = {LOOP: [], THREAD: [], PROCESS: []}
         back: list[Held] = []
         for claim in claims:
@@ -240,6 +239,8 @@ class Runner:
             mine = [old for claim in claims if (old := self._held.get(claim.id)) is not None]
             self._held.update((held.claim.id, held) for held in (*jobs, *back))
         self.lose(mine)  # somebody took them from us and put them back, before we knew
+        if not self._alone.is_open:
+            self.lose(mark_running(self.store, [held for held in jobs if held.claim.crashes], self._pump))
         self._news.started(jobs)
         with self._pump.changed:
             for kind, lot in lots.items():
@@ -253,16 +254,16 @@ class Runner:
             self._alone.submit(lots[PROCESS])
         self._release(back)
 
-    def _details(self, claims: Sequence[Claim]) -> dict[UUID, Details]:
-        """What the jobs were asked with, where that is more than a claim holds; waited for until the store answers."""
-        while claims and not self._pump.closed:
-            try:
-                found = self.store.get([claim.id for claim in claims], tenant=ALL_TENANTS)
-                return {job.id: job.details for job in found}
-            except StoreError as error:
-                _log.debug("what %d jobs were asked with cannot be read yet: %s", len(claims), error)
-                self._pump.rest(1.0)
-        return {}
+    def _begin_alone(self, held: Held) -> bool:
+        """A child is ready for it: whether it is still ours."""
+        if held.claim.crashes:
+            self.lose(mark_running(self.store, [held], self._pump))
+        held.began = self.clock.monotonic()
+        return not held.settled
+
+    def look(self) -> None:
+        """Time has passed."""
+        self._alone.look()
 
     # Jobs go -------------------------------------------------------------------------------------------------------------
 

@@ -50,6 +50,7 @@ class Order:
     outlet: Outlet
     timeout: timedelta | None
     on_end: Callable[[Ended], None]
+    begin: Callable[[], bool]
     number: int = 0  #: of the run, in its child
     began: float | None = None
     cancel_reason: str | None = None
@@ -220,6 +221,9 @@ class Slot:
 
     def _begin(self, child: Offspring, order: Order) -> None:
         lane = self._lane
+        if not order.begin():
+            self._finish(order, Released("it is not ours any more"))
+            return
         order.number = next(self._runs)
         message = {
             "kind": "run",

@@ -39,6 +39,8 @@ class Owner(Protocol):
 
     def lose(self, jobs: Iterable[Held]) -> None: ...
 
+    def look(self) -> None: ...
+
 
 class Watch:
     """Looks after the jobs of one runner."""
@@ -93,6 +95,7 @@ class Watch:
                 self._time(held, at)
         self._show(starts)
         self._feel(jobs)
+        self._owner.look()
         return bool(jobs)
 
     def _time(self, held: Held, at: float) -> None:

@@ -21,6 +21,7 @@ from tidemill.stores.base import Step, Store
 
 S = JobState
 ARCHIVE = ArchivePolicy("old", max_age=20 * SECOND, batch=1000)
+EXPIRING = frozenset({S.PENDING, S.SCHEDULED, S.WAITING})
 ADVANCES = [SECOND, 2 * SECOND, 5 * SECOND, 10 * SECOND, 21 * SECOND, 31 * SECOND, 60 * SECOND, 300 * SECOND]
 
 
@@ -43,6 +44,10 @@ class Rules(World):
         wait = (1 + a) * SECOND + timedelta(microseconds=self._number())
         with_delay = {"delay": wait} if c % 2 else {"run_at": self.clock.now() + wait}
         self._enqueue([self._new(a, b, c, **with_delay)])
+
+    def enqueue_waiting(self, a: int, b: int, c: int) -> None:
+        hold = UniqueHold(f"key{a % 3}") if b % 4 == 0 else None
+        self._enqueue([self._new(a, 7, c, waiting="its turn", unique=hold), self._new(a, b, c)][: 1 + c % 2])
 
     def enqueue_unique(self, a: int, b: int, c: int) -> None:
         jobs: list[NewJob] = []
@@ -287,6 +292,13 @@ class Rules(World):
         gone = sorted(self.accounts.forgotten)
         archive = self.both(lambda store: store.archived(gone, tenant=ALL_TENANTS)) if gone else []
         assert counts == {state: n for state in JobState if (n := sum(job.state is state for job in jobs))}
+        expired = self.both(lambda store: store.expired(1000, now=self.clock.now()))
+        late = [
+            (job.expires_at, job.id)
+            for job in jobs
+            if job.state in EXPIRING and job.expires_at is not None and job.expires_at <= self.clock.now()
+        ]
+        assert [job.id for job in expired] == [id for _, id in sorted(late)]
         pending = {(job.queue, job.tenant, job.priority) for job in jobs if job.state is S.PENDING}
         assert {tuple(lane.key) for lane in lanes} == pending
         self.accounts.check(jobs, executions, [document.id for document in archive])

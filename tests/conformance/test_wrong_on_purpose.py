@@ -22,6 +22,8 @@ from tests.conformance.world import Act
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Finish
 from tidemill.domain.states import JobState
+from tidemill.domain.timetable import Advance
+from tidemill.errors import StoreError
 from tidemill.stores.base import Store
 from tidemill.stores.memory import MemoryStore
 from tidemill.stores.open import open_store
@@ -47,6 +49,12 @@ STRANGERS: list[Law] = [
     lambda laws, store: laws.test_a_tenant_sees_its_own_jobs_only(store, JobState.COMPLETED),
 ]
 
+STALE_ADVANCES: list[Law] = [
+    lambda laws, store: laws.test_a_schedule_does_not_advance_from_another_revision(store, 1),
+    lambda laws, store: laws.test_a_schedule_does_not_advance_twice_from_one_place(store),
+    lambda laws, store: laws.test_of_two_schedulers_that_advance_one_schedule_exactly_one_wins(store),
+]
+
 
 class Wrong(NamedTuple):
     """A piece of a query that is taken out, and the laws that must then be seen broken."""
@@ -59,6 +67,10 @@ class Wrong(NamedTuple):
 TOKEN = r" and (?:\w+\.)?token = (?:\w+\.|:)token"
 TENANT = r"\n\s+and tenant = :tenant -- when tenant"
 EXPIRY = r" and expires_at > [^\n]+"
+REVISION = r"(?: and)? (?:\w+\.)?revision = (?:\w+\.|:)revision(?= and)"
+LAST_FIRE = r" and s\.last_fire_at is (?:not distinct from )?(?:x\.|:)expected_fire_at"
+OWNER = r"d\.enabled and (?=d\.deleted_at)"
+CONFLICT = r"\non conflict \(schedule_id, fire_at, scope_key\) do nothing"
 END = r" and (?:\w+\.)?finished_at = (?:\w+\.|:)finished_at"
 
 WRONGS = {
@@ -68,6 +80,30 @@ WRONGS = {
         "beat",
         EXPIRY,
         [lambda laws, store: laws.test_an_expired_worker_is_not_revived(store)],
+    ),
+    "an advance that does not ask for the revision": Wrong(
+        "advance",
+        REVISION,
+        [
+            lambda laws, store: laws.test_a_schedule_does_not_advance_from_another_revision(store, 1),
+            lambda laws, store: laws.test_a_schedule_that_was_disabled_and_enabled_meanwhile_does_not_advance(
+                store
+            ),
+        ],
+    ),
+    "an advance that does not ask for the last fire": Wrong(
+        "advance",
+        LAST_FIRE,
+        [
+            lambda laws, store: laws.test_a_schedule_does_not_advance_twice_from_one_place(store),
+            lambda laws, store: laws.test_of_two_schedulers_that_advance_one_schedule_exactly_one_wins(store),
+            lambda laws, store: laws.test_batches_in_opposite_order_advance_each_schedule_once(store),
+        ],
+    ),
+    "an advance that does not ask whether the definition is enabled": Wrong(
+        "advance",
+        OWNER,
+        [lambda laws, store: laws.test_a_schedule_of_a_disabled_definition_does_not_advance(store)],
     ),
     "a forget that does not look at the end": Wrong(
         "forget",
@@ -89,6 +125,19 @@ class Forgetful(MemoryStore):
         tokens = {job.id: job.token for job in jobs}
         claims = [f.claim._replace(token=tokens.get(f.claim.id, f.claim.token)) for f in finishes]
         return super().finish([f._replace(claim=c) for f, c in zip(finishes, claims, strict=True)], now=now)
+
+
+class Hasty(MemoryStore):
+    """A memory store that advances a schedule from anywhere."""
+
+    def advance(self, advances: Sequence[Advance]) -> frozenset[UUID]:
+        rows = {row.id: row for row in self.schedules(tenant=ALL_TENANTS)}
+        return super().advance(
+            [
+                item._replace(revision=rows[item.id].revision, expected_fire_at=rows[item.id].last_fire_at)
+                for item in advances
+            ]
+        )
 
 
 def take_out(monkeypatch: pytest.MonkeyPatch, dialect: str, query: str, piece: str) -> None:
@@ -164,6 +213,30 @@ def test_a_memory_store_that_ignores_the_token_is_found_out(number: int) -> None
     law(StoreConformance(), MemoryStore())
     with pytest.raises(AssertionError):
         law(StoreConformance(), Forgetful())
+
+
+@pytest.mark.parametrize("number", range(len(STALE_ADVANCES)))
+def test_a_memory_store_that_advances_from_anywhere_is_found_out(number: int) -> None:
+    law = STALE_ADVANCES[number]
+    law(StoreConformance(), MemoryStore())
+    with pytest.raises(AssertionError):
+        law(StoreConformance(), Hasty())
+
+
+def test_a_sqlite_store_that_does_not_expect_a_known_fire_is_found_out(
+    sqlite: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "sqlite", "note_fires", CONFLICT)
+    with sqlite() as store, pytest.raises(StoreError):
+        StoreConformance().test_a_fire_that_is_there_is_not_new_and_stays_as_it_was(store)
+
+
+def test_a_postgresql_store_that_does_not_expect_a_known_fire_is_found_out(
+    postgres_again: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "postgres", "note_fires", CONFLICT)
+    with postgres_again() as store, pytest.raises(StoreError):
+        StoreConformance().test_a_fire_that_is_there_is_not_new_and_stays_as_it_was(store)
 
 
 @pytest.mark.parametrize("name", WRONGS)

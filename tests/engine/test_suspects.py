@@ -43,6 +43,8 @@ def held_by_the_dead(mill: Mill, *, start: bool) -> list[Claim]:
     store = mill.line.real
     dead = store.register(Worker(new_id(), "dead"), lease=HOUR)
     claims = store.claim(ClaimRequest(dead.id, store.lanes(), 100, ["work"], start))
+    if start:
+        assert not store.start(claims)
     store.retire([dead.id])
     Reclaim(store, mill.clock, lambda _claim, _details: DEFAULT_POLICY, Random(1))()
     return claims
@@ -112,6 +114,8 @@ def alone(mill: Mill, path: str) -> Iterator[Runner]:
 
 
 _MODULE = """
+from tidemill import App
+
 app = App("memory://")
 @app.task(name="work")
 def work() -> str:

@@ -13,6 +13,10 @@ import psycopg
 import pytest
 
 from tidemill.stores.open import open_store
+from tidemill.stores.sql import sqlite
+
+APPLIED = sorted(file.stem for file in (Path(sqlite.__file__).parent / "migrations").glob("*.sql"))[1:]
+"""Every migration but the one that makes the ledger of migrations."""
 
 
 def tidemill(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -29,7 +33,7 @@ def tidemill(*words: str, **environment: str) -> subprocess.CompletedProcess[str
 def test_migrate_makes_the_tables_once_and_says_so(fresh_postgres_url: str) -> None:
     before = tidemill("db", "status", "--store", fresh_postgres_url)
     assert before.returncode == 1
-    assert "schema version 0 of 2" in before.stdout
+    assert f"schema version 0 of {len(APPLIED)}" in before.stdout
     assert "pending 0001_jobs" in before.stdout
 
     done = tidemill("db", "migrate", "--store", fresh_postgres_url)
@@ -44,9 +48,9 @@ def test_migrate_makes_the_tables_once_and_says_so(fresh_postgres_url: str) -> N
 def test_the_address_may_come_from_the_environment_and_json_is_for_programs(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     said = tidemill("db", "migrate", "--json", TIDEMILL_STORE=url)
-    assert json.loads(said.stdout) == {"store": url, "applied": ["0001_jobs", "0002_operation"], "version": 2}
+    assert json.loads(said.stdout) == {"store": url, "applied": APPLIED, "version": len(APPLIED)}
     state = json.loads(tidemill("db", "status", "--json", TIDEMILL_STORE=url).stdout)
-    assert state == {"store": url, "version": 2, "wanted": 2, "pending": []}
+    assert state == {"store": url, "version": len(APPLIED), "wanted": len(APPLIED), "pending": []}
 
 
 def test_the_printed_sql_makes_a_database_that_needs_nothing_more(

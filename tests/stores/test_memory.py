@@ -32,6 +32,7 @@ from tidemill.domain.lanes import ClaimRequest
 from tidemill.domain.ledger import AuditEntry, Pause, PauseKind, Setting
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.states import ExecutionState, JobState
+from tidemill.domain.timetable import Definition, Fired, Schedule
 from tidemill.errors import IllegalTransition, JobExists, StoreUnavailable, UsageError
 from tidemill.ids import new_id
 from tidemill.stores.memory import MemoryStore
@@ -81,6 +82,11 @@ def touch_everything(store: MemoryStore) -> None:
     store.pause([Pause(PauseKind.QUEUE, "slow")])
     store.record([AuditEntry("ann", "paused", "queue/slow", "default")])
     store.put_archive(store.archivable(ArchivePolicy("now", max_age=timedelta(0))))
+    store.enqueue([NewJob(new_id(), "t", waiting="its turn", expires_at=store._clock.now())])
+    schedule = Schedule(new_id(), "nightly", "t", {"every": 60})
+    store.put_definition(Definition(new_id(), "report", "t"))
+    store.put_schedules([schedule])
+    store.note_fires([Fired(schedule.id, store._clock.now())])
 
 
 def test_a_transaction_that_raises_leaves_no_trace(store: MemoryStore) -> None:

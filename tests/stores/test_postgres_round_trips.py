@@ -14,6 +14,7 @@ from tidemill.domain.cluster import CancelRequest, Pulse, Worker
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import NewJob
 from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
+from tidemill.domain.timetable import Advance
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
@@ -78,6 +79,11 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "held": lambda store: store.held(WORKER),
     "orphans": lambda store: store.orphans(10),
     "overdue": lambda store: store.overdue(10),
+    "expired": lambda store: store.expired(10),
+    "due": lambda store: store.due(10),
+    "active jobs": lambda store: store.active_jobs([NOBODY]),
+    "last fires": lambda store: store.last_fires([NOBODY], "node"),
+    "advance": lambda store: store.advance([Advance(NOBODY, 1, None, None, None)]),
     "acquire": lambda store: store.acquire("duty", WORKER, ttl=LEASE),
     "acquire what another has": lambda store: store.acquire("duty", NOBODY, ttl=LEASE),
     "renew": lambda store: store.renew("duty", WORKER, 1, ttl=LEASE),

@@ -57,7 +57,8 @@ SAMPLES: dict[str, Any] = {
 }  # fmt: skip
 """A value of each type, as SQLite stores it."""
 
-WORDS = {"kind": "queue", "level": "info", "state": "active", "details": "{}", "metadata": "{}"}
+WORDS = {"kind": "queue", "level": "info", "state": "active", "details": "{}", "metadata": "{}", "scope": "cluster",
+         "source": "stored"}  # fmt: skip
 """Parameters that a CHECK or a JSON function looks at."""
 
 NAMES = sorted(set(queries.load("postgres")) & set(queries.load("sqlite")))

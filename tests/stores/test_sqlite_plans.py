@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from tests.stores.sqlite_kit import open_file, writer_of
@@ -14,11 +14,12 @@ from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.job import Finish, NewJob
 from tidemill.domain.lanes import ClaimRequest
+from tidemill.domain.timetable import Fired, Schedule
 from tidemill.ids import new_id
 from tidemill.stores.sql.queries import load
 from tidemill.stores.sql.sqlite.statements import program
 
-JOBS = 50_000
+JOBS, SCHEDULES = 50_000, 100_000
 BIG = ("ready", "scheduled", "history", "jobs")
 
 
@@ -40,6 +41,32 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connect
         claims = store.claim(ClaimRequest(worker, store.lanes(), 5000))
         store.finish([Finish(claim, COMPLETED) for claim in claims])
     store.claim(ClaimRequest(worker, store.lanes(), 2000))
+    yield writer_of(store)
+    store.close()
+
+
+@pytest.fixture(scope="module")
+def planned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
+    """A connection to a file with many schedules and many fires, of which SQLite has statistics."""
+    store = open_file(tmp_path_factory.mktemp("planned") / "jobs.db", synchronous="normal")
+    begin = datetime(2030, 1, 1, tzinfo=UTC)
+    ids = [new_id() for _ in range(SCHEDULES)]
+    for start in range(0, SCHEDULES, 10_000):
+        store.put_schedules(
+            [
+                Schedule(id, f"{id}", "t", {}, next_fire_at=begin + timedelta(seconds=n), enabled=n % 9 > 0)
+                for n, id in enumerate(ids[start : start + 10_000], start)
+            ]
+        )
+    for node in ("", "n1", "n2"):
+        store.note_fires(
+            [
+                Fired(id, begin + timedelta(hours=hour), node, job_id=None if hour % 3 else id)
+                for id in ids[:100]
+                for hour in range(100)
+            ]
+        )
+    writer_of(store).execute("analyze")
     yield writer_of(store)
     store.close()
 
@@ -145,3 +172,66 @@ def test_a_job_s_log_is_read_from_where_it_was_left(writer: sqlite3.Connection) 
     steps = plan(writer, "logs", "tenant")
     assert "SEARCH l USING INDEX tidemill_logs_job (job_id=? AND rowid>?)" in steps
     assert scanned(steps) == []
+
+
+# ------------------------------------------------------------------------------------------ what jobs are made from
+
+
+def test_what_is_due_is_the_beginning_of_its_index(planned: sqlite3.Connection) -> None:
+    steps = plan(planned, "due")
+    assert "SEARCH s USING INDEX tidemill_schedules_due (next_fire_at<?)" in steps
+    assert any(
+        step.startswith("SEARCH s USING INDEX tidemill_schedules_due (next_fire_at>?)") for step in steps
+    )
+    assert not any(step.startswith("SCAN s") for step in steps)
+    assert sum("TEMP B-TREE" in step for step in steps) <= 1  # of the due ones themselves
+
+
+def test_active_jobs_are_found_by_the_fires_that_became_jobs(planned: sqlite3.Connection) -> None:
+    steps = plan(planned, "active_jobs")
+    assert "SEARCH n USING INDEX tidemill_fires_jobs (schedule_id=?)" in steps
+    assert "SEARCH f USING INDEX tidemill_fires_jobs (schedule_id=? AND fire_at>?)" in steps
+    assert not any(re.match(r"SCAN (tidemill_|[nrsph]\b)", step) for step in steps)
+
+
+def test_the_last_fires_of_the_cluster_are_the_ends_of_the_primary_key(planned: sqlite3.Connection) -> None:
+    steps = plan(planned, "last_fires")
+    assert "SEARCH f USING PRIMARY KEY (schedule_id=?)" in steps
+    assert not any(step.startswith("SCAN f") or "TEMP B-TREE" in step for step in steps)
+
+
+def test_the_last_fires_of_a_node_are_found_by_the_node(planned: sqlite3.Connection) -> None:
+    steps = plan(planned, "last_fires", "node")
+    assert "SEARCH f USING COVERING INDEX tidemill_fires_nodes (schedule_id=? AND scope_key=?)" in steps
+    assert not any(step.startswith("SCAN f") or "TEMP B-TREE" in step for step in steps)
+
+
+def test_old_fires_are_found_by_their_age(planned: sqlite3.Connection) -> None:
+    steps = plan(planned, "prune_fires")
+    assert any(
+        step.startswith("SEARCH f USING COVERING INDEX tidemill_fires_old (fire_at<?)") for step in steps
+    )
+    assert not any(step.startswith(("SCAN f", "SCAN n", "SCAN s")) for step in steps)
+
+
+def test_expired_jobs_are_found_without_those_that_never_expire(writer: sqlite3.Connection) -> None:
+    steps = plan(writer, "expired")
+    for table in ("ready", "scheduled", "parked"):
+        index = f"tidemill_{table}_expires (expires_at<?)"
+        assert any(step.startswith(f"SEARCH tidemill_{table} USING") and index in step for step in steps), (
+            table
+        )
+    assert scanned(steps) == []
+
+
+@pytest.mark.parametrize("name", ["advance", "note_fires", "put_schedules", "enable_definitions"])
+def test_batches_find_their_schedules_by_id(planned: sqlite3.Connection, name: str) -> None:
+    steps = plan(planned, name, "tenant")
+    assert not any(re.match(r"SCAN (tidemill_(schedules|fires|definitions)|[sod]\b)", step) for step in steps)
+
+
+def test_what_waits_from_the_beginning_costs_the_others_nothing(writer: sqlite3.Connection) -> None:
+    enqueue = load("sqlite")["enqueue"]
+    plain, parking = (program(enqueue, frozenset(flags)).statements for flags in ([], ["parks"]))
+    assert len(parking) == len(plain) + 1
+    assert not any("waiting" in statement.sql or "tidemill_parked(" in statement.sql for statement in plain)

@@ -77,6 +77,7 @@ class NewJob(NamedTuple):
     unique: UniqueHold | None = None
     limits: tuple[str, ...] = ()
     details: Details = NO_DETAILS
+    waiting: str | None = None  #: why it waits from the beginning; only a move brings it on
 
 
 class Enqueued(NamedTuple):

@@ -26,6 +26,8 @@ The laws, which the conformance suite (``tidemill.testing.conformance``) checks 
 13. **Wake-ups are hints.** ``notify`` may be lost, merged or early; whoever listens must also poll.
 14. **A hold** has one holder among all who use the database. It is never given away while its holder lives.
 
+Laws 15 to 17, of definitions, schedules and fires, are in ``stores.planning``.
+
 Batches may be empty, and then nothing happens. Ids given twice in one batch are an error of the caller.
 """
 
@@ -54,8 +56,9 @@ from tidemill.domain.job import (
 )
 from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
 from tidemill.domain.ledger import AuditEntry, AuditRecord, Pause, PauseKind, Setting
-from tidemill.domain.retention import ArchivedJob, ArchivePolicy
 from tidemill.domain.states import JobState
+from tidemill.stores.archiving import Archive
+from tidemill.stores.planning import Definitions, Schedules
 
 
 class Promoted(NamedTuple):
@@ -109,7 +112,8 @@ class Flow(ABC):
 
         ``run_at`` or ``delay`` (from now) ahead of now makes a job ``scheduled``, otherwise it is ``pending`` with the given
         ``run_at``, or now. Within one batch the first job to name a key gets it. An id that is stored anywhere but in the
-        archive is ``JobExists``, and nothing is inserted.
+        archive is ``JobExists``, and nothing is inserted. A job with ``waiting`` is inserted as ``waiting`` for that reason,
+        with ``run_at`` now; nothing but a ``move`` brings it on. Its unique key is its own like any other's.
         """
 
     @abstractmethod
@@ -126,7 +130,8 @@ class Flow(ABC):
     def claim(self, request: ClaimRequest, *, now: datetime | None = None) -> list[Claim]:
         """Take pending jobs for a worker, lane by lane in the order given, within a lane by number from ``low`` on. Two claims
         never get the same job. Attempt and token rise by one. A lane yields at most its quota, the claim at most its limit;
-        jobs of tasks not asked for are passed over and stay.
+        jobs of tasks not asked for are passed over and stay. A job that was in a crash is only ever ``claimed``: whoever
+        begins it writes that first, so that at the next crash it is known whether it ran.
         """
 
     @abstractmethod
@@ -190,6 +195,10 @@ class Queries(ABC):
     @abstractmethod
     def held(self, worker: UUID) -> list[Claim]:
         """Every job this worker holds, claimed or running, the oldest claim first: what a lost answer may have given it."""
+
+    @abstractmethod
+    def expired(self, limit: int, *, now: datetime | None = None) -> list[Job]:
+        """Pending, scheduled and waiting jobs whose ``expires_at`` is not after now, the longest expired first."""
 
     @abstractmethod
     def executions(self, ids: Collection[UUID], *, tenant: str) -> list[Execution]:
@@ -333,37 +342,7 @@ class Settings(ABC):
         """End pauses; those that stood."""
 
 
-class Archive(ABC):
-    """Tiers: a finished job leaves as a document; the copy is verified before the original goes."""
-
-    @abstractmethod
-    def archivable(self, policy: ArchivePolicy, *, now: datetime | None = None) -> list[ArchivedJob]:
-        """Up to ``policy.batch`` ended jobs the policy is due for, the longest ended first, as documents. A read."""
-
-    @abstractmethod
-    def put_archive(self, documents: Sequence[ArchivedJob], *, now: datetime | None = None) -> None:
-        """Write documents; one that is there already is replaced (the move is resumed, or the job was reopened)."""
-
-    @abstractmethod
-    def archived(self, ids: Collection[UUID], *, tenant: str) -> list[ArchivedJob]:
-        """The documents of these ids that there are, by id, as they are stored."""
-
-    @abstractmethod
-    def forget(self, documents: Sequence[ArchivedJob]) -> frozenset[UUID]:
-        """Remove the originals of these documents, each only if it still is what was copied (same token, same end)."""
-
-    @abstractmethod
-    def search_archive(
-        self, where: JobFilter, *, sort: Sort = Sort.NEWEST, limit: int = 100, after: str | None = None
-    ) -> Page[ArchivedJob]:
-        """One page of archived jobs. Reference, tag and metadata are inside the document and cannot be asked for here."""
-
-    @abstractmethod
-    def purge_archive(self, ended_before: datetime, *, tier: str, limit: int) -> int:
-        """Remove up to ``limit`` documents of a tier whose jobs ended before then; how many."""
-
-
-class Store(Flow, Control, Queries, Records, Workers, Leases, Settings, Archive):
+class Store(Flow, Control, Queries, Records, Workers, Leases, Settings, Archive, Definitions, Schedules):
     """A place that remembers jobs."""
 
     url: str

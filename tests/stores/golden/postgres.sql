@@ -69,7 +69,8 @@ create table tidemill.schedules(id uuid not null, tenant text collate "C" not nu
   definition_id uuid, task text collate "C" not null, trigger text not null, timezone text not null, args text not null,
   options text, misfire text not null, overlap text not null, scope text not null, source text not null,
   enabled boolean not null, created_at timestamptz not null, updated_at timestamptz not null, last_fire_at timestamptz,
-  next_fire_at timestamptz);
+  next_fire_at timestamptz, revision integer not null default 1, since_at timestamptz, calendar text, exclude text,
+  note text);
 create table tidemill.settings(key text collate "C" not null, value text not null, description text,
   updated_at timestamptz not null, updated_by text);
 create table tidemill.tasks(name text collate "C" not null, description text, owner text, schema text, settings text,
@@ -150,15 +151,25 @@ CREATE INDEX details_parent ON tidemill.details USING btree (parent_id, id) WHER
 CREATE INDEX details_reference ON tidemill.details USING btree (reference_type, reference_id,
   id) WHERE (reference_type IS NOT NULL);
 CREATE INDEX details_tags ON tidemill.details USING gin (tags) WHERE (tags IS NOT NULL);
+CREATE INDEX fires_jobs ON tidemill.fires USING btree (schedule_id, fire_at,
+  scope_key COLLATE "C") WHERE (job_id IS NOT NULL);
+CREATE INDEX fires_nodes ON tidemill.fires USING btree (schedule_id, scope_key, fire_at) WHERE (scope_key <> ''::text);
+CREATE INDEX fires_old ON tidemill.fires USING btree (fire_at);
 CREATE INDEX history_finished ON tidemill.history USING btree (finished_at, id);
 CREATE INDEX history_task ON tidemill.history USING btree (task, id);
 CREATE INDEX history_troubled ON tidemill.history USING btree (state, id) WHERE (state <> 'completed'::text);
 CREATE INDEX parked_due ON tidemill.parked USING btree (run_at, id) WHERE wakes;
+CREATE INDEX parked_expires ON tidemill.parked USING btree (expires_at,
+  id) WHERE ((expires_at IS NOT NULL) AND (state = 'waiting'::text));
 CREATE INDEX parked_state ON tidemill.parked USING btree (state, id);
 CREATE INDEX ready_claim ON tidemill.ready USING btree (queue, tenant, priority DESC, seq);
+CREATE INDEX ready_expires ON tidemill.ready USING btree (expires_at, id) WHERE (expires_at IS NOT NULL);
 CREATE INDEX running_worker ON tidemill.running USING btree (worker);
 CREATE INDEX scheduled_due ON tidemill.scheduled USING btree (run_at, id);
-CREATE INDEX schedules_due ON tidemill.schedules USING btree (next_fire_at) WHERE enabled;
+CREATE INDEX scheduled_expires ON tidemill.scheduled USING btree (expires_at, id) WHERE (expires_at IS NOT NULL);
+CREATE INDEX schedules_definition ON tidemill.schedules USING btree (definition_id) WHERE (definition_id IS NOT NULL);
+CREATE INDEX schedules_due ON tidemill.schedules USING btree (next_fire_at,
+  id) WHERE (enabled AND (scope = 'cluster'::text));
 CREATE INDEX uniques_job ON tidemill.uniques USING btree (job_id);
 CREATE UNIQUE INDEX definitions_key ON tidemill.definitions USING btree (tenant, key) WHERE (deleted_at IS NULL);
 CREATE UNIQUE INDEX schedules_key ON tidemill.schedules USING btree (tenant, key);

@@ -78,7 +78,8 @@ CREATE TABLE tidemill_schedules( id blob not null primary key, tenant text not n
   task text not null, trigger text not null, timezone text not null, args text not null, options text,
   misfire text not null, overlap text not null, scope text not null check (scope in ('cluster', 'instance')),
   source text not null check (source in ('code', 'stored')), enabled integer not null, created_at integer not null,
-  updated_at integer not null, last_fire_at integer, next_fire_at integer) strict;
+  updated_at integer not null, last_fire_at integer, next_fire_at integer, revision integer not null default 1,
+  since_at integer, calendar text, exclude text, note text) strict;
 CREATE TABLE tidemill_settings( key text not null primary key, value text not null, description text,
   updated_at integer not null, updated_by text) strict;
 CREATE TABLE tidemill_tasks( name text not null primary key, description text, owner text, schema text, settings text,
@@ -102,16 +103,24 @@ CREATE INDEX tidemill_details_parent on tidemill_details(parent_id, id) where pa
 CREATE INDEX tidemill_details_reference on tidemill_details(reference_type, reference_id,
   id) where reference_type is not null;
 CREATE INDEX tidemill_details_tags on tidemill_details(tags, id) where tags is not null;
+CREATE INDEX tidemill_fires_jobs on tidemill_fires(schedule_id, fire_at, scope_key) where job_id is not null;
+CREATE INDEX tidemill_fires_nodes on tidemill_fires(schedule_id, scope_key, fire_at) where scope_key <> '';
+CREATE INDEX tidemill_fires_old on tidemill_fires(fire_at);
 CREATE INDEX tidemill_history_finished on tidemill_history(finished_at, id);
 CREATE INDEX tidemill_history_task on tidemill_history(task, id);
 CREATE INDEX tidemill_history_troubled on tidemill_history(id, state) where state <> 'completed';
 CREATE INDEX tidemill_logs_job on tidemill_logs(job_id);
 CREATE INDEX tidemill_parked_due on tidemill_parked(run_at, id) where wakes;
+CREATE INDEX tidemill_parked_expires on tidemill_parked(expires_at,
+  id) where expires_at is not null and state = 'waiting';
 CREATE INDEX tidemill_parked_state on tidemill_parked(state, id);
 CREATE INDEX tidemill_ready_claim on tidemill_ready(queue, tenant, priority desc);
+CREATE INDEX tidemill_ready_expires on tidemill_ready(expires_at, id) where expires_at is not null;
 CREATE INDEX tidemill_running_worker on tidemill_running(worker);
 CREATE INDEX tidemill_scheduled_due on tidemill_scheduled(run_at, id);
-CREATE INDEX tidemill_schedules_due on tidemill_schedules(next_fire_at) where enabled;
+CREATE INDEX tidemill_scheduled_expires on tidemill_scheduled(expires_at, id) where expires_at is not null;
+CREATE INDEX tidemill_schedules_definition on tidemill_schedules(definition_id) where definition_id is not null;
+CREATE INDEX tidemill_schedules_due on tidemill_schedules(next_fire_at, id) where enabled and scope = 'cluster';
 CREATE UNIQUE INDEX tidemill_schedules_key on tidemill_schedules(tenant, key);
 CREATE INDEX tidemill_uniques_job on tidemill_uniques(job_id);
 CREATE VIEW tidemill_jobs as select id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at,

@@ -12,7 +12,7 @@ from tidemill.domain.job import Job
 from tidemill.domain.retention import ArchivedJob, ArchivePolicy, archive_document
 from tidemill.domain.states import ENDED
 from tidemill.errors import BadFilter
-from tidemill.stores.base import Archive
+from tidemill.stores.archiving import Archive
 from tidemill.stores.memory.core import Core
 from tidemill.stores.memory.matching import matches_archived, page_of
 from tidemill.stores.memory.queries import executions_of

@@ -60,10 +60,10 @@ class Core:
                 self._in_transaction = False
 
 
-def refuse_repeats(ids: Iterable[UUID]) -> None:
+def refuse_repeats(ids: Iterable[UUID], what: str = "job") -> None:
     """An id given twice in one batch is an error of the caller, and told before anything is written."""
     seen: set[UUID] = set()
     for id in ids:
         if id in seen:
-            raise UsageError(f"job {id} is given twice in one batch; give it once", id=id)
+            raise UsageError(f"{what} {id} is given twice in one batch; give it once", id=id)
         seen.add(id)

@@ -131,14 +131,16 @@ def _refuse_known(state: State, jobs: Sequence[NewJob]) -> None:
 
 def _made(new: NewJob, now: datetime) -> Job:
     run_at = now
-    if new.run_at is not None:
+    if new.waiting is not None:
+        pass  # it waits for somebody, not for a time
+    elif new.run_at is not None:
         run_at = new.run_at
     elif new.delay is not None:
         run_at = now + max(new.delay, _ZERO)
     job = Job(
         id=new.id,
         task=new.task,
-        state=JobState.SCHEDULED if run_at > now else JobState.PENDING,
+        state=_first_state(new, run_at, now),
         tenant=new.tenant,
         queue=new.queue,
         priority=new.priority,
@@ -151,6 +153,7 @@ def _made(new: NewJob, now: datetime) -> Job:
         created_at=now,
         expires_at=new.expires_at,
         timeout=new.timeout,
+        reason=new.waiting,
         unique_key=None if new.unique is None else new.unique.key,
         limits=tuple(new.limits),
         details=kept_details(new.details),
@@ -160,6 +163,12 @@ def _made(new: NewJob, now: datetime) -> Job:
             job, new.unique
         )  # A window that ends beyond all calendars is refused here, not half way through.
     return job
+
+
+def _first_state(new: NewJob, run_at: datetime, now: datetime) -> JobState:
+    if new.waiting is not None:
+        return JobState.WAITING
+    return JobState.SCHEDULED if run_at > now else JobState.PENDING
 
 
 def _candidates(state: State, lane: Lane, tasks: Sequence[str] | None) -> Iterator[tuple[int, UUID]]:
@@ -177,14 +186,15 @@ def _claim(state: State, id: UUID, seq: int, request: ClaimRequest, now: datetim
         holds.release(state, job, now)
         del state.rules[id]
         key = None
+    start = request.start and not job.crashes
     job = replace(
         job,
-        state=JobState.RUNNING if request.start else JobState.CLAIMED,
+        state=JobState.RUNNING if start else JobState.CLAIMED,
         attempt=job.attempt + 1,
         token=job.token + 1,
         worker=request.worker,
         claimed_at=now,
-        started_at=now if request.start else None,
+        started_at=now if start else None,
         reason=None,
         unique_key=key,
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection
+from datetime import datetime
+from itertools import islice
 from uuid import UUID
 
 from tidemill.domain.filters import JobFilter, Page, Sort
@@ -39,6 +41,12 @@ class MemoryQueries(Core, Queries):
         with self._open() as state:
             jobs = [job for id in state.held if (job := state.jobs[id]).worker == worker]
             return [claim_of(job) for job in sorted(jobs, key=lambda job: (job.claimed_at, job.id))]
+
+    def expired(self, limit: int, *, now: datetime | None = None) -> list[Job]:
+        with self._open() as state:
+            moment = self._at(now)
+            first = islice(state.expiries, max(limit, 0))
+            return [shown_job(state.jobs[id]) for expires_at, id in first if expires_at <= moment]
 
     def executions(self, ids: Collection[UUID], *, tenant: str) -> list[Execution]:
         with self._open() as state:

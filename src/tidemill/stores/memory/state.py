@@ -19,6 +19,9 @@ from tidemill.domain.lanes import LaneKey
 from tidemill.domain.ledger import AuditRecord, Pause, PauseKind, Setting
 from tidemill.domain.retention import ArchivedJob
 from tidemill.domain.states import HELD, JobState
+from tidemill.domain.timetable import Definition, DefinitionVersion, Fired, FireKey, Schedule
+
+_EXPIRING = frozenset({JobState.PENDING, JobState.SCHEDULED, JobState.WAITING})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +44,8 @@ class State:
     seqs: dict[UUID, int] = field(default_factory=dict)
     #: (run_at, id) of every job that ``promote`` will move, in order.
     alarms: list[tuple[datetime, UUID]] = field(default_factory=list)
+    #: (expires_at, id) of every job that nobody holds and that may expire, in order.
+    expiries: list[tuple[datetime, UUID]] = field(default_factory=list)
     held: set[UUID] = field(default_factory=set)
     #: Executions that are over, in the order of their numbers.
     executions: dict[UUID, list[Execution]] = field(default_factory=dict)
@@ -55,6 +60,12 @@ class State:
     pauses: dict[tuple[PauseKind, str], Pause] = field(default_factory=dict)
     audit: list[AuditRecord] = field(default_factory=list)
     archive: dict[UUID, ArchivedJob] = field(default_factory=dict)
+    definitions: dict[UUID, Definition] = field(default_factory=dict)
+    #: Every version of each definition, the oldest first.
+    versions: dict[UUID, list[DefinitionVersion]] = field(default_factory=dict)
+    schedules: dict[UUID, Schedule] = field(default_factory=dict)
+    #: By schedule; a schedule's fires outlive it.
+    fires: dict[UUID, dict[FireKey, Fired]] = field(default_factory=dict)
     last_seq: int = 0
     last_position: int = 0
 
@@ -65,6 +76,7 @@ class State:
             lanes={key: OrderedDict(queue) for key, queue in self.lanes.items()},
             seqs=dict(self.seqs),
             alarms=list(self.alarms),
+            expiries=list(self.expiries),
             held=set(self.held),
             executions={id: list(rows) for id, rows in self.executions.items()},
             logs={id: list(lines) for id, lines in self.logs.items()},
@@ -77,6 +89,10 @@ class State:
             pauses=dict(self.pauses),
             audit=list(self.audit),
             archive=dict(self.archive),
+            definitions=dict(self.definitions),
+            versions={id: list(rows) for id, rows in self.versions.items()},
+            schedules=dict(self.schedules),
+            fires={id: dict(rows) for id, rows in self.fires.items()},
             last_seq=self.last_seq,
             last_position=self.last_position,
         )
@@ -103,6 +119,8 @@ class State:
             insort(self.alarms, (job.run_at, job.id))
         elif job.state in HELD:
             self.held.add(job.id)
+        if job.expires_at is not None and job.state in _EXPIRING:
+            insort(self.expiries, (job.expires_at, job.id))
 
     def rewrite(self, job: Job) -> None:
         """Write new facts of a job that stays where it is."""
@@ -124,12 +142,17 @@ class State:
             if not self.lanes[key]:
                 del self.lanes[key]
         elif job.state in (JobState.SCHEDULED, JobState.WAITING):
-            alarm = (job.run_at, id)
-            at = bisect_left(self.alarms, alarm)
-            if at < len(self.alarms) and self.alarms[at] == alarm:
-                del self.alarms[at]
+            _discard(self.alarms, (job.run_at, id))
         else:
             self.held.discard(id)
+        if job.expires_at is not None and job.state in _EXPIRING:
+            _discard(self.expiries, (job.expires_at, id))
+
+
+def _discard(ordered: list[tuple[datetime, UUID]], item: tuple[datetime, UUID]) -> None:
+    at = bisect_left(ordered, item)
+    if at < len(ordered) and ordered[at] == item:
+        del ordered[at]
 
 
 def lane_key(job: Job) -> LaneKey:

@@ -14,6 +14,7 @@ from tidemill.stores.memory.cluster import MemoryLeases, MemoryWorkers
 from tidemill.stores.memory.control import MemoryControl
 from tidemill.stores.memory.flow import MemoryFlow
 from tidemill.stores.memory.ledger import MemoryRecords, MemorySettings
+from tidemill.stores.memory.planning import MemoryDefinitions, MemorySchedules
 from tidemill.stores.memory.queries import MemoryQueries
 from tidemill.stores.memory.signals import Bell
 
@@ -29,6 +30,8 @@ class MemoryStore(
     MemoryLeases,
     MemorySettings,
     MemoryArchive,
+    MemoryDefinitions,
+    MemorySchedules,
     Store,
 ):
     """A store that lives and dies with its process.

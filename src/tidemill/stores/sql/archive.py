@@ -11,7 +11,7 @@ from tidemill.domain.filters import JobFilter, Page, Sort, encode_cursor, page_s
 from tidemill.domain.job import Execution, LogEntry
 from tidemill.domain.retention import ArchivedJob, ArchivePolicy, archive_document
 from tidemill.errors import BadFilter
-from tidemill.stores.base import Archive
+from tidemill.stores.archiving import Archive
 from tidemill.stores.sql.driver import Row
 from tidemill.stores.sql.face import Face
 from tidemill.stores.sql.values import (

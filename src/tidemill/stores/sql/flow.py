@@ -18,7 +18,7 @@ from tidemill.stores.sql.face import Face
 from tidemill.stores.sql.values import dump, dump_details, dump_error, dump_progress, load_limits
 
 _ROUNDS = 20  # how often a job is tried whose key is let go between two looks
-_LIMITS = 15  # its place in a claimed row
+_CRASHES, _LIMITS = 7, 15  # their places in a claimed row
 _claim = partial(tuple.__new__, Claim)  # as Claim._make, which counts what it is given once more
 
 
@@ -33,22 +33,22 @@ class SqlFlow(Face, Flow):
 
     def _enqueue(self, jobs: Sequence[NewJob], now: datetime | None) -> list[Enqueued]:
         outcome: dict[UUID, Enqueued] = {}
-        waiting: Sequence[NewJob] = jobs
+        left: Sequence[NewJob] = jobs
         for _ in range(_ROUNDS):
-            if not waiting:
+            if not left:
                 return [outcome[job.id] for job in jobs]
-            rows = self._db.run("enqueue", {"now": now}, _enqueue_columns(waiting))
+            rows = self._db.run("enqueue", {"now": now}, *_enqueued(left))
             taken = [row[0] for row in rows if row[1]]
             if taken:
                 raise JobExists(
                     f"job {taken[0]} is already stored; nothing was enqueued", ids=frozenset(taken)
                 )
             if not rows:
-                outcome.update((job.id, Enqueued(job.id, True)) for job in waiting)
+                outcome.update((job.id, Enqueued(job.id, True)) for job in left)
                 return [outcome[job.id] for job in jobs]
             left_out = {row[0] for row in rows}
-            outcome.update((job.id, Enqueued(job.id, True)) for job in waiting if job.id not in left_out)
-            waiting = self._held(outcome, [job for job in waiting if job.id in left_out], now)
+            outcome.update((job.id, Enqueued(job.id, True)) for job in left if job.id not in left_out)
+            left = self._held(outcome, [job for job in left if job.id in left_out], now)
         raise StoreBusy("a unique key changed hands all the time; nothing was enqueued, try again")
 
     def _held(
@@ -126,6 +126,8 @@ def claims_of(rows: Sequence[Row], request: ClaimRequest) -> list[Claim]:
     """Claimed rows as claims, in the order the lanes were given and by number within each."""
     tail = (JobState.RUNNING if request.start else JobState.CLAIMED, None, request.worker)
     claims: list[Claim] = [_claim(row + tail) for row in rows]
+    if request.start and any(row[_CRASHES] for row in rows):
+        claims = [claim._replace(state=JobState.CLAIMED) if claim.crashes else claim for claim in claims]
     if any(row[_LIMITS] is not None for row in rows):
         claims = [
             claim._replace(limits=load_limits(row[_LIMITS])) for claim, row in zip(claims, rows, strict=True)
@@ -180,6 +182,16 @@ def lane_columns(lanes: Sequence[Lane]) -> dict[str, list[Any]]:
         "lane_low": [lane.low for lane in lanes],
         "lane_quota": [lane.quota for lane in lanes],
     }
+
+
+def _enqueued(jobs: Sequence[NewJob]) -> tuple[dict[str, list[Any]], tuple[str, ...]]:
+    """A batch as columns; and, if some of it waits from the beginning, the flag for the lines that this needs."""
+    columns = _enqueue_columns(jobs)
+    reasons = [job.waiting for job in jobs]
+    if reasons.count(None) == len(reasons):
+        return columns, ()
+    columns["waiting"] = reasons
+    return columns, ("parks",)
 
 
 def _enqueue_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import datetime
 from uuid import UUID
 
 from tidemill.domain.filters import JobFilter, Page, Sort, encode_cursor, page_size
@@ -22,7 +23,7 @@ from tidemill.stores.sql.values import (
 
 
 class SqlQueries(Face, Queries):
-    """get, jobs, count, held, executions, logs."""
+    """get, jobs, count, held, expired, executions, logs."""
 
     def get(self, ids: Collection[UUID], *, tenant: str) -> list[Job]:
         if not ids:
@@ -43,6 +44,9 @@ class SqlQueries(Face, Queries):
 
     def held(self, worker: UUID) -> list[Claim]:
         return [load_claim(row) for row in self._db.run("held", {"worker": worker})]
+
+    def expired(self, limit: int, *, now: datetime | None = None) -> list[Job]:
+        return self._jobs(self._db.run("expired", {"now": now, "limit": max(limit, 0)}))
 
     def executions(self, ids: Collection[UUID], *, tenant: str) -> list[Execution]:
         if not ids:

@@ -14,12 +14,23 @@ from tidemill.stores.sql.control import SqlControl
 from tidemill.stores.sql.driver import Driver
 from tidemill.stores.sql.flow import SqlFlow
 from tidemill.stores.sql.operation import SqlSettings
+from tidemill.stores.sql.planning import SqlDefinitions, SqlSchedules
 from tidemill.stores.sql.reading import SqlQueries
 from tidemill.stores.sql.records import SqlRecords
 
 
 class SqlStore(
-    SqlFlow, SqlControl, SqlQueries, SqlRecords, SqlWorkers, SqlLeases, SqlSettings, SqlArchive, Store
+    SqlFlow,
+    SqlControl,
+    SqlQueries,
+    SqlRecords,
+    SqlWorkers,
+    SqlLeases,
+    SqlSettings,
+    SqlArchive,
+    SqlDefinitions,
+    SqlSchedules,
+    Store,
 ):
     """A store in a relational database."""
 

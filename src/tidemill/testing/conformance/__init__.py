@@ -30,48 +30,68 @@ pytest.register_assert_rewrite(
         f"{__name__}.{face}"
         for face in (
             *(
+                "advancing",
                 "archive",
                 "checkpoints",
                 "claiming",
                 "cluster",
                 "control",
+                "definitions",
                 "fencing",
                 "finishing",
+                "fires",
                 "flow",
                 "holds",
                 "kit",
                 "own_clock",
                 "payloads",
+                "planned",
             ),
-            *("queries", "records", "settings", "signals", "threads", "transactions", "unique"),
+            *(
+                "queries",
+                "records",
+                "schedules",
+                "settings",
+                "signals",
+                "threads",
+                "transactions",
+                "unique",
+                "waiting",
+            ),
         )
     )
 )
 
+from tidemill.testing.conformance.advancing import AdvanceLaws, DueLaws  # noqa: E402
 from tidemill.testing.conformance.archive import ArchivableLaws, ArchiveSearchLaws, DocumentLaws, ForgetLaws  # noqa: E402
 from tidemill.testing.conformance.checkpoints import CheckpointFenceLaws, CheckpointLaws  # noqa: E402
 from tidemill.testing.conformance.claiming import ClaimLaws, ReportLaws, StartLaws, StepClaimLaws  # noqa: E402
 from tidemill.testing.conformance.cluster import LeaseLaws, OrphanLaws, WorkerLaws  # noqa: E402
 from tidemill.testing.conformance.control import CancelLaws, DeleteLaws, MoveLaws  # noqa: E402
+from tidemill.testing.conformance.definitions import DefinitionLaws, DefinitionSwitchLaws  # noqa: E402
 from tidemill.testing.conformance.fencing import FenceLaws  # noqa: E402
 from tidemill.testing.conformance.finishing import ExecutionLaws, FinishLaws, StepLaws  # noqa: E402
+from tidemill.testing.conformance.fires import ActiveJobLaws, FireLaws, PruneLaws  # noqa: E402
 from tidemill.testing.conformance.flow import EnqueueLaws, LaneLaws, PromoteLaws  # noqa: E402
 from tidemill.testing.conformance.holds import HeldLaws, HoldLaws  # noqa: E402
 from tidemill.testing.conformance.own_clock import OwnClockLaws  # noqa: E402
 from tidemill.testing.conformance.payloads import PayloadLaws  # noqa: E402
 from tidemill.testing.conformance.queries import FilterLaws, GetLaws, PageLaws, TenantLaws  # noqa: E402
 from tidemill.testing.conformance.records import AuditLaws, LogLaws  # noqa: E402
+from tidemill.testing.conformance.schedules import ScheduleLaws  # noqa: E402
 from tidemill.testing.conformance.settings import PauseLaws, SettingLaws  # noqa: E402
 from tidemill.testing.conformance.signals import SignalLaws  # noqa: E402
 from tidemill.testing.conformance.threads import ThreadLaws  # noqa: E402
 from tidemill.testing.conformance.transactions import TransactionLaws, WholeStoreLaws  # noqa: E402
 from tidemill.testing.conformance.unique import UniqueLaws  # noqa: E402
+from tidemill.testing.conformance.waiting import ExpiredLaws, WaitingLaws  # noqa: E402
 
 __all__ = [
     "ArchiveConformance",
     "ClusterConformance",
     "ControlConformance",
     "FlowConformance",
+    "PlanningConformance",
     "QueriesConformance",
     "RecordsConformance",
     "SettingsConformance",
@@ -84,6 +104,7 @@ __all__ = [
 
 class FlowConformance(
     EnqueueLaws,
+    WaitingLaws,
     PromoteLaws,
     LaneLaws,
     ClaimLaws,
@@ -108,7 +129,7 @@ class ControlConformance(MoveLaws, CancelLaws, DeleteLaws):
     """What people and duties do to jobs."""
 
 
-class QueriesConformance(GetLaws, TenantLaws, FilterLaws, PageLaws, HeldLaws):
+class QueriesConformance(GetLaws, TenantLaws, FilterLaws, PageLaws, HeldLaws, ExpiredLaws):
     """Reading."""
 
 
@@ -128,6 +149,19 @@ class ArchiveConformance(ArchivableLaws, DocumentLaws, ForgetLaws, ArchiveSearch
     """Tiers."""
 
 
+class PlanningConformance(
+    DefinitionLaws,
+    DefinitionSwitchLaws,
+    ScheduleLaws,
+    DueLaws,
+    AdvanceLaws,
+    FireLaws,
+    ActiveJobLaws,
+    PruneLaws,
+):
+    """Definitions, schedules and fires."""
+
+
 class TransactionsConformance(TransactionLaws, OwnClockLaws, WholeStoreLaws):
     """Transactions, the store's own clock, and the store as a whole."""
 
@@ -145,6 +179,7 @@ class StoreConformance(
     ClusterConformance,
     SettingsConformance,
     ArchiveConformance,
+    PlanningConformance,
     TransactionsConformance,
     SignalsConformance,
 ):

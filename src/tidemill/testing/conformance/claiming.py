@@ -163,6 +163,22 @@ class ClaimLaws:
         finish_all(store, [claim_one(store)], CRASHED)
         assert claim_one(store, id).crashes == 1
 
+    def test_a_job_that_was_in_a_crash_is_claimed_and_not_begun_whatever_was_asked(
+        self, store: Store
+    ) -> None:
+        suspect = put_one(store)
+        finish_all(store, [claim_one(store)], CRASHED)
+        other = put_one(store)
+        claims = {claim.id: claim for claim in claim_all(store, start=True)}
+        assert (claims[suspect].state, claims[other].state) == (S.CLAIMED, S.RUNNING)
+        rows = {job.id: job for job in store.get([suspect, other], tenant=ALL_TENANTS)}
+        assert (rows[suspect].state, rows[suspect].started_at) == (S.CLAIMED, None)
+        assert (rows[other].state, rows[other].started_at is None) == (S.RUNNING, False)
+        finish_all(store, [claims[suspect]], CRASHED)
+        request = ClaimRequest(WORKER, store.lanes(), 10)
+        (again,) = store.step([Finish(claims[other], COMPLETED)], request, now=at(1)).claims
+        assert (again.id, again.state, get_one(store, suspect).state) == (suspect, S.CLAIMED, S.CLAIMED)
+
 
 class StartLaws:
     """Claimed becomes running, once."""

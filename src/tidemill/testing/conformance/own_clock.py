@@ -26,6 +26,13 @@ from tidemill.testing.conformance.kit import (
     retry,
     wants,
 )
+from tidemill.testing.conformance.planned import (
+    a_definition,
+    a_fire,
+    a_schedule,
+    definition_of,
+    schedule_of,
+)
 
 S = JobState
 MINUTE = timedelta(minutes=1)
@@ -149,3 +156,41 @@ class OwnClockLaws:
         store.put_archive(documents)
         assert _near(store.archived([claim.id], tenant="default")[0].archived_at)
         assert store.forget(documents) == {claim.id}
+
+    def test_jobs_expire_and_wait_by_the_stores_clock(self, store: Store) -> None:
+        here = SystemClock().now()
+        late, later = a_job(expires_at=here - HOUR), a_job(expires_at=here + HOUR, waiting="its turn")
+        store.enqueue([late, later])
+        assert ids_of(store.expired(10)) == [late.id]
+        assert _near(get_one(store, later.id).run_at)
+
+    def test_definitions_are_dated_by_the_stores_clock(self, store: Store) -> None:
+        stored = store.put_definition(a_definition())
+        assert stored is not None
+        assert stored.created_at == stored.updated_at
+        assert _near(stored.created_at)
+        (version,) = store.definition_versions(stored.id, tenant="default")
+        assert version.created_at == stored.created_at
+        store.put_schedules([a_schedule(definition_id=stored.id)])
+        store.enable_definitions([stored.id], tenant="default", enabled=False)
+        store.enable_definitions([stored.id], tenant="default", enabled=True)
+        (schedule,) = store.schedules(tenant="default")
+        assert all(map(_near, (schedule.since_at, schedule.next_fire_at)))
+        store.drop_definitions([stored.id], tenant="default")
+        assert _near(definition_of(store, stored.id).deleted_at)
+
+    def test_schedules_are_dated_and_due_by_the_stores_clock(self, store: Store) -> None:
+        here = SystemClock().now()
+        late = a_schedule("late", next_fire_at=here - HOUR)
+        store.put_schedules([late, a_schedule("later", next_fire_at=here + HOUR)])
+        due = store.due(10)
+        assert ids_of(due.schedules) == [late.id]
+        assert _near(due.next_fire_at, HOUR)
+        assert all(
+            map(_near, (due.schedules[0].created_at, due.schedules[0].updated_at, due.schedules[0].since_at))
+        )
+        store.enable_schedules([late.id], tenant="default", enabled=False)
+        store.enable_schedules([late.id], tenant="default", enabled=True)
+        assert _near(schedule_of(store, late.id).next_fire_at)
+        store.note_fires([a_fire(late, here)])
+        assert _near(store.fires(late.id, tenant="default")[0].created_at)

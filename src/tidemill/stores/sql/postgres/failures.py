@@ -24,6 +24,7 @@ _BUSY = (pg.LockNotAvailable, pg.QueryCanceled, *RETRIED)
 _CORRUPT = (pg.DataCorrupted, pg.IndexCorrupted)
 _MISSING = (pg.UndefinedTable, pg.InvalidSchemaName, pg.UndefinedColumn)
 _JOB_TABLES = frozenset({"ready", "scheduled", "parked", "running", "history", "details"})
+_KEYED_TABLES = frozenset({"definitions", "schedules"})
 _PREAMBLE = re.compile(r"^connection failed: (?:connection to server at .*? failed: )?(?:FATAL: +)?")
 _REFUSALS = [
     (re.compile(sign), sentence)
@@ -52,6 +53,10 @@ def translate(error: psycopg.Error, where: str) -> StoreError | JobExists:
     match error:
         case pg.UniqueViolation() if error.diag.table_name in _JOB_TABLES:
             return JobExists("one of these jobs is already stored; nothing was enqueued")
+        case pg.UniqueViolation() if error.diag.table_name in _KEYED_TABLES:
+            return StoreBusy(
+                f"somebody took one of these keys in {where} at the same moment; nothing was changed, try again"
+            )
         case _ if isinstance(error, _BUSY):
             return StoreBusy(f"{where} is busy ({text}); nothing was changed, try again")
         case pg.ReadOnlySqlTransaction():

@@ -88,7 +88,7 @@ def _done_columns(finishes: Sequence[Finish]) -> dict[str, list[Any]]:
 def _alike(jobs: Sequence[NewJob]) -> bool:
     """Whether the jobs differ only in id and arguments, are due now, and hold and describe nothing."""
     first = jobs[0]
-    if first.run_at or first.delay or first.unique or first.limits:
+    if first.run_at or first.delay or first.unique or first.limits or first.waiting is not None:
         return False
     if first.details is not NO_DETAILS and first.details != NO_DETAILS:
         return False

@@ -20,6 +20,7 @@ _JOB_ID = re.compile(
     r"tidemill_(ready|scheduled|parked|running|history|details|item_enqueue|item_move|gone|executions)\.(job_)?id\b"
     r"|tidemill_held\.place\b"
 )
+_SCHEDULE_ID = re.compile(r"tidemill_(item_schedule|lost)\.id\b")
 _WORKER_ID = re.compile(r"tidemill_workers\.id\b")
 
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
@@ -91,6 +92,8 @@ def _refused(text: str, path: str, query: str) -> TidemillError:
         if query == "enqueue":
             return JobExists("one of these jobs is already stored, or given twice; nothing was enqueued")
         return UsageError("a job is given twice in one batch; give it once (nothing was changed)")
+    if _SCHEDULE_ID.search(text):
+        return UsageError("a schedule is given twice in one batch; give it once (nothing was changed)")
     if _WORKER_ID.search(text):
         return UsageError("this worker is already known; an id is new at every start")
     return StoreCorrupt(f"{path} refused the data ({text}); nothing was changed", path=path)

@@ -4,7 +4,7 @@
 create temp table if not exists tidemill_item_enqueue(
   n integer primary key, id blob not null unique, tenant text, queue text, task text, priority integer, max_attempts integer,
   timeout integer, due_at integer, expires_at integer, unique_key text, until_claimed integer, window_ends_at integer,
-  limits text, details text, args text, taken integer not null default 0, left_out integer not null default 0);
+  limits text, details text, args text, waiting text, taken integer not null default 0, left_out integer not null default 0);
 
 create temp table if not exists tidemill_item_finish(
   n integer primary key, id blob not null, token integer, to_state text, execution text, why text, delay integer,
@@ -38,3 +38,13 @@ create temp table if not exists tidemill_holders(tenant text, key text, job_id b
 create temp table if not exists tidemill_pausing(kind text, name text);
 
 create temp table if not exists tidemill_resumed(kind text, name text, reason text, paused_by text, paused_at integer);
+
+create temp table if not exists tidemill_fit(id blob primary key) without rowid;
+
+create temp table if not exists tidemill_item_schedule(
+  n integer primary key, id blob not null unique, tenant text, key text, definition_id blob, task text, trigger text, timezone text,
+  calendar text, exclude text, args text, options text, misfire text, overlap text, scope text, source text, enabled integer,
+  note text, revision integer, next_fire_at integer);
+
+create temp table if not exists tidemill_firing(
+  schedule_id blob, fire_at integer, scope_key text, primary key (schedule_id, fire_at, scope_key)) without rowid;

@@ -1,10 +1,11 @@
 -- enqueue: inserts a batch of jobs, all or none; answers with the ids that were not inserted.
 -- Locks the unique keys it takes. `taken` finds ids that are stored already (then nothing is inserted at all); `held` takes the
--- keys that are free, the first of a batch winning; a key held by another leaves its job out.
+-- keys that are free, the first of a batch winning; a key held by another leaves its job out. Lines for jobs that wait from the
+-- beginning are there only if the batch has one.
 -- takes: now timestamptz
 -- items: id uuid, tenant text, queue text, task text, priority int2, max_attempts int4, timeout interval, run_at timestamptz
 -- items: delay interval, expires_at timestamptz, unique_key text, until_claimed bool, hold interval, limits text
--- items: details text, args text
+-- items: details text, args text, waiting text
 -- gives: id uuid, taken bool
 with item as materialized (
   select x.*, coalesce(:now::timestamptz, now()) as now,
@@ -12,9 +13,13 @@ with item as materialized (
   from unnest(:id::uuid[], :tenant::text[], :queue::text[], :task::text[], :priority::smallint[], :max_attempts::int[],
               :timeout::interval[], :run_at::timestamptz[], :delay::interval[], :expires_at::timestamptz[],
               :unique_key::text[], :until_claimed::boolean[], :hold::interval[], :limits::text[], :details::text[],
-              :args::text[]) with ordinality
+              :args::text[]
+              , :waiting::text[] -- when parks
+       ) with ordinality
        as x(id, tenant, queue, task, priority, max_attempts, timeout, run_at, delay, expires_at, unique_key,
-            until_claimed, hold, limits, details, args, n)),
+            until_claimed, hold, limits, details, args,
+            waiting, -- when parks
+            n)),
 taken as materialized (
   select x.id from item x
   where exists (select from tidemill.ready j where j.id = x.id)
@@ -39,13 +44,24 @@ due as (
                              expires_at, timeout, unique_key, until_claimed, limits, detailed, args)
   select id, tenant, queue, task, priority, 0, max_attempts, 0, 0, due_at, now, expires_at, timeout, unique_key,
          until_claimed, limits, details is not null, args
-  from fresh where due_at <= now order by n),
+  from fresh where due_at <= now
+    and waiting is null -- when parks
+  order by n),
 later as (
   insert into tidemill.scheduled(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at,
                                  created_at, expires_at, timeout, unique_key, until_claimed, limits, detailed, args)
   select id, tenant, queue, task, priority, 0, max_attempts, 0, 0, due_at, now, expires_at, timeout, unique_key,
          until_claimed, limits, details is not null, args
-  from fresh where due_at > now),
+  from fresh where due_at > now
+    and waiting is null -- when parks
+  ),
+parked as ( -- when parks
+  insert into tidemill.parked(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, -- when parks
+                              created_at, expires_at, timeout, unique_key, until_claimed, limits, detailed, -- when parks
+                              reason, args, state, wakes) -- when parks
+  select id, tenant, queue, task, priority, 0, max_attempts, 0, 0, now, now, expires_at, timeout, unique_key, -- when parks
+         until_claimed, limits, details is not null, waiting, args, 'waiting', false -- when parks
+  from fresh where waiting is not null), -- when parks
 described as (
   insert into tidemill.details(id, tenant, correlation_id, parent_id, reference_type, reference_id, tags, metadata, headers,
                                options, definition_id, definition_version, schedule_id, fire_at)

@@ -38,8 +38,9 @@ begun as (
   insert into tidemill.running(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
                                expires_at, timeout, unique_key, limits, detailed, args, state, worker, claimed_at, started_at)
   select id, tenant, queue, task, priority, attempt + 1, max_attempts, crashes, token + 1, run_at, created_at, expires_at,
-         timeout, case when not until_claimed then unique_key end, limits, detailed, args, :state::text, :worker::uuid,
-         coalesce(:now::timestamptz, now()), case :state::text when 'running' then coalesce(:now::timestamptz, now()) end
+         timeout, case when not until_claimed then unique_key end, limits, detailed, args,
+         case crashes when 0 then :state::text else 'claimed' end, :worker::uuid, coalesce(:now::timestamptz, now()),
+         case when crashes = 0 and :state::text = 'running' then coalesce(:now::timestamptz, now()) end
   from got),
 let_go as (
   delete from tidemill.uniques u using got g

@@ -25,7 +25,8 @@ insert into tidemill_running(id, tenant, queue, task, priority, attempt, max_att
                              expires_at, timeout, unique_key, limits, detailed, args, state, worker, claimed_at, started_at)
 select r.id, r.tenant, r.queue, r.task, r.priority, r.attempt + 1, r.max_attempts, r.crashes, r.token + 1, r.run_at,
        r.created_at, r.expires_at, r.timeout, case when not r.until_claimed then r.unique_key end, r.limits, r.detailed, r.args,
-       :state, :worker, :now, case :state when 'running' then :now end
+       case r.crashes when 0 then :state else 'claimed' end, :worker, :now,
+       case when r.crashes = 0 and :state = 'running' then :now end
 from temp.tidemill_got g cross join tidemill_ready r on r.seq = g.seq
 ;
 delete from temp.tidemill_keyed

@@ -1,17 +1,22 @@
 -- enqueue: inserts a batch of jobs, all or none; answers with the ids that were not inserted.
 -- Gathers the batch in a temporary table and works on it as a whole. `taken` are ids that are stored already (then nothing is
 -- inserted at all); the keys that are free are taken, the first of a batch winning; a key held by another leaves its job out.
+-- Lines for jobs that wait from the beginning are there only if the batch has one.
 -- takes: now timestamptz
 -- items: id uuid, tenant text, queue text, task text, priority int2, max_attempts int4, timeout interval, run_at timestamptz
 -- items: delay interval, expires_at timestamptz, unique_key text, until_claimed bool, hold interval, limits text
--- items: details text, args text
+-- items: details text, args text, waiting text
 -- gives: id uuid, taken bool
 delete from temp.tidemill_item_enqueue
 ;
 insert into temp.tidemill_item_enqueue(id, tenant, queue, task, priority, max_attempts, timeout, due_at, expires_at, unique_key,
-                                       until_claimed, window_ends_at, limits, details, args)
+                                       until_claimed, window_ends_at, limits, details,
+                                       waiting, -- when parks
+                                       args)
 values (:id, :tenant, :queue, :task, :priority, :max_attempts, :timeout, coalesce(:run_at, :now + max(coalesce(:delay, 0), 0)),
-        :expires_at, :unique_key, :until_claimed, :now + :hold, :limits, :details, :args)
+        :expires_at, :unique_key, :until_claimed, :now + :hold, :limits, :details,
+        :waiting, -- when parks
+        :args)
 ;
 update temp.tidemill_item_enqueue as x set taken = 1
 where exists (select 1 from tidemill_ready j where j.id = x.id)
@@ -37,13 +42,23 @@ insert into tidemill_ready(id, tenant, queue, task, priority, attempt, max_attem
                            expires_at, timeout, unique_key, until_claimed, limits, detailed, args)
 select id, tenant, queue, task, priority, 0, max_attempts, 0, 0, due_at, :now, expires_at, timeout, unique_key,
        until_claimed, limits, details is not null, args
-from temp.tidemill_item_enqueue where not left_out and due_at <= :now order by n
+from temp.tidemill_item_enqueue where not left_out and due_at <= :now
+  and waiting is null -- when parks
+order by n
 ;
 insert into tidemill_scheduled(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
                                expires_at, timeout, unique_key, until_claimed, limits, detailed, args)
 select id, tenant, queue, task, priority, 0, max_attempts, 0, 0, due_at, :now, expires_at, timeout, unique_key,
        until_claimed, limits, details is not null, args
 from temp.tidemill_item_enqueue where not left_out and due_at > :now
+  and waiting is null -- when parks
+;
+insert into tidemill_parked(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, -- when parks
+                            created_at, expires_at, timeout, unique_key, until_claimed, limits, detailed, -- when parks
+                            reason, args, state, wakes) -- when parks
+select id, tenant, queue, task, priority, 0, max_attempts, 0, 0, :now, :now, expires_at, timeout, unique_key, -- when parks
+       until_claimed, limits, details is not null, waiting, args, 'waiting', 0 -- when parks
+from temp.tidemill_item_enqueue where not left_out and waiting is not null -- when parks
 ;
 insert into tidemill_details(id, tenant, correlation_id, parent_id, reference_type, reference_id, tags, metadata, headers,
                              options, definition_id, definition_version, schedule_id, fire_at)

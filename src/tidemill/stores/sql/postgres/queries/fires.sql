@@ -1,0 +1,9 @@
+-- fires: what a schedule's instants became, the newest first; of one instant by scope key. Index: fires' primary key.
+-- takes: schedule_id uuid, tenant text, before timestamptz, limit int4
+-- gives: schedule_id uuid, fire_at timestamptz, scope_key text, tenant text, job_id uuid, reason text, created_at timestamptz
+select schedule_id, fire_at, scope_key, tenant, job_id, reason, created_at
+from tidemill.fires
+where schedule_id = :schedule_id
+  and tenant = :tenant -- when tenant
+  and fire_at < :before -- when before
+order by fire_at desc, scope_key collate "C" limit :limit

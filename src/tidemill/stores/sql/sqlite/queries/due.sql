@@ -1,0 +1,26 @@
+-- due: schedules of cluster scope whose next fire has come, the longest due first, and when the next one of the others is.
+-- That instant is on every row, and on a row without a schedule where none is due.
+-- Indexes: schedules_due, definitions' primary key.
+-- takes: now timestamptz, limit int4
+-- gives: following timestamptz, id uuid, tenant text, key text, definition_id uuid, task text, trigger text, timezone text
+-- gives: calendar text, exclude text, args text, options text, misfire text, overlap text, scope text, source text, enabled bool
+-- gives: note text, revision int4, created_at timestamptz, updated_at timestamptz, since_at timestamptz
+-- gives: last_fire_at timestamptz, next_fire_at timestamptz
+with due as materialized (
+  select * from tidemill_schedules s indexed by tidemill_schedules_due
+  where s.enabled and s.scope = 'cluster' and s.next_fire_at <= :now
+    and (s.definition_id is null
+         or exists (select 1 from tidemill_definitions d where d.id = s.definition_id and d.enabled and d.deleted_at is null))
+  order by s.next_fire_at, s.id limit max(:limit, 0)),
+rest as (
+  select s.next_fire_at from tidemill_schedules s indexed by tidemill_schedules_due
+  where s.enabled and s.scope = 'cluster' and s.next_fire_at is not null
+    and (s.definition_id is null
+         or exists (select 1 from tidemill_definitions d where d.id = s.definition_id and d.enabled and d.deleted_at is null))
+  order by s.next_fire_at, s.id limit 1 offset (select count(*) from due))
+select n.following,
+       d.id, d.tenant, d.key, d.definition_id, d.task, d.trigger, d.timezone, d.calendar, d.exclude, d.args, d.options,
+       d.misfire, d.overlap, d.scope, d.source, d.enabled, d.note, d.revision, d.created_at, d.updated_at, d.since_at,
+       d.last_fire_at, d.next_fire_at
+from (select (select next_fire_at from rest) as following) n left join due d on true
+order by d.next_fire_at, d.id

@@ -1,0 +1,79 @@
+"""Builders for the laws of definitions, schedules and fires. Nothing here knows a particular store."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final
+from uuid import UUID
+
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.timetable import Advance, Definition, Fired, FireKey, Schedule
+from tidemill.ids import new_id
+from tidemill.stores.base import Store
+from tidemill.testing.conformance.kit import T0, at
+
+HOURLY: Final = {"kind": "every", "seconds": 3600, "names": ["a", "ü"]}
+
+
+def a_definition(key: str = "report", **fields: Any) -> Definition:
+    """A definition that was never stored."""
+    plain: dict[str, Any] = {"id": new_id(), "key": key, "task": "work"}
+    return Definition(**(plain | fields))
+
+
+def define(store: Store, key: str = "report", *, now: datetime = T0, **fields: Any) -> Definition:
+    """Write a new definition, which must succeed; as it is stored."""
+    stored = store.put_definition(a_definition(key, **fields), by="ann", now=now)
+    assert stored is not None
+    return stored
+
+
+def definition_of(store: Store, id: UUID) -> Definition:
+    """The one definition of this id, be it deleted."""
+    (found,) = store.definitions(tenant=ALL_TENANTS, ids=[id], deleted=True)
+    return found
+
+
+def a_schedule(key: str = "hourly", **fields: Any) -> Schedule:
+    """A schedule that was never stored, due at ``T0`` unless told otherwise."""
+    plain: dict[str, Any] = {
+        "id": new_id(),
+        "key": key,
+        "task": "work",
+        "trigger": HOURLY,
+        "next_fire_at": T0,
+    }
+    return Schedule(**(plain | fields))
+
+
+def plan(store: Store, *schedules: Schedule, now: datetime = T0) -> list[Schedule]:
+    """Write schedules, which must all succeed; as they are stored."""
+    assert store.put_schedules(schedules, now=now) == frozenset()
+    return [schedule_of(store, schedule.id) for schedule in schedules]
+
+
+def plan_one(store: Store, key: str = "hourly", *, now: datetime = T0, **fields: Any) -> Schedule:
+    """Write one new schedule; as it is stored."""
+    return plan(store, a_schedule(key, **fields), now=now)[0]
+
+
+def schedule_of(store: Store, id: UUID) -> Schedule:
+    """The one schedule of this id."""
+    (found,) = store.schedules(tenant=ALL_TENANTS, ids=[id])
+    return found
+
+
+def step_of(schedule: Schedule, *, last: datetime | None = T0, then: datetime | None = None) -> Advance:
+    """The advance of a schedule from where it was read."""
+    return Advance(schedule.id, schedule.revision, schedule.last_fire_at, last, then or at(3600))
+
+
+def a_fire(schedule: Schedule | UUID, fire_at: datetime = T0, scope_key: str = "", **fields: Any) -> Fired:
+    """A fire that was skipped unless a job is given."""
+    id = schedule if isinstance(schedule, UUID) else schedule.id
+    return Fired(id, fire_at, scope_key, **fields)
+
+
+def key_of(fire: Fired) -> FireKey:
+    """The key a store answers with."""
+    return FireKey(fire.schedule_id, fire.fire_at, fire.scope_key)

@@ -4,7 +4,19 @@ from tidemill.app import App
 from tidemill.client.bound import BoundTask, Recipe
 from tidemill.client.handle import Job
 from tidemill.clock import ManualClock
+from tidemill.domain.calendar import BusinessCalendar, Exclude
 from tidemill.domain.retry import Exponential, Fixed, Immediate, Linear, NoRetry
+from tidemill.domain.schedule import (
+    All,
+    Cron,
+    Daily,
+    Every,
+    Manual,
+    Monthly,
+    MonthlyBusinessDay,
+    Once,
+    Weekly,
+)
 from tidemill.domain.states import JobState
 from tidemill.domain.unique import Unique
 from tidemill.engine.context import Context
@@ -16,11 +28,17 @@ __version__ = "0.1.0"
 
 __all__ = [
     "SKIP",
+    "All",
     "App",
     "BoundTask",
+    "BusinessCalendar",
     "Cancel",
     "Context",
     "Counts",
+    "Cron",
+    "Daily",
+    "Every",
+    "Exclude",
     "Exponential",
     "Fixed",
     "Immediate",
@@ -28,8 +46,12 @@ __all__ = [
     "Job",
     "JobState",
     "Linear",
+    "Manual",
     "ManualClock",
+    "Monthly",
+    "MonthlyBusinessDay",
     "NoRetry",
+    "Once",
     "PermanentError",
     "Recipe",
     "Retry",
@@ -37,4 +59,5 @@ __all__ = [
     "Snooze",
     "Task",
     "Unique",
+    "Weekly",
 ]

@@ -10,11 +10,15 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Un
 
 from tidemill.client.bound import BoundTask, Recipe
 from tidemill.client.core import Client
+from tidemill.client.declared import Declarations, Reconciled
+from tidemill.client.definitions import Definitions
 from tidemill.client.jobs import Jobs
 from tidemill.client.options import CallKeywords
+from tidemill.client.schedules import Schedules
 from tidemill.clock import Clock, SystemClock
 from tidemill.domain.job import DEFAULT_TENANT
 from tidemill.domain.payload import PayloadLimits
+from tidemill.domain.triggers.base import Trigger
 from tidemill.engine.context import Context
 from tidemill.errors import BadSettings
 from tidemill.stores.base import Store
@@ -33,7 +37,9 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_SETTINGS = ("args_limit", "result_limit", "migrate")
+_SETTINGS = ("args_limit", "result_limit", "migrate", "name")
+
+Trigger.present = SystemClock().now  # so that a trigger can be asked for its next fires
 
 
 class _TaskDecorator:
@@ -115,6 +121,10 @@ class App:
             limits=limits,
         )
         self.jobs = Jobs(self._client)
+        self.definitions = Definitions(self._client)
+        self.schedules = Schedules(self._client)
+        self._declarations = Declarations(self._client, self.schedules)
+        self._name: str | None = settings.get("name")
 
     def _opened(self, where: str | Store, *, migrate: bool) -> Store:
         return where if isinstance(where, Store) else open_store(where, clock=self.clock, migrate=migrate)
@@ -186,6 +196,43 @@ class App:
         self._client.middleware.append(middleware)
         return middleware
 
+    # Schedules -------------------------------------------------------------------------------------------------------
+
+    def schedule(
+        self, task: BoundTask[Any, Any] | str, trigger: Trigger | str, key: str | None = None, **said: Any
+    ) -> None:
+        """Declare a schedule in code: ``app.schedule(cleanup, Daily("02:00"), key="nightly", timezone="Europe/Berlin")``.
+
+        It takes what ``app.schedules.add`` takes, and is checked at once. It is stored when a worker starts, under ``key`` or
+        the task's name; the stored one follows the code.
+        """
+        self._declarations.add(
+            task, trigger, key if key is not None else str(getattr(task, "name", task)), **said
+        )
+
+    def scheduled(
+        self, trigger: Trigger | str, key: str | None = None, **said: Any
+    ) -> Callable[[Any], BoundTask[Any, Any]]:
+        """Declare a task (or take one that is) and a schedule of it: ``@app.scheduled(Cron("0 2 * * *"))``."""
+
+        def decorate(target: Any) -> BoundTask[Any, Any]:
+            task = target if isinstance(target, BoundTask) else self._declare(target, {})
+            self.schedule(task, trigger, key, **said)
+            return task
+
+        return decorate
+
+    @property
+    def name(self) -> str | None:
+        """What tells this app from others in the same store: its ``name``, or where it can be imported from."""
+        from tidemill.engine.locate import whereabouts
+
+        return self._name or whereabouts(self)
+
+    def reconcile(self) -> Reconciled:
+        """Bring the stored schedules in line with those declared here; done by itself when a worker starts."""
+        return self._declarations.reconcile(self.name)
+
     # Work ------------------------------------------------------------------------------------------------------------
 
     def worker(
@@ -207,6 +254,7 @@ class App:
             events=self.events,
             middleware=self._client.middleware,
             app_path=whereabouts(self),
+            prepare=self.reconcile,
         )
 
     def tick(self, budget: float = 25.0, **settings: Any) -> Tick:
@@ -218,7 +266,12 @@ class App:
     def testing(self) -> Testing:
         """Run this app's jobs in process, on a clock that can be moved; for tests."""
         return Testing(
-            self.store, self.registry, self.clock, events=self.events, middleware=self._client.middleware
+            self.store,
+            self.registry,
+            self.clock,
+            events=self.events,
+            middleware=self._client.middleware,
+            prepare=lambda: self._declarations.reconcile_changes(self.name),
         )
 
     def close(self) -> None:

@@ -11,6 +11,10 @@ a stable ``code`` that HTTP problem documents, exit codes and the documentation 
     │   ├── DuplicateTask
     │   ├── BadArguments
     │   ├── BadSchedule
+    │   ├── ScheduleNotFound
+    │   ├── ScheduleExists
+    │   ├── DefinitionNotFound
+    │   ├── DefinitionExists
     │   ├── BadSettings
     │   ├── BadFilter
     │   └── PayloadTooLarge
@@ -87,6 +91,30 @@ class BadSchedule(UsageError):
     """The schedule can never fire, or cannot be read."""
 
     code = "bad_schedule"
+
+
+class ScheduleNotFound(UsageError):
+    """There is no such schedule in this tenant."""
+
+    code = "schedule_not_found"
+
+
+class ScheduleExists(UsageError):
+    """The tenant has a schedule of this key already, or it was changed meanwhile."""
+
+    code = "schedule_exists"
+
+
+class DefinitionNotFound(UsageError):
+    """There is no such definition in this tenant."""
+
+    code = "definition_not_found"
+
+
+class DefinitionExists(UsageError):
+    """The tenant has a definition of this key already, or it was changed meanwhile."""
+
+    code = "definition_exists"
 
 
 class BadSettings(UsageError):

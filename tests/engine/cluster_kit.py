@@ -62,7 +62,10 @@ def enqueue(store: Store, count: int = 1, **fields: Any) -> list[UUID]:
 
 
 def claim(store: Store, worker: UUID, limit: int = 1000, *, start: bool = True) -> list[Claim]:
-    return store.claim(ClaimRequest(worker, store.lanes(), limit, start=start))
+    claims = store.claim(ClaimRequest(worker, store.lanes(), limit, start=start))
+    if start:
+        store.start(claims)  # what was in a crash before is not begun by the claim
+    return claims
 
 
 def the_jobs(store: Store, ids: Collection[UUID]) -> list[Job]:

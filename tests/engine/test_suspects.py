@@ -12,6 +12,7 @@ import pytest
 from tests.engine.cluster_kit import eventually
 from tests.engine.mill import PATIENCE, STORES, Mill, Place, a_place, opened
 
+from tidemill.client.bound import BoundTask
 from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import DEFAULT_POLICY
 from tidemill.domain.filters import ALL_TENANTS
@@ -38,6 +39,15 @@ def mill(place: Place, tmp_path: Path) -> Iterator[Mill]:
         yield found
 
 
+def work_of(mill: Mill) -> BoundTask[[], None]:
+    """The task that the dead had claimed."""
+
+    @mill.app.task(name="work")
+    def work() -> None: ...
+
+    return work
+
+
 def held_by_the_dead(mill: Mill, *, start: bool) -> list[Claim]:
     """A worker claims all there is and dies, and what it held is reclaimed; the claims it had."""
     store = mill.line.real
@@ -55,7 +65,7 @@ def jobs_of(mill: Mill, claims: list[Claim]) -> list[Job]:
 
 
 def test_nobody_knows_whether_one_that_was_only_claimed_had_begun_but_only_once(mill: Mill) -> None:
-    mill.app.task(lambda: None, name="work").enqueue_many([{}] * 3)
+    work_of(mill).enqueue_many([{}] * 3)
     claims = held_by_the_dead(mill, start=False)
     assert {(job.state, job.attempt, job.crashes) for job in jobs_of(mill, claims)} == {(S.PENDING, 1, 1)}
     for _ in range(5):  # from now on it is known: as long as it is claimed, it has not begun
@@ -66,10 +76,9 @@ def test_nobody_knows_whether_one_that_was_only_claimed_had_begun_but_only_once(
 
 
 def test_one_that_ran_at_three_deaths_is_given_up(mill: Mill) -> None:
-    mill.app.task(lambda: None, name="work").enqueue()
-    for _ in range(3):
-        claims = held_by_the_dead(mill, start=True)
-    (job,) = jobs_of(mill, claims)
+    work_of(mill).enqueue()
+    deaths = [held_by_the_dead(mill, start=True) for _ in range(3)]
+    (job,) = jobs_of(mill, deaths[-1])
     assert (job.state, job.crashes) == (S.DEAD_LETTERED, 3)
 
 
@@ -91,7 +100,7 @@ def test_a_suspect_is_running_for_all_to_see_before_it_begins(mill: Mill) -> Non
 
 
 def test_a_suspect_begins_as_soon_as_its_start_can_be_written(mill: Mill) -> None:
-    mill.app.task(lambda: 7, name="work").enqueue()
+    work_of(mill).enqueue()
     claims = held_by_the_dead(mill, start=False)
     (claim,) = claims
     mill.line.refuse("start", times=2)
@@ -128,7 +137,7 @@ def test_what_waits_for_a_child_that_could_not_start_begins_when_one_can(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with opened() as mill:
-        jobs = mill.app.task(lambda: None, name="work").enqueue_many([{}] * 3)
+        jobs = work_of(mill).enqueue_many([{}] * 3)
         held_by_the_dead(mill, start=True)
         with alone(mill, "late_app:app"):
             mill.becomes(jobs[0].id, S.PENDING, S.CLAIMED, S.RUNNING)
@@ -148,7 +157,7 @@ def test_a_suspect_that_was_lost_while_it_waited_never_begins(
         f"    while not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.01)\n"
     )
     with opened() as mill:
-        jobs = mill.app.task(lambda: None, name="work").enqueue_many([{}] * 2)
+        jobs = work_of(mill).enqueue_many([{}] * 2)
         held_by_the_dead(mill, start=True)
         with alone(mill, "slow_app:app") as runner:
             eventually(lambda: ran.exists() and len(runner.holding()) == 2, PATIENCE)

@@ -16,7 +16,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.faults.ledger import BEGIN, END, TICK, note
+from tests.faults.ledger import BEGIN, END, TICK, WHERE, note
 
 from tidemill import App, Context
 from tidemill.client.bound import BoundTask
@@ -24,12 +24,23 @@ from tidemill.client.bound import BoundTask
 STORE = "FAULTS_STORE"
 """Environment variable: the URL of the store that workers work for."""
 
+FIRES = "fires"
+"""The file beside the ledger in which fires are written down."""
+
 DEFIANT_TIMEOUT = timedelta(seconds=2)
 _TICK = 0.05
 
 
 async def noop(ctx: Context) -> int:
     note(BEGIN, ctx)
+    note(END, ctx)
+    return ctx.job.token
+
+
+async def tick(key: str, ctx: Context) -> int:
+    """What a schedule does: one line for each fire, named by the instant it was meant for."""
+    note(BEGIN, ctx)
+    note_fire(key, ctx)
     note(END, ctx)
     return ctx.job.token
 
@@ -125,6 +136,7 @@ def defy(how: str, ctx: Context) -> int:
 
 _TASKS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (noop, {}),
+    (tick, {}),
     (doze, {}),
     (toil, {}),
     (toil, {"name": "toil_alone", "isolation": "process"}),
@@ -135,6 +147,20 @@ _TASKS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (hog_on_loop, {}),
     (defy, {"isolation": "process", "timeout": DEFIANT_TIMEOUT, "retry": None}),
 ]
+
+
+def note_fire(key: str, ctx: Context) -> None:
+    """Write down which fire of which schedule had its effect; on the disk before the handler goes on."""
+    job = ctx.job
+    fire_at = job.details.fire_at
+    assert fire_at is not None
+    line = f"{key} {fire_at.isoformat()} {job.id} {job.token}\n"
+    file = os.open(Path(os.environ[WHERE]).with_name(FIRES), os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o644)
+    try:
+        os.write(file, line.encode())
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 class Mill:

@@ -23,6 +23,8 @@ COMMANDS = {
     "tick": "Process what is due, then return.",
     "jobs": "Find jobs, enqueue them, follow them, decide about them.",
     "tasks": "What can be run, and pausing it.",
+    "schedules": "When jobs are made: list, add, pause, preview, trigger.",
+    "definitions": "Tenants' own configurations of tasks.",
     "queues": "What waits where, and pausing it.",
     "workers": "Who works here.",
     "leases": "Who does the duties.",

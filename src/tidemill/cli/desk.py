@@ -56,6 +56,12 @@ class Desk:
         return Client(stores, clock=SystemClock(), tenant=DEFAULT_TENANT, limits=PayloadLimits())
 
     @property
+    def application(self) -> Any:
+        """The app itself; only where one was named."""
+        assert self.client is not None
+        return self._app
+
+    @property
     def opened(self) -> bool:
         """Whether the stores and tasks were found."""
         return self._client is not None

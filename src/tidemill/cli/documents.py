@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from tidemill.client.scheduled import Schedule
 from tidemill.client.stats import liveness
 from tidemill.domain.cluster import Lease, Worker
 from tidemill.domain.estimate import eta
 from tidemill.domain.job import ErrorInfo, Execution, Job, LogEntry
 from tidemill.domain.ledger import Pause
 from tidemill.domain.states import JobState
+from tidemill.domain.timetable import Definition, Fired
 
 
 def instant(value: datetime | None) -> str | None:
@@ -177,4 +179,68 @@ def pause_document(pause: Pause) -> dict[str, object]:
         "reason": pause.reason,
         "paused_by": pause.paused_by,
         "paused_at": instant(pause.paused_at),
+    }
+
+
+def schedule_document(found: Schedule) -> dict[str, object]:
+    """One schedule."""
+    facts = found.facts
+    return {
+        "id": str(facts.id),
+        "key": facts.key,
+        "task": facts.task,
+        "tenant": facts.tenant,
+        "definition_id": None if facts.definition_id is None else str(facts.definition_id),
+        "trigger": dict(facts.trigger),
+        "words": found.words,
+        "timezone": facts.timezone,
+        "calendar": facts.calendar,
+        "exclude": facts.exclude,
+        "args": plain(facts.args),
+        "options": found.options,
+        "misfire": facts.misfire,
+        "overlap": facts.overlap,
+        "scope": facts.scope.value,
+        "source": facts.source.value,
+        "app": found.app,
+        "enabled": facts.enabled,
+        "note": facts.note,
+        "broken": found.broken,
+        "created_at": instant(facts.created_at),
+        "updated_at": instant(facts.updated_at),
+        "last_fire_at": instant(facts.last_fire_at),
+        "next_fire_at": instant(found.next_fire_at),
+    }
+
+
+def fire_document(fire: Fired) -> dict[str, object]:
+    """One fire, and what became of it."""
+    return {
+        "fire_at": instant(fire.fire_at),
+        "outcome": fire.outcome.value,
+        "job_id": None if fire.job_id is None else str(fire.job_id),
+        "node": fire.scope_key or None,
+        "reason": fire.reason,
+        "created_at": instant(fire.created_at),
+    }
+
+
+def definition_document(found: Definition) -> dict[str, object]:
+    """One definition."""
+    return {
+        "id": str(found.id),
+        "key": found.key,
+        "name": found.name,
+        "task": found.task,
+        "tenant": found.tenant,
+        "version": found.version,
+        "args": plain(found.args),
+        "settings": dict(found.settings),
+        "notifications": dict(found.notifications),
+        "owner": found.owner,
+        "enabled": found.enabled,
+        "created_at": instant(found.created_at),
+        "created_by": found.created_by,
+        "updated_at": instant(found.updated_at),
+        "deleted_at": instant(found.deleted_at),
     }

@@ -11,7 +11,7 @@ from uuid import UUID
 from tidemill.domain.retry import RetryPolicy
 from tidemill.domain.unique import Unique
 from tidemill.errors import BadSettings
-from tidemill.tasks.options import check_name, check_priority, check_timeout, read_retry
+from tidemill.tasks.options import check_name, check_priority, check_queue, check_timeout, read_retry
 
 _UNSET: Any = object()
 
@@ -90,9 +90,10 @@ def read_call(given: Mapping[str, Any]) -> dict[str, Any]:
             )
     if "priority" in values:
         check_priority(values["priority"])
-    for name in ("queue", "tenant"):
-        if values.get(name) is not None:
-            check_name(name, values[name])
+    if values.get("queue") is not None:
+        check_queue(values["queue"])
+    if values.get("tenant") is not None:
+        check_name("tenant", values["tenant"])
     if "timeout" in values:
         check_timeout(values["timeout"])
     if "retry" in values:

@@ -33,6 +33,8 @@ def read_weekdays(given: str | Iterable[str], field: str = "days") -> tuple[int,
     >>> read_weekdays("sat, mon-wed")
     (0, 1, 2, 5)
     """
+    if not isinstance(given, Iterable):
+        raise _no_weekday(given, field)
     terms = given.split(",") if isinstance(given, str) else list(given)
     found: set[int] = set()
     for term in terms:
@@ -91,6 +93,8 @@ class BusinessCalendar:
                 field="weekend",
                 value=self.weekend,
             )
+        if not isinstance(self.name, str):
+            raise BadSchedule(f"name: {self.name!r} is no text", field="name", value=self.name)
         object.__setattr__(self, "weekend", weekday_text(weekend))
         object.__setattr__(self, "holidays", _dates(self.holidays, "holidays"))
 
@@ -119,10 +123,10 @@ class BusinessCalendar:
     @staticmethod
     def from_data(data: Mapping[str, object]) -> BusinessCalendar:
         """The calendar that was stored."""
-        _check_format(data, "business calendar")
+        _check_format(data, "calendar", "business calendar")
         return BusinessCalendar(
             weekend=str(data.get("weekend", "")),
-            holidays=_read_stored(data.get("holidays", ())),
+            holidays=_read_stored(data.get("holidays", ()), "holidays"),
             name=str(data.get("name", "")),
         )
 
@@ -149,6 +153,7 @@ class Exclude:
                 value=self.weekdays,
             )
         check_roll(self.roll)
+        check_calendar(self.calendar)
         object.__setattr__(self, "weekdays", weekday_text(weekdays))
         object.__setattr__(self, "dates", _dates(self.dates, "dates"))
 
@@ -175,12 +180,14 @@ class Exclude:
     @staticmethod
     def from_data(data: Mapping[str, object]) -> Exclude:
         """The exclusion that was stored."""
-        _check_format(data, "exclusion")
+        _check_format(data, "exclude", "exclusion")
         calendar = data.get("calendar")
         return Exclude(
-            dates=_read_stored(data.get("dates", ())),
+            dates=_read_stored(data.get("dates", ()), "dates"),
             weekdays=str(data.get("weekdays", "")),
-            calendar=BusinessCalendar.from_data(calendar) if isinstance(calendar, Mapping) else None,
+            calendar=None
+            if calendar is None
+            else BusinessCalendar.from_data(cast("Mapping[str, object]", calendar)),
             roll=cast(Roll, data.get("roll", "none")),
         )
 
@@ -205,7 +212,19 @@ def as_exclude(given: Excludable | None) -> Exclude | None:
 def check_roll(roll: str) -> None:
     """Refuse what is no roll rule."""
     if roll not in ROLLS:
-        raise BadSchedule(f"roll: {roll!r} is no roll rule; choose one of {', '.join(ROLLS)}", field="roll")
+        raise BadSchedule(
+            f"roll: {roll!r} is no roll rule; choose one of {', '.join(ROLLS)}", field="roll", value=roll
+        )
+
+
+def check_calendar(calendar: object) -> None:
+    """Refuse what is no business calendar; a schedule may go without one."""
+    if calendar is not None and not isinstance(calendar, BusinessCalendar):
+        raise BadSchedule(
+            f"calendar: {calendar!r} is no business calendar; give BusinessCalendar(weekend=…, holidays=…)",
+            field="calendar",
+            value=calendar,
+        )
 
 
 def _rolled(day: date, to: Roll, falls_out: Callable[[date], bool]) -> date | None:
@@ -224,8 +243,10 @@ def _dates(given: object, field: str) -> Container[date]:
             if not isinstance(each, date) or isinstance(each, datetime):
                 raise BadSchedule(f"{field}: {each!r} is not a date", field=field, value=each)
         return frozenset(given)
-    if isinstance(given, str) or not isinstance(given, Container):
-        raise BadSchedule(f"{field}: {given!r} is no container of dates; give a set of them", field=field)
+    if isinstance(given, str | bytes) or not isinstance(given, Container):
+        raise BadSchedule(
+            f"{field}: {given!r} is no container of dates; give a set of them", field=field, value=given
+        )
     return given
 
 
@@ -238,15 +259,23 @@ def _stored(days: Container[date], field: str) -> list[str]:
     return sorted(day.isoformat() for day in days)
 
 
-def _read_stored(given: object) -> frozenset[date]:
+def _read_stored(given: object, field: str) -> frozenset[date]:
     try:
         return frozenset(date.fromisoformat(str(each)) for each in cast("Iterable[object]", given))
     except (TypeError, ValueError):
-        raise BadSchedule(f"{given!r} is no stored list of dates") from None
+        raise BadSchedule(
+            f"{field}: {given!r} is no stored list of dates, written like '2026-12-25'",
+            field=field,
+            value=given,
+        ) from None
 
 
-def _check_format(data: Mapping[str, object], what: str) -> None:
+def _check_format(data: object, field: str, what: str) -> None:
+    if not isinstance(data, Mapping):
+        raise BadSchedule(f"{field}: {data!r} is no stored {what}", field=field, value=data)
     if data.get("format") != 1:
         raise BadSchedule(
-            f"this is no stored {what} that this version can read: format {data.get('format')!r}"
+            f"{field}: this is no stored {what} that this version can read: format {data.get('format')!r}",
+            field=field,
+            value=data,
         )

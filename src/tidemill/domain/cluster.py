@@ -11,7 +11,7 @@ from uuid import UUID
 
 WORKER_BEAT = timedelta(seconds=5)
 WORKER_EXPIRY = timedelta(seconds=30)
-LEASE_BEAT = timedelta(seconds=2)
+LEASE_BEAT = timedelta(seconds=2.5)
 LEASE_EXPIRY = timedelta(seconds=8)
 """Counted from the last beat, which is up to two seconds old when a leader dies: another leads within ten."""
 

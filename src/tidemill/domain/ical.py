@@ -32,6 +32,11 @@ def read_ical(text: str, *, through: int = 2100) -> frozenset[date]:
     ... END:VCALENDAR'''))
     [datetime.date(2026, 12, 25), datetime.date(2026, 12, 26)]
     """
+    given: object = text
+    if not isinstance(given, str):
+        raise BadSchedule(
+            f"holidays: a {type(given).__name__} is no iCalendar text; decode what was read", field="holidays"
+        )
     lines = re.sub(r"\r?\n[ \t]", "", text.lstrip("\ufeff")).splitlines()
     if not any(line.strip().upper() == "BEGIN:VCALENDAR" for line in lines):
         raise BadSchedule("this is no iCalendar text: it has no line BEGIN:VCALENDAR", field="holidays")

@@ -12,17 +12,19 @@ from datetime import datetime, timedelta
 from typing import Literal
 from zoneinfo import ZoneInfo
 
-from tidemill.domain.calendar import BusinessCalendar, Excludable
+from tidemill.domain.calendar import BusinessCalendar, Excludable, as_exclude
 from tidemill.domain.triggers.base import Trigger, trigger_from_data
 from tidemill.domain.triggers.cron import Cron
 from tidemill.domain.triggers.daily import Daily, Monthly, MonthlyBusinessDay, Weekly
 from tidemill.domain.triggers.every import Every, Manual, Once
+from tidemill.domain.triggers.timeline import FixedTimes
+from tidemill.domain.zones import zone_of
 from tidemill.errors import BadSchedule
 
 __all__ = [
     "GRACE", "MOST_ON_TIME", "All", "Catchup", "Cron", "Daily", "Every", "Fire", "Manual", "Misfire", "Monthly",
     "MonthlyBusinessDay", "Once", "Overlap", "Overlapping", "Trigger", "Weekly", "check_misfire", "check_overlap",
-    "first_fire", "misfire_from_data", "misfire_to_data", "missed", "overlapping", "trigger_from_data",
+    "counted_from", "first_fire", "misfire_from_data", "misfire_to_data", "missed", "overlapping", "trigger_from_data",
 ]  # fmt: skip
 
 GRACE = timedelta(seconds=60)
@@ -30,6 +32,8 @@ GRACE = timedelta(seconds=60)
 MOST_ON_TIME = 1000
 """How many fires on time are given out at once; only a long grace with a short interval comes near it."""
 LONGEST_WAIT = timedelta(days=5 * 366)
+FURTHEST_SHIFT = timedelta(hours=3)
+"""By how much a change of a zone's rules may move a fire that was made already."""
 _ZERO = timedelta(0)
 
 
@@ -118,6 +122,31 @@ def missed(
         trigger.next_after(last_fire_at, *around),
         trigger.last_at_or_before(skipped_before, *around),
     )
+
+
+def counted_from(
+    trigger: Trigger,
+    last_fire_at: datetime,
+    timezone: str | ZoneInfo = "UTC",
+    calendar: BusinessCalendar | None = None,
+    exclude: Excludable | None = None,
+) -> datetime:
+    """The instant from which on fires are due after one that was made: that one, or what it has become.
+
+    A zone's new rules may arrive after the day from which on they hold. A wall time that was fired by the old ones then
+    comes a second time, an hour later, and must not be fired again. Its own schedule's fires alone may be asked about.
+    """
+    zone = zone_of(timezone)
+    if not isinstance(trigger.timeline(zone, calendar, as_exclude(exclude)), FixedTimes):
+        return last_fire_at  # what follows real time is the same under any rules, or meant to move with them
+    before = trigger.last_at_or_before(last_fire_at, zone, calendar, exclude)
+    if before == last_fire_at:
+        return last_fire_at
+    following = trigger.next_after(last_fire_at, zone, calendar, exclude)
+    if following is None or following - last_fire_at > FURTHEST_SHIFT:
+        return last_fire_at
+    nearer = before is None or following - last_fire_at <= last_fire_at - before
+    return following if nearer else last_fire_at
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from tidemill.clock import Clock
 from tidemill.domain.job import Claim
 from tidemill.domain.lanes import ClaimRequest, Watermarks
 from tidemill.domain.ledger import PauseKind
+from tidemill.engine.node import machine_name, own_queue, serves
 from tidemill.engine.plan import Plan, Planner
 from tidemill.stores.base import Store
 
@@ -21,12 +22,17 @@ PAUSES = 5.0
 
 
 class Claimer:
-    """Knows the lanes and the pauses, as of their last reading."""
+    """Knows the lanes and the pauses, as of their last reading.
+
+    Whatever queues a worker was given, it also takes from its node's own queue, and never from that of another node.
+    """
 
     def __init__(
         self, store: Store, clock: Clock, worker: UUID, queues: tuple[str, ...] | None, planner: Planner
     ) -> None:
-        self._store, self._clock, self._worker, self._queues = store, clock, worker, queues
+        self._store, self._clock, self._worker = store, clock, worker
+        self._node = machine_name()
+        self._queues = None if queues is None else (*queues, own_queue(self._node))
         self._planner = planner
         self._lock = threading.Lock()
         self._marks = Watermarks()
@@ -64,7 +70,7 @@ class Claimer:
             except BaseException:
                 self.forget_pauses()
                 raise
-        lanes = self._store.lanes(self._queues)
+        lanes = [lane for lane in self._store.lanes(self._queues) if serves(lane.queue, self._node)]
         with self._lock:
             self._marks.seen(lanes)
             self._read_at = self._clock.monotonic()

@@ -1,14 +1,33 @@
-"""Which machine this is, in a name that outlives processes."""
+"""Which machine this is, in a name that outlives processes, and which queues are its own."""
 
 from __future__ import annotations
 
+import os
 import socket
 from pathlib import Path
 
+from tidemill.domain.firing import NODE_QUEUE
+
+VARIABLE = "TIDEMILL_NODE"
+"""The environment's word for the name, where machines cannot be told apart otherwise (copies of one image)."""
+
 
 def machine_name() -> str:
-    """A name that this machine keeps: its id, or its host name where it has none."""
+    """A name that this machine keeps: what ``TIDEMILL_NODE`` says, its id, or its host name where it has none."""
+    said = os.environ.get(VARIABLE, "").strip()
+    if said:
+        return said
     try:
         return Path("/etc/machine-id").read_text(encoding="ascii").strip() or socket.gethostname()
     except (OSError, UnicodeDecodeError):
         return socket.gethostname()
+
+
+def own_queue(node: str) -> str:
+    """The queue of jobs that only this node may run."""
+    return NODE_QUEUE + node
+
+
+def serves(queue: str, node: str) -> bool:
+    """Whether workers of this node may take from a queue: never from another node's own."""
+    return not queue.startswith(NODE_QUEUE) or queue == own_queue(node)

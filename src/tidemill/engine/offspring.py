@@ -19,6 +19,7 @@ from tidemill.engine.frames import LOST_WIRE, Wire
 
 _MANNERS = 2.0  # seconds to end by itself, once it was told that there is nothing more to do
 _WARNING = 1.0  # seconds between SIGTERM and SIGKILL
+_LAST_MOMENT = 0.2  # seconds to end by itself after it has closed its socket
 _LOOK = 0.02  # seconds between two looks where the kernel cannot tell of an end
 
 _held: WeakSet[Offspring] = WeakSet()
@@ -109,6 +110,10 @@ class Offspring:
         self.let_go()
         are_gone(self._others, _WARNING)
         return end_in_words(code)
+
+    def last_moment(self) -> None:
+        """It speaks no more, so it ends: give it a moment to do so by itself, for then it is known how."""
+        self._ended_within(_LAST_MOMENT)
 
     def let_go(self) -> None:
         """Close what ties it to this process; unless it has ended, it does so now."""

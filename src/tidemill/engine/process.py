@@ -22,6 +22,7 @@ from typing import Any
 from uuid import UUID
 
 from tidemill.domain.cluster import CancelRequest
+from tidemill.domain.requests import task_facts
 from tidemill.domain.retry import policy_to_data
 from tidemill.engine.deathwatch import die_with_parent, end_own_descendants, tie_group
 from tidemill.engine.ear import Ear
@@ -30,7 +31,7 @@ from tidemill.engine.locate import Application, find_app
 from tidemill.engine.logs import LEVELS, write_logs
 from tidemill.engine.runner import Runner
 from tidemill.engine.settings import fitted, read_settings
-from tidemill.errors import TidemillError
+from tidemill.errors import StoreBusy, StoreUnavailable, TidemillError
 from tidemill.tasks.registry import Registry
 
 _log = logging.getLogger("tidemill.worker")
@@ -49,7 +50,7 @@ class RunnerMain:
         self._inbox: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
         self._working = threading.Event()
         self._last: tuple[object, ...] = ()
-        self._told_at = float("-inf")
+        self._told_at = self._tried_at = float("-inf")
 
     def run(self) -> int:
         """From the first word to the last; the exit code."""
@@ -101,9 +102,13 @@ class RunnerMain:
         )
         ear.start()
         runner.start()
+        reconciled = reconcile(app)
         self._say("ready")
         while self._obey(runner):
             self._tell(runner, app.clock.monotonic())
+            if not reconciled and app.clock.monotonic() - self._tried_at >= _SELDOM:
+                self._tried_at = app.clock.monotonic()
+                reconciled = reconcile(app)
         self._say("drained")
         hurry(_LEAVING)
         ear.close()
@@ -173,7 +178,7 @@ def describe(app: Application, sound: Registry, broken: Mapping[str, str]) -> di
         "migrate": bool(getattr(app, "migrates", False)),
         "tasks": {
             task.name: {
-                "queue": task.options.queue,
+                **task_facts(task.options),
                 "retry": policy_to_data(task.options.policy.retry),
                 "crash_cap": task.options.policy.crash_cap,
                 "orphans": task.options.policy.orphans.value,
@@ -182,6 +187,19 @@ def describe(app: Application, sound: Registry, broken: Mapping[str, str]) -> di
         },
         "broken": dict(broken),
     }
+
+
+def reconcile(app: Application) -> bool:
+    """Bring the schedules that the app declares into the store; False if that is to be tried again."""
+    act: Callable[[], object] = getattr(app, "reconcile", lambda: None)
+    try:
+        act()
+    except (StoreBusy, StoreUnavailable) as error:
+        _log.warning("the app's schedules could not be brought into the store yet: %s", error)
+        return False
+    except TidemillError as error:
+        _log.error("the app's schedules could not be brought into the store: %s", error)
+    return True
 
 
 def _version() -> str:

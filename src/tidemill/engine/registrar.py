@@ -21,13 +21,15 @@ from tidemill.domain.cluster import CancelRequest, Coordination, Worker
 from tidemill.domain.decide import DEFAULT_POLICY, OrphanRule, Policy, stored_policy
 from tidemill.domain.job import Claim, Details
 from tidemill.domain.outcome import Released
+from tidemill.domain.requests import Facts
 from tidemill.domain.retry import policy_from_data
-from tidemill.engine.duties import Reclaim, batch_of, usual_duties
+from tidemill.engine.duties import FactsOf, Reclaim, batch_of, duties_here, usual_duties
 from tidemill.engine.duties.settle import Settle
 from tidemill.engine.duty import Duties
 from tidemill.engine.ear import Ear
 from tidemill.engine.heart import Heart
 from tidemill.engine.held import STOPPING
+from tidemill.engine.node import machine_name
 from tidemill.engine.settings import WorkerSettings, fitted
 from tidemill.errors import BadSettings, StoreBusy, StoreError, StoreUnavailable, TidemillError
 from tidemill.ids import new_id
@@ -106,6 +108,7 @@ class Registrar:
         self._closing = threading.Event()
         self._gone: set[UUID] = set()  # workers that need not be registered any more
         self._policies: dict[str, Policy] = {}
+        self._facts: dict[str, Facts] = {}
         self._parts: _Parts | None = None
         self._store: Store | None = None
         self._waiting = False
@@ -131,7 +134,8 @@ class Registrar:
         self._thread.start()
 
     def learn(self, tasks: Mapping[str, Mapping[str, object]]) -> None:
-        """How jobs of these tasks react to trouble, as a runner told it."""
+        """What these tasks' jobs are asked for with, and how they react to trouble, as a runner told it."""
+        self._facts |= tasks
         self._policies |= {name: read_policy(facts) for name, facts in tasks.items()}
 
     def open(self, url: str, *, migrate: bool) -> None:
@@ -194,7 +198,7 @@ class Registrar:
         store = self._store = open_store(url, clock=self._clock, migrate=migrate)
         if self._patiently(store.check, lambda: True):
             settings = fitted(self._settings, store.url)
-            self._parts = _Parts(store, self._clock, settings, self._policy_of, self._emit)
+            self._parts = _Parts(store, self._clock, settings, self._policy_of, self._facts.get, self._emit)
             self._emit(Opened(store.url))
 
     def _policy_of(self, claim: Claim, details: Details) -> Policy:
@@ -235,6 +239,7 @@ class _Parts:
         clock: Clock,
         settings: WorkerSettings,
         policy_of: Callable[[Claim, Details], Policy],
+        facts_of: FactsOf,
         emit: Callable[[Told], None],
     ) -> None:
         random = Random()  # noqa: S311  (spreads load, keeps no secret)
@@ -258,16 +263,28 @@ class _Parts:
             store,
             clock,
             new_id(),
-            usual_duties(store, clock, policy_of, random, batch=batch, reclaim=self._reclaim),
+            usual_duties(
+                store, clock, policy_of, random, batch=batch, reclaim=self._reclaim, facts_of=facts_of
+            ),
             coordination=coordination,
             lease_beat=settings.lease_beat,
             lease_expiry=settings.lease_expiry,
             random=random,
             ear=self.ear,
         )
+        self.here = Duties(
+            store,
+            clock,
+            new_id(),
+            duties_here(store, clock, machine_name(), facts_of),
+            coordination=Coordination.EVERYONE,
+            random=random,
+            ear=self.ear,
+        )
         self.ear.subscribe(self._heard)
         self.heart.start()
         self.duties.start()
+        self.here.start()
         self.ear.start()
 
     def _heard(self, topics: frozenset[str]) -> None:
@@ -283,7 +300,7 @@ class _Parts:
             self._store.retire([worker])
 
     def close(self) -> None:
-        for part in (self.duties, self.ear, self.heart):
+        for part in (self.here, self.duties, self.ear, self.heart):
             part.close()
 
 

@@ -22,6 +22,7 @@ from tidemill.engine.finisher import Settled, release, settle_as
 from tidemill.engine.held import STOPPING, Held
 from tidemill.engine.lanes import LOOP, PROCESS, THREAD, LoopLane, ThreadLane, kind_of, kinds_of, names
 from tidemill.engine.news import News
+from tidemill.engine.node import machine_name, own_queue, serves
 from tidemill.engine.plan import Planner
 from tidemill.engine.pump import Pump
 from tidemill.engine.scribe import Scribe
@@ -77,7 +78,7 @@ class Runner:
         on_stuck: Callable[[str], None] | None = None,
     ) -> None:
         self.store, self.clock, self.worker, self.settings = store, clock, worker, settings
-        self._registry, self._ear = registry, ear
+        self._registry, self._ear, self._node = registry, ear, machine_name()
         self._on_stuck = on_stuck
         self._lock = threading.Lock()
         self._held: dict[UUID, Held] = {}
@@ -209,7 +210,10 @@ class Runner:
         if not topic.startswith("ready:"):
             return False
         queues = self.settings.queues
-        return queues is None or topic[6:] in queues
+        queue = topic[6:]
+        return serves(queue, self._node) and (
+            queues is None or queue in queues or queue == own_queue(self._node)
+        )
 
     def _poll(self) -> float:
         """Seconds until this worker looks for work without being told."""

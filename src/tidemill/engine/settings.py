@@ -9,7 +9,7 @@ from typing import Any
 
 from tidemill.domain.cluster import LEASE_BEAT, LEASE_EXPIRY, WORKER_BEAT, WORKER_EXPIRY, Coordination
 from tidemill.errors import BadSettings
-from tidemill.tasks.options import check_name
+from tidemill.tasks.options import check_queue
 
 _ZERO = timedelta(0)
 
@@ -45,7 +45,7 @@ class WorkerSettings:
         if self.concurrency + self.threads + self.children < 1:
             raise BadSettings("a worker without any slot runs nothing; give concurrency or threads")
         for queue in self.queues or ():
-            check_name("queue", queue)
+            check_queue(queue)
         if self.queues is not None and not self.queues:
             raise BadSettings("a worker without a queue claims nothing; leave queues out to take them all")
         for name in ("poll", "beat", "expiry", "lease_beat", "lease_expiry"):

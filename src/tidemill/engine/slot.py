@@ -254,6 +254,7 @@ class Slot:
 
     def _hear(self, child: Offspring, message: Data | None) -> None:
         if message is None:
+            child.last_moment()
             self._lost(child)
             return
         order = self.order

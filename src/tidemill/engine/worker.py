@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from random import Random
 from types import TracebackType
@@ -22,7 +22,8 @@ from tidemill.clock import Clock
 from tidemill.domain.cluster import CancelRequest, Coordination, Worker
 from tidemill.domain.decide import DEFAULT_POLICY, Policy, stored_policy
 from tidemill.domain.job import Claim, Details
-from tidemill.engine.duties import batch_of, usual_duties
+from tidemill.domain.requests import Facts, task_facts
+from tidemill.engine.duties import batch_of, duties_here, usual_duties
 from tidemill.engine.duties.retention import MEMORY_RETENTION
 from tidemill.engine.duty import Duties
 from tidemill.engine.ear import Ear
@@ -60,13 +61,16 @@ class EmbeddedWorker:
         events: Events | None = None,
         middleware: Sequence[Middleware] = (),
         app_path: str | None = None,
+        prepare: Callable[[], object] | None = None,
     ) -> None:
         self._store, self._registry, self._clock = store, registry, clock
+        self._prepare, self._node = prepare, machine_name()
         self._settings = fitted(settings, store.url)
         self._events, self._middleware, self._app_path = events, middleware, app_path
         self._lock = threading.Lock()
         self._runner: Runner | None = None
         self._parts: tuple[Heart, Duties, Ear] | None = None
+        self._here: Duties | None = None
         self._over = False
 
     # Life ----------------------------------------------------------------------------------------------------------------
@@ -77,11 +81,15 @@ class EmbeddedWorker:
             if self._parts is not None or self._over:
                 raise UsageError("this worker was started already; ask the app for another one")
             self._store.check()
+            if self._prepare is not None:
+                self._prepare()
             ear = Ear(self._store, self._clock)
             heart = self._heart()
             self._runner = self._begin(heart, ear)
             self._parts = heart, self.duties(ear), ear
+            self._here = self.duties_here(ear)
         ear.subscribe(self._heard)
+        self._here.start()
         for part in self._parts:
             part.start()
         return self
@@ -113,6 +121,7 @@ class EmbeddedWorker:
                 random,
                 batch=batch_of(coordination),
                 retention=MEMORY_RETENTION if self._store.url.startswith("memory") else (),
+                facts_of=self._facts_of,
             ),
             coordination=coordination,
             lease_beat=settings.lease_beat,
@@ -120,6 +129,21 @@ class EmbeddedWorker:
             random=random,
             ear=ear,
         )
+
+    def duties_here(self, ear: Ear | None) -> Duties:
+        """What this node does for itself, whoever leads."""
+        return Duties(
+            self._store,
+            self._clock,
+            new_id(),
+            duties_here(self._store, self._clock, self._node, self._facts_of),
+            coordination=Coordination.EVERYONE,
+            random=Random(),  # noqa: S311  (spreads load, keeps no secret)
+            ear=ear,
+        )
+
+    def _facts_of(self, task: str) -> Facts | None:
+        return task_facts(self._registry.get(task).options) if task in self._registry else None
 
     def _policy_of(self, claim: Claim, details: Details) -> Policy:
         if claim.task not in self._registry:
@@ -137,7 +161,7 @@ class EmbeddedWorker:
                 f"{host}-{os.getpid()}",
                 host=host,
                 pid=os.getpid(),
-                node=machine_name(),
+                node=self._node,
                 version=_version(),
                 queues=settings.queues or (),
                 tasks=tuple(self._registry.names()),
@@ -166,6 +190,8 @@ class EmbeddedWorker:
             return
         heart, duties, ear = parts
         duties.close()
+        if self._here is not None:
+            self._here.close()
         runner.stop(self._settings.grace.total_seconds() if grace is None else grace)
         heart.remove(runner.worker)
         heart.close()
@@ -189,7 +215,10 @@ class EmbeddedWorker:
         """Do what is due, for at most about so many seconds, and stop."""
         ends = self._clock.monotonic() + budget
         heart = self._heart()
-        self.duties(None).run_once()
+        if self._prepare is not None:
+            self._prepare()
+        for duties in (self.duties_here(None), self.duties(None)):
+            duties.run_once()
         runner = self._begin(heart, None)
         heart.start()
         done = -1

@@ -45,7 +45,7 @@ class TaskOptions:
 
     def __post_init__(self) -> None:
         check_name("task", self.name)
-        check_name("queue", self.queue)
+        check_queue(self.queue)
         check_priority(self.priority)
         check_timeout(self.timeout)
         if self.max_concurrent < 0:
@@ -122,6 +122,13 @@ def check_name(what: str, name: str) -> None:
     """Names are 1 to 200 printable characters, and ``*`` stands for all of them, so it cannot be one."""
     if not name or len(name) > 200 or not name.isprintable() or name.strip() != name or name == "*":
         raise BadSettings(f"{name!r} is not a {what}'s name; give 1 to 200 printable characters")
+
+
+def check_queue(name: str) -> None:
+    """A queue's name is a name; those that begin with ``@`` belong to nodes, and nobody else puts anything there."""
+    check_name("queue", name)
+    if name.startswith("@"):
+        raise BadSettings(f"{name!r} is not a queue's name here: those that begin with '@' are nodes' own")
 
 
 def check_priority(priority: int) -> None:

@@ -1,13 +1,14 @@
 """Runs jobs in a test: the real store, the real rule book and the real execution, on a clock that stands still.
 
-One job at a time and in this process, so a test sees everything it caused. It is no worker: it takes no orphans, keeps no
-limits and stops nothing that runs too long, though a task that moves the clock past its own timeout has timed out.
+One job at a time and in this process, so a test sees everything it caused. Schedules fire when the clock has come to their
+time. It is no worker: it takes no orphans, keeps no limits and stops nothing that runs too long, though a task that moves the
+clock past its own timeout has timed out.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -22,8 +23,12 @@ from tidemill.domain.job import NO_DETAILS, Claim, Details, Finish, Job
 from tidemill.domain.lanes import ClaimRequest, Watermarks
 from tidemill.domain.ledger import PauseKind
 from tidemill.domain.outcome import Failed, Outcome, Released, TimedOut
+from tidemill.domain.requests import Facts, task_facts
 from tidemill.domain.states import ENDED, JobState
+from tidemill.engine.duties import Fire, FireHere, Wake
+from tidemill.engine.duty import Done
 from tidemill.engine.execute import Ended, arun, run
+from tidemill.engine.node import machine_name, serves
 from tidemill.errors import Signal, UsageError
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
@@ -89,13 +94,22 @@ class Testing:
         *,
         events: Events | None = None,
         middleware: Sequence[Middleware] = (),
+        prepare: Callable[[], object] | None = None,
     ) -> None:
-        self._store, self._registry = store, registry
+        self._store, self._registry, self._prepare = store, registry, prepare
         self._events, self._chain = events, middleware
         self.clock = clock
         self._marks = Watermarks()
         self._worker: UUID | None = None
         self._next_due: datetime | None = None
+        self._node = machine_name()
+        waiting = Wake(store, clock, pinned=True)
+        self._firing: tuple[Callable[[], Done], ...] = (
+            Fire(store, clock, self._facts_of, pinned=True, on_waiting=waiting.knows),
+            FireHere(store, clock, self._node, self._facts_of, pinned=True, on_waiting=waiting.knows),
+            waiting,
+        )
+        self._next_fire: datetime | None = None
 
     def drain(self, limit: int = 10_000, raise_errors: bool = False) -> Drained:
         """Run jobs until none is due at the present time, or ``limit`` executions are done.
@@ -105,6 +119,7 @@ class Testing:
         _need_no_loop()
         done = Drained()
         self._clock_in()
+        self.fire()
         while done.processed < limit and (work := self._take()) is not None:
             try:
                 ended = run(*work, self.clock, self._chain)
@@ -118,6 +133,7 @@ class Testing:
         """The same inside a running loop: coroutines run on it, functions in a thread."""
         done = Drained()
         self._clock_in()
+        self.fire()
         while done.processed < limit and (work := self._take()) is not None:
             try:
                 ended = await arun(*work, self.clock, self._chain)
@@ -193,8 +209,26 @@ class Testing:
         self._worker = new_id()
         self._store.register(Worker(self._worker, "testing", concurrency=1), lease=LEASE, now=now)
 
+    def _facts_of(self, task: str) -> Facts | None:
+        return task_facts(self._registry.get(task).options) if task in self._registry else None
+
+    def fire(self) -> int:
+        """Fire what is due at the present time; how many fires there were. ``drain`` does so by itself."""
+        if self._prepare is not None:
+            self._prepare()
+        fires, ahead = 0, []
+        for duty in self._firing:
+            done = Done(more=True)
+            while done.more:
+                done = duty()
+                fires += done.items
+            if done.next_at is not None and not isinstance(duty, Wake):
+                ahead.append(done.next_at)
+        self._next_fire = min(ahead, default=None)
+        return fires
+
     def _take(self) -> _Work | None:
-        while (claim := self._claim()) is not None:
+        while (claim := self._claim() or (self._claim() if self.fire() else None)) is not None:
             declared = self._registry.get(claim.task)
             if claim.expires_at is None or claim.expires_at > self.clock.now():
                 (job,) = self._store.get([claim.id], tenant=claim.tenant)
@@ -214,7 +248,9 @@ class Testing:
         lanes = [
             lane
             for lane in self._marks.lanes()
-            if (PauseKind.QUEUE, lane.queue) not in paused and (PauseKind.TENANT, lane.tenant) not in paused
+            if (PauseKind.QUEUE, lane.queue) not in paused
+            and (PauseKind.TENANT, lane.tenant) not in paused
+            and serves(lane.queue, self._node)
         ]
         # Jobs of tasks that are not declared here stay where they are, as any worker would leave them.
         tasks = [name for name in self._registry.names() if (PauseKind.TASK, name) not in paused]
@@ -275,7 +311,7 @@ class Testing:
             self._events.publish(Event(name, *facts))
 
     def _go_to_next(self, end: datetime) -> bool:
-        due = self._next_due
+        due = min((at for at in (self._next_due, self._next_fire) if at is not None), default=None)
         if due is None or due > end or due <= self.clock.now():
             return False
         self.advance(due - self.clock.now())

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 from zoneinfo import ZoneInfo
 
-from tidemill.domain.calendar import BusinessCalendar, Excludable, Exclude, as_exclude
+from tidemill.domain.calendar import BusinessCalendar, Excludable, Exclude, as_exclude, check_calendar
 from tidemill.domain.triggers.timeline import Timeline
 from tidemill.domain.zones import EPOCH, zone_of
 from tidemill.errors import BadSchedule, UsageError
@@ -151,11 +151,15 @@ class Trigger(ABC):
     def _fires(
         self, timezone: str | ZoneInfo, calendar: BusinessCalendar | None, exclude: Excludable | None
     ) -> Timeline:
+        check_calendar(calendar)
         return self.timeline(zone_of(timezone), calendar, as_exclude(exclude))
 
 
 def trigger_from_data(data: Mapping[str, object]) -> Trigger:
     """The trigger that ``to_data`` wrote; it is checked as if it were made anew."""
+    given: object = data
+    if not isinstance(given, Mapping):
+        raise BadSchedule(f"trigger: {given!r} is no stored trigger", field="trigger", value=given)
     if data.get("format") != FORMAT:
         raise BadSchedule(
             f"trigger: format {data.get('format')!r} cannot be read by this version, which knows format {FORMAT}",

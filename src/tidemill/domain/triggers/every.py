@@ -59,7 +59,11 @@ class Every(Trigger, kind="every"):
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Every:
         seconds, anchor = facts["seconds"], facts.get("anchor")
-        if not isinstance(seconds, int | float) or not abs(seconds) <= _LONGEST.total_seconds() * 2:
+        if (
+            not isinstance(seconds, int | float)
+            or seconds is True
+            or not abs(seconds) <= _LONGEST.total_seconds() * 2
+        ):
             raise BadSchedule(f"seconds: {seconds!r} is no interval", field="seconds", value=seconds)
         return cls(timedelta(seconds=seconds), None if anchor is None else instant_of(anchor, "anchor"))
 

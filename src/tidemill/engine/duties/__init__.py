@@ -1,4 +1,4 @@
-"""The duties, one file each: promote, reclaim, expire, sweep, retention, tick. Each is safe when two do it at once."""
+"""The duties, one file each: promote, fire, reclaim, expire, sweep, and so on. Each is safe when two do it at once."""
 
 from __future__ import annotations
 
@@ -8,25 +8,34 @@ from random import Random
 from tidemill.clock import Clock
 from tidemill.domain.cluster import Coordination
 from tidemill.domain.retention import ArchivePolicy
-from tidemill.engine.duties.expire import Expire
+from tidemill.engine.duties.expire import CancelExpired, Expire
+from tidemill.engine.duties.fire import FactsOf, Fire, no_facts
+from tidemill.engine.duties.fire_here import FireHere
 from tidemill.engine.duties.promote import Promote
 from tidemill.engine.duties.reclaim import Reclaim
 from tidemill.engine.duties.retention import Retention
 from tidemill.engine.duties.settle import PolicyOf
 from tidemill.engine.duties.sweep import Sweep
 from tidemill.engine.duties.tick import Tick
+from tidemill.engine.duties.wake import Wake
 from tidemill.engine.duty import Duty
 from tidemill.stores.base import Store
 
 __all__ = [
+    "CancelExpired",
     "Expire",
+    "FactsOf",
+    "Fire",
+    "FireHere",
     "PolicyOf",
     "Promote",
     "Reclaim",
     "Retention",
     "Sweep",
     "Tick",
+    "Wake",
     "batch_of",
+    "duties_here",
     "usual_duties",
 ]
 
@@ -47,15 +56,25 @@ def usual_duties(
     batch: int = _BATCH,
     reclaim: Reclaim | None = None,
     retention: Sequence[ArchivePolicy] = (),
+    facts_of: FactsOf = no_facts,
 ) -> list[Duty]:
     """What every worker offers to do. ``reclaim`` is one that somebody else calls as well; ``retention`` is for stores that
-    keep no archive.
+    keep no archive; ``facts_of`` tells the options of tasks whose schedules are fired.
     """
+    waiting = Wake(store, clock)
     duties = [
         Promote(store, batch=batch).duty(),
         (reclaim or Reclaim(store, clock, policy_of, random, batch=batch)).duty(),
+        Fire(store, clock, facts_of, batch=batch, on_waiting=waiting.knows).duty(),
+        waiting.duty(),
         Tick(store).duty(),
         Expire(store, clock, policy_of, random, batch=batch).duty(),
+        CancelExpired(store, batch=batch).duty(),
         Sweep(store).duty(),
     ]
     return duties + ([Retention(store, retention).duty()] if retention else [])
+
+
+def duties_here(store: Store, clock: Clock, node: str, facts_of: FactsOf = no_facts) -> list[Duty]:
+    """What every node does for itself, whoever leads."""
+    return [FireHere(store, clock, node, facts_of).duty()]

@@ -1,6 +1,7 @@
 """Expire: the safety net under timeouts. Runners stop what runs too long; this ends what they could not.
 
 A job that has been past its timeout for a while longer, and is still held, is settled as timed out; its runner is fenced off.
+A job that has not begun by the time it expires is cancelled, wherever it waits.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from random import Random
 from uuid import UUID
 
 from tidemill.clock import Clock
+from tidemill.domain.decide import Action, move
 from tidemill.domain.job import Claim
 from tidemill.domain.outcome import TimedOut
-from tidemill.engine.duties.settle import PolicyOf, Settle
+from tidemill.engine.duties.settle import PolicyOf, Settle, wake
 from tidemill.engine.duty import Done, Duty
 from tidemill.stores.base import Store
 
@@ -78,3 +80,22 @@ class Expire:
 def _timed_out(claim: Claim) -> TimedOut:
     assert claim.timeout is not None  # a job without one is never overdue
     return TimedOut(claim.timeout)
+
+
+class CancelExpired:
+    """One batch of jobs that nobody holds and whose time is over, the longest expired first."""
+
+    def __init__(self, store: Store, *, batch: int = BATCH) -> None:
+        self._store, self._batch = store, batch
+
+    def __call__(self) -> Done:
+        late = self._store.expired(self._batch)
+        if not late:
+            return Done()
+        changed = self._store.move([move(job, Action.EXPIRE, "expired") for job in late])
+        wake(self._store, {"ended"} if changed else ())
+        return Done(len(changed), more=len(late) >= self._batch and bool(changed))
+
+    def duty(self, every: timedelta = 3 * EVERY) -> Duty:
+        """As a duty; whoever claims an expired job cancels it as well, so there is no hurry."""
+        return Duty("cancel_expired", every, self)

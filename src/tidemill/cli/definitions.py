@@ -1,0 +1,166 @@
+"""``tidemill definitions``: tenants' own configurations of tasks."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from tidemill.cli.desk import Desk, at_desk, tenant_option
+from tidemill.cli.documents import definition_document
+from tidemill.cli.jobs import InOrder
+from tidemill.cli.reading import read_arguments
+from tidemill.cli.schedules_act import tenant_one
+from tidemill.cli.screen import (
+    Column,
+    age,
+    clean,
+    heading,
+    print_facts,
+    print_json,
+    print_lines,
+    print_table,
+    stamp,
+)
+from tidemill.client.definitions import Definitions
+from tidemill.domain.timetable import Definition
+
+
+@click.group(cls=InOrder)
+def definitions() -> None:
+    """Tenants' own configurations of tasks."""
+
+
+@definitions.command("list")
+@click.option("--task", metavar="NAME", help="Only of this task.")
+@click.option("--deleted", is_flag=True, help="Those too that were removed.")
+@tenant_option
+@at_desk
+def list_definitions(desk: Desk, task: str | None, deleted: bool, tenant: str) -> None:
+    """All definitions."""
+    found = Definitions(desk.client).list(task=task, deleted=deleted, tenant=tenant)
+    if desk.as_json:
+        print_json([definition_document(each) for each in found])
+        return
+    now = desk.now()
+    columns = (
+        Column("key", flexible=True), Column("task", flexible=True), Column("state"), Column("version", right=True),
+        Column("tenant", flexible=True), Column("changed", optional=True), Column("owner", optional=True),
+    )  # fmt: skip
+    rows = [
+        [each.key, each.task, _state(each), each.version, each.tenant, age(each.updated_at, now), each.owner]
+        for each in found
+    ]
+    print_table(columns, rows, empty="no definitions")
+
+
+@definitions.command()
+@click.argument("key")
+@tenant_one
+@at_desk
+def show(desk: Desk, key: str, tenant: str | None) -> None:
+    """One definition, and its versions."""
+    face = Definitions(desk.client)
+    found = face.get(key, tenant=tenant)
+    versions = face.versions(key, tenant=found.tenant)
+    if desk.as_json:
+        print_json(
+            definition_document(found)
+            | {"versions": [definition_document(each.definition) for each in versions]}
+        )
+        return
+    print_facts(
+        [
+            ("definition", found.key),
+            ("name", found.name or None),
+            ("task", found.task),
+            ("state", _state(found)),
+            ("version", found.version),
+            ("arguments", found.args),
+            ("settings", json.dumps(dict(found.settings)) if found.settings else None),
+            ("owner", found.owner),
+            ("tenant", found.tenant),
+            ("id", found.id),
+        ]
+    )
+    heading("Versions")
+    rows = [
+        [each.definition.version, stamp(each.created_at), each.created_by, each.definition.args]
+        for each in versions
+    ]
+    columns = (
+        Column("version", right=True),
+        Column("written"),
+        Column("by"),
+        Column("arguments", flexible=True),
+    )
+    print_table(columns, rows, empty="none")
+
+
+@definitions.command()
+@click.argument("key")
+@tenant_one
+@at_desk
+def enable(desk: Desk, key: str, tenant: str | None) -> None:
+    """Let its schedules fire again, from now on."""
+    _said(desk, Definitions(desk.client).enable(key, tenant=tenant), "enabled")
+
+
+@definitions.command()
+@click.argument("key")
+@tenant_one
+@at_desk
+def disable(desk: Desk, key: str, tenant: str | None) -> None:
+    """Let none of its schedules fire."""
+    _said(desk, Definitions(desk.client).disable(key, tenant=tenant), "disabled")
+
+
+@definitions.command()
+@click.argument("key")
+@click.argument("words", nargs=-1, metavar="[NAME=VALUE]...")
+@tenant_one
+@at_desk
+def trigger(desk: Desk, key: str, words: tuple[str, ...], tenant: str | None) -> None:
+    """Make a job now, with these arguments over the definition's own."""
+    desk.need_app("triggering a definition")
+    face = Definitions(desk.client)
+    found = face.get(key, tenant=tenant)
+    declared = desk.registry.get(found.task)
+    own = read_arguments(found.args, words, declared.arguments.schema())
+    names = {word.partition("=")[0] for word in words}
+    loaded = declared.arguments.load(own)
+    args = {name: value for name, value in loaded.items() if name in names}
+    job = face.trigger(key, args=args, tenant=found.tenant)
+    if desk.as_json:
+        print_json({"id": str(job.id), "task": job.task, "tenant": job.tenant})
+    else:
+        print_lines([(str(job.id), "")])
+
+
+@definitions.command()
+@click.argument("key")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask first.")
+@tenant_one
+@at_desk
+def remove(desk: Desk, key: str, yes: bool, tenant: str | None) -> None:
+    """Remove a definition with its schedules; its versions stay."""
+    face = Definitions(desk.client)
+    found = face.get(key, tenant=tenant)
+    if not yes:
+        question = f"remove definition {found.key} of tenant {found.tenant} with its schedules?"
+        click.confirm(clean(question), abort=True, err=True)
+    face.remove(key, tenant=found.tenant)
+    _said(desk, found, "removed")
+
+
+def _state(found: Definition) -> str:
+    if found.deleted_at is not None:
+        return "deleted"
+    return "enabled" if found.enabled else "disabled"
+
+
+def _said(desk: Desk, found: Definition, word: str) -> None:
+    if desk.as_json:
+        print_json(definition_document(found))
+    else:
+        print_lines([(f"definition {found.key} is {word}", "")])

@@ -1,0 +1,223 @@
+"""``app.definitions``: a tenant's own configurations of tasks, with versions. Every verb has a twin that is awaited."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tidemill.client.handle import Job
+from tidemill.client.rules import check_key, encoded, read_job_options
+from tidemill.client.scheduled import Tenanted, task_facts_of
+from tidemill.domain.requests import request
+from tidemill.domain.timetable import Definition, DefinitionVersion
+from tidemill.errors import BadArguments, BadSchedule, DefinitionExists, DefinitionNotFound, JobExists
+from tidemill.ids import new_id
+
+
+class Definitions(Tenanted):
+    """The definitions of an app's tenants. The tenant is the surrounding one unless another is given."""
+
+    def save(
+        self,
+        key: str,
+        task: Any = None,
+        *,
+        args: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        owner: str | None = None,
+        notifications: Mapping[str, object] | None = None,
+        version: int | None = None,
+        by: str | None = None,
+        tenant: str | None = None,
+        **settings: Any,
+    ) -> Definition:
+        """Write a definition: a new one, or the next version of the one with this key. What is left out stays as it is.
+
+        With ``version`` only over that version (0: only a new one). ``settings`` are options of its jobs.
+        """
+        check_key("definition", key)
+        whose = self._tenant(tenant)
+        found = self._living(key, whose)
+        if version is not None and version != (0 if found is None else found.version):
+            raise _changed(key, whose, found)
+        base = found or Definition(id=new_id(), key=key, task=_name(task), tenant=whose)
+        if found is not None and task is not None and _name(task) != found.task:
+            raise BadSchedule(
+                f"task: definition {key!r} is of task {found.task}; choose another key for {_name(task)}",
+                field="task",
+            )
+        declared = self._client.registry.get(base.task)
+        changes: dict[str, Any] = {"settings": {**base.settings, **read_job_options(settings)}}
+        if args is not None or found is None:
+            changes["args"] = encoded(declared, args or {}, self._client.limits)
+        for field, value in (("name", name), ("owner", owner), ("notifications", notifications)):
+            if value is not None:
+                changes[field] = _plain(field, value)
+        return self._put(replace(base, **changes), by)
+
+    def get(self, key: str, *, tenant: str | None = None) -> Definition:
+        """The living definition of that key, or ``DefinitionNotFound``."""
+        whose = self._tenant(tenant)
+        found = self._living(key, whose)
+        if found is None:
+            raise DefinitionNotFound(f"tenant {whose} has no definition {key!r}", key=key, tenant=whose)
+        return found
+
+    def list(
+        self, *, task: Any = None, deleted: bool = False, tenant: str | None = None
+    ) -> Sequence[Definition]:
+        """The definitions that match, by tenant and key; ``tenant="*"`` for all tenants."""
+        name = None if task is None else _name(task)
+        return self._store.definitions(tenant=self._tenant(tenant), task=name, deleted=deleted)
+
+    def versions(self, key: str, *, tenant: str | None = None) -> Sequence[DefinitionVersion]:
+        """Every version of a definition, the oldest first."""
+        found = self.get(key, tenant=tenant)
+        return self._store.definition_versions(found.id, tenant=found.tenant)
+
+    def enable(self, key: str, *, tenant: str | None = None) -> Definition:
+        """Let its schedules fire again, from now on."""
+        return self._enable(key, tenant, enabled=True)
+
+    def disable(self, key: str, *, tenant: str | None = None) -> Definition:
+        """Let none of its schedules fire."""
+        return self._enable(key, tenant, enabled=False)
+
+    def _enable(self, key: str, tenant: str | None, *, enabled: bool) -> Definition:
+        found = self.get(key, tenant=tenant)
+        self._store.enable_definitions([found.id], tenant=found.tenant, enabled=enabled, now=self._pin)
+        self._tell(["schedules"])
+        return self.get(key, tenant=found.tenant)
+
+    def trigger(
+        self, key: str, *, args: Mapping[str, Any] | None = None, tenant: str | None = None
+    ) -> Job[Any]:
+        """Make a job now, with these arguments over its own; also while it is disabled."""
+        found = self.get(key, tenant=tenant)
+        declared = self._client.registry.get(found.task)
+        merged = {**declared.arguments.load(found.args), **(args or {})}
+        job = request(
+            new_id(),
+            found.task,
+            tenant=found.tenant,
+            facts=task_facts_of(self._client, found.task) or {},
+            layers=[found.settings],
+            args=encoded(declared, merged, self._client.limits),
+            run_at=None,
+        )
+        details = replace(job.details, definition_id=found.id, definition_version=found.version)
+        job = job._replace(details=details)
+        (answer,) = self._store.enqueue([job], now=self._pin)
+        if not answer.created:
+            raise JobExists(f"job {answer.id} of task {job.task} holds the same unique key", id=answer.id)
+        self._tell([f"ready:{job.queue}"])
+        return Job(self._client, job)
+
+    def remove(self, key: str, *, tenant: str | None = None) -> None:
+        """Delete it with its schedules; its key is free again, and its versions stay."""
+        found = self.get(key, tenant=tenant)
+        self._store.drop_definitions([found.id], tenant=found.tenant, now=self._pin)
+        self._tell(["schedules"])
+
+    def restore(
+        self, key: str, version: int | None = None, *, by: str | None = None, tenant: str | None = None
+    ) -> Definition:
+        """Write an old version anew; of a deleted one (its last, unless you say which) as a new definition, without schedules."""
+        whose = self._tenant(tenant)
+        living = self._living(key, whose)
+        if living is not None and version is None:
+            raise BadSchedule(
+                f"version: definition {key!r} lives; say which version is wanted", field="version"
+            )
+        found = living or self._last_deleted(key, whose)
+        versions = self._store.definition_versions(found.id, tenant=whose)
+        wanted = versions[-1].definition.version if version is None else version
+        old = next((each.definition for each in versions if each.definition.version == wanted), None)
+        if old is None:
+            raise DefinitionNotFound(f"definition {key!r} has no version {wanted}", key=key, version=wanted)
+        content = {
+            field: getattr(old, field) for field in ("name", "args", "settings", "notifications", "owner")
+        }
+        if living is not None:
+            return self._put(replace(living, **content), by)
+        return self._put(Definition(id=new_id(), key=key, task=old.task, tenant=whose, **content), by)
+
+    # Parts -------------------------------------------------------------------------------------------------------------
+
+    def _living(self, key: str, tenant: str) -> Definition | None:
+        found = self._store.definitions(tenant=tenant, keys=[key])
+        return found[0] if found else None
+
+    def _last_deleted(self, key: str, tenant: str) -> Definition:
+        found = self._store.definitions(tenant=tenant, keys=[key], deleted=True)
+        if not found:
+            raise DefinitionNotFound(
+                f"tenant {tenant} never had a definition {key!r}", key=key, tenant=tenant
+            )
+        return max(
+            found, key=lambda each: (each.deleted_at is not None and each.deleted_at.timestamp(), each.id)
+        )
+
+    def _put(self, definition: Definition, by: str | None) -> Definition:
+        written = self._store.put_definition(definition, by=by, now=self._pin)
+        if written is None:
+            raise _changed(definition.key, definition.tenant, self._living(definition.key, definition.tenant))
+        return written
+
+    # Twins -------------------------------------------------------------------------------------------------------------
+
+    async def asave(
+        self, key: str, task: Any = None, *, tenant: str | None = None, **said: Any
+    ) -> Definition:
+        return await self._await(self.save, key, task, tenant=tenant, **said)
+
+    async def aget(self, key: str, *, tenant: str | None = None) -> Definition:
+        return await self._await(self.get, key, tenant=tenant)
+
+    async def alist(self, *, tenant: str | None = None, **where: Any) -> Sequence[Definition]:
+        return await self._await(self.list, tenant=tenant, **where)
+
+    async def aversions(self, key: str, *, tenant: str | None = None) -> Sequence[DefinitionVersion]:
+        return await self._await(self.versions, key, tenant=tenant)
+
+    async def aenable(self, key: str, *, tenant: str | None = None) -> Definition:
+        return await self._await(self.enable, key, tenant=tenant)
+
+    async def adisable(self, key: str, *, tenant: str | None = None) -> Definition:
+        return await self._await(self.disable, key, tenant=tenant)
+
+    async def atrigger(
+        self, key: str, *, args: Mapping[str, Any] | None = None, tenant: str | None = None
+    ) -> Job[Any]:
+        return await self._await(self.trigger, key, args=args, tenant=tenant)
+
+    async def aremove(self, key: str, *, tenant: str | None = None) -> None:
+        await self._await(self.remove, key, tenant=tenant)
+
+    async def arestore(
+        self, key: str, version: int | None = None, *, by: str | None = None, tenant: str | None = None
+    ) -> Definition:
+        return await self._await(self.restore, key, version, by=by, tenant=tenant)
+
+
+def _name(task: Any) -> str:
+    if task is None:
+        raise BadSchedule("task: a new definition needs a task", field="task")
+    return str(getattr(task, "name", task))
+
+
+def _plain(field: str, value: Any) -> Any:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        raise BadArguments(f"{field}: {value!r} is not plain data", field=field) from None
+    return value
+
+
+def _changed(key: str, tenant: str, found: Definition | None) -> DefinitionExists:
+    now = "is gone" if found is None else f"has version {found.version}"
+    return DefinitionExists(
+        f"definition {key!r} of tenant {tenant} {now} meanwhile; look again", key=key, tenant=tenant
+    )

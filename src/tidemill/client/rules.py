@@ -1,0 +1,183 @@
+"""From what a user says about a schedule to the value that is stored: checked whole before anything is written. Asks no store."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from tidemill.client.options import read_call
+from tidemill.domain.calendar import BusinessCalendar, as_exclude
+from tidemill.domain.firing import NODE_QUEUE, read_rules
+from tidemill.domain.payload import PayloadLimits
+from tidemill.domain.requests import OPTIONS, options_to_data, task_facts
+from tidemill.domain.schedule import Cron, check_misfire, check_overlap, first_fire, misfire_to_data
+from tidemill.domain.timetable import Definition, Scope
+from tidemill.domain.timetable import Schedule as Facts
+from tidemill.domain.triggers.base import Trigger
+from tidemill.domain.zones import zone_of
+from tidemill.errors import BadArguments, BadSchedule, BadSettings
+from tidemill.tasks.options import check_name
+from tidemill.tasks.task import Declared
+
+RULES = ("trigger", "args", "timezone", "misfire", "overlap", "calendar", "exclude", "scope")
+"""What may be said of a schedule beside the options of its jobs."""
+
+OWN = ("defaults", "app")
+"""What we keep among a schedule's options that is not an option of its jobs."""
+
+
+def check_key(what: str, key: object) -> None:
+    """A key is a name."""
+    if not isinstance(key, str):
+        raise BadSchedule(f"key: {key!r} is not a {what}'s key; give a text", field="key", value=key)
+    try:
+        check_name(what, key)
+    except BadSettings as error:
+        raise BadSchedule(f"key: {error}", field="key", value=key) from None
+
+
+def ruled(
+    base: Facts,
+    said: Mapping[str, Any],
+    declared: Declared,
+    definition: Definition | None,
+    now: datetime,
+    limits: PayloadLimits,
+) -> Facts:
+    """A schedule with these rules and options over the ones it has, and the next fire they give."""
+    changes: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+    for name, value in said.items():
+        if name in RULES:
+            changes[name] = _rule(name, value)
+        else:
+            options[name] = value
+    if "args" in said or not base.revision:
+        changes["args"] = _args(declared, definition, said.get("args"), limits)
+    kept = {name: value for name, value in base.options.items() if name != "defaults"}
+    changes["options"] = {**kept, **read_job_options(options), "defaults": task_facts(declared.options)}
+    made = replace(base, **changes)
+    rules = read_rules(made)
+    following = first_fire(rules.trigger, now, rules.zone, rules.calendar, rules.exclude)
+    return replace(made, next_fire_at=following)
+
+
+def _rule(name: str, value: Any) -> Any:
+    match name:
+        case "trigger":
+            return as_trigger(value).to_data()
+        case "timezone":
+            return value.key if isinstance(value, ZoneInfo) else zone_of(value).key
+        case "misfire":
+            check_misfire(value)
+            return misfire_to_data(value)
+        case "overlap":
+            check_overlap(value)
+        case "calendar" if value is not None:
+            if not isinstance(value, BusinessCalendar):
+                raise BadSchedule(
+                    f"calendar: {value!r} is no BusinessCalendar", field="calendar", value=value
+                )
+            return value.to_data()
+        case "exclude" if value is not None:
+            found = as_exclude(value)
+            return None if found is None else found.to_data()
+        case "scope":
+            if value not in tuple(Scope):
+                raise BadSchedule(
+                    f"scope: {value!r} is no scope; choose {' or '.join(Scope)}", field="scope", value=value
+                )
+            return Scope(value)
+    return value
+
+
+def as_trigger(given: object) -> Trigger:
+    """A trigger, or a cron expression as a text."""
+    if isinstance(given, str):
+        return Cron(given)
+    if not isinstance(given, Trigger):
+        raise BadSchedule(
+            f"trigger: {given!r} is no trigger; give one such as Cron('0 2 * * *') or Daily('06:00')",
+            field="trigger",
+            value=given,
+        )
+    return given
+
+
+def read_job_options(given: Mapping[str, Any]) -> dict[str, object]:
+    """Options of the jobs that are made, checked, as plain data."""
+    for name in given:
+        if name not in OPTIONS:
+            raise BadSchedule(
+                f"{name}: there is no such option here; there are {', '.join((*RULES, *OPTIONS))}", field=name
+            )
+    rest = dict(given)
+    jitter = rest.pop("jitter", None)
+    if isinstance(jitter, timedelta):
+        jitter = jitter.total_seconds()
+    if jitter is not None and (isinstance(jitter, bool) or not isinstance(jitter, int | float) or jitter < 0):
+        raise BadSchedule(
+            f"jitter: {jitter!r} is no duration; give a timedelta of zero or more", field="jitter"
+        )
+    if str(rest.get("queue", "")).startswith(NODE_QUEUE):
+        raise BadSchedule(
+            f"queue: {rest['queue']!r} begins with {NODE_QUEUE!r}, as only nodes' own queues do; use scope='instance'",
+            field="queue",
+        )
+    values = read_call(rest)
+    if isinstance(values.get("expires"), datetime):
+        raise BadSchedule("expires: give a timedelta, which counts from each fire", field="expires")
+    data = options_to_data(values)
+    if "retry" in data and data["retry"] is None:
+        raise BadSchedule(
+            f"retry: {values['retry']!r} cannot be stored; use one of our policies, or set it on the task",
+            field="retry",
+        )
+    if jitter is not None:
+        data["jitter"] = jitter
+    for name, value in data.items():
+        try:
+            json.dumps(value)
+        except (TypeError, ValueError):
+            raise BadSchedule(
+                f"{name}: {value!r} cannot be stored, for it is not plain data", field=name
+            ) from None
+    return data
+
+
+def _args(declared: Declared, definition: Definition | None, given: object, limits: PayloadLimits) -> str:
+    """The schedule's own arguments as JSON, checked together with those of its definition."""
+    own = {} if given is None else given
+    if not isinstance(own, Mapping) or not all(isinstance(name, str) for name in own):
+        raise BadArguments(
+            f"args: {given!r} are no arguments; give a dictionary by their names", field="args"
+        )
+    around = {} if definition is None else declared.arguments.load(definition.args)
+    text = declared.arguments.dump((), {**around, **own}).text
+    limits.check_args(declared.name, text)
+    if definition is None:
+        return text
+    return json.dumps({name: value for name, value in json.loads(text).items() if name in own})
+
+
+def encoded(declared: Declared, given: Mapping[str, Any], limits: PayloadLimits) -> str:
+    """A call's arguments as JSON."""
+    return _args(declared, None, given, limits)
+
+
+def same_rules(one: Facts, other: Facts) -> bool:
+    """Whether two schedules say the same; what is only remembered of their tasks does not count."""
+    return _words(one) == _words(other)
+
+
+def _words(facts: Facts) -> str:
+    options = {name: value for name, value in facts.options.items() if name != "defaults"}
+    said = [
+        facts.task, facts.trigger, facts.timezone, facts.calendar, facts.exclude, json.loads(facts.args), facts.misfire,
+        facts.overlap, facts.scope, str(facts.definition_id), options,
+    ]  # fmt: skip
+    return json.dumps(said, sort_keys=True, default=str)

@@ -1,0 +1,159 @@
+"""From stored options to a request for a job: what a task, a definition and a schedule say, laid over each other. Pure.
+
+Options are those of ``using`` as plain data: durations are seconds, policies are what ``policy_to_data`` wrote. Facts are a
+task's own options in the same form, for those who fire schedules of tasks they do not import.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, Protocol
+from uuid import UUID
+
+from tidemill.domain.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, DEFAULT_TIMEOUT, Details, NewJob
+from tidemill.domain.retry import RetryPolicy, policy_from_data, policy_to_data
+from tidemill.domain.unique import Unique
+
+Facts = Mapping[str, object]
+
+OPTIONS = (
+    "queue", "priority", "timeout", "retry", "tags", "metadata", "reference", "correlation_id", "expires", "tier",
+    "audit", "jitter",
+)  # fmt: skip
+"""What may be said for the jobs of a schedule or a definition."""
+
+
+class TaskLike(Protocol):
+    """What is read of a task's options."""
+
+    @property
+    def queue(self) -> str: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def retry(self) -> RetryPolicy: ...
+    @property
+    def timeout(self) -> timedelta | None: ...
+    @property
+    def tags(self) -> tuple[str, ...]: ...
+    @property
+    def unique(self) -> Unique | None: ...
+    @property
+    def orphans(self) -> StrEnum: ...
+
+
+def task_facts(task: TaskLike) -> dict[str, object]:
+    """A task's options as plain data."""
+    return {
+        "queue": task.queue,
+        "priority": task.priority,
+        "max_attempts": task.retry.max_attempts,
+        "timeout": seconds(task.timeout),
+        "tags": list(task.tags),
+        "orphans": task.orphans.value,
+        "unique": None if task.unique is None else unique_to_data(task.unique),
+    }
+
+
+def options_to_data(given: Mapping[str, Any]) -> dict[str, object]:
+    """Options that were read and checked, as plain data. Retry policies of a kind of their own cannot be stored: None."""
+    data: dict[str, object] = {}
+    for name, value in given.items():
+        match name, value:
+            case (("timeout" | "expires" | "jitter"), timedelta()):
+                data[name] = seconds(value)
+            case "retry", _:
+                data[name] = policy_to_data(value)
+            case (("tags" | "reference"), tuple()):
+                data[name] = list(value)
+            case _:
+                data[name] = value
+    return data
+
+
+def unique_to_data(rule: Unique) -> dict[str, object]:
+    """A rule of uniqueness as plain data."""
+    return {"by": list(rule.by), "within": seconds(rule.within), "states": rule.states}
+
+
+def seconds(value: timedelta | None) -> float | None:
+    """A duration as a number."""
+    return None if value is None else value.total_seconds()
+
+
+def request(
+    id: UUID,
+    task: str,
+    *,
+    tenant: str,
+    facts: Facts,
+    layers: Sequence[Facts],
+    args: str,
+    run_at: datetime | None,
+) -> NewJob:
+    """The job that a task's facts and the options over them ask for; a later layer wins, tags and metadata add up."""
+    said: dict[str, Any] = {}
+    tags: list[str] = _texts(facts.get("tags"))
+    metadata: dict[str, object] = {}
+    for layer in layers:
+        said |= layer
+        tags += _texts(layer.get("tags"))
+        metadata |= _mapping(layer.get("metadata"))
+    retry = said.get("retry")
+    timeout = said["timeout"] if "timeout" in said else facts.get("timeout", DEFAULT_TIMEOUT.total_seconds())
+    expires = said.get("expires")
+    attempts = (
+        policy_from_data(retry).max_attempts
+        if isinstance(retry, Mapping)
+        else facts.get("max_attempts", DEFAULT_MAX_ATTEMPTS)
+    )
+    stored = {name: said[name] for name in ("retry", "tier", "audit") if said.get(name) is not None}
+    if facts.get("orphans") not in (None, "requeue"):
+        stored["orphans"] = facts["orphans"]
+    reference = said.get("reference")
+    return NewJob(
+        id=id,
+        task=task,
+        args=args,
+        tenant=tenant,
+        queue=str(said.get("queue") or facts.get("queue") or DEFAULT_QUEUE),
+        priority=_whole(said.get("priority", facts.get("priority", 0))),
+        max_attempts=_whole(attempts),
+        timeout=None if timeout is None else timedelta(seconds=float(str(timeout))),
+        run_at=run_at,
+        expires_at=None if expires is None or run_at is None else run_at + timedelta(seconds=float(expires)),
+        unique=_hold(task, facts.get("unique"), args),
+        details=Details(
+            correlation_id=said.get("correlation_id"),
+            reference=(str(reference[0]), str(reference[1])) if reference else None,
+            tags=tuple(dict.fromkeys(tags)),
+            metadata=metadata,
+            options=stored,
+        ),
+    )
+
+
+def _hold(task: str, rule: object, args: str) -> Any:
+    if not isinstance(rule, Mapping):
+        return None
+    by = tuple(_texts(rule.get("by")))
+    within = rule.get("within")
+    made = Unique(
+        by, None if within is None else timedelta(seconds=float(within)), rule.get("states", "live")
+    )
+    return made.hold(task, {**dict.fromkeys(by), **json.loads(args)})
+
+
+def _texts(given: object) -> list[str]:
+    return [str(each) for each in given] if isinstance(given, list | tuple) else []
+
+
+def _mapping(given: object) -> Mapping[str, object]:
+    return given if isinstance(given, Mapping) else {}
+
+
+def _whole(given: object) -> int:
+    return int(str(given))

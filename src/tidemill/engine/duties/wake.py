@@ -1,0 +1,96 @@
+"""Wake: a job that waits for an earlier one of its schedule goes on once no other one lives. It makes no jobs."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from tidemill.clock import Clock
+from tidemill.domain.decide import Action, move
+from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
+from tidemill.domain.firing import NODE_QUEUE, OVERLAP
+from tidemill.domain.job import Job, NewJob
+from tidemill.domain.states import ENDED, JobState
+from tidemill.engine.duties.settle import wake
+from tidemill.engine.duty import Done, Duty
+from tidemill.stores.base import Store
+
+EVERY = timedelta(seconds=10)
+SOON = timedelta(seconds=1)
+SEARCH = timedelta(seconds=30)
+_GAP = 1.5 * EVERY.total_seconds()  # without a call for so long, others did the duty
+_PAGE = 500
+_NEWEST = 500
+
+
+class Wake:
+    """Looks every second while it knows of a job that waits; when it takes over, and now and then, for those that others knew
+    of.
+    """
+
+    def __init__(self, store: Store, clock: Clock, *, pinned: bool = False) -> None:
+        self._store, self._clock, self._pinned = store, clock, pinned
+        self._known: set[UUID] = set()
+        self._cursor: str | None = None
+        self._searched = self._called = float("-inf")
+
+    def knows(self, jobs: Collection[NewJob]) -> None:
+        """These were just put there to wait."""
+        self._known |= {job.id for job in jobs}
+
+    def __call__(self) -> Done:
+        now = self._clock.monotonic()
+        taken_over, self._called = now - self._called > _GAP, now
+        if self._pinned or taken_over or now - self._searched >= SEARCH.total_seconds():
+            self._search()
+        if not self._known:
+            return Done()
+        waiting = [job for job in self._store.get(self._known, tenant=ALL_TENANTS) if _waits(job)]
+        self._known = {job.id for job in waiting}
+        moved = self._wake(waiting) if waiting else 0
+        return Done(moved, self._clock.now() + SOON if self._known else None)
+
+    def _search(self) -> None:
+        """One page of what waits; the next look goes on behind it."""
+        self._searched = self._clock.monotonic()
+        where = JobFilter(ALL_TENANTS, states=frozenset({JobState.WAITING}))
+        page = self._store.jobs(where, sort=Sort.OLDEST, limit=_PAGE, after=self._cursor)
+        self._cursor = page.next
+        self._known |= {job.id for job in page.items if _waits(job)}
+
+    def _wake(self, waiting: Collection[Job]) -> int:
+        """Of each schedule (on each node) the one that waits the longest, if no other lives."""
+        schedules = {job.details.schedule_id for job in waiting if job.details.schedule_id is not None}
+        active = {job.job_id for job in self._store.active_jobs(list(schedules), newest=_NEWEST)}
+        others = self._store.get(active - self._known, tenant=ALL_TENANTS) if active - self._known else []
+        busy = {_group(job) for job in others if job.state not in ENDED}
+        queues: dict[tuple[UUID | None, str], list[Job]] = defaultdict(list)
+        for job in waiting:
+            queues[_group(job)].append(job)
+        first = [
+            min(jobs, key=lambda job: (job.details.fire_at or job.created_at, job.id))
+            for group, jobs in queues.items()
+            if group not in busy
+        ]
+        if not first:
+            return 0
+        now: datetime | None = self._clock.now() if self._pinned else None
+        moves = [move(job, Action.WAKE, "the job before it has ended") for job in first]
+        moved = self._store.move(moves, now=now)
+        wake(self._store, {f"ready:{job.queue}" for job in first if job.id in moved})
+        self._known -= moved
+        return len(moved)
+
+    def duty(self, every: timedelta = EVERY) -> Duty:
+        """As a duty, also woken when a schedule fires."""
+        return Duty("wake", every, self, frozenset({"schedules"}))
+
+
+def _waits(job: Job) -> bool:
+    return job.state is JobState.WAITING and (job.reason or "").startswith(OVERLAP)
+
+
+def _group(job: Job) -> tuple[UUID | None, str]:
+    return job.details.schedule_id, job.queue if job.queue.startswith(NODE_QUEUE) else ""

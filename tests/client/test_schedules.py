@@ -1,0 +1,243 @@
+"""``app.schedules``: schedules made, changed, looked at and triggered at run time."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from tests.client.schedules_kit import HOUR, MIDNIGHT, TO, a_mill, on_each_store
+
+from tidemill import (
+    All,
+    App,
+    BusinessCalendar,
+    Cron,
+    Daily,
+    Every,
+    Exclude,
+    Manual,
+    MonthlyBusinessDay,
+    Weekly,
+)
+from tidemill.client.schedules import Schedules
+from tidemill.domain.timetable import Source
+from tidemill.errors import (
+    BadArguments,
+    BadSchedule,
+    ScheduleExists,
+    ScheduleNotFound,
+)
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def mill(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
+    with on_each_store(request, tmp_path) as app:
+        yield app
+
+
+@pytest.fixture
+def app() -> Iterator[App]:
+    with a_mill() as app:
+        yield app
+
+
+# Making and changing -----------------------------------------------------------------------------------------------------
+
+
+def test_a_schedule_comes_back_as_it_was_added(mill: App) -> None:
+    calendar = BusinessCalendar(holidays={date(2026, 12, 25)}, name="ours")
+    made = mill.schedules.add(
+        "send",
+        MonthlyBusinessDay(10, "18:00", roll="previous"),
+        "report",
+        args={"to": "ann", "size": 2},
+        timezone="Europe/Berlin",
+        misfire=All(limit=5),
+        overlap="queue",
+        calendar=calendar,
+        exclude=Exclude(weekdays="fri", roll="next"),
+        tenant="acme",
+        queue="slow",
+        timeout=HOUR,
+        tags=["monthly"],
+    )
+    found = mill.schedules.get("report", tenant="acme")
+    assert found == made
+    assert found.trigger == MonthlyBusinessDay(10, "18:00", roll="previous")
+    assert (found.timezone, found.misfire, found.overlap) == ("Europe/Berlin", All(limit=5), "queue")
+    assert (found.calendar, found.exclude) == (calendar, Exclude(weekdays="fri", roll="next"))
+    assert (found.args, found.tenant, found.source) == ({"to": "ann", "size": 2}, "acme", Source.STORED)
+    assert found.options == {"queue": "slow", "timeout": 3600.0, "tags": ["monthly"]}
+    assert (found.enabled, found.broken, found.note, found.scope) == (True, None, None, "cluster")
+    assert found.next_fire_at is not None
+    assert found.next_fire_at.tzinfo is not None
+    assert "report" in repr(found)
+    assert mill.schedules.get(found.id, tenant="acme") == found
+    assert mill.schedules.get(str(found.id), tenant="acme") == found
+
+
+def test_a_text_is_a_cron_expression(app: App) -> None:
+    assert app.schedules.add("send", "0 2 * * *", "nightly", args=TO).trigger == Cron("0 2 * * *")
+
+
+def test_a_key_is_held_by_one_schedule_of_a_tenant(mill: App) -> None:
+    mill.schedules.add("send", Daily("06:00"), "same", args=TO)
+    mill.schedules.add("send", Daily("06:00"), "same", args=TO, tenant="acme")
+    with pytest.raises(ScheduleExists, match="tenant default has a schedule 'same' already"):
+        mill.schedules.add("send", Daily("07:00"), "same", args=TO)
+    with pytest.raises(BadSchedule, match="2 tenants have a schedule 'same'"):
+        mill.schedules.get("same", tenant="*")
+    with mill.tenant("acme"):
+        assert mill.schedules.get("same").tenant == "acme"
+        assert [each.tenant for each in mill.schedules.list()] == ["acme"]
+    assert len(mill.schedules.list(tenant="*")) == 2
+
+
+def test_an_update_changes_what_it_names_and_counts_from_now(mill: App) -> None:
+    mill.schedules.add("send", Daily("06:00"), "d", args={"to": "ann", "size": 3}, queue="slow", priority=1)
+    changed = mill.schedules.update("d", trigger=Weekly("mon", "09:00"), priority=2)
+    assert (changed.trigger, changed.args) == (Weekly("mon", "09:00"), {"to": "ann", "size": 3})
+    assert changed.options == {"queue": "slow", "priority": 2}
+    assert changed.next_fire_at == datetime(2026, 1, 5, 9, tzinfo=UTC)
+    assert changed.facts.revision == 2
+    assert mill.schedules.update("d", args={"to": "bob"}).args == {"to": "bob"}
+    with pytest.raises(BadSchedule, match="timezone"):
+        mill.schedules.update("d", timezone="Mars/Base")
+    with pytest.raises(BadArguments, match="size"):
+        mill.schedules.update("d", args={"to": "bob", "size": "many"})
+    assert mill.schedules.get("d").facts.revision == 3
+
+
+def test_of_two_who_change_a_schedule_at_once_one_is_told(app: App) -> None:
+    facts = app.schedules.add("send", Daily("06:00"), "d", args=TO).facts
+    app.store.put_schedules([replace(facts, timezone="Europe/Berlin")])
+    real = app.schedules._facts
+    app.schedules._facts = lambda key, tenant: facts  # type: ignore[method-assign]
+    with pytest.raises(ScheduleExists, match="was changed meanwhile"):
+        app.schedules.update("d", overlap="allow")
+    app.schedules._facts = real  # type: ignore[method-assign]
+    assert app.schedules.get("d").overlap == "skip"
+
+
+def test_a_pause_holds_until_it_is_resumed(mill: App) -> None:
+    mill.schedules.add("send", Every(HOUR), "h", args=TO)
+    paused = mill.schedules.pause("h", reason="too loud")
+    assert (paused.enabled, paused.note, paused.next_fire_at) == (False, "too loud", None)
+    assert [each.key for each in mill.schedules.list(enabled=True)] == []
+    resumed = mill.schedules.resume("h")
+    assert (resumed.enabled, resumed.note) == (True, None)
+
+
+def test_a_removed_schedule_is_not_found(mill: App) -> None:
+    mill.schedules.add("send", Every(HOUR), "h", args=TO)
+    mill.schedules.remove("h")
+    for verb in (mill.schedules.get, mill.schedules.remove, mill.schedules.pause, mill.schedules.trigger):
+        with pytest.raises(ScheduleNotFound, match="there is no schedule 'h'"):
+            verb("h")
+    with pytest.raises(ScheduleNotFound):
+        mill.schedules.get(uuid4())
+
+
+def test_a_preview_shows_local_times(app: App) -> None:
+    app.schedules.add("send", Daily("06:00"), "d", args=TO, timezone="Europe/Berlin")
+    first, second = app.schedules.preview("d", 2, after=datetime(2026, 3, 28, tzinfo=UTC))
+    assert (first.isoformat(), second.isoformat()) == (
+        "2026-03-28T06:00:00+01:00",
+        "2026-03-29T06:00:00+02:00",
+    )
+
+
+def test_triggers_and_calendars_can_be_asked_for_their_next_fires_without_an_instant() -> None:
+    assert len(Daily("06:00").preview(3)) == 3
+
+
+# By hand -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_trigger_by_hand_makes_a_job_now_and_writes_it_down(mill: App) -> None:
+    schedule = mill.schedules.add("send", Daily("06:00"), "d", args=TO, queue="slow")
+    mill.schedules.pause("d")
+    job = mill.schedules.trigger("d")
+    again = mill.schedules.trigger("d")
+    assert job.refresh().queue == "slow"
+    assert job.facts.details.schedule_id == schedule.id
+    fires = mill.schedules.fires("d")
+    assert {fire.job_id for fire in fires} == {job.id, again.id}
+    assert {fire.reason for fire in fires} == {"by hand"}
+    assert mill.testing().drain().completed == 2
+
+
+def test_a_backfill_makes_the_fires_of_a_range_that_do_not_exist_yet(mill: App) -> None:
+    mill.schedules.add("send", Every(HOUR), "h", args=TO, overlap="allow")
+    testing = mill.testing()
+    testing.advance(6 * HOUR)
+    testing.drain()  # makes 06:00, and writes 05:00 down as skipped with the others
+    start, end = MIDNIGHT, MIDNIGHT + 6 * HOUR
+    planned = mill.schedules.backfill("h", start, end, dry_run=True)
+    assert [at.hour for at in planned.fires] == [0, 1, 2, 3, 4]
+    assert (planned.existing, planned.more) == (2, False)
+    assert testing.drain().processed == 0
+    few = mill.schedules.backfill("h", start, end, limit=2)
+    assert ([at.hour for at in few.fires], few.more) == ([0, 1], True)
+    rest = mill.schedules.backfill("h", start, end)
+    assert ([at.hour for at in rest.fires], rest.existing) == ([2, 3, 4], 4)
+    assert mill.schedules.backfill("h", start, end).fires == ()
+    assert testing.drain().completed == 5
+    jobs = [job.facts for job in mill.jobs.stream()]
+    assert len({job.details.fire_at for job in jobs}) == 6
+
+
+def test_a_range_that_cannot_be_backfilled_is_refused(app: App) -> None:
+    app.schedules.add("send", Every(HOUR), "h", args=TO)
+    app.schedules.add("send", Every(HOUR), "each", args=TO, scope="instance")
+    for start, end, key, why in (
+        (MIDNIGHT, MIDNIGHT + HOUR, "h", "has not passed yet"),
+        (MIDNIGHT, MIDNIGHT - HOUR, "h", "is before"),
+        (datetime(2025, 1, 1), MIDNIGHT, "h", "has no time zone"),  # noqa: DTZ001
+        (MIDNIGHT - HOUR, MIDNIGHT, "each", "every node"),
+    ):
+        with pytest.raises(BadSchedule, match=why):
+            app.schedules.backfill(key, start, end)
+
+
+def test_a_schedule_of_every_node_cannot_be_triggered_where_none_lives(app: App) -> None:
+    app.schedules.add("send", Manual(), "each", args=TO, scope="instance")
+    with pytest.raises(BadSchedule, match="none is alive"):
+        app.schedules.trigger("each")
+
+
+# In both colours ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_verb_has_an_awaited_twin_that_keeps_the_tenant(mill: App) -> None:
+    verbs = [
+        name for name, _ in inspect.getmembers(Schedules, inspect.isfunction) if not name.startswith("_")
+    ]
+    for name in verbs:
+        if name != "value" and not inspect.iscoroutinefunction(getattr(Schedules, name)):
+            assert inspect.iscoroutinefunction(getattr(Schedules, f"a{name}")), name
+
+    async def story() -> None:
+        with mill.tenant("acme"):
+            made = await mill.schedules.aadd("send", Every(HOUR), "h", args=TO)
+            assert made.tenant == "acme"
+            assert await mill.schedules.aget("h") == made
+            assert [each.key for each in await mill.schedules.alist()] == ["h"]
+            assert (await mill.schedules.aupdate("h", overlap="allow")).overlap == "allow"
+            assert len(await mill.schedules.apreview("h", 3)) == 3
+            assert not (await mill.schedules.apause("h")).enabled
+            assert (await mill.schedules.aresume("h")).enabled
+            job = await mill.schedules.atrigger("h")
+            assert (await mill.schedules.afires("h"))[0].job_id == job.id
+            done = await mill.schedules.abackfill("h", MIDNIGHT - HOUR, MIDNIGHT)
+            assert len(done.fires) == 2
+            await mill.schedules.aremove("h")
+            assert await mill.schedules.alist() == []
+
+    asyncio.run(story())

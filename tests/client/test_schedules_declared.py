@@ -1,0 +1,157 @@
+"""Schedules declared in code: checked at once, stored when a worker starts, and kept in line with the code."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.client.schedules_kit import HOUR, MIDNIGHT, TO, a_mill, on_each_store, send
+
+from tidemill import (
+    App,
+    Daily,
+    Every,
+    ManualClock,
+)
+from tidemill.client.schedules import REMOVED
+from tidemill.domain.timetable import Source
+from tidemill.errors import (
+    BadArguments,
+    BadSchedule,
+    ScheduleExists,
+    TaskNotFound,
+)
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def mill(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
+    with on_each_store(request, tmp_path) as app:
+        yield app
+
+
+@pytest.fixture
+def app() -> Iterator[App]:
+    with a_mill() as app:
+        yield app
+
+
+# Declared in code --------------------------------------------------------------------------------------------------------
+
+
+def shop(store: Any, name: str = "shop", *, trigger: Any = None, keys: tuple[str, ...] = ("a", "b")) -> App:
+    """An app of some release."""
+    app = App(store, clock=ManualClock(MIDNIGHT), name=name)
+    app.task(name="send")(send)
+    for key in keys:
+        app.schedule("send", trigger or Every(HOUR), key=key, args=TO)
+    return app
+
+
+def test_declared_schedules_are_added_updated_and_disabled_as_the_code_says(
+    mill: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = mill.store
+    first = shop(store).reconcile()
+    assert (first.added, first.updated, first.disabled) == (("a", "b"), (), ())
+    row = mill.schedules.get("a")
+    assert (row.source, row.app, row.enabled) == (Source.CODE, "shop", True)
+    second = shop(store).reconcile()
+    assert (second.added, second.updated, second.unchanged) == ((), (), 2)
+    assert mill.schedules.get("a") == row
+    with caplog.at_level(logging.WARNING, "tidemill.schedules"):
+        third = shop(store, trigger=Every(2 * HOUR), keys=("a", "c")).reconcile()
+    assert (third.added, third.updated, third.disabled) == (("c",), ("a",), ("b",))
+    assert "removed from the code are disabled: b" in caplog.text
+    changed, gone = mill.schedules.get("a"), mill.schedules.get("b")
+    assert (changed.id, changed.trigger, changed.facts.revision) == (row.id, Every(2 * HOUR), 2)
+    assert (gone.enabled, gone.note) == (False, REMOVED)
+    fourth = shop(store).reconcile()
+    assert (fourth.updated, fourth.disabled) == (("a", "b"), ("c",))
+    assert mill.schedules.get("b").enabled
+    assert mill.schedules.get("b").note is None
+
+
+def test_what_was_paused_by_hand_stays_paused(mill: App) -> None:
+    shop(mill.store).reconcile()
+    mill.schedules.pause("a", reason="by hand")
+    assert shop(mill.store).reconcile().unchanged == 2
+    assert shop(mill.store, trigger=Daily("06:00")).reconcile().updated == ("a", "b")
+    row = mill.schedules.get("a")
+    assert (row.enabled, row.note, row.trigger) == (False, "by hand", Daily("06:00"))
+
+
+def test_an_app_does_not_touch_the_rows_of_another_or_those_made_at_run_time(
+    mill: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    mill.schedules.add("send", Daily("06:00"), "stored", args=TO)
+    shop(mill.store, "shop", keys=("a",)).reconcile()
+    other = shop(mill.store, "other", keys=("a", "stored", "own")).reconcile()
+    assert (other.added, other.conflicts, other.disabled) == (("own",), ("a", "stored"), ())
+    assert "held by one of shop" in caplog.text
+    assert mill.schedules.get("a").app == "shop"
+    assert mill.schedules.get("stored").trigger == Daily("06:00")
+    assert shop(mill.store, "other", keys=()).reconcile().disabled == ("own",)
+    assert mill.schedules.get("a").enabled
+
+
+def test_what_the_code_declares_is_changed_and_removed_there(mill: App) -> None:
+    shop(mill.store, keys=("a",)).reconcile()
+    with pytest.raises(BadSchedule, match="is declared in the code of shop; change it there"):
+        mill.schedules.update("a", overlap="allow")
+    with pytest.raises(BadSchedule, match="would come back"):
+        mill.schedules.remove("a")
+    shop(mill.store, keys=()).reconcile()
+    mill.schedules.remove("a")
+    assert mill.schedules.list() == []
+
+
+def test_an_app_without_a_name_disables_nothing(app: App) -> None:
+    shop(app.store, keys=("a",)).reconcile()
+    nameless = App(app.store, clock=ManualClock(MIDNIGHT))
+    assert nameless.name is None
+    assert nameless.reconcile().disabled == ()
+
+
+def test_a_decorator_declares_a_task_and_its_schedule(app: App) -> None:
+    @app.scheduled(Daily("02:00"), timezone="Europe/Berlin")
+    def clean_up() -> None: ...
+
+    @app.scheduled(Every(HOUR), key="hourly", args={"n": 2})
+    @app.task(queue="slow")
+    def count(n: int) -> int:
+        return n
+
+    assert (clean_up.name, count.options.queue) == ("clean_up", "slow")
+    app.reconcile()
+    assert {each.key: each.task for each in app.schedules.list()} == {
+        "clean_up": "clean_up",
+        "hourly": "count",
+    }
+
+
+def test_a_declaration_is_checked_at_once(app: App) -> None:
+    with pytest.raises(BadArguments):
+        app.schedule("send", Every(HOUR), key="a")
+    with pytest.raises(TaskNotFound):
+        app.schedule("nothing", Every(HOUR))
+    app.schedule("send", Every(HOUR), key="a", args=TO)
+    app.schedule("send", Every(HOUR), key="a", args=TO)  # a module that is loaded twice
+    with pytest.raises(ScheduleExists, match="two schedules of tenant default are declared as 'a'"):
+        app.schedule("send", Every(2 * HOUR), key="a", args=TO)
+
+
+def test_a_test_runner_stores_what_is_declared_and_fires_it(mill: App) -> None:
+    ran: list[str] = []
+
+    @mill.scheduled(Daily("02:00"))
+    def clean_up() -> None:
+        ran.append("clean")
+
+    testing = mill.testing()
+    testing.drain()
+    assert testing.run_until_idle(timedelta(days=3)).completed == 3
+    assert ran == ["clean"] * 3

@@ -1,0 +1,133 @@
+"""One schedule in one zone over years: what the triggers say against what the oracle says.
+
+A schedule with up to ``LISTED`` fires is listed in full. Of a denser one every fire around changes of clocks and at the ends is
+listed, and the fires of every month are counted. Around changes it is listed from the end as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from tests.domain.schedules.cases import EPOCH, Case
+from tests.domain.schedules.clocks import DAY, WallClock
+
+LISTED = 100_000
+_MICROSECOND = timedelta(microseconds=1)
+_DENSE_A_DAY = 600
+_FEW = 4
+
+
+@dataclass
+class Tally:
+    """What was compared, and what differed."""
+
+    schedules: int = 0
+    listed: int = 0
+    counted: int = 0
+    doubled: int = 0
+    skipped: int = 0
+    extra: int = 0
+    miscounted: int = 0
+    differences: list[str] = field(default_factory=list)
+
+    def add(self, other: Tally) -> None:
+        for name in ("schedules", "listed", "counted", "doubled", "skipped", "extra", "miscounted"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.differences += other.differences[: max(20 - len(self.differences), 0)]
+
+    @property
+    def wrong(self) -> int:
+        return self.doubled + self.skipped + self.extra + self.miscounted
+
+    def note(self, case: Case, clock: WallClock, what: str, instants: Iterable[int]) -> None:
+        for at in sorted(instants)[:3]:
+            when = EPOCH + at * _MICROSECOND
+            shown = when.astimezone(clock.zone).isoformat()
+            self.differences.append(f"{clock.name}, {case.label}: {what} {when.isoformat()} ({shown})")
+
+
+def compare(case: Case, clock: WallClock) -> Tally:
+    """Everything about one schedule in one zone."""
+    tally = Tally(schedules=1)
+    expected = case.rule.count(clock, clock.start, clock.end)
+    _count(tally, case, clock, clock.start, clock.end, expected)
+    if expected <= LISTED:
+        _list(tally, case, clock, clock.start, clock.end)
+    else:
+        for start, end in _months(clock):
+            _count(tally, case, clock, start, end, case.rule.count(clock, start, end))
+        for start, end in _windows(case, clock):
+            _list(tally, case, clock, start, end)
+    for start, end in _windows(case, clock):
+        _list(tally, case, clock, start, end, backwards=True)
+    return tally
+
+
+def _list(
+    tally: Tally, case: Case, clock: WallClock, start: int, end: int, *, backwards: bool = False
+) -> None:
+    expected = case.rule.fires(clock, start, end)
+    fires = case.trigger.between(
+        _instant(start),
+        _instant(end),
+        clock.zone,
+        case.calendar,
+        case.exclude,
+        newest=len(expected) + 5 if backwards else None,
+        limit=None if backwards else len(expected) + 5,
+    )
+    found = [(fire - EPOCH) // _MICROSECOND for fire in fires]
+    tally.listed += len(expected)
+    once = set(found)
+    if found == sorted(expected):
+        return
+    way = "backwards, " if backwards else ""
+    twice = {at for at in once if found.count(at) > 1} if len(once) < len(found) else set()
+    for what, several in (("doubled", twice), ("skipped", expected - once), ("extra", once - expected)):
+        setattr(tally, what, getattr(tally, what) + len(several))
+        tally.note(case, clock, way + what, several)
+    if found != sorted(found):
+        tally.extra += 1
+        tally.differences.append(f"{clock.name}, {case.label}: {way}out of order")
+
+
+def _count(tally: Tally, case: Case, clock: WallClock, start: int, end: int, expected: int) -> None:
+    found = case.trigger.count_between(
+        _instant(start), _instant(end), clock.zone, case.calendar, case.exclude
+    )
+    tally.counted += expected
+    if found != expected:
+        tally.miscounted += abs(found - expected)
+        tally.differences.append(
+            f"{clock.name}, {case.label}: {found} fires from {_instant(start)} to {_instant(end)}, not {expected}"
+        )
+
+
+def _windows(case: Case, clock: WallClock) -> Iterator[tuple[int, int]]:
+    """Around every change of clocks and at both ends; of schedules with fires every minute or more only some, and brief."""
+    dense = case.rule.a_day > _DENSE_A_DAY
+    reach = 4 * 3600 if dense else 3 * DAY
+    changes = [at for at, _, _ in clock.changes if clock.start + reach <= at < clock.end - reach]
+    if dense and len(changes) > _FEW:
+        changes = changes[:: -(-len(changes) // _FEW)]
+    ends = (clock.start + reach, clock.end - reach)
+    if case.rule.a_day > _DENSE_A_DAY * 10:
+        reach //= 2
+    for at in (*changes, *ends):
+        yield at - reach, at + reach
+
+
+def _months(clock: WallClock) -> Iterator[tuple[int, int]]:
+    first, last = _instant(clock.start), _instant(clock.end)
+    edges = [
+        int(datetime(year, month, 1, tzinfo=UTC).timestamp())
+        for year in range(first.year, last.year)
+        for month in range(1, 13)
+    ]
+    yield from zip(edges, [*edges[1:], clock.end], strict=True)
+
+
+def _instant(second: int) -> datetime:
+    return EPOCH + timedelta(seconds=second)

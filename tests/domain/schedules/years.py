@@ -1,0 +1,107 @@
+"""Ten years, forty zones, two hundred schedules: every fire against an oracle that shares no code with the triggers.
+
+``python -m tests.domain.schedules.years --years 10 --zones 40 --expressions 200 --seed 1 --processes 2`` takes minutes. It exits
+with 1 if a fire was doubled, skipped, added or miscounted, and shows the first ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import lru_cache
+from random import Random
+from typing import NamedTuple
+from zoneinfo import available_timezones
+
+from tests.domain.schedules.cases import Case, cases
+from tests.domain.schedules.clocks import ODD_ZONES, WallClock
+from tests.domain.schedules.compare import Tally, compare
+
+from tidemill.clock import SystemClock
+
+_ORDINARY_YEAR = 2024
+
+
+class Part(NamedTuple):
+    """One zone with all schedules: what one process does at a time."""
+
+    zone: str
+    first_year: int
+    years: int
+    expressions: int
+    seed: int
+
+
+def parts(years: int, zones: int, expressions: int, seed: int) -> list[Part]:
+    """The odd zones first, then others, drawn."""
+    chosen = list(ODD_ZONES.items())[:zones]
+    others = sorted(available_timezones() - set(ODD_ZONES) - {"localtime", "Factory"})
+    drawn = Random(seed).sample(others, min(max(zones - len(chosen), 0), len(others)))
+    chosen += [(zone, _ORDINARY_YEAR) for zone in drawn]
+    return [Part(zone, year, years, expressions, seed) for zone, year in chosen]
+
+
+def do(part: Part) -> Tally:
+    """Compare all schedules in one zone."""
+    clock = WallClock(part.zone, part.first_year, part.years)
+    tally = Tally()
+    for case in _cases(part.expressions, part.seed):
+        tally.add(compare(case, clock))
+    return tally
+
+
+@lru_cache(maxsize=1)
+def _cases(expressions: int, seed: int) -> list[Case]:
+    return cases(expressions, seed)
+
+
+def _done(given: list[Part], processes: int) -> Iterator[Tally]:
+    if processes == 1:
+        yield from map(do, given)
+        return
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=spawn) as pool:
+        for each in as_completed([pool.submit(do, part) for part in given]):
+            yield each.result()
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m tests.domain.schedules.years", description=__doc__)
+    parser.add_argument("--years", type=int, default=10)
+    parser.add_argument("--zones", type=int, default=40)
+    parser.add_argument("--expressions", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=2)
+    given = parser.parse_args()
+    clock = SystemClock()
+    began = clock.monotonic()
+    every = parts(given.years, given.zones, given.expressions, given.seed)
+    total = Tally()
+    for number, tally in enumerate(_done(every, given.processes), start=1):
+        total.add(tally)
+        print(
+            f"{number}/{len(every)} zones, {total.listed:,} fires listed, {total.counted:,} counted,"
+            f" {total.wrong} wrong, {clock.monotonic() - began:.0f} s",
+            file=sys.stderr,
+            flush=True,
+        )
+    seconds = clock.monotonic() - began
+    print(
+        f"{given.years} years, {len(every)} zones, {given.expressions} schedules, seed {given.seed}, {seconds:.0f} s:"
+        f" {total.listed:,} fires compared one by one, {total.counted:,} counted;"
+        f" {total.doubled} doubled, {total.skipped} skipped, {total.extra} too many, {total.miscounted} miscounted"
+    )
+    for difference in total.differences:
+        print(f"  {difference}")
+    facts = {name: value for name, value in vars(total).items() if name != "differences"}
+    print(json.dumps({"run": "years", "seconds": round(seconds, 1)} | facts))
+    return 1 if total.wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,157 @@
+"""A zone's rules change between two versions of its data: what lies ahead is reckoned anew, what was fired stays fired."""
+
+from __future__ import annotations
+
+import zoneinfo
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from pathlib import Path
+from uuid import UUID, uuid4
+
+import pytest
+from tests.domain.schedules.tzif import lay, tzif
+
+from tidemill.domain.firing import plan
+from tidemill.domain.schedule import (
+    All,
+    Cron,
+    Daily,
+    Every,
+    Misfire,
+    Once,
+    Trigger,
+    counted_from,
+    missed,
+)
+from tidemill.domain.timetable import Schedule
+from tidemill.domain.zones import zone_of
+
+ZONE = "Test/Island"
+SPRING = datetime(2026, 3, 29, 1, tzinfo=UTC)
+FROM = datetime(2026, 6, 30, 22, tzinfo=UTC)
+"""When summer time ends on the island, as was decided at short notice: at midnight of 1 July, for good."""
+HOUR = timedelta(hours=1)
+
+Install = Callable[[str], None]
+
+
+@pytest.fixture
+def install(tmp_path: Path) -> Iterator[Install]:
+    """Put one of two versions of the zone's data in place, as an update and a restart do."""
+    european = "CET-1CEST,M3.5.0,M10.5.0/3"
+    versions = {
+        "old": tzif([], 1, european),
+        "abolished": tzif([(SPRING, 2), (FROM, 1)], 1, "<+01>-1"),
+        "for ever": tzif([(SPRING, 2), (FROM, 3)], 1, "<+03>-3"),
+    }
+    folders = {name: lay(tmp_path / name, ZONE, content) for name, content in versions.items()}
+
+    def put(name: str) -> None:
+        zoneinfo.reset_tzpath(to=[folders[name]])
+        zoneinfo.ZoneInfo.clear_cache()
+
+    yield put
+    zoneinfo.reset_tzpath()
+    zoneinfo.ZoneInfo.clear_cache()
+
+
+def fires_through(
+    trigger: Trigger, install: Install, new: str, update_at: datetime, rule: Misfire = "once"
+) -> list[datetime]:
+    """The fires from 25 June to 12 July of a scheduler that looks every half hour, with an update in between."""
+    install("old")
+    now = datetime(2026, 6, 25, tzinfo=UTC)
+    last, fired = now, list[datetime]()
+    while now < datetime(2026, 7, 12, tzinfo=UTC):
+        now += HOUR / 2
+        if now == update_at:
+            install(new)
+        zone = zone_of(ZONE)
+        base = counted_from(trigger, last, zone) if fired else last
+        for fire in missed(trigger, base, now, rule, timezone=zone).fires:
+            fired.append(fire.at)
+            last = fire.at
+    return fired
+
+
+def shown(fires: list[datetime]) -> list[str]:
+    """As the clocks of the island show them by the rules in place, which are the true ones."""
+    here = zone_of(ZONE)
+    return [f"{fire.astimezone(here):%m-%d %H:%M}" for fire in fires]
+
+
+def test_both_versions_agree_on_the_past_and_differ_on_the_future(install: Install) -> None:
+    trigger = Daily("06:00")
+    install("old")
+    old = [trigger.next_after(at, ZONE) for at in (FROM - 40 * HOUR, FROM + 40 * HOUR)]
+    install("abolished")
+    new = [trigger.next_after(at, ZONE) for at in (FROM - 40 * HOUR, FROM + 40 * HOUR)]
+    assert old[0] == new[0]
+    assert old[1] is not None
+    assert new[1] == old[1] + HOUR
+
+
+@pytest.mark.parametrize("new", ["abolished", "for ever"])
+def test_rules_that_arrive_in_time_move_what_lies_ahead_and_nothing_else(install: Install, new: str) -> None:
+    fired = fires_through(Daily("06:00"), install, new, FROM - 20 * HOUR)
+    assert shown(fired) == [
+        f"{day:%m-%d} 06:00"
+        for day in (datetime(2026, 6, 25) + timedelta(days=n) for n in range(17))  # noqa: DTZ001
+    ]
+
+
+@pytest.mark.parametrize("rule", ["skip", "once", All()])
+@pytest.mark.parametrize("hour", [2, 3, 4, 5, 12])
+@pytest.mark.parametrize(("new", "wrong"), [("abolished", "05:00"), ("for ever", "07:00")])
+def test_rules_that_arrive_late_fire_no_day_twice_and_leave_none_out(
+    install: Install, new: str, wrong: str, hour: int, rule: Misfire
+) -> None:
+    fired = fires_through(Daily("06:00"), install, new, datetime(2026, 7, 4, hour, 30, tzinfo=UTC), rule)
+    days = shown(fired)
+    assert [day[:5] for day in days] == sorted({day[:5] for day in days})
+    # By the rules that came at 03:30 UTC it should have fired at 03:00: that is late, and "skip" makes no late fire.
+    assert len(days) == (16 if (new, hour, rule) == ("for ever", 3, "skip") else 17)
+    assert {day[6:] for day in days} == {"06:00", wrong}
+    assert days[-1] == "07-11 06:00"
+
+
+def test_rules_that_arrive_between_the_two_readings_of_one_morning_do_not_fire_it_again(
+    install: Install,
+) -> None:
+    fired = fires_through(Daily("06:00"), install, "abolished", datetime(2026, 7, 4, 4, 30, tzinfo=UTC))
+    assert shown(fired)[8:11] == ["07-03 05:00", "07-04 05:00", "07-05 06:00"]
+
+
+def test_what_follows_real_time_goes_on_through_an_update(install: Install) -> None:
+    for trigger in (Every(HOUR), Cron("0 * * * *")):
+        fired = fires_through(trigger, install, "abolished", datetime(2026, 7, 4, 4, 30, tzinfo=UTC))
+        assert {later - earlier for earlier, later in pairwise(fired)} == {HOUR}
+
+
+def test_a_fire_that_is_still_one_is_where_counting_goes_on() -> None:
+    six = datetime(2026, 6, 25, 6, tzinfo=UTC)
+    assert counted_from(Daily("06:00"), six) == six
+    assert counted_from(Daily("06:00,07:00"), six) == six
+    assert counted_from(Once(six), six + HOUR) == six + HOUR
+    assert counted_from(Every(HOUR), six + HOUR / 2) == six + HOUR / 2
+
+
+def test_a_fire_that_is_none_any_more_is_taken_for_its_nearest_neighbour_within_three_hours() -> None:
+    six = datetime(2026, 6, 25, 6, tzinfo=UTC)
+    assert counted_from(Daily("06:00"), six - HOUR) == six
+    assert counted_from(Daily("06:00"), six + HOUR) == six + HOUR
+    assert counted_from(Daily("06:00"), six - 4 * HOUR) == six - 4 * HOUR
+    assert counted_from(Daily("04:30,06:00"), six - HOUR) == six - HOUR  # 04:30 is nearer
+
+
+def test_a_schedule_whose_zone_changed_late_makes_no_job_for_a_morning_that_had_one(install: Install) -> None:
+    install("abolished")
+    last = datetime(2026, 7, 4, 4, tzinfo=UTC)  # 06:00 by the old rules
+    schedule = Schedule(
+        UUID(int=1), "k", "t", Daily("06:00").to_data(), timezone=ZONE, revision=1,
+        since_at=last - timedelta(days=9), last_fire_at=last, next_fire_at=last,
+    )  # fmt: skip
+    same_day, next_day = last + timedelta(hours=8), last + timedelta(days=1, hours=8)
+    assert plan(schedule, None, [], same_day, {}, uuid4).jobs == ()
+    assert len(plan(schedule, None, [], next_day, {}, uuid4).jobs) == 1

@@ -51,6 +51,7 @@ def store(shared_postgres: Shared, pooled: Pooled) -> Store:
     return pooled.open()
 
 
+@pytest.mark.long
 class TestPgBouncer(StoreConformance):
     # These need LISTEN, which a connection that is not ours cannot do; what holds instead is told below.
     test_a_wake_up_is_heard = None  # type: ignore[assignment]

@@ -57,6 +57,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Stor
         store.close()
 
 
+@pytest.mark.long
 def test_a_worker_stores_what_is_declared_and_fires_it_once_each_second(
     place: tuple[Store, Path, WorkerProcess],
 ) -> None:

@@ -228,6 +228,7 @@ def test_endless_words_are_heard_in_order_and_huge_ones_are_cut(capfd: pytest.Ca
     assert told.err.count("e") >= 3_000_000
 
 
+@pytest.mark.long
 def test_fifty_kills_leave_no_descriptor_and_no_zombie() -> None:
     def open_files() -> int:
         return len(list(Path("/proc/self/fd").iterdir()))

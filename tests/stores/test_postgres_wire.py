@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 from uuid import UUID
@@ -14,9 +14,11 @@ import psycopg
 import pytest
 from psycopg.pq import Format
 
+from tidemill.domain.cluster import Worker
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import NewJob
-from tidemill.errors import JobExists, StoreCorrupt
+from tidemill.domain.lanes import ClaimRequest
+from tidemill.errors import JobExists, StoreBusy, StoreCorrupt, StoreUnavailable
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
@@ -208,3 +210,64 @@ def test_ctrl_c_in_a_transaction_undoes_all_of_it(
     assert free(url)
     interrupted_while_waiting.rollback()
     assert token not in {lease.name for lease in store.leases()}
+
+
+# ------------------------------------------------------------------------------------- rows come before the commit
+
+
+@pytest.fixture
+def at_commit(url: str) -> Iterator[Callable[[str], None]]:
+    """Have something happen when a transaction commits that has made a job pending; its rows have been sent by then."""
+    with psycopg.connect(url, autocommit=True) as admin:
+
+        def then(act: str) -> None:
+            admin.execute(
+                f"create function at_commit() returns trigger language plpgsql as $$ begin {act}; return null; end $$"
+            )
+            admin.execute(
+                "create constraint trigger at_commit after insert on tidemill.ready deferrable initially deferred"
+                " for each row execute function at_commit()"
+            )
+
+        yield then
+        admin.execute("drop function at_commit() cascade")
+
+
+ENDS = {
+    "the connection ends": ("perform pg_terminate_backend(pg_backend_pid())", StoreUnavailable),
+    "the commit fails": ("raise exception 'no' using errcode = 'serialization_failure'", StoreBusy),
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("jobs", [1, 3])
+def test_what_was_not_committed_is_not_taken_for_done(
+    store: Store, at_commit: Callable[[str], None], end: str, jobs: int
+) -> None:
+    act, error = ENDS[end]
+    before = store.count(EVERY)
+    at_commit(act)
+    with pytest.raises(error):
+        store.enqueue([NewJob(new_id(), "t") for _ in range(jobs)])
+    assert store.count(EVERY) == before
+
+
+def test_a_claim_that_was_not_committed_gives_nothing(store: Store, url: str) -> None:
+    worker = store.register(Worker(new_id(), "w"), lease=timedelta(hours=1))
+    put(store)
+    with psycopg.connect(url, autocommit=True) as admin:
+        admin.execute(
+            "create function at_commit() returns trigger language plpgsql as"
+            " $$ begin perform pg_terminate_backend(pg_backend_pid()); return null; end $$"
+        )
+        admin.execute(
+            "create constraint trigger at_commit after insert on tidemill.running deferrable initially deferred"
+            " for each row execute function at_commit()"
+        )
+        try:
+            with pytest.raises(StoreUnavailable):
+                store.claim(ClaimRequest(worker.id, store.lanes(), 10))
+        finally:
+            admin.execute("drop function at_commit() cascade")
+    assert store.held(worker.id) == []
+    assert len(store.claim(ClaimRequest(worker.id, store.lanes(), 1))) == 1

@@ -11,7 +11,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context, copy_context
-from typing import Any
+from functools import partial
+from typing import Any, Protocol
 
 from tidemill.clock import Clock
 from tidemill.domain.outcome import Failed
@@ -20,6 +21,7 @@ from tidemill.engine.execute import Ended, arun, run
 from tidemill.engine.held import Held
 from tidemill.engine.plan import Kind
 from tidemill.engine.settings import WorkerSettings
+from tidemill.stores.waiting import meanwhile
 from tidemill.tasks.middleware import Middleware
 from tidemill.tasks.task import Declared
 
@@ -73,6 +75,14 @@ def new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
+class Steps(Protocol):
+    """Talks to the store on the loop's own thread, while there is so much to do that another thread would be in the way."""
+
+    def wants(self) -> bool: ...
+
+    def drive(self) -> bool: ...
+
+
 class LoopLane:
     """Coroutines, ``slots`` at a time, on a loop in a thread of its own."""
 
@@ -83,8 +93,10 @@ class LoopLane:
         chain: Sequence[Middleware],
         on_ended: OnEnded,
         on_turn: Callable[[], None],
+        steps: Steps | None = None,
     ) -> None:
         self.slots = slots
+        self._steps, self._waiting_here, self._over = steps, False, False
         self._clock, self._chain, self._on_ended, self._on_turn = clock, chain, on_ended, on_turn
         self._waiting: deque[Held] = deque()
         self._active = 0
@@ -113,21 +125,31 @@ class LoopLane:
 
     def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
+        meanwhile.set(partial(self._until_readable, loop))
         try:
-            while not self._turned_to_the_end(loop):
-                pass
+            while not self._over:
+                if self._steps is None or not self._steps.drive():
+                    self._turn(loop)
         finally:
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
 
-    def _turned_to_the_end(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Turn until ``close``; False: somebody wanted to leave, who has no say in it."""
+    def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Turn until somebody stops the loop."""
         try:
             loop.run_forever()
         except BaseException as error:  # noqa: BLE001  (sys.exit() in a task that a job has started comes out here)
             _log.error("%r was raised on the event loop; it goes on", error)
-            return False
-        return True
+
+    def _until_readable(self, loop: asyncio.AbstractEventLoop, file: int) -> None:
+        """What the loop's own thread does while it waits for the store: it turns the loop."""
+        self._waiting_here = True
+        loop.add_reader(file, loop.stop)
+        try:
+            self._turn(loop)
+        finally:
+            loop.remove_reader(file)
+            self._waiting_here = False
 
     def _fill(self) -> None:
         """On the loop: have one more hand take what waits, if there is a slot; the next one when this one has to wait."""
@@ -187,7 +209,11 @@ class LoopLane:
 
     def _turned(self) -> None:
         self._turn_asked = False
-        self._on_turn()
+        if self._steps is not None and self._steps.wants():
+            if not self._waiting_here and self._loop is not None:
+                self._loop.stop()
+        else:
+            self._on_turn()
 
     def withdraw(self, held: Held | None = None) -> list[Held]:
         """Take back what has not begun: this job, or all of them."""
@@ -235,6 +261,7 @@ class LoopLane:
                 task.cancel()
             if others:
                 await asyncio.wait(others, timeout=1.0)
+            self._over = True
             loop.stop()
 
         def begin() -> None:

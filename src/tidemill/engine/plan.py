@@ -61,17 +61,16 @@ class Planner:
     hot: bool = False  #: the last claim came back full
     turn: int = field(default=0)
 
-    def plan(self) -> Plan | None:
-        """The next claim, or None while there is no room or nothing to be had.
+    def plan(self, *, only: str | None = None, without: str | None = None) -> Plan | None:
+        """The next claim, or None while there is no room or nothing to be had; of one kind alone, or of all but one.
 
         Several claims go out at once only while they come back full: one is enough to find out that there is nothing.
         """
-        if not self.hot and any(kind.asked for kind in self.kinds.values()):
+        meant = [kind for kind in self.kinds.values() if only in (None, kind.name) and kind.name != without]
+        if not self.hot and any(kind.asked for kind in meant):
             return None
         rooms = {
-            kind.name: kind.room(self.buffer, self.batch)
-            for kind in self.kinds.values()
-            if kind.tasks and not kind.dry
+            kind.name: kind.room(self.buffer, self.batch) for kind in meant if kind.tasks and not kind.dry
         }
         able = [name for name, room in rooms.items() if room > 0]
         if not able:

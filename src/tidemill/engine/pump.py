@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 from uuid import UUID
@@ -21,9 +20,8 @@ from tidemill.domain.job import Claim
 from tidemill.domain.lanes import ClaimRequest
 from tidemill.engine.claimer import Claimer
 from tidemill.engine.ends import is_trouble, one_by_one, write_again
-from tidemill.engine.execute import Ended
-from tidemill.engine.finisher import Settled, settle
-from tidemill.engine.held import Held
+from tidemill.engine.finisher import Settled
+from tidemill.engine.outbox import Outbox
 from tidemill.engine.plan import Plan, Planner
 from tidemill.errors import StoreBusy, StoreError
 from tidemill.stores.base import Store
@@ -69,8 +67,8 @@ class Pump:
         self.changed = threading.Condition(lock)
         # For those who wait for pumps: were they to wait with them, a knock might wake them in a pump's stead.
         self._calm = threading.Condition(lock)
-        self.outbox: deque[tuple[Held, Ended | None]] = deque()
-        self._unwritten: deque[Settled] = deque()
+        self._outbox = Outbox(planner.kinds)
+        self.outbox = self._outbox.reached
         # Pumps that wait; read without the lock by those who only want to know whether to knock.
         self._waiting = 0
         self._stepping = 0
@@ -108,10 +106,7 @@ class Pump:
     def settle(self, settled: Sequence[Settled]) -> None:
         """Write these ends, but where a handler's own came first; nothing more comes from those handlers that counts."""
         with self.changed:
-            for item in settled:
-                if not item.held.settled:
-                    item.held.settled = True
-                    self._unwritten.append(item)
+            self._outbox.decide(settled)
             self.changed.notify()
 
     def pause(self) -> None:
@@ -137,7 +132,7 @@ class Pump:
             return self._is_calm()
 
     def _is_calm(self) -> bool:
-        return not self.outbox and not self._unwritten and not self._stepping
+        return not self._outbox and not self._stepping
 
     def close(self, timeout: float = 5.0) -> None:
         """End the threads; what is not written by now is left to the lease's end."""
@@ -159,15 +154,18 @@ class Pump:
                 return
             settled, plan = work
             try:
-                self._step(settled, plan)
+                self._step(settled, plan, self._trouble)
             except Exception:  # noqa: BLE001  (a pump that dies silently would stop the worker)
                 _log.exception("the pump stumbled and goes on")
                 self.rest(1.0)
             finally:
-                with self.changed:
-                    self._stepping -= 1
-                    self.changed.notify_all()
-                    self._calm.notify_all()
+                self._stepped()
+
+    def _stepped(self) -> None:
+        with self.changed:
+            self._stepping -= 1
+            self.changed.notify_all()
+            self._calm.notify_all()
 
     def _next(self) -> tuple[list[Settled], Plan | None] | None:
         """What to do next, waited for; None: nothing ever again."""
@@ -188,7 +186,7 @@ class Pump:
     def _look(self) -> tuple[list[Settled], Plan | None]:
         if self._recovering:
             return [], None
-        settled = self._take()
+        settled = self._outbox.take(self._batch, self._clock.monotonic())
         plan = self._planner.plan() if self._claiming else None
         if plan is not None:
             self._planner.begin(plan)
@@ -205,49 +203,18 @@ class Pump:
         self._planner.wet()
         return 0.0 if self._planner.plan() is not None else LONGEST_PAUSE
 
-    def _take(self) -> list[Settled]:
-        """Ends to write, as many as one statement takes; their slots are free from now on."""
-        taken = self._take_unwritten(self._batch)
-        ids = {item.claim.id for item in taken}
-        at = self._clock.monotonic()
-        outbox = self.outbox
-        spent: dict[str, tuple[float, int]] = {}
-        while outbox and len(taken) < self._batch:
-            held, ended = outbox.popleft()
-            seconds, count = spent.get(held.kind, (0.0, 0))
-            if ended is not None:
-                seconds += ended.ended - ended.began
-            spent[held.kind] = (seconds, count + 1)
-            if not held.settled:
-                held.settled = True
-                item = settle(held, ended, at)
-                (self._unwritten if held.claim.id in ids else taken).append(item)
-                ids.add(held.claim.id)
-        for name, (seconds, count) in spent.items():
-            kind = self._planner.kinds[name]
-            kind.load -= count
-            kind.ran(seconds, count)
-        return taken
+    # Steps -----------------------------------------------------------------------------------------------------------------
 
-    def _take_unwritten(self, most: int) -> list[Settled]:
-        """The oldest; of two ends of one job, which it may have when it was lost and came back, only the first."""
-        taken: dict[UUID, Settled] = {}
-        second: list[Settled] = []
-        while self._unwritten and len(taken) < most:
-            item = self._unwritten.popleft()
-            if taken.setdefault(item.claim.id, item) is not item:
-                second.append(item)
-        self._unwritten.extendleft(reversed(second))
-        return list(taken.values())
-
-    def _step(self, settled: list[Settled], plan: Plan | None) -> None:
+    def _step(
+        self, settled: list[Settled], plan: Plan | None, on_trouble: Callable[[StoreError], None]
+    ) -> None:
         claimed: int | None = None
         try:
             claimed = self._talk(settled, None) if plan is None else self._talk_and_claim(settled, plan)
         except Exception as error:
             if is_trouble(error):
                 self._keep(settled)
-                self._trouble(error)
+                on_trouble(error)
             elif settled:
                 self._sort_out(settled, error)
             else:
@@ -301,7 +268,7 @@ class Pump:
 
     def _keep(self, settled: list[Settled]) -> None:
         with self.changed:
-            self._unwritten.extendleft(reversed(settled))
+            self._outbox.keep(settled)
 
     def _sort_out(self, settled: list[Settled], error: Exception) -> None:
         """The store refuses something in the batch: what, is found out."""
@@ -314,9 +281,7 @@ class Pump:
 
     def _trouble(self, error: StoreError) -> None:
         """The store did not answer, or not well. Ends stay to be written; what was claimed meanwhile is found out."""
-        if self._failed is None:
-            _log.warning("the store does not answer, running jobs go on: %s", error)
-        self._failed = str(error)
+        self._note(error)
         if isinstance(error, StoreBusy):  # nothing happened
             self.rest(0.05)
             return
@@ -334,12 +299,17 @@ class Pump:
                 self._planner.wet()
                 self.changed.notify_all()
 
+    def _note(self, error: StoreError) -> None:
+        if self._failed is None:
+            _log.warning("the store does not answer, running jobs go on: %s", error)
+        self._failed = str(error)
+
     def _recover(self) -> None:
         """Alone with the store: write the ends again, read back those it calls lost, and take what it says is ours."""
         tries = 0
         while not self._closed.is_set():
             with self.changed:
-                again = self._take_unwritten(self._batch)
+                again = self._outbox.take_decided(self._batch)
             try:
                 lost = self._write_again(again) if again else frozenset()
                 held = self._store.held(self._worker)

@@ -16,6 +16,7 @@ from tidemill.domain.states import ExecutionState
 from tidemill.engine.alone import AloneLane
 from tidemill.engine.beginnings import details_of, mark_running
 from tidemill.engine.claimer import Claimer
+from tidemill.engine.drive import LoopPump
 from tidemill.engine.ear import Ear
 from tidemill.engine.execute import Ended
 from tidemill.engine.finisher import Settled, release, settle_as
@@ -24,7 +25,6 @@ from tidemill.engine.lanes import LOOP, PROCESS, THREAD, LoopLane, ThreadLane, k
 from tidemill.engine.news import News
 from tidemill.engine.node import machine_name, own_queue, serves
 from tidemill.engine.plan import Planner
-from tidemill.engine.pump import Pump
 from tidemill.engine.scribe import Scribe
 from tidemill.engine.settings import WorkerSettings
 from tidemill.engine.watch import Watch
@@ -89,13 +89,12 @@ class Runner:
         self._stuck: str | None = None
         self._news = News(store, clock, ear, events)
         self._scribe = Scribe(store, clock, self.lose, self._news.wake)
-        self._loop = LoopLane(settings.concurrency, clock, middleware, self._ended, self._turned)
         self._threads = ThreadLane(settings.threads, clock, middleware, self._ended_in_thread)
         self._alone = AloneLane(app_path, settings, clock, self._begin_alone, self._ended_in_thread)
         self._kinds = kinds_of(registry, settings, processes=self._alone.is_open)
         planner = Planner(self._kinds, settings.buffer.total_seconds(), settings.batch)
         self._claimer = Claimer(store, clock, worker, settings.queues, planner)
-        self._pump = Pump(
+        self._pump = LoopPump(
             store,
             clock,
             worker,
@@ -106,6 +105,7 @@ class Runner:
             batch=settings.batch,
             poll=self._poll,
         )
+        self._loop = LoopLane(settings.concurrency, clock, middleware, self._ended, self._turned, self._pump)
         self._watch = Watch(
             store, clock, self, self._loop, settings.patience.total_seconds(), self._note_stuck
         )

@@ -348,6 +348,11 @@ class Store(Flow, Control, Queries, Records, Workers, Leases, Settings, Archive,
     url: str
     """Where it is, without any password."""
 
+    @property
+    def cooperative(self) -> bool:
+        """Whether a thread that waits for a verb may do something else meanwhile (``stores.waiting``)."""
+        return False
+
     @abstractmethod
     def schema(self) -> SchemaStatus:
         """Where the schema stands; a read."""

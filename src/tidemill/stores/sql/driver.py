@@ -22,6 +22,11 @@ class Driver(Protocol):
 
     url: str
 
+    @property
+    def cooperative(self) -> bool:
+        """Whether it waits as ``stores.waiting`` says."""
+        ...
+
     def run(
         self, name: str, takes: Takes | None = None, items: Items | None = None, flags: Iterable[str] = ()
     ) -> list[Row]:

@@ -40,6 +40,10 @@ class SqlStore(
         self._db = driver
         self.url = driver.url
 
+    @property
+    def cooperative(self) -> bool:
+        return self._db.cooperative
+
     def schema(self) -> SchemaStatus:
         return self._db.schema()
 

@@ -27,6 +27,7 @@ from tidemill.stores.sql.postgres.settings import PostgresSettings
 from tidemill.stores.sql.postgres.signals import DeafListener, PostgresListener, payloads
 from tidemill.stores.sql.postgres.statements import Statement, Statements
 from tidemill.stores.sql.postgres.wire import Connection
+from tidemill.stores.waiting import meanwhile
 
 _TRIES = 5
 _NO_TAKES: Takes = {}
@@ -61,6 +62,12 @@ class PostgresDriver:
         """In a fork: threads, ears and the transaction that was open stay with the parent."""
         if self._pid != os.getpid():
             self._begin()
+
+    @property
+    def cooperative(self) -> bool:
+        return (
+            not self._pooled
+        )  # there, each statement has a transaction around it, and psycopg waits for that itself
 
     # Running queries -------------------------------------------------------------------------------------------------
 
@@ -114,6 +121,8 @@ class PostgresDriver:
             yield
             return
         self._ensure()
+        # What this thread would do meanwhile might ask the store for something, and find itself in our transaction.
+        alone = meanwhile.set(None)
         try:
             with self._pool.connection() as connection, connection.transaction():
                 if self._pooled:
@@ -127,6 +136,8 @@ class PostgresDriver:
                 _refuse_half(connection)
         except psycopg.Error as error:
             raise translate(error, self.url) from error
+        finally:
+            meanwhile.reset(alone)
         if self._local.topics:
             self.notify(self._local.topics)
 

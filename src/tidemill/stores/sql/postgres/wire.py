@@ -22,8 +22,10 @@ from psycopg.rows import RowFactory, tuple_row
 
 from tidemill.stores.sql.driver import Row
 from tidemill.stores.sql.postgres.statements import Statement
+from tidemill.stores.waiting import meanwhile
 
 _CANCEL_SECONDS = 5.0
+_WELL = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 
 class Connection(psycopg.Connection[Row]):
@@ -77,29 +79,35 @@ class Connection(psycopg.Connection[Row]):
         return reader
 
     def _answer(self) -> PGresult:
-        """Wait for what the server says to what was sent last; an error is raised."""
+        """Wait for what the server says to what was sent last, to the end: rows come before the commit, and so may an error
+        or the end of the connection after them. Either is raised.
+        """
         pgconn = self.pgconn
         while pgconn.flush():
             _until_room(pgconn.socket)
             pgconn.consume_input()  # a server that cannot get rid of what it says listens to nothing more
         first: PGresult | None = None
+        wait = meanwhile.get()
         while True:
             try:
                 while pgconn.is_busy():
-                    self._ear(None)
+                    if wait is None:
+                        self._ear(None)
+                    else:
+                        wait(pgconn.socket)
                     pgconn.consume_input()
             except psycopg.Error:
-                if first is None:
+                if first is None or first.status in _WELL:
                     raise
                 break  # the server has said why it leaves
             result = pgconn.get_result()
             if result is None:
                 break
-            if first is None:
+            if first is None or first.status in _WELL:
                 first = result
         if first is None:
             raise psycopg.OperationalError("the server gave no answer")
-        if first.status not in (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK):
+        if first.status not in _WELL:
             raise error_from_result(first)
         return first
 

@@ -32,6 +32,8 @@ _TOLD = (sqlite3.Error, OverflowError, UnicodeEncodeError)
 class SqliteDriver:
     """One SQLite file."""
 
+    cooperative = False  # what it waits for is a lock or a disk, and no socket tells when
+
     def __init__(self, path: str, url: str, clock: Clock, options: Mapping[str, str]) -> None:
         if not path or path == ":memory:":
             raise BadSettings(f"{url} names no file; for a store that forgets, use memory://", url=url)

@@ -1,0 +1,106 @@
+"""A pump that steps on the event loop's own thread while jobs come in plenty.
+
+Two threads that both have much to do only take the interpreter from each other, and what one made is cold for the other. So
+while all that runs runs on the loop, its thread writes and claims as well, and turns the loop while it waits for the store. The
+pump's own threads stand by: they take over when the loop does not turn, when there is little to do, and when there is trouble.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+from tidemill.engine.finisher import Settled
+from tidemill.engine.lanes import LOOP
+from tidemill.engine.plan import Plan
+from tidemill.engine.pump import Pump
+from tidemill.errors import StoreError
+
+_log = logging.getLogger("tidemill.engine")
+
+RESERVE = 0.1
+"""Seconds after which the pump's own threads take over from a loop that does not turn."""
+
+
+class LoopPump(Pump):
+    """The threads that talk to the store for one worker, and the loop's own."""
+
+    def __init__(self, *parts: Any, **settings: Any) -> None:
+        super().__init__(*parts, **settings)
+        self._driven, self._drove_at = False, float("-inf")
+        self._on_loop = False  # a step is under way there
+
+    # The pump's own threads ------------------------------------------------------------------------------------------------
+
+    def _look(self) -> tuple[list[Settled], Plan | None]:
+        """Beside a loop that steps itself they claim only what does not run there, for what the loop has asked for waits until
+        it turns again; and they write only what it has left lying.
+        """
+        now = self._clock.monotonic()
+        stale = now - self._drove_at >= RESERVE
+        if stale and not self._on_loop:
+            self._driven = False
+        if not self._driven:
+            return super()._look()
+        if self._recovering:
+            return [], None
+        return self._outbox.take(self._batch, now) if stale else [], self._planned(without=LOOP)
+
+    def _idle(self) -> float | None:
+        return RESERVE if self._driven else super()._idle()
+
+    def _planned(self, **kinds: str) -> Plan | None:
+        plan = self._planner.plan(**kinds) if self._claiming else None
+        if plan is not None:
+            self._planner.begin(plan)
+        return plan
+
+    # The loop's thread -----------------------------------------------------------------------------------------------------
+
+    def wants(self) -> bool:
+        """Whether the loop's thread shall step: the last claim came back full, and nothing runs anywhere else."""
+        planner = self._planner
+        return (
+            planner.hot
+            and self._claiming
+            and self._failed is None
+            and self._store.cooperative
+            and not any(kind.load for kind in planner.kinds.values() if kind.name != LOOP)
+        )
+
+    def drive(self) -> bool:
+        """On the loop's thread, while the loop does not turn: one step, if it is wanted and there is anything to do."""
+        with self.changed:
+            if not self.wants() or self._recovering or self._closed.is_set():
+                if self._driven:
+                    self._driven = False
+                    self.changed.notify_all()
+                return False
+            self._driven, self._drove_at = True, self._clock.monotonic()
+            settled, plan = self._outbox.take(self._batch, self._drove_at), self._planned(only=LOOP)
+            if not settled and plan is None:
+                return False
+            self._stepping += 1
+            self._on_loop = True
+        try:
+            self._step(settled, plan, self._leave_trouble)
+        except Exception:  # noqa: BLE001  (whatever it is, the loop must not stop turning for it)
+            _log.exception("the pump stumbled and goes on")
+        finally:
+            self._on_loop = False
+            self._stepped()
+        return True
+
+    def _leave_trouble(self, error: StoreError) -> None:
+        """Not on the loop: mending takes time, and coroutines go on meanwhile."""
+        self._note(error)
+        with self.changed:
+            self._stepping += 1
+        threading.Thread(target=self._mend, args=(error,), name="tidemill-mend", daemon=True).start()
+
+    def _mend(self, error: StoreError) -> None:
+        try:
+            self._trouble(error)
+        finally:
+            self._stepped()

@@ -1,0 +1,153 @@
+"""The pump on the loop's own thread: who steps when, and that nothing depends on the loop turning."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+import pytest
+from tests.engine.cluster_kit import eventually
+from tests.engine.mill import PATIENCE, Mill, Place, a_place, opened
+
+from tidemill import Context, Fixed
+from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.domain.states import JobState
+from tidemill.engine.runner import Runner
+from tidemill.errors import StoreError
+from tidemill.stores.waiting import meanwhile
+
+MANY = 3_000
+
+
+@pytest.fixture(scope="module", params=["postgres"])
+def place(request: pytest.FixtureRequest) -> Place:
+    return a_place(request)
+
+
+@pytest.fixture
+def mill(place: Place, tmp_path: Path) -> Iterator[Mill]:
+    with place(tmp_path) as url, opened(url) as found:
+        yield found
+
+
+class Steppers:
+    """On which threads a store's steps were made."""
+
+    def __init__(self, mill: Mill) -> None:
+        self.names: Counter[str] = Counter()
+        step = mill.line.real.step
+
+        def noted(*given: object, **named: object) -> object:
+            self.names[threading.current_thread().name.rstrip("0123456789-")] += 1
+            return step(*given, **named)  # type: ignore[arg-type]
+
+        mill.line.real.step = noted  # type: ignore[method-assign, assignment]
+
+
+def count(mill: Mill) -> Counter[JobState]:
+    try:
+        return Counter(mill.line.real.count(JobFilter(ALL_TENANTS)))
+    except StoreError:  # our own connection was cut
+        return Counter()
+
+
+def ended(mill: Mill, number: int) -> None:
+    eventually(lambda: count(mill)[JobState.COMPLETED] == number, PATIENCE)
+
+
+def test_while_jobs_come_in_plenty_the_loop_s_own_thread_writes_and_claims(mill: Mill) -> None:
+    ran: Counter[int] = Counter()
+
+    @mill.app.task
+    async def work(number: int) -> None:
+        assert meanwhile.get() is None  # what a job asks of a store, it waits for as anybody does
+        ran[number] += 1
+
+    steppers = Steppers(mill)
+    work.enqueue_many([{"number": number} for number in range(MANY)])
+    with mill.runner(pumps=2):
+        ended(mill, MANY)
+    assert set(ran.values()) == {1}
+    assert len(ran) == MANY
+    assert steppers.names["tidemill-loop"] > steppers.names["tidemill-pump"]
+
+
+def test_a_loop_that_does_not_turn_holds_up_no_other_job(mill: Mill) -> None:
+    gate = threading.Event()
+
+    @mill.app.task
+    async def block(number: int) -> None:
+        if number == MANY // 2:
+            gate.wait(PATIENCE)
+
+    @mill.app.task
+    def in_thread() -> str:
+        return "done"
+
+    block.enqueue_many([{"number": number} for number in range(MANY)])
+    try:
+        with mill.runner(pumps=1):
+            eventually(lambda: count(mill)[JobState.COMPLETED] > MANY // 10, PATIENCE)
+            assert in_thread.enqueue().result(PATIENCE) == "done"
+            assert not gate.is_set()
+            gate.set()
+            ended(mill, MANY + 1)
+    finally:
+        gate.set()
+
+
+def test_connections_that_are_cut_while_the_loop_steps_lose_nothing(mill: Mill) -> None:
+    ran: Counter[int] = Counter()
+
+    @mill.app.task
+    async def work(number: int) -> None:
+        ran[number] += 1
+
+    work.enqueue_many([{"number": number} for number in range(MANY)])
+    with psycopg.connect(mill.url, autocommit=True) as other, mill.runner(pumps=2):
+        for _ in range(5):
+            before = len(ran)
+            eventually(lambda: len(ran) >= min(MANY, before + 100), PATIENCE)  # noqa: B023
+            other.execute(
+                "select pg_terminate_backend(pid) from pg_stat_activity"
+                " where pid <> pg_backend_pid() and datname = current_database()"
+            )
+        ended(mill, MANY)
+    assert set(ran.values()) == {1}
+    assert len(ran) == MANY
+
+
+def test_a_stop_in_the_middle_hands_back_what_has_not_begun(mill: Mill) -> None:
+    @mill.app.task
+    async def work() -> None: ...
+
+    work.enqueue_many([{}] * MANY)
+    runner: Runner
+    with mill.runner(pumps=2) as runner:
+        eventually(lambda: runner.stats().done > 100, PATIENCE)
+    found = count(mill)
+    assert found[JobState.COMPLETED] + found[JobState.PENDING] == MANY
+    waiting = JobFilter(ALL_TENANTS, states=frozenset({JobState.PENDING}))
+    assert {job.attempt for job in mill.line.real.jobs(waiting).items} <= {0}
+
+
+def test_what_jobs_ask_of_the_store_is_never_part_of_what_the_loop_writes(mill: Mill) -> None:
+    @mill.app.task
+    async def child() -> None: ...
+
+    @mill.app.task(retry=Fixed(max_attempts=2, wait=timedelta(0)))
+    async def parent(ctx: Context) -> None:
+        child.enqueue()  # a plain call, on the loop's own thread
+        await asyncio.sleep(0)
+        if ctx.attempt == 1:
+            raise ValueError("again")  # ends that go back are written in a transaction
+
+    number = MANY // 6
+    parent.enqueue_many([{}] * number)
+    with mill.runner(pumps=1):
+        ended(mill, 3 * number)

@@ -240,3 +240,15 @@ def test_an_installation_is_given_a_name_once(new_url: str) -> None:
             rows = connection.execute(ask.format(".").encode()).fetchall()
     assert len(rows) == 1
     assert rows[0][0]
+
+
+def test_a_store_that_may_migrate_makes_the_tables_before_it_is_checked(fresh_postgres_url: str) -> None:
+    store = open_store(fresh_postgres_url, migrate=True)
+    try:
+        store.check()
+        assert store.schema().pending == ()
+    finally:
+        store.close()
+    without = open_store(fresh_postgres_url)
+    without.check()
+    without.close()

@@ -203,7 +203,7 @@ class PostgresDriver:
             if not self._opened.is_set():
                 if self._migrate:
                     self._apply()
-                self.check()
+                self._check()
                 self._opened.set()
 
     def schema(self) -> SchemaStatus:
@@ -226,6 +226,11 @@ class PostgresDriver:
             raise translate(error, self.url) from error
 
     def check(self) -> None:
+        if self._migrate:
+            self._ensure()  # whoever may make the tables makes them before he complains that there are none
+        self._check()
+
+    def _check(self) -> None:
         state = self.schema()
         if state.pending:
             raise migrations.outdated(self.url, state)

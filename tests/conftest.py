@@ -13,7 +13,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import hypothesis
 import pytest
@@ -38,6 +38,7 @@ _MISSING = re.compile(r"service missing: (\w+): (.*)", re.DOTALL)
 _WANTED = re.compile(r"\b(?:fresh_)?postgres(?:_url)?\b|\bpgbouncer_url\b")
 _run = pytest.StashKey[contextlib.ExitStack]()
 _found = pytest.StashKey[TestPostgres]()
+_left_out = pytest.StashKey[int]()
 
 
 # ------------------------------------------------------------------------------- one server for the whole run
@@ -98,10 +99,30 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if long:
         config.hook.pytest_deselected(items=long)
         items[:] = [item for item in items if item.get_closest_marker("long") is None]
+        config.stash[_left_out] = len(long)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """A worker of a parallel run tells how many long tests it left out; each one collects them all."""
+    told: dict[str, int] | None = getattr(session.config, "workeroutput", None)
+    if told is not None:
+        told["left_out"] = session.config.stash.get(_left_out, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """What it told is for the summary."""
+    told = getattr(node, "workeroutput", {}).get("left_out", 0)
+    node.config.stash[_left_out] = max(told, node.config.stash.get(_left_out, 0))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     """A table of the services: which version was used and how it was found, or why tests went without it."""
+    if left_out := config.stash.get(_left_out, 0):
+        terminalreporter.write_line(
+            f"{left_out} long tests were left out; --all, or their names, run them", yellow=True, bold=True
+        )
     without: dict[str, tuple[str, int]] = {}
     for report in (*terminalreporter.stats.get("skipped", ()), *terminalreporter.stats.get("error", ())):
         text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,7 @@ def test_a_schedule_is_added_listed_shown_and_previewed(shop: Shop) -> None:
         "--timeout",
         "5m",
     )
+    assert re.search(r"misfire +all:5\n", shop.run("schedules", "show", "nightly").stdout)
     assert (made["task"], made["args"], made["misfire"]) == ("send", {"to": "ann"}, {"all": 5})
     assert made["options"] == {
         "queue": "slow",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -81,7 +82,7 @@ def show(desk: Desk, key: str, count: int, tenant: str) -> None:
             ("last", _both(found.last_fire_at, found.timezone, now)),
             ("arguments", json.dumps(found.args) if found.args else None),
             ("options", json.dumps(found.options) if found.options else None),
-            ("misfire", json.dumps(found.facts.misfire)),
+            ("misfire", _misfire(found.facts.misfire)),
             ("overlap", found.overlap),
             ("scope", found.scope.value),
             ("source", found.source.value if found.app is None else f"{found.source.value}, {found.app}"),
@@ -176,3 +177,8 @@ def _fire_row(fire: Fired, now: datetime) -> list[object]:
         fire.reason,
         age(fire.fire_at, now),
     ]
+
+
+def _misfire(rule: str | Mapping[str, object]) -> str:
+    """As ``--misfire`` takes it."""
+    return rule if isinstance(rule, str) else ", ".join(f"{name}:{value}" for name, value in rule.items())

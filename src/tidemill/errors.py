@@ -15,6 +15,11 @@ a stable ``code`` that HTTP problem documents, exit codes and the documentation 
     │   ├── ScheduleExists
     │   ├── DefinitionNotFound
     │   ├── DefinitionExists
+    │   ├── WorkerNotFound
+    │   ├── LeaseNotFound
+    │   ├── KeyNotFound
+    │   ├── LimitNotFound
+    │   ├── QueueFull
     │   ├── BadSettings
     │   ├── BadFilter
     │   └── PayloadTooLarge
@@ -115,6 +120,36 @@ class DefinitionExists(UsageError):
     """The tenant has a definition of this key already, or it was changed meanwhile."""
 
     code = "definition_exists"
+
+
+class WorkerNotFound(UsageError):
+    """No living worker has that id."""
+
+    code = "worker_not_found"
+
+
+class LeaseNotFound(UsageError):
+    """There is no lease of that name."""
+
+    code = "lease_not_found"
+
+
+class KeyNotFound(UsageError):
+    """There is no key of that id."""
+
+    code = "key_not_found"
+
+
+class LimitNotFound(UsageError):
+    """There is no limit of that name."""
+
+    code = "limit_not_found"
+
+
+class QueueFull(UsageError):
+    """As many jobs wait in the queue, or of the tenant, as its limit allows; nothing was enqueued."""
+
+    code = "queue_full"
 
 
 class BadSettings(UsageError):

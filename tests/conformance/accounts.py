@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from uuid import UUID
 
+from tests.conformance.counted import Counted
+
 from tidemill.domain.decide import DEFAULT_CRASH_CAP
 from tidemill.domain.job import Claim, Execution, Finish, Job, Move
 from tidemill.domain.states import ENDED, HELD, ExecutionState, JobState
@@ -29,15 +31,17 @@ class Accounts:
         self.limits: dict[UUID, int] = {}
         self.last: dict[UUID, JobState] = {}
         self.reopened: set[UUID] = set()
+        self.counted = Counted()
 
     # ------------------------------------------------------------------------------- what was done and answered
 
-    def accept(self, id: UUID, max_attempts: int) -> None:
+    def accept(self, id: UUID, max_attempts: int, limits: Collection[str]) -> None:
         """A producer was told that its job is stored."""
         assert id not in self.accepted
         self.accepted.add(id)
         self.limits[id] = max_attempts
         self.spent[id] = set()
+        self.counted.accept(id, limits)
 
     def claimed(self, claims: Iterable[Claim]) -> None:
         """A worker was given jobs: each with the next token, and none that somebody holds (I4, I5)."""
@@ -57,6 +61,7 @@ class Accounts:
     def finished(self, finishes: Sequence[Finish], lost: Collection[UUID]) -> None:
         """A batch was finished; exactly those must be lost that do not hold the current token (I6)."""
         assert set(lost) == self.lost(finish.claim for finish in finishes)
+        self.counted.finished([claim.id for claim, *_ in finishes if claim.id not in lost])
         for claim, transition, *_ in finishes:
             if claim.id in lost:
                 continue

@@ -11,7 +11,9 @@ from tidemill.errors import StoreUnavailable
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 
-pytest.register_assert_rewrite(*(f"tests.conformance.{name}" for name in ("accounts", "rules", "world")))
+pytest.register_assert_rewrite(
+    *(f"tests.conformance.{name}" for name in ("accounts", "counted", "rules", "world"))
+)
 
 _TABLES = """
 select string_agg(format('delete from %I.%I', schemaname, tablename), '; ')

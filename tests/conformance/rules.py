@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from uuid import UUID
 
-from tests.conformance.world import BOOM, OUTCOMES, POLICIES, SECOND, World
+from tests.conformance.world import BOOM, NAMES, OUTCOMES, POLICIES, SECOND, World
 
 from tidemill.domain import decide
 from tidemill.domain.cluster import WORKER_EXPIRY, Pulse
 from tidemill.domain.decide import Action
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
 from tidemill.domain.job import Finish, LogEntry, Move, NewJob, Progress, Report, UniqueHold
+from tidemill.domain.limits import LimitKind, Rule
 from tidemill.domain.outcome import Crashed, Failed, Outcome, Succeeded, TimedOut
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.states import ENDED, HELD, LIVE, JobState
@@ -21,6 +23,7 @@ from tidemill.stores.base import Step, Store
 
 S = JobState
 ARCHIVE = ArchivePolicy("old", max_age=20 * SECOND, batch=1000)
+LABELLED = frozenset({S.PENDING, S.SCHEDULED})
 EXPIRING = frozenset({S.PENDING, S.SCHEDULED, S.WAITING})
 ADVANCES = [SECOND, 2 * SECOND, 5 * SECOND, 10 * SECOND, 21 * SECOND, 31 * SECOND, 60 * SECOND, 300 * SECOND]
 
@@ -262,6 +265,29 @@ class Rules(World):
         assert gone == (frozenset() if c == 7 else {job.id})
         self.accounts.removed(gone)
 
+    def limit(self, a: int, b: int, c: int) -> None:
+        """Somebody puts, changes or drops a rule, while jobs are held under it."""
+        name, now = NAMES[a % 3], self.clock.now()
+        if b == 7:
+            changed = self.both(lambda store: store.drop_rules([name, "nothing"]))
+        else:
+            rule = Rule(name, max=1 + c % 3, pinned=c == 7)
+            if name == "speed":
+                burst = [None, 1, 2][b % 3]
+                rule = replace(rule, kind=LimitKind.RATE, per=[2, 7][b % 2] * SECOND, burst=burst)
+            changed = self.both(lambda store: store.put_rules([rule], now=now))
+        self.rules = {rule.name: rule for rule in self.both(lambda store: store.rules())}
+        self.accounts.counted.ruled(changed)
+
+    def label(self, a: int, b: int, c: int) -> None:
+        """Jobs that wait come under one more limit; a few lives in which it happens are enough."""
+        task, name = f"t{a % 2}", NAMES[b % 3]
+        jobs = [job for job in self._jobs(LABELLED) if job.task == task and name not in job.limits]
+        if c % 4:
+            return
+        assert self.both(lambda store: store.label(task, name, limit=1000)) == len(jobs)
+        self.accounts.counted.labelled([job.id for job in jobs], name)
+
     def undo(self, a: int, b: int, c: int) -> None:
         """A transaction over several verbs that is left by an exception: nothing happened."""
         new = self._new(a, b, c)
@@ -269,12 +295,14 @@ class Rules(World):
         batch = [self._finish(claim, OUTCOMES[b], POLICIES[0]) for claim in claims]
         free = self._jobs(decide.expected(Action.CANCEL))[:2]
         moves = [decide.move(job, Action.CANCEL) for job in free]
+        request = self._claim(self._worker(a), c)
 
         def attempt(store: Store) -> None:
             with suppress(_Undo), store.transaction():
                 store.enqueue([new], now=self.clock.now())
                 store.finish(batch, now=self.clock.now())
                 store.move(moves, now=self.clock.now())
+                store.claim(request(store), now=self.clock.now())
                 raise _Undo
 
         self.both(attempt)
@@ -288,7 +316,9 @@ class Rules(World):
         ids = [job.id for job in jobs]
         executions = self.both(lambda store: store.executions(ids, tenant=ALL_TENANTS))
         counts = self.both(lambda store: store.count(everything))
-        lanes = self.both(lambda store: store.lanes(), lambda found: {lane.key for lane in found})
+        lanes = self.both(
+            lambda store: [*store.lanes(), *store.gates()], lambda found: {lane.key for lane in found}
+        )
         gone = sorted(self.accounts.forgotten)
         archive = self.both(lambda store: store.archived(gone, tenant=ALL_TENANTS)) if gone else []
         assert counts == {state: n for state in JobState if (n := sum(job.state is state for job in jobs))}
@@ -299,13 +329,27 @@ class Rules(World):
             if job.state in EXPIRING and job.expires_at is not None and job.expires_at <= self.clock.now()
         ]
         assert [job.id for job in expired] == [id for _, id in sorted(late)]
-        pending = {(job.queue, job.tenant, job.priority) for job in jobs if job.state is S.PENDING}
-        assert {tuple(lane.key) for lane in lanes} == pending
+        pending = {
+            (job.queue, job.tenant, job.priority, job.limits) for job in jobs if job.state is S.PENDING
+        }
+        assert {(*lane.key[:3], lane.limits) for lane in lanes} == pending
+        self._look_at_limits()
         self.accounts.check(jobs, executions, [document.id for document in archive])
+
+    def _look_at_limits(self) -> None:
+        now = self.clock.now()
+        self.accounts.counted.check(
+            self.both(
+                lambda store: [use._replace(now=None) for use in store.uses(self.rules, NAMES, now=now)]
+            )
+        )
+        held = self.both(lambda store: [use._replace(now=None) for use in store.uses(self.rules, now=now)])
+        assert {use.name: use.used for use in held} == self.accounts.counted.used()
 
 
 OFTEN = ["claim", "finish"]
 NOW_AND_THEN = [
+    "limit",
     "enqueue_batch",
     "enqueue_unique",
     "step",

@@ -73,7 +73,40 @@ OWNER = r"d\.enabled and (?=d\.deleted_at)"
 CONFLICT = r"\non conflict \(schedule_id, fire_at, scope_key\) do nothing"
 END = r" and (?:\w+\.)?finished_at = (?:\w+\.|:)finished_at"
 
+WINDOW = r" and s\.begun_at > [^\n]+"
+USED = r"used = (?:max|greatest)\([^)]+\), "
+GATE = r" and gate = (?:l\.gate|:lane_gate)"
+PINNED = r"\(excluded\.pinned or not l\.pinned\)\n\s+and|l\.pinned and not :pinned\n\s+or"
+
 WRONGS = {
+    "a claim that does not look at the gate": Wrong(
+        "claim",
+        GATE,
+        [lambda laws, store: laws.test_a_claim_from_a_lane_leaves_those_behind_its_gates(store)],
+    ),
+    "a count that counts nothing": Wrong(
+        "count_uses",
+        USED,
+        [
+            lambda laws, store: laws.test_more_limits_are_counted_and_written_to_the_held_job(store),
+            lambda laws, store: laws.test_jobs_without_limits_can_be_counted_too(store),
+        ],
+    ),
+    "a rate that never forgets": Wrong(
+        "starts",
+        WINDOW,
+        [
+            lambda laws, store: laws.test_a_window_opens_when_it_is_said_to(store),
+            lambda laws, store: laws.test_what_began_can_be_asked_for(store),
+        ],
+    ),
+    "rules that do not look at pins": Wrong(
+        "put_rules",
+        PINNED,
+        [
+            lambda laws, store: laws.test_a_rule_that_was_pinned_is_changed_by_one_that_is_pinned_only(store),
+        ],
+    ),
     "a finish that does not ask for the token": Wrong("finish", TOKEN, STALE_FINISHES),
     "a get that does not ask for the tenant": Wrong("get", TENANT, STRANGERS),
     "a beat that revives the dead": Wrong(
@@ -115,6 +148,22 @@ WRONGS = {
         ],
     ),
 }
+
+
+UNCOUNTED = Wrong(
+    "claim_counted",
+    r"used = u\.used \+ (?:1|t\.jobs), ",
+    [
+        lambda laws, store: laws.test_what_is_held_leaves_less_room(store),
+        lambda laws, store: laws.test_as_many_take_over_as_have_ended(store),
+    ],
+)
+UNRETURNED = Wrong(
+    "step_inherited",
+    r"used = greatest\(u\.used - (?:1|b\.jobs), 0\), ",
+    [lambda laws, store: laws.test_what_nobody_takes_over_is_given_back(store)],
+)
+"""What PostgreSQL counts in statements of its own."""
 
 
 class Forgetful(MemoryStore):
@@ -271,6 +320,20 @@ def test_the_model_finds_out_a_postgresql_store_that_ignores_the_token(
     the_model_finds_out(postgres_again, oracle=True)
 
 
+def test_the_model_finds_out_a_sqlite_store_that_counts_nothing(
+    sqlite: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "sqlite", "count_uses", USED)
+    the_model_finds_out(sqlite, oracle=False)
+
+
 def test_no_law_hides_another_of_the_same_name() -> None:
     names = [name for part in StoreConformance.__mro__ for name in vars(part) if name.startswith("test_")]
     assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("wrong", [UNCOUNTED, UNRETURNED], ids=lambda wrong: wrong.query)
+def test_a_statement_that_counts_nothing_is_found_out(
+    wrong: Wrong, postgres_again: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found_out(wrong, "postgres", postgres_again, monkeypatch)

@@ -31,6 +31,7 @@ from tidemill.domain.job import (
     Transition,
 )
 from tidemill.domain.lanes import ClaimRequest, Lane
+from tidemill.domain.limits import Rule
 from tidemill.domain.outcome import (
     Cancelled,
     Crashed,
@@ -77,6 +78,9 @@ OUTCOMES: list[Outcome] = [
 ]
 ARCHIVE = ArchivePolicy("old", max_age=20 * SECOND, batch=1000)
 JITTER = 0.5
+NAMES = ["one", "two", "speed"]
+LIMITED = {4: ("speed",), 5: ("one",), 6: ("two", "one"), 7: ("two", "speed")}
+"""What some jobs count against."""
 
 
 class Act(NamedTuple):
@@ -105,6 +109,11 @@ def _plain(answer: object) -> object:
             return answer
 
 
+def _counted(lane: Lane, n: int) -> tuple[str, ...]:
+    """What a claim counts a lane against: now and then one limit more than its jobs know of."""
+    return (*lane.limits, "two") if n == 4 and "two" not in lane.limits else lane.limits
+
+
 class World:
     """A store under test, its oracle, and everybody who uses them."""
 
@@ -113,6 +122,7 @@ class World:
         self.clock = ManualClock()
         self.accounts = Accounts()
         self.count = 0
+        self.rules: dict[str, Rule] = {}
         self.known: list[UUID] = []
         self.old: list[Claim] = []
         self.hands: dict[UUID, list[Claim]] = {}
@@ -125,7 +135,7 @@ class World:
         """Ask the store and its oracle; the store's answer, once they agree."""
         answers = [ask(store) for store in self.stores]
         shown = [_plain(shape(answer)) for answer in answers]
-        assert shown[0] == shown[-1]
+        assert shown[0] == shown[-1], shown
         return answers[0]
 
     def _number(self) -> int:
@@ -160,17 +170,19 @@ class World:
     def _claim(self, worker: UUID, n: int) -> Callable[[Store], ClaimRequest]:
         def request(store: Store) -> ClaimRequest:
             lanes = sorted(
-                store.lanes(["a"] if n == 7 else None), key=lambda lane: (-lane.priority, *lane.key)
+                [*store.lanes(["a"] if n == 7 else None), *store.gates(["a"] if n == 7 else None)],
+                key=lambda lane: (-lane.priority, *lane.key),
             )
             turned = lanes[n % len(lanes) :] + lanes[: n % len(lanes)] if lanes else []
             tasks = {5: ["t1", "none"], 6: ["t0"]}.get(n)
-            limited = [Lane(*lane[:4], quota=1 + n) for lane in turned]
-            return ClaimRequest(worker, limited, 1 + n % 5, tasks, start=n % 3 != 0)
+            limited = [lane._replace(quota=1 + n, limits=_counted(lane, n)) for lane in turned]
+            return ClaimRequest(worker, limited, 1 + n % 5, tasks, start=n % 3 != 0, rules=self.rules)
 
         return request
 
     def _take(self, worker: UUID, claims: Sequence[Claim]) -> None:
         self.accounts.claimed(claims)
+        self.accounts.counted.claimed(claims, self.rules, self.clock.now())
         self.hands[worker] += claims
 
     def _end(self, claims: Sequence[Claim], outcome: Outcome, policy: Policy) -> None:
@@ -218,7 +230,7 @@ class World:
             max_attempts=1 + b % 4,
             timeout=[None, 10 * SECOND, timedelta(hours=1)][c % 3],
             expires_at=self.clock.now() + 40 * SECOND if b == 7 else None,
-            limits=("one",) if c == 5 else (),
+            limits=LIMITED.get(c, ()),
             details=Details(correlation_id=f"c{a}", tags=("x",), metadata={"n": b}) if a > 4 else Details(),
             **fields,
         )
@@ -228,4 +240,4 @@ class World:
         for job, answer in zip(jobs, answers, strict=True):
             if answer.created:
                 self.known.append(job.id)
-                self.accounts.accept(job.id, job.max_attempts)
+                self.accounts.accept(job.id, job.max_attempts, job.limits)

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.domain.strategies import a_claim
 
-from tidemill.domain.lanes import SAFETY, Lane, LaneKey, Watermarks
+from tidemill.domain.lanes import SAFETY, Lane, LaneKey, Watermarks, shared
 
-keys = st.builds(LaneKey, st.sampled_from("ab"), st.sampled_from("xyz"), st.integers(-2, 2))
+keys = st.builds(LaneKey, st.sampled_from("ab"), st.sampled_from("xyz"), st.integers(-2, 2), st.just(""))
 lanes = st.builds(
     lambda key, low: Lane(key.queue, key.tenant, key.priority, low),
     keys,
@@ -121,3 +121,36 @@ def test_a_lane_that_is_only_heard_of_begins_at_the_beginning_and_forgets_nothin
     marks.claimed([a_claim(queue="q", tenant="t", seq=SAFETY + 100)])
     marks.add(key)
     assert [lane.low for lane in marks.lanes()] == [100]
+
+
+def test_a_claim_from_a_gate_says_nothing_of_the_lane_beside_it() -> None:
+    marks = Watermarks()
+    marks.seen([Lane("q", "t", 0, low=7)])
+    marks.claimed([a_claim(queue="q", tenant="t", priority=0, seq=90_000, limits=("x",))])
+    assert [(lane.key, lane.low) for lane in marks.lanes()] == [(LaneKey("q", "t", 0), 7)]
+
+
+def test_tenants_side_by_side_get_shares_by_their_weights() -> None:
+    lanes = [Lane("q", "a", 0), Lane("q", "b", 0), Lane("r", "c", 0)]
+    assert [lane.quota for lane in shared(lanes, 100, {})] == [34, 34, 34]
+    assert [lane.quota for lane in shared(lanes, 100, {"a": 2.0})] == [50, 25, 25]
+    assert [lane.quota for lane in shared(lanes, 2, {"a": 98.0})] == [2, 1, 1]
+
+
+def test_one_tenant_alone_at_its_priority_has_no_share_but_all() -> None:
+    lanes = [Lane("q", "a", 5), Lane("r", "a", 5), Lane("q", "a", 0), Lane("q", "b", 0)]
+    found = shared(lanes, 10, {})
+    assert found[:2] == lanes[:2]
+    assert [lane.quota for lane in found[2:]] == [5, 5]
+
+
+def test_a_lane_whose_head_waits_rises_with_time_and_falls_back_when_it_moves() -> None:
+    marks = Watermarks()
+    low, high = Lane("q", "t", 0, low=1), Lane("q", "t", 3, low=2)
+    marks.seen([low, high], at=100.0)
+    assert [lane.priority for lane in marks.lanes(at=120.0, ageing=10.0)] == [3, 0]
+    marks.seen([low, high._replace(low=9)], at=140.0)
+    assert [lane.priority for lane in marks.lanes(at=140.0, ageing=10.0)] == [0, 3]
+    assert [lane.priority for lane in marks.lanes(at=140.0)] == [3, 0]
+    marks.seen([low._replace(low=5), high._replace(low=9)], at=150.0)
+    assert [lane.priority for lane in marks.lanes(at=151.0, ageing=10.0)] == [3, 0]

@@ -80,7 +80,7 @@ def postgres_dump(connection: psycopg.Connection[Any], schema: str = "tidemill")
 def sqlite_columns(connection: sqlite3.Connection) -> dict[str, dict[str, str]]:
     """Every table's columns in order, each with its type."""
     return {
-        table: {row[1]: row[2] for row in connection.execute(f"pragma table_info({table})")}
+        table: {row[1]: row[2] for row in connection.execute(f"pragma table_xinfo({table})")}
         for (table,) in connection.execute("select name from sqlite_schema where type = 'table'").fetchall()
         if not table.startswith("sqlite_")
     }

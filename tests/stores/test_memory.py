@@ -13,6 +13,7 @@ from uuid import UUID
 import pytest
 
 from tidemill.clock import ManualClock
+from tidemill.domain.access import Key, Role
 from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
@@ -30,6 +31,7 @@ from tidemill.domain.job import (
 )
 from tidemill.domain.lanes import ClaimRequest
 from tidemill.domain.ledger import AuditEntry, Pause, PauseKind, Setting
+from tidemill.domain.limits import Rule
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.states import ExecutionState, JobState
 from tidemill.domain.timetable import Definition, Fired, Schedule
@@ -81,12 +83,15 @@ def touch_everything(store: MemoryStore) -> None:
     store.put_settings([Setting("size", 1)])
     store.pause([Pause(PauseKind.QUEUE, "slow")])
     store.record([AuditEntry("ann", "paused", "queue/slow", "default")])
+    store.put_keys([Key("ab12cd34", "ci", Role.VIEWER)])
     store.put_archive(store.archivable(ArchivePolicy("now", max_age=timedelta(0))))
     store.enqueue([NewJob(new_id(), "t", waiting="its turn", expires_at=store._clock.now())])
     schedule = Schedule(new_id(), "nightly", "t", {"every": 60})
     store.put_definition(Definition(new_id(), "report", "t"))
     store.put_schedules([schedule])
     store.note_fires([Fired(schedule.id, store._clock.now())])
+    store.put_rules([Rule("l", max=1)])
+    store.change_breaker("b", None, "{}")
 
 
 def test_a_transaction_that_raises_leaves_no_trace(store: MemoryStore) -> None:

@@ -19,7 +19,10 @@ import psycopg
 import pytest
 from tests.stores.schema_dump import postgres_columns, postgres_dump, sqlite_columns, sqlite_dump
 
-from tidemill.domain.job import NewJob
+from tidemill.domain.decide import COMPLETED
+from tidemill.domain.job import Finish, NewJob
+from tidemill.domain.lanes import ClaimRequest
+from tidemill.domain.limits import Rule
 from tidemill.ids import new_id
 from tidemill.stores.open import open_store
 from tidemill.stores.sql import migrations
@@ -206,6 +209,33 @@ def test_processes_that_open_one_new_file_at_once_apply_everything_once(tmp_path
     said = sorted(process.communicate(timeout=PATIENCE)[0].split() for process in both)
     assert [process.returncode for process in both] == [0, 0]
     assert said == [[], labels(url)]
+
+
+def test_jobs_with_limits_that_were_pending_before_there_were_gates_stand_behind_them_afterwards(
+    new_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = [new_id() for _ in range(4)]
+    limits = [("one", "é"), (), ("one", "é"), ()]
+    load = migrations.load
+    with monkeypatch.context() as patch:
+        patch.setattr(migrations, "load", lambda dialect: load(dialect)[:3])
+        before = open_store(new_url)
+        assert len(before.migrate()) == 3
+        before.enqueue([NewJob(id, "t", limits=names) for id, names in zip(ids, limits, strict=True)])
+        assert before.schema() == (3, 3, ())
+        before.close()
+    store = open_store(new_url)
+    assert store.migrate() == labels(new_url)[3:]
+    (gate,), (lane,) = store.gates(), store.lanes()
+    assert gate.limits == ("one", "é")
+    rules = {"one": Rule("one", max=1)}
+    claims = store.claim(ClaimRequest(new_id(), [gate, lane], 10, rules=rules))
+    assert [claim.id for claim in claims] == [ids[0], ids[1], ids[3]]
+    store.finish([Finish(claim, COMPLETED) for claim in claims])
+    assert [claim.id for claim in store.claim(ClaimRequest(new_id(), [gate, lane], 10, rules=rules))] == [
+        ids[2]
+    ]
+    store.close()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

@@ -16,8 +16,10 @@ from psycopg import sql
 
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort, encode_cursor
+from tidemill.domain.insight import Group
 from tidemill.domain.job import Claim, Finish, Transition
 from tidemill.domain.lanes import ClaimRequest, Lane
+from tidemill.domain.limits import LimitKind, Rule, gate_of
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.states import ExecutionState, JobState
 from tidemill.domain.timetable import Advance
@@ -27,11 +29,13 @@ from tidemill.stores.open import open_store
 from tidemill.stores.sql.postgres.driver import PostgresDriver
 from tidemill.testing.postgres import TestPostgres
 
+pytestmark = pytest.mark.long
+
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 ROWS, HELD = 50_000, 2_000
 SCHEDULES, FIRED = 100_000, 1_000
 JOB_TABLES = {"ready", "scheduled", "parked", "running", "history"}
-TABLES = JOB_TABLES | {"schedules", "definitions", "fires"}
+TABLES = JOB_TABLES | {"schedules", "definitions", "fires", "uses", "starts"}
 LANES = [Lane("queue-1", "tenant-1", 0, quota=50), Lane("queue-2", "tenant-0", 5, quota=50)]
 
 _COMMON = "id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at, detailed, args"
@@ -70,6 +74,11 @@ insert into tidemill.fires(schedule_id, fire_at, scope_key, tenant, job_id, outc
            case h % 3 when 0 then '' else 'node-' || h % 3 end, 'default', case h % 4 when 0 then gen_random_uuid() end,
            case h % 4 when 0 then 'fired' else 'skipped' end, timestamptz '2026-01-01'
     from generate_series(1, {FIRED}) n, generate_series(1, 100) h;
+update tidemill.ready set limits = '["key/' || seq % 500 || '"]' where task in ('task-2', 'task-3');
+insert into tidemill.uses(name, used, changed_at)
+    select 'key/' || n, n % 3, timestamptz '2026-01-01' from generate_series(1, {ROWS}) n on conflict do nothing;
+insert into tidemill.starts(name, begun_at, jobs)
+    select 'key/' || n % 500, timestamptz '2026-01-01' + n * interval '1 second', 1 from generate_series(1, {ROWS}) n;
 """
 
 
@@ -97,6 +106,11 @@ def ending(count: int, transition: Transition = COMPLETED) -> list[Finish]:
 
 def some(*names: str) -> frozenset[str]:
     return frozenset(names)
+
+
+def count(store: Store, query: str, more: dict[str, list[object]]) -> object:
+    """Run a part of a claim or of an end that does nothing where no job is."""
+    return store._db.run(query, {"now": None}, TAKEN | more)  # type: ignore[attr-defined]
 
 
 KEYS = some(*(f"{table}_pkey" for table in JOB_TABLES))
@@ -176,7 +190,50 @@ PLANNING = {
         lambda s: s.expired(100, now=NOW), some("ready_expires", "scheduled_expires", "parked_expires") | KEYS
     ),
 }
-VERBS |= PLANNING
+DAY = timedelta(days=1)
+TROUBLED = some("history_troubled_at")
+INSIGHT = {
+    "ended_by": Verb(
+        lambda s: s.ended_by(Group.TASK, DAY, tenant=ALL_TENANTS, now=NOW), some("history_finished")
+    ),
+    "ended_by of a tenant": Verb(
+        lambda s: s.ended_by(Group.TASK, DAY, tenant="tenant-1", now=NOW), some("history_finished")
+    ),
+    "failures": Verb(
+        lambda s: s.ended_by(Group.TASK, DAY, tenant=ALL_TENANTS, failures=True, now=NOW), TROUBLED
+    ),
+    "series": Verb(
+        lambda s: s.series(DAY, timedelta(hours=1), tenant=ALL_TENANTS, now=NOW),
+        some("history_finished") | TROUBLED,
+    ),
+    "troubles": Verb(lambda s: s.troubles(DAY, tenant=ALL_TENANTS, now=NOW), TROUBLED),
+}
+VERBS |= PLANNING | INSIGHT
+
+RULES = {"key": Rule("key", LimitKind.RATE, 9, timedelta(minutes=1))}
+GATED = [
+    Lane("queue-1", "tenant-1", 0, quota=50, gate=gate_of(names), limits=names)
+    for names in [("key/1",), ("key/2",)]
+]
+TAKEN: dict[str, list[object]] = {"name": ["key/1", "key/2"], "jobs": [1, 1]}
+LIMITS = {
+    # It hops from lane to lane, and begins after one.
+    "gates": Verb(lambda s: s.gates(), some("ready_claim")),
+    # Beside the claim itself, which is the same for every lane.
+    "claim within limits": Verb(
+        lambda s: s.claim(ClaimRequest(new_id(), GATED, 100, rules=RULES)), some("uses_pkey", "starts_name")
+    ),
+    "count_uses": Verb(
+        lambda s: count(s, "count_uses", {"full_until_at": [None, None]}),
+        some("uses_pkey"),
+    ),
+    "note_starts": Verb(
+        lambda s: count(s, "note_starts", {"window": [timedelta(minutes=1)] * 2}), some("starts_name")
+    ),
+    "uses of some names": Verb(lambda s: s.uses(RULES, ["key/1", "key/2"]), some("uses_pkey", "starts_name")),
+    "change_breaker": Verb(lambda s: s.change_breaker("key/1", "a", "b"), some("uses_pkey")),
+}
+VERBS |= LIMITS
 
 
 class Driven:

@@ -9,6 +9,7 @@ import pytest
 
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import NewJob
+from tidemill.domain.ledger import AuditEntry, first_break
 from tidemill.domain.states import JobState
 from tidemill.errors import SchemaForeign, SchemaOutdated, SchemaTooNew, StoreCorrupt, StoreUnavailable
 from tidemill.ids import new_id
@@ -121,4 +122,58 @@ def test_a_schema_made_for_a_role_that_may_make_none_can_be_migrated(fresh_postg
                 stranger.migrate()
             stranger.close()
         finally:
+            raw.execute(f"drop owned by {role} cascade; drop role {role}".encode())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "update tidemill.audit set who = 'eve'",
+        "delete from tidemill.audit",
+        "truncate tidemill.audit",
+        "insert into tidemill.audit select * from tidemill.audit on conflict (number) do update set who = 'eve'",
+    ],
+)
+def test_the_audit_can_be_neither_changed_nor_removed(fresh_postgres_url: str, change: str) -> None:
+    store = open_store(fresh_postgres_url, migrate=True)
+    written = store.record([AuditEntry("ada", "job.cancelled", "job:1", "default")])
+    with (
+        psycopg.connect(fresh_postgres_url, autocommit=True) as raw,
+        pytest.raises(psycopg.errors.IntegrityConstraintViolation, match="append-only"),
+    ):
+        raw.execute(change.encode())
+    assert store.audit(tenant=ALL_TENANTS) == written
+    store.close()
+
+
+def test_a_role_that_may_only_read_and_add_to_the_audit_can_write_it_and_do_nothing_else_to_it(
+    fresh_postgres_url: str,
+) -> None:
+    role = f"plain_{new_id().hex[-12:]}"
+    owner = open_store(fresh_postgres_url, migrate=True)
+    owner.record([AuditEntry("ada", "job.cancelled", "job:1", "default")])
+    with psycopg.connect(fresh_postgres_url, autocommit=True) as raw:
+        raw.execute(
+            f"create role {role} login; grant usage on schema tidemill to {role};"
+            f" grant select on all tables in schema tidemill to {role}; grant insert on tidemill.audit to {role}".encode()
+        )
+        store = open_store(f"{fresh_postgres_url}?user={role}")
+        try:
+            store.record([AuditEntry("bob", "job.retried", "job:1", "default")])
+            with psycopg.connect(fresh_postgres_url, user=role, autocommit=True) as plain:
+                for change in (
+                    "update tidemill.audit set who = 'eve'",
+                    "delete from tidemill.audit",
+                    "truncate tidemill.audit",
+                    "alter table tidemill.audit disable trigger all",
+                    "set session_replication_role = replica",
+                ):
+                    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                        plain.execute(change.encode())
+            found = owner.audit(tenant=ALL_TENANTS)
+            assert [record.entry.who for record in found] == ["ada", "bob"]
+            assert first_break(found) is None
+        finally:
+            store.close()
+            owner.close()
             raw.execute(f"drop owned by {role} cascade; drop role {role}".encode())

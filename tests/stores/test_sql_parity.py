@@ -27,9 +27,14 @@ ONE_SIDED = {
     "enqueue_alike": "it spares PostgreSQL fourteen arrays; SQLite is given one row at a time either way",
     "enqueue_one": "it spares PostgreSQL all arrays; SQLite is given one row at a time either way",
     "wake": "SQLite's wake-ups travel outside of the database",
+    "claim_counted": "it spares PostgreSQL round trips between locks and their end; SQLite is asked in the same process",
+    "step_inherited": "a form of `step` for jobs with limits",
     "step_done": "a short form of `step`",
     "step": "SQLite has no statement that writes to several tables; it runs finish and claim in one transaction",
 }
+
+ONE_SIDED_LINES = {"finish": frozenset({"counted"})}
+"""Lines that only PostgreSQL has: what is given back of limits goes with the ends; SQLite is asked in the same process."""
 
 SQL_IN_PYTHON = {
     "sql/migrations.py": "the script for other tools is put together here",
@@ -57,8 +62,8 @@ SAMPLES: dict[str, Any] = {
 }  # fmt: skip
 """A value of each type, as SQLite stores it."""
 
-WORDS = {"kind": "queue", "level": "info", "state": "active", "details": "{}", "metadata": "{}", "scope": "cluster",
-         "source": "stored"}  # fmt: skip
+WORDS = {"kind": "queue", "rule_kind": "rate", "level": "info", "state": "active", "details": "{}", "metadata": "{}", "scope": "cluster",
+         "source": "stored", "role": "viewer"}  # fmt: skip
 """Parameters that a CHECK or a JSON function looks at."""
 
 NAMES = sorted(set(queries.load("postgres")) & set(queries.load("sqlite")))
@@ -91,7 +96,7 @@ def test_a_query_takes_and_gives_the_same_in_both_dialects(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_lines_of_a_query_depend_on_the_same_parameters_in_both_dialects(name: str) -> None:
     ours, theirs = both(name)
-    assert ours.optional == theirs.optional
+    assert ours.optional - ONE_SIDED_LINES.get(name, frozenset()) == theirs.optional
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -258,8 +263,7 @@ def asked_for() -> set[str]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if (
                 isinstance(node, ast.Call)
-                and isinstance(node.func, ast.Attribute)
-                and node.func.attr == "run"
+                and (getattr(node.func, "attr", None) == "run" or getattr(node.func, "id", None) == "Call")
                 and node.args
                 and isinstance(node.args[0], ast.Constant)
             ):

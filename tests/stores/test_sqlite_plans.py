@@ -19,6 +19,8 @@ from tidemill.ids import new_id
 from tidemill.stores.sql.queries import load
 from tidemill.stores.sql.sqlite.statements import program
 
+pytestmark = pytest.mark.long
+
 JOBS, SCHEDULES = 50_000, 100_000
 BIG = ("ready", "scheduled", "history", "jobs")
 
@@ -91,17 +93,19 @@ def test_a_claim_walks_its_lane_from_the_watermark(
     writer: sqlite3.Connection, present: tuple[str, ...]
 ) -> None:
     steps = plan(writer, "claim", *present)
-    lane = "SEARCH tidemill_ready USING INDEX tidemill_ready_claim (queue=? AND tenant=? AND priority=? AND rowid>?)"
-    assert lane in steps
+    lane = "(queue=? AND tenant=? AND priority=? AND gate=? AND rowid>?)"
+    assert f"SEARCH tidemill_ready USING INDEX tidemill_ready_claim {lane}" in steps
     assert scanned(steps) == []
     assert not any("TEMP B-TREE" in step for step in steps)
 
 
-def test_lanes_are_found_by_leaps(writer: sqlite3.Connection) -> None:
-    steps = plan(writer, "lanes")
-    leaps = [step for step in steps if step.startswith("SEARCH n USING COVERING INDEX tidemill_ready_claim")]
-    assert len(leaps) == 3
+@pytest.mark.parametrize(("name", "ways"), [("lanes", 3), ("gates", 8)])
+def test_lanes_are_found_by_leaps(writer: sqlite3.Connection, name: str, ways: int) -> None:
+    steps = plan(writer, name)
+    leaps = [step for step in steps if step.startswith("SEARCH n USING INDEX tidemill_ready_claim")]
+    assert len(leaps) == ways
     assert scanned(steps) == []
+    assert not any("TEMP B-TREE" in step for step in steps)
 
 
 def test_promote_takes_the_earliest_from_both_indexes(writer: sqlite3.Connection) -> None:
@@ -174,6 +178,34 @@ def test_a_job_s_log_is_read_from_where_it_was_left(writer: sqlite3.Connection) 
     assert scanned(steps) == []
 
 
+# ------------------------------------------------------------------------------------------------ what operators ask
+
+
+@pytest.mark.parametrize("present", [(), ("tenant",)])
+def test_what_ended_is_read_backwards_from_the_latest(
+    writer: sqlite3.Connection, present: tuple[str, ...]
+) -> None:
+    steps = plan(writer, "ended_by", *present)
+    assert "SEARCH h USING INDEX tidemill_history_finished (finished_at>?)" in steps
+    assert scanned(steps) == []
+
+
+@pytest.mark.parametrize("name", ["failed_by", "troubles", "troubled_series"])
+def test_failures_are_read_backwards_for_each_state(writer: sqlite3.Connection, name: str) -> None:
+    steps = plan(writer, name)
+    index = "INDEX tidemill_history_troubled_at (state=? AND finished_at>?"
+    states = 4 if name == "troubled_series" else 3
+    assert sum(step.startswith("SEARCH tidemill_history USING") and index in step for step in steps) == states
+    assert scanned(steps) == []
+
+
+def test_a_series_is_counted_by_its_index_alone(writer: sqlite3.Connection) -> None:
+    covering = "USING COVERING INDEX tidemill_history_finished (finished_at>? AND finished_at<?)"
+    assert any(covering in step for step in plan(writer, "ended_series"))
+    assert any(covering in step for step in plan(writer, "series_samples"))
+    assert scanned(plan(writer, "series_samples")) == []
+
+
 # ------------------------------------------------------------------------------------------ what jobs are made from
 
 
@@ -235,3 +267,30 @@ def test_what_waits_from_the_beginning_costs_the_others_nothing(writer: sqlite3.
     plain, parking = (program(enqueue, frozenset(flags)).statements for flags in ([], ["parks"]))
     assert len(parking) == len(plain) + 1
     assert not any("waiting" in statement.sql or "tidemill_parked(" in statement.sql for statement in plain)
+
+
+@pytest.mark.parametrize(
+    ("name", "present"),
+    [
+        ("open_uses", ()),
+        ("lock_uses", ()),
+        ("count_uses", ()),
+        ("starts", ()),
+        ("note_starts", ()),
+        ("uses", ("names",)),
+        ("change_breaker", ()),
+    ],
+)
+def test_what_is_counted_is_found_by_its_name(
+    writer: sqlite3.Connection, name: str, present: tuple[str, ...]
+) -> None:
+    steps = plan(writer, name, *present)
+    assert not any(re.match(r"SCAN (tidemill_(uses|starts)|[us]\b)", step) for step in steps)
+
+
+def test_what_began_is_read_from_the_beginning_of_its_window(writer: sqlite3.Connection) -> None:
+    steps = plan(writer, "starts")
+    assert any(
+        re.match(r"SEARCH s USING INDEX tidemill_starts_name \(name=\? AND begun_at>\?\)", step)
+        for step in steps
+    )

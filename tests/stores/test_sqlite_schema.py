@@ -36,7 +36,7 @@ def tables(path: Path) -> set[object]:
 
 def test_both_dialects_know_the_same_queries_and_migrations() -> None:
     ours, theirs = queries.load("sqlite"), dict(queries.load("postgres"))
-    for name in ("step", "step_done"):
+    for name in ("step", "step_done", "step_inherited", "claim_counted"):
         del theirs[name]  # one statement that writes to several tables, which SQLite does not have
     del theirs["wake"]  # SQLite's wake-ups travel outside of the database
     del theirs["enqueue_alike"], theirs["enqueue_one"]  # fewer arrays, which SQLite does not have either
@@ -44,7 +44,7 @@ def test_both_dialects_know_the_same_queries_and_migrations() -> None:
     for name, query in ours.items():
         other = theirs[name]
         assert (query.takes, query.items, query.gives) == (other.takes, other.items, other.gives), name
-        assert query.optional == other.optional, name
+        assert query.optional == other.optional - {"counted"}, name  # given back together there
     assert [migration.label for migration in migrations.load("postgres")] == LABELS
 
 

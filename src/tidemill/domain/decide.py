@@ -91,7 +91,7 @@ def decide(claim: Claim, outcome: Outcome, policy: Policy, now: datetime, jitter
         case Suspended(reason, delay):
             if claim.cancel_reason is not None:
                 return Transition(_S.CANCELLED, _E.SUSPENDED, claim.cancel_reason)
-            return Transition(_S.WAITING, _E.SUSPENDED, reason, max(delay or _NOW, _NOW), refund=True)
+            return Transition(_S.WAITING, _E.SUSPENDED, reason, _within(delay or _NOW), refund=True)
         case _:
             assert_never(outcome)
 
@@ -142,10 +142,14 @@ def _back(
 ) -> Transition:
     if claim.cancel_reason is not None:
         return Transition(_S.CANCELLED, execution, claim.cancel_reason)
-    delay = min(max(delay, _NOW), _LONGEST)
+    delay = _within(delay)
     if claim.expires_at is not None and claim.expires_at <= now + delay:
         return Transition(_S.CANCELLED, execution, "expired")
     return Transition(_S.SCHEDULED if delay > _NOW else _S.PENDING, execution, why, delay, refund=refund)
+
+
+def _within(delay: timedelta) -> timedelta:
+    return min(max(delay, _NOW), _LONGEST)
 
 
 class Action(StrEnum):

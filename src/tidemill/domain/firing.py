@@ -231,7 +231,19 @@ def fire_job(
         definition_id=None if definition is None else definition.id,
         definition_version=None if definition is None else definition.version,
     )
-    return job._replace(details=details)
+    return limited(job, definition)._replace(details=details)
+
+
+def limited(job: NewJob, definition: Definition | None) -> NewJob:
+    """The job counted against its definition's limit too, if that has one."""
+    if definition is None or not definition.settings.get("max_concurrent"):
+        return job
+    return job._replace(limits=tuple(sorted({*job.limits, definition_limit(definition.id)})))
+
+
+def definition_limit(id: UUID) -> str:
+    """What a definition's limit is called."""
+    return f"definition/{id}"
 
 
 def merged_args(schedule: Schedule, definition: Definition | None) -> str:

@@ -1,16 +1,22 @@
 """Lanes: the order in which pending jobs are claimed, and the watermark below which a claim need not look.
 
-A lane is one (queue, tenant, priority). Within it jobs go in the order of ``seq``, the number a store gives a job when it
-becomes pending. A worker passes the lanes it wants, in the order it wants them, and a store takes them as given.
+A lane is one (queue, tenant, priority), and a gate: jobs that count against limits stand behind the gate of just these limits,
+so that either all of a lane may go or none. Jobs without limits have no gate. Within a lane jobs go in the order of ``seq``, the
+number a store gives a job when it becomes pending. A worker passes the lanes it wants, in the order it wants them, and a store
+takes them as given.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from tidemill.domain.job import Claim
+
+if TYPE_CHECKING:
+    from tidemill.domain.limits import Rule
 
 SAFETY = 5_000
 """How far behind the last claimed number a watermark stays, for rows that commit late with an older number."""
@@ -26,20 +32,23 @@ class LaneKey(NamedTuple):
     queue: str
     tenant: str
     priority: int
+    gate: str = ""  #: of jobs that count against limits
 
 
 class Lane(NamedTuple):
-    """A lane as a claim is told of it: look from ``low`` on, take at most ``quota``."""
+    """A lane as a claim is told of it: look from ``low`` on, take at most ``quota``, and count it against ``limits``."""
 
     queue: str
     tenant: str
     priority: int
     low: int = 0
     quota: int = 2**31 - 1
+    gate: str = ""
+    limits: tuple[str, ...] = ()
 
     @property
     def key(self) -> LaneKey:
-        return LaneKey(self.queue, self.tenant, self.priority)
+        return LaneKey(self.queue, self.tenant, self.priority, self.gate)
 
 
 class ClaimRequest(NamedTuple):
@@ -50,6 +59,8 @@ class ClaimRequest(NamedTuple):
     limit: int
     tasks: Sequence[str] | None = None
     start: bool = True  #: straight to ``running``; False leaves them ``claimed`` for a buffer
+    rules: Mapping[str, Rule] = {}  #: what the lanes' limits allow
+    inherits: bool = False  #: of these, no more than the ends in the same step give back
 
 
 class Watermarks:
@@ -64,11 +75,19 @@ class Watermarks:
     def __init__(self) -> None:
         self._low: dict[LaneKey, int] = {}
         self._empty: dict[LaneKey, int] = {}
+        self._heads: dict[
+            LaneKey, tuple[int, float]
+        ] = {}  # the first number of each, and since when it has been that
         self._turn = 0
 
-    def seen(self, lanes: Iterable[Lane]) -> None:
+    def seen(self, lanes: Iterable[Lane], at: float = 0.0) -> None:
+        """The lanes as they were just read, at a reading of a clock that only rises."""
         before = self._empty | self._low
         self._low = {lane.key: lane.low for lane in lanes}
+        heads = {key: self._heads.get(key, (low, at)) for key, low in self._low.items()}
+        self._heads = {
+            key: head if head[0] == self._low[key] else (self._low[key], at) for key, head in heads.items()
+        }
         gone = [(key, low) for key, low in before.items() if key not in self._low]
         self._empty = dict(gone[-REMEMBERED:])
 
@@ -85,20 +104,46 @@ class Watermarks:
         highest: dict[tuple[str, str, int], int] = {}
         for claim in claims:
             key, seq = claim[2:5], claim.seq
+            if claim.limits:
+                continue  # from a gate, whose numbers say nothing of the lane beside it
             if seq is not None and seq > highest.get(key, -1):
                 highest[key] = seq
         for key, seq in highest.items():
             lane = LaneKey(*key)
             self._low[lane] = max(self._low.get(lane, 0), seq - SAFETY)
 
-    def lanes(self, quota: int = 2**31 - 1) -> list[Lane]:
-        keys = sorted(self._low, key=lambda key: (-key.priority, key.queue, key.tenant))
+    def lanes(self, quota: int = 2**31 - 1, *, at: float = 0.0, ageing: float | None = None) -> list[Lane]:
+        """The lanes in claiming order; with ``ageing`` a lane rises by one priority for each such time its head has waited."""
         groups: dict[int, list[LaneKey]] = {}
-        for key in keys:
-            groups.setdefault(key.priority, []).append(key)
+        for key in sorted(self._low, key=lambda key: (key.queue, key.tenant)):
+            groups.setdefault(key.priority + self._risen(key, at, ageing), []).append(key)
         self._turn += 1
         ordered: list[Lane] = []
-        for group in groups.values():
-            at = self._turn % len(group)
-            ordered += [Lane(*key, self._low[key], quota) for key in group[at:] + group[:at]]
+        for priority in sorted(groups, reverse=True):
+            group = groups[priority]
+            turned = self._turn % len(group)
+            ordered += [Lane(*key[:3], self._low[key], quota) for key in group[turned:] + group[:turned]]
         return ordered
+
+    def _risen(self, key: LaneKey, at: float, ageing: float | None) -> int:
+        if not ageing or key not in self._heads:
+            return 0
+        return max(int((at - self._heads[key][1]) / ageing), 0)
+
+
+def shared(lanes: Sequence[Lane], limit: int, weights: Mapping[str, float]) -> list[Lane]:
+    """The lanes with a quota for each, so that tenants who wait side by side get shares by their weights (1 unless given).
+
+    Shares are of what stands at one priority; whoever gets less than its share leaves the rest to whoever asks again.
+    """
+    totals: dict[int, float] = {}
+    tenants: dict[int, set[str]] = {}
+    for lane in lanes:
+        totals[lane.priority] = totals.get(lane.priority, 0.0) + weights.get(lane.tenant, 1.0)
+        tenants.setdefault(lane.priority, set()).add(lane.tenant)
+    return [
+        lane
+        if len(tenants[lane.priority]) == 1
+        else lane._replace(quota=max(ceil(limit * weights.get(lane.tenant, 1.0) / totals[lane.priority]), 1))
+        for lane in lanes
+    ]

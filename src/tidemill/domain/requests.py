@@ -14,6 +14,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from tidemill.domain.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_QUEUE, DEFAULT_TIMEOUT, Details, NewJob
+from tidemill.domain.limits import key_text
 from tidemill.domain.retry import RetryPolicy, policy_from_data, policy_to_data
 from tidemill.domain.unique import Unique
 
@@ -43,11 +44,18 @@ class TaskLike(Protocol):
     def unique(self) -> Unique | None: ...
     @property
     def orphans(self) -> StrEnum: ...
+    @property
+    def counted(self) -> Facts: ...
 
 
-def task_facts(task: TaskLike) -> dict[str, object]:
-    """A task's options as plain data."""
+def task_facts(task: TaskLike, defaults: Facts | None = None) -> dict[str, object]:
+    """A task's options as plain data. ``defaults`` is what arguments that are left out stand for: limits may be by them."""
+    counted = dict(task.counted)
+    keys = [limit.get("key") for limit in _mappings(counted.get("limits"))]
+    left_out = {str(key): defaults[str(key)] for key in keys if defaults and key in defaults}
     return {
+        **counted,
+        **({"left_out": left_out} if left_out else {}),
         "queue": task.queue,
         "priority": task.priority,
         "max_attempts": task.retry.max_attempts,
@@ -114,6 +122,7 @@ def request(
     if facts.get("orphans") not in (None, "requeue"):
         stored["orphans"] = facts["orphans"]
     reference = said.get("reference")
+    names = limit_names(task, facts, tenant, args) | set(_texts(said.get("limits")))
     return NewJob(
         id=id,
         task=task,
@@ -126,6 +135,7 @@ def request(
         run_at=run_at,
         expires_at=None if expires is None or run_at is None else run_at + timedelta(seconds=float(expires)),
         unique=_hold(task, facts.get("unique"), args),
+        limits=tuple(sorted(names)),
         details=Details(
             correlation_id=said.get("correlation_id"),
             reference=(str(reference[0]), str(reference[1])) if reference else None,
@@ -147,12 +157,31 @@ def _hold(task: str, rule: object, args: str) -> Any:
     return made.hold(task, {**dict.fromkeys(by), **json.loads(args)})
 
 
+def limit_names(task: str, facts: Facts, tenant: str, args: str) -> set[str]:
+    """The limits a job with these arguments counts against, as far as plain data can tell."""
+    names = {f"task/{task}"} if facts.get("max_concurrent") else set()
+    if facts.get("breaker"):
+        names.add(f"breaker/{facts['breaker']}")
+    limits = _mappings(facts.get("limits"))
+    values = {**_mapping(facts.get("left_out")), **json.loads(args)} if limits else {}
+    for limit in limits:
+        parts = [str(limit["name"])] + ([tenant] if limit.get("by_tenant") else [])
+        if limit.get("key") is not None:
+            parts.append(key_text(values.get(str(limit["key"]))))
+        names.add("/".join(parts))
+    return names
+
+
 def _texts(given: object) -> list[str]:
     return [str(each) for each in given] if isinstance(given, list | tuple) else []
 
 
 def _mapping(given: object) -> Mapping[str, object]:
     return given if isinstance(given, Mapping) else {}
+
+
+def _mappings(given: object) -> list[Mapping[str, object]]:
+    return [each for each in given if isinstance(each, Mapping)] if isinstance(given, list | tuple) else []
 
 
 def _whole(given: object) -> int:

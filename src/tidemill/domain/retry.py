@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol, runtime_checkable
 
+from tidemill.domain.bounds import LONGEST, check_attempts
 from tidemill.errors import BadSettings
 
 _ZERO = timedelta(0)
@@ -30,10 +31,7 @@ class RetryPolicy(Protocol):
 
 
 def _check(name: str, max_attempts: int, jitter: float, cap: timedelta | None, *waits: timedelta) -> None:
-    if max_attempts < 1:
-        raise BadSettings(
-            f"{name}: max_attempts is {max_attempts}; one attempt is the least", max_attempts=max_attempts
-        )
+    check_attempts(name, max_attempts)
     if not 0.0 <= jitter <= 1.0:
         raise BadSettings(f"{name}: jitter is {jitter}; give a share between 0 and 1", jitter=jitter)
     if any(wait < _ZERO for wait in waits) or (cap is not None and cap < _ZERO):
@@ -187,7 +185,8 @@ def policy_to_data(policy: RetryPolicy) -> dict[str, object] | None:
             facts: dict[str, object] = {"kind": kind}
             for name in getattr(policy, "__dataclass_fields__", ()):
                 value = getattr(policy, name)
-                facts[name] = value.total_seconds() if isinstance(value, timedelta) else value
+                # No wait is longer when it is written, and the longest there are could not be read again.
+                facts[name] = min(value, LONGEST).total_seconds() if isinstance(value, timedelta) else value
             return facts
     return None
 

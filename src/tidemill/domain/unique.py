@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
+from tidemill.domain.bounds import check_span
 from tidemill.domain.job import UniqueHold
 from tidemill.errors import BadSettings
 
@@ -32,6 +33,8 @@ class Unique:
     def __post_init__(self) -> None:
         if self.within is not None and self.within <= timedelta(0):
             raise BadSettings("Unique: within must be longer than zero", within=self.within)
+        if self.within is not None:
+            check_span("Unique: within", self.within)
         if self.states not in ("pending", "live"):
             raise BadSettings(
                 f"Unique: states is {self.states!r}; choose 'pending' or 'live'", states=self.states

@@ -26,9 +26,10 @@ The laws, which the conformance suite (``tidemill.testing.conformance``) checks 
 13. **Wake-ups are hints.** ``notify`` may be lost, merged or early; whoever listens must also poll.
 14. **A hold** has one holder among all who use the database. It is never given away while its holder lives.
 
-Laws 15 to 17, of definitions, schedules and fires, are in ``stores.planning``.
+Laws 15 to 17, of definitions, schedules and fires, are in ``stores.planning``; 18, of keys, in ``stores.guarding``, with the audit;
+19 to 21, of limits, in ``stores.limiting``; 22 and 23, of what operators ask, in ``stores.insight``.
 
-Batches may be empty, and then nothing happens. Ids given twice in one batch are an error of the caller.
+Batches may be empty, and then nothing happens. Ids given twice in one batch, and lanes in one claim, are an error of the caller.
 """
 
 from __future__ import annotations
@@ -55,9 +56,12 @@ from tidemill.domain.job import (
     Report,
 )
 from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
-from tidemill.domain.ledger import AuditEntry, AuditRecord, Pause, PauseKind, Setting
+from tidemill.domain.ledger import Pause, PauseKind, Setting
 from tidemill.domain.states import JobState
 from tidemill.stores.archiving import Archive
+from tidemill.stores.guarding import Audit, Keys
+from tidemill.stores.insight import Insight
+from tidemill.stores.limiting import Limits
 from tidemill.stores.planning import Definitions, Schedules
 
 
@@ -124,7 +128,7 @@ class Flow(ABC):
 
     @abstractmethod
     def lanes(self, queues: Sequence[str] | None = None) -> list[Lane]:
-        """The lanes that hold pending jobs, each with the lowest number in it; of the given queues, or of all."""
+        """The lanes that hold pending jobs without limits, each with the lowest number in it; of the given queues, or of all."""
 
     @abstractmethod
     def claim(self, request: ClaimRequest, *, now: datetime | None = None) -> list[Claim]:
@@ -210,7 +214,7 @@ class Queries(ABC):
 
 
 class Records(ABC):
-    """What is written down: logs and checkpoints of jobs, and the audit."""
+    """What is written down of jobs: logs and checkpoints."""
 
     @abstractmethod
     def log(self, entries: Sequence[LogEntry]) -> frozenset[UUID]:
@@ -227,14 +231,6 @@ class Records(ABC):
     @abstractmethod
     def checkpoints(self, id: UUID, *, tenant: str) -> dict[str, str]:
         """A job's checkpoints by name; empty where there is no such job."""
-
-    @abstractmethod
-    def record(self, entries: Sequence[AuditEntry], *, now: datetime | None = None) -> list[AuditRecord]:
-        """Append to the audit, each entry chained to the one before. Nothing ever changes or removes one."""
-
-    @abstractmethod
-    def audit(self, *, tenant: str, after: int = 0, limit: int = 1000) -> list[AuditRecord]:
-        """Audit records in the order of their numbers."""
 
 
 class Workers(ABC):
@@ -342,7 +338,22 @@ class Settings(ABC):
         """End pauses; those that stood."""
 
 
-class Store(Flow, Control, Queries, Records, Workers, Leases, Settings, Archive, Definitions, Schedules):
+class Store(
+    Flow,
+    Control,
+    Queries,
+    Records,
+    Workers,
+    Leases,
+    Settings,
+    Archive,
+    Definitions,
+    Schedules,
+    Limits,
+    Audit,
+    Keys,
+    Insight,
+):
     """A place that remembers jobs."""
 
     url: str

@@ -1,8 +1,8 @@
 """Runs jobs in a test: the real store, the real rule book and the real execution, on a clock that stands still.
 
 One job at a time and in this process, so a test sees everything it caused. Schedules fire when the clock has come to their
-time. It is no worker: it takes no orphans, keeps no limits and stops nothing that runs too long, though a task that moves the
-clock past its own timeout has timed out.
+time. It is no worker: it takes no orphans, keeps no limits (jobs that have some run as if they had none) and stops nothing that
+runs too long, though a task that moves the clock past its own timeout has timed out.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import decide
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
 from tidemill.domain.job import NO_DETAILS, Claim, Details, Finish, Job
-from tidemill.domain.lanes import ClaimRequest, Watermarks
+from tidemill.domain.lanes import ClaimRequest, Lane, Watermarks
 from tidemill.domain.ledger import PauseKind
 from tidemill.domain.outcome import Failed, Outcome, Released, TimedOut
-from tidemill.domain.requests import Facts, task_facts
+from tidemill.domain.requests import Facts
 from tidemill.domain.states import ENDED, JobState
 from tidemill.engine.duties import Fire, FireHere, Wake
 from tidemill.engine.duty import Done
@@ -210,7 +210,7 @@ class Testing:
         self._store.register(Worker(self._worker, "testing", concurrency=1), lease=LEASE, now=now)
 
     def _facts_of(self, task: str) -> Facts | None:
-        return task_facts(self._registry.get(task).options) if task in self._registry else None
+        return self._registry.get(task).facts if task in self._registry else None
 
     def fire(self) -> int:
         """Fire what is due at the present time; how many fires there were. ``drain`` does so by itself."""
@@ -245,9 +245,10 @@ class Testing:
         if any(kind is PauseKind.ALL for kind, _ in paused):
             return None
         self._marks.seen(self._store.lanes())
+        # What has limits is counted, so that whoever looks at them sees it, but no rule is kept.
         lanes = [
             lane
-            for lane in self._marks.lanes()
+            for lane in sorted((*self._marks.lanes(), *self._gates()), key=lambda lane: -lane.priority)
             if (PauseKind.QUEUE, lane.queue) not in paused
             and (PauseKind.TENANT, lane.tenant) not in paused
             and serves(lane.queue, self._node)
@@ -256,6 +257,15 @@ class Testing:
         tasks = [name for name in self._registry.names() if (PauseKind.TASK, name) not in paused]
         assert self._worker is not None
         return next(iter(self._store.claim(ClaimRequest(self._worker, lanes, 1, tasks), now=now)), None)
+
+    def _gates(self) -> list[Lane]:
+        """All lanes with limits: those whose tasks are not declared here may stand before those whose are."""
+        found: list[Lane] = []
+        page = self._store.gates()
+        while page:
+            found += page
+            page = self._store.gates(after=page[-1].key)
+        return found
 
     def _settle(self, work: _Work, ended: Ended, *, raise_errors: bool) -> Drained:
         timeout = work.claim.timeout

@@ -33,8 +33,8 @@ create table tidemill.keys(id text not null, hash text not null, name text not n
   revoked_at timestamptz);
 create table tidemill.leases(name text not null, holder uuid, term bigint not null, acquired_at timestamptz,
   beat_at timestamptz, expires_at timestamptz, metadata text not null);
-create table tidemill.limits(name text not null, kind text not null, max bigint not null, used bigint not null,
-  per interval, state text, changed_at timestamptz not null);
+create table tidemill.limits(name text not null, kind text not null, max bigint not null, per interval,
+  changed_at timestamptz not null, burst bigint, breaker text, pinned boolean not null default false, changed_by text);
 create table tidemill.logs(position bigint not null generated always as identity, job_id uuid not null,
   number bigint not null, at timestamptz not null, level text not null, stage text, message text not null, details text,
   duration interval);
@@ -53,7 +53,7 @@ create table tidemill.ready(id uuid not null, seq bigint not null generated alwa
   priority smallint not null, attempt integer not null, max_attempts integer not null, crashes integer not null,
   token bigint not null, run_at timestamptz not null, created_at timestamptz not null, expires_at timestamptz,
   timeout interval, unique_key text, until_claimed boolean not null, limits text, detailed boolean not null,
-  reason text, args text not null);
+  reason text, args text not null, gate text collate "C" not null default COALESCE(limits, ''::text));
 create table tidemill.running(id uuid not null, tenant text collate "C" not null, queue text collate "C" not null,
   task text collate "C" not null, priority smallint not null, attempt integer not null, max_attempts integer not null,
   crashes integer not null, token bigint not null, run_at timestamptz not null, created_at timestamptz not null,
@@ -73,10 +73,14 @@ create table tidemill.schedules(id uuid not null, tenant text collate "C" not nu
   note text);
 create table tidemill.settings(key text collate "C" not null, value text not null, description text,
   updated_at timestamptz not null, updated_by text);
+create table tidemill.starts(number bigint not null generated always as identity, name text collate "C" not null,
+  begun_at timestamptz not null, jobs integer not null);
 create table tidemill.tasks(name text collate "C" not null, description text, owner text, schema text, settings text,
   enabled boolean not null default true, seen_at timestamptz not null);
 create table tidemill.uniques(tenant text collate "C" not null, key text collate "C" not null, job_id uuid not null,
   live boolean not null, window_ends_at timestamptz);
+create table tidemill.uses(name text collate "C" not null, used integer not null default 0, full_until_at timestamptz,
+  breaker text, changed_at timestamptz not null);
 create table tidemill.workers(id uuid not null, name text not null, host text not null, pid bigint not null,
   node text not null, version text not null, queues text not null, tasks text not null, concurrency integer not null,
   state text not null, started_at timestamptz not null, beat_at timestamptz not null, expires_at timestamptz not null,
@@ -133,8 +137,11 @@ alter table tidemill.schedules add CHECK ((source = ANY (ARRAY['code'::text, 'st
 alter table tidemill.schedules add FOREIGN KEY (definition_id) REFERENCES tidemill.definitions(id);
 alter table tidemill.schedules add PRIMARY KEY (id);
 alter table tidemill.settings add PRIMARY KEY (key);
+alter table tidemill.starts add PRIMARY KEY (number);
 alter table tidemill.tasks add PRIMARY KEY (name);
 alter table tidemill.uniques add PRIMARY KEY (tenant, key);
+alter table tidemill.uses add CHECK ((used >= 0));
+alter table tidemill.uses add PRIMARY KEY (name);
 alter table tidemill.workers add CHECK ((state = ANY (ARRAY['active'::text, 'draining'::text, 'stopped'::text])));
 alter table tidemill.workers add PRIMARY KEY (id);
 CREATE INDEX archive_correlation ON tidemill.archive USING btree (correlation_id,
@@ -158,11 +165,13 @@ CREATE INDEX fires_old ON tidemill.fires USING btree (fire_at);
 CREATE INDEX history_finished ON tidemill.history USING btree (finished_at, id);
 CREATE INDEX history_task ON tidemill.history USING btree (task, id);
 CREATE INDEX history_troubled ON tidemill.history USING btree (state, id) WHERE (state <> 'completed'::text);
+CREATE INDEX history_troubled_at ON tidemill.history USING btree (state, finished_at,
+  id) WHERE (state <> 'completed'::text);
 CREATE INDEX parked_due ON tidemill.parked USING btree (run_at, id) WHERE wakes;
 CREATE INDEX parked_expires ON tidemill.parked USING btree (expires_at,
   id) WHERE ((expires_at IS NOT NULL) AND (state = 'waiting'::text));
 CREATE INDEX parked_state ON tidemill.parked USING btree (state, id);
-CREATE INDEX ready_claim ON tidemill.ready USING btree (queue, tenant, priority DESC, seq);
+CREATE INDEX ready_claim ON tidemill.ready USING btree (queue, tenant, priority DESC, gate, seq);
 CREATE INDEX ready_expires ON tidemill.ready USING btree (expires_at, id) WHERE (expires_at IS NOT NULL);
 CREATE INDEX running_worker ON tidemill.running USING btree (worker);
 CREATE INDEX scheduled_due ON tidemill.scheduled USING btree (run_at, id);
@@ -170,7 +179,9 @@ CREATE INDEX scheduled_expires ON tidemill.scheduled USING btree (expires_at, id
 CREATE INDEX schedules_definition ON tidemill.schedules USING btree (definition_id) WHERE (definition_id IS NOT NULL);
 CREATE INDEX schedules_due ON tidemill.schedules USING btree (next_fire_at,
   id) WHERE (enabled AND (scope = 'cluster'::text));
+CREATE INDEX starts_name ON tidemill.starts USING btree (name, begun_at);
 CREATE INDEX uniques_job ON tidemill.uniques USING btree (job_id);
+CREATE INDEX uses_held ON tidemill.uses USING btree (name) WHERE (used > 0);
 CREATE UNIQUE INDEX definitions_key ON tidemill.definitions USING btree (tenant, key) WHERE (deleted_at IS NULL);
 CREATE UNIQUE INDEX schedules_key ON tidemill.schedules USING btree (tenant, key);
 alter table tidemill.history set (autovacuum_vacuum_insert_scale_factor=0.1);
@@ -182,6 +193,10 @@ alter table tidemill.ready set (autovacuum_vacuum_scale_factor=0, autovacuum_vac
 alter table tidemill.running set (fillfactor=70, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=20000,
   autovacuum_vacuum_cost_delay=0, vacuum_truncate=off);
 alter table tidemill.scheduled set (vacuum_truncate=off);
+alter table tidemill.starts set (autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000,
+  autovacuum_vacuum_cost_delay=0);
+alter table tidemill.uses set (fillfactor=30, autovacuum_vacuum_scale_factor=0, autovacuum_vacuum_threshold=5000,
+  autovacuum_vacuum_cost_delay=0);
 alter table tidemill.workers set (fillfactor=50);
 create view tidemill.jobs as SELECT ready.id, ready.tenant, ready.queue, ready.task, ready.priority, ready.attempt,
   ready.max_attempts, ready.crashes, ready.token, ready.run_at, ready.created_at, ready.expires_at, ready.timeout,

@@ -39,8 +39,8 @@ CREATE TABLE tidemill_keys( id text not null primary key, hash text not null, na
 CREATE TABLE tidemill_leases( name text not null primary key, holder blob, term integer not null, acquired_at integer,
   beat_at integer, expires_at integer, metadata text not null, check ((holder is null) = (expires_at is null))) strict;
 CREATE TABLE tidemill_limits( name text not null primary key, kind text not null check (kind in ('concurrency', 'rate',
-  'depth', 'breaker')), max integer not null, used integer not null, per integer, state text,
-  changed_at integer not null) strict;
+  'depth', 'breaker')), max integer not null, per integer, changed_at integer not null, burst integer, breaker text,
+  pinned integer not null default 0, changed_by text) strict;
 CREATE TABLE tidemill_logs( position integer primary key autoincrement, job_id blob not null, number integer not null,
   at integer not null, level text not null check (level in ('debug', 'info', 'warning', 'error')), stage text,
   message text not null, details text, duration integer) strict;
@@ -59,7 +59,8 @@ CREATE TABLE tidemill_ready( seq integer primary key autoincrement, id blob not 
   queue text not null, task text not null, priority integer not null check (priority between -100 and 100),
   attempt integer not null, max_attempts integer not null, crashes integer not null, token integer not null,
   run_at integer not null, created_at integer not null, expires_at integer, timeout integer, unique_key text,
-  until_claimed integer not null, limits text, detailed integer not null, reason text, args text not null) strict;
+  until_claimed integer not null, limits text, detailed integer not null, reason text, args text not null,
+  gate text generated always as (coalesce(limits, '')) virtual) strict;
 CREATE TABLE tidemill_running( id blob not null primary key, tenant text not null, queue text not null,
   task text not null, priority integer not null, attempt integer not null check (attempt > 0),
   max_attempts integer not null, crashes integer not null, token integer not null check (token > 0),
@@ -82,10 +83,14 @@ CREATE TABLE tidemill_schedules( id blob not null primary key, tenant text not n
   since_at integer, calendar text, exclude text, note text) strict;
 CREATE TABLE tidemill_settings( key text not null primary key, value text not null, description text,
   updated_at integer not null, updated_by text) strict;
+CREATE TABLE tidemill_starts( number integer primary key, name text not null, begun_at integer not null,
+  jobs integer not null) strict;
 CREATE TABLE tidemill_tasks( name text not null primary key, description text, owner text, schema text, settings text,
   enabled integer not null default 1, seen_at integer not null) strict;
 CREATE TABLE tidemill_uniques( tenant text not null, key text not null, job_id blob not null, live integer not null,
   window_ends_at integer, primary key (tenant, key)) strict, without rowid;
+CREATE TABLE tidemill_uses( name text not null primary key, used integer not null default 0 check (used >= 0),
+  full_until_at integer, breaker text, changed_at integer not null) strict, without rowid;
 CREATE TABLE tidemill_workers( id blob not null primary key, name text not null, host text not null,
   pid integer not null, node text not null, version text not null, queues text not null, tasks text not null,
   concurrency integer not null, state text not null check (state in ('active', 'draining', 'stopped')),
@@ -109,12 +114,13 @@ CREATE INDEX tidemill_fires_old on tidemill_fires(fire_at);
 CREATE INDEX tidemill_history_finished on tidemill_history(finished_at, id);
 CREATE INDEX tidemill_history_task on tidemill_history(task, id);
 CREATE INDEX tidemill_history_troubled on tidemill_history(id, state) where state <> 'completed';
+CREATE INDEX tidemill_history_troubled_at on tidemill_history(state, finished_at, id) where state <> 'completed';
 CREATE INDEX tidemill_logs_job on tidemill_logs(job_id);
 CREATE INDEX tidemill_parked_due on tidemill_parked(run_at, id) where wakes;
 CREATE INDEX tidemill_parked_expires on tidemill_parked(expires_at,
   id) where expires_at is not null and state = 'waiting';
 CREATE INDEX tidemill_parked_state on tidemill_parked(state, id);
-CREATE INDEX tidemill_ready_claim on tidemill_ready(queue, tenant, priority desc);
+CREATE INDEX tidemill_ready_claim on tidemill_ready(queue, tenant, priority desc, gate);
 CREATE INDEX tidemill_ready_expires on tidemill_ready(expires_at, id) where expires_at is not null;
 CREATE INDEX tidemill_running_worker on tidemill_running(worker);
 CREATE INDEX tidemill_scheduled_due on tidemill_scheduled(run_at, id);
@@ -122,7 +128,9 @@ CREATE INDEX tidemill_scheduled_expires on tidemill_scheduled(expires_at, id) wh
 CREATE INDEX tidemill_schedules_definition on tidemill_schedules(definition_id) where definition_id is not null;
 CREATE INDEX tidemill_schedules_due on tidemill_schedules(next_fire_at, id) where enabled and scope = 'cluster';
 CREATE UNIQUE INDEX tidemill_schedules_key on tidemill_schedules(tenant, key);
+CREATE INDEX tidemill_starts_name on tidemill_starts(name, begun_at);
 CREATE INDEX tidemill_uniques_job on tidemill_uniques(job_id);
+CREATE INDEX tidemill_uses_held on tidemill_uses(name) where used > 0;
 CREATE VIEW tidemill_jobs as select id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at,
   created_at, expires_at, timeout, unique_key, limits, detailed, reason, args, cast('pending' as text) as state,
   cast(null as text) as execution, cast(null as blob) as worker, cast(null as integer) as claimed_at,

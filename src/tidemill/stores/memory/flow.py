@@ -5,8 +5,8 @@ Every verb works out all it will write before it writes, so that one that raises
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice
@@ -14,10 +14,11 @@ from uuid import UUID
 
 from tidemill.domain.job import Claim, Enqueued, Execution, Finish, Job, NewJob, Report
 from tidemill.domain.lanes import ClaimRequest, Lane
+from tidemill.domain.limits import count
 from tidemill.domain.states import ENDED, JobState
 from tidemill.errors import JobExists
 from tidemill.stores.base import Flow, Promoted, Step
-from tidemill.stores.memory import holds
+from tidemill.stores.memory import counts, holds
 from tidemill.stores.memory.core import Core, refuse_repeats
 from tidemill.stores.memory.plain import kept_details
 from tidemill.stores.memory.state import State, claim_of, lane_key
@@ -50,24 +51,38 @@ class MemoryFlow(Core, Flow):
             due = [id for run_at, id in islice(state.alarms, max(limit, 0)) if run_at <= moment]
             for id in due:
                 state.place(replace(state.jobs[id], state=JobState.PENDING))
-            lanes = frozenset(lane_key(state.jobs[id]) for id in due)
+            lanes = frozenset(lane_key(state.jobs[id])._replace(gate="") for id in due)
             return Promoted(len(due), lanes, state.alarms[0][0] if state.alarms else None)
 
     def lanes(self, queues: Sequence[str] | None = None) -> list[Lane]:
         with self._open() as state:
-            keys = [key for key in state.lanes if queues is None or key.queue in queues]
+            keys = [key for key in state.lanes if not key.gate and (queues is None or key.queue in queues)]
             keys.sort(key=lambda key: (-key.priority, key.queue, key.tenant))
-            return [Lane(*key, low=next(iter(state.lanes[key]))) for key in keys]
+            return [Lane(*key[:3], low=next(iter(state.lanes[key]))) for key in keys]
 
     def claim(self, request: ClaimRequest, *, now: datetime | None = None) -> list[Claim]:
+        return self._claim_within(request, now, {} if request.inherits else None)
+
+    def _claim_within(
+        self, request: ClaimRequest, now: datetime | None, back: Mapping[str, int] | None
+    ) -> list[Claim]:
+        """Claim; of each limit no more than is given back, where that is said."""
         with self._open() as state:
             moment = self._at(now)
             claims: list[Claim] = []
+            names = {name for lane in request.lanes for name in lane.limits}
+            rooms = counts.rooms(state, names, request.rules, moment)
+            if back is not None:
+                rooms = {name: min(room, back.get(name, 0)) for name, room in rooms.items()}
+            taken: Counter[str] = Counter()
             for lane in request.lanes:
-                room = max(min(lane.quota, request.limit - len(claims)), 0)
+                left = (rooms[name] - taken[name] for name in lane.limits)
+                room = max(min(lane.quota, request.limit - len(claims), *left), 0)
                 # Listed before the first is taken: what is walked over must not change meanwhile.
                 found = list(islice(_candidates(state, lane, request.tasks), room))
-                claims += [_claim(state, id, seq, request, moment) for seq, id in found]
+                claims += [_claim(state, id, seq, request, moment, lane.limits) for seq, id in found]
+                taken.update(dict.fromkeys(lane.limits, len(found)))
+            counts.add(state, +taken, request.rules, moment)
             return claims
 
     def start(self, claims: Sequence[Claim], *, now: datetime | None = None) -> frozenset[UUID]:
@@ -106,6 +121,7 @@ class MemoryFlow(Core, Flow):
                 else:
                     planned.append((finish, *_finished(job, finish, moment)))
             for finish, after, execution in planned:
+                counts.free(state, after.limits, moment)
                 state.executions.setdefault(after.id, []).append(execution)
                 state.place(after, wakes=finish.transition.delay > _ZERO)
                 if after.state in ENDED:
@@ -115,7 +131,9 @@ class MemoryFlow(Core, Flow):
     def step(self, finishes: Sequence[Finish], request: ClaimRequest, *, now: datetime | None = None) -> Step:
         with self._open():
             moment = self._at(now)
-            return Step(self.finish(finishes, now=moment), self.claim(request, now=moment))
+            lost = self.finish(finishes, now=moment)
+            back = count(item.claim.limits for item in finishes if item.claim.id not in lost)
+            return Step(lost, self._claim_within(request, moment, back if request.inherits else None))
 
 
 def _refuse_known(state: State, jobs: Sequence[NewJob]) -> None:
@@ -178,7 +196,9 @@ def _candidates(state: State, lane: Lane, tasks: Sequence[str] | None) -> Iterat
             yield seq, id
 
 
-def _claim(state: State, id: UUID, seq: int, request: ClaimRequest, now: datetime) -> Claim:
+def _claim(
+    state: State, id: UUID, seq: int, request: ClaimRequest, now: datetime, limits: tuple[str, ...]
+) -> Claim:
     job = state.jobs[id]
     rule = state.rules.get(id)
     key = job.unique_key
@@ -197,6 +217,7 @@ def _claim(state: State, id: UUID, seq: int, request: ClaimRequest, now: datetim
         started_at=now if start else None,
         reason=None,
         unique_key=key,
+        limits=limits or job.limits,
     )
     state.place(job)
     return claim_of(job, seq)

@@ -22,11 +22,12 @@ from tidemill.domain.ledger import (
     audit_hash,
 )
 from tidemill.stores.base import Records, Settings
+from tidemill.stores.guarding import Audit
 from tidemill.stores.memory.core import Core
 from tidemill.stores.memory.plain import kept, kept_line
 
 
-class MemoryRecords(Core, Records):
+class MemoryRecords(Core, Records, Audit):
     """Logs and checkpoints of jobs, and the audit."""
 
     def log(self, entries: Sequence[LogEntry]) -> frozenset[UUID]:
@@ -69,11 +70,29 @@ class MemoryRecords(Core, Records):
             state.audit += added
             return [_shown(record) for record in added]
 
-    def audit(self, *, tenant: str, after: int = 0, limit: int = 1000) -> list[AuditRecord]:
+    def audit(
+        self,
+        *,
+        tenant: str,
+        after: int = 0,
+        before: int | None = None,
+        who: str | None = None,
+        action: str | None = None,
+        subject: str | None = None,
+        newest: bool = False,
+        limit: int = 1000,
+    ) -> list[AuditRecord]:
         with self._open() as state:
             # Numbers have no gaps: record n stands at n - 1.
-            later = state.audit[max(after, 0) :]
-            found = [record for record in later if tenant in (ALL_TENANTS, record.entry.tenant)]
+            later = state.audit[max(after, 0) : None if before is None else max(before - 1, 0)]
+            found = [
+                record
+                for record in (reversed(later) if newest else later)
+                if tenant in (ALL_TENANTS, record.entry.tenant)
+                and who in (None, record.entry.who)
+                and action in (None, record.entry.action)
+                and subject in (None, record.entry.subject)
+            ]
             return [_shown(record) for record in found[: max(limit, 0)]]
 
 

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from uuid import UUID
 
+from tidemill.domain.access import Key
 from tidemill.domain.cluster import Lease, Worker
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import NO_DETAILS, Claim, Execution, Job, LogEntry, UniqueHold
 from tidemill.domain.lanes import LaneKey
 from tidemill.domain.ledger import AuditRecord, Pause, PauseKind, Setting
+from tidemill.domain.limits import Rule, gate_of
 from tidemill.domain.retention import ArchivedJob
 from tidemill.domain.states import HELD, JobState
 from tidemill.domain.timetable import Definition, DefinitionVersion, Fired, FireKey, Schedule
@@ -31,6 +34,17 @@ class Hold:
     job_id: UUID
     live: bool
     window_ends_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """What is counted of a limit's name. ``begun`` has (when, how many), the oldest first."""
+
+    used: int = 0
+    begun: tuple[tuple[datetime, int], ...] = ()
+    full_until_at: datetime | None = None
+    breaker: str | None = None
+    changed_at: datetime | None = None
 
 
 @dataclass(slots=True)
@@ -59,6 +73,7 @@ class State:
     settings: dict[str, Setting] = field(default_factory=dict)
     pauses: dict[tuple[PauseKind, str], Pause] = field(default_factory=dict)
     audit: list[AuditRecord] = field(default_factory=list)
+    keys: dict[str, Key] = field(default_factory=dict)
     archive: dict[UUID, ArchivedJob] = field(default_factory=dict)
     definitions: dict[UUID, Definition] = field(default_factory=dict)
     #: Every version of each definition, the oldest first.
@@ -66,6 +81,8 @@ class State:
     schedules: dict[UUID, Schedule] = field(default_factory=dict)
     #: By schedule; a schedule's fires outlive it.
     fires: dict[UUID, dict[FireKey, Fired]] = field(default_factory=dict)
+    limits: dict[str, Rule] = field(default_factory=dict)
+    counted: dict[str, Counted] = field(default_factory=dict)
     last_seq: int = 0
     last_position: int = 0
 
@@ -88,11 +105,14 @@ class State:
             settings=dict(self.settings),
             pauses=dict(self.pauses),
             audit=list(self.audit),
+            keys=dict(self.keys),
             archive=dict(self.archive),
             definitions=dict(self.definitions),
             versions={id: list(rows) for id, rows in self.versions.items()},
             schedules=dict(self.schedules),
             fires={id: dict(rows) for id, rows in self.fires.items()},
+            limits=dict(self.limits),
+            counted=dict(self.counted),
             last_seq=self.last_seq,
             last_position=self.last_position,
         )
@@ -126,6 +146,22 @@ class State:
         """Write new facts of a job that stays where it is."""
         self.jobs[job.id] = job
 
+    def relabel(self, jobs: Sequence[Job]) -> None:
+        """Write pending and scheduled jobs with other limits; a pending one keeps its number in the lane it gets to."""
+        touched: set[LaneKey] = set()
+        for job in jobs:
+            if job.state is JobState.PENDING:
+                key, seq = lane_key(job), self.seqs[job.id]
+                before = lane_key(self.jobs[job.id])
+                del self.lanes[before][seq]
+                if not self.lanes[before]:
+                    del self.lanes[before]
+                self.lanes.setdefault(key, OrderedDict())[seq] = job.id
+                touched.add(key)
+            self.jobs[job.id] = job
+        for key in touched & self.lanes.keys():
+            self.lanes[key] = OrderedDict(sorted(self.lanes[key].items()))
+
     def remove(self, id: UUID) -> None:
         """Forget a job and all that was written about it; its unique key's window, if it has one, goes on."""
         self._take_out(id)
@@ -157,7 +193,7 @@ def _discard(ordered: list[tuple[datetime, UUID]], item: tuple[datetime, UUID]) 
 
 def lane_key(job: Job) -> LaneKey:
     """The lane a job stands in when it is pending."""
-    return LaneKey(job.queue, job.tenant, job.priority)
+    return LaneKey(job.queue, job.tenant, job.priority, gate_of(job.limits))
 
 
 def claim_of(job: Job, seq: int | None = None) -> Claim:

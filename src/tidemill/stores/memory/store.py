@@ -13,7 +13,10 @@ from tidemill.stores.memory.archive import MemoryArchive
 from tidemill.stores.memory.cluster import MemoryLeases, MemoryWorkers
 from tidemill.stores.memory.control import MemoryControl
 from tidemill.stores.memory.flow import MemoryFlow
+from tidemill.stores.memory.insight import MemoryInsight
+from tidemill.stores.memory.keys import MemoryKeys
 from tidemill.stores.memory.ledger import MemoryRecords, MemorySettings
+from tidemill.stores.memory.limiting import MemoryLimits
 from tidemill.stores.memory.planning import MemoryDefinitions, MemorySchedules
 from tidemill.stores.memory.queries import MemoryQueries
 from tidemill.stores.memory.signals import Bell
@@ -32,6 +35,9 @@ class MemoryStore(
     MemoryArchive,
     MemoryDefinitions,
     MemorySchedules,
+    MemoryLimits,
+    MemoryInsight,
+    MemoryKeys,
     Store,
 ):
     """A store that lives and dies with its process.

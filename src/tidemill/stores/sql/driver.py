@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tidemill.stores.base import Hold, Listener, SchemaStatus
 
 Row = tuple[Any, ...]
 Takes = Mapping[str, object]
 Items = Mapping[str, Sequence[object]]
+
+
+class Call(NamedTuple):
+    """One named query with what it is given."""
+
+    name: str
+    takes: Takes
+    items: Items | None = None
+    flags: tuple[str, ...] = ()
 
 
 class Driver(Protocol):
@@ -35,6 +44,10 @@ class Driver(Protocol):
         ``takes`` are single values by name; one that is missing or None is NULL and leaves out the lines that need it.
         ``items`` are the columns of a batch. ``flags`` switch further optional lines on.
         """
+        ...
+
+    def run_together(self, calls: Sequence[Call]) -> list[list[Row]]:
+        """Run several named queries in one transaction, none of which depends on what another gives; the rows of each."""
         ...
 
     def transaction(self) -> AbstractContextManager[None]: ...

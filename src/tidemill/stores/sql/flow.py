@@ -10,19 +10,20 @@ from uuid import UUID
 
 from tidemill.domain.job import Claim, Enqueued, Finish, NewJob, Report
 from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
+from tidemill.domain.limits import count, gate_of
 from tidemill.domain.states import JobState
 from tidemill.errors import JobExists, StoreBusy
 from tidemill.stores.base import Flow, Promoted, Step
+from tidemill.stores.sql.counting import Counting
 from tidemill.stores.sql.driver import Row
-from tidemill.stores.sql.face import Face
-from tidemill.stores.sql.values import dump, dump_details, dump_error, dump_progress, load_limits
+from tidemill.stores.sql.values import dump_details, dump_error, dump_progress, load_limits
 
 _ROUNDS = 20  # how often a job is tried whose key is let go between two looks
 _CRASHES, _LIMITS = 7, 15  # their places in a claimed row
 _claim = partial(tuple.__new__, Claim)  # as Claim._make, which counts what it is given once more
 
 
-class SqlFlow(Face, Flow):
+class SqlFlow(Counting, Flow):
     """enqueue → promote → claim → start → report → finish."""
 
     def enqueue(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Enqueued]:
@@ -86,7 +87,12 @@ class SqlFlow(Face, Flow):
     def claim(self, request: ClaimRequest, *, now: datetime | None = None) -> list[Claim]:
         if not wants(request):
             return []
-        rows = self._db.run("claim", claim_takes(request, now), lane_columns(request.lanes))
+        if any(lane.limits for lane in request.lanes):
+            return self._claim_counted(request, now)
+        return self._claim_plain(request, now)
+
+    def _claim_plain(self, request: ClaimRequest, now: datetime | None) -> list[Claim]:
+        rows = self._db.run("claim", claim_takes(request, now), gated_columns(request.lanes))
         return claims_of(rows, request)
 
     def start(self, claims: Sequence[Claim], *, now: datetime | None = None) -> frozenset[UUID]:
@@ -112,14 +118,26 @@ class SqlFlow(Face, Flow):
     def finish(self, finishes: Sequence[Finish], *, now: datetime | None = None) -> frozenset[UUID]:
         if not finishes:
             return frozenset()
-        columns = end_columns(finishes)
-        columns["delay"] = [item.transition.delay for item in finishes]
-        columns["refund"] = [item.transition.refund for item in finishes]
-        return _ids(self._db.run("finish", {"now": now}, columns))
+        if all(item.claim.limits is None for item in finishes):
+            return self._finish_plain(finishes, now)
+        return self._finish_counted(finishes, now)
+
+    def _finish_plain(self, finishes: Sequence[Finish], now: datetime | None) -> frozenset[UUID]:
+        return _ids(self._db.run("finish", {"now": now}, finish_columns(finishes)))
+
+    def _finish_counted(self, finishes: Sequence[Finish], now: datetime | None) -> frozenset[UUID]:
+        with self._db.transaction():
+            lost = self._finish_plain(finishes, now)
+            self._give_back(count(item.claim.limits for item in finishes if item.claim.id not in lost), now)
+            return lost
 
     def step(self, finishes: Sequence[Finish], request: ClaimRequest, *, now: datetime | None = None) -> Step:
         with self._db.transaction():
-            return Step(self.finish(finishes, now=now), self.claim(request, now=now))
+            lost = self.finish(finishes, now=now)
+            if not request.inherits or not wants(request):
+                return Step(lost, self.claim(request, now=now))
+            back = count(item.claim.limits for item in finishes if item.claim.id not in lost)
+            return Step(lost, self._claim_counted(request, now, back))
 
 
 def claims_of(rows: Sequence[Row], request: ClaimRequest) -> list[Claim]:
@@ -133,8 +151,11 @@ def claims_of(rows: Sequence[Row], request: ClaimRequest) -> list[Claim]:
             claim._replace(limits=load_limits(row[_LIMITS])) for claim, row in zip(claims, rows, strict=True)
         ]
     if len(request.lanes) > 1:
-        order = {(lane.queue, lane.tenant, lane.priority): place for place, lane in enumerate(request.lanes)}
-        claims.sort(key=lambda claim: (order[claim[2], claim[3], claim[4]], claim[17]))
+        order = {lane.key: place for place, lane in enumerate(request.lanes)}
+        gates = {row[0]: row[_LIMITS] or "" for row in rows}
+        claims.sort(
+            key=lambda claim: (order[LaneKey(claim[2], claim[3], claim[4], gates[claim[0]])], claim[17])
+        )
     else:
         claims.sort(key=lambda claim: claim[17] or 0)
     return claims
@@ -155,6 +176,14 @@ def end_columns(finishes: Sequence[Finish]) -> dict[str, list[Any]]:
         "started_ago": [item.started_ago for item in finishes],
         "ended_ago": [item.ended_ago for item in finishes],
     }
+
+
+def finish_columns(finishes: Sequence[Finish]) -> dict[str, list[Any]]:
+    """The same for jobs that may also go back."""
+    columns = end_columns(finishes)
+    columns["delay"] = [item.transition.delay for item in finishes]
+    columns["refund"] = [item.transition.refund for item in finishes]
+    return columns
 
 
 def wants(request: ClaimRequest) -> bool:
@@ -184,6 +213,11 @@ def lane_columns(lanes: Sequence[Lane]) -> dict[str, list[Any]]:
     }
 
 
+def gated_columns(lanes: Sequence[Lane]) -> dict[str, list[Any]]:
+    """The same with their gates."""
+    return lane_columns(lanes) | {"lane_gate": [lane.gate for lane in lanes]}
+
+
 def _enqueued(jobs: Sequence[NewJob]) -> tuple[dict[str, list[Any]], tuple[str, ...]]:
     """A batch as columns; and, if some of it waits from the beginning, the flag for the lines that this needs."""
     columns = _enqueue_columns(jobs)
@@ -209,7 +243,7 @@ def _enqueue_columns(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
         "unique_key": [job.unique.key if job.unique is not None else None for job in jobs],
         "until_claimed": [job.unique is not None and job.unique.until_claimed for job in jobs],
         "hold": [job.unique.window if job.unique is not None else None for job in jobs],
-        "limits": [dump(job.limits) if job.limits else None for job in jobs],
+        "limits": [gate_of(job.limits) or None for job in jobs],
         "details": [dump_details(job.details) for job in jobs],
         "args": [job.args for job in jobs],
     }

@@ -12,11 +12,12 @@ from tidemill.domain.filters import page_size
 from tidemill.domain.job import Checkpoint, LogEntry
 from tidemill.domain.ledger import GENESIS, AuditEntry, AuditRecord, audit_hash
 from tidemill.stores.base import Records
+from tidemill.stores.guarding import Audit
 from tidemill.stores.sql.face import Face
 from tidemill.stores.sql.values import dump, tenant_of
 
 
-class SqlRecords(Face, Records):
+class SqlRecords(Face, Records, Audit):
     """log, save_checkpoints, checkpoints, record, audit."""
 
     def log(self, entries: Sequence[LogEntry]) -> frozenset[UUID]:
@@ -76,13 +77,31 @@ class SqlRecords(Face, Records):
             self._db.run("record", None, columns)
         return records
 
-    def audit(self, *, tenant: str, after: int = 0, limit: int = 1000) -> list[AuditRecord]:
-        takes = {"tenant": tenant_of(tenant), "after": after, "limit": page_size(limit)}
+    def audit(
+        self,
+        *,
+        tenant: str,
+        after: int = 0,
+        before: int | None = None,
+        who: str | None = None,
+        action: str | None = None,
+        subject: str | None = None,
+        newest: bool = False,
+        limit: int = 1000,
+    ) -> list[AuditRecord]:
+        takes = {
+            "tenant": tenant_of(tenant),
+            "after": after,
+            "before": before,
+            "who": who,
+            "action": action,
+            "subject": subject,
+            "limit": page_size(limit),
+        }
+        rows = self._db.run("audit", takes, flags=("newest" if newest else "oldest",))
         return [
-            AuditRecord(
-                number, at, AuditEntry(who, action, subject, owner, _load(before), _load(later)), digest
-            )
-            for number, at, owner, who, action, subject, before, later, digest in self._db.run("audit", takes)
+            AuditRecord(number, at, AuditEntry(by, act, thing, owner, _load(earlier), _load(later)), digest)
+            for number, at, owner, by, act, thing, earlier, later, digest in rows
         ]
 
 

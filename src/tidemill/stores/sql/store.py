@@ -13,6 +13,9 @@ from tidemill.stores.sql.cluster import SqlLeases, SqlWorkers
 from tidemill.stores.sql.control import SqlControl
 from tidemill.stores.sql.driver import Driver
 from tidemill.stores.sql.flow import SqlFlow
+from tidemill.stores.sql.insight import SqlInsight
+from tidemill.stores.sql.keys import SqlKeys
+from tidemill.stores.sql.limiting import SqlLimits
 from tidemill.stores.sql.operation import SqlSettings
 from tidemill.stores.sql.planning import SqlDefinitions, SqlSchedules
 from tidemill.stores.sql.reading import SqlQueries
@@ -30,6 +33,9 @@ class SqlStore(
     SqlArchive,
     SqlDefinitions,
     SqlSchedules,
+    SqlLimits,
+    SqlInsight,
+    SqlKeys,
     Store,
 ):
     """A store in a relational database."""

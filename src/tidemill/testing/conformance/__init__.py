@@ -36,20 +36,31 @@ pytest.register_assert_rewrite(
                 "claiming",
                 "cluster",
                 "control",
+                "crowding",
                 "definitions",
                 "fencing",
                 "finishing",
                 "fires",
                 "flow",
+                "gates",
+                "heirs",
                 "holds",
+                "insight",
+                "keys",
                 "kit",
+                "limited",
+                "limits",
                 "own_clock",
                 "payloads",
                 "planned",
+                "present",
             ),
             *(
                 "queries",
+                "rates",
                 "records",
+                "returning",
+                "rules",
                 "schedules",
                 "settings",
                 "signals",
@@ -68,16 +79,26 @@ from tidemill.testing.conformance.checkpoints import CheckpointFenceLaws, Checkp
 from tidemill.testing.conformance.claiming import ClaimLaws, ReportLaws, StartLaws, StepClaimLaws  # noqa: E402
 from tidemill.testing.conformance.cluster import LeaseLaws, OrphanLaws, WorkerLaws  # noqa: E402
 from tidemill.testing.conformance.control import CancelLaws, DeleteLaws, MoveLaws  # noqa: E402
+from tidemill.testing.conformance.crowding import CrowdLaws  # noqa: E402
 from tidemill.testing.conformance.definitions import DefinitionLaws, DefinitionSwitchLaws  # noqa: E402
 from tidemill.testing.conformance.fencing import FenceLaws  # noqa: E402
 from tidemill.testing.conformance.finishing import ExecutionLaws, FinishLaws, StepLaws  # noqa: E402
 from tidemill.testing.conformance.fires import ActiveJobLaws, FireLaws, PruneLaws  # noqa: E402
 from tidemill.testing.conformance.flow import EnqueueLaws, LaneLaws, PromoteLaws  # noqa: E402
+from tidemill.testing.conformance.gates import GateLaws, LabelLaws  # noqa: E402
+from tidemill.testing.conformance.heirs import HeirLaws  # noqa: E402
 from tidemill.testing.conformance.holds import HeldLaws, HoldLaws  # noqa: E402
+from tidemill.testing.conformance.insight import SeriesLaws, TallyLaws, TroubleLaws  # noqa: E402
+from tidemill.testing.conformance.keys import KeyLaws  # noqa: E402
+from tidemill.testing.conformance.limits import LimitLaws, MoreLimitLaws, RoomLaws, UseLaws  # noqa: E402
 from tidemill.testing.conformance.own_clock import OwnClockLaws  # noqa: E402
 from tidemill.testing.conformance.payloads import PayloadLaws  # noqa: E402
+from tidemill.testing.conformance.present import DepthLaws, HoldingLaws  # noqa: E402
 from tidemill.testing.conformance.queries import FilterLaws, GetLaws, PageLaws, TenantLaws  # noqa: E402
+from tidemill.testing.conformance.rates import BreakerLaws, BucketLaws, OwnTimeLimitLaws, WindowLaws  # noqa: E402
 from tidemill.testing.conformance.records import AuditLaws, LogLaws  # noqa: E402
+from tidemill.testing.conformance.returning import GiveBackLaws, UndoneLimitLaws  # noqa: E402
+from tidemill.testing.conformance.rules import ForgetUseLaws, RuleLaws, WaitingDepthLaws  # noqa: E402
 from tidemill.testing.conformance.schedules import ScheduleLaws  # noqa: E402
 from tidemill.testing.conformance.settings import PauseLaws, SettingLaws  # noqa: E402
 from tidemill.testing.conformance.signals import SignalLaws  # noqa: E402
@@ -91,6 +112,9 @@ __all__ = [
     "ClusterConformance",
     "ControlConformance",
     "FlowConformance",
+    "InsightConformance",
+    "KeysConformance",
+    "LimitsConformance",
     "PlanningConformance",
     "QueriesConformance",
     "RecordsConformance",
@@ -145,6 +169,10 @@ class SettingsConformance(SettingLaws, PauseLaws):
     """Settings and pauses."""
 
 
+class KeysConformance(KeyLaws):
+    """Keys."""
+
+
 class ArchiveConformance(ArchivableLaws, DocumentLaws, ForgetLaws, ArchiveSearchLaws):
     """Tiers."""
 
@@ -160,6 +188,32 @@ class PlanningConformance(
     PruneLaws,
 ):
     """Definitions, schedules and fires."""
+
+
+class InsightConformance(TallyLaws, SeriesLaws, TroubleLaws, DepthLaws, HoldingLaws):
+    """What operators ask."""
+
+
+class LimitsConformance(
+    GateLaws,
+    LabelLaws,
+    LimitLaws,
+    RoomLaws,
+    MoreLimitLaws,
+    GiveBackLaws,
+    HeirLaws,
+    UndoneLimitLaws,
+    WindowLaws,
+    BucketLaws,
+    BreakerLaws,
+    OwnTimeLimitLaws,
+    RuleLaws,
+    UseLaws,
+    ForgetUseLaws,
+    WaitingDepthLaws,
+    CrowdLaws,
+):
+    """Limits: rules, gates, and what is counted, by one thread and by many."""
 
 
 class TransactionsConformance(TransactionLaws, OwnClockLaws, WholeStoreLaws):
@@ -178,8 +232,11 @@ class StoreConformance(
     RecordsConformance,
     ClusterConformance,
     SettingsConformance,
+    KeysConformance,
     ArchiveConformance,
     PlanningConformance,
+    InsightConformance,
+    LimitsConformance,
     TransactionsConformance,
     SignalsConformance,
 ):

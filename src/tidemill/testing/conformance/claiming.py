@@ -281,7 +281,7 @@ class StepClaimLaws:
 
     def test_a_step_gives_whole_claims(self, store: Store) -> None:
         put_one(store, args='{"a":1}', limits=("x",), details=Details(tags=("t",)), timeout=None)
-        (stepped,) = self._step(store, ClaimRequest(OTHER, [Lane("default", "default", 0)], 10, start=False))
+        (stepped,) = self._step(store, ClaimRequest(OTHER, store.gates(), 10, start=False))
         finish_all(store, [stepped], RELEASED, now=at(1))
         claimed = claim_one(store, stepped.id, now=at(1), worker=OTHER, start=False)
         assert claimed._replace(token=1, seq=None, run_at=T0) == stepped._replace(seq=None)

@@ -88,8 +88,9 @@ def put_one(store: Store, task: str = "work", *, now: datetime = T0, **fields: A
 
 
 def ordered_lanes(store: Store, queues: Sequence[str] | None = None) -> list[Lane]:
-    """The store's lanes, highest priority first."""
-    return sorted(store.lanes(queues), key=lambda lane: (-lane.priority, lane.queue, lane.tenant))
+    """The store's lanes, highest priority first; a lane's gates after it."""
+    lanes = [*store.lanes(queues), *store.gates(queues)]
+    return sorted(lanes, key=lambda lane: (-lane.priority, lane.queue, lane.tenant, lane.gate))
 
 
 def wants(

@@ -125,7 +125,7 @@ class PayloadLaws:
         stored = get_one(store, job.id, tenant=text)
         assert (stored.task, stored.tenant, stored.queue, stored.args) == (text, text, text, json.dumps(text))
         assert (stored.limits, stored.details) == ((text,), details)
-        assert [(lane.queue, lane.tenant) for lane in store.lanes([text])] == [(text, text)]
+        assert [(lane.queue, lane.tenant) for lane in store.gates([text])] == [(text, text)]
         claim = claim_one(store, job.id, tasks=[text], queues=[text])
         assert (claim.task, claim.tenant, claim.queue, claim.limits) == (text, text, text, (text,))
         store.report([Report(claim.id, 1, Progress(message=text, stage=text))], now=T0)

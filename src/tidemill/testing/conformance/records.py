@@ -144,6 +144,43 @@ class AuditLaws:
         assert [record.number for record in store.audit(tenant="default", after=1, limit=2)] == [2, 3]
         assert store.audit(tenant="default", after=5) == []
 
+    def test_reading_backwards_begins_with_the_newest(self, store: Store) -> None:
+        store.record([_entry(n) for n in range(5)], now=T0)
+
+        def numbers(after: int = 0, before: int | None = None) -> list[int]:
+            found = store.audit(tenant="default", after=after, before=before, limit=2, newest=True)
+            return [record.number for record in found]
+
+        assert numbers() == [5, 4]
+        assert numbers(before=4) == [3, 2]
+        assert numbers(before=2) == [1]
+        assert numbers(after=2, before=4) == [3]
+        assert numbers(before=1) == numbers(before=0) == []
+
+    def test_records_are_asked_for_by_person_action_and_subject(self, store: Store) -> None:
+        entries = [
+            AuditEntry(who, action, subject, "default")
+            for who in ("ada", "bob")
+            for action in ("cancel", "retry")
+            for subject in ("job:1", "job:2")
+        ]
+        store.record(entries, now=T0)
+
+        def numbers(**where: str) -> list[int]:
+            found = store.audit(
+                tenant="default",
+                who=where.get("who"),
+                action=where.get("action"),
+                subject=where.get("subject"),
+            )
+            return [record.number for record in found]
+
+        assert numbers(who="bob") == [5, 6, 7, 8]
+        assert numbers(action="retry") == [3, 4, 7, 8]
+        assert numbers(subject="job:2") == [2, 4, 6, 8]
+        assert numbers(who="ada", action="retry", subject="job:1") == [3]
+        assert numbers(who="eve") == []
+
     def test_the_chain_does_not_break_when_several_write_at_once(self, store: Store) -> None:
         def write() -> None:
             for n in range(10):

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 
+from tidemill.domain.access import Key, Role
 from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
@@ -254,6 +255,9 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "pauses": lambda store: store.pauses(),
     "pause": lambda store: store.pause([Pause(PauseKind.ALL, "")], now=T0),
     "resume": lambda store: store.resume([(PauseKind.ALL, "")]),
+    "keys": lambda store: store.keys(),
+    "put_keys": lambda store: store.put_keys([Key("a", "ci", Role.VIEWER)], now=T0),
+    "revoke_keys": lambda store: store.revoke_keys(["a"], now=T0),
     "archivable": lambda store: store.archivable(ArchivePolicy("p"), now=T0),
     "archived": lambda store: store.archived([CLAIM.id], tenant="default"),
     "search_archive": lambda store: store.search_archive(JobFilter("default")),

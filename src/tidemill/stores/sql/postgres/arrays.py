@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
 
 from psycopg.adapt import Dumper
@@ -21,6 +22,7 @@ _NULL = b"\xff\xff\xff\xff"
 _HEADER = struct.Struct("!iiIii")
 _EMPTY = struct.Struct("!iiI")
 _INTERVAL = struct.Struct("!iqii")
+_MANY = 100
 
 
 class Packed:
@@ -40,7 +42,9 @@ class _PackedDumper(Dumper):
 
 
 def _uuid(values: Sequence[Any]) -> bytes:
-    return b"".join([_NULL if value is None else b"\0\0\0\x10" + value.bytes for value in values])
+    return b"".join(
+        [_NULL if value is None else b"\0\0\0\x10" + value.int.to_bytes(16, "big") for value in values]
+    )
 
 
 def _text(values: Sequence[Any]) -> bytes:
@@ -58,8 +62,14 @@ def _text(values: Sequence[Any]) -> bytes:
 def _fixed(code: str) -> Callable[[Sequence[Any]], bytes]:
     one = struct.Struct("!i" + code)
     size = one.size - 4
+    # Batches are mostly full, so few lengths come again and again: each of those is packed in one go.
+    many = lru_cache(maxsize=8)(lambda length: struct.Struct("!" + ("i" + code) * length).pack)
 
     def pack(values: Sequence[Any]) -> bytes:
+        if len(values) >= _MANY and None not in values:
+            parts: list[Any] = [size] * (2 * len(values))
+            parts[1::2] = values
+            return many(len(values))(*parts)
         return b"".join([_NULL if value is None else one.pack(size, value) for value in values])
 
     return pack

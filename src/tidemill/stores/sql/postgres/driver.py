@@ -10,7 +10,7 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import psycopg
@@ -19,7 +19,7 @@ from tidemill.errors import BadSettings, StoreBusy, StoreUnavailable
 from tidemill.stores.base import Hold, Listener, SchemaStatus
 from tidemill.stores.coalesce import Coalescer
 from tidemill.stores.sql import migrations
-from tidemill.stores.sql.driver import Items, Row, Takes
+from tidemill.stores.sql.driver import Call, Items, Row, Takes
 from tidemill.stores.sql.postgres import holding, schema
 from tidemill.stores.sql.postgres.failures import RETRIED, translate
 from tidemill.stores.sql.postgres.pool import Pool
@@ -113,6 +113,34 @@ class PostgresDriver:
             connection.close()
             self._pool.empty()
             raise
+
+    def run_together(self, calls: Sequence[Call]) -> list[list[Row]]:
+        self._begin_anew()
+        self._ensure()
+        if self._pooled or getattr(self._local, "connection", None) is not None:
+            with self.transaction():
+                return [self.run(*call) for call in calls]
+        statements = [self._statements.get(call.name, call.takes, call.flags) for call in calls]
+        packed = [
+            (statement, statement.pack(call.takes, call.items))
+            for statement, call in zip(statements, calls, strict=True)
+        ]
+        try:
+            for tried in range(1, _TRIES):
+                try:
+                    return self._run_all(packed)
+                except RETRIED:
+                    time.sleep(random.uniform(0.001, 0.01) * tried)  # noqa: S311  (no secret)
+            return self._run_all(packed)
+        except psycopg.Error as error:
+            raise translate(error, self.url) from error
+
+    def _run_all(self, packed: Sequence[tuple[Statement, list[bytes | None]]]) -> list[list[Row]]:
+        connection = self._pool.take()
+        try:
+            return connection.run_together(packed)
+        finally:
+            self._pool.give_back(connection)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 from tidemill.domain.decide import COMPLETED
-from tidemill.domain.job import NO_DETAILS, Enqueued, Finish, NewJob
-from tidemill.domain.lanes import ClaimRequest
+from tidemill.domain.job import NO_DETAILS, Claim, Enqueued, Finish, NewJob
+from tidemill.domain.lanes import ClaimRequest, Lane
+from tidemill.domain.limits import ENDLESS, LimitKind, names_of, rule_of
 from tidemill.domain.states import ENDED
 from tidemill.errors import JobExists
 from tidemill.stores.base import Step
-from tidemill.stores.sql.flow import claim_takes, claims_of, end_columns, lane_columns, wants
+from tidemill.stores.sql.driver import Call, Row
+from tidemill.stores.sql.flow import (
+    claim_takes,
+    claims_of,
+    end_columns,
+    finish_columns,
+    gated_columns,
+    lane_columns,
+    wants,
+)
 from tidemill.stores.sql.store import SqlStore
 
 _LOST = 18  # its place in a row of ``step``
@@ -48,16 +60,110 @@ class PostgresStore(SqlStore):
             return Step(frozenset(), self.claim(request, now=now))
         if not wants(request):
             return Step(self.finish(finishes, now=now), [])
-        if not all(item.transition.state in ENDED and item.claim.unique_key is None for item in finishes):
+        if any(lane.gate or lane.limits for lane in request.lanes):
+            return self._step_counted(finishes, request, now)
+        done = all(item.transition is COMPLETED for item in finishes)
+        ends = done or all(item.transition.state in ENDED for item in finishes)
+        if not ends or any(
+            item.claim.unique_key is not None or item.claim.limits is not None for item in finishes
+        ):
             return super().step(finishes, request, now=now)
         takes = claim_takes(request, now) | lane_columns(request.lanes)
-        if all(item.transition is COMPLETED for item in finishes):
+        if done:
             rows = self._db.run("step_done", takes, _done_columns(finishes))
         else:
             rows = self._db.run("step", takes, end_columns(finishes))
-        lost = [row[_LOST] for row in rows if row[_LOST] is not None]
-        claimed = [row[:_LOST] for row in rows if row[_LOST] is None]
-        return Step(frozenset(lost), claims_of(claimed, request))
+        return _stepped(rows, request)
+
+    # What counts against limits ------------------------------------------------------------------------------------------
+
+    def _step_counted(self, finishes: Sequence[Finish], request: ClaimRequest, now: datetime | None) -> Step:
+        counted = counted_claim(request, now)
+        if request.inherits:
+            inherited = None if counted is None else _inherited(finishes, request, counted)
+            if inherited is None:
+                return super().step(finishes, request, now=now)
+            return _stepped(self._db.run(*inherited), request)
+        if counted is None:
+            return super().step(finishes, request, now=now)
+        lost, _, rows = self._db.run_together([_finish_call(finishes, now), _open_call(counted), counted])
+        return Step(frozenset(row[0] for row in lost), claims_of(rows, request))
+
+    def _finish_counted(self, finishes: Sequence[Finish], now: datetime | None) -> frozenset[UUID]:
+        return frozenset(row[0] for row in self._db.run(*_finish_call(finishes, now)))
+
+    def _claim_counted(
+        self, request: ClaimRequest, now: datetime | None, back: Mapping[str, int] | None = None
+    ) -> list[Claim]:
+        counted = counted_claim(request, now)
+        if counted is None or request.inherits:
+            return super()._claim_counted(request, now, back)
+        _, rows = self._db.run_together([_open_call(counted), counted])
+        return claims_of(rows, request)
+
+
+def counted_claim(request: ClaimRequest, now: datetime | None) -> Call | None:
+    """The request as one statement; None where a limit is of another kind than how many are held, or is not the jobs' own."""
+    maxima: dict[str, int] = {}
+    pairs: list[tuple[int, str]] = []
+    lanes: list[Lane] = []
+    for place, lane in enumerate(request.lanes, start=1):
+        if lane.limits != names_of(lane.gate):
+            return None
+        for name in dict.fromkeys(lane.limits):
+            if name not in maxima:
+                rule = rule_of(name, request.rules)
+                if rule is not None and rule.kind is not LimitKind.CONCURRENCY:
+                    return None
+                maxima[name] = rule.max if rule is not None and rule.max > 0 else ENDLESS
+            pairs.append((place, name))
+        lanes.append(
+            lane._replace(quota=min(lane.quota, *(maxima[name] for name in lane.limits)))
+            if lane.limits
+            else lane
+        )
+    takes = claim_takes(request, now) | {
+        "pair_lane": [place for place, _ in pairs],
+        "pair_name": [name for _, name in pairs],
+        "names": list(maxima),
+        "maxima": list(maxima.values()),
+    }
+    return Call("claim_counted", takes, gated_columns(lanes))
+
+
+def _inherited(finishes: Sequence[Finish], request: ClaimRequest, counted: Call) -> Call | None:
+    """The step as one statement; None where a job goes back, has a unique key, or does not come from one of the lanes."""
+    places = {(*lane.key[:3], lane.limits): place for place, lane in enumerate(request.lanes, start=1)}
+    lanes: list[int | None] = [
+        places.get((item.claim.queue, item.claim.tenant, item.claim.priority, item.claim.limits or ()))
+        for item in finishes
+    ]
+    if None in lanes or not all(
+        item.transition.state in ENDED and item.claim.unique_key is None for item in finishes
+    ):
+        return None
+    ended = Counter(lanes)
+    takes = {
+        **counted.takes,
+        **gated_columns(request.lanes),
+        "lane_quota": [ended[place] for place in range(1, len(request.lanes) + 1)],
+    }
+    return Call("step_inherited", takes, {**end_columns(finishes), "lane": lanes})
+
+
+def _stepped(rows: Sequence[Row], request: ClaimRequest) -> Step:
+    lost = [row[_LOST] for row in rows if row[_LOST] is not None]
+    claimed = [row[:_LOST] for row in rows if row[_LOST] is None]
+    return Step(frozenset(lost), claims_of(claimed, request))
+
+
+def _open_call(counted: Call) -> Call:
+    """Make the names of a claim countable first; a statement does not see what it makes itself."""
+    return Call("open_uses", {name: counted.takes.get(name) for name in ("now", "names")})
+
+
+def _finish_call(finishes: Sequence[Finish], now: datetime | None) -> Call:
+    return Call("finish", {"now": now}, finish_columns(finishes), ("counted",))
 
 
 def _common(job: NewJob, now: datetime | None) -> dict[str, Any]:

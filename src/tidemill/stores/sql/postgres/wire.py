@@ -16,7 +16,7 @@ import psycopg
 from psycopg import adapt
 from psycopg.abc import Transformer
 from psycopg.errors import error_from_result
-from psycopg.pq import ExecStatus, Format, TransactionStatus
+from psycopg.pq import ExecStatus, Format, PipelineStatus, TransactionStatus
 from psycopg.pq.abc import PGconn, PGresult
 from psycopg.rows import RowFactory, tuple_row
 
@@ -59,12 +59,64 @@ class Connection(psycopg.Connection[Row]):
         except BaseException:
             self._give_up()
             raise
+        return self._rows(statement, reader, result)
+
+    def _rows(self, statement: Statement, reader: Transformer, result: PGresult) -> list[Row]:
         if not statement.gives or not result.ntuples:
             return []
         reader.set_pgresult(result, set_loaders=False)
         rows = reader.load_rows(0, result.ntuples, tuple)
         reader.set_pgresult(None, set_loaders=False)
         return rows
+
+    def run_together(self, calls: Sequence[tuple[Statement, Sequence[bytes | None]]]) -> list[list[Row]]:
+        """Run several statements in one transaction of their own, sent at once; the rows of each."""
+        pgconn = self.pgconn
+        try:
+            ready = [
+                self._ready.get(statement.numbered) or self._prepare(statement) for statement, _ in calls
+            ]
+            pgconn.enter_pipeline_mode()
+            for (name, _), (statement, parameters) in zip(ready, calls, strict=True):
+                pgconn.send_query_prepared(name, parameters, statement.formats, Format.BINARY)
+            pgconn.pipeline_sync()
+            answers = self._answers()
+            pgconn.exit_pipeline_mode()
+        except psycopg.Error:
+            if pgconn.pipeline_status != PipelineStatus.OFF:
+                self.close()  # whatever is still to come would be taken for an answer to something else
+            raise
+        except BaseException:
+            self._give_up()
+            raise
+        return [
+            self._rows(statement, reader, result)
+            for (statement, _), (_, reader), result in zip(calls, ready, answers, strict=True)
+        ]
+
+    def _answers(self) -> list[PGresult]:
+        """Wait for what the server says to all that was sent, until it says that this was all of it, and committed."""
+        pgconn = self.pgconn
+        self._flush()
+        answers: list[PGresult] = []
+        wrong: PGresult | None = None
+        while True:
+            self._await_input()
+            result = pgconn.get_result()
+            if result is None:
+                if pgconn.status != psycopg.pq.ConnStatus.OK:
+                    raise psycopg.OperationalError("the connection ended before the server had answered")
+                continue  # one answer is over, another comes
+            if result.status == ExecStatus.PIPELINE_SYNC:
+                break
+            if result.status in _WELL:
+                answers.append(result)
+            elif wrong is None:
+                wrong = result
+        if wrong is not None:
+            pgconn.exit_pipeline_mode()
+            raise error_from_result(wrong)
+        return answers
 
     def _prepare(self, statement: Statement) -> tuple[bytes, Transformer]:
         name = b"tidemill_%d" % len(self._ready)
@@ -83,19 +135,11 @@ class Connection(psycopg.Connection[Row]):
         or the end of the connection after them. Either is raised.
         """
         pgconn = self.pgconn
-        while pgconn.flush():
-            _until_room(pgconn.socket)
-            pgconn.consume_input()  # a server that cannot get rid of what it says listens to nothing more
+        self._flush()
         first: PGresult | None = None
-        wait = meanwhile.get()
         while True:
             try:
-                while pgconn.is_busy():
-                    if wait is None:
-                        self._ear(None)
-                    else:
-                        wait(pgconn.socket)
-                    pgconn.consume_input()
+                self._await_input()
             except psycopg.Error:
                 if first is None or first.status in _WELL:
                     raise
@@ -110,6 +154,22 @@ class Connection(psycopg.Connection[Row]):
         if first.status not in _WELL:
             raise error_from_result(first)
         return first
+
+    def _flush(self) -> None:
+        pgconn = self.pgconn
+        while pgconn.flush():
+            _until_room(pgconn.socket)
+            pgconn.consume_input()  # a server that cannot get rid of what it says listens to nothing more
+
+    def _await_input(self) -> None:
+        """Wait until the next answer is there, or its end."""
+        pgconn, wait = self.pgconn, meanwhile.get()
+        while pgconn.is_busy():
+            if wait is None:
+                self._ear(None)
+            else:
+                wait(pgconn.socket)
+            pgconn.consume_input()
 
     def _give_up(self) -> None:
         """Somebody interrupted us. Whatever the server does now is stopped, and nobody uses this session again."""

@@ -7,7 +7,7 @@ every write transaction takes at its beginning; so none ever fails half way beca
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import get_ident
@@ -16,7 +16,7 @@ from tidemill.clock import Clock
 from tidemill.errors import BadSettings, StoreUnavailable, UsageError
 from tidemill.stores.base import Hold, Listener, SchemaStatus
 from tidemill.stores.coalesce import Coalescer
-from tidemill.stores.sql.driver import Items, Row, Takes
+from tidemill.stores.sql.driver import Call, Items, Row, Takes
 from tidemill.stores.sql.sqlite import forking
 from tidemill.stores.sql.sqlite.failures import out_of_reach, translate
 from tidemill.stores.sql.sqlite.holding import Holds
@@ -105,6 +105,10 @@ class SqliteDriver:
             raise
         writer.execute("release verb")
         return rows
+
+    def run_together(self, calls: Sequence[Call]) -> list[list[Row]]:
+        with self.transaction():
+            return [self.run(*call) for call in calls]
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

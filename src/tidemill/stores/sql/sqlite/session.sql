@@ -48,3 +48,7 @@ create temp table if not exists tidemill_item_schedule(
 
 create temp table if not exists tidemill_firing(
   schedule_id blob, fire_at integer, scope_key text, primary key (schedule_id, fire_at, scope_key)) without rowid;
+
+create temp table if not exists tidemill_names(name text primary key) without rowid;
+
+create temp table if not exists tidemill_windows(name text primary key, since_at integer) without rowid;

@@ -2,18 +2,18 @@
 -- Locks the rows it takes and skips those others hold. `ctid = any(array(…))` stays a Tid scan in every state of statistics and
 -- plan cache; each lane is an index scan of ready_claim from its watermark on.
 -- takes: now timestamptz, worker uuid, state text, limit int4, tasks texts
--- items: lane_queue text, lane_tenant text, lane_priority int2, lane_low int8, lane_quota int4
+-- items: lane_queue text, lane_tenant text, lane_priority int2, lane_gate text, lane_low int8, lane_quota int4
 -- gives: id uuid, task text, queue text, tenant text, priority int2, attempt int4, max_attempts int4, crashes int4
 -- gives: token int8, run_at timestamptz, created_at timestamptz, expires_at timestamptz, timeout interval, args text
 -- gives: unique_key text, limits text, detailed bool, seq int8
 with got as (
   delete from tidemill.ready where ctid = any(array(
     select r.ctid
-    from unnest(:lane_queue::text[], :lane_tenant::text[], :lane_priority::smallint[], :lane_low::bigint[],
-                :lane_quota::int[]) as l(queue, tenant, priority, low, quota)
+    from unnest(:lane_queue::text[], :lane_tenant::text[], :lane_priority::smallint[], :lane_gate::text[],
+                :lane_low::bigint[], :lane_quota::int[]) as l(queue, tenant, priority, gate, low, quota)
     cross join lateral (
       select ctid from tidemill.ready
-      where queue = l.queue and tenant = l.tenant and priority = l.priority and seq >= l.low
+      where queue = l.queue and tenant = l.tenant and priority = l.priority and gate = l.gate and seq >= l.low
         and task = any(:tasks::text[]) -- when tasks
       order by seq limit l.quota for update skip locked) r
     limit :limit))

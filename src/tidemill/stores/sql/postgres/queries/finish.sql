@@ -1,5 +1,6 @@
 -- finish: every exit of a held job, keyed by id and token; answers with the ids that are lost.
--- What ended goes to history with its last execution; what goes back leaves that execution as a row of its own.
+-- What ended goes to history with its last execution; what goes back leaves that execution as a row of its own. Where jobs count
+-- against limits, these are given back: their names are locked in their order, waiting.
 -- takes: now timestamptz
 -- items: id uuid, token int8, to_state text, execution text, reason text, delay interval, refund bool, crashed bool
 -- items: result text, error text, started_ago float8, ended_ago float8
@@ -56,4 +57,20 @@ dimmed as (
   update tidemill.uniques u set live = false from gone g
   where g.ends and u.tenant = g.tenant and u.key = g.unique_key and u.job_id = g.id
     and u.window_ends_at > coalesce(:now::timestamptz, now()))
+, -- when counted
+returned as materialized ( -- when counted
+  select n.name, count(*)::int as jobs -- when counted
+  from gone g cross join lateral (select distinct x.name from jsonb_array_elements_text(g.limits::jsonb) as x(name)) n -- when counted
+  group by n.name), -- when counted
+counter as materialized ( -- when counted
+  select u.name from tidemill.uses u where u.name = any(array(select name from returned)) -- when counted
+  order by u.name for update), -- when counted
+one_back as ( -- when counted
+  update tidemill.uses u set used = greatest(u.used - 1, 0), changed_at = coalesce(:now::timestamptz, now()) -- when counted
+  where u.name = any(array(select r.name from returned r join counter c on c.name = r.name where r.jobs = 1))), -- when counted
+more_back as ( -- when counted
+  update tidemill.uses u set used = greatest(u.used - r.jobs, 0), changed_at = coalesce(:now::timestamptz, now()) -- when counted
+  from returned r -- when counted
+  where u.name = any(array(select r.name from returned r join counter c on c.name = r.name where r.jobs > 1)) -- when counted
+    and r.name = u.name) -- when counted
 select id from item except select id from gone

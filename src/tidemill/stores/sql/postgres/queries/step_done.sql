@@ -29,7 +29,7 @@ got as (
                 :lane_quota::int[]) as l(queue, tenant, priority, low, quota)
     cross join lateral (
       select ctid from tidemill.ready
-      where queue = l.queue and tenant = l.tenant and priority = l.priority and seq >= l.low
+      where queue = l.queue and tenant = l.tenant and priority = l.priority and gate = '' and seq >= l.low
         and task = any(:tasks::text[]) -- when tasks
       order by seq limit l.quota for update skip locked) r
     limit :limit))

@@ -3,7 +3,7 @@
 -- counts against the limit. Nobody else writes meanwhile, so nothing is locked. The answer is read before the rows are moved:
 -- RETURNING would gather it once more.
 -- takes: now timestamptz, worker uuid, state text, limit int4, tasks texts
--- items: lane_queue text, lane_tenant text, lane_priority int2, lane_low int8, lane_quota int4
+-- items: lane_queue text, lane_tenant text, lane_priority int2, lane_gate text, lane_low int8, lane_quota int4
 -- gives: id uuid, task text, queue text, tenant text, priority int2, attempt int4, max_attempts int4, crashes int4
 -- gives: token int8, run_at timestamptz, created_at timestamptz, expires_at timestamptz, timeout interval, args text
 -- gives: unique_key text, limits text, detailed bool, seq int8
@@ -12,7 +12,8 @@ delete from temp.tidemill_got
 insert or ignore into temp.tidemill_got(seq, keyed)
 select seq, until_claimed and unique_key is not null
 from tidemill_ready indexed by tidemill_ready_claim
-where queue = :lane_queue and tenant = :lane_tenant and priority = :lane_priority and seq >= :lane_low
+where queue = :lane_queue and tenant = :lane_tenant and priority = :lane_priority and gate = :lane_gate
+  and seq >= :lane_low
   and task in (select value from json_each(:tasks)) -- when tasks
 order by seq limit max(min(:lane_quota, :limit - (select count(*) from temp.tidemill_got)), 0)
 ;

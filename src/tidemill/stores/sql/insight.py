@@ -1,0 +1,151 @@
+"""What operators ask of the SQL store. Reads only; how much is looked at, the caller says."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from tidemill.domain.filters import JobFilter
+from tidemill.domain.insight import (
+    LOOK,
+    LOOK_AT_TIMES,
+    MESSAGE,
+    SAMPLES,
+    Depth,
+    Ended,
+    Group,
+    Held,
+    Holder,
+    Series,
+    Slot,
+    Tally,
+    Trouble,
+    Which,
+    steps_of,
+    whole_from,
+)
+from tidemill.domain.states import JobState
+from tidemill.stores.insight import Insight
+from tidemill.stores.sql.driver import Row
+from tidemill.stores.sql.face import Face
+from tidemill.stores.sql.values import filter_takes, tenant_of
+
+_PART = r'"((?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*)'
+_ERROR = re.compile(rf"\[{_PART}\",{_PART}")
+"""The type and the message at the beginning of an error's JSON text, of which the rest may be cut off."""
+
+
+class SqlInsight(Face, Insight):
+    """ended_by, standing, series, troubles, depths, holding, holders."""
+
+    def ended_by(
+        self,
+        group: Group,
+        window: timedelta,
+        *,
+        tenant: str,
+        failures: bool = False,
+        limit: int = 100,
+        look: int = LOOK,
+        now: datetime | None = None,
+    ) -> Tally:
+        since = self._time(now) - window
+        takes = {"group": group, "since": since, "tenant": tenant_of(tenant), "look": look, "limit": limit}
+        rows = self._db.run("failed_by", takes) if failures else self._db.run("ended_by", takes)
+        seen, first_at = rows[0][:2]
+        sampled = seen >= look > 0
+        found = [_ended(row[2:], group) for row in rows if row[2] is not None]
+        return Tally(found, first_at if sampled else since, sampled)
+
+    def standing(self, *, tenant: str) -> dict[JobState, int]:
+        if tenant_of(tenant) is not None:
+            rows = self._db.run("count", filter_takes(JobFilter(tenant)))
+        else:
+            rows = self._db.run("standing")
+        return {JobState(state): jobs for state, jobs in rows}
+
+    def series(
+        self,
+        window: timedelta,
+        step: timedelta,
+        *,
+        tenant: str,
+        look: int = LOOK_AT_TIMES,
+        samples: int = SAMPLES,
+        now: datetime | None = None,
+    ) -> Series:
+        steps = steps_of(self._time(now), window, step)
+        takes = {"since": steps[0], "until": steps[-1] + step, "step": step, "tenant": tenant_of(tenant)}
+        counted = self._db.run("ended_series", {**takes, "look": look})
+        troubled = self._db.run("troubled_series", {**takes, "look": look})
+        totals = {at: total for at, _, total in counted}
+        troubles = {at: (failed, cancelled) for at, failed, cancelled in troubled}
+        times: dict[datetime, list[tuple[timedelta, timedelta]]] = {}
+        for at, run_time, lag in self._db.run("series_samples", {**takes, "samples": samples}):
+            times.setdefault(at, []).append((run_time, lag))
+        sampled = sum(seen for _, seen, _ in counted) >= look
+        since_at = whole_from(steps, step, counted[0][0] if counted else None, sampled)
+        slots = []
+        for at in steps:
+            if at >= since_at:
+                total = totals.get(at, 0)
+                # Asked for one after the other: what ended in between is counted by the second alone.
+                failed, cancelled = troubles.get(at, (0, 0))
+                run_times, lags = tuple(zip(*times.get(at, ()), strict=True)) or ((), ())
+                completed = max(total - failed - cancelled, 0)
+                slots.append(
+                    Slot(at, completed + failed + cancelled, completed, failed, cancelled, run_times, lags)
+                )
+        return Series(slots, step, since_at, sampled)
+
+    def troubles(
+        self, window: timedelta, *, tenant: str, limit: int = 1000, now: datetime | None = None
+    ) -> list[Trouble]:
+        takes = {"since": self._time(now) - window, "tenant": tenant_of(tenant), "look": max(limit, 0)}
+        return [_trouble(row) for row in self._db.run("troubles", takes)]
+
+    def depths(self, *, tenant: str, now: datetime | None = None) -> list[Depth]:
+        return [Depth(*row) for row in self._db.run("depths", {"now": now, "tenant": tenant_of(tenant)})]
+
+    def holding(
+        self,
+        which: Which,
+        *,
+        tenant: str,
+        longer_than: timedelta | None = None,
+        limit: int = 100,
+        now: datetime | None = None,
+    ) -> list[Held]:
+        moment = self._time(now)
+        takes = {
+            "now": moment,
+            "tenant": tenant_of(tenant),
+            "since": None if longer_than is None else moment - longer_than,
+            "limit": max(limit, 0),
+        }
+        rows = self._db.run("holding", takes, flags=() if which is Which.ALL else (which.value,))
+        return [Held._make((*row[:4], JobState(row[4]), *row[5:])) for row in rows]
+
+    def holders(self, *, tenant: str) -> list[Holder]:
+        return [Holder(*row) for row in self._db.run("holders", {"tenant": tenant_of(tenant)})]
+
+
+def _ended(row: Row, group: Group) -> Ended:
+    name = row[0]
+    if group is Group.WORKER:
+        name = str(UUID(name)) if name else None
+    return Ended._make((name, *row[1:]))
+
+
+def _trouble(row: Row) -> Trouble:
+    id_, tenant, task, state, finished_at, error, reason = row
+    said = None if error is None else _ERROR.match(error)
+    kind, message = (None, None) if said is None else (_text(said[1]), _text(said[2])[:MESSAGE])
+    return Trouble(id_, tenant, task, JobState(state), finished_at, kind, message, reason)
+
+
+def _text(escaped: str) -> str:
+    text: str = json.loads(f'"{escaped}"')
+    return text

@@ -1,0 +1,48 @@
+"""Keys in the SQL store. Whether a secret fits is not asked here."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+
+from tidemill.domain.access import Key, Role
+from tidemill.stores.guarding import Keys
+from tidemill.stores.sql.driver import Row
+from tidemill.stores.sql.face import Face
+
+
+class SqlKeys(Face, Keys):
+    """put_keys, keys, revoke_keys."""
+
+    def put_keys(self, keys: Sequence[Key], *, now: datetime | None = None) -> frozenset[str]:
+        if not keys:
+            return frozenset()
+        lost = set()
+        with self._db.transaction():
+            for key in keys:
+                takes = {
+                    "now": now,
+                    "id": key.id,
+                    "hash": key.hash,
+                    "name": key.name,
+                    "role": key.role.value,
+                    "tenant": key.tenant,
+                    "created_by": key.created_by,
+                    "expires_at": key.expires_at,
+                }
+                if not self._db.run("put_keys", takes):
+                    lost.add(key.id)
+        return frozenset(lost)
+
+    def keys(self, ids: Collection[str] | None = None) -> list[Key]:
+        return [_key(row) for row in self._db.run("keys", {"ids": None if ids is None else list(ids)})]
+
+    def revoke_keys(self, ids: Collection[str], *, now: datetime | None = None) -> frozenset[str]:
+        if not ids:
+            return frozenset()
+        return frozenset(row[0] for row in self._db.run("revoke_keys", {"now": now, "ids": list(ids)}))
+
+
+def _key(row: Row) -> Key:
+    id, name, role, *rest = row
+    return Key(id, name, Role(role), *rest)

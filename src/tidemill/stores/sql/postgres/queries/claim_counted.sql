@@ -1,0 +1,78 @@
+-- claim_counted: as `claim`, from lanes that count against limits on how many are held, and counts them, in one statement.
+-- Only here: elsewhere, and for other limits, the rooms are looked up, the quotas worked out and the claim counted one after the
+-- other in one transaction. Locks the names of lanes that are not empty, but for those that another counts just now, whose lanes
+-- are left out. A lane gets what is left of each of its limits after the quotas of the lanes before it. Names of which one job was
+-- taken, the many of limits with keys, are counted by themselves: a plain walk of their index, which no guess about their number
+-- can spoil. A claim is dated when its limits are locked: the ends that made room for it lie before that, which now() need not do.
+-- takes: now timestamptz, worker uuid, state text, limit int4, tasks texts
+-- takes: pair_lane int4s, pair_name texts, names texts, maxima int4s
+-- items: lane_queue text, lane_tenant text, lane_priority int2, lane_gate text, lane_low int8, lane_quota int4
+-- gives: id uuid, task text, queue text, tenant text, priority int2, attempt int4, max_attempts int4, crashes int4
+-- gives: token int8, run_at timestamptz, created_at timestamptz, expires_at timestamptz, timeout interval, args text
+-- gives: unique_key text, limits text, detailed bool, seq int8
+with lane as materialized (
+  select l.queue, l.tenant, l.priority, l.gate, l.low, l.n, r.jobs as quota
+  from unnest(:lane_queue::text[], :lane_tenant::text[], :lane_priority::smallint[], :lane_gate::text[],
+              :lane_low::bigint[], :lane_quota::int[]) with ordinality as l(queue, tenant, priority, gate, low, quota, n)
+  cross join lateral (
+    select count(*)::int as jobs from (
+      select from tidemill.ready
+      where queue = l.queue and tenant = l.tenant and priority = l.priority and gate = l.gate and seq >= l.low
+        and task = any(:tasks::text[]) -- when tasks
+      limit least(l.quota::bigint, :limit)) w) r
+  where r.jobs > 0),
+pair as materialized (
+  select p.n, p.name from unnest(:pair_lane::int[], :pair_name::text[]) as p(n, name) where p.n in (select n from lane)),
+counter as materialized (
+  select u.name, x.max - u.used as room
+  from tidemill.uses u join unnest(:names::text[], :maxima::int[]) as x(name, max) on x.name = u.name
+  where u.name = any(array(select name from pair)) order by u.name for update of u skip locked),
+wanted as materialized (
+  select l.n, least(l.quota, min(c.room)) as quota
+  from lane l left join pair p on p.n = l.n left join counter c on c.name = p.name
+  group by l.n, l.quota having count(p.name) = count(c.name) and coalesce(min(c.room), 1) > 0),
+share as materialized (
+  select s.n, min(least(s.quota, s.left_over)) as quota
+  from (select w.n, w.quota, coalesce(c.room - sum(w.quota) over (partition by p.name order by w.n) + w.quota, w.quota) as left_over
+        from wanted w left join pair p on p.n = w.n left join counter c on c.name = p.name) s
+  group by s.n having min(s.left_over) > 0),
+got as (
+  delete from tidemill.ready where ctid = any(array(
+    select r.ctid
+    from (select l.*, s.quota as most from lane l join share s on s.n = l.n order by l.n) l
+    cross join lateral (
+      select ctid from tidemill.ready
+      where queue = l.queue and tenant = l.tenant and priority = l.priority and gate = l.gate and seq >= l.low
+        and task = any(:tasks::text[]) -- when tasks
+      order by seq limit l.most for update skip locked) r
+    limit :limit))
+  returning *),
+taken as materialized (
+  select p.name, count(*)::int as jobs
+  from got g join lane l on (l.queue, l.tenant, l.priority, l.gate) = (g.queue, g.tenant, g.priority, g.gate)
+  join pair p on p.n = l.n group by p.name),
+one_more as (
+  update tidemill.uses u set used = u.used + 1, changed_at = coalesce(:now::timestamptz, now())
+  where u.name = any(array(select name from taken where jobs = 1))),
+more as (
+  update tidemill.uses u set used = u.used + t.jobs, changed_at = coalesce(:now::timestamptz, now())
+  from taken t where u.name = any(array(select name from taken where jobs > 1)) and t.name = u.name),
+begun as (
+  insert into tidemill.running(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
+                               expires_at, timeout, unique_key, limits, detailed, args, state, worker, claimed_at, started_at)
+  select id, tenant, queue, task, priority, attempt + 1, max_attempts, crashes, token + 1, run_at, created_at, expires_at,
+         timeout, case when not until_claimed then unique_key end, limits, detailed, args,
+         case crashes when 0 then :state::text else 'claimed' end, :worker::uuid, coalesce(:now::timestamptz, clock_timestamp()),
+         case when crashes = 0 and :state::text = 'running' then coalesce(:now::timestamptz, clock_timestamp()) end
+  from got),
+let_go as (
+  delete from tidemill.uniques u using got g
+  where g.until_claimed and u.tenant = g.tenant and u.key = g.unique_key and u.job_id = g.id
+    and (u.window_ends_at is null or u.window_ends_at <= coalesce(:now::timestamptz, now()))),
+dimmed as (
+  update tidemill.uniques u set live = false from got g
+  where g.until_claimed and u.tenant = g.tenant and u.key = g.unique_key and u.job_id = g.id
+    and u.window_ends_at > coalesce(:now::timestamptz, now()))
+select id, task, queue, tenant, priority, attempt + 1 as attempt, max_attempts, crashes, token + 1 as token, run_at, created_at,
+       expires_at, timeout, args, case when not until_claimed then unique_key end as unique_key, limits, detailed, seq
+from got

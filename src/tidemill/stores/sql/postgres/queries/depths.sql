@@ -1,0 +1,36 @@
+-- depths: what waits in each queue, and since when the first in its lanes are due. Indexes: ready_claim, scheduled_due.
+-- takes: now timestamptz, tenant text
+-- gives: queue text, pending int8, late int8, oldest_at timestamptz
+with recursive lane as (
+  (select queue, tenant, priority, seq, run_at from tidemill.ready order by queue, tenant, priority desc, seq limit 1)
+  union all
+  select n.queue, n.tenant, n.priority, n.seq, n.run_at from lane l cross join lateral (
+    (select queue, tenant, priority, seq, run_at from tidemill.ready
+     where queue = l.queue and tenant = l.tenant and priority < l.priority order by priority desc, seq limit 1)
+    union all
+    (select queue, tenant, priority, seq, run_at from tidemill.ready
+     where queue = l.queue and tenant > l.tenant order by tenant, priority desc, seq limit 1)
+    union all
+    (select queue, tenant, priority, seq, run_at from tidemill.ready
+     where queue > l.queue order by queue, tenant, priority desc, seq limit 1)
+    limit 1) n)
+select queue, sum(pending)::int8 as pending, sum(late)::int8 as late, min(oldest_at) as oldest_at
+from (
+  select queue, count(*) as pending, 0 as late, null::timestamptz as oldest_at
+  from tidemill.ready
+  where true
+    and tenant = :tenant -- when tenant
+  group by queue
+  union all
+  select queue, 0, count(*), min(run_at)
+  from tidemill.scheduled
+  where run_at <= coalesce(:now::timestamptz, now())
+    and tenant = :tenant -- when tenant
+  group by queue
+  union all
+  select queue, 0, 0, min(run_at)
+  from lane
+  where true
+    and tenant = :tenant -- when tenant
+  group by queue) d
+group by queue order by queue

@@ -1,0 +1,9 @@
+-- note_starts: so many jobs begin now that count against these names for a while; what began before their windows is forgotten.
+-- takes: now timestamptz
+-- items: name text, jobs int4, window interval
+with item as materialized (
+  select * from unnest(:name::text[], :jobs::int[], :window::interval[]) as x(name, jobs, window_)),
+old as (
+  delete from tidemill.starts s using item x
+  where s.name = x.name and s.begun_at <= coalesce(:now::timestamptz, now()) - x.window_)
+insert into tidemill.starts(name, begun_at, jobs) select name, coalesce(:now::timestamptz, now()), jobs from item

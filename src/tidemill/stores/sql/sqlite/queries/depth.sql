@@ -1,0 +1,9 @@
+-- depth: how many jobs are pending in a queue, or of a tenant, or in all, counted as far as the limit.
+-- takes: queue text, tenant text, limit int4
+-- gives: jobs int8
+select count(*) as jobs from (
+  select 1 from tidemill_ready
+  where true
+    and queue = :queue -- when queue
+    and tenant = :tenant -- when tenant
+  limit :limit)

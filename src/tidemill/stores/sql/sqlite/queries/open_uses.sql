@@ -1,0 +1,5 @@
+-- open_uses: makes names countable that are not yet.
+-- takes: now timestamptz, names texts
+insert into tidemill_uses(name, changed_at)
+select value, :now from json_each(:names) where true
+on conflict (name) do nothing

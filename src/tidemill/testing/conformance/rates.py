@@ -1,0 +1,272 @@
+"""Laws of limits that depend on time: rates, exact at their edges, and breakers."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from tidemill.domain.breaker import Breaker, Phase, Standing, written
+from tidemill.domain.limits import LimitKind, Rule, Rules, opens_at
+from tidemill.domain.states import JobState
+from tidemill.stores.base import Store
+from tidemill.testing.conformance.kit import (
+    FAILED,
+    HOUR,
+    SECOND,
+    T0,
+    TICK,
+    a_job,
+    at,
+    claim_all,
+    finish_all,
+    ids_of,
+    put,
+    put_one,
+    together,
+    wants,
+)
+from tidemill.testing.conformance.limited import (
+    OPEN,
+    Undo,
+    at_once,
+    by_name,
+    claim_within,
+    in_time,
+    use_of,
+    used,
+)
+from tidemill.testing.conformance.payloads import every_odd_text
+
+S = JobState
+TWO_IN_TEN = in_time("x", 2)
+GUARDED = Rule("x", LimitKind.BREAKER, breaker=Breaker("x", probes=2))
+
+
+class WindowLaws:
+    """A rate without a burst: no window of its length ever sees more begin than it allows."""
+
+    def test_a_job_counts_for_just_as_long_as_the_window(self, store: Store) -> None:
+        ids = put(store, *[a_job(limits=("x",)) for _ in range(5)])
+        assert ids_of(claim_within(store, TWO_IN_TEN)) == ids[:2]
+        assert claim_within(store, TWO_IN_TEN, now=at(10) - TICK) == []
+        assert ids_of(claim_within(store, TWO_IN_TEN, now=at(10))) == ids[2:4]
+        assert claim_within(store, TWO_IN_TEN, now=at(20) - TICK) == []
+        assert ids_of(claim_within(store, TWO_IN_TEN, now=at(20))) == ids[4:]
+
+    def test_the_window_slides(self, store: Store) -> None:
+        put(store, *[a_job(limits=("x",)) for _ in range(9)])
+        begun = [0.0, 4.0, 10.0, 14.0, 20.0]
+        for second in begun:
+            assert len(claim_within(store, TWO_IN_TEN, now=at(second), limit=1)) == 1
+            if second:
+                assert claim_within(store, TWO_IN_TEN, now=at(second)) == []
+        assert claim_within(store, TWO_IN_TEN, now=at(24) - TICK) == []
+        assert len(claim_within(store, TWO_IN_TEN, now=at(24))) == 1
+
+    def test_an_end_gives_no_rate_back(self, store: Store) -> None:
+        put(store, *[a_job(limits=("x",)) for _ in range(3)])
+        finish_all(store, claim_within(store, TWO_IN_TEN))
+        assert used(store, "x") == [0]
+        assert claim_within(store, TWO_IN_TEN, now=at(9)) == []
+
+    def test_what_began_can_be_asked_for(self, store: Store) -> None:
+        put(store, *[a_job(limits=("x",)) for _ in range(9)])
+        rule = in_time("x", 5)
+        claim_within(store, rule, limit=2)
+        claim_within(store, rule, now=at(4), limit=3)
+        assert use_of(store, "x", rule, now=at(4))[:6] == ("x", 5, 5, None, T0, None)
+        assert use_of(store, "x", rule, now=at(10))[:6] == ("x", 5, 3, None, at(4), None)
+        assert use_of(store, "x", rule, now=at(14))[:6] == ("x", 5, 0, None, None, None)
+
+    def test_a_window_opens_when_it_is_said_to(self, store: Store) -> None:
+        put(store, *[a_job(limits=("x",)) for _ in range(3)])
+        claim_within(store, TWO_IN_TEN, now=at(1.5), limit=1)
+        claim_within(store, TWO_IN_TEN, now=at(3))
+        opening_at = opens_at(TWO_IN_TEN, use_of(store, "x", TWO_IN_TEN, now=at(3)), at(3))
+        assert opening_at == at(11.5)
+        assert claim_within(store, TWO_IN_TEN, now=at(11.5) - TICK) == []
+        assert len(claim_within(store, TWO_IN_TEN, now=at(11.5))) == 1
+
+    def test_each_name_has_its_own_window(self, store: Store) -> None:
+        slow, fast = in_time("slow", 1, HOUR), in_time("fast", 1, SECOND)
+        put(store, *[a_job(limits=(name,)) for name in ("slow", "fast") * 2])
+        assert len(claim_within(store, slow, fast)) == 2
+        assert [claim.limits for claim in claim_within(store, slow, fast, now=at(1))] == [("fast",)]
+        both = store.uses(by_name(slow, fast), ["slow", "fast"], now=at(1))
+        assert [use.begun for use in both] == [1, 1]
+
+    def test_a_rate_counts_beside_what_is_held(self, store: Store) -> None:
+        put(store, *[a_job(limits=("x", "one")) for _ in range(4)])
+        rules = (TWO_IN_TEN, at_once("one", 1))
+        first = claim_within(store, *rules)
+        assert len(first) == 1
+        finish_all(store, first)
+        second = claim_within(store, *rules, now=at(1))
+        assert len(second) == 1
+        finish_all(store, second, now=at(1))
+        assert claim_within(store, *rules, now=at(2)) == []
+        assert len(claim_within(store, *rules, now=at(10))) == 1
+
+    def test_a_longer_window_counts_what_is_still_known(self, store: Store) -> None:
+        put(store, *[a_job(limits=("x",)) for _ in range(4)])
+        claim_within(store, in_time("x", 2))
+        assert claim_within(store, in_time("x", 2, HOUR), now=at(15)) == []
+        assert len(claim_within(store, in_time("x", 3, HOUR), now=at(15))) == 1
+
+    @pytest.mark.parametrize("rule", [in_time("x", 0), Rule("x", LimitKind.RATE, 2)], ids=range(2))
+    def test_a_rate_of_nothing_is_no_limit(self, store: Store, rule: Rule) -> None:
+        put(store, *[a_job(limits=("x",)) for _ in range(4)])
+        assert len(claim_within(store, rule)) == 4
+
+    def test_what_is_undone_did_not_begin(self, store: Store) -> None:
+        put(store, *[a_job(limits=("x",)) for _ in range(4)])
+        with suppress(Undo), store.transaction():
+            assert len(claim_within(store, TWO_IN_TEN)) == 2
+            assert claim_within(store, TWO_IN_TEN) == []
+            raise Undo
+        assert use_of(store, "x", TWO_IN_TEN).begun == 0
+        assert len(claim_within(store, TWO_IN_TEN)) == 2
+
+    @every_odd_text
+    def test_any_text_can_have_a_rate(self, store: Store, text: str) -> None:
+        rule = in_time(text, 1)
+        put(store, *[a_job(limits=(text,)) for _ in range(2)])
+        assert len(claim_within(store, rule)) == 1
+        assert use_of(store, text, rule, now=at(1))[:6] == (text, 1, 1, None, T0, None)
+        assert claim_within(store, rule, now=at(1)) == []
+
+
+class BucketLaws:
+    """A rate with a burst: so many at once, then evenly."""
+
+    def test_a_burst_goes_at_once_and_the_rest_evenly(self, store: Store) -> None:
+        rule = in_time("x", 2, burst=3)
+        put(store, *[a_job(limits=("x",)) for _ in range(9)])
+        assert len(claim_within(store, rule)) == 3
+        assert claim_within(store, rule, now=at(5) - TICK) == []
+        assert len(claim_within(store, rule, now=at(5))) == 1
+        assert claim_within(store, rule, now=at(10) - TICK) == []
+        assert len(claim_within(store, rule, now=at(10))) == 1
+
+    def test_a_bucket_that_rested_for_long_has_no_more_than_its_burst(self, store: Store) -> None:
+        rule = in_time("x", 2, burst=3)
+        put(store, *[a_job(limits=("x",)) for _ in range(9)])
+        claim_within(store, rule)
+        assert len(claim_within(store, rule, now=at(3600))) == 3
+
+    def test_a_share_that_is_no_whole_number_of_microseconds_takes_no_more_than_its_own(
+        self, store: Store
+    ) -> None:
+        rule = in_time("x", 3, SECOND, burst=3)
+        put(store, *[a_job(limits=("x",)) for _ in range(9)])
+        assert len(claim_within(store, rule, limit=2)) == 2
+        assert len(claim_within(store, rule)) == 1
+        assert claim_within(store, rule) == []
+
+    @pytest.mark.parametrize(("most", "burst"), [(1, 1), (3, 1), (7, 4), (11, 2)])
+    def test_a_bucket_opens_when_it_is_said_to(self, store: Store, most: int, burst: int) -> None:
+        rule = in_time("x", most, SECOND, burst=burst)
+        put(store, *[a_job(limits=("x",)) for _ in range(burst + 6)])
+        now = T0
+        assert len(claim_within(store, rule)) == burst
+        for _ in range(5):
+            opening_at = opens_at(rule, use_of(store, "x", rule, now=now), now)
+            assert opening_at is not None
+            assert claim_within(store, rule, now=opening_at - TICK) == []
+            assert len(claim_within(store, rule, now=opening_at)) == 1
+            now = opening_at
+
+    def test_an_end_leaves_the_bucket_as_full_as_it_is(self, store: Store) -> None:
+        rule = in_time("x", 2, burst=1)
+        put(store, *[a_job(limits=("x",)) for _ in range(2)])
+        finish_all(store, claim_within(store, rule), FAILED)
+        assert use_of(store, "x", rule)[:6] == ("x", 0, 0, at(5), None, None)
+        assert claim_within(store, rule, now=at(5) - TICK) == []
+
+    def test_lanes_that_share_a_bucket_share_its_burst(self, store: Store) -> None:
+        rule = in_time("x", 2, burst=3)
+        put(store, *[a_job(tenant=f"t{n}", limits=("x",)) for n in range(5)])
+        assert len(claim_within(store, rule)) == 3
+        assert use_of(store, "x", rule).full_until_at == at(15)
+
+
+class BreakerLaws:
+    """What depends on something broken is held back, and tried again by few."""
+
+    def test_a_breaker_nobody_spoke_of_lets_all_go(self, store: Store) -> None:
+        put(store, *[a_job(limits=("x",)) for _ in range(5)])
+        assert len(claim_within(store, GUARDED)) == 5
+
+    def test_an_open_breaker_lets_none_go_until_it_has_rested(self, store: Store) -> None:
+        ids = put(store, *[a_job(limits=("x",)) for _ in range(5)])
+        plain = put_one(store)
+        assert store.change_breaker("x", None, OPEN, now=T0)
+        assert ids_of(claim_within(store, GUARDED)) == [plain]
+        assert claim_within(store, GUARDED, now=at(10) - TICK) == []
+        assert ids_of(claim_within(store, GUARDED, now=at(10))) == ids[:2]
+
+    def test_as_many_probes_go_as_it_says_and_one_more_for_each_that_ended(self, store: Store) -> None:
+        put(store, *[a_job(limits=("x",)) for _ in range(5)])
+        store.change_breaker("x", None, OPEN, now=T0)
+        claims = claim_within(store, GUARDED, now=at(10))
+        assert claim_within(store, GUARDED, now=at(11)) == []
+        finish_all(store, claims[:1], now=at(11))
+        assert len(claim_within(store, GUARDED, now=at(11))) == 1
+
+    def test_a_breaker_that_closed_lets_all_go(self, store: Store) -> None:
+        put(store, *[a_job(limits=("x",)) for _ in range(5)])
+        store.change_breaker("x", None, OPEN, now=T0)
+        assert store.change_breaker("x", OPEN, written(Standing()), now=at(1))
+        assert len(claim_within(store, GUARDED, now=at(1))) == 5
+
+    def test_a_half_open_breaker_lets_its_probes_go(self, store: Store) -> None:
+        put(store, *[a_job(limits=("x",)) for _ in range(5)])
+        store.change_breaker("x", None, written(Standing(Phase.HALF_OPEN, T0)), now=T0)
+        assert len(claim_within(store, GUARDED)) == 2
+
+    def test_a_state_is_changed_only_from_the_one_that_was_read(self, store: Store) -> None:
+        assert not store.change_breaker("x", "other", OPEN, now=T0)
+        assert store.change_breaker("x", None, OPEN, now=T0)
+        assert not store.change_breaker("x", None, "2", now=T0)
+        assert use_of(store, "x").breaker == OPEN
+        assert store.change_breaker("x", OPEN, "3", now=T0)
+        assert use_of(store, "x").breaker == "3"
+        assert use_of(store, "y").breaker is None
+
+    def test_of_many_that_change_a_state_exactly_one_wins(self, store: Store) -> None:
+        store.change_breaker("x", None, "first", now=T0)
+        won = together(
+            [lambda n=n: store.change_breaker("x", "first", f"{n}", now=T0) for n in range(4)]  # type: ignore[misc]
+        )
+        assert sorted(won) == [False, False, False, True]
+        assert use_of(store, "x").breaker == str(won.index(True))
+
+    def test_a_state_stays_while_jobs_come_and_go(self, store: Store) -> None:
+        put(store, *[a_job(limits=("x",)) for _ in range(2)])
+        claims = claim_all(store)
+        assert store.change_breaker("x", None, "state", now=T0)
+        assert used(store, "x") == [2]
+        finish_all(store, claims)
+        assert use_of(store, "x")[:6] == ("x", 0, 0, None, None, "state")
+
+    @every_odd_text
+    def test_any_text_is_a_state(self, store: Store, text: str) -> None:
+        assert store.change_breaker(text, None, text, now=T0)
+        assert use_of(store, text).breaker == text
+        assert store.change_breaker(text, text, "after", now=T0)
+
+
+class OwnTimeLimitLaws:
+    """Without a given now it is the store's own clock that a rate goes by."""
+
+    @pytest.mark.parametrize("rule", [in_time("x", 2, HOUR), in_time("x", 2, HOUR, burst=2)], ids=range(2))
+    def test_a_rate_goes_by_the_stores_clock(self, store: Store, rule: Rule) -> None:
+        rules: Rules = by_name(rule)
+        store.enqueue([a_job(limits=("x",)) for _ in range(5)])
+        claims = store.claim(wants(store)._replace(rules=rules))
+        assert len(claims) == 2
+        assert store.claim(wants(store)._replace(rules=rules)) == []
+        (use,) = store.uses(rules, ["x"])
+        assert (use.used, use.begun or 2) == (2, 2)
+        assert [found.name for found in store.uses(rules)] == ["x"]

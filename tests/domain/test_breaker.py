@@ -1,0 +1,162 @@
+"""Laws of breakers: when they open, how they are tried, and that a standing survives being written."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidemill.domain.breaker import (
+    SLICES,
+    Breaker,
+    Phase,
+    Standing,
+    after,
+    phase_at,
+    read,
+    reopens_at,
+    written,
+)
+from tidemill.errors import BadSettings
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+TICK, SECOND = timedelta(microseconds=1), timedelta(seconds=1)
+HALF = Breaker("x", failures=0.5, least=4, window=60 * SECOND, rest=30 * SECOND, probes=2)
+
+instants = st.datetimes(datetime(1990, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
+slices = st.lists(
+    st.tuples(st.floats(0, 1e10), st.integers(0, 1000), st.integers(0, 1000)), max_size=SLICES
+).map(tuple)
+standings = st.builds(
+    Standing, st.sampled_from(Phase), st.none() | instants, st.none() | instants, slices, st.integers(0, 9)
+)
+steps = st.lists(
+    st.tuples(st.floats(0, 40).map(lambda s: timedelta(seconds=s)), st.integers(0, 5), st.integers(0, 5)),
+    max_size=30,
+)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"failures": 0},
+        {"failures": 1.1},
+        {"failures": -1},
+        {"least": 0},
+        {"probes": 0},
+        {"window": timedelta(0)},
+        {"rest": timedelta(0)},
+    ],
+    ids=str,
+)
+def test_a_breaker_that_makes_no_sense_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(BadSettings):
+        Breaker("x", **wrong)  # type: ignore[arg-type]
+
+
+@given(standings)
+def test_a_standing_survives_being_written(standing: Standing) -> None:
+    assert read(written(standing)) == standing
+
+
+def test_nothing_is_known_of_one_that_was_never_written() -> None:
+    assert read(None) == read("") == Standing()
+    assert phase_at(None, NOW) is Phase.CLOSED
+    assert reopens_at(None) is None
+
+
+def test_too_many_failures_open_it() -> None:
+    standing = after(HALF, Standing(), 2, 1, NOW)
+    assert (standing.phase, standing.jobs, standing.failed) == (Phase.CLOSED, 3, 1)
+    standing = after(HALF, standing, 0, 1, NOW)
+    assert standing == Standing(Phase.OPEN, NOW, NOW + HALF.rest)
+
+
+def test_fewer_jobs_than_it_wants_to_see_do_not_open_it() -> None:
+    assert after(HALF, Standing(), 0, 3, NOW).phase is Phase.CLOSED
+    assert after(HALF, Standing(), 0, 4, NOW).phase is Phase.OPEN
+
+
+def test_a_smaller_share_of_failures_does_not_open_it() -> None:
+    assert after(HALF, Standing(), 5, 4, NOW).phase is Phase.CLOSED
+    assert after(HALF, Standing(), 4, 4, NOW).phase is Phase.OPEN
+
+
+def test_success_alone_opens_nothing() -> None:
+    standing = after(HALF, Standing(), 0, 3, NOW)
+    assert after(HALF, standing, 1, 0, NOW).phase is Phase.CLOSED
+
+
+def test_failures_before_the_window_are_forgotten() -> None:
+    standing = after(HALF, Standing(), 0, 3, NOW)
+    assert after(HALF, standing, 0, 1, NOW + 50 * SECOND).phase is Phase.OPEN
+    late = after(HALF, standing, 0, 1, NOW + 61 * SECOND)
+    assert (late.phase, late.jobs, late.failed) == (Phase.CLOSED, 1, 1)
+
+
+def test_it_is_half_open_when_it_has_rested_and_not_before() -> None:
+    state = written(Standing(Phase.OPEN, NOW, NOW + HALF.rest))
+    assert phase_at(state, NOW + HALF.rest - TICK) is Phase.OPEN
+    assert phase_at(state, NOW + HALF.rest) is Phase.HALF_OPEN
+    assert reopens_at(state) == NOW + HALF.rest
+
+
+def test_what_ends_while_it_rests_tells_nothing_new() -> None:
+    resting = Standing(Phase.OPEN, NOW, NOW + HALF.rest)
+    assert after(HALF, resting, 9, 9, NOW + HALF.rest - TICK) == resting
+
+
+def test_enough_probes_that_succeed_close_it() -> None:
+    rested_at = NOW + HALF.rest
+    proving = after(HALF, Standing(Phase.OPEN, NOW, rested_at), 1, 0, rested_at)
+    assert (proving.phase, proving.proven, proving.opened_at) == (Phase.HALF_OPEN, 1, NOW)
+    assert phase_at(written(proving), rested_at + HALF.rest) is Phase.HALF_OPEN
+    assert reopens_at(written(proving)) is None
+    assert after(HALF, proving, 1, 0, rested_at) == Standing()
+
+
+@pytest.mark.parametrize("proven", [0, 1])
+def test_one_probe_that_fails_opens_it_again(proven: int) -> None:
+    rested_at = NOW + HALF.rest
+    proving = after(HALF, Standing(Phase.OPEN, NOW, rested_at), proven, 0, rested_at)
+    assert after(HALF, proving, 1, 1, rested_at) == Standing(Phase.OPEN, rested_at, rested_at + HALF.rest)
+
+
+def test_a_clock_that_goes_back_loses_nothing() -> None:
+    standing = after(HALF, Standing(), 0, 3, NOW)
+    assert after(HALF, standing, 0, 1, NOW - 20 * SECOND).phase is Phase.OPEN
+
+
+@given(steps)
+def test_it_opens_exactly_when_the_window_says_so(story: list[tuple[timedelta, int, int]]) -> None:
+    """Against a plain list of all that ended since it last closed, in whole slices of the window."""
+    size = HALF.window.total_seconds() / SLICES
+    standing, now = Standing(), NOW
+    seen: list[tuple[float, int, int]] = []
+    for wait, succeeded, failed in story:
+        now += wait
+        resting = standing.rests_until_at is not None and now < standing.rests_until_at
+        before, standing = standing, after(HALF, standing, succeeded, failed, now)
+        assert read(written(standing)) == standing
+        if before.phase is not Phase.CLOSED:
+            seen = []
+            wanted = _tried(before, resting, succeeded, failed)
+        else:
+            begin = now.timestamp() // size * size
+            seen.append((begin, succeeded + failed, failed))
+            within = [part for part in seen if part[0] > begin - HALF.window.total_seconds()]
+            jobs, bad = sum(part[1] for part in within), sum(part[2] for part in within)
+            opens = failed and jobs >= HALF.least and bad >= HALF.failures * jobs
+            wanted = Phase.OPEN if opens else Phase.CLOSED
+            if not opens:
+                assert (standing.jobs, standing.failed) == (jobs, bad)
+        assert standing.phase is wanted
+        assert len(standing.slices) <= SLICES + 1
+
+
+def _tried(before: Standing, resting: bool, succeeded: int, failed: int) -> Phase:
+    if resting or failed:
+        return Phase.OPEN
+    return Phase.CLOSED if before.proven + succeeded >= HALF.probes else Phase.HALF_OPEN

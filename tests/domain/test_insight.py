@@ -1,0 +1,128 @@
+"""Quantiles, fingerprints of errors, and the steps of a series."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tidemill.domain.insight import (
+    MOST_STEPS,
+    Trouble,
+    error_groups,
+    fingerprint,
+    normalised,
+    quantile,
+    steps_of,
+    whole_from,
+)
+from tidemill.domain.states import JobState
+from tidemill.errors import BadFilter
+from tidemill.ids import new_id
+
+NOW = datetime(2026, 3, 1, 12, 30, 15, tzinfo=UTC)
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1), st.floats(0.01, 1))
+def test_a_quantile_is_the_least_value_that_covers_its_share(numbers: list[int], share: float) -> None:
+    values = [number * SECOND for number in numbers]
+    found = quantile(values, share)
+    assert found is not None
+    assert sum(value <= found for value in values) >= len(values) * share
+    assert sum(value < found for value in values) < len(values) * share
+
+
+def test_of_nothing_there_is_no_quantile() -> None:
+    assert quantile([], 0.5) is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("order 1 not found", "order 4711 not found"),
+        ("user 'ann' unknown", "user 'bob smith' unknown"),
+        ('key "a" missing', 'key "b" missing'),
+        ("object at 0x7f3a2b", "object at 0x11"),
+        ("job 01890a5d-ac96-774b-bcce-b302099a8057 gone", "job 01890a5e-0000-774b-bcce-b302099a8057 gone"),
+        ("took 3.5 s at 10:11:12", "took 12 s at 23:59:59"),
+        (
+            "commit 9fceb02d0ae598e95dc970b74767f19372d61af8",
+            "commit 1234567890abcdef1234567890abcdef12345678",
+        ),
+        ("two  spaces\nand lines", "two spaces and lines"),
+    ],
+)
+def test_messages_that_differ_in_ids_numbers_and_quotes_are_one(one: str, other: str) -> None:
+    assert normalised(one) == normalised(other)
+    assert fingerprint("t", "E", one) == fingerprint("t", "E", other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("not found", "not allowed"), ("utf8 wanted", "utf16le wanted"), ("", "empty")]
+)
+def test_messages_that_say_something_else_are_two(one: str, other: str) -> None:
+    assert fingerprint("t", "E", one) != fingerprint("t", "E", other)
+
+
+def test_the_same_words_of_another_task_or_type_are_another_group() -> None:
+    assert len({fingerprint(task, kind, "x") for task in ("a", "b") for kind in ("E", "F", None)}) == 6
+
+
+@given(st.text())
+def test_any_text_has_a_fingerprint(text: str) -> None:
+    assert len(fingerprint(text, text, text)) == 16
+
+
+def trouble(
+    message: str | None, seconds: int, *, task: str = "t", tenant: str = "a", reason: str = ""
+) -> Trouble:
+    kind = None if message is None else "ValueError"
+    at = NOW + seconds * SECOND
+    return Trouble(new_id(), tenant, task, JobState.FAILED, at, kind, message, reason)
+
+
+def test_failures_are_gathered_with_their_first_and_last_time() -> None:
+    rows = [
+        trouble("no 3", 3, tenant="b"),
+        trouble("other", 2),
+        trouble("no 1", 1),
+        trouble(None, 0, reason="crash_loop"),
+    ]
+    first, *rest = error_groups(rows, 10)
+    assert (first.count, first.tenants, first.message, first.example) == (2, 2, "no 3", rows[0].id)
+    assert (first.first_at, first.last_at) == (NOW + SECOND, NOW + 3 * SECOND)
+    assert [(group.count, group.type, group.message) for group in rest] == [
+        (1, "ValueError", "other"),
+        (1, None, "crash_loop"),
+    ]
+    assert error_groups(rows, 1) == [first]
+
+
+@given(
+    st.timedeltas(SECOND, timedelta(days=8)),
+    st.sampled_from([MINUTE, timedelta(minutes=7), timedelta(hours=1)]),
+)
+def test_steps_follow_each_other_and_end_with_the_present_one(window: timedelta, step: timedelta) -> None:
+    if window / step > MOST_STEPS:
+        return
+    steps = steps_of(NOW, window, step)
+    assert steps[-1] <= NOW < steps[-1] + step
+    assert all(later - earlier == step for earlier, later in itertools.pairwise(steps))
+    assert len(steps) * step >= window > (len(steps) - 1) * step
+
+
+def test_a_series_of_too_many_steps_is_refused() -> None:
+    with pytest.raises(BadFilter, match="2000 steps"):
+        steps_of(NOW, timedelta(days=30), MINUTE)
+
+
+def test_a_series_is_whole_after_the_first_step_that_was_looked_at() -> None:
+    steps = steps_of(NOW, 3 * MINUTE, MINUTE)
+    assert whole_from(steps, MINUTE, steps[0], False) == steps[0]
+    assert whole_from(steps, MINUTE, steps[0], True) == steps[1]
+    assert whole_from(steps, MINUTE, steps[2], True) == steps[2]
+    assert whole_from(steps, MINUTE, None, False) == steps[0]

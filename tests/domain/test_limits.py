@@ -1,0 +1,287 @@
+"""Laws of limits: how much room there is, when there is room again, and who gets it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from tidemill.domain.breaker import Breaker, Phase, Standing, written
+from tidemill.domain.lanes import Lane
+from tidemill.domain.limits import (
+    ENDLESS,
+    LimitKind,
+    Rule,
+    Use,
+    count,
+    gate_of,
+    grant,
+    names_of,
+    opens_at,
+    room,
+    rule_of,
+    spent,
+    window_of,
+)
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+TICK, SECOND = timedelta(microseconds=1), timedelta(seconds=1)
+NAMES = ["a", "b", "c", "d"]
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+periods = st.timedeltas(timedelta(milliseconds=1), timedelta(days=40))
+buckets = st.builds(
+    lambda most, per, burst: Rule("x", LimitKind.RATE, most, per, burst),
+    st.integers(1, 1000),
+    periods,
+    st.integers(1, 1000),
+)
+windows = st.builds(lambda most, per: Rule("x", LimitKind.RATE, most, per), st.integers(1, 1000), periods)
+lanes = st.builds(
+    lambda number, quota, names: Lane("q", f"t{number}", 0, quota=quota, limits=tuple(names)),
+    st.integers(0, 10**6),
+    st.integers(0, 8),
+    st.lists(st.sampled_from(NAMES), max_size=3),
+)
+requests = st.lists(lanes, max_size=8, unique_by=lambda lane: lane.key)
+rooms = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 10))
+
+
+# ------------------------------------------------------------------------------------------------- rules and names
+
+
+def test_a_rule_for_just_the_name_goes_before_the_one_it_was_made_from() -> None:
+    rules = {"mail": Rule("mail"), "mail/7": Rule("mail/7")}
+    assert rule_of("mail/7", rules) is rules["mail/7"]
+    assert rule_of("mail/8", rules) is rule_of("mail/8/9", rules) is rule_of("mail", rules) is rules["mail"]
+    assert rule_of("post", rules) is rule_of("mailing", rules) is None
+
+
+def test_only_a_rate_without_a_burst_has_a_window() -> None:
+    assert window_of(Rule("x", LimitKind.RATE, 1, SECOND)) == SECOND
+    assert window_of(Rule("x", LimitKind.RATE, 1, SECOND, 1)) is None
+    assert window_of(Rule("x", LimitKind.CONCURRENCY, 1, SECOND)) is None
+    assert window_of(None) is None
+
+
+@given(st.lists(texts, max_size=4))
+def test_a_gate_is_the_text_of_its_limits(names: list[str]) -> None:
+    gate = gate_of(names)
+    assert names_of(gate) == tuple(names)
+    assert gate.isascii()
+    assert bool(gate) == bool(names)
+
+
+def test_a_name_is_counted_once_for_each_that_has_it() -> None:
+    assert count([("a", "b"), None, ("a", "a"), ()]) == {"a": 2, "b": 1}
+
+
+# ------------------------------------------------------------------------------------------------------------ room
+
+
+@pytest.mark.parametrize(
+    ("rule", "left"),
+    [
+        (None, ENDLESS),
+        (Rule("x"), ENDLESS),
+        (Rule("x", max=-1), ENDLESS),
+        (Rule("x", max=5), 2),
+        (Rule("x", max=3), 0),
+        (Rule("x", max=1), 0),
+        (Rule("x", LimitKind.DEPTH, 1), ENDLESS),
+        (Rule("x", LimitKind.RATE, 0, SECOND), ENDLESS),
+        (Rule("x", LimitKind.RATE, 1), ENDLESS),
+        (Rule("x", LimitKind.RATE, 9, SECOND), 2),
+        (Rule("x", LimitKind.RATE, 7, SECOND), 0),
+        (Rule("x", LimitKind.RATE, 2, SECOND, 3), 1),
+        (Rule("x", LimitKind.BREAKER), ENDLESS),
+        (Rule("x", LimitKind.BREAKER, breaker=Breaker("x")), ENDLESS),
+    ],
+)
+def test_room_is_what_the_rule_leaves(rule: Rule | None, left: int) -> None:
+    use = Use("x", used=3, begun=7, full_until_at=NOW + SECOND)
+    assert room(rule, use, NOW) == left
+
+
+def test_what_only_an_end_can_free_opens_at_no_time() -> None:
+    full = Use("x", used=9)
+    for rule in (None, Rule("x", max=1), Rule("x", LimitKind.DEPTH, 1)):
+        assert opens_at(rule, full, NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("standing", "left", "opening_at"),
+    [
+        (Standing(), ENDLESS, None),
+        (Standing(Phase.OPEN, NOW, NOW + SECOND), 0, NOW + SECOND),
+        (Standing(Phase.OPEN, NOW, NOW), 1, None),
+        (Standing(Phase.HALF_OPEN, NOW), 1, None),
+    ],
+)
+def test_a_breaker_leaves_the_room_of_its_state(
+    standing: Standing, left: int, opening_at: datetime | None
+) -> None:
+    rule = Rule("x", LimitKind.BREAKER, breaker=Breaker("x", probes=3))
+    use = Use("x", used=2, breaker=written(standing))
+    assert room(rule, use, NOW) == left
+    assert opens_at(rule, use, NOW) == opening_at
+    if opening_at is not None:
+        assert room(rule, use, opening_at) == 1
+        assert room(rule, use, opening_at - TICK) == 0
+
+
+def test_a_breaker_whose_probes_are_out_opens_at_no_time() -> None:
+    rule = Rule("x", LimitKind.BREAKER, breaker=Breaker("x", probes=1))
+    for standing in (Standing(Phase.HALF_OPEN, NOW), Standing(Phase.OPEN, NOW, NOW)):
+        use = Use("x", used=1, breaker=written(standing))
+        assert (room(rule, use, NOW), opens_at(rule, use, NOW)) == (0, None)
+
+
+@given(windows, st.timedeltas(timedelta(0), timedelta(days=40)))
+def test_a_window_opens_when_its_oldest_leave_it(rule: Rule, age: timedelta) -> None:
+    assert rule.per is not None
+    assume(age < rule.per)
+    full = Use("x", begun=rule.max, oldest_at=NOW - age)
+    opening_at = opens_at(rule, full, NOW)
+    assert room(rule, full, NOW) == 0
+    assert opening_at == NOW - age + rule.per
+    # The store counts what began after now less the window: the oldest is not among it then, and was a moment before.
+    assert NOW - age <= opening_at - rule.per
+    assert NOW - age > opening_at - TICK - rule.per
+
+
+@given(buckets, st.lists(st.tuples(periods, st.integers(1, 50)), max_size=20))
+def test_a_bucket_never_gives_more_than_its_burst_and_its_rate(
+    rule: Rule, story: list[tuple[timedelta, int]]
+) -> None:
+    assert rule.per is not None
+    assert rule.burst is not None
+    use, now = Use("x"), NOW
+    given: list[tuple[datetime, int]] = []
+    for wait, wanted in story:
+        now += wait
+        number = min(wanted, room(rule, use, now))
+        if number:
+            given.append((now, number))
+            use = use._replace(full_until_at=spent(rule, use, number, now))
+        for place, (since_at, _) in enumerate(given):
+            parts = given[place:]
+            filled = (now - since_at + len(parts) * TICK) * rule.max // rule.per
+            assert sum(part for _, part in parts) <= rule.burst + filled
+
+
+@given(buckets, st.data())
+def test_what_a_bucket_gives_it_takes_from_its_room(rule: Rule, data: st.DataObject) -> None:
+    assert rule.burst is not None
+    first = data.draw(st.integers(0, rule.burst))
+    second = data.draw(st.integers(0, rule.burst - first))
+    use = Use("x", full_until_at=spent(rule, Use("x"), first, NOW))
+    assert room(rule, use, NOW) == rule.burst - first
+    use = use._replace(full_until_at=spent(rule, use, second, NOW))
+    assert room(rule, use, NOW) == rule.burst - first - second
+
+
+@given(buckets, periods)
+def test_a_bucket_opens_when_it_is_said_to_and_not_a_microsecond_before(rule: Rule, later: timedelta) -> None:
+    assert rule.burst is not None
+    full = Use("x", full_until_at=spent(rule, Use("x"), rule.burst, NOW))
+    assert room(rule, full, NOW) == 0
+    opening_at = opens_at(rule, full, NOW)
+    assert opening_at is not None
+    assert opening_at > NOW
+    assert room(rule, full, opening_at) >= 1
+    assert room(rule, full, opening_at - TICK) == 0
+    assert opens_at(rule, full, opening_at) is None
+    assert 1 <= room(rule, full, opening_at + later) <= rule.burst
+
+
+def test_a_bucket_that_rests_fills_up_to_its_burst() -> None:
+    rule = Rule("x", LimitKind.RATE, 2, 10 * SECOND, 3)
+    use = Use("x", full_until_at=spent(rule, Use("x"), 3, NOW))
+    assert use.full_until_at == NOW + 15 * SECOND
+    assert [room(rule, use, NOW + n * SECOND) for n in (0, 5, 10, 15, 99)] == [0, 1, 2, 3, 3]
+
+
+@pytest.mark.parametrize("rule", [None, Rule("x", max=2), Rule("x", LimitKind.RATE, 2, SECOND)])
+def test_only_a_bucket_is_filled(rule: Rule | None) -> None:
+    assert spent(rule, Use("x"), 1, NOW) is None
+
+
+# ----------------------------------------------------------------------------------------------------------- grant
+
+
+@given(requests, rooms, st.integers(0, 20))
+def test_a_grant_never_exceeds_the_rooms(asked: list[Lane], free: dict[str, int], limit: int) -> None:
+    granted, _ = grant(asked, free, limit)
+    for lane in granted:
+        assert 0 < lane.quota <= limit
+    for name in NAMES:
+        together = sum(lane.quota for lane in granted if name in lane.limits)
+        assert min(together, limit) <= free.get(name, 0)
+
+
+@given(requests, rooms, st.integers(0, 20))
+def test_a_grant_is_the_beginning_of_what_was_asked(
+    asked: list[Lane], free: dict[str, int], limit: int
+) -> None:
+    granted, rest = grant(asked, free, limit)
+    keys = [lane.key for lane in asked]
+    assert [lane.key for lane in rest] == keys[len(keys) - len(rest) :]
+    before = [lane for lane in asked if lane not in rest]
+    assert [lane.key for lane in granted] == [
+        lane.key for lane in before if min(lane.quota, limit, *(free.get(x, 0) for x in lane.limits)) > 0
+    ]
+    assert granted or not rest
+
+
+@given(requests, rooms, st.integers(0, 20), st.data())
+def test_grants_give_what_going_from_lane_to_lane_gives(
+    asked: list[Lane], free: dict[str, int], limit: int, data: st.DataObject
+) -> None:
+    """Whatever the lanes turn out to hold."""
+    holds = {lane.key: data.draw(st.integers(0, 8)) for lane in asked}
+
+    def greedily() -> dict[str, int]:
+        left, many = dict(free), limit
+        found: dict[str, int] = {}
+        for lane in asked:
+            number = max(min(lane.quota, many, holds[lane.key], *(left.get(x, 0) for x in lane.limits)), 0)
+            many -= number
+            for name in set(lane.limits) & left.keys():
+                left[name] -= number
+            found[lane.tenant] = number
+        return found
+
+    left, many = dict(free), limit
+    found = {lane.tenant: 0 for lane in asked}
+    rest = list(asked)
+    while rest and many:
+        granted, after = grant(rest, left, many)
+        for lane in granted:
+            number = min(lane.quota, many, holds[lane.key])
+            many -= number
+            for name in set(lane.limits):
+                left[name] -= number
+            found[lane.tenant] += number
+        assert len(after) < len(rest)
+        rest = list(after)
+    assert found == greedily()
+
+
+def test_lanes_are_not_kept_waiting_for_room_that_cannot_run_out() -> None:
+    asked = [Lane("q", f"t{n}", 0, limits=("a",)) for n in range(9)]
+    granted, rest = grant(asked, {"a": 5}, 5)
+    assert [lane.quota for lane in granted] == [5] * 9
+    assert not rest
+    granted, rest = grant(asked, {"a": 4}, 5)
+    assert [lane.quota for lane in granted] == [4]
+    assert list(rest) == asked[1:]
+
+
+def test_a_name_that_cannot_be_counted_now_leaves_its_lane_out() -> None:
+    asked = [Lane("q", "a", 0, limits=("a", "busy")), Lane("q", "b", 0), Lane("q", "c", 0, limits=("a",))]
+    granted, rest = grant(asked, {"a": 2}, 5)
+    assert [(lane.tenant, lane.quota) for lane in granted] == [("b", 5), ("c", 2)]
+    assert not rest

@@ -47,6 +47,7 @@ class Mill:
         self.app = App(self.line.store)
         self.clock = SystemClock()
         self._others: list[App] = []
+        self._workers: list[EmbeddedWorker] = []
 
     def another_app(self) -> App:
         """A second app on the same database, as another process would have it."""
@@ -56,7 +57,13 @@ class Mill:
         return app
 
     def worker(self, **settings: Any) -> EmbeddedWorker:
-        return self.app.worker(**(QUICK | settings))
+        worker = self.app.worker(**(QUICK | settings))
+        self._workers.append(worker)
+        return worker
+
+    def runners(self) -> list[Runner]:
+        """Those of all workers that were made here."""
+        return [worker._runner for worker in self._workers if worker._runner is not None]
 
     @contextmanager
     def runner(self, **settings: Any) -> Iterator[Runner]:

@@ -101,6 +101,57 @@ def test_a_loop_that_does_not_turn_holds_up_no_other_job(mill: Mill) -> None:
         gate.set()
 
 
+def test_an_idle_worker_s_loop_goes_for_a_job_itself_and_no_other_thread_is_woken_for_it(mill: Mill) -> None:
+    @mill.app.task
+    async def work() -> str:
+        return "done"
+
+    claimers: list[str] = []
+    claim = mill.line.real.claim
+
+    def noted(*given: object, **named: object) -> object:
+        claims = claim(*given, **named)  # type: ignore[arg-type]
+        claimers.extend(threading.current_thread().name for _ in claims)
+        return claims
+
+    mill.line.real.claim = noted  # type: ignore[method-assign, assignment]
+    with mill.runner(pumps=2) as runner:
+        assert work.enqueue().result(PATIENCE) == "done"  # there is no loop before the first job
+        for _ in range(20):
+            eventually(lambda: runner.quiet, PATIENCE)
+            assert work.enqueue().result(PATIENCE) == "done"
+    assert len(claimers) == 21
+    assert claimers.count("tidemill-loop") > 10  # the others were rung for while a pump still looked around
+
+
+def test_what_was_enqueued_with_a_job_that_blocks_the_loop_runs_all_the_same(mill: Mill) -> None:
+    gate = threading.Event()
+
+    @mill.app.task
+    async def block() -> None:
+        gate.wait(PATIENCE)
+
+    @mill.app.task(queue="other")
+    def in_thread() -> str:
+        return "done"
+
+    try:
+        with mill.runner(pumps=1) as runner:
+            gate.set()
+            block.enqueue().result(PATIENCE)
+            eventually(lambda: runner.quiet, PATIENCE)
+            gate.clear()
+            with mill.app.store.transaction():
+                block.enqueue()
+                other = in_thread.enqueue()
+            assert other.result(PATIENCE) == "done"
+            assert not gate.is_set()
+            gate.set()
+            ended(mill, 3)
+    finally:
+        gate.set()
+
+
 def test_connections_that_are_cut_while_the_loop_steps_lose_nothing(mill: Mill) -> None:
     ran: Counter[int] = Counter()
 

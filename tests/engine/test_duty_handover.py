@@ -26,6 +26,8 @@ from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 
+pytestmark = pytest.mark.long
+
 BEAT, EXPIRY = timedelta(milliseconds=250), timedelta(seconds=1)
 
 

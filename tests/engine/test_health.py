@@ -64,6 +64,25 @@ def test_a_worker_that_turns_and_can_take_jobs_is_alive_and_ready(health: Health
     assert ask(health, "/readyz", "HEAD") == (200, None)
 
 
+def test_a_worker_s_own_numbers_are_a_text_that_prometheus_reads(health: Health, patient: Patient) -> None:
+    runners = [{"pid": 7, "done": 5, "running": 2, "free": 1, "phase": "working", "stuck": None}, {"pid": 8}]
+    patient.verdict = Verdict(alive=True, ready=False, facts={"runners": runners, "leading": True})
+    line = HTTPConnection(health.host, health.port, timeout=5)
+    line.request("GET", "/metrics")
+    answer = line.getresponse()
+    told = answer.read().decode().splitlines()
+    line.close()
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert [row for row in told if not row.startswith("#")] == [
+        "tidemill_worker_up 1",
+        "tidemill_worker_ready 0",
+        "tidemill_worker_leading 1",
+        'tidemill_runner_jobs_total{runner="7"} 5',
+        'tidemill_runner_running{runner="7"} 2',
+        'tidemill_runner_free_slots{runner="7"} 1',
+    ]
+
+
 def test_one_that_cannot_take_jobs_says_why_and_is_left_alive(health: Health, patient: Patient) -> None:
     patient.verdict = Verdict(
         alive=True, ready=False, reasons=("the store does not answer",), facts={"runners": []}

@@ -24,7 +24,7 @@ from tidemill.errors import StoreUnavailable, UsageError
 from tidemill.ids import new_id
 
 ROOT = Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from tidemill.domain.outcome import (
 )
 from tidemill.engine.offspring import Offspring
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
 
 UNSTOPPABLE = ["spins", "holds_the_gil", "ignores_everything", "ignores_cancelling"]
 

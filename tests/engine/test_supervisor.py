@@ -17,6 +17,8 @@ from tidemill.domain.states import JobState
 from tidemill.stores.open import open_store
 from tidemill.testing.postgres import running_postgres
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:

@@ -196,4 +196,8 @@ def test_a_job_that_has_expired_is_cancelled_and_never_started(mill: Mill) -> No
         mill.ends(gone, fresh)
     assert ran == ["fresh"]
     assert (mill.state(gone), mill.row(gone).reason) == (S.CANCELLED, "expired")
-    assert [event.name for event in told if event.job_id == gone.id] == ["job.enqueued", "job.finished"]
+    # Whoever is first cancels it: the worker that claims it and says so, or the duty that looks for such jobs.
+    assert [event.name for event in told if event.job_id == gone.id][:2] in (
+        ["job.enqueued"],
+        ["job.enqueued", "job.finished"],
+    )

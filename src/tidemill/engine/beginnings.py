@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, TypeVar
 from uuid import UUID
 
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import Claim, Details
+from tidemill.domain.job import NO_DETAILS, Claim, Details
 from tidemill.domain.states import JobState
-from tidemill.engine.held import Held
+from tidemill.engine.held import Desk, Held
+from tidemill.engine.lanes import PROCESS, kind_of
 from tidemill.errors import StoreError
 from tidemill.stores.base import Store
+from tidemill.tasks.registry import Registry
+from tidemill.tasks.task import Declared
 
 _log = logging.getLogger("tidemill.engine")
 _PAUSE = 1.0
@@ -35,6 +38,24 @@ def details_of(store: Store, claims: Sequence[Claim], patience: Patience) -> dic
         return {}
     found = _patiently(lambda: store.get(detailed, tenant=ALL_TENANTS), "what jobs were asked with", patience)
     return {job.id: job.details for job in found or ()}
+
+
+def held_of(
+    claims: Sequence[Claim], details: Mapping[UUID, Details], registry: Registry, desk: Desk, *, alone: bool
+) -> dict[int, Held]:
+    """The claimed jobs with what is needed to run them, by the numbers of their ids."""
+    held: dict[int, Held] = {}
+    tasks: dict[str, tuple[Declared, str]] = {}
+    for claim in claims:
+        if claim.task not in tasks:
+            declared = registry.get(claim.task)
+            tasks[claim.task] = declared, kind_of(declared)
+        declared, kind = tasks[claim.task]
+        if claim.crashes and alone:
+            kind = PROCESS  # a suspect runs alone: if it is the one that kills, it kills nobody else
+        asked_with = details.get(claim.id, NO_DETAILS) if claim.detailed else NO_DETAILS
+        held[claim.id.int] = Held(claim, declared, asked_with, desk, kind)
+    return held
 
 
 def mark_running(store: Store, jobs: Sequence[Held], patience: Patience) -> list[Held]:

@@ -2,27 +2,46 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
 from tidemill.clock import Clock
+from tidemill.domain.gates import Gates
 from tidemill.domain.job import Claim
-from tidemill.domain.lanes import ClaimRequest, Watermarks
+from tidemill.domain.lanes import SAFETY, ClaimRequest, Lane, LaneKey, Watermarks, shared
 from tidemill.domain.ledger import PauseKind
+from tidemill.domain.limits import LimitKind, Rule, Rules, count, gate_of, opens_at, room, rule_of
+from tidemill.engine.config import Config
+from tidemill.engine.finisher import Settled
 from tidemill.engine.node import machine_name, own_queue, serves
 from tidemill.engine.plan import Plan, Planner
 from tidemill.stores.base import Store
 
+_log = logging.getLogger("tidemill.engine")
+
 REFRESH = 1.0
 """Seconds between two readings of the lanes while there is work; more where a reading is slow."""
 
+RUNG = 0.2
+"""The share of that time after which a worker that is busy and hears of new work reads them again."""
+
 PAUSES = 5.0
-"""Seconds the pauses are believed when nobody says that they changed."""
+"""Seconds the pauses and the limits are believed when nobody says that they changed."""
+
+PAGE = 500
+"""Gates that are read at once."""
+
+TURN = 0.05
+"""Seconds for which those behind one gate may take over from each other while others wait for the same limit."""
+
+SOONEST, LATEST = 0.02, 1.0
+"""Seconds after which gates that gave nothing are looked at again, the first time and at most."""
 
 
 class Claimer:
-    """Knows the lanes and the pauses, as of their last reading.
+    """Knows the lanes, the gates, the limits and the pauses, as of their last reading.
 
     Whatever queues a worker was given, it also takes from its node's own queue, and never from that of another node.
     """
@@ -37,12 +56,24 @@ class Claimer:
         self._lock = threading.Lock()
         self._marks = Watermarks()
         self._paused: frozenset[tuple[PauseKind, str]] = frozenset()
+        self._config = Config()
+        self._rules: dict[str, Rule] = {}
+        self._lane_limits = False  # a limit for a whole queue or tenant is among the rules
+        self._held: dict[str, int] = {}  # by limit
+        self._turns: dict[str, float] = {}  # when others than its heirs last had their turn, by limit
+        self._gates: dict[tuple[str, ...], Gates] = {}  # by the kinds of tasks that were asked for
+        self._after: LaneKey | None = None
+        self._again, self._retry_at = SOONEST, float("inf")
         self._read_at = self._pauses_at = float("-inf")
         self._pause = REFRESH
 
     def is_stale(self) -> bool:
         """Whether the lanes were read too long ago for a worker that is busy."""
         return self._clock.monotonic() - self._read_at >= self._pause
+
+    def is_old(self) -> bool:
+        """Whether the lanes were read so long ago that somebody who rang may not be among them."""
+        return self._clock.monotonic() - self._read_at >= RUNG * self._pause
 
     @property
     def must_look(self) -> bool:
@@ -54,12 +85,29 @@ class Claimer:
         """When the lanes were last read, by the monotonic clock."""
         return self._read_at
 
+    @property
+    def retry_at(self) -> float:
+        """When gates that were closed are to be looked at again, by the monotonic clock."""
+        return self._retry_at
+
+    @property
+    def rules(self) -> Rules:
+        """What is limited, as of the last look."""
+        return self._rules
+
+    @property
+    def counts(self) -> bool:
+        """Whether anything is limited at all."""
+        return bool(self._rules)
+
     def forget_pauses(self) -> None:
-        """Somebody changed something: the pauses are read again with the lanes."""
+        """Somebody changed something: the pauses and the limits are read again with the lanes."""
         self._pauses_at = float("-inf")
 
+    # Reading -------------------------------------------------------------------------------------------------------------
+
     def refresh(self) -> None:
-        """Read the lanes, and the pauses if it is time."""
+        """Read the lanes, and the pauses and limits if it is time."""
         begun = self._clock.monotonic()
         if begun - self._pauses_at >= PAUSES:
             self._pauses_at = (
@@ -67,35 +115,134 @@ class Claimer:
             )
             try:
                 self._paused = frozenset((pause.kind, pause.name) for pause in self._store.pauses())
+                self._configure(Config.read(self._store.settings()))
+                self._learn(self._store.rules())
             except BaseException:
                 self.forget_pauses()
                 raise
         lanes = [lane for lane in self._store.lanes(self._queues) if serves(lane.queue, self._node)]
+        if self._rules:
+            self._read_gates()
         with self._lock:
-            self._marks.seen(lanes)
             self._read_at = self._clock.monotonic()
+            self._marks.seen(lanes, self._read_at)
             self._pause = max(REFRESH, 50 * (self._read_at - begun))
 
-    def request(self, plan: Plan, *, remembered: bool = False) -> ClaimRequest | None:
-        """The plan as a claim; None where nothing is known to wait, or all of it is paused."""
+    def _configure(self, config: Config) -> None:
+        if config.enabled != self._config.enabled:
+            _log.warning(
+                "the worker is %s", "enabled again" if config.enabled else "disabled: it claims nothing"
+            )
+        self._config = config
+
+    @property
+    def config(self) -> Config:
+        """What operators have set, as of the last look."""
+        return self._config
+
+    def _learn(self, rules: Sequence[Rule]) -> None:
+        self._rules = {rule.name: rule for rule in rules}
+        self._lane_limits = any(name.partition("/")[0] in ("queue", "tenant") for name in self._rules)
+
+    def _read_gates(self) -> None:
+        """Read one page of the gates, and what is used of their limits."""
+        self._retry_at = float("inf")
+        page = self._store.gates(self._queues, limit=PAGE, after=self._after)
+        found = [self._limited(lane) for lane in page if serves(lane.queue, self._node)]
+        names = list(dict.fromkeys(name for lane in found for name in lane.limits))
+        closed: set[str] = set()
+        soonest = float("inf")
+        for use in self._store.uses(self._rules, names) if names else ():
+            rule = rule_of(use.name, self._rules)
+            now = use.now or self._clock.now()
+            if room(rule, use, now) <= 0:
+                closed.add(use.name)
+                at = opens_at(rule, use, now)
+                if at is not None:
+                    soonest = min(soonest, (at - now).total_seconds())
+        with self._lock:
+            first, self._after = self._after, found[-1].key if len(page) == PAGE and found else None
+            for gates in self._gates.values() or (self._gates_for(()),):
+                gates.seen(found, {lane.key for lane in found if closed.intersection(lane.limits)})
+                if first is None and self._after is None:
+                    gates.gone({lane.key for lane in found})
+            self._look_again(soonest)
+
+    def _gates_for(self, kinds: tuple[str, ...]) -> Gates:
+        """What is known of the gates for tasks of these kinds; at first, that they are there."""
+        found = self._gates.get(kinds)
+        if found is None:
+            known = next(iter(self._gates.values()), None)
+            found = self._gates[kinds] = Gates(self._held)
+            if known is not None:
+                found.seen(known.lanes)
+        return found
+
+    def _limited(self, lane: Lane) -> Lane:
+        """The lane with the limits of its queue and its tenant."""
+        if not self._lane_limits:
+            return lane
+        more = (f"queue/{lane.queue}", f"tenant/{lane.tenant}")
+        found = [name for name in more if name not in lane.limits and rule_of(name, self._rules) is not None]
+        return lane._replace(limits=(*lane.limits, *found)) if found else lane
+
+    def _look_again(self, soonest: float = float("inf")) -> None:
+        """Set the time for another look: the less is found, the later; or exactly when time opens a gate."""
+        if self._after is not None or any(gates.waiting for gates in self._gates.values()):
+            self._retry_at = self._clock.monotonic() + min(self._again, max(soonest, 0.0))
+            self._again = min(2 * self._again, LATEST)
+
+    # Asking --------------------------------------------------------------------------------------------------------------
+
+    def requests(self, plan: Plan, *, remembered: bool = False) -> list[ClaimRequest]:
+        """The plan as claims: one for what is counted and one for what is not, before which comes one with everybody's share where
+        several tenants wait. None where nothing is known to wait, or all of it is paused. Each gets what is left of the plan.
+        """
         with self._lock:
             if remembered:
                 self._marks.remember()
-            lanes = self._marks.lanes()
-            paused = self._paused
-        if paused:
-            if any(kind is PauseKind.ALL for kind, _ in paused):
-                return None
-            lanes = [
-                lane
-                for lane in lanes
-                if (PauseKind.QUEUE, lane.queue) not in paused
-                and (PauseKind.TENANT, lane.tenant) not in paused
-            ]
-        tasks = self._tasks(plan.kinds)
-        if not lanes or not tasks:
-            return None
-        return ClaimRequest(self._worker, lanes, plan.limit, tasks, plan.start)
+            tasks = self._tasks(plan.kinds)
+            if not tasks or not self._config.enabled or (PauseKind.ALL, "") in self._paused:
+                return []
+            ageing = self._config.ageing
+            found = self._marks.lanes(at=self._clock.monotonic() if ageing else 0.0, ageing=ageing)
+            plain = [lane for lane in found if self._goes(lane)]
+            counted: list[Lane] = []
+            if self._rules:
+                if self._lane_limits:
+                    limited = [self._limited(lane) for lane in plain]
+                    counted = [lane for lane in limited if lane.limits]
+                    plain = [lane for lane in limited if not lane.limits]
+                counted += self._ask_gates(plan)
+        made: list[ClaimRequest] = []
+        if counted and plain and len({lane.priority for lane in (*counted, *plain)}) > 1:
+            # The order of priorities is kept by asking for all at once, which is slower.
+            lanes = sorted((*counted, *plain), key=lambda lane: -lane.priority)
+            return [ClaimRequest(self._worker, lanes, plan.limit, tasks, plan.start, self._rules)]
+        if counted:
+            limit = max(plan.limit // 2, 1) if plain else plan.limit
+            made.append(ClaimRequest(self._worker, counted, limit, tasks, plan.start, self._rules))
+        if plain:
+            request = ClaimRequest(self._worker, plain, plan.limit, tasks, plan.start)
+            if len(plain) > 1 and plan.limit > 1:
+                fair = shared(plain, plan.limit, self._config.weights)
+                if fair != plain:
+                    made.append(request._replace(lanes=fair))
+            made.append(request)
+        return made
+
+    def _ask_gates(self, plan: Plan) -> list[Lane]:
+        gates = self._gates_for(plan.kinds)
+        asked = gates.ask(plan.limit, self._rules)
+        gates.answered([lane for lane in asked if not self._goes(lane)], (), more=False)
+        return [lane for lane in asked if self._goes(lane)]
+
+    def _goes(self, lane: Lane) -> bool:
+        """Whether nothing the lane belongs to is paused."""
+        return not self._paused or (
+            (PauseKind.QUEUE, lane.queue) not in self._paused
+            and (PauseKind.TENANT, lane.tenant) not in self._paused
+        )
 
     def _tasks(self, kinds: Iterable[str]) -> Sequence[str]:
         """Only tasks this worker knows: the others wait for one who does."""
@@ -104,7 +251,88 @@ class Claimer:
             return names
         return [name for name in names if (PauseKind.TASK, name) not in self._paused]
 
-    def claimed(self, claims: Sequence[Claim]) -> None:
-        """Raise the marks."""
+    def claimed(self, plan: Plan, request: ClaimRequest, claims: Sequence[Claim]) -> None:
+        """Raise the marks, and remember which gates gave nothing."""
         with self._lock:
-            self._marks.claimed(claims)
+            if not request.rules:
+                self._marks.claimed(claims)
+                return
+            self._marks.claimed([claim for claim in claims if not claim.limits])
+            asked = [lane for lane in request.lanes if lane.gate]
+            if claims:
+                self._again = SOONEST
+                for name, number in count(claim.limits for claim in claims).items():
+                    self._held[name] = self._held.get(name, 0) + number
+            if self._gates_for(plan.kinds).answered(asked, claims, more=len(claims) >= request.limit):
+                self._look_again()
+
+    def failed(self, plan: Plan, request: ClaimRequest) -> None:
+        """It is not known what this request gave."""
+        if request.rules:
+            with self._lock:
+                self._held.clear()
+                asked = [lane for lane in request.lanes if lane.gate]
+                self._gates_for(plan.kinds).answered(asked, (), more=True)
+
+    # Heirs ---------------------------------------------------------------------------------------------------------------
+
+    def heirs(self, settled: Sequence[Settled]) -> ClaimRequest | None:
+        """A request for those who stand behind the same gates as these, which have ended: they take over what is given back. None
+        where others wait for the same limits and it is their turn, or where a limit is of another kind than how many are held.
+        """
+        with self._lock:
+            now = self._clock.monotonic()
+            lanes: dict[tuple[str, str, int, tuple[str, ...]], Lane] = {}
+            for item in settled:
+                claim = item.claim
+                key = (claim.queue, claim.tenant, claim.priority, claim.limits or ())
+                low = max((claim.seq or 0) - SAFETY, 0)
+                known = lanes.get(key)
+                if known is None:
+                    lanes[key] = Lane(*key[:3], low, gate=gate_of(key[3]), limits=key[3])
+                elif low > known.low:
+                    lanes[key] = known._replace(low=low)
+            tasks = self._tasks({item.held.kind for item in settled})
+            if not self._config.enabled or (PauseKind.ALL, "") in self._paused or not tasks:
+                return None
+            if not all(self._goes(lane) and self._is_plain(lane) for lane in lanes.values()):
+                return None
+            if self._is_others_turn(lanes.values(), now):
+                return None
+            return ClaimRequest(
+                self._worker, list(lanes.values()), len(settled), tasks, rules=self._rules, inherits=True
+            )
+
+    def _is_plain(self, lane: Lane) -> bool:
+        """Whether all its limits are on how many are held, and are its own."""
+        if self._lane_limits and self._limited(lane) != lane:
+            return False
+        rules = [rule_of(name, self._rules) for name in lane.limits]
+        return all(rule is None or rule.kind is LimitKind.CONCURRENCY for rule in rules)
+
+    def _is_others_turn(self, lanes: Iterable[Lane], now: float) -> bool:
+        """Whether other gates wait for one of these limits, and have done so for long enough."""
+        waited = False
+        for lane in lanes:
+            for name in lane.limits:
+                if now - self._turns.get(name, float("-inf")) < TURN:
+                    continue
+                if any(gates.waits(name, lane.key) for gates in self._gates.values()):
+                    self._turns[name] = now
+                    waited = True
+        return waited
+
+    def given_back(self, settled: Sequence[Settled], request: ClaimRequest | None, claimed: int) -> bool:
+        """These ends are written, and so many took over from them: whether anything is left for others."""
+        if request is not None and claimed >= len(settled):
+            return False
+        counted = count(item.claim.limits for item in settled)
+        with self._lock:
+            for name, number in counted.items():
+                left = self._held.get(name, 0) - number
+                self._held.pop(name, None)
+                if left > 0:
+                    self._held[name] = left
+            for gates in self._gates.values():
+                gates.freed(counted)
+        return True

@@ -3,6 +3,9 @@
 Two threads that both have much to do only take the interpreter from each other, and what one made is cold for the other. So
 while all that runs runs on the loop, its thread writes and claims as well, and turns the loop while it waits for the store. The
 pump's own threads stand by: they take over when the loop does not turn, when there is little to do, and when there is trouble.
+
+And when nothing runs and somebody rings, the loop's thread goes for the job itself: it would have to be woken for it anyway. It
+only tries where work was found before; to look around, and to write how the job ended, is left to the pump's own threads.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import threading
 from typing import Any
 
 from tidemill.engine.finisher import Settled
-from tidemill.engine.lanes import LOOP
+from tidemill.engine.lanes import LOOP, LoopLane
 from tidemill.engine.plan import Plan
 from tidemill.engine.pump import Pump
 from tidemill.errors import StoreError
@@ -30,6 +33,12 @@ class LoopPump(Pump):
         super().__init__(*parts, **settings)
         self._driven, self._drove_at = False, float("-inf")
         self._on_loop = False  # a step is under way there
+        self._lane: LoopLane | None = None
+        self._asked = self._trying = False  # the loop's thread is called for a job; it has come, and is at it
+
+    def attach(self, lane: LoopLane) -> None:
+        """This is the loop."""
+        self._lane = lane
 
     # The pump's own threads ------------------------------------------------------------------------------------------------
 
@@ -40,11 +49,13 @@ class LoopPump(Pump):
         now = self._clock.monotonic()
         stale = now - self._drove_at >= RESERVE
         if stale and not self._on_loop:
-            self._driven = False
+            self._driven = self._asked = self._trying = False
         if not self._driven:
             return super()._look()
         if self._recovering:
             return [], None
+        if self._asked or self._trying:
+            return self._outbox.take(self._batch, now), None
         return self._outbox.take(self._batch, now) if stale else [], self._planned(without=LOOP)
 
     def _idle(self) -> float | None:
@@ -56,6 +67,19 @@ class LoopPump(Pump):
             self._planner.begin(plan)
         return plan
 
+    def _call(self) -> None:
+        """The loop's thread, if nothing runs and nobody else is at it; one of the pump's own stands by in any case."""
+        lane, free = self._lane, not self._stepping and not self._asked
+        if lane is not None and free and lane.idle and self._is_able() and not self._claimer.must_look:
+            self._asked = self._driven = True
+            self._drove_at = self._clock.monotonic()
+            lane.interrupt()
+        super()._call()
+
+    def _is_able(self) -> bool:
+        """Whether the loop's thread can step at all."""
+        return self._claiming and self._failed is None and self._store.cooperative
+
     # The loop's thread -----------------------------------------------------------------------------------------------------
 
     def wants(self) -> bool:
@@ -63,24 +87,25 @@ class LoopPump(Pump):
         planner = self._planner
         return (
             planner.hot
-            and self._claiming
-            and self._failed is None
-            and self._store.cooperative
+            and self._is_able()
             and not any(kind.load for kind in planner.kinds.values() if kind.name != LOOP)
         )
 
     def drive(self) -> bool:
         """On the loop's thread, while the loop does not turn: one step, if it is wanted and there is anything to do."""
         with self.changed:
-            if not self.wants() or self._recovering or self._closed.is_set():
-                if self._driven:
+            asked, self._asked = self._asked and self._is_able(), False
+            if not (asked or self.wants()) or self._recovering or self._closed.is_set():
+                if self._driven and not self._trying:
                     self._driven = False
                     self.changed.notify_all()
                 return False
             self._driven, self._drove_at = True, self._clock.monotonic()
-            settled, plan = self._outbox.take(self._batch, self._drove_at), self._planned(only=LOOP)
+            settled = [] if asked else self._outbox.take(self._batch, self._drove_at)
+            plan = self._planned() if asked else self._planned(only=LOOP)
             if not settled and plan is None:
                 return False
+            self._trying = asked
             self._stepping += 1
             self._on_loop = True
         try:
@@ -90,7 +115,25 @@ class LoopPump(Pump):
         finally:
             self._on_loop = False
             self._stepped()
-        return True
+            if asked and self._lane is not None:
+                self._lane.soon(self._leave_rest)  # after the jobs that were found have begun
+        return not asked
+
+    def _talk_and_claim(self, settled: list[Settled], plan: Plan) -> int:
+        # The pump's own threads claim nothing while the loop's tries; and nobody does before it is known what has changed.
+        if not self._trying or self._claimer.must_look:
+            return super()._talk_and_claim(settled, plan)
+        claimed = self._talk_about(settled, plan, self._claimer.requests(plan, remembered=True))
+        self._tried = True  # it stays rung
+        return claimed
+
+    def _leave_rest(self) -> None:
+        """The loop's thread has tried; one of the pump's own looks around."""
+        with self.changed:
+            self._trying = False
+            if not self._on_loop:
+                self._driven = False
+            self.changed.notify()
 
     def _leave_trouble(self, error: StoreError) -> None:
         """Not on the loop: mending takes time, and coroutines go on meanwhile."""
@@ -104,3 +147,5 @@ class LoopPump(Pump):
             self._trouble(error)
         finally:
             self._stepped()
+            with self.changed:
+                self.changed.notify_all()

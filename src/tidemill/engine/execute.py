@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from types import CoroutineType
 from typing import Any, NamedTuple
 
@@ -49,6 +50,9 @@ class Ended(NamedTuple):
     def finish(self, claim: Claim, transition: Transition, at: float) -> Finish:
         """What a store is to write at the given reading of the same clock."""
         return Finish(claim, transition, self.result, self.error, at - self.began, at - self.ended)
+
+
+_ended = partial(tuple.__new__, Ended)  # as Ended(...), which takes its arguments apart by name first
 
 
 def run(
@@ -97,7 +101,10 @@ async def arun(
         with inside_job(attempt.context):
             if chain:
                 return attempt.returned(await around_async(chain, attempt.step(), attempt.acall))
-            return attempt.returned(await attempt.acall())
+            answer = attempt.call()  # as acall, which would be one more coroutine for every job
+            if type(answer) is CoroutineType or inspect.isawaitable(answer):
+                answer = await answer
+            return attempt.returned(answer)
     except KeyboardInterrupt:
         raise
     except asyncio.CancelledError as error:
@@ -163,7 +170,7 @@ class _Attempt:
             self._check_size(text)
         except Exception as error:  # noqa: BLE001  (a result is the user's: it may refuse in any way)
             return self._ended(Failed(words.error_info(error), permanent=True), error)
-        return Ended(Succeeded(text), text, None, self._began, self._clock.monotonic())
+        return _ended((Succeeded(text), text, None, self._began, self._clock.monotonic(), None))
 
     def raised(self, error: BaseException) -> Ended:
         try:

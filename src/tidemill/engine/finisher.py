@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterable
+from functools import partial
 from typing import NamedTuple
 
 from tidemill.domain.decide import COMPLETED, DEFAULT_POLICY, decide
@@ -30,23 +31,21 @@ class Settled(NamedTuple):
 
     def finish(self, at: float) -> Finish:
         """What the store is to write, at this reading of the same clock."""
-        began = self.began
-        return Finish(
-            self.claim,
-            self.transition,
-            self.result,
-            self.error,
-            None if began is None else at - began,
-            at - self.ended,
-        )
+        _, claim, transition, result, error, began, ended = self
+        return _finish((claim, transition, result, error, None if began is None else at - began, at - ended))
+
+
+_settled = partial(tuple.__new__, Settled)  # as Settled(...), which takes its arguments apart by name first
+_finish = partial(tuple.__new__, Finish)
 
 
 def settle(held: Held, ended: Ended | None, at: float) -> Settled:
     """Decide what becomes of a job whose handler has ended, or was stopped (None)."""
-    outcome = held.outcome(ended)
-    if ended is not None and isinstance(outcome, Succeeded):
-        return Settled(held, held.claim, COMPLETED, ended.result, None, ended.began, ended.ended)
-    return settle_as(held, outcome, ended, at)
+    if ended is not None:
+        outcome, result, _, began, ended_at, _ = ended
+        if type(outcome) is Succeeded:  # whatever was asked of it meanwhile
+            return _settled((held, held.claim, COMPLETED, result, None, began, ended_at))
+    return settle_as(held, held.outcome(ended), ended, at)
 
 
 def settle_as(held: Held, outcome: Outcome, ended: Ended | None, at: float) -> Settled:
@@ -78,6 +77,9 @@ def topics(settled: Iterable[Settled]) -> set[str]:
     """Who is to be woken by these writes."""
     found: set[str] = set()
     for item in settled:
+        if item.transition is COMPLETED:  # nearly always
+            found.add("ended")
+            continue
         state = item.transition.state
         if state is JobState.PENDING:
             found.add(f"ready:{item.claim.queue}")

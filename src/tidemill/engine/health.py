@@ -1,4 +1,4 @@
-"""``/livez`` and ``/readyz`` for whoever runs the worker. It reports what it is told and knows nothing of jobs."""
+"""``/livez``, ``/readyz`` and ``/metrics`` for whoever runs the worker. It reports what it is told and knows nothing of jobs."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple
 
+from tidemill.domain.exposition import CONTENT_TYPE
+from tidemill.engine.numbers import worker_metrics
+from tidemill.engine.tally import Tally
 from tidemill.errors import BadSettings
 
 LOOPBACK = "127.0.0.1"
@@ -20,6 +23,7 @@ class Verdict(NamedTuple):
     ready: bool
     reasons: tuple[str, ...] = ()
     facts: Mapping[str, object] = {}
+    tally: Callable[[], Tally] = Tally  #: adds up what its runners have done
 
 
 class Health:
@@ -77,15 +81,20 @@ class _Answer(BaseHTTPRequestHandler):
                 good = verdict.alive and verdict.ready
                 body = {"ready": good, "reasons": list(verdict.reasons), **verdict.facts}
                 self._say(200 if good else 503, body)
+            case "/metrics":
+                text = worker_metrics(verdict.alive, verdict.ready, verdict.facts, verdict.tally())
+                self._answer(200, text.encode(), CONTENT_TYPE)
             case _:
-                self._say(404, {"error": "there are /livez and /readyz"})
+                self._say(404, {"error": "there are /livez, /readyz and /metrics"})
 
     do_HEAD = do_GET  # noqa: N815  (the name is the protocol's)
 
     def _say(self, code: int, body: Mapping[str, object]) -> None:
-        content = json.dumps(body).encode() + b"\n"
+        self._answer(code, json.dumps(body).encode() + b"\n", "application/json")
+
+    def _answer(self, code: int, content: bytes, kind: str) -> None:
         self.send_response(code)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(content)))
         self.send_header("Cache-Control", "no-store")
         self.end_headers()

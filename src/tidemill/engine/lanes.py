@@ -151,6 +151,25 @@ class LoopLane:
             loop.remove_reader(file)
             self._waiting_here = False
 
+    @property
+    def idle(self) -> bool:
+        """Whether the loop turns and has nothing to run."""
+        return self._loop is not None and not self._active and not self._waiting
+
+    def interrupt(self) -> None:
+        """Have the loop's thread ask ``Steps`` what to do; it comes back to the loop by itself."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._stop_turning)
+
+    def _stop_turning(self) -> None:
+        if not self._waiting_here and self._loop is not None:  # else it will ask when it has its answer
+            self._loop.stop()
+
+    def soon(self, act: Callable[[], None]) -> None:
+        """On the loop's thread: have this done after what is waiting now has begun."""
+        if self._loop is not None:
+            self._loop.call_soon(self._loop.call_soon, act)
+
     def _fill(self) -> None:
         """On the loop: have one more hand take what waits, if there is a slot; the next one when this one has to wait."""
         if self._waiting and self._active < self.slots:
@@ -210,8 +229,7 @@ class LoopLane:
     def _turned(self) -> None:
         self._turn_asked = False
         if self._steps is not None and self._steps.wants():
-            if not self._waiting_here and self._loop is not None:
-                self._loop.stop()
+            self._stop_turning()
         else:
             self._on_turn()
 

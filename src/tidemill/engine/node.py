@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Collection
 from pathlib import Path
 
 from tidemill.domain.firing import NODE_QUEUE
@@ -31,3 +32,11 @@ def own_queue(node: str) -> str:
 def serves(queue: str, node: str) -> bool:
     """Whether workers of this node may take from a queue: never from another node's own."""
     return not queue.startswith(NODE_QUEUE) or queue == own_queue(node)
+
+
+def concerns(topic: str, queues: Collection[str] | None, node: str) -> bool:
+    """Whether this wake-up tells of work that a worker on this node, with these queues, may take."""
+    if not topic.startswith("ready:"):
+        return False
+    queue = topic.removeprefix("ready:")
+    return serves(queue, node) and (queues is None or queue in queues or queue == own_queue(node))

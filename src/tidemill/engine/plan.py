@@ -106,3 +106,15 @@ class Planner:
         """There may be something to claim again."""
         for name in self.kinds if names is None else names:
             self.kinds[name].dry = False
+
+
+class RunnerStats(NamedTuple):
+    """What a runner is doing."""
+
+    done: int
+    running: int
+    buffered: int
+    free: int
+    stuck: str | None
+    store_ok: bool
+    errors: int = 0

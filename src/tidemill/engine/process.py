@@ -23,7 +23,6 @@ from typing import Any
 from uuid import UUID
 
 from tidemill.domain.cluster import CancelRequest
-from tidemill.domain.requests import task_facts
 from tidemill.domain.retry import policy_to_data
 from tidemill.engine.deathwatch import die_with_parent, end_own_descendants, tie_group
 from tidemill.engine.ear import Ear
@@ -104,15 +103,16 @@ class RunnerMain:
             app_path=self._app_path,
             on_stuck=lambda reason: self._say("stuck", reason=reason),
         )
+        reconciled = prepare(app)  # before the first claim, which is to keep the app's limits
         ear.start()
         runner.start()
-        reconciled = reconcile(app)
         self._say("ready")
         while self._obey(runner):
             self._tell(runner, app.clock.monotonic())
             if not reconciled and app.clock.monotonic() - self._tried_at >= _SELDOM:
                 self._tried_at = app.clock.monotonic()
-                reconciled = reconcile(app)
+                reconciled = prepare(app)
+        self._tell(runner, float("inf"))  # what was done since it was last said is not to be lost
         self._say("drained")
         hurry(_LEAVING)
         ear.close()
@@ -155,7 +155,7 @@ class RunnerMain:
         stats = runner.stats()
         if now - self._told_at >= (_OFTEN if tuple(stats) != self._last else _SELDOM):
             self._told_at, self._last = now, tuple(stats)
-            self._say("stats", **stats._asdict())
+            self._say("stats", **stats._asdict(), tasks=runner.tally.data())
 
 
 def examine(tasks: Registry) -> tuple[Registry, dict[str, str]]:
@@ -182,7 +182,7 @@ def describe(app: Application, sound: Registry, broken: Mapping[str, str]) -> di
         "migrate": bool(getattr(app, "migrates", False)),
         "tasks": {
             task.name: {
-                **task_facts(task.options),
+                **task.facts,
                 "retry": policy_to_data(task.options.policy.retry),
                 "crash_cap": task.options.policy.crash_cap,
                 "orphans": task.options.policy.orphans.value,
@@ -193,16 +193,17 @@ def describe(app: Application, sound: Registry, broken: Mapping[str, str]) -> di
     }
 
 
-def reconcile(app: Application) -> bool:
-    """Bring the schedules that the app declares into the store; False if that is to be tried again."""
-    act: Callable[[], object] = getattr(app, "reconcile", lambda: None)
-    try:
-        act()
-    except (StoreBusy, StoreUnavailable) as error:
-        _log.warning("the app's schedules could not be brought into the store yet: %s", error)
-        return False
-    except TidemillError as error:
-        _log.error("the app's schedules could not be brought into the store: %s", error)
+def prepare(app: Application) -> bool:
+    """Bring the limits and the schedules that the app declares into the store; False if that is to be tried again."""
+    for what, verb in (("limits", "declare_limits"), ("schedules", "reconcile")):
+        act: Callable[[], object] = getattr(app, verb, lambda: None)
+        try:
+            act()
+        except (StoreBusy, StoreUnavailable) as error:
+            _log.warning("the app's %s could not be brought into the store yet: %s", what, error)
+            return False
+        except TidemillError as error:
+            _log.error("the app's %s could not be brought into the store: %s", what, error)
     return True
 
 

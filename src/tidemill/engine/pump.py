@@ -9,42 +9,29 @@ before the jobs begin: they are held and charged one crash, as any job of a work
 from __future__ import annotations
 
 import logging
-import random
 import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TypeVar
 from uuid import UUID
 
 from tidemill.clock import Clock
 from tidemill.domain.job import Claim
 from tidemill.domain.lanes import ClaimRequest
 from tidemill.engine.claimer import Claimer
-from tidemill.engine.ends import is_trouble, one_by_one, write_again
+from tidemill.engine.ends import is_trouble, one_by_one
 from tidemill.engine.finisher import Settled
+from tidemill.engine.mending import LONGEST_PAUSE, Mending, Owner
 from tidemill.engine.outbox import Outbox
 from tidemill.engine.plan import Plan, Planner
-from tidemill.errors import StoreBusy, StoreError
+from tidemill.errors import StoreError
 from tidemill.stores.base import Store
 
 _log = logging.getLogger("tidemill.engine")
 
-LONGEST_PAUSE = 2.0
-"""Seconds between two tries while the store does not answer."""
+T = TypeVar("T")
 
 
-class Owner(Protocol):
-    """Who the pump works for."""
-
-    def take_over(self, claims: Sequence[Claim]) -> None: ...
-
-    def about_to_write(self, settled: Sequence[Settled]) -> None: ...
-
-    def written(self, settled: Sequence[Settled], lost: frozenset[UUID]) -> None: ...
-
-    def known(self) -> frozenset[UUID]: ...
-
-
-class Pump:
+class Pump(Mending):
     """The threads that talk to the store for one worker."""
 
     def __init__(
@@ -74,6 +61,7 @@ class Pump:
         self._stepping = 0
         self._recovering = False
         self._rung = True
+        self._tried = False  # where work was found before has been tried since it was rung
         self._claiming = False
         self._closed = threading.Event()
         self._failed: str | None = None
@@ -101,7 +89,11 @@ class Pump:
         with self.changed:
             self._rung = True
             self._planner.wet()
-            self.changed.notify()
+            self._call()
+
+    def _call(self) -> None:
+        """Have somebody come who claims."""
+        self.changed.notify()
 
     def settle(self, settled: Sequence[Settled]) -> None:
         """Write these ends, but where a handler's own came first; nothing more comes from those handlers that counts."""
@@ -164,7 +156,6 @@ class Pump:
     def _stepped(self) -> None:
         with self.changed:
             self._stepping -= 1
-            self.changed.notify_all()
             self._calm.notify_all()
 
     def _next(self) -> tuple[list[Settled], Plan | None] | None:
@@ -177,6 +168,9 @@ class Pump:
                     settled, plan = self._look()
                     if settled or plan is not None:
                         self._stepping += 1
+                        # Whoever has work calls the next one if there is more: to wake one who finds nothing costs much.
+                        if self._waiting > 1 and (self._outbox or self._planner.hot):
+                            self.changed.notify()
                         return settled, plan
                     self.changed.wait(self._idle())
             finally:
@@ -210,7 +204,8 @@ class Pump:
     ) -> None:
         claimed: int | None = None
         try:
-            claimed = self._talk(settled, None) if plan is None else self._talk_and_claim(settled, plan)
+            self._hand_on(settled)
+            claimed = self._talk(settled) if plan is None else self._talk_and_claim(settled, plan)
         except Exception as error:
             if is_trouble(error):
                 self._keep(settled)
@@ -229,19 +224,56 @@ class Pump:
 
     def _talk_and_claim(self, settled: list[Settled], plan: Plan) -> int:
         rung, self._rung = self._rung, False
-        if not rung or self._claimer.must_look:
+        tried, self._tried = self._tried, False
+        if not rung or tried or self._claimer.must_look:
+            if tried and settled:
+                self._talk(
+                    settled, None
+                )  # whoever waits for these ends does not wait until we have looked around
             if rung or self._claimer.is_stale():
                 self._claimer.refresh()
-            return self._talk(settled, self._claimer.request(plan))
+            return self._talk_about(settled, plan, self._claimer.requests(plan))
         # Who was rung tries first where work was found before: that is one round trip to the job. Then he looks around.
-        claimed = self._talk(settled, self._claimer.request(plan, remembered=True))
-        if claimed >= plan.limit:
+        claimed = self._talk_about(settled, plan, self._claimer.requests(plan, remembered=True))
+        if claimed >= plan.limit and not self._claimer.is_old():
             return claimed
         self._claimer.refresh()
-        request = self._claimer.request(plan._replace(limit=plan.limit - claimed))
-        return claimed + (self._talk([], request) if request is not None else 0)
+        if claimed >= plan.limit:
+            return claimed
+        rest = plan._replace(limit=plan.limit - claimed)
+        return claimed + self._talk_about([], rest, self._claimer.requests(rest))
 
-    def _talk(self, settled: list[Settled], request: ClaimRequest | None) -> int:
+    def _talk_about(self, settled: list[Settled], plan: Plan, requests: Sequence[ClaimRequest]) -> int:
+        """Write these ends and claim what is requested, the ends with the first of it."""
+        claimed = 0
+        for request in requests:
+            if claimed < request.limit:
+                found = self._talk(settled, plan, request._replace(limit=request.limit - claimed))
+                claimed += found
+                if not request.rules and found < min(lane.quota for lane in request.lanes):
+                    break  # nobody had more than a share
+        self._talk(settled)
+        return claimed
+
+    def _hand_on(self, settled: list[Settled]) -> None:
+        """Write the ends of jobs that count against limits; others behind the same gates take over what they give back."""
+        counted = [item for item in settled if item.claim.limits] if self._claimer.counts else []
+        if not counted:
+            return
+        others = [item for item in settled if not item.claim.limits]
+        ends = list(counted)
+        request = self._claimer.heirs(counted) if self._claiming else None
+        try:
+            claimed = self._talk(counted, None, request)
+        finally:
+            settled[:] = counted + others  # what is not written yet
+        if self._claimer.given_back(ends, request, claimed):
+            with self.changed:
+                self._planner.wet()
+
+    def _talk(
+        self, settled: list[Settled], plan: Plan | None = None, request: ClaimRequest | None = None
+    ) -> int:
         """One step: write these ends and claim; how many were claimed. ``settled`` is emptied once it is written."""
         claims: Sequence[Claim] = ()
         if settled:
@@ -251,20 +283,29 @@ class Pump:
             if request is None:
                 lost = self._store.finish(finishes)
             else:
-                lost, claims = self._store.step(finishes, request)
+                lost, claims = self._ask(plan, request, lambda: self._store.step(finishes, request))
             written = list(settled)
             settled.clear()
             self._owner.written(written, lost)
         elif request is not None:
-            claims = self._store.claim(request)
+            claims = self._ask(plan, request, lambda: self._store.claim(request))
         else:
             return 0
         if self._failed is not None:
             self._recovered()
+        if plan is not None and request is not None and (claims or request.rules):
+            self._claimer.claimed(plan, request, claims)
         if claims:
-            self._claimer.claimed(claims)
             self._owner.take_over(claims)
         return len(claims)
+
+    def _ask(self, plan: Plan | None, request: ClaimRequest, ask: Callable[[], T]) -> T:
+        try:
+            return ask()
+        except BaseException:
+            if plan is not None:
+                self._claimer.failed(plan, request)
+            raise
 
     def _keep(self, settled: list[Settled]) -> None:
         with self.changed:
@@ -276,70 +317,6 @@ class Pump:
         self._keep(left)
         if written:
             self._owner.written(written, lost)
-
-    # Trouble -------------------------------------------------------------------------------------------------------------
-
-    def _trouble(self, error: StoreError) -> None:
-        """The store did not answer, or not well. Ends stay to be written; what was claimed meanwhile is found out."""
-        self._note(error)
-        if isinstance(error, StoreBusy):  # nothing happened
-            self.rest(0.05)
-            return
-        with self.changed:
-            if self._recovering:
-                return
-            self._recovering = True
-            self._calm.wait_for(lambda: self._stepping <= 1 or self._closed.is_set())
-        try:
-            self._recover()
-        finally:
-            with self.changed:
-                self._recovering = False
-                self._rung = True
-                self._planner.wet()
-                self.changed.notify_all()
-
-    def _note(self, error: StoreError) -> None:
-        if self._failed is None:
-            _log.warning("the store does not answer, running jobs go on: %s", error)
-        self._failed = str(error)
-
-    def _recover(self) -> None:
-        """Alone with the store: write the ends again, read back those it calls lost, and take what it says is ours."""
-        tries = 0
-        while not self._closed.is_set():
-            with self.changed:
-                again = self._outbox.take_decided(self._batch)
-            try:
-                lost = self._write_again(again) if again else frozenset()
-                held = self._store.held(self._worker)
-            except Exception as error:  # noqa: BLE001  (as above)
-                if again and not is_trouble(error):
-                    self._sort_out(again, error)
-                    continue
-                self._keep(again)
-                self._failed = str(error)
-                tries += 1
-                self.rest(min(LONGEST_PAUSE, 0.05 * 2 ** min(tries, 9)) * random.uniform(0.5, 1.0))  # noqa: S311
-                continue
-            if again:
-                self._owner.written(again, lost)
-            self._recovered()
-            known = self._owner.known()
-            unknown = [claim for claim in held if claim.id not in known]
-            if unknown:
-                _log.info("%d jobs were claimed although the answer was lost; they begin now", len(unknown))
-                self._owner.take_over(unknown)
-            return
-
-    def _write_again(self, settled: Sequence[Settled]) -> frozenset[UUID]:
-        self._owner.about_to_write(settled)
-        return write_again(self._store, settled, self._clock.monotonic())
-
-    def _recovered(self) -> None:
-        if self._failed is not None:
-            self._failed = None
-            _log.warning("the store answers again")
 
     def rest(self, seconds: float) -> None:
         """Wait so long, or until the end."""

@@ -5,28 +5,30 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 from uuid import UUID
 
 from tidemill.clock import Clock
 from tidemill.domain.cluster import CancelRequest
-from tidemill.domain.job import NO_DETAILS, Claim, LogEntry, Progress
+from tidemill.domain.job import Claim, LogEntry, Progress
+from tidemill.domain.limits import Rules
 from tidemill.domain.outcome import TimedOut
-from tidemill.domain.states import ExecutionState
 from tidemill.engine.alone import AloneLane
-from tidemill.engine.beginnings import details_of, mark_running
+from tidemill.engine.beginnings import details_of, held_of, mark_running
+from tidemill.engine.breakers import Breakers
 from tidemill.engine.claimer import Claimer
+from tidemill.engine.config import Config
 from tidemill.engine.drive import LoopPump
 from tidemill.engine.ear import Ear
 from tidemill.engine.execute import Ended
 from tidemill.engine.finisher import Settled, release, settle_as
 from tidemill.engine.held import STOPPING, Held
-from tidemill.engine.lanes import LOOP, PROCESS, THREAD, LoopLane, ThreadLane, kind_of, kinds_of, names
+from tidemill.engine.lanes import LOOP, PROCESS, THREAD, LoopLane, ThreadLane, kinds_of, names
 from tidemill.engine.news import News
-from tidemill.engine.node import machine_name, own_queue, serves
-from tidemill.engine.plan import Planner
+from tidemill.engine.node import concerns, machine_name
+from tidemill.engine.plan import Planner, RunnerStats
 from tidemill.engine.scribe import Scribe
 from tidemill.engine.settings import WorkerSettings
+from tidemill.engine.tally import Tally
 from tidemill.engine.watch import Watch
 from tidemill.stores.base import Store
 from tidemill.tasks.events import Events
@@ -44,20 +46,6 @@ SELDOM = 30.0
 
 LAST_WORD = 2.0
 """Seconds a job has to stop when the whole worker stops: it has had the grace before."""
-
-_ERRORS = frozenset({ExecutionState.FAILED, ExecutionState.TIMED_OUT, ExecutionState.CRASHED})
-
-
-class RunnerStats(NamedTuple):
-    """What a runner is doing."""
-
-    done: int
-    running: int
-    buffered: int
-    free: int
-    stuck: str | None
-    store_ok: bool
-    errors: int = 0
 
 
 class Runner:
@@ -81,11 +69,11 @@ class Runner:
         self._registry, self._ear, self._node = registry, ear, machine_name()
         self._on_stuck = on_stuck
         self._lock = threading.Lock()
-        self._held: dict[UUID, Held] = {}
+        self._held: dict[int, Held] = {}  # by their ids' numbers: UUIDs take five times as long to look up
         self._empty = threading.Condition(self._lock)
         self._stopping = self._abandoned = self._closed = False
         self._closing = threading.Lock()
-        self._done = self._errors = 0
+        self.tally = Tally()
         self._stuck: str | None = None
         self._news = News(store, clock, ear, events)
         self._scribe = Scribe(store, clock, self.lose, self._news.wake)
@@ -94,6 +82,7 @@ class Runner:
         self._kinds = kinds_of(registry, settings, processes=self._alone.is_open)
         planner = Planner(self._kinds, settings.buffer.total_seconds(), settings.batch)
         self._claimer = Claimer(store, clock, worker, settings.queues, planner)
+        self._breakers = Breakers(store, lambda: self.rules, lambda: self._news.wake({"change"}))
         self._pump = LoopPump(
             store,
             clock,
@@ -106,6 +95,7 @@ class Runner:
             poll=self._poll,
         )
         self._loop = LoopLane(settings.concurrency, clock, middleware, self._ended, self._turned, self._pump)
+        self._pump.attach(self._loop)
         self._watch = Watch(
             store, clock, self, self._loop, settings.patience.total_seconds(), self._note_stuck
         )
@@ -131,6 +121,16 @@ class Runner:
         """Wait until nothing is held; False if that takes longer."""
         with self._empty:
             return self._empty.wait_for(lambda: not self._held, timeout)
+
+    @property
+    def config(self) -> Config:
+        """What operators have set, as of the last look."""
+        return self._claimer.config
+
+    @property
+    def rules(self) -> Rules:
+        """What is limited, as of the last look."""
+        return self._claimer.rules
 
     def rest(self, seconds: float) -> None:
         """Wait so long, or until this runner ends."""
@@ -183,6 +183,7 @@ class Runner:
                 self._ear.unsubscribe(self._heard)
             self._watch.close()
             self._pump.close()
+            self._breakers.close()
             self._scribe.close()
             self._loop.close()
             self._threads.close()
@@ -194,54 +195,45 @@ class Runner:
         running = sum(min(load[name], kind.slots) for name, kind in self._kinds.items())
         free = sum(kind.free() for kind in self._kinds.values() if kind.tasks)
         buffered = sum(load.values()) - running
-        return RunnerStats(
-            self._done, running, buffered, free, self._stuck, self._pump.store_ok, self._errors
-        )
+        done, errors, ok = self.tally.done, self.tally.errors, self._pump.store_ok
+        return RunnerStats(done, running, buffered, free, self._stuck, ok, errors)
 
     # Hearing and polling -------------------------------------------------------------------------------------------------
 
     def _heard(self, heard: frozenset[str]) -> None:
         if "change" in heard:
             self._claimer.forget_pauses()
-        if "change" in heard or any(self._concerns(topic) for topic in heard):
+        if "change" in heard or any(concerns(topic, self.settings.queues, self._node) for topic in heard):
             self._pump.ring()
-
-    def _concerns(self, topic: str) -> bool:
-        if not topic.startswith("ready:"):
-            return False
-        queues = self.settings.queues
-        queue = topic[6:]
-        return serves(queue, self._node) and (
-            queues is None or queue in queues or queue == own_queue(self._node)
-        )
+            self._watch.rouse()  # here, where nobody waits for it, and not when there is a job to begin
 
     def _poll(self) -> float:
         """Seconds until this worker looks for work without being told."""
         now = self.clock.monotonic()
         told = self._ear is not None and now - self._ear.heard_at(TICK) < TRUSTED
-        return self._claimer.read_at + (SELDOM if told else self.settings.poll.total_seconds()) - now
+        seldom = self._claimer.read_at + (SELDOM if told else self.settings.poll.total_seconds())
+        return min(seldom, self._claimer.retry_at) - now
 
     # Jobs come -----------------------------------------------------------------------------------------------------------
 
     def take_over(self, claims: Sequence[Claim]) -> None:
         """Begin these, or hand back what must not begin any more."""
+        if self.config.tasks:
+            claims = [self.config.applied(claim) for claim in claims]
         details = details_of(self.store, claims, self._pump)
+        taken = held_of(claims, details, self._registry, self, alone=self._alone.is_open)
         lots: dict[str, list[Held]] = {LOOP: [], THREAD: [], PROCESS: []}
         back: list[Held] = []
-        for claim in claims:
-            declared = self._registry.get(claim.task)
-            kind = kind_of(declared)
-            if claim.crashes and self._alone.is_open:
-                kind = PROCESS  # a suspect runs alone: if it is the one that kills, it kills nobody else
-            held = Held(claim, declared, details.get(claim.id, NO_DETAILS), self, kind)
-            late = claim.expires_at is not None and claim.expires_at <= self.clock.now()
-            (back if late or self._stopping else lots[kind]).append(held)
+        for held in taken.values():
+            expires_at = held.claim.expires_at
+            late = expires_at is not None and expires_at <= self.clock.now()
+            (back if late or self._stopping else lots[held.kind]).append(held)
         jobs = [held for lot in lots.values() for held in lot]
         with self._lock:
             if self._abandoned or self._pump.closed:
                 return  # our lease's end puts it right
-            mine = [old for claim in claims if (old := self._held.get(claim.id)) is not None]
-            self._held.update((held.claim.id, held) for held in (*jobs, *back))
+            mine = [self._held[id] for id in self._held.keys() & taken.keys()]
+            self._held.update(taken)
         self.lose(mine)  # somebody took them from us and put them back, before we knew
         if not self._alone.is_open:
             self.lose(mark_running(self.store, [held for held in jobs if held.claim.crashes], self._pump))
@@ -249,14 +241,15 @@ class Runner:
         with self._pump.changed:
             for kind, lot in lots.items():
                 self._kinds[kind].load += len(lot)
-        self._watch.rouse()
         if lots[LOOP]:
             self._loop.submit(lots[LOOP])
         if lots[THREAD]:
             self._threads.submit(lots[THREAD])
         if lots[PROCESS]:
             self._alone.submit(lots[PROCESS])
-        self._release(back)
+        self._watch.rouse()
+        if back:
+            self._release(back)
 
     def _begin_alone(self, held: Held) -> bool:
         """A child is ready for it: whether it is still ours."""
@@ -286,16 +279,16 @@ class Runner:
 
     def about_to_write(self, settled: Sequence[Settled]) -> None:
         """What they said must be written while they are held."""
-        self._scribe.settle([item.claim.id for item in settled])
+        self._scribe.settle(item.claim.id for item in settled)
 
     def written(self, settled: Sequence[Settled], lost: frozenset[UUID]) -> None:
         """These ends are in the store; those that are lost are not."""
         with self._lock:
             for item in settled:
-                if self._held.get(item.claim.id) is item.held:  # another pump may have claimed it anew
-                    del self._held[item.claim.id]
-            self._done += len(settled)
-            self._errors += sum(item.transition.execution in _ERRORS for item in settled)
+                id = item.claim.id.int
+                if self._held.get(id) is item.held:  # another pump may have claimed it anew
+                    del self._held[id]
+            self.tally.note(settled)
             if not self._held:
                 self._empty.notify_all()
         kept = settled
@@ -307,11 +300,13 @@ class Runner:
                 ", ".join(map(str, list(lost)[:5])),
             )
         self._news.finished(kept)
+        if self._claimer.counts:
+            self._breakers.note(kept)
 
     def known(self) -> frozenset[UUID]:
         """What is held, as far as this runner knows."""
         with self._lock:
-            return frozenset(self._held)
+            return frozenset(held.claim.id for held in self._held.values())
 
     def holding(self) -> list[Held]:
         """Every job in hand."""
@@ -323,7 +318,7 @@ class Runner:
     def cancel(self, requests: Iterable[CancelRequest]) -> None:
         """Stop these jobs, as somebody asked."""
         for request in requests:
-            held = self._held.get(request.id)
+            held = self._held.get(request.id.int)
             if held is None or held.claim.token != request.token or held.cancel_reason is not None:
                 continue
             held.cancel_reason = request.reason
@@ -368,8 +363,8 @@ class Runner:
             self.stop_job(held)
         with self._lock:
             for held in found:
-                if self._held.get(held.claim.id) is held:
-                    del self._held[held.claim.id]
+                if self._held.get(held.claim.id.int) is held:
+                    del self._held[held.claim.id.int]
             if not self._held:
                 self._empty.notify_all()
         self._scribe.forget([held.claim.id for held in found])

@@ -20,6 +20,7 @@ from uuid import UUID
 
 from tidemill.clock import Clock, SystemClock
 from tidemill.domain.cluster import Worker
+from tidemill.engine.companion import Companion
 from tidemill.engine.crew import (
     Exited,
     Phase,
@@ -46,6 +47,7 @@ from tidemill.engine.seats import Seats
 from tidemill.engine.settings import WorkerSettings
 from tidemill.engine.systemd import Notifier
 from tidemill.engine.vitals import Vitals
+from tidemill.errors import BadSettings
 
 _log = logging.getLogger("tidemill.worker")
 
@@ -75,7 +77,8 @@ class Supervisor:
     """Keeps ``processes`` runners of the app at work until it is told to stop.
 
     ``announce`` is called once, when a runner has told what the app is and the store answers; ``complain`` with what makes it
-    give up. ``run`` returns the exit code: 0 after a stop or a drain that was asked for, 1 after a failure or by force.
+    give up. ``migrate`` brings the store's schema up to date whatever the app says; ``beside`` is started once the store answers,
+    and stopped with the runners. ``run`` returns the exit code: 0 after a stop or a drain that was asked for, 1 after a failure or by force.
     """
 
     def __init__(
@@ -85,6 +88,8 @@ class Supervisor:
         *,
         processes: int = 1,
         strict: bool = False,
+        migrate: bool = False,
+        beside: Companion | None = None,
         health: tuple[str, int] | None = None,
         log_level: str = "info",
         log_json: bool = False,
@@ -94,6 +99,7 @@ class Supervisor:
     ) -> None:
         self._app, self._settings, self._strict = app, settings, strict
         self._processes, self._clock = processes, clock or SystemClock()
+        self._migrate, self._beside = migrate, beside
         self._announce, self._complain = announce, complain or _log.error
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         command = runner_command(app, log_level=log_level, log_json=log_json)
@@ -130,6 +136,10 @@ class Supervisor:
     def signal(self, number: int) -> None:
         """Act as on this signal; may be called from anywhere, also from a signal handler."""
         self._events.put(Signalled(number))
+
+    def give_up(self, why: str) -> None:
+        """End in good order with code 1, because of this; may be called from any thread."""
+        self._events.put(Refused(BadSettings(why)))
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -178,6 +188,8 @@ class Supervisor:
     def _close(self) -> None:
         for runner in list(self._seats.crew):  # only after an error of our own
             runner.kill()
+        if self._beside is not None:
+            self._beside.close()
         self.clean = self._registrar.close(_CLOSING)
         if not self.clean:
             _log.warning("the store does not answer; what is written there about us runs out by itself")
@@ -197,6 +209,8 @@ class Supervisor:
             case Signalled(signal.SIGHUP):
                 _log.info("SIGHUP: every runner is replaced, one after the other")
                 self._seats.recycle(lambda _runner: "the code is loaded anew")
+                if self._beside is not None:
+                    self._beside.restart()
             case Signalled(number):
                 self._stop(signal.Signals(number).name)
             case Opened(url):
@@ -257,7 +271,7 @@ class Supervisor:
             return
         if self._hello is None:
             self._hello = hello
-            self._registrar.open(url, migrate=bool(hello.get("migrate")))
+            self._registrar.open(url, migrate=self._migrate or bool(hello.get("migrate")))
         elif url != self._hello.get("store"):
             runner.failure = "the app's store is not the one this worker was started with; restart the worker"
             runner.kill()
@@ -294,6 +308,9 @@ class Supervisor:
                 | {"processes": self._processes, "slots": self._slots(), "health": health, "pid": os.getpid()}
             )
 
+        if self._beside is not None and not self._ending:
+            self._beside.start()
+
     def _joined(self, asked: UUID, worker: UUID) -> None:
         runner = self._of(asked)
         if runner is None:
@@ -308,6 +325,7 @@ class Supervisor:
 
     def _exited(self, runner: RunnerProcess, code: int) -> None:
         lived, asked, phase = runner.age, runner.asked, runner.phase
+        self._vitals.gone(runner)
         pause = self._seats.exited(runner)
         clean = runner.done or (asked and code == 0)
         stopped = clean or (runner.killed and phase is Phase.STOPPING and self._stops < 3)
@@ -363,5 +381,7 @@ class Supervisor:
     def _end_all(self, grace: float) -> None:
         self._ending = self._vitals.stopping = True
         self._notifier.stopping()
+        if self._beside is not None:
+            self._beside.stop(grace)
         for runner in self._seats.crew:
             self._seats.stop(runner, grace)

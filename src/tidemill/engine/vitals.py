@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterable, Mapping
 
 from tidemill.clock import Clock
-from tidemill.engine.crew import Phase
+from tidemill.engine.crew import Phase, RunnerProcess
 from tidemill.engine.health import Verdict
 from tidemill.engine.registrar import Registrar
 from tidemill.engine.seats import Seats
 from tidemill.engine.systemd import Notifier
+from tidemill.engine.tally import Tally
 
 _log = logging.getLogger("tidemill.worker")
 
@@ -29,6 +31,7 @@ class Vitals:
         self._processes, self._clock = processes, clock
         self._ticked_at = clock.monotonic()
         self._was_ready = False
+        self._past, self._counting = Tally(), threading.Lock()
         self.stopping = False
         self.trouble: str | None = None  #: why the last runner could not be started
         self.broken: Mapping[str, str] = {}  #: tasks that cannot be run, and why
@@ -78,8 +81,22 @@ class Vitals:
                 "phase": runner.phase.value,
                 "ready": runner.ready,
             }
-            | {name: value for name, value in runner.stats.items() if name != "kind"}
+            | {name: value for name, value in runner.stats.items() if name not in ("kind", "tasks")}
             for runner in crew
         ]
         facts = {"runners": runners, "broken_tasks": dict(self.broken), "leading": self._registrar.leading}
-        return Verdict(alive, not reasons, tuple(reasons), facts)
+        return Verdict(alive, not reasons, tuple(reasons), facts, lambda: self._tally(crew))
+
+    def gone(self, runner: RunnerProcess) -> None:
+        """It has ended: what it did still counts."""
+        with self._counting:
+            self._past.add(runner.stats.get("tasks", {}))
+            runner.stats = {}
+
+    def _tally(self, crew: Iterable[RunnerProcess]) -> Tally:
+        found = Tally()
+        with self._counting:  # so that nobody is counted twice, or not at all
+            found.add(self._past.data())
+            for runner in crew:
+                found.add(runner.stats.get("tasks", {}))
+        return found

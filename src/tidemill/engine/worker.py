@@ -22,14 +22,15 @@ from tidemill.clock import Clock
 from tidemill.domain.cluster import CancelRequest, Coordination, Worker
 from tidemill.domain.decide import DEFAULT_POLICY, Policy, stored_policy
 from tidemill.domain.job import Claim, Details
-from tidemill.domain.requests import Facts, task_facts
+from tidemill.domain.requests import Facts
 from tidemill.engine.duties import batch_of, duties_here, usual_duties
 from tidemill.engine.duties.retention import MEMORY_RETENTION
 from tidemill.engine.duty import Duties
 from tidemill.engine.ear import Ear
 from tidemill.engine.heart import Heart
 from tidemill.engine.node import machine_name
-from tidemill.engine.runner import Runner, RunnerStats
+from tidemill.engine.plan import RunnerStats
+from tidemill.engine.runner import Runner
 from tidemill.engine.settings import WorkerSettings, fitted
 from tidemill.errors import StoreError, UsageError
 from tidemill.ids import new_id
@@ -143,7 +144,7 @@ class EmbeddedWorker:
         )
 
     def _facts_of(self, task: str) -> Facts | None:
-        return task_facts(self._registry.get(task).options) if task in self._registry else None
+        return self._registry.get(task).facts if task in self._registry else None
 
     def _policy_of(self, claim: Claim, details: Details) -> Policy:
         if claim.task not in self._registry:

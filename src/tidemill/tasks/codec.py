@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, NotRequired
 from tidemill.domain.payload import clip
 from tidemill.errors import BadArguments, BadSettings
 from tidemill.tasks.schemas import keys_are_texts, kinds, travelling
+from tidemill.tasks.shortcut import short_reader, short_writer
 from tidemill.tasks.signature import (
     Fault,
     Parameter,
@@ -73,12 +74,12 @@ class ArgumentsCodec:
     {'destination': '/backup', 'size': 3}
     """
 
-    __slots__ = ("_machine", "_signature", "context_parameter", "names", "task")
+    __slots__ = ("_machine", "_signature", "context_parameter", "defaults", "names", "task")
 
     def __init__(self, task: str, signature: Signature) -> None:
         self.task = task
         self.context_parameter = signature.context_parameter
-        self.names = signature.names
+        self.names, self.defaults = signature.names, signature.defaults
         self._signature = signature
         self._machine: _Machine | None = None
 
@@ -93,7 +94,13 @@ class ArgumentsCodec:
 
     def load(self, text: str) -> dict[str, Any]:
         """The keyword arguments of ``function``; what was left out is left to its defaults."""
-        values, faults = (self._machine or self.prepare()).decode(text)
+        machine = self._machine or self.prepare()
+        if machine.short_read is not None:
+            try:
+                return machine.short_read(text)
+            except _REFUSALS:
+                pass  # the long way says what is wrong
+        values, faults = machine.decode(text)
         if faults:
             _refuse(f"task {self.task}", self.task, faults)
         return values
@@ -132,7 +139,15 @@ class ResultCodec:
 
     def dump(self, value: Any) -> str:
         """The text of a result; a wrong one is the task's own defect, and the error says so."""
-        text, faults = (self._machine or self.prepare()).encode({"result": value})
+        machine = self._machine or self.prepare()
+        if machine.short_write is not None:
+            try:
+                raw = machine.short_write(value)
+                if len(raw) < _SURELY_READ:
+                    return raw.decode()
+            except _REFUSALS:
+                pass  # the long way says what is wrong
+        text, faults = machine.encode({"result": value})
         if faults:
             _refuse(
                 f"task {self.task} returned what its annotation or JSON does not allow", self.task, faults
@@ -183,7 +198,8 @@ class _Machine:
         "_required",
         "_write",
         "_write_plain",
-        "plain",
+        "short_read",
+        "short_write",
     )
 
     def __init__(self, task: str, parameters: Sequence[Parameter], extra: Parameter | None) -> None:
@@ -211,6 +227,8 @@ class _Machine:
         for name, found in found_kinds.items():
             if "generator" in found:
                 raise _unfit(task, name, "an iterable is read lazily and once; say list[...]")
+        self.short_read = short_reader(fields, validator.validate_json)
+        self.short_write = short_writer(fields["fields"].get("result"), config)
         self._plain = all(found <= _PLAIN for found in found_kinds.values()) and keys_are_texts(schema)
         # Which fields get a second look, and whether to compare: what Any reads back is rarely what was given.
         self._checks = {
@@ -220,8 +238,9 @@ class _Machine:
     def encode(self, values: dict[str, Any]) -> tuple[str, list[Fault]]:
         try:
             self._python(values)
-            # Values of simple types that passed the validator cannot surprise the serialiser; looking out for it costs much.
-            raw = self._write(values, warnings="error" if self._checks else "none")
+            # Values of simple types that passed the validator cannot surprise the serialiser; looking out for it costs much,
+            # and so does any word here: "none" takes six times as long as False, which means the same.
+            raw = self._write(values, warnings="error" if self._checks else False)
             if self._plain and len(raw) < _SURELY_READ:
                 return raw.decode(), []
             loaded = self._read(raw)

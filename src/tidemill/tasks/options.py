@@ -7,12 +7,15 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
+from tidemill.domain.bounds import check_attempts, check_span
+from tidemill.domain.breaker import Breaker
 from tidemill.domain.decide import OrphanRule, Policy
 from tidemill.domain.job import DEFAULT_QUEUE, DEFAULT_TIMEOUT, HIGHEST_PRIORITY, LOWEST_PRIORITY
 from tidemill.domain.payload import CEILING, DEFAULT_RESULT_LIMIT
 from tidemill.domain.retry import DEFAULT_RETRY, NoRetry, RetryPolicy, preset
 from tidemill.domain.unique import Unique
 from tidemill.errors import BadSettings
+from tidemill.tasks.limiting import Limit, Rate, limit_facts, read_breaker, read_limits
 
 Scope = Literal["cluster", "instance"]
 Isolation = Literal["auto", "thread", "process", "container"]
@@ -31,12 +34,13 @@ class TaskOptions:
     retry: RetryPolicy = DEFAULT_RETRY
     timeout: timedelta | None = DEFAULT_TIMEOUT
     max_concurrent: int = 0
-    limits: tuple[object, ...] = ()
+    limits: tuple[Limit | Rate, ...] = ()
+    breaker: Breaker | None = None
     scope: Scope = "cluster"
     isolation: Isolation = "auto"
     unique: Unique | None = None
     stages: tuple[str, ...] = ()
-    audit: bool = True
+    audit: bool = False
     tags: tuple[str, ...] = ()
     owner: str | None = None
     description: str | None = None
@@ -62,6 +66,16 @@ class TaskOptions:
             )
 
     @property
+    def is_limited(self) -> bool:
+        """Whether its jobs count against limits."""
+        return bool(self.max_concurrent or self.limits or self.breaker)
+
+    @property
+    def counted(self) -> Mapping[str, object]:
+        """What its jobs count against, as plain data."""
+        return limit_facts(self)
+
+    @property
     def policy(self) -> Policy:
         """What ``decide`` needs to know of this task."""
         return Policy(retry=self.retry, orphans=self.orphans)
@@ -77,6 +91,8 @@ def read_options(name: str, given: Mapping[str, Any]) -> TaskOptions:
     for key in ("stages", "tags", "limits"):
         if key in values:
             values[key] = _several(key, values[key])
+    values["limits"] = read_limits(name, values.get("limits", ()))
+    values["breaker"] = read_breaker(name, values.get("breaker"))
     if "orphans" in values:
         values["orphans"] = OrphanRule(values["orphans"])
     unknown = sorted(set(values) - set(TaskOptions.__dataclass_fields__))
@@ -99,6 +115,7 @@ def read_retry(given: RetryPolicy | str | int | None) -> RetryPolicy:
         case int():
             return _with_attempts(DEFAULT_RETRY, given)
         case RetryPolicy():
+            check_attempts(type(given).__name__, given.max_attempts)
             return given
         case _:
             raise BadSettings(
@@ -145,6 +162,8 @@ def check_timeout(timeout: timedelta | None) -> None:
         raise BadSettings(f"timeout is {timeout!r}; give a timedelta, or None for no limit")
     if timeout is not None and timeout <= timedelta(0):
         raise BadSettings(f"timeout is {timeout}; give a duration longer than zero, or None for no limit")
+    if timeout is not None:
+        check_span("timeout", timeout)
 
 
 def _several(key: str, given: Sequence[Any] | Callable[..., Any] | str) -> tuple[Any, ...]:

@@ -67,6 +67,11 @@ class Signature:
         object.__setattr__(self, "names", tuple(p.name for p in self.parameters))
         object.__setattr__(self, "positional", tuple(p.name for p in self.parameters if not p.keyword_only))
 
+    def defaults(self) -> dict[str, Any]:
+        """What left-out arguments stand for, as far as JSON can say it; null where it cannot."""
+        left_out = [parameter for parameter in self.parameters if not parameter.required]
+        return {each.name: each.default if is_plain(each.default) else None for each in left_out}
+
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], list[Fault]]:
         """The arguments by name, in the signature's order, and what was wrong with the call itself.
 

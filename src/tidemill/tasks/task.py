@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from tidemill.domain.decide import Policy, stored_policy
 from tidemill.domain.job import Details, Execution
+from tidemill.domain.requests import task_facts
 from tidemill.errors import BadSettings
 from tidemill.tasks.codec import ArgumentsCodec, ResultCodec, arguments_codec, result_codec
 from tidemill.tasks.options import TaskOptions
@@ -63,6 +64,11 @@ class Declared:
     def name(self) -> str:
         """Its key in the registry."""
         return self.options.name
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """Its options as plain data, for those who do not import it."""
+        return task_facts(self.options, self.arguments.defaults() if self.options.limits else None)
 
     def policy(self, details: Details) -> Policy:
         """How a job of this task reacts to trouble: as the task says, unless the call said otherwise."""

@@ -1,0 +1,141 @@
+"""Limits by name, as an app's settings and operators write them: which names there are, and the rules that are made of them.
+
+Asks no store: whether some task declares a name is for the caller to find out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+from tidemill.domain.limits import ENDLESS, LimitKind, Rule
+from tidemill.errors import BadSettings
+from tidemill.tasks.limiting import Limit, Rate, is_long
+from tidemill.tasks.options import check_name
+
+EACH = ("queue", "tenant", "depth/queue", "depth/tenant")
+"""Names that stand for each queue or tenant by itself."""
+
+_NAMED = ("task", "definition")
+_FORMS = "queue/NAME, tenant/NAME, task/NAME, definition/ID, depth/queue/NAME, depth/tenant/NAME"
+
+LONGEST_NAME = 500
+"""Characters of a limit's name, its key included."""
+
+
+def scope_of(name: object) -> str | None:
+    """What a name limits: one of our scopes, or None for what some task declares. A name that cannot be is refused."""
+    if (
+        not isinstance(name, str)
+        or not name
+        or len(name) > LONGEST_NAME
+        or not name.isprintable()
+        or name.strip() != name
+        or name.startswith("/")
+    ):
+        raise BadSettings(f"{name!r} is no limit's name; give one such as {_FORMS}", name=name)
+    if name in EACH:
+        return name
+    head, slash, rest = name.partition("/")
+    if head == "breaker":
+        raise BadSettings(
+            f"{name}: a breaker is declared by its tasks; reset it with reset_breaker({rest or 'NAME'!r})",
+            name=name,
+        )
+    if head == "depth":
+        kind, _, rest = rest.partition("/")
+        if kind not in ("queue", "tenant"):
+            raise BadSettings(f"{name}: a depth is of a queue or a tenant; write depth/queue/NAME", name=name)
+        head = f"depth/{kind}"
+        _check_part(name, kind, rest)
+    elif head in EACH or head in _NAMED:
+        if not slash:
+            raise BadSettings(f"{name}: say which {head} is meant; write {head}/NAME", name=name)
+        _check_part(name, head, rest)
+    else:
+        return None
+    return head
+
+
+def _check_part(name: str, kind: str, rest: str) -> None:
+    try:
+        if kind == "definition":
+            UUID(rest)
+        else:
+            check_name(kind, rest)
+    except (ValueError, BadSettings):
+        wanted = "the definition's id" if kind == "definition" else f"the {kind}'s name"
+        raise BadSettings(f"{name}: {rest!r} is not {wanted}; write {kind}/…", name=name) from None
+
+
+def check_known(name: str, known: Collection[str]) -> None:
+    """Refuse a name that is none of ours and that no rule has."""
+    base = name.partition("/")[0]
+    if scope_of(name) is None and name not in known and base not in known:
+        raise BadSettings(
+            f"there is no limit {base!r}: no task declares it, and nobody has set it; there are {_FORMS}, "
+            "and the names of tidemill limits list",
+            name=name,
+        )
+
+
+def rule_for(
+    name: str,
+    most: Any,
+    *,
+    per: timedelta | None = None,
+    burst: Any = None,
+    before: Rule | None = None,
+    pinned: bool = False,
+) -> Rule:
+    """The rule that these words make; what is left out of a rate is as it was ``before``."""
+    scope = scope_of(name)
+    if not isinstance(most, int) or isinstance(most, bool) or not 0 <= most <= ENDLESS:
+        raise BadSettings(
+            f"limit {name}: max is {most!r}; give a whole number, 0 for no limit", name=name, option="max"
+        )
+    if scope is not None and scope.startswith("depth/"):
+        if per is not None or burst is not None:
+            raise BadSettings(f"limit {name}: a depth has no per and no burst", name=name)
+        return Rule(name, LimitKind.DEPTH, most, pinned=pinned)
+    if per is None and before is not None and before.kind is LimitKind.RATE:
+        per, burst = before.per, before.burst if burst is None else burst
+    if per is None:
+        if burst is not None:
+            raise BadSettings(f"limit {name}: a burst is of a rate; give per too", name=name, option="burst")
+        return Rule(name, LimitKind.CONCURRENCY, most, pinned=pinned)
+    if not is_long(per):
+        raise BadSettings(
+            f"limit {name}: per is {per!r}; give a timedelta longer than zero", name=name, option="per"
+        )
+    if burst is not None and (not isinstance(burst, int) or isinstance(burst, bool) or burst < 1):
+        raise BadSettings(
+            f"limit {name}: burst is {burst!r}; one at once is the least", name=name, option="burst"
+        )
+    return Rule(name, LimitKind.RATE, most, per, burst, pinned=pinned)
+
+
+def read_app_limits(given: object) -> dict[str, Rule]:
+    """An app's setting ``limits``: names with a number, a ``Limit`` or a ``Rate``."""
+    if given is None:
+        return {}
+    if not isinstance(given, Mapping):
+        raise BadSettings(
+            f"limits is {given!r}; give a dictionary such as {{'queue/mail': 5}}", setting="limits"
+        )
+    rules: dict[str, Rule] = {}
+    for name, value in given.items():
+        if isinstance(value, Limit | Rate) and (value.key is not None or value.name or value.by_tenant):
+            raise BadSettings(
+                f"limit {name}: a limit by name has no key, name or by_tenant of its own", name=name
+            )
+        match value:
+            case Rate():
+                rules[name] = rule_for(name, value.max, per=value.per, burst=value.burst)
+            case Limit():
+                rules[name] = rule_for(name, value.max)
+            case _:
+                rules[name] = rule_for(name, value)
+    return rules

@@ -1,0 +1,206 @@
+"""Limits as tasks declare them, and what they are called: rules for the store, and the names a job counts against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Protocol
+
+from tidemill.domain.breaker import Breaker
+from tidemill.domain.limits import LimitKind, Rule, key_text
+from tidemill.errors import BadArguments, BadSettings
+
+if TYPE_CHECKING:
+    from tidemill.tasks.options import TaskOptions
+
+Key = Callable[[Mapping[str, Any]], Any] | str
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """At most ``max`` jobs at a time: of the task, or of each value of ``key``.
+
+    ``key`` is an argument's name, or a function of the arguments as plain data. Limits of one ``name`` are one limit, whichever
+    tasks declare it. With ``by_tenant`` every tenant is counted by itself.
+
+    >>> Limit(3, key="account").max
+    3
+    """
+
+    max: int
+    key: Key | None = None
+    name: str | None = None
+    by_tenant: bool = False
+
+    def __post_init__(self) -> None:
+        _check_max(self, self.max)
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """At most ``max`` jobs begin within any ``per``: of the task, or of each value of ``key``.
+
+    With ``burst`` it is a bucket instead: so many may begin at once, and it fills up again evenly, ``max`` in each ``per``.
+
+    >>> Rate(100, per=timedelta(seconds=1)).per
+    datetime.timedelta(seconds=1)
+    """
+
+    max: int
+    per: timedelta
+    key: Key | None = None
+    burst: int | None = None
+    name: str | None = None
+    by_tenant: bool = False
+
+    def __post_init__(self) -> None:
+        _check_max(self, self.max)
+        if not is_long(self.per):
+            raise BadSettings(f"per is {self.per!r}; give a timedelta longer than zero")
+        if self.burst is not None and self.burst < 1:
+            raise BadSettings(f"burst is {self.burst}; one at once is the least")
+
+
+def _check_max(limit: object, most: object) -> None:
+    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
+        raise BadSettings(f"{type(limit).__name__}: max is {most!r}; give a whole number from 1 on")
+
+
+def is_long(duration: object) -> bool:
+    """Whether this is a duration longer than nothing."""
+    return isinstance(duration, timedelta) and duration > timedelta(0)
+
+
+class Declares(Protocol):
+    """What is read of a task's options."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def max_concurrent(self) -> int: ...
+    @property
+    def limits(self) -> tuple[Limit | Rate, ...]: ...
+    @property
+    def breaker(self) -> Breaker | None: ...
+
+
+def read_limits(task: str, given: Iterable[Any]) -> tuple[Limit | Rate, ...]:
+    """Limits as a decorator takes them."""
+    found = tuple(given)
+    for limit in found:
+        if not isinstance(limit, Limit | Rate):
+            raise BadSettings(f"task {task}: {limit!r} is no limit; give Limit(…) or Rate(…)")
+        if limit.name is not None and (not limit.name or "/" in limit.name or not limit.name.isprintable()):
+            raise BadSettings(f"task {task}: {limit.name!r} is no limit's name; it has no '/'")
+    names = [rule_name(task, limit, found) for limit in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise BadSettings(f"task {task}: two limits are called {name!r}; give one of them another name")
+    return found
+
+
+def read_breaker(task: str, given: Any) -> Breaker | None:
+    """A breaker as a decorator takes it: the name of what is depended upon, or all of it."""
+    match given:
+        case None | Breaker():
+            return given
+        case str():
+            return Breaker(given)
+        case _:
+            raise BadSettings(f"task {task}: breaker is {given!r}; give a name or a Breaker(…)")
+
+
+def rule_name(task: str, limit: Limit | Rate, among: tuple[Limit | Rate, ...]) -> str:
+    """What a limit is called: as it says, or after its task and what is counted; several of a kind are numbered."""
+    if limit.name is not None:
+        return limit.name
+    plain = [other for other in among if other.name is None and _word(other) == _word(limit)]
+    at = next(place for place, other in enumerate(plain) if other is limit)
+    return f"{task.replace('/', ':')}.{_word(limit)}{at + 1 if at else ''}"
+
+
+def _word(limit: Limit | Rate) -> str:
+    kind = "rate" if isinstance(limit, Rate) else "limit"
+    return f"{kind}.{limit.key}" if isinstance(limit.key, str) else kind
+
+
+def rules_of(task: Declares) -> list[Rule]:
+    """The rules a task brings along."""
+    rules: list[Rule] = []
+    if task.max_concurrent:
+        rules.append(Rule(f"task/{task.name}", LimitKind.CONCURRENCY, task.max_concurrent))
+    for limit in task.limits:
+        name = rule_name(task.name, limit, task.limits)
+        if isinstance(limit, Rate):
+            rules.append(Rule(name, LimitKind.RATE, limit.max, limit.per, limit.burst))
+        else:
+            rules.append(Rule(name, LimitKind.CONCURRENCY, limit.max))
+    if task.breaker is not None:
+        name = f"breaker/{task.breaker.name}"
+        rules.append(Rule(name, LimitKind.BREAKER, task.breaker.probes, breaker=task.breaker))
+    return rules
+
+
+def names_for(task: Declares, tenant: str, values: Callable[[], Mapping[str, Any]]) -> tuple[str, ...]:
+    """The limits a job with these arguments counts against, in order."""
+    names = {f"task/{task.name}"} if task.max_concurrent else set()
+    for limit in task.limits:
+        name = rule_name(task.name, limit, task.limits)
+        parts = [tenant] if limit.by_tenant else []
+        if limit.key is not None:
+            parts.append(_key(task.name, limit.key, values()))
+        names.add("/".join((name, *parts)))
+    if task.breaker is not None:
+        names.add(f"breaker/{task.breaker.name}")
+    return tuple(sorted(names))
+
+
+def _key(task: str, key: Key, values: Mapping[str, Any]) -> str:
+    """A key's value as text."""
+    try:
+        found = values.get(key) if isinstance(key, str) else key(values)
+    except Exception as error:
+        raise BadArguments(
+            f"task {task}: a limit's key cannot be made of these arguments: {error!r}", task=task
+        ) from error
+    return key_text(found)
+
+
+def limit_facts(task: Declares) -> dict[str, object]:
+    """What a task's jobs count against as plain data, for those who do not import it; limits whose keys only code can tell are
+    left out. Empty where there is nothing.
+    """
+    facts: dict[str, object] = {}
+    if task.max_concurrent:
+        facts["max_concurrent"] = task.max_concurrent
+    told = [
+        {"name": rule_name(task.name, limit, task.limits), "key": limit.key, "by_tenant": limit.by_tenant}
+        for limit in task.limits
+        if not callable(limit.key)
+    ]
+    if told:
+        facts["limits"] = told
+    if task.breaker is not None:
+        facts["breaker"] = task.breaker.name
+    return facts
+
+
+def called_names(task: Declares, tenant: str, values: Callable[[], Mapping[str, Any]]) -> tuple[str, ...]:
+    """The names of those limits whose keys only code can tell, for these arguments."""
+    names = set()
+    for limit in task.limits:
+        if callable(limit.key):
+            parts = [tenant] if limit.by_tenant else []
+            name = rule_name(task.name, limit, task.limits)
+            names.add("/".join((name, *parts, _key(task.name, limit.key, values()))))
+    return tuple(sorted(names))
+
+
+def rules_of_all(tasks: Iterable[TaskOptions]) -> list[Rule]:
+    """The rules that several tasks bring along; where two say one name, the first."""
+    found: dict[str, Rule] = {}
+    for task in tasks:
+        for rule in rules_of(task):
+            found.setdefault(rule.name, rule)
+    return list(found.values())

@@ -1,0 +1,248 @@
+"""Workers keep limits: no more at once than allowed, all that is allowed, and nobody behind a closed gate holds others up."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.engine.cluster_kit import eventually
+from tests.engine.mill import PATIENCE, STORES, Mill, Place, a_place, opened
+
+from tidemill import Breaker, Limit, Rate
+from tidemill.domain.breaker import Phase, phase_at
+from tidemill.domain.cluster import Worker
+from tidemill.domain.lanes import ClaimRequest
+from tidemill.domain.ledger import Setting
+from tidemill.domain.limits import Rule
+from tidemill.domain.states import JobState as S
+from tidemill.ids import new_id
+
+
+@pytest.fixture(scope="module", params=STORES)
+def place(request: pytest.FixtureRequest) -> Place:
+    return a_place(request)
+
+
+@pytest.fixture
+def mill(place: Place, tmp_path: Path) -> Iterator[Mill]:
+    with place(tmp_path) as url, opened(url) as found:
+        yield found
+
+
+class Gauge:
+    """Counts who is inside, and how many were at most."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.now: Counter[object] = Counter()
+        self.most: Counter[object] = Counter()
+
+    @contextmanager
+    def inside(self, *names: object) -> Iterator[None]:
+        with self._lock:
+            for name in names:
+                self.now[name] += 1
+                self.most[name] = max(self.most[name], self.now[name])
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.now.subtract(names)
+
+
+def test_no_more_than_allowed_run_at_once_and_all_that_is_allowed_do(mill: Mill) -> None:
+    gauge = Gauge()
+
+    @mill.app.task(limits=[Limit(2, key="account"), Limit(5, name="all")])
+    async def work(account: int) -> None:
+        with gauge.inside(account, "all"):
+            await asyncio.sleep(0.002)
+
+    @mill.app.task(max_concurrent=1)
+    def alone() -> None:
+        with gauge.inside("alone"):
+            time.sleep(0.001)
+
+    jobs = [*work.enqueue_many([{"account": n % 4} for n in range(80)]), *alone.enqueue_many([{}] * 20)]
+    with mill.worker(concurrency=20), mill.worker(concurrency=20):
+        mill.ends(*jobs)
+    assert {mill.state(job) for job in jobs} == {S.COMPLETED}
+    assert gauge.most == {0: 2, 1: 2, 2: 2, 3: 2, "all": 5, "alone": 1}
+    names = ["all", "task/alone", *(f"work.limit.account/{n}" for n in range(4))]
+    assert [use.used for use in mill.line.real.uses({}, names)] == [0] * len(names)
+
+
+def rules_of(mill: Mill) -> dict[str, Rule]:
+    return {rule.name: rule for rule in mill.line.real.rules()}
+
+
+def test_what_a_dead_worker_held_is_free_when_its_jobs_are_reclaimed(mill: Mill) -> None:
+    @mill.app.task(limits=[Limit(1, name="one")])
+    async def work() -> None: ...
+
+    jobs = work.enqueue_many([{}] * 3)
+    store, dead = mill.line.real, Worker(new_id(), "dead")
+    store.register(dead, lease=timedelta(seconds=1))
+    assert len(store.claim(ClaimRequest(dead.id, store.gates(), 9, rules=rules_of(mill)))) == 1
+    assert store.claim(ClaimRequest(dead.id, store.gates(), 9, rules=rules_of(mill))) == []
+    with mill.worker():
+        mill.ends(*jobs)
+    assert [use.used for use in store.uses({}, ["one"])] == [0]
+
+
+def test_those_behind_a_closed_gate_hold_nobody_up(mill: Mill) -> None:
+    go = threading.Event()
+
+    @mill.app.task(limits=[Limit(1, name="one")])
+    def slow() -> None:
+        go.wait(PATIENCE)
+
+    @mill.app.task
+    def free() -> None: ...
+
+    held = slow.enqueue_many([{}] * 300)
+    try:
+        with mill.worker(threads=4):
+            mill.becomes(held[0], S.RUNNING)
+            mill.ends(*free.enqueue_many([{}] * 50))
+            running = [job for job in held if mill.state(job) in (S.CLAIMED, S.RUNNING)]
+            assert running == [held[0]]
+            mill.app.jobs.cancel(task=slow.name, status="pending")
+            go.set()
+            mill.ends(*held)
+    finally:
+        go.set()
+
+
+def test_no_window_sees_more_begin_than_its_rate(mill: Mill) -> None:
+    per = timedelta(seconds=0.5)
+
+    @mill.app.task(limits=[Rate(20, per=per), Rate(30, per=4 * per, name="slower")])
+    async def work() -> None: ...
+
+    jobs = work.enqueue_many([{}] * 45)
+    with mill.worker(), mill.worker():
+        rows = mill.ends(*jobs)
+    begun = sorted(row.claimed_at for row in rows if row.claimed_at is not None)
+    assert len(begun) == 45
+    assert all(later - first >= per for first, later in zip(begun, begun[20:], strict=False))
+    assert all(later - first >= 4 * per for first, later in zip(begun, begun[30:], strict=False))
+
+
+@pytest.mark.parametrize("name", ["queue/q", "queue", "tenant/acme", "tenant"])
+def test_a_queue_and_a_tenant_can_be_limited_while_workers_run(mill: Mill, name: str) -> None:
+    gauge, go = Gauge(), threading.Event()
+
+    @mill.app.task(queue="q")
+    def work() -> None:
+        with gauge.inside("all"):
+            go.wait(PATIENCE)
+
+    @mill.app.task(queue="q", max_concurrent=2)
+    def more() -> None:
+        work()
+
+    try:
+        with mill.worker(threads=8):
+            mill.line.real.put_rules([Rule(name, max=3, pinned=True)])
+            mill.line.real.notify(["change"])
+            eventually(lambda: name in mill.runners()[0].rules, PATIENCE)
+            mill.becomes(more.using(tenant="acme").enqueue(), S.RUNNING)
+            jobs = work.using(tenant="acme").enqueue_many([{}] * 6)
+            eventually(lambda: gauge.now["all"] == 3, PATIENCE)
+            held = [job.claim.limits for runner in mill.runners() for job in runner.holding()]
+            assert {name.partition("/")[0] in str(limits) for limits in held} == {True}
+            go.set()
+            mill.ends(*jobs)
+    finally:
+        go.set()
+    assert gauge.most["all"] == 3
+
+
+def test_a_breaker_opens_keeps_jobs_back_without_an_attempt_and_closes_again(mill: Mill) -> None:
+    broken = threading.Event()
+    broken.set()
+    tried: list[int] = []
+    rule = Breaker("api", failures=0.5, least=4, rest=timedelta(seconds=0.4))
+
+    @mill.app.task(breaker=rule, retry=None)
+    def call(n: int) -> None:
+        tried.append(n)
+        if broken.is_set():
+            raise ConnectionError("it is down")
+
+    def phase() -> Phase:
+        (use,) = mill.line.real.uses({}, ["breaker/api"])
+        return phase_at(use.breaker, use.now or mill.clock.now())
+
+    failed = call.enqueue_many([{"n": n} for n in range(4)])
+    with mill.worker(threads=1):
+        mill.ends(*failed)
+        eventually(lambda: phase() is not Phase.CLOSED, PATIENCE)
+        later = call.enqueue_many([{"n": n} for n in range(100, 130)])
+        eventually(lambda: any(mill.state(job) is S.FAILED for job in later), PATIENCE)  # the first probe
+        seen = len(tried)
+        waiting = [mill.row(job) for job in later]
+        assert seen <= 4 + 3
+        assert {row.attempt for row in waiting if row.state is S.PENDING} == {0}
+        assert sum(row.state is S.PENDING for row in waiting) >= 25
+        broken.clear()
+        mill.ends(*later)
+        assert sum(mill.state(job) is S.COMPLETED for job in later) >= 25
+        eventually(lambda: phase() is Phase.CLOSED, PATIENCE)
+
+
+def set_all(mill: Mill, key: str, value: object) -> None:
+    mill.line.real.put_settings([Setting(key, value)])
+    mill.line.real.notify(["change"])
+
+
+def test_a_worker_that_is_disabled_claims_nothing_until_it_is_enabled(mill: Mill) -> None:
+    @mill.app.task
+    def work() -> None: ...
+
+    set_all(mill, "worker_enabled", False)
+    with mill.worker():
+        job = work.enqueue()
+        eventually(lambda: not mill.runners()[0].config.enabled, PATIENCE)
+        assert mill.state(job) is S.PENDING
+        set_all(mill, "worker_enabled", True)
+        mill.ends(job)
+
+
+def test_what_is_set_for_a_task_holds_for_its_next_execution(mill: Mill) -> None:
+    @mill.app.task(name="slow")
+    async def slow() -> None:
+        await asyncio.sleep(60)
+
+    @mill.app.task(name="bad")
+    async def bad() -> None:
+        raise ValueError
+
+    set_all(mill, "task/slow", {"timeout": 0.05, "max_attempts": 1})
+    set_all(mill, "task/bad", {"max_attempts": 1})
+    with mill.worker():
+        late, failed = mill.ends(slow.enqueue(), bad.enqueue())
+    assert (late.state, late.attempt) == (S.TIMED_OUT, 1)
+    assert (failed.state, failed.attempt) == (S.FAILED, 1)
+
+
+def test_a_tenant_with_much_does_not_keep_one_with_little_waiting(mill: Mill) -> None:
+    @mill.app.task
+    async def work() -> None:
+        await asyncio.sleep(0.01)
+
+    mine = work.using(tenant="a").enqueue_many([{}] * 3000)
+    with mill.worker(concurrency=10):
+        mill.becomes(mine[20], S.COMPLETED)
+        yours = work.using(tenant="b").enqueue_many([{}] * 10)
+        mill.ends(*yours)
+        assert mill.state(mine[-1]) is S.PENDING
+        mill.app.jobs.cancel(tenant="a", status="pending")

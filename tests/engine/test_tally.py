@@ -1,0 +1,111 @@
+"""What workers have done, by task and by how it ended: bounded, added up over runners, and never going back."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from tests.engine.worker_kit import World, a_world, until
+
+from tidemill.domain.exposition import rendered
+from tidemill.domain.states import ExecutionState
+from tidemill.engine.tally import BOUNDS, Tally
+
+
+def end(task: str, seconds: float | None = 0.01, how: str = "succeeded") -> Any:
+    """An execution that ended, as far as a tally looks at it."""
+    began = None if seconds is None else 100.0
+    return SimpleNamespace(
+        claim=SimpleNamespace(task=task),
+        transition=SimpleNamespace(execution=ExecutionState(how)),
+        began=began,
+        ended=100.0 + (seconds or 0.0),
+    )
+
+
+def lines(tally: Tally) -> list[str]:
+    return [line for line in rendered(tally.families()).splitlines() if not line.startswith("#")]
+
+
+def test_executions_are_counted_by_task_and_outcome() -> None:
+    tally = Tally()
+    tally.note([end("a"), end("a", how="failed"), end("a"), end("b", None, "released")])
+    assert (tally.done, tally.errors) == (4, 1)
+    said = lines(tally)
+    assert 'tidemill_worker_executions_total{task="a",outcome="succeeded"} 2' in said
+    assert 'tidemill_worker_executions_total{task="a",outcome="failed"} 1' in said
+    assert 'tidemill_worker_executions_total{task="b",outcome="released"} 1' in said
+    assert 'tidemill_worker_execution_seconds_count{task="a"} 3' in said
+    assert 'tidemill_worker_execution_seconds_count{task="b"} 0' in said  # it never began
+
+
+def test_buckets_hold_what_took_as_long_as_their_bound_and_add_up() -> None:
+    tally = Tally()
+    tally.note([end("a", 0.0), end("a", 0.5), end("a", 0.51), end("a", 10_000.0), end("a", -1.0)])
+    said = lines(tally)
+    below = [int(line.rsplit(None, 1)[1]) for line in said if "_bucket" in line]
+    assert len(below) == len(BOUNDS) + 1
+    assert below == sorted(below)
+    assert 'tidemill_worker_execution_seconds_bucket{task="a",le="0.5"} 3' in said
+    assert 'tidemill_worker_execution_seconds_bucket{task="a",le="1"} 4' in said
+    assert 'tidemill_worker_execution_seconds_bucket{task="a",le="+Inf"} 5' in said
+
+
+def test_tasks_that_come_late_share_a_line_and_every_line_stays_where_it_is() -> None:
+    tally = Tally(most=2)
+    for task in ("a", "b", "c", "d", "a", "c"):
+        tally.note([end(task)])
+    data = tally.data()
+    assert set(data) == {"a", "b", "other"}
+    assert data["other"]["outcomes"] == {"succeeded": 3}
+
+
+def test_what_runners_told_adds_up() -> None:
+    one, two = Tally(), Tally()
+    one.note([end("a"), end("b", 2.0)])
+    two.note([end("a", 0.2), end("a", how="crashed")])
+    both = Tally().add(one.data()).add(two.data()).data()
+    assert both["a"]["outcomes"] == {"succeeded": 2, "crashed": 1}
+    assert sum(both["a"]["buckets"]) == 3
+    assert both["b"]["seconds"] == pytest.approx(2.0)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with a_world(f"sqlite:///{tmp_path}/jobs.db", tmp_path) as world:
+        yield world
+
+
+@pytest.mark.long
+def test_a_worker_s_counters_do_not_go_back_when_a_runner_is_replaced(world: World) -> None:
+    worker = world.worker("--processes", "1", "--health-port", "0").ready()
+    address = re.search(r'"health": "([^"]+)"', worker.out)
+    assert address is not None
+
+    def count() -> int:
+        with urlopen(f"{address[1]}/metrics", timeout=30) as answer:
+            found = re.search(
+                r'executions_total\{task="add",outcome="succeeded"\} (\d+)', answer.read().decode()
+            )
+        return int(found[1]) if found else 0
+
+    def work(jobs: int) -> None:
+        for job in [world.tasks.add.enqueue(left=1, right=1) for _ in range(jobs)]:
+            assert job.result(timeout=60) == 2
+
+    work(3)
+    until(lambda: count() == 3, "they are counted", 60)
+    os.kill(worker.runners()[0], signal.SIGKILL)
+    worker.ready(2)
+    assert count() == 3
+    work(2)
+    until(lambda: count() == 5, "the new ones, too", 60)
+    worker.signal(signal.SIGTERM)
+    assert worker.exit_code(60) == 0

@@ -1,9 +1,12 @@
 """Tidemill: background jobs for Python that are simple to start, fast, and cannot be lost."""
 
 from tidemill.app import App
+from tidemill.client.acting import acting
 from tidemill.client.bound import BoundTask, Recipe
 from tidemill.client.handle import Job
 from tidemill.clock import ManualClock
+from tidemill.domain.access import Role
+from tidemill.domain.breaker import Breaker
 from tidemill.domain.calendar import BusinessCalendar, Exclude
 from tidemill.domain.retry import Exponential, Fixed, Immediate, Linear, NoRetry
 from tidemill.domain.schedule import (
@@ -22,6 +25,7 @@ from tidemill.domain.unique import Unique
 from tidemill.engine.context import Context
 from tidemill.errors import Cancel, PermanentError, Retry, Review, Snooze
 from tidemill.tasks.item_task import SKIP, Counts, ItemTask
+from tidemill.tasks.limiting import Limit, Rate
 from tidemill.tasks.task import Task
 
 __version__ = "0.1.0"
@@ -31,6 +35,7 @@ __all__ = [
     "All",
     "App",
     "BoundTask",
+    "Breaker",
     "BusinessCalendar",
     "Cancel",
     "Context",
@@ -45,6 +50,7 @@ __all__ = [
     "ItemTask",
     "Job",
     "JobState",
+    "Limit",
     "Linear",
     "Manual",
     "ManualClock",
@@ -53,11 +59,14 @@ __all__ = [
     "NoRetry",
     "Once",
     "PermanentError",
+    "Rate",
     "Recipe",
     "Retry",
     "Review",
+    "Role",
     "Snooze",
     "Task",
     "Unique",
     "Weekly",
+    "acting",
 ]

@@ -8,11 +8,17 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
+from tidemill.client.archive import Archive
+from tidemill.client.audit import Audit
 from tidemill.client.bound import BoundTask, Recipe
+from tidemill.client.control import Control
 from tidemill.client.core import Client
 from tidemill.client.declared import Declarations, Reconciled
 from tidemill.client.definitions import Definitions
 from tidemill.client.jobs import Jobs
+from tidemill.client.keys import Keys
+from tidemill.client.limits import Limits
+from tidemill.client.operations import Operations
 from tidemill.client.options import CallKeywords
 from tidemill.client.schedules import Schedules
 from tidemill.clock import Clock, SystemClock
@@ -25,6 +31,7 @@ from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 from tidemill.tasks.ambient import tenant_scope
 from tidemill.tasks.events import Events
+from tidemill.tasks.limit_rules import read_app_limits
 from tidemill.tasks.middleware import Middleware
 from tidemill.tasks.options import check_name, read_options
 from tidemill.tasks.registry import Registry
@@ -32,12 +39,14 @@ from tidemill.tasks.task import Task, declare, default_name
 from tidemill.testing.runner import Testing
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from tidemill.engine.worker import EmbeddedWorker, Tick
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_SETTINGS = ("args_limit", "result_limit", "migrate", "name")
+_SETTINGS = ("args_limit", "limits", "result_limit", "migrate", "name")
 
 Trigger.present = SystemClock().now  # so that a trigger can be asked for its next fires
 
@@ -114,15 +123,23 @@ class App:
         limits = PayloadLimits(
             **{name: settings[f"{name}_limit"] for name in ("args", "result") if f"{name}_limit" in settings}
         )
+        rules = read_app_limits(settings.get("limits"))
         self._client = Client(
             {name: self._opened(where, migrate=migrate) for name, where in given.items()},
             clock=self.clock,
             tenant=tenant,
             limits=limits,
+            rules=rules,
         )
         self.jobs = Jobs(self._client)
+        self.archive = Archive(self._client)
         self.definitions = Definitions(self._client)
         self.schedules = Schedules(self._client)
+        self.stats = Operations(self._client)
+        self.control = Control(self._client)
+        self.keys = Keys(self._client)
+        self.audit = Audit(self._client)
+        self.limits = Limits(self._client)
         self._declarations = Declarations(self._client, self.schedules)
         self._name: str | None = settings.get("name")
 
@@ -229,6 +246,14 @@ class App:
 
         return self._name or whereabouts(self)
 
+    def declare_limits(self) -> None:
+        """Write the limits of this app and its tasks into the store; done by itself when a worker starts."""
+        self._client.declare_limits()
+
+    def _prepare(self) -> None:
+        self.declare_limits()
+        self.reconcile()
+
     def reconcile(self) -> Reconciled:
         """Bring the stored schedules in line with those declared here; done by itself when a worker starts."""
         return self._declarations.reconcile(self.name)
@@ -254,12 +279,40 @@ class App:
             events=self.events,
             middleware=self._client.middleware,
             app_path=whereabouts(self),
-            prepare=self.reconcile,
+            prepare=self._prepare,
         )
 
     def tick(self, budget: float = 25.0, **settings: Any) -> Tick:
         """Process what is due for at most ``budget`` seconds, and return; for hosts that run on a timer."""
         return self.worker(**settings).tick(budget)
+
+    def serve(
+        self,
+        host: str = "127.0.0.1",
+        port: int = 8080,
+        *,
+        announce: Callable[[Any], object] = lambda _: None,
+        sock: socket | None = None,
+        token: str | None = None,
+        **settings: Any,
+    ) -> None:
+        """Serve the HTTP API in this process until told to stop; ``settings`` are those of ``tidemill.rest.ApiSettings``.
+
+        Without a living key it is served on this machine only; ``announce`` is called with where, and with the token that
+        opens it. ``sock`` already listens on ``host``; ``token`` is to be that token, where others know it already.
+        """
+        from tidemill.rest.server import serve
+        from tidemill.rest.settings import ApiSettings
+
+        serve(
+            self,
+            host=host,
+            port=port,
+            settings=ApiSettings(**settings),
+            announce=announce,
+            sock=sock,
+            token=token,
+        )
 
     # Life ------------------------------------------------------------------------------------------------------------
 

@@ -98,13 +98,13 @@ def test_a_task_is_shown_with_its_arguments(shop: Shop) -> None:
 @pytest.mark.parametrize(("group", "name"), [("tasks", "send"), ("queues", "mail")])
 def test_a_pause_keeps_who_and_why_until_it_is_resumed(shop: Shop, group: str, name: str) -> None:
     (made,) = shop.json(group, "pause", name, "--reason", "flood")
-    assert (made["name"], made["reason"], made["paused_by"]) == (name, "flood", "ann")
+    assert (made["name"], made["reason"], made["paused_by"]) == (name, "flood", "cli:ann")
     again = shop.run(group, "pause", name, "--reason", "other")
     assert again.exit_code == 0
-    assert "is paused already (paused by ann" in again.stdout
+    assert "is paused already (paused by cli:ann" in again.stdout
     assert "flood" in shop.run(group, "list").stdout
     id = shop.run("jobs", "enqueue", "send", "to=x").stdout.strip()
-    assert "paused by ann" in shop.run("jobs", "why", id).stdout
+    assert "paused by cli:ann" in shop.run("jobs", "why", id).stdout
     assert "is resumed" in shop.run(group, "resume", name).stdout
     assert "was not paused" in shop.run(group, "resume", name).stdout
 

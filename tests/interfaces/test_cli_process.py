@@ -14,6 +14,8 @@ from tests.interfaces.cli_kit import call, make_shop
 
 from tidemill import cli
 
+pytestmark = pytest.mark.long
+
 
 def start(*words: str, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(

@@ -9,12 +9,14 @@ from uuid import UUID
 import pytest
 
 from tidemill.client.why import Surroundings, explain, reasons
+from tidemill.client.why_limits import Standings
 from tidemill.clock import ManualClock
 from tidemill.domain.cluster import Worker, WorkerState
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Job, NewJob
 from tidemill.domain.lanes import ClaimRequest, Watermarks
-from tidemill.domain.ledger import Pause, PauseKind
+from tidemill.domain.ledger import Pause, PauseKind, Setting
+from tidemill.domain.limits import Rule, Use
 from tidemill.domain.states import ENDED, JobState
 from tidemill.ids import new_id
 from tidemill.stores.memory import MemoryStore
@@ -111,10 +113,16 @@ def test_workers_are_busy_when_all_that_could_have_no_free_slot() -> None:
 
 
 def test_the_most_important_reason_comes_first() -> None:
-    around = Surroundings([], [Pause(PauseKind.QUEUE, "mail"), Pause(PauseKind.ALL, "*")], ahead=3)
+    around = Surroundings(
+        [],
+        [Pause(PauseKind.QUEUE, "mail"), Pause(PauseKind.ALL, "*")],
+        ahead=3,
+        limits=Standings({"gpu": Rule("gpu", max=1)}, {"gpu": Use("gpu", 1)}),
+        switched_off=Setting("worker_enabled", False),
+    )
     it = job(expires_at=EARLIER, limits=("gpu",))
     assert codes(it, around) == [
-        "expired", "paused_all", "paused_queue", "no_workers", "behind_others", "limits",
+        "expired", "worker_disabled", "paused_all", "paused_queue", "limit_full", "no_workers", "behind_others",
     ]  # fmt: skip
 
 

@@ -17,6 +17,8 @@ from tests.engine.worker_kit import APP, ROOT, World, a_world, until
 
 from tidemill.stores.open import open_store
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:

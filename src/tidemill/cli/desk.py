@@ -7,7 +7,6 @@ all of it is closed when the command ends.
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
@@ -16,8 +15,11 @@ from typing import Any, Concatenate, ParamSpec, Self
 
 import click
 
+from tidemill.client.acting import acting, os_user
+from tidemill.client.control import Control
 from tidemill.client.core import Client
 from tidemill.client.jobs import Jobs
+from tidemill.client.limits import Limits
 from tidemill.clock import SystemClock
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import DEFAULT_TENANT
@@ -69,6 +71,14 @@ class Desk:
     @property
     def jobs(self) -> Jobs:
         return Jobs(self.client)
+
+    @property
+    def control(self) -> Control:
+        return Control(self.client)
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.client)
 
     @property
     def store(self) -> Store:
@@ -129,7 +139,7 @@ def at_desk(command: Callable[Concatenate[Desk, P], None]) -> Callable[..., None
     def called(
         app_name: str | None, url: str | None, as_json: bool, *args: P.args, **kwargs: P.kwargs
     ) -> None:
-        with Desk(app_name, url, as_json=as_json) as desk:
+        with Desk(app_name, url, as_json=as_json) as desk, acting(f"cli:{os_user()}"):
             command(desk, *args, **kwargs)
 
     return called
@@ -144,8 +154,3 @@ def tenant_option(command: Callable[..., None]) -> Callable[..., None]:
         show_default="all tenants",
         help="Only this tenant's.",
     )(command)
-
-
-def operator() -> str:
-    """Who is at the desk, for what is written down about it."""
-    return os.environ.get("USER") or os.environ.get("USERNAME") or os.environ.get("LOGNAME") or "command line"

@@ -148,6 +148,7 @@ def _matching(
         told = ", ".join(f"{thousands(number)} {state}" for state, number in sorted(counts.items()))
         plural = "job" if total == 1 else "jobs"
         click.confirm(f"{verb} {thousands(total)} {plural} ({told})?", abort=True, err=True)
+    asked_for = {**conditions, "status": states}
     done = seen = 0
     cursor: str | None = None
     with _bar(total, hidden=desk.as_json) as bar:
@@ -155,7 +156,7 @@ def _matching(
         while total:
             page = desk.jobs.list(limit=BATCH, cursor=cursor, sort="oldest", status=states, **conditions)
             if page.items:
-                acted = many(ids=[job.id for job in page.items], tenant=ALL_TENANTS)
+                acted = many(ids=[job.id for job in page.items], tenant=ALL_TENANTS, asked=asked_for)
                 done, seen = done + acted.done, seen + len(page.items)
                 bar.update(task, completed=seen, total=max(total, seen))
             if page.next is None:

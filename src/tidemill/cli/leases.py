@@ -11,7 +11,7 @@ from tidemill.cli.desk import Desk, at_desk
 from tidemill.cli.documents import duties_of, lease_document
 from tidemill.cli.reading import read_instant
 from tidemill.cli.screen import Column, age, heading, print_json, print_lines, print_table, span, thousands
-from tidemill.errors import BadFilter, LeaseLost
+from tidemill.errors import LeaseNotFound
 
 
 @click.group()
@@ -85,14 +85,11 @@ def release(desk: Desk, name: str) -> None:
     """Take a lease from its holder, so that another can have it; the holder learns it with its next beat."""
     found = next((lease for lease in desk.store.leases() if lease.name == name), None)
     if found is None:
-        raise BadFilter(f"there is no lease {name!r}; see tidemill leases list")
+        raise LeaseNotFound(f"there is no lease {name!r}; see tidemill leases list", name=name)
     if found.holder is None:
         text, released = f"lease {name} was free already", False
     else:
-        released = desk.store.release(name, found.holder, found.term)
-        if not released:
-            raise LeaseLost(f"lease {name} changed hands meanwhile; look again and try again", name=name)
-        desk.tell([name, "change"])
+        released = desk.control.release(name)
         text = f"lease {name} is free; its term was {found.term}"
     if desk.as_json:
         print_json({"name": name, "released": released, "term": found.term})

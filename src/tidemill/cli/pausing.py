@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from tidemill.cli.desk import Desk, operator
+from tidemill.cli.desk import Desk
 from tidemill.cli.documents import pause_document
 from tidemill.cli.screen import age, print_json, print_lines
 from tidemill.domain.ledger import Pause, PauseKind
@@ -14,30 +14,27 @@ from tidemill.tasks.options import check_name
 def pause(desk: Desk, kind: PauseKind, names: tuple[str, ...], reason: str | None) -> None:
     """Pause these; what is paused already stays so, with its first reason."""
     for name in names:
-        check_name(kind, name)
-    new = desk.store.pause([Pause(kind, name, reason, operator()) for name in dict.fromkeys(names)])
-    desk.tell(["change"])
-    standing = {found.name: found for found in desk.store.pauses() if found.kind is kind}
+        check_name(kind, name)  # what cannot be is refused before anything is done
+    before = {found.name for found in desk.control.pauses() if found.kind is kind}
+    standing = {name: desk.control.pause(kind, name, reason=reason) for name in dict.fromkeys(names)}
     if desk.as_json:
-        print_json([pause_document(standing[name]) for name in names if name in standing])
+        print_json([pause_document(standing[name]) for name in names])
         return
-    fresh = {found.name for found in new}
     now = desk.now()
-    for name in names:
-        if name in fresh:
+    for name, found in standing.items():
+        if name in before:
+            print_lines([(f"{kind} {name} is paused already ({said(found, now)})", "")])
+        else:
             print_lines([(f"{kind} {name} is paused; what runs goes on", "")])
-        elif name in standing:
-            print_lines([(f"{kind} {name} is paused already ({said(standing[name], now)})", "")])
 
 
 def resume(desk: Desk, kind: PauseKind, names: tuple[str, ...]) -> None:
     """End these pauses; what is not paused stays so."""
-    ended = desk.store.resume({(kind, name) for name in names})
-    desk.tell(["change"])
+    ended = [desk.control.resume(kind, name) for name in dict.fromkeys(names)]
+    stood = {found.name: found for found in ended if found is not None}
     if desk.as_json:
-        print_json([pause_document(found) for found in ended])
+        print_json([pause_document(found) for found in stood.values()])
         return
-    stood = {found.name for found in ended}
     for name in names:
         print_lines([(f"{kind} {name} {'is resumed' if name in stood else 'was not paused'}", "")])
 

@@ -3,24 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import click
 
-from tidemill.cli import pausing
+from tidemill.cli import pausing, stats_named
 from tidemill.cli.desk import Desk, at_desk, tenant_option
-from tidemill.cli.documents import instant, pause_document
+from tidemill.cli.documents import instant, limit_document, pause_document
+from tidemill.cli.limits import USES, use_rows
+from tidemill.cli.reading import duration
 from tidemill.cli.screen import Column, heading, print_facts, print_json, print_table, span, thousands
 from tidemill.client.stats import Stats, gather
 from tidemill.domain.ledger import PauseKind
 from tidemill.domain.states import JobState
+from tidemill.errors import BadFilter
 
 
 @click.command()
+@click.argument("name", required=False, metavar="[NAME]")
+@click.option(
+    "--window", type=duration, help="How far back to look, such as 1h; a question that does takes it."
+)
+@click.option("--longer-than", type=duration, help="For lag and stuck: only what took longer.")
+@click.option("--limit", type=click.IntRange(1, 1000), help="The most rows.")
 @tenant_option
 @at_desk
-def stats(desk: Desk, tenant: str) -> None:
-    """Jobs by state, what waits and since when, what became of the latest, and who works."""
+def stats(
+    desk: Desk,
+    name: str | None,
+    window: timedelta | None,
+    longer_than: timedelta | None,
+    limit: int | None,
+    tenant: str,
+) -> None:
+    """Jobs by state, what waits and since when, what became of the latest, and who works.
+
+    With a NAME, the answer to one question: queue-depth, active-workers, orphans, overdue, stuck, lag, failures,
+    worker-performance, retries, by-status, durations, tenants, throughput, errors, dead-letters, leaders, health.
+    """
+    said = {"window": window, "longer_than": longer_than, "limit": limit}
+    if name is not None:
+        stats_named.show(desk, name, {**said, "tenant": tenant})
+        return
+    for key, value in said.items():
+        if value is not None:
+            raise BadFilter(
+                f"--{key.replace('_', '-')} belongs to a question; give its name: tidemill stats NAME"
+            )
     now = desk.now()
     found = gather(desk.store, now, tenant=tenant)
     if desk.as_json:
@@ -38,6 +67,9 @@ def stats(desk: Desk, tenant: str) -> None:
             [(task, thousands(number)) for task, number in found.tasks.items()],
             empty="",
         )
+    if found.limits:
+        heading("Limits")
+        print_table(USES, use_rows(found.limits, now), empty="")
     heading("Jobs enqueued in the last")
     print_table(
         (
@@ -116,4 +148,5 @@ def stats_document(found: Stats) -> dict[str, object]:
         "recent": {name: recent._asdict() for name, recent in found.recent.items()},
         "workers": found.crew._asdict(),
         "pauses": [pause_document(pause) for pause in found.pauses],
+        "limits": [limit_document(limit) for limit in found.limits],
     }

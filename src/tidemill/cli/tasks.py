@@ -1,4 +1,4 @@
-"""``tidemill tasks``: what can be run, how its jobs are doing, and pausing it."""
+"""``tidemill tasks``: what can be run, how its jobs are doing, and pausing it; changing it stands in the file beside it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from tidemill.cli.screen import (
     span,
     thousands,
 )
+from tidemill.cli.tasks_set import set_document, set_task, set_words, task_rule, task_setting
 from tidemill.client.stats import liveness, waiting_tasks
 from tidemill.domain.filters import JobFilter
 from tidemill.domain.ledger import Pause, PauseKind
@@ -33,7 +34,10 @@ SHOWN = (JobState.PENDING, JobState.RUNNING, JobState.SCHEDULED)
 
 @click.group()
 def tasks() -> None:
-    """What can be run, and pausing it."""
+    """What can be run, pausing it, and changing how it is run."""
+
+
+tasks.add_command(set_task)
 
 
 @tasks.command("list")
@@ -85,6 +89,7 @@ def show(desk: Desk, name: str, tenant: str) -> None:
     if task is None and not counts and pause is None and name not in _names(desk, tenant):
         raise TaskNotFound(f"no job and no worker knows a task {name!r}; give --app to see what is declared")
     document = _document(desk, name, counts, pause)
+    document["set"] = set_document(task_setting(desk, name), task_rule(desk, name))
     if desk.as_json:
         if task is not None:
             document["schema"] = task.arguments.schema()
@@ -106,6 +111,7 @@ def show(desk: Desk, name: str, tenant: str) -> None:
             ("tags", ", ".join(options.tags) or None),
             ("owner", options.owner),
         ]
+    facts.append(("set", set_words(task_setting(desk, name), task_rule(desk, name))))
     facts.append(("paused", pausing.said(pause, desk.now())))
     print_facts(facts)
     if task is not None:

@@ -19,6 +19,7 @@ from rich.text import Text
 
 from tidemill.cli import documents
 from tidemill.cli.desk import Desk, at_desk, tenant_option
+from tidemill.cli.limits import USES, use_rows
 from tidemill.cli.screen import (
     STYLES,
     Column,
@@ -43,6 +44,7 @@ from tidemill.errors import StoreError
 EVERY = 1.0
 MOST_RUNNING = 30
 MOST_WORKERS = 10
+MOST_LIMITS = 10
 
 
 class Frame(NamedTuple):
@@ -164,9 +166,13 @@ def draw(frame: Frame, width: int, height: int | None = None) -> RenderableType:
     parts += [Text(f"paused: {pause.kind} {clean(pause.name)}", "yellow") for pause in stats.pauses]
     if stats.queues:
         parts += [Text(), table(QUEUES, queue_rows(frame.stats, now), empty="", fit=width)]
+    limits = use_rows(stats.limits, now)[:MOST_LIMITS]
+    if limits:
+        parts += [Text(), table(USES, limits, empty="", fit=width)]
     if frame.workers:
         parts += [Text(), table(WORKERS, _worker_rows(frame, now), empty="", fit=width)]
-    room = MOST_RUNNING if height is None else max(3, height - 8 - len(stats.queues) - len(frame.workers))
+    above = len(stats.queues) + len(frame.workers) + (len(limits) + 2 if limits else 0)
+    room = MOST_RUNNING if height is None else max(3, height - 8 - above)
     parts += [Text(), _running(frame.running[:room], now, width)]
     return Group(*parts)
 

@@ -137,8 +137,13 @@ def worker(
 def _announce(facts: dict[str, object], *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"started": facts}))
-        sys.stdout.flush()
-        return
+    else:
+        announced(facts)
+    sys.stdout.flush()
+
+
+def announced(facts: dict[str, object]) -> None:
+    """A line for each thing a person wants to know of a worker that was started."""
     rows = {
         "app": facts["app"],
         "store": facts["store"],
@@ -150,7 +155,6 @@ def _announce(facts: dict[str, object], *, as_json: bool) -> None:
     for name, value in rows.items():
         if value:
             click.echo(f"  {name:<8}{value}")
-    sys.stdout.flush()
 
 
 def _several(names: object) -> str:

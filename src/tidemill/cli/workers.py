@@ -62,8 +62,7 @@ def drain(desk: Desk, ids: tuple[str, ...]) -> None:
     now = desk.now()
     living = [worker for worker in desk.store.workers() if liveness(worker, now) != "gone"]
     chosen = [_chosen(living, id) for id in dict.fromkeys(ids)]
-    changed = desk.store.drain([worker.id for worker in chosen])
-    desk.tell(["change"])
+    changed = {worker.id for worker in chosen if desk.control.drain(worker.id)}
     held = held_by_worker(desk.store)
     if desk.as_json:
         after = {worker.id: worker for worker in desk.store.workers()}

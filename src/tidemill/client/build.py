@@ -17,6 +17,7 @@ from tidemill.domain.unique import Unique
 from tidemill.errors import BadSettings
 from tidemill.ids import new_id
 from tidemill.tasks.ambient import current_job, current_tenant
+from tidemill.tasks.limiting import names_for
 from tidemill.tasks.task import Declared
 
 LONGEST_CORRELATION = 64
@@ -50,12 +51,17 @@ class Template:
             details=_details(declared, call),
         )
         self._rest = self._plain[3:]
+        self._counted = options if options.is_limited else None
+        self._defaults = declared.arguments.defaults() if options.limits else {}
 
     def job(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
         """The job these arguments ask for; bad ones and too large ones are refused here."""
         encoded = self._dump(tuple(args), kwargs)
         self._limits.check_args(self._name, encoded.text)
         job = NewJob._make((new_id(), self._name, encoded.text, *self._rest))
+        if self._counted is not None:
+            names = names_for(self._counted, job.tenant, lambda: {**self._defaults, **encoded.values})
+            job = job._replace(limits=names)
         if self._unique is None:
             return job
         return job._replace(unique=self._unique.hold(self._name, {**self._by, **encoded.values}))

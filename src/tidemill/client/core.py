@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 from uuid import UUID
 
+from tidemill.client.acting import carried, enqueued_entries, who
 from tidemill.client.batcher import AsyncBatcher, Batcher
 from tidemill.client.build import Template, tracing
 from tidemill.client.connections import aenqueue_on, enqueue_on
+from tidemill.client.limiting import Limiting
 from tidemill.client.options import NO_OPTIONS, CallOptions
 from tidemill.client.waiting import Waiting
-from tidemill.clock import Clock
+from tidemill.clock import Clock, ManualClock
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Enqueued, Job, Move, NewJob
+from tidemill.domain.limits import Rule
 from tidemill.domain.payload import PayloadLimits
 from tidemill.domain.states import JobState
 from tidemill.domain.unique import Unique
@@ -41,12 +44,20 @@ class Client:
     """Stores by name, tasks by name, and the ways between them."""
 
     def __init__(
-        self, stores: Mapping[str, Store], *, clock: Clock, tenant: str, limits: PayloadLimits
+        self,
+        stores: Mapping[str, Store],
+        *,
+        clock: Clock,
+        tenant: str,
+        limits: PayloadLimits,
+        rules: Mapping[str, Rule] | None = None,
     ) -> None:
         self.stores = dict(stores)
         self.clock = clock
         self.tenant = tenant
         self.limits = limits
+        self.rules = dict(rules or {})  #: limits that the app itself declares
+        self._limiting: dict[str | None, Limiting] = {}
         self.registry = Registry()
         self.events = Events()
         self.middleware: list[Middleware] = []
@@ -56,6 +67,7 @@ class Client:
         self._waiting: dict[str, Waiting] = {}
         self._templates: dict[tuple[str, str | None], Template] = {}
         self._pool: ThreadPoolExecutor | None = None
+        self._closing: list[Callable[[], None]] = []
 
     # Parts -----------------------------------------------------------------------------------------------------------
 
@@ -69,6 +81,11 @@ class Client:
                 f"there is no store named {wanted!r}; there are {', '.join(sorted(self.stores))}"
             ) from None
 
+    @property
+    def pin(self) -> datetime | None:
+        """The time to tell a store: its own, unless the clock is moved by hand."""
+        return self.clock.now() if isinstance(self.clock, ManualClock) else None
+
     def waiting(self, name: str | None) -> Waiting:
         """Who tells about jobs of that store."""
         with self._lock:
@@ -78,6 +95,13 @@ class Client:
                 found = self._waiting[key] = Waiting(self.store(name))
             return found
 
+    def limiting(self, name: str | None) -> Limiting:
+        """What is known of that store's limits."""
+        found = self._limiting.get(name)
+        if found is None:
+            found = self._limiting.setdefault(name, Limiting(self.store(name), self.clock, self.rules))
+        return found
+
     def executor(self) -> ThreadPoolExecutor:
         """Threads for what coroutines ask of a store."""
         with self._lock:
@@ -86,8 +110,8 @@ class Client:
             return self._pool
 
     async def in_thread(self, act: Any, *args: Any) -> Any:
-        """A store's verb, awaited."""
-        return await asyncio.get_running_loop().run_in_executor(self.executor(), act, *args)
+        """A store's verb, awaited; done there by and for whom it would be done here."""
+        return await asyncio.get_running_loop().run_in_executor(self.executor(), carried(act), *args)
 
     # Enqueueing ------------------------------------------------------------------------------------------------------
 
@@ -97,26 +121,32 @@ class Client:
         if not jobs:
             return []
         if not self.middleware:
-            return self._answer(declared, call, jobs, self._write(jobs, call))
+            return self._answer(declared, call, jobs, self._write(declared, jobs, call))
         step = Step("enqueue", declared.name, jobs[0].tenant, jobs)
-        written: list[Enqueued] = around(self.middleware, step, lambda: self._write(step.jobs, call))
+        written: list[Enqueued] = around(
+            self.middleware, step, lambda: self._write(declared, step.jobs, call)
+        )
         return self._answer(declared, call, step.jobs, written)
 
     async def aenqueue(
         self, declared: Declared, call: CallOptions, calls: Sequence[Call]
     ) -> list[Job | NewJob]:
         """The same for coroutines; a middleware runs in a thread, so that it cannot block the loop."""
-        jobs = self._build(declared, call, calls)
+        if not in_transaction() and self.limiting(call.store).asks():
+            jobs = await asyncio.to_thread(self._build, declared, call, calls)
+        else:
+            jobs = self._build(declared, call, calls)
         if not jobs:
             return []
         step = Step("enqueue", declared.name, jobs[0].tenant, jobs)
         if call.connection is not None:
+            store, by = self.store(call.store), _by(declared, call)
             written = await around_async(
-                self.middleware, step, lambda: aenqueue_on(call.connection, self.store(call.store), step.jobs)
+                self.middleware, step, lambda: aenqueue_on(call.connection, store, step.jobs, by=by)
             )
-        elif self.middleware or in_transaction() or len(jobs) > 1:
+        elif self.middleware or in_transaction() or len(jobs) > 1 or _by(declared, call) is not None:
             written = await asyncio.to_thread(
-                around, self.middleware, step, lambda: self._write(step.jobs, call)
+                around, self.middleware, step, lambda: self._write(declared, step.jobs, call)
             )
         else:
             written = await self._async_batcher(call.store).submit(jobs)
@@ -134,7 +164,20 @@ class Client:
                 f"on_conflict={rule.on_conflict!r} changes another job, which a connection= of yours cannot"
             )
         template = self._template(declared, call)
-        return [template.job(args, kwargs) for args, kwargs in calls]
+        jobs = [template.job(args, kwargs) for args, kwargs in calls]
+        # A worker that knows nothing of a limit would not keep it: the first call of a task writes its limits down.
+        limiting = self.limiting(call.store)
+        limiting.look(declared)
+        return jobs if limiting.is_silent else limiting.admitted(declared, jobs)
+
+    def declare_limits(self) -> None:
+        """Write down what all tasks and the app itself say of limits."""
+        self.limiting(None).declare(self.registry)
+
+    def forget_limits(self) -> None:
+        """Somebody changed limits here: what is known of them is read again."""
+        for limiting in list(self._limiting.values()):
+            limiting.forget()
 
     def _template(self, declared: Declared, call: CallOptions) -> Template:
         """What this task's calls with these options have in common; remembered where nothing around them matters."""
@@ -147,19 +190,19 @@ class Client:
             self._templates[key] = known
         return known
 
-    def _write(self, jobs: Sequence[NewJob], call: CallOptions) -> list[Enqueued]:
-        store = self.store(call.store)
+    def _write(self, declared: Declared, jobs: Sequence[NewJob], call: CallOptions) -> list[Enqueued]:
+        store, by = self.store(call.store), _by(declared, call)
         if call.connection is not None:
-            return enqueue_on(call.connection, store, jobs)
-        if len(jobs) == 1 and not in_transaction():
+            return enqueue_on(call.connection, store, jobs, by=by)
+        if len(jobs) == 1 and by is None and not in_transaction():
             return self._batcher(call.store).submit(jobs)
         if len(jobs) <= BATCH:
-            return _put(store, jobs)
+            return _put(store, jobs, by)
         with store.transaction():
             return [
                 enqueued
                 for at in range(0, len(jobs), BATCH)
-                for enqueued in _put(store, jobs[at : at + BATCH])
+                for enqueued in _put(store, jobs[at : at + BATCH], by)
             ]
 
     def _batcher(self, name: str | None) -> Batcher:
@@ -214,7 +257,7 @@ class Client:
         if rule.on_conflict == "replace" and store.move(
             [Move(holder, job.tenant, waiting, JobState.CANCELLED, f"replaced by job {job.id}")]
         ):
-            (again,) = store.enqueue([job])
+            (again,) = _put(store, [job], _by(declared, call))
             return job if again.created else self._settle(declared, call, job, again.id)
         if rule.on_conflict == "extend":
             wait = snapshot(job, self.clock.now()).run_at - self.clock.now()
@@ -225,7 +268,7 @@ class Client:
         found = store.get([holder], tenant=ALL_TENANTS)
         if found:
             return found[0]
-        (again,) = store.enqueue([job])  # the holder is gone meanwhile
+        (again,) = _put(store, [job], _by(declared, call))  # the holder is gone meanwhile
         return job if again.created else self._settle(declared, call, job, again.id)
 
     # Reading ---------------------------------------------------------------------------------------------------------
@@ -237,8 +280,14 @@ class Client:
             raise JobNotFound(f"there is no job {id}", id=id)
         return found[0]
 
+    def at_close(self, act: Callable[[], None]) -> None:
+        """Have this called first when the client is closed: for those who ask it on threads of their own."""
+        self._closing.append(act)
+
     def close(self) -> None:
         """Let go of threads and stores."""
+        for act in self._closing:
+            act()
         for waiting in list(self._waiting.values()):
             waiting.close()
         if self._pool is not None:
@@ -247,9 +296,20 @@ class Client:
             store.close()
 
 
-def _put(store: Store, jobs: Sequence[NewJob]) -> list[Enqueued]:
-    """Write a batch, and wake whoever waits for work."""
-    written = store.enqueue(jobs)
+def _by(declared: Declared, call: CallOptions) -> str | None:
+    """Whom the audit is to name, where the call or its task asks for that."""
+    audited = declared.options.audit if call.audit is None else call.audit
+    return who() if audited else None
+
+
+def _put(store: Store, jobs: Sequence[NewJob], by: str | None = None) -> list[Enqueued]:
+    """Write a batch, with who asked for it where that is wanted, and wake whoever waits for work."""
+    if by is None:
+        written = store.enqueue(jobs)
+    else:
+        with store.transaction():
+            written = store.enqueue(jobs)
+            store.record(enqueued_entries(jobs, written, by))
     # A job for later wakes no worker, but whoever promotes it must know by when.
     store.notify({"scheduled" if job.run_at or job.delay else f"ready:{job.queue}" for job in jobs})
     return written

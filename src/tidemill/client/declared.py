@@ -7,10 +7,14 @@ wins; the others find nothing to do.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from uuid import UUID
 
+from tidemill.client.acting import named, note
 from tidemill.client.core import Client
+from tidemill.client.ruled import schedule_changes
 from tidemill.client.rules import same_rules
 from tidemill.client.schedules import REMOVED, TOPICS, Schedules
 from tidemill.domain.filters import ALL_TENANTS
@@ -64,11 +68,10 @@ class Declarations:
 
         Without a name for the app nothing is disabled, for nobody could tell whose rows they are.
         """
-        store, pin = self._client.store(None), self._schedules._pin
         self._stale = False
         if not self._declared and app is None:
             return Reconciled()
-        rows = {(row.tenant, row.key): row for row in store.schedules(tenant=ALL_TENANTS)}
+        rows = {(row.tenant, row.key): row for row in self._client.store(None).schedules(tenant=ALL_TENANTS)}
         added, updated, conflicts, unchanged = [], [], [], 0
         for place, facts in self._declared.items():
             wanted = replace(facts, options={**facts.options, "app": app})
@@ -88,12 +91,10 @@ class Declarations:
                 unchanged += 1
             else:
                 updated.append(_over(row, wanted))
-        lost = store.put_schedules([*added, *updated], now=pin) if added or updated else frozenset()
         gone = self._gone(rows.values(), app)
-        if gone:
-            store.enable_schedules(
-                [row.id for row in gone], tenant=ALL_TENANTS, enabled=False, note=REMOVED, now=pin
-            )
+        lost: frozenset[UUID] = frozenset()
+        if added or updated or gone:
+            lost = self._write(added, updated, gone, rows)
         done = Reconciled(
             tuple(facts.key for facts in added if facts.id not in lost),
             tuple(facts.key for facts in updated if facts.id not in lost),
@@ -103,6 +104,36 @@ class Declarations:
         )
         self._report(done)
         return done
+
+    def _write(
+        self,
+        added: Sequence[Facts],
+        updated: Sequence[Facts],
+        gone: Sequence[Facts],
+        rows: Mapping[tuple[str, str], Facts],
+    ) -> frozenset[UUID]:
+        """Write all of it with what the audit says of it; the ids of those that somebody else was faster with."""
+        store, pin = self._client.store(None), self._client.pin
+        with store.transaction():
+            lost = store.put_schedules([*added, *updated], now=pin)
+            stopped = store.enable_schedules(
+                [row.id for row in gone], tenant=ALL_TENANTS, enabled=False, note=REMOVED, now=pin
+            )
+            for facts in (*added, *updated):
+                if facts.id not in lost:
+                    row = rows.get((facts.tenant, facts.key))
+                    self._note("added" if row is None else "updated", row, facts)
+            for row in gone:
+                if row.id in stopped:
+                    self._note("paused", row, replace(row, enabled=False, note=REMOVED))
+        return lost
+
+    def _note(self, verb: str, before: Facts | None, after: Facts) -> None:
+        """Write down what changed: it is the app's doing, unless somebody has it brought in line by hand."""
+        was, now = schedule_changes(before, after)
+        place = f"schedule:{after.key}", after.tenant
+        store, pin = self._client.store(None), self._client.pin
+        note(store, f"schedule.{verb}", *place, before=was, after=now, by=named() or "app", now=pin)
 
     def _gone(self, rows: Any, app: str | None) -> list[Facts]:
         return [

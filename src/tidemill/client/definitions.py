@@ -7,13 +7,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tidemill.client.acting import named
 from tidemill.client.handle import Job
+from tidemill.client.limiting import drop_rule
+from tidemill.client.ruled import definition_changes
 from tidemill.client.rules import check_key, encoded, read_job_options
 from tidemill.client.scheduled import Tenanted, task_facts_of
+from tidemill.domain.firing import definition_limit, limited
+from tidemill.domain.limits import LimitKind, Rule
 from tidemill.domain.requests import request
 from tidemill.domain.timetable import Definition, DefinitionVersion
 from tidemill.errors import BadArguments, BadSchedule, DefinitionExists, DefinitionNotFound, JobExists
 from tidemill.ids import new_id
+from tidemill.tasks.limiting import called_names
 
 
 class Definitions(Tenanted):
@@ -35,7 +41,8 @@ class Definitions(Tenanted):
     ) -> Definition:
         """Write a definition: a new one, or the next version of the one with this key. What is left out stays as it is.
 
-        With ``version`` only over that version (0: only a new one). ``settings`` are options of its jobs.
+        With ``version`` only over that version (0: only a new one). ``settings`` are options of its jobs, and ``max_concurrent``:
+        how many of them may run at a time, 0 for no limit.
         """
         check_key("definition", key)
         whose = self._tenant(tenant)
@@ -49,13 +56,16 @@ class Definitions(Tenanted):
                 field="task",
             )
         declared = self._client.registry.get(base.task)
-        changes: dict[str, Any] = {"settings": {**base.settings, **read_job_options(settings)}}
+        most = (
+            {"max_concurrent": _most(settings.pop("max_concurrent"))} if "max_concurrent" in settings else {}
+        )
+        changes: dict[str, Any] = {"settings": {**base.settings, **read_job_options(settings), **most}}
         if args is not None or found is None:
             changes["args"] = encoded(declared, args or {}, self._client.limits)
         for field, value in (("name", name), ("owner", owner), ("notifications", notifications)):
             if value is not None:
                 changes[field] = _plain(field, value)
-        return self._put(replace(base, **changes), by)
+        return self._put("saved", found, replace(base, **changes), by)
 
     def get(self, key: str, *, tenant: str | None = None) -> Definition:
         """The living definition of that key, or ``DefinitionNotFound``."""
@@ -87,7 +97,12 @@ class Definitions(Tenanted):
 
     def _enable(self, key: str, tenant: str | None, *, enabled: bool) -> Definition:
         found = self.get(key, tenant=tenant)
-        self._store.enable_definitions([found.id], tenant=found.tenant, enabled=enabled, now=self._pin)
+        with self._store.transaction():
+            if self._store.enable_definitions(
+                [found.id], tenant=found.tenant, enabled=enabled, now=self._pin
+            ):
+                verb = "enabled" if enabled else "disabled"
+                self._noted(verb, replace(found, enabled=not enabled), replace(found, enabled=enabled))
         self._tell(["schedules"])
         return self.get(key, tenant=found.tenant)
 
@@ -108,17 +123,25 @@ class Definitions(Tenanted):
             run_at=None,
         )
         details = replace(job.details, definition_id=found.id, definition_version=found.version)
-        job = job._replace(details=details)
-        (answer,) = self._store.enqueue([job], now=self._pin)
-        if not answer.created:
-            raise JobExists(f"job {answer.id} of task {job.task} holds the same unique key", id=answer.id)
+        values = {**declared.arguments.defaults(), **json.loads(job.args)}
+        called = called_names(declared.options, found.tenant, lambda: values)
+        job = limited(job._replace(limits=tuple(sorted({*job.limits, *called})), details=details), found)
+        with self._store.transaction():
+            (answer,) = self._store.enqueue([job], now=self._pin)
+            if not answer.created:
+                raise JobExists(f"job {answer.id} of task {job.task} holds the same unique key", id=answer.id)
+            after = {"jobs": [str(job.id)], "version": found.version}
+            self._note("definition.triggered", f"definition:{found.key}", found.tenant, after=after)
         self._tell([f"ready:{job.queue}"])
         return Job(self._client, job)
 
     def remove(self, key: str, *, tenant: str | None = None) -> None:
         """Delete it with its schedules; its key is free again, and its versions stay."""
         found = self.get(key, tenant=tenant)
-        self._store.drop_definitions([found.id], tenant=found.tenant, now=self._pin)
+        with self._store.transaction():
+            if self._store.drop_definitions([found.id], tenant=found.tenant, now=self._pin):
+                self._noted("removed", found, None)
+                self._limit(found, None)
         self._tell(["schedules"])
 
     def restore(
@@ -141,8 +164,9 @@ class Definitions(Tenanted):
             field: getattr(old, field) for field in ("name", "args", "settings", "notifications", "owner")
         }
         if living is not None:
-            return self._put(replace(living, **content), by)
-        return self._put(Definition(id=new_id(), key=key, task=old.task, tenant=whose, **content), by)
+            return self._put("restored", living, replace(living, **content), by)
+        new = Definition(id=new_id(), key=key, task=old.task, tenant=whose, **content)
+        return self._put("restored", None, new, by)
 
     # Parts -------------------------------------------------------------------------------------------------------------
 
@@ -160,11 +184,36 @@ class Definitions(Tenanted):
             found, key=lambda each: (each.deleted_at is not None and each.deleted_at.timestamp(), each.id)
         )
 
-    def _put(self, definition: Definition, by: str | None) -> Definition:
-        written = self._store.put_definition(definition, by=by, now=self._pin)
-        if written is None:
-            raise _changed(definition.key, definition.tenant, self._living(definition.key, definition.tenant))
+    def _put(self, verb: str, before: Definition | None, after: Definition, by: str | None) -> Definition:
+        with self._store.transaction():
+            written = self._store.put_definition(after, by=by or named(), now=self._pin)
+            if written is None:
+                raise _changed(after.key, after.tenant, self._living(after.key, after.tenant))
+            self._noted(verb, before, written)
+            changed = self._limit(before, written)
+        if changed:
+            self._tell(["change"])
         return written
+
+    def _limit(self, before: Definition | None, after: Definition | None) -> bool:
+        """Have the store's rule say what the definition says; whether that is something else than before."""
+        found = after or before
+        assert found is not None
+        was, now = (0 if each is None else each.settings.get("max_concurrent", 0) for each in (before, after))
+        if was == now:
+            return False
+        name = definition_limit(found.id)
+        if isinstance(now, int) and now:
+            self._store.put_rules([Rule(name, LimitKind.CONCURRENCY, now)], now=self._pin)
+        elif after is None or not any(rule.name == name and rule.pinned for rule in self._store.rules()):
+            drop_rule(self._store, name, None, self._pin)
+        return True
+
+    def _noted(self, verb: str, before: Definition | None, after: Definition | None) -> None:
+        found = after or before
+        assert found is not None
+        was, now = definition_changes(before, after)
+        self._note(f"definition.{verb}", f"definition:{found.key}", found.tenant, was, now)
 
     # Twins -------------------------------------------------------------------------------------------------------------
 
@@ -206,6 +255,15 @@ def _name(task: Any) -> str:
     if task is None:
         raise BadSchedule("task: a new definition needs a task", field="task")
     return str(getattr(task, "name", task))
+
+
+def _most(given: Any) -> int:
+    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
+        raise BadSchedule(
+            f"max_concurrent: {given!r} is no number of jobs; give a whole number, 0 for no limit",
+            field="max_concurrent",
+        )
+    return given
 
 
 def _plain(field: str, value: Any) -> Any:

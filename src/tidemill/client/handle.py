@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import queue
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from tidemill.client.acting import note
 from tidemill.client.facts import Known
 from tidemill.domain.decide import Action, move
 from tidemill.domain.filters import JobFilter, Sort
@@ -26,6 +28,14 @@ R = TypeVar("R")
 
 WAIT = 1800.0
 """Seconds ``result`` waits unless told otherwise."""
+
+WORDS = {
+    Action.CANCEL: "cancelled",
+    Action.RETRY: "retried",
+    Action.APPROVE: "approved",
+    Action.REJECT: "rejected",
+}
+"""What the audit says a person did."""
 
 
 class Job(Known[R]):
@@ -211,14 +221,18 @@ class Job(Known[R]):
 
     def cancel(self, reason: str | None = None) -> Job[R]:
         """End it if nobody holds it; ask its worker to stop it otherwise."""
-        store = self._client.store(self._store)
+        store, said = self._client.store(self._store), reason or "cancelled"
         self.refresh()
-        if self._facts.state in HELD:
-            if not store.request_cancel([self.id], tenant=self.tenant, reason=reason or "cancelled"):
-                return self.cancel(reason)  # it has ended or gone back meanwhile
-            store.notify(["cancel"])
-            return self.refresh()
-        return self._act(Action.CANCEL, reason or "cancelled")
+        if self._facts.state not in HELD:
+            return self._act(Action.CANCEL, said)
+        with store.transaction():
+            asked = store.request_cancel([self.id], tenant=self.tenant, reason=said)
+            if asked and self._facts.cancel_reason is None:  # the first to ask is the one who did it
+                self._note("job.cancel_requested", {"status": self.status.value, "reason": said})
+        if not asked:
+            return self.cancel(reason)  # it has ended or gone back meanwhile
+        store.notify(["cancel"])
+        return self.refresh()
 
     async def acancel(self, reason: str | None = None) -> Job[R]:
         found: Job[R] = await self._client.in_thread(self.cancel, reason)
@@ -251,10 +265,13 @@ class Job(Known[R]):
     def delete(self) -> None:
         """Remove an ended job with all that was written about it."""
         self.refresh()
-        if not self._client.store(self._store).delete([self.id], tenant=self.tenant):
-            raise IllegalTransition(
-                f"cannot delete job {self.id}: it is {self.status}; cancel it first", id=self.id
-            )
+        store = self._client.store(self._store)
+        with store.transaction():
+            if not store.delete([self.id], tenant=self.tenant):
+                raise IllegalTransition(
+                    f"cannot delete job {self.id}: it is {self.status}; cancel it first", id=self.id
+                )
+            self._note("job.deleted", None)
 
     async def adelete(self) -> None:
         await self._client.in_thread(self.delete)
@@ -264,10 +281,22 @@ class Job(Known[R]):
         store = self._client.store(self._store)
         for _ in range(10):
             self.refresh()
-            if store.move([move(self._facts, action, reason)]):
+            wanted = move(self._facts, action, reason)
+            with store.transaction():
+                # Only from the very state that was seen: the audit says what it was.
+                done = store.move([replace(wanted, expect=frozenset({self._facts.state}))])
+                if done:
+                    self._note(f"job.{WORDS[action]}", {"status": wanted.state.value, "reason": reason})
+            if done:
                 store.notify(["ended", f"ready:{self.queue}"])
                 return self.refresh()
         raise IllegalTransition(f"job {self.id} does not stand still; it is {self.status} now", id=self.id)
+
+    def _note(self, action: str, after: Mapping[str, object] | None) -> None:
+        """Write down what was done to it, in the transaction that does it."""
+        before = {"task": self.task, "status": self.status.value}
+        store, pin = self._client.store(self._store), self._client.pin
+        note(store, action, f"job:{self.id}", self.tenant, before=before, after=after, now=pin)
 
 
 def _seconds(timeout: float | timedelta | None) -> float | None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
+from tidemill.client.acting import NAMED, note, plain
 from tidemill.client.core import Client
 from tidemill.client.handle import Job
 from tidemill.client.options import id_of
@@ -21,7 +23,11 @@ from tidemill.tasks.ambient import current_tenant
 
 BATCH = 500
 
+TOGETHER = 5_000
+"""Jobs of a bulk action that are done, and written down, in one transaction."""
+
 Batch = Sequence[Facts]
+Where = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,45 +99,64 @@ class Jobs:
         return self._client.store(store).count(self._filter(where))
 
     # Many at once ----------------------------------------------------------------------------------------------------
+    #
+    # ``asked`` is the filter that the audit is to name, for those who look the ids up themselves.
 
-    def cancel(self, *, reason: str | None = None, store: str | None = None, **where: Any) -> Acted:
+    def cancel(
+        self, *, reason: str | None = None, store: str | None = None, asked: Where | None = None, **where: Any
+    ) -> Acted:
         """Cancel every job that matches: those nobody holds end, the others are asked to stop."""
         said = reason or "cancelled"
         target = self._client.store(store)
 
-        def act(batch: Batch) -> int:
+        def act(batch: Batch) -> Collection[UUID]:
             free = [facts for facts in batch if facts.state in expected(Action.CANCEL)]
             changed = target.move([move(facts, Action.CANCEL, said) for facts in free])
             held = [facts.id for facts in batch if facts.state in HELD]
-            asked = target.request_cancel(held, tenant=ALL_TENANTS, reason=said)
-            return len(changed) + len(asked)
+            return changed | target.request_cancel(held, tenant=ALL_TENANTS, reason=said)
 
-        return self._each(where, store, expected(Action.CANCEL) | HELD, act)
+        states = expected(Action.CANCEL) | HELD
+        return self._each("cancelled", where, store, states, act, asked, reason=said)
 
-    def retry(self, *, store: str | None = None, **where: Any) -> Acted:
+    def retry(self, *, store: str | None = None, asked: Where | None = None, **where: Any) -> Acted:
         """Give every ended job that matches another chain of attempts."""
         target = self._client.store(store)
 
-        def act(batch: Batch) -> int:
-            return len(target.move([move(facts, Action.RETRY, "retried by hand") for facts in batch]))
+        def act(batch: Batch) -> Collection[UUID]:
+            return target.move([move(facts, Action.RETRY, "retried by hand") for facts in batch])
 
-        return self._each(where, store, expected(Action.RETRY), act)
+        return self._each("retried", where, store, expected(Action.RETRY), act, asked)
 
-    def delete(self, *, store: str | None = None, **where: Any) -> Acted:
+    def delete(self, *, store: str | None = None, asked: Where | None = None, **where: Any) -> Acted:
         """Remove every ended job that matches, with all that was written about it."""
         target = self._client.store(store)
 
-        def act(batch: Batch) -> int:
-            return len(target.delete([facts.id for facts in batch], tenant=self._tenant(where.get("tenant"))))
+        def act(batch: Batch) -> Collection[UUID]:
+            return target.delete([facts.id for facts in batch], tenant=self._tenant(where.get("tenant")))
 
-        return self._each(where, store, ENDED, act)
+        return self._each("deleted", where, store, ENDED, act, asked)
+
+    async def acancel(self, *, reason: str | None = None, **where: Any) -> Acted:
+        found: Acted = await self._client.in_thread(lambda: self.cancel(reason=reason, **where))
+        return found
+
+    async def aretry(self, **where: Any) -> Acted:
+        found: Acted = await self._client.in_thread(lambda: self.retry(**where))
+        return found
+
+    async def adelete(self, **where: Any) -> Acted:
+        found: Acted = await self._client.in_thread(lambda: self.delete(**where))
+        return found
 
     def _each(
         self,
-        where: Mapping[str, Any],
+        verb: str,
+        where: Where,
         store: str | None,
         states: frozenset[JobState],
-        act: Callable[[Batch], int],
+        act: Callable[[Batch], Collection[UUID]],
+        asked: Where | None,
+        **more: object,
     ) -> Acted:
         """Do it to what matched when we began, batch by batch; what has moved on meanwhile is skipped."""
         if not set(where) - {"tenant"}:
@@ -140,11 +165,29 @@ class Jobs:
         narrowed = (wanted.states & states) if wanted.states else states
         if not narrowed:
             return Acted(0, 0)
-        rows = tuple(self.stream(batch=1000, store=store, **{**where, "status": narrowed}))
+        rows = [row.facts for row in self.stream(batch=1000, store=store, **{**where, "status": narrowed})]
+        target = self._client.store(store)
         done = 0
-        for at in range(0, len(rows), BATCH):
-            done += act([row.facts for row in rows[at : at + BATCH]])
-        self._client.store(store).notify(["ended", "cancel", "change"])
+        for start in range(0, len(rows), TOGETHER):
+            part = rows[start : start + TOGETHER]
+            with target.transaction():
+                changed: set[UUID] = set()
+                for at in range(0, len(part), BATCH):
+                    changed.update(act(part[at : at + BATCH]))
+                told = [facts for facts in part if facts.id in changed and not _asked_before(facts)]
+                if told:
+                    before = {"status": dict(Counter(facts.state.value for facts in told))}
+                    after = {
+                        "filter": _words(asked or where),
+                        "done": len(changed),
+                        "skipped": len(part) - len(changed),
+                        "ids": [str(facts.id) for facts in told[:NAMED]],
+                        **more,
+                    }
+                    act_name, pin = f"jobs.{verb}", self._client.pin
+                    note(target, act_name, "jobs", wanted.tenant, before=before, after=after, now=pin)
+            done += len(changed)
+        target.notify(["ended", "cancel", "change"])
         return Acted(done, len(rows) - done)
 
     # Conditions ------------------------------------------------------------------------------------------------------
@@ -177,6 +220,19 @@ class Jobs:
             created_after=_instant(where.get("created_after")),
             created_before=_instant(where.get("created_before")),
         )
+
+
+def _asked_before(facts: Facts) -> bool:
+    """Whether somebody has asked its worker already; to ask again changes nothing."""
+    return facts.state in HELD and facts.cancel_reason is not None
+
+
+def _words(where: Where) -> dict[str, object]:
+    """A filter for the audit; of many ids only how many they are."""
+    said = {name: plain(value) for name, value in where.items() if name != "ids"}
+    if "ids" in where:
+        said["ids"] = len(list(_several(where["ids"])))
+    return said
 
 
 def _several(given: Any) -> Iterable[Any]:

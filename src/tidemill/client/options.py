@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypedDict
 from uuid import UUID
 
+from tidemill.domain.bounds import check_instant, check_span
 from tidemill.domain.retry import RetryPolicy
 from tidemill.domain.unique import Unique
 from tidemill.errors import BadSettings
@@ -118,6 +119,8 @@ def _check_times(values: Mapping[str, Any]) -> None:
         raise BadSettings(
             f"delay is {delay!r}; give a timedelta, such as timedelta(seconds=5)", option="delay"
         )
+    if delay is not None:
+        check_span("delay", delay)
 
 
 def _check_instant(name: str, value: datetime | timedelta | None) -> None:
@@ -127,6 +130,10 @@ def _check_instant(name: str, value: datetime | timedelta | None) -> None:
         )
     if value is not None and not isinstance(value, datetime | timedelta):
         raise BadSettings(f"{name} is {value!r}; give an aware datetime or a timedelta", option=name)
+    if isinstance(value, datetime):
+        check_instant(name, value)
+    elif value is not None:
+        check_span(name, value)
 
 
 def _tags(tags: Any) -> tuple[str, ...]:

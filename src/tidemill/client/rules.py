@@ -11,23 +11,21 @@ from zoneinfo import ZoneInfo
 
 from tidemill.client.options import read_call
 from tidemill.domain.calendar import BusinessCalendar, as_exclude
-from tidemill.domain.firing import NODE_QUEUE, read_rules
+from tidemill.domain.firing import NODE_QUEUE, merged_args, read_rules
 from tidemill.domain.payload import PayloadLimits
-from tidemill.domain.requests import OPTIONS, options_to_data, task_facts
+from tidemill.domain.requests import OPTIONS, options_to_data
 from tidemill.domain.schedule import Cron, check_misfire, check_overlap, first_fire, misfire_to_data
 from tidemill.domain.timetable import Definition, Scope
 from tidemill.domain.timetable import Schedule as Facts
 from tidemill.domain.triggers.base import Trigger
 from tidemill.domain.zones import zone_of
 from tidemill.errors import BadArguments, BadSchedule, BadSettings
+from tidemill.tasks.limiting import called_names
 from tidemill.tasks.options import check_name
 from tidemill.tasks.task import Declared
 
 RULES = ("trigger", "args", "timezone", "misfire", "overlap", "calendar", "exclude", "scope")
 """What may be said of a schedule beside the options of its jobs."""
-
-OWN = ("defaults", "app")
-"""What we keep among a schedule's options that is not an option of its jobs."""
 
 
 def check_key(what: str, key: object) -> None:
@@ -58,12 +56,19 @@ def ruled(
             options[name] = value
     if "args" in said or not base.revision:
         changes["args"] = _args(declared, definition, said.get("args"), limits)
-    kept = {name: value for name, value in base.options.items() if name != "defaults"}
-    changes["options"] = {**kept, **read_job_options(options), "defaults": task_facts(declared.options)}
+    kept = {name: value for name, value in base.options.items() if name not in ("defaults", "limits")}
+    changes["options"] = {**kept, **read_job_options(options), "defaults": declared.facts}
     made = replace(base, **changes)
+    # Keys that only code can tell are found out now: whoever fires may not have the code.
+    if names := called_names(declared.options, made.tenant, lambda: _values(declared, made, definition)):
+        made = replace(made, options={**made.options, "limits": list(names)})
     rules = read_rules(made)
     following = first_fire(rules.trigger, now, rules.zone, rules.calendar, rules.exclude)
     return replace(made, next_fire_at=following)
+
+
+def _values(declared: Declared, made: Facts, definition: Definition | None) -> dict[str, Any]:
+    return {**declared.arguments.defaults(), **json.loads(merged_args(made, definition))}
 
 
 def _rule(name: str, value: Any) -> Any:

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
+from tidemill.client.acting import note
 from tidemill.client.core import Client
-from tidemill.clock import ManualClock
 from tidemill.domain.firing import Rules, read_rules
 from tidemill.domain.requests import Facts as TaskFacts
-from tidemill.domain.requests import task_facts
 from tidemill.domain.timetable import Schedule as Facts
 from tidemill.domain.timetable import Scope, Source
 from tidemill.errors import StoreError, TidemillError
 from tidemill.stores.base import Store
 from tidemill.tasks.ambient import current_tenant
+
+OWN = ("defaults", "app", "limits")
+"""What we keep among a schedule's options that is not an option of its jobs."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -107,7 +109,7 @@ class Schedule:
     @property
     def options(self) -> dict[str, object]:
         """What its jobs are asked for with."""
-        return {name: value for name, value in self.facts.options.items() if name not in ("defaults", "app")}
+        return {name: value for name, value in self.facts.options.items() if name not in OWN}
 
     @property
     def app(self) -> str | None:
@@ -150,12 +152,21 @@ class Tenanted:
 
     @property
     def _pin(self) -> datetime | None:
-        """The time to tell the store: its own, unless the clock is moved by hand."""
-        clock = self._client.clock
-        return clock.now() if isinstance(clock, ManualClock) else None
+        return self._client.pin
 
     def _tenant(self, given: str | None) -> str:
         return given or current_tenant() or self._client.tenant
+
+    def _note(
+        self,
+        action: str,
+        subject: str,
+        tenant: str,
+        before: Mapping[str, object] | None = None,
+        after: Mapping[str, object] | None = None,
+    ) -> None:
+        """Write down what was done, in the transaction that does it."""
+        note(self._store, action, subject, tenant, before=before, after=after, now=self._pin)
 
     def _tell(self, topics: Iterable[str]) -> None:
         with contextlib.suppress(StoreError):  # a hint that fails has done no harm
@@ -168,6 +179,16 @@ class Tenanted:
         return found
 
 
+def named(key: str | UUID) -> dict[str, Any]:
+    """A key or an id, as a store is asked for it."""
+    if isinstance(key, UUID):
+        return {"ids": [key]}
+    try:
+        return {"ids": [UUID(key)]}
+    except (ValueError, AttributeError, TypeError):
+        return {"keys": [key]}
+
+
 def task_facts_of(client: Client, task: str) -> TaskFacts | None:
     """What this app knows of a task."""
-    return task_facts(client.registry.get(task).options) if task in client.registry else None
+    return client.registry.get(task).facts if task in client.registry else None

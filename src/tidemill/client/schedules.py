@@ -8,9 +8,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from tidemill.client.acting import NAMED
 from tidemill.client.handle import Job
+from tidemill.client.ruled import schedule_changes
 from tidemill.client.rules import as_trigger, check_key, ruled
-from tidemill.client.scheduled import Schedule, Tenanted, task_facts_of
+from tidemill.client.scheduled import Schedule, Tenanted, named, task_facts_of
 from tidemill.client.stats import liveness
 from tidemill.domain.firing import NODE_QUEUE, fire_job, read_rules
 from tidemill.domain.job import NewJob
@@ -111,12 +113,14 @@ class Schedules(Tenanted):
             exclude=exclude, scope=scope, tenant=tenant, **options,
         )  # fmt: skip
         facts = replace(facts, enabled=enabled)
-        if self._store.put_schedules([facts], now=self._pin):
-            raise ScheduleExists(
-                f"tenant {facts.tenant} has a schedule {key!r} already; update it, or choose another key",
-                key=key,
-                tenant=facts.tenant,
-            )
+        with self._store.transaction():
+            if self._store.put_schedules([facts], now=self._pin):
+                raise ScheduleExists(
+                    f"tenant {facts.tenant} has a schedule {key!r} already; update it, or choose another key",
+                    key=key,
+                    tenant=facts.tenant,
+                )
+            self._noted("added", None, facts)
         self._tell(TOPICS)
         return self.get(facts.id, tenant=facts.tenant)
 
@@ -151,12 +155,14 @@ class Schedules(Tenanted):
         declared = self._client.registry.get(facts.task)
         now = self._client.clock.now()
         changed = ruled(facts, changes, declared, self._definition(facts), now, self._client.limits)
-        if self._store.put_schedules([changed], now=self._pin):
-            raise ScheduleExists(
-                f"schedule {facts.key!r} was changed meanwhile; look again",
-                key=facts.key,
-                tenant=facts.tenant,
-            )
+        with self._store.transaction():
+            if self._store.put_schedules([changed], now=self._pin):
+                raise ScheduleExists(
+                    f"schedule {facts.key!r} was changed meanwhile; look again",
+                    key=facts.key,
+                    tenant=facts.tenant,
+                )
+            self._noted("updated", facts, changed)
         self._tell(TOPICS)
         return self.get(facts.id, tenant=facts.tenant)
 
@@ -172,9 +178,13 @@ class Schedules(Tenanted):
         self, key: str | UUID, tenant: str | None, *, enabled: bool, note: str | None = None
     ) -> Schedule:
         facts = self._facts(key, tenant)
-        self._store.enable_schedules(
-            [facts.id], tenant=facts.tenant, enabled=enabled, note=note, now=self._pin
-        )
+        with self._store.transaction():
+            if self._store.enable_schedules(
+                [facts.id], tenant=facts.tenant, enabled=enabled, note=note, now=self._pin
+            ):
+                was = replace(facts, enabled=not enabled)
+                now = replace(facts, enabled=enabled, note=note)
+                self._noted("resumed" if enabled else "paused", was, now)
         self._tell(TOPICS)
         return self.get(facts.id, tenant=facts.tenant)
 
@@ -187,7 +197,9 @@ class Schedules(Tenanted):
                 "remove it there, or pause it",
                 field="key",
             )
-        self._store.drop_schedules([facts.id], tenant=facts.tenant)
+        with self._store.transaction():
+            if self._store.drop_schedules([facts.id], tenant=facts.tenant):
+                self._noted("removed", facts, None)
         self._tell(TOPICS)
 
     # Firing by hand ----------------------------------------------------------------------------------------------------
@@ -220,6 +232,8 @@ class Schedules(Tenanted):
                 ):
                     at += _TICK
                 self._enqueue([job])
+            ids = [str(job.id) for job, _ in jobs[:NAMED]]
+            self._note("schedule.triggered", f"schedule:{facts.key}", facts.tenant, after={"jobs": ids})
         self._tell({f"ready:{job.queue}" for job, _ in jobs})
         return Job(self._client, jobs[0][0])
 
@@ -291,13 +305,15 @@ class Schedules(Tenanted):
             fresh = [job for job, fire in zip(jobs, fires, strict=True) if fire.key in new]
             if fresh:
                 self._enqueue(fresh)
+                after = {"fires": len(fresh), "first": chosen[0].isoformat(), "last": chosen[-1].isoformat()}
+                self._note("schedule.backfilled", f"schedule:{facts.key}", facts.tenant, after=after)
         self._tell({f"ready:{job.queue}" for job in fresh})
         return [fire.fire_at for fire in fires if fire.key in new]
 
     # Parts -------------------------------------------------------------------------------------------------------------
 
     def _facts(self, key: str | UUID, tenant: str | None) -> Facts:
-        found = self._store.schedules(tenant=self._tenant(tenant), **_named(key))
+        found = self._store.schedules(tenant=self._tenant(tenant), **named(key))
         if not found:
             raise ScheduleNotFound(f"there is no schedule {str(key)!r} here", key=key)
         if len(found) > 1:
@@ -306,6 +322,12 @@ class Schedules(Tenanted):
                 field="tenant",
             )
         return found[0]
+
+    def _noted(self, verb: str, before: Facts | None, after: Facts | None) -> None:
+        facts = after or before
+        assert facts is not None
+        was, now = schedule_changes(before, after)
+        self._note(f"schedule.{verb}", f"schedule:{facts.key}", facts.tenant, was, now)
 
     def _definition(self, facts: Facts) -> Definition | None:
         if facts.definition_id is None:
@@ -367,12 +389,3 @@ class Schedules(Tenanted):
         self, key: str | UUID, start: datetime, end: datetime, *, tenant: str | None = None, **how: Any
     ) -> Backfilled:
         return await self._await(self.backfill, key, start, end, tenant=tenant, **how)
-
-
-def _named(key: str | UUID) -> dict[str, Any]:
-    if isinstance(key, UUID):
-        return {"ids": [key]}
-    try:
-        return {"ids": [UUID(key)]}
-    except (ValueError, AttributeError, TypeError):
-        return {"keys": [key]}

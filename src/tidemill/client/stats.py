@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
+from tidemill.client.limit_states import LimitState, limit_states, waiting_lanes
 from tidemill.domain.cluster import Worker, WorkerState
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
 from tidemill.domain.ledger import Pause, PauseKind
@@ -72,6 +73,7 @@ class Stats:
     recent: dict[str, Recent]  #: by window; empty where it was not asked for
     crew: Crew
     pauses: list[Pause]
+    limits: list[LimitState]
 
 
 def gather(store: Store, now: datetime, *, tenant: str = ALL_TENANTS, ended: bool = True) -> Stats:
@@ -91,6 +93,7 @@ def gather(store: Store, now: datetime, *, tenant: str = ALL_TENANTS, ended: boo
         else {},
         crew=crew_of(store.workers(), now),
         pauses=pauses,
+        limits=limit_states(store, now),
     )
 
 
@@ -107,7 +110,7 @@ def queue_stats(
         for pause in (store.pauses() if pauses is None else pauses)
         if pause.kind is PauseKind.QUEUE
     }
-    waiting = {lane.queue for lane in store.lanes() if tenant in (ALL_TENANTS, lane.tenant)}
+    waiting = {lane.queue for lane in waiting_lanes(store) if tenant in (ALL_TENANTS, lane.tenant)}
     found = []
     for name in sorted(waiting | set(paused) | set(also))[:MOST_QUEUES]:
         pending, oldest_at = 0, None

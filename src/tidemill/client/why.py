@@ -13,10 +13,11 @@ from typing import NamedTuple
 from uuid import UUID
 
 from tidemill.client.stats import held_by_worker, liveness
+from tidemill.client.why_limits import NO_STANDINGS, Standings, full_limits, standings
 from tidemill.domain.cluster import Worker, WorkerState
 from tidemill.domain.filters import JobFilter, Sort
 from tidemill.domain.job import Job
-from tidemill.domain.ledger import Pause, PauseKind
+from tidemill.domain.ledger import Pause, PauseKind, Setting
 from tidemill.domain.states import ENDED, HELD, JobState
 from tidemill.stores.base import Store
 
@@ -44,6 +45,8 @@ class Surroundings:
     ahead: int | None = None  #: pending jobs that are claimed before it
     ahead_at_least: bool = False  #: there may be more than that
     reclaimer: str | None = None  #: who does the duties, if anybody does
+    limits: Standings = NO_STANDINGS
+    switched_off: Setting | None = None  #: the setting by which no worker claims anything
 
 
 def explain(store: Store, job: Job, now: datetime) -> list[Reason]:
@@ -54,8 +57,12 @@ def explain(store: Store, job: Job, now: datetime) -> list[Reason]:
     leases = [lease for lease in store.leases() if lease.expires_at is not None and lease.expires_at > now]
     names = {worker.id: worker.name for worker in workers}
     reclaimer = next((names.get(lease.holder, str(lease.holder)) for lease in leases if lease.holder), None)
+    off = next(
+        (each for each in store.settings() if each.key == "worker_enabled" and each.value is False), None
+    )
     if job.state is not JobState.PENDING:
-        return reasons(job, Surroundings(workers, store.pauses(), reclaimer=reclaimer), now)
+        around = Surroundings(workers, store.pauses(), reclaimer=reclaimer, switched_off=off)
+        return reasons(job, around, now)
     ahead, more = _ahead(store, job)
     around = Surroundings(
         workers,
@@ -64,6 +71,8 @@ def explain(store: Store, job: Job, now: datetime) -> list[Reason]:
         ahead=ahead,
         ahead_at_least=more,
         reclaimer=reclaimer,
+        limits=standings(store, job),
+        switched_off=off,
     )
     return reasons(job, around, now)
 
@@ -152,8 +161,11 @@ def _unheld(job: Job, around: Surroundings, now: datetime) -> Iterator[Reason]:
             yield from _waiting(job, now)
         case _:
             pass
+    if around.switched_off is not None:
+        yield _disabled(around.switched_off, now)
     yield from _paused(job, around.pauses, now)
     if job.state is JobState.PENDING:
+        yield from (Reason(*found) for found in full_limits(job, around.limits, now))
         yield from _workers(job, around, now)
         if around.ahead:
             at_least = "At least " if around.ahead_at_least else ""
@@ -162,9 +174,6 @@ def _unheld(job: Job, around: Surroundings, now: datetime) -> Iterator[Reason]:
             yield Reason(
                 "behind_others", f"{line} (tenant {job.tenant}, priority {job.priority} and higher)."
             )
-        if job.limits:
-            names = ", ".join(job.limits)
-            yield Reason("limits", f"It counts against limits ({names}); while one of them is full it waits.")
 
 
 def _scheduled(job: Job, around: Surroundings, now: datetime) -> Iterator[Reason]:
@@ -205,6 +214,14 @@ def _paused(job: Job, pauses: Sequence[Pause], now: datetime) -> Iterator[Reason
                 since = "" if pause.paused_at is None else f" {_long(now - pause.paused_at)} ago"
                 why = f": {pause.reason}" if pause.reason else ""
                 yield Reason(f"paused_{kind}", _stop(f"{what} was paused{by}{since}{why}"))
+
+
+def _disabled(off: Setting, now: datetime) -> Reason:
+    by = f" by {off.updated_by}" if off.updated_by else ""
+    since = "" if off.updated_at is None else f" {_long(now - off.updated_at)} ago"
+    return Reason(
+        "worker_disabled", f"All workers were switched off{by}{since}: the setting worker_enabled is false."
+    )
 
 
 def _workers(job: Job, around: Surroundings, now: datetime) -> Iterator[Reason]:

@@ -40,29 +40,39 @@ _ASYNC = {
 
 
 def enqueue_on(
-    connection: object, store: Store, jobs: Sequence[NewJob], *, now: datetime | None = None
+    connection: object,
+    store: Store,
+    jobs: Sequence[NewJob],
+    *,
+    by: str | None = None,
+    now: datetime | None = None,
 ) -> list[Enqueued]:
     """Enqueue inside the transaction that the user has open on his own connection; it commits or rolls back with that.
 
     The answers are those of ``store.enqueue``. The connection must lead to the store's own database. Nothing of the user's
-    session is changed, and nobody else sees the jobs before he commits.
+    session is changed, and nobody else sees the jobs before he commits. With ``by`` an audit entry goes with them.
     """
     if not jobs:
         return []
     kept = _checked(store, jobs)
     host = _plain_host(connection)
-    return drive(_conversation(host, kept, jobs, now), host)
+    return drive(_conversation(host, kept, jobs, now, by), host)
 
 
 async def aenqueue_on(
-    connection: object, store: Store, jobs: Sequence[NewJob], *, now: datetime | None = None
+    connection: object,
+    store: Store,
+    jobs: Sequence[NewJob],
+    *,
+    by: str | None = None,
+    now: datetime | None = None,
 ) -> list[Enqueued]:
     """As ``enqueue_on``, on an asynchronous connection."""
     if not jobs:
         return []
     kept = _checked(store, jobs)
     host = await _async_host(connection)
-    return await adrive(_conversation(host, kept, jobs, now), host)
+    return await adrive(_conversation(host, kept, jobs, now, by), host)
 
 
 def _checked(store: Store, jobs: Sequence[NewJob]) -> SqlStore:
@@ -77,14 +87,14 @@ def _checked(store: Store, jobs: Sequence[NewJob]) -> SqlStore:
 
 
 def _conversation(
-    host: Host, store: SqlStore, jobs: Sequence[NewJob], now: datetime | None
+    host: Host, store: SqlStore, jobs: Sequence[NewJob], now: datetime | None, by: str | None
 ) -> Talk[list[Enqueued]]:
     dialect = "sqlite" if store.url.startswith("sqlite") else "postgres"
     if host.dialect != dialect:
         raise elsewhere(store, "SQLite" if host.dialect == "sqlite" else "PostgreSQL")
     converse = sqlite.converse if dialect == "sqlite" else postgres.converse
     try:
-        return (yield from converse(host, store, jobs, now))
+        return (yield from converse(host, store, jobs, now, by))
     except TidemillError:
         raise
     except Exception as error:

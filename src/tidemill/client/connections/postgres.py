@@ -80,7 +80,7 @@ def _settings(url: str) -> PostgresSettings:
 
 
 def converse(
-    host: Host, store: SqlStore, jobs: Sequence[NewJob], now: datetime | None
+    host: Host, store: SqlStore, jobs: Sequence[NewJob], now: datetime | None, by: str | None
 ) -> Talk[list[Enqueued]]:
     """Make sure of transaction and database, enqueue, and send the wake-up with it."""
     settings = _settings(store.url)
@@ -89,11 +89,11 @@ def converse(
     yield from _identify(host, store, book, settings.schema)
 
     def run(name: str, takes: Takes, items: Items) -> Talk[list[Row]]:
-        rows = yield book.line(name, takes, items)
         kinds = [kind for _, kind in load("postgres")[name].gives]
+        rows = yield book.line(name, takes, items)._replace(gives=bool(kinds))
         return [_read(row, kinds) for row in rows]
 
-    enqueued = yield from _all_or_none(jobs, enqueueing(jobs, now, run))
+    enqueued = yield from _all_or_none(jobs, enqueueing(jobs, now, run, by))
     created = frozenset(job.queue for job, answer in zip(jobs, enqueued, strict=True) if answer.created)
     if created and settings.notify:
         yield from _wake(book, f"{settings.schema}_wake", created)

@@ -73,7 +73,7 @@ def _places() -> tuple[str, ...]:
 
 
 def converse(
-    host: Host, store: SqlStore, jobs: Sequence[NewJob], now: datetime | None
+    host: Host, store: SqlStore, jobs: Sequence[NewJob], now: datetime | None, by: str | None
 ) -> Talk[list[Enqueued]]:
     """Make sure of transaction and database, and enqueue within a savepoint."""
 
@@ -115,7 +115,7 @@ def converse(
     try:
         if ids := list(_ids(jobs)):
             yield say("insert or ignore into temp.tidemill_unhexed values (?, ?)", ids, many=True)
-        enqueued = yield from enqueueing(jobs, at, run)
+        enqueued = yield from enqueueing(jobs, at, run, by)
     except GeneratorExit:
         raise
     except BaseException:

@@ -12,9 +12,11 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
+from tidemill.client.acting import enqueued_entries
 from tidemill.domain.job import Enqueued, NewJob
 from tidemill.stores.sql.driver import Driver, Items, Row, Takes
 from tidemill.stores.sql.flow import SqlFlow
+from tidemill.stores.sql.records import SqlRecords
 
 T = TypeVar("T")
 
@@ -133,19 +135,28 @@ class _Answers:
         return nullcontext()  # the user's own is around it all
 
 
-class _Rehearsal(SqlFlow):
-    """The SQL store's ``enqueue``, which asks a driver for nothing but this."""
+class _Rehearsal(SqlFlow, SqlRecords):
+    """The SQL store's ``enqueue`` and ``record``, which ask a driver for nothing but this."""
 
     def __init__(self, answers: Sequence[list[Row]]) -> None:
         self._db = cast(Driver, _Answers(answers))
 
 
-def enqueueing(jobs: Sequence[NewJob], now: datetime | None, run: Run) -> Talk[list[Enqueued]]:
-    """What ``store.enqueue`` does, through ``run``: its rules are not repeated but rehearsed, once for each answer."""
+def enqueueing(
+    jobs: Sequence[NewJob], now: datetime | None, run: Run, by: str | None
+) -> Talk[list[Enqueued]]:
+    """What ``store.enqueue`` does, through ``run``: its rules are not repeated but rehearsed, once for each answer.
+
+    So is what ``store.record`` does where ``by`` is to be named in the audit.
+    """
     answers: list[list[Row]] = []
     while True:
         try:
-            return _Rehearsal(answers).enqueue(jobs, now=now)
+            rehearsal = _Rehearsal(answers)
+            written = rehearsal.enqueue(jobs, now=now)
+            if by is not None:
+                rehearsal.record(enqueued_entries(jobs, written, by), now=now)
+            return written
         except _Asks as asks:
             name, takes, items = asks.name, asks.takes, asks.items
         answers.append((yield from run(name, takes, items)))

@@ -1,0 +1,49 @@
+"""``tidemill alerts``: what is beyond its threshold. It exits with 1 when something is, for whoever calls it on a timer."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import click
+
+from tidemill.cli.desk import Desk, at_desk, tenant_option
+from tidemill.cli.reading import duration
+from tidemill.cli.screen import Column, age, print_json, print_table
+from tidemill.client.operations import Operations
+from tidemill.client.reports import document
+
+
+@click.command()
+@click.option(
+    "--window", type=duration, default="1h", show_default=True, help="How far back ended jobs are looked at."
+)
+@tenant_option
+@at_desk
+def alerts(desk: Desk, window: timedelta, tenant: str) -> None:
+    """What is beyond its threshold; exits with 1 when something is.
+
+    Thresholds are settings: alerts.failure_rate, alerts.queue_depth, alerts.stuck_after and others.
+    """
+    found = Operations(desk.client).alerts(window=window, tenant=tenant)
+    if desk.as_json:
+        print_json(document(found))
+    else:
+        now = desk.now()
+        columns = (
+            Column("severity"),
+            Column("alert"),
+            Column("since", right=True, optional=True),
+            Column("what", flexible=True),
+        )
+        rows = [
+            [
+                alert.severity.value,
+                alert.code,
+                None if alert.since is None else age(alert.since, now),
+                alert.text,
+            ]
+            for alert in found
+        ]
+        print_table(columns, rows, empty="no alerts")
+    if found:
+        click.get_current_context().exit(1)

@@ -1,0 +1,111 @@
+"""``tidemill audit``: who did what, and proving that nothing of it was changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import click
+
+from tidemill.cli.desk import Desk, at_desk, tenant_option
+from tidemill.cli.documents import audit_document
+from tidemill.cli.jobs import InOrder
+from tidemill.cli.screen import Column, print_json, print_lines, print_table, stamp, thousands
+from tidemill.client.audit import Audit
+from tidemill.domain.ledger import AuditEntry
+
+
+@click.group(cls=InOrder)
+def audit() -> None:
+    """Who did what: list it, and prove that nothing of it was changed."""
+
+
+@audit.command("list")
+@click.option("--who", metavar="WHO", help="Only what this one did, such as cli:ann.")
+@click.option("--action", metavar="ACTION", help="Only this, such as job.cancelled.")
+@click.option("--subject", metavar="SUBJECT", help="Only what was done to this, such as queue:mail.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
+@click.option("--before", type=click.IntRange(1), metavar="NUMBER", help="Only those with a smaller number.")
+@click.option("--after", type=click.IntRange(0), metavar="NUMBER", help="Only those with a greater number.")
+@click.option("--oldest", is_flag=True, help="The oldest first.")
+@tenant_option
+@at_desk
+def list_audit(
+    desk: Desk,
+    who: str | None,
+    action: str | None,
+    subject: str | None,
+    limit: int,
+    before: int | None,
+    after: int | None,
+    oldest: bool,
+    tenant: str,
+) -> None:
+    """What was done, the newest first."""
+    found = Audit(desk.client).list(
+        tenant=tenant,
+        who=who,
+        action=action,
+        subject=subject,
+        limit=limit,
+        before=before,
+        after=after or 0,
+        newest=not oldest,
+    )
+    if desk.as_json:
+        print_json([audit_document(record) for record in found])
+        return
+    columns = (
+        Column("number", right=True), Column("at"), Column("who", flexible=True), Column("action"),
+        Column("subject", flexible=True), Column("tenant", flexible=True, optional=True),
+        Column("change", flexible=True, optional=True),
+    )  # fmt: skip
+    rows = [
+        [
+            record.number,
+            stamp(record.at),
+            record.entry.who,
+            record.entry.action,
+            record.entry.subject,
+            record.entry.tenant,
+            _change(record.entry),
+        ]
+        for record in found
+    ]
+    print_table(columns, rows, empty="nothing was done yet")
+    if len(found) == limit:
+        print_lines([(f"more: --{'after' if oldest else 'before'} {found[-1].number}", "dim")])
+
+
+@audit.command()
+@at_desk
+def verify(desk: Desk) -> None:
+    """Go through the whole chain; ends with 1 where an entry was changed, removed or put in between."""
+    done = Audit(desk.client).verify()
+    if desk.as_json:
+        print_json(done._asdict())
+    elif done.ok:
+        counted = "1 entry" if done.entries == 1 else f"{thousands(done.entries)} entries"
+        print_lines([(f"{counted}, and nothing was changed; the last hash is {done.head}", "")])
+    else:
+        words = (
+            f"entry {done.broken_at} does not follow from the one before it: it was changed, removed or put there;"
+            f" the {thousands(done.entries)} before it are whole"
+        )
+        print_lines([(words, "bold red")])
+    if not done.ok:
+        click.get_current_context().exit(1)
+
+
+def _change(entry: AuditEntry) -> str | None:
+    before, after = _words(entry.before), _words(entry.after)
+    if before and after:
+        return f"{before} → {after}"
+    return after or before
+
+
+def _words(facts: Mapping[str, object] | None) -> str | None:
+    if not facts:
+        return None
+    said = ((name, value) for name, value in facts.items() if value is not None)
+    return " ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in said) or None

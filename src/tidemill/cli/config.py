@@ -1,0 +1,77 @@
+"""``tidemill config``: the workers' configuration, keys and values that every process of the store sees."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from tidemill.cli.desk import Desk, at_desk
+from tidemill.cli.documents import setting_document
+from tidemill.cli.jobs import InOrder
+from tidemill.cli.reading import json_or_text
+from tidemill.cli.screen import Column, age, print_json, print_lines, print_table
+from tidemill.client.control import KNOWN_SETTINGS, shown_value
+
+
+@click.group(cls=InOrder)
+def config() -> None:
+    """The workers' configuration: list it, set it."""
+
+
+@config.command("list")
+@at_desk
+def list_settings(desk: Desk) -> None:
+    """All settings by key; one that sounds secret is not shown."""
+    found = desk.control.settings()
+    if desk.as_json:
+        print_json([setting_document(setting, shown_value(setting)) for setting in found])
+        return
+    now = desk.now()
+    columns = (
+        Column("key", flexible=True), Column("value", flexible=True), Column("changed", optional=True),
+        Column("by", flexible=True, optional=True), Column("description", flexible=True, optional=True),
+    )  # fmt: skip
+    rows = [
+        [
+            setting.key,
+            _written(shown_value(setting)),
+            age(setting.updated_at, now),
+            setting.updated_by,
+            setting.description,
+        ]
+        for setting in found
+    ]
+    known = ", ".join(KNOWN_SETTINGS)
+    print_table(columns, rows, empty=f"no settings; there is {known}, and whatever you set")
+
+
+@config.command("set")
+@click.argument("key")
+@click.argument("value")
+@click.option("--description", metavar="TEXT", help="What it is for; the old one stays unless given.")
+@at_desk
+def set_setting(desk: Desk, key: str, value: str, description: str | None) -> None:
+    """Write a setting: JSON where the value is JSON, else the text itself."""
+    made = desk.control.set(key, json_or_text(value), description=description)
+    if desk.as_json:
+        print_json(setting_document(made, shown_value(made)))
+        return
+    print_lines([(f"{key} is {_written(shown_value(made))}", "")])
+
+
+@config.command()
+@click.argument("keys", nargs=-1, required=True, metavar="KEY...")
+@at_desk
+def unset(desk: Desk, keys: tuple[str, ...]) -> None:
+    """Remove settings, so that their defaults hold again."""
+    removed = {key: desk.control.unset(key) for key in dict.fromkeys(keys)}
+    if desk.as_json:
+        print_json([key for key, was in removed.items() if was])
+        return
+    for key, was in removed.items():
+        print_lines([(f"{key} {'is removed' if was else 'was not set'}", "")])
+
+
+def _written(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,181 @@
+"""``tidemill limits``: how much may run or begin at once, how much does, and changing that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
+
+import click
+
+from tidemill.cli.desk import Desk, at_desk
+from tidemill.cli.documents import limit_document
+from tidemill.cli.jobs import InOrder
+from tidemill.cli.reading import duration
+from tidemill.cli.screen import (
+    Column,
+    age,
+    heading,
+    print_facts,
+    print_json,
+    print_lines,
+    print_table,
+    span,
+    thousands,
+)
+from tidemill.client.limit_states import LimitState
+from tidemill.domain.limits import LimitKind, Rule
+
+USES = (Column("limit", flexible=True), Column("used", right=True), Column("says", flexible=True))
+"""The columns of the short table."""
+
+
+def use_rows(limits: Sequence[LimitState], now: datetime) -> list[list[object]]:
+    """Limits in short, those that are full first."""
+    found = sorted(limits, key=lambda limit: (not limit.is_full, limit.name))
+    return [[limit.name, used(limit), _says(limit, now)] for limit in found]
+
+
+def used(limit: LimitState) -> str:
+    """How much of how much."""
+    if limit.rule.kind is LimitKind.BREAKER or limit.rule.max <= 0:
+        return thousands(limit.used)
+    if limit.keys:
+        top = limit.keys[0]
+        return f"{thousands(top.used)}/{thousands(limit.rule.max)}"
+    return f"{thousands(limit.used)}/{thousands(limit.rule.max)}"
+
+
+def _says(limit: LimitState, now: datetime) -> str | None:
+    words = []
+    if limit.phase is not None:
+        words.append(str(limit.phase).replace("_", " "))
+    if limit.room == 0 and limit.phase is None:
+        words.append("full")
+    if limit.opens_at is not None:
+        words.append(f"room {age(limit.opens_at, now)}")
+    if limit.keys:
+        full = sum(key.room == 0 for key in limit.keys)
+        words.append(f"most by {limit.keys[0].name}" + (f", {full} full" if full else ""))
+    return ", ".join(words) or None
+
+
+@click.group(cls=InOrder)
+def limits() -> None:
+    """How much may run or begin at once: list it, set it."""
+
+
+@limits.command("list")
+@at_desk
+def list_limits(desk: Desk) -> None:
+    """Every limit that is written down, and how much of it is used."""
+    found = desk.limits.list()
+    now = desk.now()
+    if desk.as_json:
+        print_json([limit_document(limit) for limit in found])
+        return
+    columns = (
+        Column("limit", flexible=True), Column("allows", flexible=True), Column("used", right=True),
+        Column("says", flexible=True), Column("set", flexible=True, optional=True),
+    )  # fmt: skip
+    rows = [
+        [limit.name, allows(limit.rule), used(limit), _says(limit, now), _set(limit.rule, now)]
+        for limit in found
+    ]
+    print_table(columns, rows, empty="no limits: tasks declare them, and tidemill limits set sets them")
+
+
+@limits.command()
+@click.argument("name")
+@at_desk
+def show(desk: Desk, name: str) -> None:
+    """One limit, or one key of a limit, with the keys that use most of it."""
+    limit = desk.limits.get(name)
+    if desk.as_json:
+        print_json(limit_document(limit))
+        return
+    now = desk.now()
+    print_facts(_facts(desk, limit, now))
+    if limit.keys:
+        heading("Keys")
+        print_table(USES, use_rows(limit.keys, now), empty="")
+
+
+def _facts(desk: Desk, limit: LimitState, now: datetime) -> Iterator[tuple[str, object]]:
+    code = desk.limits.declared().get(limit.rule.name)
+    yield "limit", limit.name
+    if limit.name != limit.rule.name:
+        yield "by the rule", limit.rule.name
+    yield "allows", allows(limit.rule)
+    yield "the code says", None if code is None else allows(code)
+    yield "used", thousands(limit.used)
+    yield "room", None if limit.room is None else thousands(limit.room)
+    yield "breaker", None if limit.phase is None else str(limit.phase).replace("_", " ")
+    yield "opens", None if limit.opens_at is None else age(limit.opens_at, now)
+    yield "set", _set(limit.rule, now)
+
+
+@limits.command("set")
+@click.argument("name")
+@click.argument("most", metavar="MAX", type=int)
+@click.option("--per", type=duration, metavar="DURATION", help="So many may begin within this time.")
+@click.option("--burst", type=int, metavar="N", help="Of a rate: so many at once, then evenly.")
+@at_desk
+def set_limit(desk: Desk, name: str, most: int, per: timedelta | None, burst: int | None) -> None:
+    """Allow at most MAX at a time, or within --per; 0 for no limit. It holds within five seconds, over what the code says."""
+    limit = desk.limits.set(name, most, per=per, burst=burst)
+    if desk.as_json:
+        print_json(limit_document(limit))
+        return
+    print_lines([(f"limit {name} allows {allows(limit.rule)}; what runs goes on", "")])
+
+
+@limits.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@at_desk
+def unset(desk: Desk, names: tuple[str, ...]) -> None:
+    """Drop what was set, so that what the code says holds again."""
+    dropped = {name: desk.limits.unset(name) for name in dict.fromkeys(names)}
+    if desk.as_json:
+        print_json([name for name, was in dropped.items() if was])
+        return
+    for name, was in dropped.items():
+        print_lines([(f"limit {name} {'is as the code says' if was else 'was not set'}", "")])
+
+
+@limits.command("reset-breaker")
+@click.argument("name")
+@at_desk
+def reset_breaker(desk: Desk, name: str) -> None:
+    """Close a breaker: what waits behind it goes on."""
+    limit = desk.limits.reset_breaker(name)
+    if desk.as_json:
+        print_json(limit_document(limit))
+        return
+    print_lines([(f"{limit.name} is {limit.phase}", "")])
+
+
+def allows(rule: Rule) -> str:
+    """A rule in a few words."""
+    if rule.kind is LimitKind.BREAKER:
+        breaker = rule.breaker
+        if breaker is None:
+            return "everything"
+        return f"{breaker.failures:.0%} failures of {breaker.least} in {span(breaker.window)}"
+    if rule.max <= 0:
+        return "unlimited"
+    most = thousands(rule.max)
+    match rule.kind:
+        case LimitKind.RATE:
+            bucket = "" if rule.burst is None else f", {thousands(rule.burst)} at once"
+            return f"{most} in {span(rule.per)}{bucket}"
+        case LimitKind.DEPTH:
+            return f"{most} waiting"
+        case _:
+            return f"{most} at a time"
+
+
+def _set(rule: Rule, now: datetime) -> str | None:
+    if not rule.pinned:
+        return None
+    by = f" by {rule.changed_by}" if rule.changed_by else ""
+    return f"set{by} {age(rule.changed_at, now)}"

@@ -1,0 +1,110 @@
+"""``tidemill tasks set``: how a task's jobs are run, changed while they run, over what the code says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+import click
+
+from tidemill.cli.desk import Desk, at_desk
+from tidemill.cli.documents import seconds
+from tidemill.cli.limits import allows
+from tidemill.cli.reading import duration
+from tidemill.cli.screen import print_json, print_lines, span
+from tidemill.client.control import TASK_SETTING
+from tidemill.domain.limits import Rule
+
+KEYS = ("max_attempts", "timeout", "max_concurrent")
+"""What can be set."""
+
+
+@click.command("set")
+@click.argument("name")
+@click.option(
+    "--max-attempts", type=click.IntRange(1), metavar="N", help="Attempts in all, the first included."
+)
+@click.option("--timeout", type=duration, metavar="DURATION", help="How long one attempt may take.")
+@click.option("--max-concurrent", type=click.IntRange(0), metavar="N", help="Jobs at a time; 0 for no limit.")
+@click.option(
+    "--unset", "dropped", multiple=True, metavar="KEY", help="As the code says again; may be repeated."
+)
+@at_desk
+def set_task(
+    desk: Desk,
+    name: str,
+    max_attempts: int | None,
+    timeout: timedelta | None,
+    max_concurrent: int | None,
+    dropped: tuple[str, ...],
+) -> None:
+    """Change how jobs of a task are run, for all workers and until it is unset."""
+    if desk.app:
+        desk.registry.get(name)  # a slip of the pen is told, not set
+    keys = {key.replace("-", "_") for key in dropped}
+    if keys - set(KEYS):
+        raise click.BadParameter(f"there is no {sorted(keys - set(KEYS))[0]}; there are {', '.join(KEYS)}")
+    given = {
+        key: value
+        for key, value in (("max_attempts", max_attempts), ("timeout", seconds(timeout)))
+        if value is not None
+    }
+    if keys & (given.keys() | ({"max_concurrent"} if max_concurrent is not None else set())):
+        raise click.BadParameter("what is set cannot be unset in the same breath")
+    if not given and not keys and max_concurrent is None:
+        raise click.BadParameter(
+            "say what to set: --max-attempts, --timeout, --max-concurrent, or --unset KEY"
+        )
+    before = task_setting(desk, name)
+    after = {key: value for key, value in {**before, **given}.items() if key not in keys}
+    if after != before:
+        if after:
+            desk.control.set(TASK_SETTING + name, after)
+        else:
+            desk.control.unset(TASK_SETTING + name)
+    if max_concurrent is not None:
+        desk.limits.set(f"task/{name}", max_concurrent)
+    elif "max_concurrent" in keys:
+        desk.limits.unset(f"task/{name}")
+    _report(desk, name)
+
+
+def _report(desk: Desk, name: str) -> None:
+    said, rule = task_setting(desk, name), task_rule(desk, name)
+    if desk.as_json:
+        print_json({"name": name, "set": set_document(said, rule)})
+        return
+    words = set_words(said, rule)
+    print_lines([(f"task {name}: {words}" if words else f"task {name} is as the code says", "")])
+
+
+def task_setting(desk: Desk, name: str) -> Mapping[str, object]:
+    """What is set for a task beside its limit."""
+    found = next((each.value for each in desk.control.settings() if each.key == TASK_SETTING + name), None)
+    return found if isinstance(found, Mapping) else {}
+
+
+def task_rule(desk: Desk, name: str) -> Rule | None:
+    """The limit that was set for a task."""
+    found = (rule for rule in desk.store.rules() if rule.name == f"task/{name}" and rule.pinned)
+    return next(found, None)
+
+
+def set_document(said: Mapping[str, object], rule: Rule | None) -> dict[str, object]:
+    """What is set, as a document."""
+    return {**said, **({} if rule is None else {"max_concurrent": rule.max})}
+
+
+def set_words(said: Mapping[str, object], rule: Rule | None) -> str | None:
+    """What is set, in words; None where nothing is."""
+    words = []
+    if "max_attempts" in said:
+        words.append(f"{said['max_attempts']} attempts")
+    if "timeout" in said:
+        limit = said["timeout"]
+        words.append(
+            "no timeout" if limit is None else f"timeout {span(timedelta(seconds=float(str(limit))))}"
+        )
+    if rule is not None:
+        words.append(allows(rule))
+    return ", ".join(words) or None

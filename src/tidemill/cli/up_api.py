@@ -1,0 +1,63 @@
+"""The HTTP API's own process under ``tidemill up``, started by it alone: ``python -m tidemill.cli.up_api --app …``.
+
+The socket it serves on is its parent's, so that a restart refuses nobody; so is the token, so that it stays the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import socket
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from tidemill.engine.companion import say, tie
+from tidemill.engine.locate import find_app
+from tidemill.engine.logs import LEVELS, write_logs
+from tidemill.errors import TidemillError
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """The program."""
+    parser = argparse.ArgumentParser(prog="python -m tidemill.cli.up_api", description=__doc__)
+    parser.add_argument("--app", required=True, help="where the app is: module:attribute")
+    parser.add_argument("--fd", type=int, required=True, help="the socket to serve on")
+    parser.add_argument("--host", required=True, help="the address it listens on")
+    parser.add_argument(
+        "--life", type=int, required=True, help="a pipe that is open as long as the parent lives"
+    )
+    parser.add_argument("--tell", type=int, required=True, help="a pipe to say one line on")
+    parser.add_argument("--parent", type=int, required=True, help="its process id")
+    parser.add_argument("--allow-anonymous-create", action="store_true")
+    parser.add_argument("--log-level", choices=LEVELS, default="info")
+    parser.add_argument("--log-json", action="store_true")
+    given = parser.parse_args(words)
+    tie(given.life, given.parent)
+    token = sys.stdin.readline().strip() or None
+    try:
+        app: Any = find_app(given.app)
+        write_logs(given.log_level, as_json=given.log_json)
+        try:
+            _serve(app, given, token)
+        finally:
+            app.close()
+    except (TidemillError, ModuleNotFoundError) as error:
+        say(given.tell, {"error": str(error)})
+        return 1
+    return 0
+
+
+def _serve(app: Any, given: argparse.Namespace, token: str | None) -> None:
+    sock = socket.socket(fileno=given.fd)
+    sock.set_inheritable(False)
+    app.serve(
+        given.host,
+        sock=sock,
+        token=token,
+        allow_anonymous_create=given.allow_anonymous_create,
+        announce=lambda serving: say(given.tell, {"url": serving.url, "token": serving.token}),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

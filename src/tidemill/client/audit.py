@@ -1,0 +1,111 @@
+"""``app.audit``: reading what was done by whom, and proving that nothing of it was changed. It writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from tidemill.client.scheduled import Tenanted
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.ledger import GENESIS, AuditRecord, first_break
+
+BATCH = 1_000
+
+
+class Verified(NamedTuple):
+    """Whether the audit's chain is whole, how many entries of it are, and the number of the first that is not.
+
+    ``head`` is the hash of the last whole entry: kept elsewhere, it shows later whether the end was cut off.
+    """
+
+    ok: bool
+    entries: int
+    broken_at: int | None
+    head: str = GENESIS
+
+
+class Audit(Tenanted):
+    """The audit of an app's store. The tenant is the surrounding one unless another, or ``"*"`` for all, is given."""
+
+    def list(
+        self,
+        *,
+        tenant: str | None = None,
+        after: int = 0,
+        before: int | None = None,
+        who: str | None = None,
+        action: str | None = None,
+        subject: str | None = None,
+        newest: bool = False,
+        limit: int = 100,
+    ) -> Sequence[AuditRecord]:
+        """Entries by number, or the ``newest`` first; go on from the last one's number with ``after`` or ``before``."""
+        return self._store.audit(
+            tenant=self._tenant(tenant),
+            after=after,
+            before=before,
+            who=who,
+            action=action,
+            subject=subject,
+            newest=newest,
+            limit=limit,
+        )
+
+    def verify(self) -> Verified:
+        """Go through the whole chain, of all tenants, and say where it breaks."""
+        number, head = 0, GENESIS
+        while True:
+            page: Sequence[AuditRecord]
+            try:
+                page = self._store.audit(tenant=ALL_TENANTS, after=number, limit=BATCH)
+                broken = first_break(page, head, number)
+            except (ValueError, OverflowError):  # somebody has put there what cannot even be read
+                page = self._readable(number)
+                broken = first_break(page, head, number) or number + len(page) + 1
+            whole = page if broken is None else page[: broken - number - 1]
+            if whole:
+                number, head = whole[-1].number, whole[-1].hash
+            if broken is not None:
+                return Verified(False, number, broken, head)
+            if not page:
+                return Verified(True, number, None, head)
+
+    def _readable(self, after: int) -> Sequence[AuditRecord]:
+        """The entries from there on, up to the first that cannot be read."""
+        found: list[AuditRecord] = []
+        try:
+            while page := self._store.audit(tenant=ALL_TENANTS, after=after + len(found), limit=1):
+                found += page
+        except (ValueError, OverflowError):
+            pass
+        return found
+
+    # Twins -------------------------------------------------------------------------------------------------------------
+
+    async def alist(
+        self,
+        *,
+        tenant: str | None = None,
+        after: int = 0,
+        before: int | None = None,
+        who: str | None = None,
+        action: str | None = None,
+        subject: str | None = None,
+        newest: bool = False,
+        limit: int = 100,
+    ) -> Sequence[AuditRecord]:
+        return await self._await(
+            self.list,
+            tenant=tenant,
+            after=after,
+            before=before,
+            who=who,
+            action=action,
+            subject=subject,
+            newest=newest,
+            limit=limit,
+        )
+
+    async def averify(self) -> Verified:
+        found: Verified = await self._client.in_thread(self.verify)
+        return found

@@ -1,0 +1,329 @@
+"""Jobs, executions, log lines, workers and leases as JSON documents: the names are those of the Python API."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pydantic_core import from_json
+
+from tidemill.client.limit_states import LimitState
+from tidemill.client.scheduled import Schedule
+from tidemill.client.stats import liveness
+from tidemill.domain.access import Key
+from tidemill.domain.cluster import Lease, Worker
+from tidemill.domain.estimate import eta
+from tidemill.domain.job import ErrorInfo, Execution, Job, LogEntry
+from tidemill.domain.ledger import AuditRecord, Pause, Setting
+from tidemill.domain.states import JobState
+from tidemill.domain.timetable import Definition, Fired
+
+
+def instant(value: datetime | None) -> str | None:
+    """An instant in ISO form."""
+    if value is None:
+        return None
+    return (value if value.tzinfo is UTC else value.astimezone(UTC)).isoformat()
+
+
+def seconds(value: timedelta | None) -> float | None:
+    """A duration in seconds."""
+    return None if value is None else value.total_seconds()
+
+
+def error_document(error: ErrorInfo | None) -> dict[str, object] | None:
+    """A user's exception."""
+    if error is None:
+        return None
+    return {"type": error.type, "message": error.message, "traceback": error.traceback}
+
+
+def plain(text: str | None) -> Any:
+    """A stored payload as plain data; what is no JSON stays the text it is."""
+    if text is None:
+        return None
+    try:
+        return from_json(text)
+    except ValueError:  # half a character, which the fast one does not take; or no JSON at all
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+
+
+def fraction_of(job: Job) -> float:
+    """How far a job is, 0 to 1."""
+    if job.state is JobState.COMPLETED:
+        return 1.0
+    said = job.progress
+    return said.fraction if said is not None and said.fraction is not None else 0.0
+
+
+def eta_of(job: Job, now: datetime) -> datetime | None:
+    """When it ends if it goes on as it did."""
+    if job.state is not JobState.RUNNING or job.started_at is None or job.progress is None:
+        return None
+    return eta(job.started_at, now, fraction=job.progress.fraction, reported_at=job.progress.at)
+
+
+def job_document(job: Job, now: datetime) -> dict[str, object]:
+    """All that is known of one job."""
+    said, details, id = job.progress, job.details, str(job.id)
+    return {
+        "id": id,
+        "task": job.task,
+        "status": job.state.value,
+        "reason": job.reason,
+        "tenant": job.tenant,
+        "queue": job.queue,
+        "priority": job.priority,
+        "args": plain(job.args),
+        "run_at": instant(job.run_at),
+        "created_at": instant(job.created_at),
+        "started_at": instant(job.started_at),
+        "finished_at": instant(job.finished_at),
+        "expires_at": instant(job.expires_at),
+        "timeout": seconds(job.timeout),
+        "attempt": job.attempt,
+        "max_attempts": job.max_attempts,
+        "crashes": job.crashes,
+        "worker": None if job.worker is None else str(job.worker),
+        "cancel_reason": job.cancel_reason,
+        "progress": fraction_of(job),
+        "message": None if said is None else said.message,
+        "step": None if said is None else said.step,
+        "total": None if said is None else said.total,
+        "stage": None if said is None else said.stage,
+        "eta": instant(eta_of(job, now)),
+        "value": plain(job.result) if job.state is JobState.COMPLETED else None,
+        "output": plain(job.result) if job.state is JobState.REVIEW_NEEDED else None,
+        "error": error_document(job.error),
+        "correlation_id": details.correlation_id or id,
+        "parent_id": None if details.parent_id is None else str(details.parent_id),
+        "reference": None if details.reference is None else list(details.reference),
+        "tags": list(details.tags),
+        "metadata": dict(details.metadata),
+        "unique_key": job.unique_key,
+        "limits": list(job.limits),
+    }
+
+
+def execution_document(execution: Execution) -> dict[str, object]:
+    """One attempt at a job."""
+    return {
+        "number": execution.number,
+        "attempt": execution.attempt,
+        "status": execution.state.value,
+        "worker": None if execution.worker is None else str(execution.worker),
+        "claimed_at": instant(execution.claimed_at),
+        "started_at": instant(execution.started_at),
+        "finished_at": instant(execution.finished_at),
+        "reason": execution.reason,
+        "error": error_document(execution.error),
+    }
+
+
+def log_document(entry: LogEntry) -> dict[str, object]:
+    """One line a job wrote."""
+    return {
+        "at": instant(entry.at),
+        "level": entry.level,
+        "stage": entry.stage,
+        "message": entry.message,
+        "details": None if entry.details is None else dict(entry.details),
+        "duration": seconds(entry.duration),
+        "number": entry.number,
+    }
+
+
+def worker_document(worker: Worker, now: datetime, held: int) -> dict[str, object]:
+    """One worker process and what it holds."""
+    return {
+        "id": str(worker.id),
+        "name": worker.name,
+        "host": worker.host,
+        "pid": worker.pid,
+        "node": worker.node,
+        "version": worker.version,
+        "queues": list(worker.queues),
+        "tasks": list(worker.tasks),
+        "concurrency": worker.concurrency,
+        "state": worker.state.value,
+        "liveness": liveness(worker, now),
+        "held": held,
+        "started_at": instant(worker.started_at),
+        "beat_at": instant(worker.beat_at),
+        "expires_at": instant(worker.expires_at),
+        "beats": worker.beats,
+    }
+
+
+def duties_of(lease: Lease) -> dict[str, Mapping[str, Any]]:
+    """What the holder says of each duty it does."""
+    said = lease.metadata.get("duties", lease.metadata)
+    if not isinstance(said, Mapping):
+        return {}
+    return {str(name): facts for name, facts in said.items() if isinstance(facts, Mapping)}
+
+
+def lease_document(lease: Lease, now: datetime) -> dict[str, object]:
+    """One lease, its holder, and the duties done under it."""
+    return {
+        "name": lease.name,
+        "holder": None if lease.holder is None else str(lease.holder),
+        "term": lease.term,
+        "held": lease.holder is not None and lease.expires_at is not None and lease.expires_at > now,
+        "acquired_at": instant(lease.acquired_at),
+        "beat_at": instant(lease.beat_at),
+        "expires_at": instant(lease.expires_at),
+        "duties": {name: dict(facts) for name, facts in duties_of(lease).items()},
+    }
+
+
+def pause_document(pause: Pause) -> dict[str, object]:
+    """What is paused, by whom and why."""
+    return {
+        "kind": pause.kind.value,
+        "name": pause.name,
+        "reason": pause.reason,
+        "paused_by": pause.paused_by,
+        "paused_at": instant(pause.paused_at),
+    }
+
+
+def key_document(key: Key, now: datetime) -> dict[str, object]:
+    """One key, without its secret, which is not known, and without its hash, which is nobody's business."""
+    return {
+        "id": key.id,
+        "name": key.name,
+        "role": key.role.value,
+        "tenant": key.tenant,
+        "state": key_state(key, now),
+        "created_at": instant(key.created_at),
+        "created_by": key.created_by,
+        "expires_at": instant(key.expires_at),
+        "revoked_at": instant(key.revoked_at),
+    }
+
+
+def key_state(key: Key, now: datetime) -> str:
+    """``active``, ``expired`` or ``revoked``."""
+    if key.revoked_at is not None:
+        return "revoked"
+    return "active" if key.lives(now) else "expired"
+
+
+def audit_document(record: AuditRecord) -> dict[str, object]:
+    """One act."""
+    entry = record.entry
+    return {
+        "number": record.number,
+        "at": instant(record.at),
+        "who": entry.who,
+        "action": entry.action,
+        "subject": entry.subject,
+        "tenant": entry.tenant,
+        "before": None if entry.before is None else dict(entry.before),
+        "after": None if entry.after is None else dict(entry.after),
+        "hash": record.hash,
+    }
+
+
+def schedule_document(found: Schedule) -> dict[str, object]:
+    """One schedule."""
+    facts = found.facts
+    return {
+        "id": str(facts.id),
+        "key": facts.key,
+        "task": facts.task,
+        "tenant": facts.tenant,
+        "definition_id": None if facts.definition_id is None else str(facts.definition_id),
+        "trigger": dict(facts.trigger),
+        "words": found.words,
+        "timezone": facts.timezone,
+        "calendar": facts.calendar,
+        "exclude": facts.exclude,
+        "args": plain(facts.args),
+        "options": found.options,
+        "misfire": facts.misfire,
+        "overlap": facts.overlap,
+        "scope": facts.scope.value,
+        "source": facts.source.value,
+        "app": found.app,
+        "enabled": facts.enabled,
+        "note": facts.note,
+        "broken": found.broken,
+        "created_at": instant(facts.created_at),
+        "updated_at": instant(facts.updated_at),
+        "last_fire_at": instant(facts.last_fire_at),
+        "next_fire_at": instant(found.next_fire_at),
+    }
+
+
+def fire_document(fire: Fired) -> dict[str, object]:
+    """One fire, and what became of it."""
+    return {
+        "fire_at": instant(fire.fire_at),
+        "outcome": fire.outcome.value,
+        "job_id": None if fire.job_id is None else str(fire.job_id),
+        "node": fire.scope_key or None,
+        "reason": fire.reason,
+        "created_at": instant(fire.created_at),
+    }
+
+
+def definition_document(found: Definition) -> dict[str, object]:
+    """One definition."""
+    return {
+        "id": str(found.id),
+        "key": found.key,
+        "name": found.name,
+        "task": found.task,
+        "tenant": found.tenant,
+        "version": found.version,
+        "args": plain(found.args),
+        "settings": dict(found.settings),
+        "notifications": dict(found.notifications),
+        "owner": found.owner,
+        "enabled": found.enabled,
+        "created_at": instant(found.created_at),
+        "created_by": found.created_by,
+        "updated_at": instant(found.updated_at),
+        "deleted_at": instant(found.deleted_at),
+    }
+
+
+def limit_document(found: LimitState) -> dict[str, object]:
+    """One limit as it stands, and its keys."""
+    rule = found.rule
+    return {
+        "name": found.name,
+        "kind": rule.kind.value,
+        "max": rule.max,
+        "per": seconds(rule.per),
+        "burst": rule.burst,
+        "used": found.used,
+        "room": found.room,
+        "opens_at": instant(found.opens_at),
+        "phase": None if found.phase is None else found.phase.value,
+        "pinned": rule.pinned,
+        "changed_at": instant(rule.changed_at),
+        "changed_by": rule.changed_by,
+        "keys": [
+            {"name": key.name, "used": key.used, "room": key.room, "opens_at": instant(key.opens_at)}
+            for key in found.keys
+        ],
+    }
+
+
+def setting_document(setting: Setting, value: object) -> dict[str, object]:
+    """One setting; its value is given, for it may be nobody's business."""
+    return {
+        "key": setting.key,
+        "value": value,
+        "description": setting.description,
+        "updated_at": instant(setting.updated_at),
+        "updated_by": setting.updated_by,
+    }

@@ -1,0 +1,376 @@
+"""The questions operators ask, each by its name; ``app.stats`` asks them. Reads only, and each within bounds."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from tidemill.client import situation
+from tidemill.client.core import Client
+from tidemill.client.reports import (
+    ActiveWorker,
+    DeadLetter,
+    Health,
+    HeldJob,
+    Leader,
+    Overview,
+    QueueDepth,
+    Report,
+    Row,
+    StatusCount,
+    TaskDuration,
+    TaskFailures,
+    TaskLag,
+    TaskRetries,
+    TenantLoad,
+    ThroughputStep,
+    WorkerPerformance,
+)
+from tidemill.client.situation import HOUR, Look, leaders_of
+from tidemill.client.stats import liveness
+from tidemill.domain.alerts import Alert, Thresholds
+from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.domain.insight import (
+    LOOK,
+    LOOK_AT_FAILURES,
+    LOOK_AT_TIMES,
+    ErrorGroup,
+    Group,
+    Held,
+    Tally,
+    Which,
+    error_groups,
+    mean,
+    quantile,
+)
+from tidemill.domain.states import JobState
+from tidemill.errors import BadFilter
+from tidemill.tasks.ambient import current_tenant
+
+DAY = timedelta(hours=24)
+ACTIVE = timedelta(minutes=5)
+STUCK = timedelta(seconds=300)
+SLOW = timedelta(seconds=60)
+WINDOWS = {
+    "1h": (HOUR, timedelta(minutes=1)),
+    "24h": (DAY, timedelta(minutes=15)),
+    "7d": (timedelta(days=7), HOUR),
+}
+"""The windows of ``throughput`` that have a name, with the steps they come in."""
+
+TROUBLES = 2_000
+"""Failures that are looked at to gather what they say."""
+
+
+class Questions:
+    """The questions, asked by a thread. Their tenant is the surrounding one if there is one, else all; or the one given."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def queue_depth(
+        self, *, tenant: str | None = None, limit: int = 100, store: str | None = None
+    ) -> Report[QueueDepth]:
+        """What is pending and due in each queue, the deepest first."""
+        look = self._look(tenant, store)
+        found = [
+            QueueDepth(
+                each.queue,
+                each.pending + each.late,
+                each.pending,
+                each.late,
+                each.oldest_at,
+                None if each.oldest_at is None else max(look.at - each.oldest_at, timedelta(0)),
+            )
+            for each in look.depths()
+        ]
+        found.sort(key=lambda row: (-row.depth, row.queue))
+        return Report(look.at, found[:limit])
+
+    def active_workers(self, window: timedelta = ACTIVE, *, store: str | None = None) -> Report[ActiveWorker]:
+        """Workers that are alive, hold jobs or ended some within the window, with counts; the busiest first."""
+        look = self._look(ALL_TENANTS, store)
+        known = {worker.id: worker for worker in look.store.workers()}
+        holders = {each.worker: each for each in look.store.holders(tenant=ALL_TENANTS)}
+        tally = look.ended(Group.WORKER, window, limit=1000)
+        ended = {UUID(row.name): row for row in tally.rows if row.name is not None}
+        living = {id for id, worker in known.items() if liveness(worker, look.at) != "gone"}
+        rows = []
+        for id in living | set(holders) | set(ended):
+            worker, held, done = known.get(id), holders.get(id), ended.get(id)
+            rows.append(
+                ActiveWorker(
+                    worker=id,
+                    name=worker.name if worker else None,
+                    host=worker.host if worker else None,
+                    liveness=liveness(worker, look.at) if worker else "gone",
+                    slots=worker.concurrency if worker else 0,
+                    claimed=held.claimed if held else 0,
+                    running=held.running if held else 0,
+                    ended=done.total if done else 0,
+                    failed=done.failed if done else 0,
+                    last_claim_at=held.last_claim_at if held else None,
+                    beat_at=worker.beat_at if worker else None,
+                )
+            )
+        rows.sort(key=lambda row: (-(row.claimed + row.running), -row.ended, row.worker))
+        return Report(look.at, rows, tally.since_at, tally.sampled)
+
+    def orphans(
+        self, *, tenant: str | None = None, limit: int = 100, store: str | None = None
+    ) -> Report[HeldJob]:
+        """Jobs held by workers that are gone, with the time since their heartbeat; the oldest claim first."""
+        return self._held(self._look(tenant, store), Which.ORPHANED, None, limit)
+
+    def overdue(
+        self, *, tenant: str | None = None, limit: int = 100, store: str | None = None
+    ) -> Report[HeldJob]:
+        """Jobs that run for longer than their timeout allows."""
+        return self._held(self._look(tenant, store), Which.OVERDUE, None, limit)
+
+    def stuck(
+        self,
+        longer_than: timedelta = STUCK,
+        *,
+        tenant: str | None = None,
+        limit: int = 100,
+        store: str | None = None,
+    ) -> Report[HeldJob]:
+        """Jobs that are held for longer than that, whatever their timeout."""
+        return self._held(self._look(tenant, store), Which.ALL, longer_than, limit)
+
+    def lag(
+        self,
+        window: timedelta = HOUR,
+        longer_than: timedelta = SLOW,
+        *,
+        tenant: str | None = None,
+        store: str | None = None,
+    ) -> Report[TaskLag]:
+        """Tasks whose jobs started late on average, from when they were due; the latest first."""
+        look = self._look(tenant, store)
+        tally = look.ended(Group.TASK, window)
+        rows = [
+            TaskLag(row.name or "", row.ran, lag, row.longest_lag)
+            for row in tally.rows
+            if (lag := mean(row.lag, row.ran)) is not None and lag > longer_than
+        ]
+        return _report(look, tally, sorted(rows, key=lambda row: (-row.lag, row.task)))
+
+    def failures(
+        self,
+        window: timedelta = DAY,
+        *,
+        tenant: str | None = None,
+        limit: int = 100,
+        store: str | None = None,
+    ) -> Report[TaskFailures]:
+        """Failures by task, with the number of tenants they affect; the most first."""
+        look = self._look(tenant, store)
+        tally = look.ended(Group.TASK, window, failures=True, look=LOOK_AT_FAILURES, limit=limit)
+        rows = [TaskFailures(row.name or "", row.total, row.tenants, row.last_at) for row in tally.rows]
+        return _report(look, tally, rows)
+
+    def worker_performance(
+        self,
+        window: timedelta = HOUR,
+        *,
+        tenant: str | None = None,
+        limit: int = 100,
+        store: str | None = None,
+    ) -> Report[WorkerPerformance]:
+        """What each worker ended, and how long it took; the most first."""
+        look = self._look(tenant, store)
+        names = {worker.id: worker.name for worker in look.store.workers()}
+        tally = look.ended(Group.WORKER, window, limit=limit)
+        rows = [
+            WorkerPerformance(
+                worker := UUID(row.name),
+                names.get(worker),
+                row.total,
+                row.completed,
+                row.failed,
+                mean(row.run_time, row.ran),
+                row.longest,
+            )
+            for row in tally.rows
+            if row.name is not None
+        ]
+        return _report(look, tally, rows)
+
+    def retries(
+        self, window: timedelta = DAY, *, tenant: str | None = None, store: str | None = None
+    ) -> Report[TaskRetries]:
+        """How many attempts jobs took, by task; the most often retried first."""
+        look = self._look(tenant, store)
+        tally = look.ended(Group.TASK, window)
+        rows = [
+            TaskRetries(row.name or "", row.total, row.retried, row.attempts / row.total, row.most_attempts)
+            for row in tally.rows
+        ]
+        return _report(look, tally, sorted(rows, key=lambda row: (-row.retried, row.task)))
+
+    def by_status(self, *, tenant: str | None = None, store: str | None = None) -> Report[StatusCount]:
+        """How many jobs are in each state."""
+        look = self._look(tenant, store)
+        counts = look.store.standing(tenant=look.tenant)
+        return Report(look.at, [StatusCount(state, counts[state]) for state in JobState if state in counts])
+
+    def durations(
+        self, window: timedelta = HOUR, *, tenant: str | None = None, store: str | None = None
+    ) -> Report[TaskDuration]:
+        """How long jobs run, by task; the longest average first."""
+        look = self._look(tenant, store)
+        tally = look.ended(Group.TASK, window)
+        rows = [
+            TaskDuration(row.name or "", row.ran, duration, row.longest)
+            for row in tally.rows
+            if (duration := mean(row.run_time, row.ran)) is not None
+        ]
+        return _report(look, tally, sorted(rows, key=lambda row: (-row.duration, row.task)))
+
+    def tenants(
+        self,
+        window: timedelta = DAY,
+        *,
+        tenant: str | None = None,
+        limit: int = 100,
+        store: str | None = None,
+    ) -> Report[TenantLoad]:
+        """Jobs, failure rate and average time by tenant; the most jobs first."""
+        look = self._look(tenant, store)
+        tally = look.ended(Group.TENANT, window, limit=limit)
+        rows = [
+            TenantLoad(
+                row.name or "",
+                row.total,
+                row.completed,
+                row.failed,
+                row.failed / row.total,
+                mean(row.run_time, row.ran),
+            )
+            for row in tally.rows
+        ]
+        return _report(look, tally, rows)
+
+    def throughput(
+        self,
+        window: str | timedelta = "1h",
+        step: timedelta | None = None,
+        *,
+        tenant: str | None = None,
+        store: str | None = None,
+    ) -> Report[ThroughputStep]:
+        """What ended, step by step: ``"1h"`` by the minute, ``"24h"`` by the quarter, ``"7d"`` by the hour, or as given."""
+        length, steps = read_window(window)
+        look = self._look(tenant, store)
+        most = LOOK_AT_TIMES if look.tenant == ALL_TENANTS else 2 * LOOK
+        series = look.store.series(length, step or steps, tenant=look.tenant, look=most, now=look.at)
+        rows = [
+            ThroughputStep(
+                slot.at, slot.total, slot.completed, slot.failed, slot.cancelled,
+                quantile(slot.run_times, 0.5), quantile(slot.run_times, 0.95),
+                quantile(slot.lags, 0.5), quantile(slot.lags, 0.95),
+            )
+            for slot in series.slots
+        ]  # fmt: skip
+        return Report(look.at, rows, series.since_at, series.sampled)
+
+    def errors(
+        self, window: timedelta = DAY, *, tenant: str | None = None, limit: int = 50, store: str | None = None
+    ) -> Report[ErrorGroup]:
+        """Failures gathered by task, type and message (but for the numbers, ids and quotes in it); the most frequent first."""
+        look = self._look(tenant, store)
+        troubles = look.store.troubles(window, tenant=look.tenant, limit=TROUBLES, now=look.at)
+        # Of one tenant fewer are told than were looked at: only of all tenants is it known that there were no more.
+        sampled = len(troubles) >= TROUBLES
+        since = troubles[-1].finished_at if sampled else look.at - window
+        return Report(look.at, error_groups(troubles, limit), since, sampled)
+
+    def dead_letters(
+        self, *, tenant: str | None = None, limit: int = 100, store: str | None = None
+    ) -> Report[DeadLetter]:
+        """The latest jobs whose attempts are exhausted."""
+        look = self._look(tenant, store)
+        where = JobFilter(look.tenant, states=frozenset({JobState.DEAD_LETTERED}))
+        rows = [
+            DeadLetter(
+                job.id, job.task, job.queue, job.tenant, job.attempt, job.crashes, job.finished_at, job.reason
+            )
+            for job in look.store.jobs(where, limit=limit).items
+        ]
+        return Report(look.at, rows)
+
+    def leaders(self, *, store: str | None = None) -> Report[Leader]:
+        """Every lease: who holds it, since when, and what its duties came to."""
+        look = self._look(ALL_TENANTS, store)
+        return Report(look.at, leaders_of(look))
+
+    def health(
+        self, window: timedelta = HOUR, *, tenant: str | None = None, store: str | None = None
+    ) -> Health:
+        """What should be nothing, or near it, in numbers."""
+        return situation.health(self._look(tenant, store), window, STUCK)
+
+    def overview(
+        self, window: timedelta = HOUR, *, tenant: str | None = None, store: str | None = None
+    ) -> Overview:
+        """One look: what waits and runs, who works, and what ended within the window."""
+        return situation.overview(self._look(tenant, store), window)
+
+    def alerts(
+        self,
+        thresholds: Thresholds | None = None,
+        *,
+        window: timedelta = HOUR,
+        tenant: str | None = None,
+        store: str | None = None,
+    ) -> list[Alert]:
+        """What is beyond its threshold, the critical first. Thresholds come from the settings ``alerts.…`` unless given."""
+        return situation.raised(self._look(tenant, store), thresholds, window)
+
+    def _look(self, tenant: str | None, store: str | None) -> Look:
+        target = self._client.store(store)
+        at: datetime = getattr(target, "now", self._client.clock.now)()
+        return Look(target, tenant or current_tenant() or ALL_TENANTS, at)
+
+    def _held(self, look: Look, which: Which, longer_than: timedelta | None, limit: int) -> Report[HeldJob]:
+        found = look.holding(which, longer_than=longer_than, limit=limit)
+        return Report(look.at, [_held_job(held, look.at) for held in found])
+
+
+def read_window(window: str | timedelta) -> tuple[timedelta, timedelta]:
+    """A window and the step it is shown in."""
+    if isinstance(window, timedelta):
+        if window <= timedelta(0):
+            raise BadFilter(f"a window of {window} is none; give a duration longer than zero")
+        return window, max(window / 60, timedelta(seconds=1))
+    if window not in WINDOWS:
+        raise BadFilter(
+            f"there is no window {window!r}; give {', '.join(WINDOWS)}, or a timedelta", window=window
+        )
+    return WINDOWS[window]
+
+
+def _report(look: Look, tally: Tally, rows: list[Row]) -> Report[Row]:
+    return Report(look.at, rows, tally.since_at, tally.sampled)
+
+
+def _held_job(held: Held, now: datetime) -> HeldJob:
+    held_for = now - (held.started_at or held.claimed_at)
+    over = None if held.timeout is None or held.started_at is None else now - held.started_at - held.timeout
+    return HeldJob(
+        id=held.id,
+        task=held.task,
+        queue=held.queue,
+        tenant=held.tenant,
+        status=held.state,
+        attempt=held.attempt,
+        worker=held.worker,
+        worker_name=held.worker_name,
+        started_at=held.started_at,
+        held_for=held_for,
+        timeout=held.timeout,
+        over=over if over is not None and over >= timedelta(0) else None,
+        silent_for=None if held.beat_at is None else now - held.beat_at,
+    )

@@ -1,0 +1,69 @@
+"""What the audit says of schedules and definitions: what changed, without arguments and without what may be secret."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from tidemill.client.acting import Facts as Words
+from tidemill.client.acting import difference
+from tidemill.client.scheduled import OWN
+from tidemill.domain.timetable import Definition, Schedule
+
+_HIDDEN = ("args", "notifications", "options.metadata", "settings.metadata")
+
+
+def schedule_changes(before: Schedule | None, after: Schedule | None) -> tuple[Words | None, Words | None]:
+    """A schedule as it was and as it is, as far as that differs."""
+    return difference(_schedule(before), _schedule(after), _HIDDEN)
+
+
+def definition_changes(
+    before: Definition | None, after: Definition | None
+) -> tuple[Words | None, Words | None]:
+    """A definition as it was and as it is, as far as that differs."""
+    return difference(_definition(before), _definition(after), _HIDDEN)
+
+
+def _schedule(facts: Schedule | None) -> Words | None:
+    if facts is None:
+        return None
+    said = {name: value for name, value in facts.options.items() if name not in OWN}
+    return {
+        "id": str(facts.id),
+        "task": facts.task,
+        "definition_id": None if facts.definition_id is None else str(facts.definition_id),
+        "trigger": dict(facts.trigger),
+        "timezone": facts.timezone,
+        "calendar": facts.calendar,
+        "exclude": facts.exclude,
+        "misfire": facts.misfire,
+        "overlap": facts.overlap,
+        "scope": facts.scope.value,
+        "source": facts.source.value,
+        "app": facts.options.get("app"),
+        "enabled": facts.enabled,
+        "note": facts.note,
+        "args": json.loads(facts.args) or None,
+        **_prefixed("options", said),
+    }
+
+
+def _definition(facts: Definition | None) -> Words | None:
+    if facts is None:
+        return None
+    return {
+        "id": str(facts.id),
+        "task": facts.task,
+        "name": facts.name or None,
+        "owner": facts.owner,
+        "version": facts.version,
+        "enabled": facts.enabled,
+        "args": json.loads(facts.args) or None,
+        "notifications": dict(facts.notifications) or None,
+        **_prefixed("settings", facts.settings),
+    }
+
+
+def _prefixed(name: str, values: Mapping[str, object]) -> dict[str, object]:
+    return {f"{name}.{key}": value for key, value in values.items()}

@@ -1,0 +1,188 @@
+"""One look at a store at one instant, and what is put together of several: health, overview, leaders, the facts for alerts."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from tidemill.client.documents import duties_of
+from tidemill.client.reports import Health, Leader, Overview
+from tidemill.client.stats import crew_of
+from tidemill.domain import alerts
+from tidemill.domain.alerts import Alert, LeaderFact, QueueFact, Situation, Thresholds
+from tidemill.domain.cluster import Lease
+from tidemill.domain.filters import JobFilter
+from tidemill.domain.insight import LOOK, Depth, Ended, Group, Held, Tally, Which, mean
+from tidemill.domain.ledger import PauseKind
+from tidemill.domain.states import LIVE, JobState
+from tidemill.stores.base import Store
+
+HOUR = timedelta(hours=1)
+AT_MOST = 1_000
+"""Held jobs are counted up to here."""
+
+_NONE = timedelta(0)
+
+
+class Look(NamedTuple):
+    """Whose jobs are looked at, where, and when."""
+
+    store: Store
+    tenant: str
+    at: datetime
+
+    def depths(self) -> list[Depth]:
+        return self.store.depths(tenant=self.tenant, now=self.at)
+
+    def ended(
+        self, group: Group, window: timedelta, *, failures: bool = False, look: int = LOOK, limit: int = 1000
+    ) -> Tally:
+        return self.store.ended_by(
+            group, window, tenant=self.tenant, failures=failures, look=look, limit=limit, now=self.at
+        )
+
+    def holding(
+        self, which: Which, *, longer_than: timedelta | None = None, limit: int = AT_MOST
+    ) -> list[Held]:
+        return self.store.holding(
+            which, tenant=self.tenant, longer_than=longer_than, limit=limit, now=self.at
+        )
+
+
+def health(look: Look, window: timedelta, stuck: timedelta) -> Health:
+    """What should be nothing, or near it."""
+    dead = look.store.count(JobFilter(look.tenant, states=frozenset({JobState.DEAD_LETTERED})))
+    ended = _sum(look.ended(Group.STATE, window))
+    return Health(
+        at=look.at,
+        orphans=len(look.holding(Which.ORPHANED)),
+        overdue=len(look.holding(Which.OVERDUE)),
+        stuck=len(look.holding(Which.ALL, longer_than=stuck)),
+        late=sum(depth.late for depth in look.depths()),
+        dead_letters=sum(dead.values()),
+        failed=ended.failed,
+        silent_workers=crew_of(look.store.workers(), look.at).late,
+        at_most=AT_MOST,
+    )
+
+
+def overview(look: Look, window: timedelta) -> Overview:
+    """One look. Nothing in it grows with the history."""
+    tally = look.ended(Group.STATE, window)
+    ended = _sum(tally)
+    minutes = max((look.at - tally.since_at).total_seconds() / 60, 1 / 60)
+    depths = look.depths()
+    oldest = min((depth.oldest_at for depth in depths if depth.oldest_at is not None), default=None)
+    crew = crew_of(look.store.workers(), look.at)
+    judged = ended.completed + ended.failed
+    live = look.store.count(JobFilter(look.tenant, states=LIVE))
+    return Overview(
+        at=look.at,
+        since_at=tally.since_at,
+        sampled=tally.sampled,
+        counts={state.value: number for state, number in live.items()},
+        depth=sum(depth.pending + depth.late for depth in depths),
+        oldest_age=None if oldest is None else max(look.at - oldest, _NONE),
+        workers=crew.alive + crew.late,
+        slots=crew.slots,
+        ended=ended.total,
+        completed_per_minute=ended.completed / minutes,
+        failed_per_minute=ended.failed / minutes,
+        success_rate=ended.completed / judged if judged else None,
+        duration=mean(ended.run_time, ended.ran),
+        lag=mean(ended.lag, ended.ran),
+        retried=ended.retried,
+    )
+
+
+def raised(look: Look, thresholds: Thresholds | None, window: timedelta) -> list[Alert]:
+    """What is beyond its threshold now."""
+    settings = {setting.key: setting.value for setting in look.store.settings()}
+    limits, wrong = alerts.read_thresholds(settings, thresholds)
+    ended = {row.name: row for row in look.ended(Group.STATE, window).rows}
+    dead = ended.get(JobState.DEAD_LETTERED.value)
+    crew = crew_of(look.store.workers(), look.at)
+    paused = [pause for pause in look.store.pauses() if pause.kind is PauseKind.ALL]
+    long_held = look.holding(Which.ALL, longer_than=timedelta(seconds=limits.stuck_after))
+    facts = Situation(
+        now=look.at,
+        completed=sum(row.completed for row in ended.values()),
+        failed=sum(row.failed for row in ended.values()),
+        dead=0 if dead is None else dead.total,
+        queues=tuple(
+            QueueFact(depth.queue, depth.pending + depth.late, depth.oldest_at) for depth in look.depths()
+        ),
+        stuck=tuple(held.started_at or held.claimed_at for held in long_held),
+        orphans=tuple(held.beat_at or held.claimed_at for held in look.holding(Which.ORPHANED)),
+        workers=crew.alive + crew.late,
+        enabled=settings.get("worker_enabled") is not False,
+        paused_at=paused[0].paused_at if paused else None,
+        leaders=tuple(
+            LeaderFact(lease.name, lease.acquired_at, lease.beat_at, last_tick(lease))
+            for lease in look.store.leases()
+            if lease.holder is not None and lease.acquired_at is not None and lease.beat_at is not None
+        ),
+    )
+    return wrong + alerts.alerts(facts, limits)
+
+
+def leaders_of(look: Look) -> list[Leader]:
+    """Every lease with what its holder says of its duties."""
+    names = {worker.id: worker.name for worker in look.store.workers()}
+    rows = []
+    for lease in look.store.leases():
+        held = lease.holder is not None and lease.expires_at is not None and lease.expires_at > look.at
+        ticked, duties = last_tick(lease), duties_of(lease).values()
+        rows.append(
+            Leader(
+                lease=lease.name,
+                holder=lease.holder if held else None,
+                holder_name=names.get(lease.holder) if held and lease.holder is not None else None,
+                term=lease.term,
+                held_for=look.at - lease.acquired_at if held and lease.acquired_at is not None else None,
+                silent_for=None if lease.beat_at is None else look.at - lease.beat_at,
+                idle_for=None if ticked is None else max(look.at - ticked, _NONE),
+                items=sum(_whole(facts.get("items")) for facts in duties),
+                errors=sum(_whole(facts.get("errors")) for facts in duties),
+            )
+        )
+    return rows
+
+
+def last_tick(lease: Lease) -> datetime | None:
+    """When one of the duties under this lease was last done, as its holder says."""
+    found = []
+    for facts in duties_of(lease).values():
+        try:
+            ticked = datetime.fromisoformat(str(facts.get("last_tick")))
+        except ValueError:
+            continue
+        if ticked.tzinfo is not None:
+            found.append(ticked)
+    return max(found, default=None)
+
+
+def _sum(tally: Tally) -> Ended:
+    """All rows of a tally as one."""
+    rows = tally.rows
+    return Ended(
+        name=None,
+        total=sum(row.total for row in rows),
+        completed=sum(row.completed for row in rows),
+        failed=sum(row.failed for row in rows),
+        cancelled=sum(row.cancelled for row in rows),
+        retried=sum(row.retried for row in rows),
+        attempts=sum(row.attempts for row in rows),
+        most_attempts=max((row.most_attempts for row in rows), default=0),
+        ran=sum(row.ran for row in rows),
+        run_time=sum((row.run_time for row in rows), _NONE),
+        longest=max((row.longest for row in rows), default=_NONE),
+        lag=sum((row.lag for row in rows), _NONE),
+        longest_lag=max((row.longest_lag for row in rows), default=_NONE),
+        tenants=0,
+        last_at=max((row.last_at for row in rows), default=tally.since_at),
+    )
+
+
+def _whole(value: object) -> int:
+    return value if isinstance(value, int) else 0

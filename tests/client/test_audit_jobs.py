@@ -1,0 +1,326 @@
+"""What is done to jobs by hand is in the audit, in the same transaction, with who did it."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from tests.client.audit_kit import SECRET, acts, claimed, entries, jobs, undone, with_tasks
+
+from tidemill import App, JobState, Unique
+from tidemill.client import jobs as module
+from tidemill.client.acting import acting, who
+from tidemill.errors import BadSettings, IllegalTransition
+
+
+@pytest.fixture
+def mill(app: App) -> App:
+    return with_tasks(app)
+
+
+def enqueue(app: App, **options: Any) -> Any:
+    from tidemill.client.bound import BoundTask
+
+    return BoundTask(app._client, app.registry.get("send")).using(**options)
+
+
+# Who ---------------------------------------------------------------------------------------------------------------------
+
+
+def test_who_acts_is_the_one_named_or_the_user_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("USER", "ada")
+    assert who() == "python:ada"
+    with acting("ann"):
+        assert who() == "ann"
+        with acting("key:ab12cd34 (ci)"):
+            assert who() == "key:ab12cd34 (ci)"
+        assert who() == "ann"
+    for name in ("USER", "USERNAME", "LOGNAME"):
+        monkeypatch.delenv(name, raising=False)
+    assert who().startswith("python:")
+    assert len(who()) > len("python:")
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "x" * 401])
+def test_nobody_can_act_under_a_name_that_says_nothing(name: str) -> None:
+    with pytest.raises(BadSettings, match="says nobody"), acting(name):
+        pass
+
+
+# One job -----------------------------------------------------------------------------------------------------------------
+
+
+def test_each_act_on_a_job_is_one_entry_with_what_changed(mill: App) -> None:
+    with acting("ann"):
+        (job,) = jobs(mill, 1)
+        job.cancel("not needed")
+        job.retry()
+        job.cancel()
+        job.delete()
+    found = entries(mill)
+    assert [(entry.who, entry.action) for entry in found] == [
+        ("ann", "job.cancelled"),
+        ("ann", "job.retried"),
+        ("ann", "job.cancelled"),
+        ("ann", "job.deleted"),
+    ]
+    assert {(entry.subject, entry.tenant) for entry in found} == {(f"job:{job.id}", "default")}
+    assert found[0].before == {"task": "send", "status": "pending"}
+    assert found[0].after == {"status": "cancelled", "reason": "not needed"}
+    assert found[3].before == {"task": "send", "status": "cancelled"}
+    assert found[3].after is None
+    assert SECRET not in repr(found)
+    assert mill.audit.verify().ok
+
+
+@pytest.mark.parametrize(("verb", "word"), [("approve", "approved"), ("reject", "rejected")])
+def test_a_decision_about_a_job_is_written_down_with_its_comment(mill: App, verb: str, word: str) -> None:
+    (job,) = jobs(mill, 1, "look")
+    mill.testing().drain()
+    getattr(job, verb)("looks fine")
+    (entry,) = entries(mill)
+    assert entry.action == f"job.{word}"
+    assert entry.before == {"task": "look", "status": "review_needed"}
+    assert entry.after is not None
+    assert entry.after["reason"] == "looks fine"
+    assert SECRET not in repr(entry)
+
+
+def test_asking_a_worker_to_stop_is_written_down_for_the_first_who_asks(mill: App) -> None:
+    (job,) = jobs(mill, 1)
+    claimed(mill)
+    job.cancel("enough")
+    job.cancel("again")
+    assert acts(mill) == [("job.cancel_requested", f"job:{job.id}")]
+    assert entries(mill)[0].after == {"status": "running", "reason": "enough"}
+
+
+def test_an_act_that_is_refused_writes_nothing(mill: App) -> None:
+    (job,) = jobs(mill, 1)
+    for act in (job.retry, job.approve, job.delete):
+        with pytest.raises(IllegalTransition):
+            act()
+    job.refresh()
+    assert entries(mill) == []
+
+
+def test_an_act_that_cannot_be_written_down_is_not_done(mill: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting, running = jobs(mill, 2)
+    (held,) = claimed(mill)
+    if held.id == waiting.id:
+        waiting, running = running, waiting
+    undone(mill, monkeypatch, waiting.cancel)
+    undone(mill, monkeypatch, running.cancel)
+    undone(mill, monkeypatch, lambda: mill.jobs.cancel(task="send"))
+    assert waiting.refresh().status is JobState.PENDING
+    assert running.refresh().facts.cancel_reason is None
+    waiting.cancel()
+    undone(mill, monkeypatch, waiting.retry)
+    undone(mill, monkeypatch, waiting.delete)
+    undone(mill, monkeypatch, lambda: mill.jobs.delete(task="send"))
+    assert waiting.refresh().status is JobState.CANCELLED
+
+
+def test_awaited_acts_are_done_by_whoever_awaits_them(mill: App) -> None:
+    async def story() -> None:
+        with acting("ann"), mill.tenant("acme"):
+            (job,) = jobs(mill, 1)
+            await job.acancel()
+            await mill.jobs.aretry(task="send")
+            await mill.jobs.acancel(task="send")
+            await mill.jobs.adelete(task="send")
+
+    asyncio.run(story())
+    assert [(entry.who, entry.tenant) for entry in entries(mill)] == [("ann", "acme")] * 4
+
+
+def test_what_is_awaited_is_asked_for_the_tenant_that_surrounds_it(mill: App) -> None:
+    async def story() -> int:
+        with mill.tenant("acme"):
+            (job,) = jobs(mill, 1)
+            assert (await mill.jobs.aget(job.id)).tenant == "acme"
+            return await mill.jobs.acount()
+
+    assert asyncio.run(story()) == 1
+
+
+# Many jobs ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_bulk_act_is_one_entry_with_its_filter_counts_and_ids(mill: App) -> None:
+    made = jobs(mill, 3)
+    claimed(mill)
+    with acting("ann"):
+        mill.jobs.cancel(task="send", status=["pending", "running"], reason="flood")
+    (entry,) = entries(mill)
+    assert (entry.who, entry.action, entry.subject, entry.tenant) == (
+        "ann",
+        "jobs.cancelled",
+        "jobs",
+        "default",
+    )
+    assert entry.before == {"status": {"pending": 2, "running": 1}}
+    assert entry.after is not None
+    assert entry.after["filter"] == {"task": "send", "status": ["pending", "running"]}
+    assert (entry.after["done"], entry.after["skipped"], entry.after["reason"]) == (3, 0, "flood")
+    assert set(map(str, entry.after["ids"])) == {str(job.id) for job in made}  # type: ignore[call-overload]
+    mill.jobs.retry(task="send")
+    mill.jobs.cancel(task="send", status="pending")
+    mill.jobs.delete(task="send")
+    assert [action for action, _ in acts(mill)] == [
+        "jobs.cancelled",
+        "jobs.retried",
+        "jobs.cancelled",
+        "jobs.deleted",
+    ]
+
+
+def test_an_entry_names_a_hundred_of_many_jobs(mill: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BATCH", 50)
+    made = jobs(mill, 130)
+    mill.jobs.cancel(ids=[job.id for job in made])
+    (entry,) = entries(mill)
+    assert entry.after is not None
+    assert (entry.after["done"], entry.after["filter"]) == (130, {"ids": 130})
+    assert len(list(entry.after["ids"])) == 100  # type: ignore[call-overload]
+
+
+def test_very_many_jobs_are_done_and_written_down_in_parts(
+    mill: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "TOGETHER", 10)
+    jobs(mill, 25)
+    assert mill.jobs.cancel(task="send").done == 25
+    assert [entry.after and entry.after["done"] for entry in entries(mill)] == [10, 10, 5]
+
+
+def test_a_bulk_act_that_changes_nothing_writes_nothing(mill: App) -> None:
+    jobs(mill, 1)
+    claimed(mill)
+    mill.jobs.cancel(task="send")
+    assert len(entries(mill)) == 1
+    mill.jobs.cancel(task="send")
+    mill.jobs.retry(task="send")
+    mill.jobs.delete(task="none")
+    assert len(entries(mill)) == 1
+
+
+# Enqueueing --------------------------------------------------------------------------------------------------------------
+
+
+def test_plain_enqueueing_is_not_audited(mill: App) -> None:
+    enqueue(mill).enqueue(to=SECRET)
+    enqueue(mill, audit=False).enqueue(to=SECRET)
+    assert entries(mill) == []
+
+
+def test_a_call_that_asks_for_it_is_audited_without_its_arguments(mill: App) -> None:
+    with acting("ann"):
+        job = enqueue(mill, audit=True).enqueue(to=SECRET)
+    (entry,) = entries(mill)
+    assert (entry.who, entry.action, entry.subject) == ("ann", "job.enqueued", f"job:{job.id}")
+    assert entry.after == {"task": "send", "queue": "default", "priority": 0}
+    assert job.refresh().status is JobState.PENDING
+
+
+def test_a_task_that_asks_for_it_is_audited_unless_a_call_says_otherwise(mill: App) -> None:
+    @mill.task(audit=True)
+    def pay(amount: int) -> None: ...
+
+    async def story() -> None:
+        with acting("bob"):
+            await pay.aenqueue(amount=1)
+
+    pay.enqueue(amount=1)
+    pay.using(audit=False).enqueue(amount=1)
+    asyncio.run(story())
+    pay.enqueue_many([{"amount": number} for number in range(3)])
+    assert [action for action, _ in acts(mill)] == ["job.enqueued", "job.enqueued", "jobs.enqueued"]
+    assert entries(mill)[1].who == "bob"
+    assert entries(mill)[2].after is not None
+    assert entries(mill)[2].after["done"] == 3  # type: ignore[index]
+
+
+def test_a_job_that_was_not_made_is_not_audited(mill: App) -> None:
+    task = enqueue(mill, audit=True, unique=Unique())
+    first = task.enqueue(to="ann")
+    assert task.enqueue(to="ann").id == first.id
+    assert acts(mill) == [("job.enqueued", f"job:{first.id}")]
+    replaced = enqueue(mill, audit=True, unique=Unique(on_conflict="replace")).enqueue(to="ann")
+    assert acts(mill)[1:] == [("job.enqueued", f"job:{replaced.id}")]
+
+
+def test_enqueueing_that_cannot_be_written_down_does_not_happen(
+    mill: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undone(mill, monkeypatch, lambda: enqueue(mill, audit=True).enqueue(to="ann"))
+    assert mill.jobs.count() == 0
+
+
+def test_in_a_caller_s_own_sqlite_transaction_the_entry_comes_and_goes_with_the_job(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.db"
+    with App(f"sqlite:///{path}") as app:
+        with_tasks(app)
+        jobs(app, 1)
+        with closing(sqlite3.connect(path)) as connection, acting("ann"):
+            enqueue(app, audit=True, connection=connection).enqueue(to=SECRET)
+            connection.rollback()
+            assert entries(app) == []
+            kept = enqueue(app, audit=True, connection=connection).enqueue(to=SECRET)
+            connection.commit()
+        enqueue(app, audit=True).enqueue(to=SECRET)
+        assert acts(app)[0] == ("job.enqueued", f"job:{kept.id}")
+        assert entries(app)[0].who == "ann"
+        assert app.audit.verify()[:2] == (True, 2)
+
+
+def test_in_a_caller_s_own_postgres_transaction_the_entry_comes_and_goes_with_the_job(
+    fresh_postgres_url: str,
+) -> None:
+    with App(fresh_postgres_url, migrate=True) as app:
+        with_tasks(app)
+        jobs(app, 1)
+        with psycopg.connect(fresh_postgres_url) as connection, acting("ann"):
+            enqueue(app, audit=True, connection=connection).enqueue(to=SECRET)
+            connection.rollback()
+            assert entries(app) == []
+            enqueue(app, audit=True, connection=connection).enqueue(to=SECRET)
+            many = enqueue(app, audit=True, connection=connection).enqueue_many([{"to": "a"}, {"to": "b"}])
+            connection.commit()
+        enqueue(app, audit=True).enqueue(to=SECRET)
+        assert [action for action, _ in acts(app)] == ["job.enqueued", "jobs.enqueued", "job.enqueued"]
+        assert entries(app)[1].after is not None
+        assert entries(app)[1].after["ids"] == [str(job.id) for job in many]  # type: ignore[index]
+        assert app.audit.verify()[:2] == (True, 3)
+
+
+def test_in_an_awaited_postgres_transaction_the_entry_comes_and_goes_with_the_job(
+    fresh_postgres_url: str,
+) -> None:
+    with App(fresh_postgres_url, migrate=True) as app:
+        with_tasks(app)
+        jobs(app, 1)
+
+        async def story() -> None:
+            import asyncpg
+
+            plain = await psycopg.AsyncConnection.connect(fresh_postgres_url)
+            async with plain:
+                await enqueue(app, audit=True, connection=plain).aenqueue(to=SECRET)
+                await plain.rollback()
+            other = await asyncpg.connect(fresh_postgres_url)
+            try:
+                async with other.transaction():
+                    await enqueue(app, audit=True, connection=other).aenqueue(to=SECRET)
+            finally:
+                await other.close()
+
+        with acting("ann"):
+            asyncio.run(story())
+        assert [(entry.who, entry.action) for entry in entries(app)] == [("ann", "job.enqueued")]
+        assert app.audit.verify()[:2] == (True, 1)

@@ -1,0 +1,163 @@
+"""What is done to schedules and definitions by hand, and by the code that declares them, is in the audit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.client.audit_kit import acts, entries, undone
+from tests.client.schedules_kit import HOUR, MIDNIGHT, on_each_store
+
+from tidemill import App, Every, ManualClock
+from tidemill.client.acting import acting
+from tidemill.errors import DefinitionExists, ScheduleExists
+
+ARGS = {"to": "open sesame"}
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def mill(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
+    """On each store, on a clock that is moved by hand, with a task ``send``."""
+    with on_each_store(request, tmp_path) as app:
+        yield app
+
+
+def test_each_act_on_a_schedule_is_one_entry(mill: App) -> None:
+    face = mill.schedules
+    with acting("ann"):
+        face.add("send", Every(HOUR), "often", args=ARGS, metadata={"customer": "sesame street"})
+        face.update("often", timezone="Europe/Berlin", args={"to": "sesame two"})
+        face.pause("often", reason="holidays")
+        face.pause("often", reason="again")
+        face.resume("often")
+        face.resume("often")
+        job = face.trigger("often")
+        assert isinstance(mill.clock, ManualClock)
+        mill.clock.advance(3 * HOUR)
+        face.backfill("often", MIDNIGHT, MIDNIGHT + 2 * HOUR, dry_run=True)
+        face.backfill("often", MIDNIGHT, MIDNIGHT + 2 * HOUR)
+        face.backfill("often", MIDNIGHT, MIDNIGHT + 2 * HOUR)
+        face.remove("often")
+    found = entries(mill)
+    verbs = ["added", "updated", "paused", "resumed", "triggered", "backfilled", "removed"]
+    assert [entry.action for entry in found] == [f"schedule.{verb}" for verb in verbs]
+    assert {(entry.who, entry.subject, entry.tenant) for entry in found} == {
+        ("ann", "schedule:often", "default")
+    }
+    added, updated, paused, resumed, triggered, filled, _ = found
+    assert added.before is None
+    assert added.after is not None
+    assert (added.after["task"], added.after["args"], added.after["options.metadata"]) == (
+        "send",
+        "***",
+        "***",
+    )
+    assert updated.before == {"timezone": "UTC", "args": "***"}
+    assert updated.after == {"timezone": "Europe/Berlin", "args": "***"}
+    assert (paused.before, paused.after) == (
+        {"enabled": True, "note": None},
+        {"enabled": False, "note": "holidays"},
+    )
+    assert resumed.after == {"enabled": True, "note": None}
+    assert triggered.after == {"jobs": [str(job.id)]}
+    assert filled.after is not None
+    assert filled.after["fires"] == 3
+    assert "sesame" not in repr(found)
+    assert mill.audit.verify()[:2] == (True, 7)
+
+
+def test_a_schedule_that_is_refused_writes_nothing(mill: App) -> None:
+    mill.schedules.add("send", Every(HOUR), "often", args=ARGS)
+    with pytest.raises(ScheduleExists):
+        mill.schedules.add("send", Every(HOUR), "often", args=ARGS)
+    assert len(entries(mill)) == 1
+
+
+def test_an_act_on_a_schedule_that_cannot_be_written_down_is_not_done(
+    mill: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    face = mill.schedules
+    undone(mill, monkeypatch, lambda: face.add("send", Every(HOUR), "often", args=ARGS))
+    assert face.list() == []
+    was = face.add("send", Every(HOUR), "often", args=ARGS)
+    undone(mill, monkeypatch, lambda: face.update("often", timezone="Europe/Berlin"))
+    undone(mill, monkeypatch, lambda: face.pause("often"))
+    undone(mill, monkeypatch, lambda: face.trigger("often"))
+    undone(mill, monkeypatch, lambda: face.remove("often"))
+    assert face.get("often") == was
+    assert mill.jobs.count() == 0
+
+
+def test_each_act_on_a_definition_is_one_entry(mill: App) -> None:
+    face = mill.definitions
+    with acting("ann"), mill.tenant("acme"):
+        face.save("daily", "send", args=ARGS, notifications={"url": "https://x/sesame"}, queue="slow")
+        face.save("daily", owner="bob", args={"to": "sesame two"})
+        face.disable("daily")
+        face.disable("daily")
+        face.enable("daily")
+        job = face.trigger("daily")
+        face.restore("daily", 1)
+        face.remove("daily")
+    found = entries(mill)
+    verbs = ["saved", "saved", "disabled", "enabled", "triggered", "restored", "removed"]
+    assert [entry.action for entry in found] == [f"definition.{verb}" for verb in verbs]
+    assert {(entry.who, entry.subject, entry.tenant) for entry in found} == {
+        ("ann", "definition:daily", "acme")
+    }
+    assert found[0].after is not None
+    assert (found[0].after["settings.queue"], found[0].after["notifications"]) == ("slow", "***")
+    assert found[1].before == {"owner": None, "version": 1, "args": "***"}
+    assert found[1].after == {"owner": "bob", "version": 2, "args": "***"}
+    assert (found[2].before, found[2].after) == ({"enabled": True}, {"enabled": False})
+    assert found[4].after == {"jobs": [str(job.id)], "version": 2}
+    assert "sesame" not in repr(found)
+    versions = mill.store.definition_versions(
+        mill.definitions.list(tenant="acme", deleted=True)[0].id, tenant="acme"
+    )
+    assert {version.created_by for version in versions} == {"ann"}
+
+
+def test_an_act_on_a_definition_that_cannot_be_written_down_is_not_done(
+    mill: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    face = mill.definitions
+    undone(mill, monkeypatch, lambda: face.save("daily", "send", args=ARGS))
+    assert face.list() == []
+    was = face.save("daily", "send", args=ARGS)
+    for act in (face.disable, face.trigger, face.remove):
+        undone(mill, monkeypatch, lambda act=act: act("daily"))  # type: ignore[misc]
+    with pytest.raises(DefinitionExists):
+        face.save("daily", "send", args=ARGS, version=0)
+    assert face.get("daily") == was
+    assert mill.jobs.count() == 0
+    assert acts(mill) == [("definition.saved", "definition:daily")]
+
+
+def test_schedules_that_follow_the_code_are_the_app_s_doing_one_entry_for_each_that_changed(
+    mill: App,
+) -> None:
+    mill.schedule("send", Every(HOUR), "one", args=ARGS)
+    mill.schedule("send", Every(HOUR), "two", args=ARGS)
+    mill.reconcile()
+    mill.reconcile()
+    assert acts(mill) == [("schedule.added", "schedule:one"), ("schedule.added", "schedule:two")]
+    assert {entry.who for entry in entries(mill)} == {"app"}
+    assert {entry.after and entry.after["app"] for entry in entries(mill)} == {"mill"}
+    declared = mill._declarations._declared
+    del declared["default", "two"]
+    del declared["default", "one"]
+    mill.schedule("send", Every(timedelta(hours=2)), "one", args=ARGS)
+    mill.reconcile()
+    assert acts(mill)[2:] == [("schedule.updated", "schedule:one"), ("schedule.paused", "schedule:two")]
+    assert entries(mill)[3].after == {"enabled": False, "note": "removed from the code"}
+    assert "sesame" not in repr(entries(mill))
+
+
+def test_whoever_brings_schedules_in_line_by_hand_is_named(mill: App) -> None:
+    mill.schedule("send", Every(HOUR), "one", args=ARGS)
+    with acting("ann"):
+        mill.reconcile()
+    assert [entry.who for entry in entries(mill)] == ["ann"]

@@ -1,0 +1,234 @@
+"""``app.keys``: who may come in, and for how long."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Collection, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.client.schedules_kit import on_each_store
+
+from tidemill import App, ManualClock
+from tidemill.client import keys as module
+from tidemill.client.acting import acting
+from tidemill.client.keys import FRESH, Keys
+from tidemill.domain.access import Identity, Role
+from tidemill.domain.access import identify as identify_key
+from tidemill.errors import BadSettings, KeyNotFound
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
+def mill(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
+    """On each store, on a clock that is moved by hand."""
+    with on_each_store(request, tmp_path) as app:
+        yield app
+
+
+def advance(app: App, seconds: float) -> None:
+    assert isinstance(app.clock, ManualClock)
+    app.clock.advance(timedelta(seconds=seconds))
+
+
+def neighbour(app: App) -> Keys:
+    """Keys of another process, as it were: the same store, and a memory of its own."""
+    return Keys(app._client)
+
+
+def count_reads(app: App, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Every question about keys that reaches the store from now on."""
+    asked: list[Any] = []
+    real = app.store.keys
+
+    def keys(ids: Collection[str] | None = None) -> Any:
+        asked.append(ids)
+        return real(ids)
+
+    monkeypatch.setattr(app.store, "keys", keys)
+    return asked
+
+
+def test_a_new_key_opens_for_its_role_and_its_tenant(mill: App) -> None:
+    with acting("ann"):
+        made = mill.keys.create("ci", role="operator", tenant="acme", expires=HOUR)
+    assert mill.keys.identify(made.secret) == Identity(f"key:{made.key.id} (ci)", Role.OPERATOR, "acme")
+    assert (made.key.created_by, made.key.created_at) == ("ann", mill.clock.now())
+    assert made.key.expires_at == mill.clock.now() + HOUR
+    assert mill.keys.list() == [made.key]
+    plain = mill.keys.create("reader")
+    assert mill.keys.identify(plain.secret) == Identity(f"key:{plain.key.id} (reader)", Role.VIEWER, "*")
+
+
+def test_the_store_holds_no_secret(mill: App) -> None:
+    made = mill.keys.create("ci")
+    secret = made.secret.partition(".")[2]
+    assert secret not in repr(mill.store.keys())
+    assert secret not in str([key.hash for key in mill.keys.list()])
+    assert secret not in repr(mill.store.audit(tenant="*"))
+
+
+@pytest.mark.parametrize("wrong", ["", "tm_", "Bearer x", "tm_00000000." + "A" * 43, "tm_é.x", "\udcff"])
+def test_what_is_no_key_opens_nothing(mill: App, wrong: str) -> None:
+    made = mill.keys.create("ci")
+    assert mill.keys.identify(wrong) is None
+    assert mill.keys.identify(made.secret[:-1]) is None
+    assert mill.keys.identify(made.secret + "A") is None
+
+
+def test_a_revoked_key_opens_nothing_here_at_once_and_elsewhere_within_five_seconds(mill: App) -> None:
+    made, other = mill.keys.create("ci"), neighbour(mill)
+    assert mill.keys.identify(made.secret) is not None
+    assert other.identify(made.secret) is not None
+    revoked = mill.keys.revoke(made.key.id)
+    assert revoked.revoked_at == mill.clock.now()
+    assert mill.keys.identify(made.secret) is None
+    advance(mill, FRESH)
+    assert other.identify(made.secret) is None
+    advance(mill, 1)
+    assert mill.keys.revoke(made.key.id) == revoked
+
+
+def test_an_expired_key_opens_nothing_even_while_it_is_remembered(mill: App) -> None:
+    made = mill.keys.create("ci", expires=timedelta(seconds=2))
+    advance(mill, 1)
+    assert mill.keys.identify(made.secret) is not None
+    advance(mill, 1)
+    assert mill.keys.identify(made.secret) is None
+
+
+def test_a_key_is_asked_for_once_in_five_seconds(mill: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, face = mill.keys.create("ci"), neighbour(mill)
+    asked = count_reads(mill, monkeypatch)
+    for _ in range(20):
+        assert face.identify(made.secret) is not None
+        assert face.identify("tm_00000000." + "A" * 43) is None
+    assert sorted(map(str, asked)) == sorted([str([made.key.id]), str(["00000000"])])
+    advance(mill, FRESH)
+    assert face.identify(made.secret) is not None
+    assert len(asked) == 3
+
+
+def test_a_wrong_secret_is_compared_as_an_unknown_one_is(mill: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, face = mill.keys.create("ci"), neighbour(mill)
+    asked = count_reads(mill, monkeypatch)
+    compared: list[Any] = []
+    real = identify_key
+
+    def identify(key: Any, text: str, now: datetime) -> Identity | None:
+        compared.append(key)
+        return real(key, text, now)
+
+    monkeypatch.setattr(module, "identify", identify)
+    assert face.identify(f"tm_{made.key.id}." + "A" * 43) is None
+    assert face.identify("tm_00000000." + "A" * 43) is None
+    assert [key is None for key in compared] == [False, True]
+    assert len(asked) == 2
+
+
+def test_whoever_tries_many_ids_fills_no_memory_and_drives_no_key_out(
+    mill: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "KNOWN", 10)
+    made, face = mill.keys.create("ci"), neighbour(mill)
+    assert face.identify(made.secret) is not None
+    for number in range(50):
+        assert face.identify(f"tm_{number:08x}." + "A" * 43) is None
+    assert len(face._unknown) == 10
+    asked = count_reads(mill, monkeypatch)
+    assert face.identify(made.secret) is not None
+    assert asked == []
+    for each in range(20):
+        assert face.identify(mill.keys.create(f"k{each}").secret) is not None
+    assert len(face._known) == 10
+
+
+def test_whether_there_is_a_living_key_is_known_within_five_seconds(mill: App) -> None:
+    other = neighbour(mill)
+    assert not mill.keys.any()
+    assert not other.any()
+    made = mill.keys.create("ci", expires=HOUR)
+    assert mill.keys.any()
+    advance(mill, FRESH)
+    assert other.any()
+    mill.keys.revoke(made.key.id)
+    assert not mill.keys.any()
+    mill.keys.create("short", expires=timedelta(seconds=60))
+    assert mill.keys.any()
+    advance(mill, 60)
+    assert not mill.keys.any()
+
+
+def test_an_id_that_is_taken_is_thrown_again(mill: App) -> None:
+    throws = [b"\1" * 4, b"a" * 32, b"\1" * 4, b"b" * 32, b"\2" * 4, b"c" * 32]
+    face = Keys(mill._client, dice=lambda _: throws.pop(0))
+    first, second = face.create("one"), face.create("two")
+    assert (first.key.id, second.key.id) == ("01010101", "02020202")
+    assert face.identify(second.secret) is not None
+    assert len(mill.audit.list(tenant="*", action="key.created")) == 2
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"name": ""}, "key's name"),
+        ({"role": "root"}, "there is no role 'root'; there are viewer"),
+        ({"tenant": ""}, "tenant's name"),
+        ({"expires": timedelta(0)}, "which has passed"),
+        ({"expires": datetime(2020, 1, 1, tzinfo=UTC)}, "which has passed"),
+        ({"expires": datetime(2030, 1, 1)}, "aware datetime"),  # noqa: DTZ001
+        ({"expires": 5}, "aware datetime"),
+        ({"expires": timedelta.max}, "a hundred years"),
+        ({"expires": datetime(9500, 1, 1, tzinfo=UTC)}, "between 1900 and 9000"),
+    ],
+)
+def test_a_key_that_cannot_be_is_refused_and_nothing_is_written(said: dict[str, Any], words: str) -> None:
+    with App("memory://") as app:
+        with pytest.raises(BadSettings, match=words):
+            app.keys.create(**{"name": "ci", **said})
+        assert app.keys.list() == []
+        assert app.audit.list(tenant="*") == []
+
+
+def test_a_key_that_is_not_there_cannot_be_revoked(mill: App) -> None:
+    with pytest.raises(KeyNotFound, match="there is no key 'nope'"):
+        mill.keys.revoke("nope")
+    assert mill.audit.list(tenant="*") == []
+
+
+def test_making_and_revoking_is_audited_once(mill: App) -> None:
+    with acting("ann"):
+        made = mill.keys.create("ci", role=Role.ADMIN, tenant="acme")
+        mill.keys.revoke(made.key.id)
+        mill.keys.revoke(made.key.id)
+    found = [record.entry for record in mill.audit.list(tenant="acme")]
+    assert [(entry.who, entry.action, entry.subject) for entry in found] == [
+        ("ann", "key.created", f"key:{made.key.id}"),
+        ("ann", "key.revoked", f"key:{made.key.id}"),
+    ]
+    assert found[0].after == {"name": "ci", "role": "admin", "tenant": "acme", "expires_at": None}
+
+
+def test_every_verb_has_an_awaited_twin(mill: App) -> None:
+    for name, verb in inspect.getmembers(Keys, inspect.isfunction):
+        if not name.startswith("_") and not inspect.iscoroutinefunction(verb):
+            twin = getattr(Keys, f"a{name}")
+            assert inspect.iscoroutinefunction(twin), name
+            assert inspect.signature(twin) == inspect.signature(verb), name
+
+    async def story() -> None:
+        with acting("ann"):
+            made = await mill.keys.acreate("ci", role="admin")
+        assert made.key.created_by == "ann"
+        assert await mill.keys.aany()
+        assert await mill.keys.alist() == [made.key]
+        assert await mill.keys.aget(made.key.id) == made.key
+        assert (await mill.keys.aidentify(made.secret)) is not None
+        await mill.keys.arevoke(made.key.id)
+        assert (await mill.keys.aidentify(made.secret)) is None
+
+    asyncio.run(story())

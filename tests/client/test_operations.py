@@ -1,0 +1,303 @@
+"""``app.stats``: the operators' questions by name, on every store."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from tidemill import App, PermanentError
+from tidemill.client.operations import NAMED, Operations
+from tidemill.client.questions import Questions
+from tidemill.client.reports import Report, document
+from tidemill.clock import ManualClock
+from tidemill.domain.alerts import Thresholds
+from tidemill.domain.cluster import Worker
+from tidemill.domain.job import Claim, NewJob
+from tidemill.domain.lanes import ClaimRequest
+from tidemill.domain.ledger import Setting
+from tidemill.domain.states import JobState
+from tidemill.errors import BadFilter
+from tidemill.ids import new_id
+
+HOUR = timedelta(hours=1)
+NOTHING = timedelta(0)
+
+
+@pytest.fixture
+def shop(app: App) -> App:
+    """Six jobs of two tasks and two tenants that ended, and one that waits."""
+
+    @app.task(name="good", queue="mail")
+    def good(number: int) -> int:
+        return number
+
+    @app.task(name="bad")
+    def bad(number: int) -> None:
+        raise PermanentError(f"order {number} not found")
+
+    for tenant in ("acme", "other"):
+        with app.tenant(tenant):
+            good.enqueue(number=1)
+            bad.enqueue(number=2)
+    with app.tenant("acme"):
+        good.enqueue(number=3)
+        bad.enqueue(number=4)
+    app.testing().drain()
+    with app.tenant("other"):
+        good.enqueue(number=5)
+    return app
+
+
+class Still:
+    """An app in memory, on a clock that stands still, and a worker to hold its jobs."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(datetime(2026, 3, 1, 12, tzinfo=UTC))
+        self.app = App("memory://", clock=self.clock)
+        self.worker = new_id()
+
+        @self.app.task(name="work", timeout=timedelta(seconds=400))
+        def work() -> None: ...
+
+        self.work = work
+
+    def alive(self, lease: timedelta = timedelta(seconds=30)) -> None:
+        self.app.store.register(Worker(self.worker, "w1", host="h", concurrency=3), lease=lease)
+
+    def take(self) -> list[Claim]:
+        self.work.enqueue()
+        return self.app.store.claim(ClaimRequest(self.worker, self.app.store.lanes(), 10))
+
+    def pass_by(self, seconds: float) -> None:
+        self.clock.advance(timedelta(seconds=seconds))
+
+    def codes(self, **how: Any) -> list[str]:
+        return [alert.code for alert in self.app.stats.alerts(**how)]
+
+
+@pytest.fixture
+def still() -> Iterator[Still]:
+    made = Still()
+    yield made
+    made.app.close()
+
+
+def test_every_question_has_an_answer_where_nothing_ever_happened(app: App) -> None:
+    for name in NAMED:
+        found = getattr(app.stats, name)()
+        json.dumps(document(found))
+        if isinstance(found, Report) and name != "throughput":
+            assert (list(found), len(found)) == ([], 0), name
+    assert sum(step.total for step in app.stats.throughput()) == 0
+    assert app.stats.alerts() == []
+    assert app.stats.overview().success_rate is None
+
+
+def test_what_ended_is_told_by_task_tenant_and_worker(shop: App) -> None:
+    stats = shop.stats
+    assert [(row.task, row.failures, row.tenants) for row in stats.failures()] == [("bad", 3, 2)]
+    assert [(row.tenant, row.jobs, row.failed, row.failure_rate) for row in stats.tenants()] == [
+        ("acme", 4, 2, 0.5),
+        ("other", 2, 1, 0.5),
+    ]
+    assert {(row.task, row.jobs) for row in stats.durations()} == {("good", 3), ("bad", 3)}
+    assert {(row.task, row.retried, row.attempts) for row in stats.retries()} == {
+        ("good", 0, 1.0),
+        ("bad", 0, 1.0),
+    }
+    (worker,) = stats.worker_performance()
+    assert (worker.total, worker.completed, worker.failed) == (6, 3, 3)
+    assert {row.task for row in stats.lag(longer_than=NOTHING)} == {"good", "bad"}
+    assert list(stats.lag()) == []
+
+
+def test_what_stands_waits_and_works_is_told(shop: App) -> None:
+    stats = shop.stats
+    assert {row.status: row.jobs for row in stats.by_status()} == {
+        JobState.PENDING: 1,
+        JobState.COMPLETED: 3,
+        JobState.FAILED: 3,
+    }
+    (queue,) = stats.queue_depth()
+    assert (queue.queue, queue.depth, queue.pending, queue.late) == ("mail", 1, 1, 0)
+    assert queue.age is not None
+    assert queue.age >= NOTHING
+    (worker,) = stats.active_workers()
+    assert (worker.name, worker.ended, worker.failed, worker.running) == ("testing", 6, 3, 0)
+
+
+def test_throughput_counts_everything_that_ended_in_its_window(shop: App) -> None:
+    for window, steps in (("1h", 60), ("24h", 96), ("7d", 168)):
+        found = shop.stats.throughput(window)
+        assert (len(found), sum(step.completed for step in found), sum(step.failed for step in found)) == (
+            steps,
+            3,
+            3,
+        )
+    busy = [step for step in shop.stats.throughput("7d") if step.total]
+    assert all(step.duration_p50 is not None and step.duration_p95 is not None for step in busy)
+    with pytest.raises(BadFilter, match="1h, 24h, 7d"):
+        shop.stats.throughput("2h")
+    with pytest.raises(BadFilter, match="longer than zero"):
+        shop.stats.throughput(NOTHING)
+
+
+def test_errors_that_differ_in_a_number_are_one_group(shop: App) -> None:
+    (group,) = shop.stats.errors()
+    assert (group.task, group.count, group.tenants, group.message) == ("bad", 3, 2, "order 4 not found")
+    assert shop.jobs.get(group.example, tenant="*").status == "failed"
+
+
+def test_the_surrounding_tenant_is_told_of_its_own_only(shop: App) -> None:
+    with shop.tenant("other"):
+        assert [row.tenant for row in shop.stats.tenants()] == ["other"]
+        assert [row.failures for row in shop.stats.failures()] == [1]
+        assert shop.stats.overview().ended == 2
+        assert sum(step.total for step in shop.stats.throughput()) == 2
+        assert [row.tenant for row in shop.stats.tenants(tenant="acme")] == ["acme"]
+        assert len(shop.stats.tenants(tenant="*")) == 2
+    with shop.tenant("acme"):
+        assert list(shop.stats.queue_depth()) == []
+        assert {row.status for row in shop.stats.by_status()} == {JobState.COMPLETED, JobState.FAILED}
+
+
+def test_an_overview_is_one_look(shop: App) -> None:
+    found = shop.stats.overview()
+    assert (found.ended, found.depth, found.success_rate, found.sampled) == (6, 1, 0.5, False)
+    assert found.counts == {"pending": 1}
+    assert found.completed_per_minute == found.failed_per_minute == 3 / 60
+
+
+def test_every_question_has_an_awaited_twin_that_keeps_the_tenant(shop: App) -> None:
+    for name, _ in inspect.getmembers(Questions, inspect.isfunction):
+        if not name.startswith("_"):
+            assert inspect.iscoroutinefunction(getattr(Operations, f"a{name}")), name
+            assert name in (*NAMED, "overview", "alerts")
+
+    async def story() -> None:
+        with shop.tenant("other"):
+            assert [row.tenant for row in await shop.stats.atenants(HOUR)] == ["other"]
+        assert len(await shop.stats.atenants(window=HOUR)) == 2
+        assert "tidemill_queue_depth" in await shop.stats.ametrics()
+
+    asyncio.run(story())
+
+
+# ----------------------------------------------------------------------------------------------------- held jobs
+
+
+def test_orphans_are_told_with_the_time_since_their_heartbeat(still: Still) -> None:
+    still.alive()
+    (claim,) = still.take()
+    still.pass_by(29)
+    assert list(still.app.stats.orphans()) == []
+    still.pass_by(1)
+    (row,) = still.app.stats.orphans()
+    assert (row.id, row.worker_name, row.silent_for, row.held_for) == (
+        claim.id,
+        "w1",
+        timedelta(seconds=30),
+        timedelta(seconds=30),
+    )
+
+
+def test_stuck_and_overdue_are_two_things(still: Still) -> None:
+    still.alive(lease=HOUR)
+    still.take()
+    still.pass_by(300)
+    (stuck,) = still.app.stats.stuck()
+    assert (stuck.held_for, stuck.over, stuck.status) == (timedelta(seconds=300), None, JobState.RUNNING)
+    assert (list(still.app.stats.overdue()), list(still.app.stats.stuck(HOUR))) == ([], [])
+    still.pass_by(110)
+    (late,) = still.app.stats.overdue()
+    assert late.over == timedelta(seconds=10)
+    found = still.app.stats.health()
+    assert (found.stuck, found.overdue, found.orphans, found.silent_workers) == (1, 1, 0, 0)
+
+
+def test_leaders_are_told_with_what_their_duties_came_to(still: Still) -> None:
+    store = still.app.store
+    lease = store.acquire("duties", still.worker, ttl=HOUR)
+    assert lease is not None
+    facts = {"promote": {"last_tick": still.clock.now().isoformat(), "items": 5, "errors": 1}}
+    still.pass_by(10)
+    store.renew("duties", still.worker, lease.term, ttl=HOUR, metadata={"duties": facts})
+    still.pass_by(5)
+    (row,) = still.app.stats.leaders()
+    assert (row.lease, row.holder, row.items, row.errors) == ("duties", still.worker, 5, 1)
+    assert [span and span.total_seconds() for span in (row.held_for, row.silent_for, row.idle_for)] == [
+        15,
+        5,
+        15,
+    ]
+    still.pass_by(300)
+    store.renew("duties", still.worker, lease.term, ttl=HOUR)
+    assert still.codes() == ["stuck_leader"]
+
+
+# -------------------------------------------------------------------------------------------------------- alerts
+
+
+def test_alerts_follow_what_happens(still: Still) -> None:
+    assert still.codes() == []
+    still.work.enqueue()
+    assert still.codes() == ["no_workers"]
+    still.alive(lease=timedelta(seconds=600))
+    assert still.codes() == []
+    still.take()
+    still.pass_by(300)
+    assert still.codes() == ["stuck_jobs"]
+    still.pass_by(300)
+    assert still.codes() == ["orphans", "stuck_jobs"]
+    still.app.store.put_settings([Setting("worker_enabled", False)])
+    assert still.codes() == ["worker_disabled", "orphans", "stuck_jobs"]
+
+
+def test_thresholds_come_from_settings_or_from_the_caller(still: Still) -> None:
+    still.alive()
+    for _ in range(3):
+        still.work.enqueue()
+    assert still.codes() == []
+    still.app.store.put_settings([Setting("alerts.queue_depth", 2), Setting("alerts.nonsense", 2)])
+    assert still.codes() == ["bad_setting", "queue_depth"]
+    assert still.codes(thresholds=Thresholds()) == []
+
+
+# ------------------------------------------------------------------------------------------------------- metrics
+
+
+def test_metrics_are_asked_for_once_in_five_seconds(still: Still) -> None:
+    def depth() -> str | None:
+        lines = still.app.stats.metrics().splitlines()
+        return next((line for line in lines if line.startswith("tidemill_queue_depth{")), None)
+
+    assert depth() is None
+    still.work.enqueue()
+    still.pass_by(4.9)
+    assert depth() is None
+    still.pass_by(0.1)
+    assert depth() == 'tidemill_queue_depth{queue="default"} 1'
+
+
+def test_metrics_name_few_queues_and_count_all(still: Still) -> None:
+    still.alive()
+    for number in range(60):
+        still.app.store.enqueue([NewJob(new_id(), "work", queue=f"q{number:02}")])
+    told = still.app.stats.metrics().splitlines()
+    assert {'tidemill_workers{liveness="alive"} 1', "tidemill_worker_slots 3"} <= set(told)
+    lines = [line for line in told if line.startswith("tidemill_queue_")]
+    assert 'tidemill_queue_depth{queue="other"} 10' in lines
+    assert len(lines) == 2 * 51
+
+
+def test_metrics_tell_what_ended_lately_by_task(shop: App) -> None:
+    lines = shop.stats.metrics().splitlines()
+    assert 'tidemill_recent_jobs{task="bad",outcome="failed"} 3' in lines
+    assert 'tidemill_recent_jobs{task="good",outcome="completed"} 3' in lines
+    assert 'tidemill_jobs{status="pending"} 1' in lines

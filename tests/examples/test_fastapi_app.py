@@ -1,0 +1,86 @@
+"""The FastAPI example, served by a real server: orders and their jobs in one transaction, 202, and the API mounted beside."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+from tests.engine.worker_kit import until
+
+from tidemill.listening import listening
+
+FILE = Path(__file__).parents[2] / "examples" / "fastapi_app" / "shop.py"
+PATIENCE = 60.0
+
+
+@pytest.fixture(scope="module")
+def example() -> Iterator[ModuleType]:
+    spec = importlib.util.spec_from_file_location("example_shop", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # where SQLAlchemy looks its annotations up
+    spec.loader.exec_module(module)
+    yield module
+    del sys.modules[spec.name]
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def shop(
+    example: ModuleType, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[tuple[httpx.Client, Any]]:
+    where = f"sqlite:///{tmp_path}/shop.db"
+    url = where if request.param == "sqlite" else request.getfixturevalue("fresh_postgres_url")
+    site = example.create(url)
+    server = uvicorn.Server(uvicorn.Config(site, log_config=None, lifespan="on"))
+    with listening("127.0.0.1", 0) as sock:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]})
+        thread.start()
+        until(lambda: server.started or not thread.is_alive(), "it serves", PATIENCE)
+        base = f"http://127.0.0.1:{sock.getsockname()[1]}"
+        try:
+            with httpx.Client(base_url=base, timeout=PATIENCE) as client:
+                yield client, site.state.shop
+        finally:
+            server.should_exit = True
+            thread.join(PATIENCE)
+            assert not thread.is_alive()
+
+
+def test_an_order_is_accepted_followed_and_done(shop: tuple[httpx.Client, Any]) -> None:
+    client, inside = shop
+    answer = client.post("/orders", json={"book": "Tides", "copies": 3})
+    assert answer.status_code == 202
+    accepted = answer.json()
+    assert accepted["status"] == "processing"
+    where = answer.headers["location"]
+    assert where.endswith(f"/status/{accepted['job']}")
+    until(lambda: client.get(where).json()["status"] == "completed", "it is printed", PATIENCE)
+    assert client.get(where).json() | {"eta": None} == {
+        "status": "completed",
+        "progress": 1.0,
+        "message": "printing Tides",
+        "eta": None,
+        "attempt": 1,
+    }
+    (attempt,) = client.get(f"/history/{accepted['job']}").json()
+    assert attempt["state"] == "succeeded"
+    assert client.get(f"/status/{accepted['job'][:-4]}0000").status_code == 404
+
+    refused = client.post("/orders", json={"book": "forbidden"})
+    assert refused.status_code == 409
+    assert [order["book"] for order in client.get("/orders").json()] == ["Tides"]
+    assert inside.jobs.jobs.count() == 1  # neither the order nor its job is there
+
+    assert client.get("/background/api/jobs").status_code == 401
+    key = inside.jobs.keys.create("boss", role="viewer").secret
+    found = client.get("/background/api/jobs", headers={"authorization": f"Bearer {key}"})
+    assert [job["reference"] for job in found.json()["items"]] == [["order", str(accepted["order"])]]

@@ -29,7 +29,7 @@ if sys.platform != "win32":
 ROOT = Path(__file__).resolve().parent
 SUPPORTED = ("3.11", "3.12", "3.13", "3.14")
 UV = "uv==0.13.7"
-EXTRAS = "postgres,fast"
+EXTRAS = "postgres,fast,server"
 BIN = "Scripts" if os.name == "nt" else "bin"
 HERE = "{}.{}".format(*sys.version_info[:2])
 
@@ -330,9 +330,9 @@ def docs(env: Environment, options: argparse.Namespace, rest: list[str]) -> int:
 
 
 def demo(env: Environment, _options: argparse.Namespace, rest: list[str]) -> int:
-    """Show Tidemill at work."""
+    """Show Tidemill at work: sample tasks, a worker and the HTTP API; the arguments of `tidemill demo` may follow."""
     env.ready()
-    return become(env, str(env.python), "examples/first_look.py", *rest)
+    return become(env, str(env.python), "-m", "tidemill", "demo", *rest)
 
 
 def lock(env: Environment, options: argparse.Namespace, _rest: list[str]) -> int:

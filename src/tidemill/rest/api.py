@@ -1,0 +1,144 @@
+"""``create_api``: the doors put together from the files of routes, and nothing left without a guard."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from tidemill.errors import BadSettings
+from tidemill.rest.call import Call
+from tidemill.rest.edge import Edge
+from tidemill.rest.guard import Auth, Guard, Keys
+from tidemill.rest.openapi import openapi
+from tidemill.rest.problems import Problem, problem_of
+from tidemill.rest.reading import read_body, read_query, refuse_body
+from tidemill.rest.routes import Act, Routes
+from tidemill.rest.service import Service
+from tidemill.rest.settings import ApiSettings
+
+if TYPE_CHECKING:
+    from tidemill.app import App
+
+FILES = (
+    "jobs_create", "jobs_bulk", "tick", "jobs_read", "jobs_act", "events", "tasks", "definitions", "schedules", "queues",
+    "workers", "config", "archive", "audit", "keys", "operations", "health", "about",
+)  # fmt: skip
+"""The files of routes. A path that is written out comes before one with a name in its place."""
+
+
+class Door:
+    """One path with all its verbs."""
+
+    def __init__(self, service: Service, guard: Guard, acts: dict[str, Act]) -> None:
+        self._service, self._guard, self.acts = service, guard, acts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        try:
+            response = await self._answer(request)
+        except Exception as error:  # noqa: BLE001  (the edge and the log know the rest)
+            instance = scope["tidemill.correlation"]
+            response = problem_of(error, instance).response(instance)
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        verb = "GET" if request.method == "HEAD" else request.method
+        route = self.acts.get(verb)
+        if route is None:
+            allowed = ", ".join(sorted(self.acts))
+            raise Problem(
+                405,
+                None,
+                f"{request.method[:20]} cannot be done here; {allowed} can",
+                headers={"allow": allowed},
+            )
+        identity = await self._guard.admit(route, request)
+        query = read_query(route.query, request)
+        if route.body is not None:
+            body = await read_body(route.body, request, self._service.settings, optional=route.body_optional)
+        else:
+            body = None
+            await refuse_body(request)
+        return await route.handler(Call(self._service, route, request, identity, query, body))
+
+
+def all_routes() -> list[Act]:
+    """Every route there is, in the order they are looked at."""
+    found: list[Act] = []
+    for name in FILES:
+        routes = importlib.import_module(f"tidemill.rest.{name}").routes
+        assert isinstance(routes, Routes)
+        found += routes
+    return found
+
+
+def create_api(
+    app: App, *, prefix: str = "", auth: Auth | None = None, settings: ApiSettings | None = None
+) -> FastAPI:
+    """The HTTP API of an app, to be served or mounted.
+
+    ``auth`` is a coroutine that says who a request comes from (``tidemill.domain.access.Identity``, or None for nobody); without
+    it keys of the app are asked for. ``prefix`` stands before every path. The API ends with ``app.close()``.
+    """
+    if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
+        raise BadSettings(
+            f"prefix is {prefix!r}; begin it with a slash, and end it without", setting="prefix"
+        )
+    chosen = settings or ApiSettings()
+    service = Service(app, chosen)
+    service.guard = guard = Guard(app, chosen, auth or Keys(app))
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.stop()
+
+    api = FastAPI(title="Tidemill", openapi_url=None, docs_url=None, redoc_url=None, lifespan=life)
+    api.router.redirect_slashes = False
+    acts = all_routes()
+    service.openapi = _document(prefix)
+    for path, doors in _by_path(acts).items():
+        api.router.routes.append(Route(prefix + path, Door(service, guard, doors), name=path))
+    check_guarded(api)
+    api.openapi = lambda: service.openapi  # type: ignore[method-assign]
+    api.add_exception_handler(HTTPException, _refused)
+    api.add_middleware(Edge, settings=chosen, prefix=prefix)
+    api.state.tidemill = service
+    return api
+
+
+@lru_cache(maxsize=8)
+def _document(prefix: str) -> dict[str, Any]:
+    """The OpenAPI document; the same for every app, and not made twice."""
+    return openapi(all_routes(), prefix)
+
+
+def check_guarded(api: FastAPI) -> None:
+    """Refuse an API with a route that no declaration stands behind: nobody would have said who may call it."""
+    for route in api.router.routes:
+        if not isinstance(route, Route) or not isinstance(route.endpoint, Door):
+            raise BadSettings(f"route {getattr(route, 'path', route)!r} does not say which role may call it")
+
+
+def _by_path(acts: Iterable[Act]) -> dict[str, dict[str, Act]]:
+    found: dict[str, dict[str, Act]] = {}
+    for act in acts:
+        if found.setdefault(act.path, {}).setdefault(act.method, act) is not act:
+            raise BadSettings(f"{act.method} {act.path} is declared twice")
+    return found
+
+
+async def _refused(request: Request, error: Exception) -> Response:
+    """What the router itself refuses: an address nobody answers to."""
+    instance: str = request.scope["tidemill.correlation"]
+    return problem_of(error, instance).response(instance)

@@ -1,0 +1,61 @@
+"""The audit: who did what."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import Field
+from starlette.responses import Response
+
+from tidemill.client.documents import audit_document
+from tidemill.domain.access import Role
+from tidemill.rest.call import Call
+from tidemill.rest.models import Document, Instant, Items, Limit, Query
+from tidemill.rest.routes import Routes
+
+routes = Routes("audit")
+
+
+class AuditQuery(Query):
+    """Which entries, and which page of them."""
+
+    who: str | None = None
+    action: str | None = None
+    subject: str | None = None
+    sort: Literal["newest", "oldest"] = "newest"
+    limit: Limit = 100
+    cursor: int | None = Field(None, ge=0, le=2**62, description="The `next` of the page before.")
+
+
+class AuditDocument(Document):
+    """One entry, chained to the one before it by its hash."""
+
+    number: int
+    at: Instant
+    who: str = Field(examples=["key:ab12cd34 (deploy)"])
+    action: str = Field(examples=["job.cancelled"])
+    subject: str
+    tenant: str
+    before: dict[str, Any] | None
+    after: dict[str, Any] | None
+    hash: str
+
+
+@routes.get("/api/audit", role=Role.ADMIN, query=AuditQuery, answer=Items[AuditDocument])
+async def list_audit(call: Call) -> Response:
+    """Who did what, the newest first unless `sort` says otherwise."""
+    query: AuditQuery = call.query
+    newest = query.sort == "newest"
+    found = await call.read(
+        call.app.audit.list,
+        tenant=call.tenant,
+        after=0 if newest or query.cursor is None else query.cursor,
+        before=query.cursor if newest else None,
+        newest=newest,
+        limit=query.limit,
+        who=query.who,
+        action=query.action,
+        subject=query.subject,
+    )
+    following = str(found[-1].number) if len(found) == query.limit else None
+    return call.page([audit_document(each) for each in found], following)

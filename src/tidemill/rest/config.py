@@ -1,0 +1,78 @@
+"""The workers' configuration: settings that can be changed while they run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+from starlette.responses import Response
+
+from tidemill.client.documents import instant
+from tidemill.domain.access import Role
+from tidemill.domain.ledger import Setting
+from tidemill.rest.call import Call
+from tidemill.rest.models import Body, Document, Instant
+from tidemill.rest.routes import Routes
+
+routes = Routes("workers")
+
+
+class SettingDocument(Document):
+    """One setting."""
+
+    key: str
+    value: Any
+    description: str | None
+    updated_at: Instant | None
+    updated_by: str | None
+
+
+class ConfigDocument(Document):
+    """All settings that are stored; what is not here has its default."""
+
+    settings: list[SettingDocument]
+
+
+class ConfigBody(Body):
+    """Settings to store; null takes one away. Those that are not named stay as they are."""
+
+    settings: dict[str, Any] = Field(min_length=1, max_length=100, examples=[{"worker_enabled": True}])
+
+
+@routes.get("/api/worker/config", role=Role.SUPER_ADMIN, answer=ConfigDocument, everywhere=True)
+async def get_config(call: Call) -> Response:
+    """The settings that are stored."""
+    return call.reply(await _document(call))
+
+
+@routes.put(
+    "/api/worker/config", role=Role.SUPER_ADMIN, body=ConfigBody, answer=ConfigDocument, everywhere=True
+)
+async def put_config(call: Call) -> Response:
+    """Store settings; workers learn of them within seconds."""
+    await call.act(_put, call, call.body.settings)
+    return call.reply(await _document(call))
+
+
+def _put(call: Call, settings: dict[str, Any]) -> None:
+    with call.app.store.transaction():  # all of them or none
+        for key, value in settings.items():
+            if value is None:
+                call.app.control.unset(key)
+            else:
+                call.app.control.set(key, value)
+
+
+async def _document(call: Call) -> dict[str, Any]:
+    found = await call.read(call.app.control.settings)
+    return {"settings": [_setting(each) for each in found]}
+
+
+def _setting(setting: Setting) -> dict[str, Any]:
+    return {
+        "key": setting.key,
+        "value": setting.value,
+        "description": setting.description,
+        "updated_at": instant(setting.updated_at),
+        "updated_by": setting.updated_by,
+    }

@@ -1,0 +1,198 @@
+"""Definitions: tenants' own configurations of tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import quote
+from uuid import UUID
+
+from pydantic import Field
+from starlette.responses import Response
+
+from tidemill.client.documents import definition_document
+from tidemill.domain.access import Role
+from tidemill.domain.timetable import Definition
+from tidemill.errors import TaskNotFound
+from tidemill.rest.call import Call
+from tidemill.rest.job_documents import shown
+from tidemill.rest.job_models import JobDocument
+from tidemill.rest.job_options import OptionsBody
+from tidemill.rest.models import Body, Cursor, Document, Instant, Items, Limit, Name, Query
+from tidemill.rest.paging import page_of
+from tidemill.rest.problems import Problem
+from tidemill.rest.routes import Routes
+
+routes = Routes("definitions")
+
+
+class DefinitionsQuery(Query):
+    """Which definitions, and which page of them."""
+
+    task: str | None = None
+    limit: Limit = 100
+    cursor: Cursor = None
+
+
+class ContentBody(OptionsBody):
+    """What a definition says; the options are those of its jobs."""
+
+    name: Name | None = None
+    owner: Name | None = None
+    notifications: dict[str, Any] | None = None
+
+
+class PatchBody(ContentBody):
+    """What is to be changed; the rest stays as it is."""
+
+    args: dict[str, Any] | None = None
+    version: int | None = Field(None, ge=1, description="Only over this version.")
+    enabled: bool | None = None
+
+
+class PutBody(ContentBody):
+    """The next version of a definition, or a new one."""
+
+    task: Name | None = Field(None, description="For a new one.")
+    args: dict[str, Any] = Field({})
+    version: int | None = Field(None, ge=0, description="Only over this version; 0: only a new one.")
+
+
+class DefinitionBody(ContentBody):
+    """A new definition."""
+
+    key: Name = Field(examples=["monthly-report"])
+    task: Name = Field(examples=["send"])
+    args: dict[str, Any] = Field({})
+    tenant: Name | None = Field(None, description="For keys of all tenants: whose definition it is.")
+
+
+class TriggerBody(Body):
+    """Arguments over those of the definition."""
+
+    args: dict[str, Any] = Field({})
+
+
+class DefinitionDocument(Document):
+    """One definition."""
+
+    id: UUID
+    key: str
+    name: str | None
+    task: str
+    tenant: str
+    version: int
+    args: Any
+    settings: dict[str, Any]
+    notifications: dict[str, Any]
+    owner: str | None
+    enabled: bool
+    created_at: Instant | None
+    created_by: str | None
+    updated_at: Instant | None
+    deleted_at: Instant | None
+
+
+@routes.get("/api/definitions", role=Role.VIEWER, query=DefinitionsQuery, answer=Items[DefinitionDocument])
+async def list_definitions(call: Call) -> Response:
+    """The definitions that match, by tenant and key."""
+    query: DefinitionsQuery = call.query
+    found = await call.read(call.app.definitions.list, task=query.task, tenant=call.tenant)
+    items, following = page_of(
+        found, lambda each: f"{each.tenant}\0{each.key}\0{each.id}", query.limit, query.cursor
+    )
+    return call.page([_document(call, each) for each in items], following)
+
+
+@routes.post("/api/definitions", role=Role.ADMIN, body=DefinitionBody, answer=DefinitionDocument, status=201)
+async def add_definition(call: Call) -> Response:
+    """Write a new definition."""
+    body: DefinitionBody = call.body
+    tenant = call.chosen(body.tenant) or call.home
+    made = await _save(call, body.key, body, tenant, task=body.task, args=body.args, version=0)
+    return call.reply(
+        _document(call, made),
+        headers={"location": call.where(f"/api/definitions/{quote(made.key, safe='')}")},
+    )
+
+
+@routes.get("/api/definitions/{key}", role=Role.VIEWER, answer=DefinitionDocument)
+async def get_definition(call: Call) -> Response:
+    """One definition by its key; with a key of all tenants, of the app's own tenant unless `tenant` says which."""
+    return call.reply(_document(call, await _found(call)))
+
+
+@routes.put("/api/definitions/{key}", role=Role.ADMIN, body=PutBody, answer=DefinitionDocument)
+async def put_definition(call: Call) -> Response:
+    """Write a definition: the next version of the one with this key, or a new one, for which a task is needed."""
+    body: PutBody = call.body
+    saved = await _save(
+        call, call.path["key"], body, call.home, task=body.task, args=body.args, version=body.version
+    )
+    return call.reply(_document(call, saved))
+
+
+@routes.patch("/api/definitions/{key}", role=Role.ADMIN, body=PatchBody, answer=DefinitionDocument)
+async def change_definition(call: Call) -> Response:
+    """Change what is named, as the next version; `enabled` lets its schedules fire, or none of them."""
+    body: PatchBody = call.body
+    found = await _found(call)
+    if body.model_fields_set - {"enabled"}:
+        found = await _save(call, found.key, body, found.tenant, args=body.args, version=body.version)
+    if body.enabled is not None and body.enabled != found.enabled:
+        turn = call.app.definitions.enable if body.enabled else call.app.definitions.disable
+        found = await call.act(turn, found.key, tenant=found.tenant)
+    return call.reply(_document(call, found))
+
+
+@routes.delete("/api/definitions/{key}", role=Role.ADMIN)
+async def remove_definition(call: Call) -> Response:
+    """Delete a definition with its schedules; its versions stay."""
+    found = await _found(call)
+    await call.act(call.app.definitions.remove, found.key, tenant=found.tenant)
+    return call.empty()
+
+
+@routes.post(
+    "/api/definitions/{key}/trigger",
+    role=Role.OPERATOR,
+    body=TriggerBody,
+    body_optional=True,
+    answer=JobDocument,
+    status=201,
+)
+async def trigger_definition(call: Call) -> Response:
+    """Make a job now, with these arguments over the definition's own; also while it is disabled."""
+    found = await _found(call)
+    job = await call.act(call.app.definitions.trigger, found.key, args=call.body.args, tenant=found.tenant)
+    return call.reply(shown(call, job.facts), headers={"location": call.where(f"/api/jobs/{job.id}")})
+
+
+async def _found(call: Call) -> Definition:
+    return await call.read(call.app.definitions.get, call.path["key"], tenant=call.home)
+
+
+async def _save(
+    call: Call, key: str, body: ContentBody, tenant: str, *, task: str | None = None, **said: Any
+) -> Definition:
+    try:
+        return await call.act(
+            call.app.definitions.save,
+            key,
+            task,
+            name=body.name,
+            owner=body.owner,
+            notifications=body.notifications,
+            by=call.identity.who,
+            tenant=tenant,
+            **said,
+            **body.options(),
+        )
+    except TaskNotFound as error:
+        raise Problem(422, error.code, f"task: {error.message}", field="task") from None
+
+
+def _document(call: Call, found: Definition) -> dict[str, Any]:
+    document: dict[str, Any] = definition_document(found)
+    for name in ("args", "settings", "notifications"):
+        document[name] = call.masked(document[name])
+    return document

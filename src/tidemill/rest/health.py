@@ -1,0 +1,87 @@
+"""Whether this server lives, and whether it can do its work. Open to everybody, so it tells nothing else."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Literal
+
+from starlette.responses import Response
+
+from tidemill.errors import TidemillError
+from tidemill.rest.call import Call
+from tidemill.rest.models import Document
+from tidemill.rest.routes import Routes
+
+routes = Routes("health")
+
+FRESH = 1.0
+"""Seconds for which one look at the store serves all who ask."""
+
+
+class LiveDocument(Document):
+    """It answers, so it lives."""
+
+    status: Literal["ok"]
+
+
+class StoreDocument(Document):
+    """Whether the store answers and its schema is the one this code needs; ``code`` says what is wrong."""
+
+    status: Literal["ok", "unavailable"]
+    code: str | None
+
+
+class ReadyDocument(Document):
+    """Whether requests can be served."""
+
+    status: Literal["ok", "unavailable"]
+    store: StoreDocument
+
+
+class HealthDocument(Document):
+    """Both in one."""
+
+    status: Literal["ok", "unavailable"]
+    live: LiveDocument
+    ready: ReadyDocument
+
+
+@routes.get("/livez", role=None, answer=LiveDocument)
+async def live(call: Call) -> Response:
+    """Whether the process answers; it asks nobody."""
+    return call.reply({"status": "ok"})
+
+
+@routes.get("/readyz", role=None, answer=ReadyDocument)
+async def ready(call: Call) -> Response:
+    """Whether the store answers and its schema is right; 503 where it is not."""
+    found = await _ready(call)
+    return call.reply(found, 200 if found["status"] == "ok" else 503)
+
+
+@routes.get("/healthz", role=None, answer=HealthDocument)
+async def health(call: Call) -> Response:
+    """Both in one document; 503 where it is not ready."""
+    found = await _ready(call)
+    document = {"status": found["status"], "live": {"status": "ok"}, "ready": found}
+    return call.reply(document, 200 if found["status"] == "ok" else 503)
+
+
+async def _ready(call: Call) -> dict[str, Any]:
+    if call.service.stopping.is_set:
+        return _document("stopping")
+    known = call.service.checked
+    if known is not None and time.monotonic() - known[0] < FRESH:
+        return _document(known[1])
+    code = None
+    try:
+        await call.read(call.app.store.check)
+    except TidemillError as error:
+        code = error.code
+    call.service.checked = (time.monotonic(), code)
+    return _document(code)
+
+
+def _document(code: str | None) -> dict[str, Any]:
+    status = "ok" if code is None else "unavailable"
+    return {"status": status, "store": {"status": status, "code": code}}

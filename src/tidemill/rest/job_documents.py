@@ -1,0 +1,50 @@
+"""Jobs as documents, as the caller may see them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from tidemill.client.documents import job_document, log_document
+from tidemill.domain.job import Job, LogEntry
+from tidemill.rest.call import Call
+
+PROGRESS = (
+    "id", "status", "reason", "progress", "message", "step", "total", "stage", "eta", "attempt", "max_attempts",
+)  # fmt: skip
+
+RECEIPT = ("id", "task", "status", "tenant", "queue", "run_at", "created_at", "correlation_id")
+"""What somebody without a key learns of the job he asked for."""
+
+_USERS = ("args", "value", "output", "metadata")
+
+
+def shown(call: Call, job: Job) -> dict[str, Any]:
+    """All of a job, with secrets masked for viewers."""
+    return all_shown(call, [job])[0]
+
+
+def all_shown(call: Call, jobs: Iterable[Job]) -> list[dict[str, Any]]:
+    """All of several jobs; what is the same for each of them is asked once."""
+    now, found = call.now(), []
+    for job in jobs:
+        document: dict[str, Any] = job_document(job, now)
+        found.append(document)
+    if not call.sees_secrets:
+        for document in found:
+            for name in _USERS:
+                document[name] = call.masked(document[name])
+    return found
+
+
+def progress(call: Call, job: Job) -> dict[str, Any]:
+    """How far a job is."""
+    document = job_document(job, call.now())
+    return {name: document[name] for name in PROGRESS}
+
+
+def log_line(call: Call, entry: LogEntry) -> dict[str, Any]:
+    """One log line, with secrets masked for viewers."""
+    document: dict[str, Any] = log_document(entry)
+    document["details"] = call.masked(document["details"])
+    return document

@@ -1,0 +1,137 @@
+"""``POST /api/jobs``: asking for a job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic_core import to_json
+from starlette.responses import Response
+
+from tidemill.client.acting import acting
+from tidemill.client.core import snapshot
+from tidemill.client.options import NO_OPTIONS, CallOptions
+from tidemill.domain.access import Role
+from tidemill.domain.job import Job, NewJob
+from tidemill.domain.unique import Unique
+from tidemill.errors import TaskNotFound
+from tidemill.rest.call import Call
+from tidemill.rest.guard import ANONYMOUS
+from tidemill.rest.idempotency import Idempotent, check_same, read_key
+from tidemill.rest.job_documents import RECEIPT, shown
+from tidemill.rest.job_models import JobBody, JobDocument, UniqueBody, read_policy, span
+from tidemill.rest.problems import Problem
+from tidemill.rest.routes import Routes
+from tidemill.tasks.task import Declared
+
+routes = Routes("jobs")
+
+LARGE = 32 * 1024
+"""Bytes of arguments that are read on a thread, so that others need not wait for them."""
+
+_OPEN = frozenset({"task", "args", "correlation_id", "tags", "metadata", "reference"})
+"""What callers without a key may say."""
+
+_PLAIN = (
+    "queue", "priority", "correlation_id", "tier", "audit", "reference", "parent_id", "tags", "metadata",
+)  # fmt: skip
+"""Options that are passed on as they are."""
+
+
+@routes.post("/api/jobs", role=Role.OPERATOR, body=JobBody, answer=JobDocument, status=201, creates=True)
+async def create_job(call: Call) -> Response:
+    """Ask for one run of a task.
+
+    The arguments are checked first. `Idempotency-Key` makes a repeated request harmless; `Prefer: respond-async` answers 202.
+    """
+    return await _create(call)
+
+
+@routes.post(
+    "/api/jobs/create", role=Role.OPERATOR, body=JobBody, answer=JobDocument, status=201, creates=True
+)
+async def create_job_by_webhook(call: Call) -> Response:
+    """The same as `POST /api/jobs`, for webhooks."""
+    return await _create(call)
+
+
+async def _create(call: Call) -> Response:
+    body: JobBody = call.body
+    anonymous = call.identity.who == ANONYMOUS
+    if anonymous and (more := sorted(body.model_fields_set - _OPEN)):
+        raise Problem(403, None, f"without a key {more[0]} cannot be said")
+    try:
+        declared = call.app.registry.get(body.task)
+    except TaskNotFound as error:  # the address is right: it is the body that names nothing
+        raise Problem(422, error.code, f"task: {error.message}", field="task") from None
+    options = _options(call, body, declared)
+    text = to_json(body.args).decode() if body.args else "{}"
+    if len(text) > LARGE:
+        args = await call.read(declared.arguments.load, text)
+    else:
+        args = declared.arguments.load(text)
+    with acting(call.identity.who):
+        (made,) = await call.app._client.aenqueue(declared, options, [((), args)])
+    if isinstance(made, NewJob):
+        job, created = snapshot(made, call.now()), True
+    else:
+        job, created = made, False
+        if isinstance(options.unique, Idempotent):
+            check_same(job, _asked(call, declared, options, args))
+    document = shown(call, job)
+    if anonymous:
+        document = {name: document[name] for name in RECEIPT}
+    headers = {"location": call.where(f"/api/jobs/{job.id}")}
+    if not created:
+        headers["idempotent-replayed"] = "true"
+    status = 201 if created else 200
+    if "respond-async" in call.request.headers.get("prefer", "").lower():
+        headers["preference-applied"] = "respond-async"
+        status = 202
+    return call.reply(document, status, headers)
+
+
+def _asked(call: Call, declared: Declared, options: CallOptions, args: dict[str, Any]) -> Job:
+    """The job this request alone would have made."""
+    (asked,) = call.app._client._build(declared, options, [((), args)])
+    return snapshot(asked, call.now())
+
+
+def _options(call: Call, body: JobBody, declared: Declared) -> CallOptions:
+    """The options of ``using``; only what was said, so that the rest is as the task says."""
+    said: dict[str, Any] = {"tenant": call.chosen(body.tenant) or call.home}
+    said |= {name: value for name in _PLAIN if (value := getattr(body, name)) not in (None, [], {})}
+    if "parent_id" in said:
+        said["parent"] = said.pop("parent_id")
+    for name in ("run_after", "expires"):
+        if (value := getattr(body, name)) is not None:
+            said[name] = span(value) if isinstance(value, int | float) else value
+    if body.delay is not None:
+        said["delay"] = span(body.delay)
+    if "timeout" in body.model_fields_set:
+        said["timeout"] = span(body.timeout)
+    if "retry" in body.model_fields_set:
+        said["retry"] = None if body.retry is None else read_policy(body.retry)
+    if "correlation_id" not in said and call.request.scope["tidemill.correlated"]:
+        said["correlation_id"] = call.correlation
+    rule = _rule(call, body.unique, declared)
+    if rule is not None:
+        said["unique"] = rule
+    return NO_OPTIONS.merged(said)
+
+
+def _rule(call: Call, said: UniqueBody | None, declared: Declared) -> Unique | None:
+    key = call.request.headers.get("idempotency-key")
+    if key is not None:
+        if said is not None or declared.options.unique is not None:
+            whose = "the request" if said is not None else f"task {declared.name}"
+            raise Problem(
+                422,
+                "idempotency_not_possible",
+                f"{whose} has a rule of uniqueness of its own, and a job holds one key; leave Idempotency-Key out",
+            )
+        return Idempotent(key=read_key(key), within=call.service.settings.idempotency_window)
+    if said is None:
+        return None
+    return Unique(
+        by=tuple(said.by), within=span(said.within), states=said.states, on_conflict=said.on_conflict
+    )

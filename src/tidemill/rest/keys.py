@@ -1,0 +1,97 @@
+"""Keys: making them, listing them, ending them. A secret is answered once, when its key is made."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+from starlette.responses import Response
+
+from tidemill.client.documents import key_document
+from tidemill.domain.access import Key, Role
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.errors import KeyNotFound
+from tidemill.rest.call import Call
+from tidemill.rest.job_models import span
+from tidemill.rest.models import Body, Document, Instant, Items, Name, Query, Seconds
+from tidemill.rest.routes import Routes
+
+routes = Routes("keys")
+
+
+class KeysQuery(Query):
+    """Which keys."""
+
+    all: bool = Field(False, description="Those that have ended, too.")
+
+
+class KeyBody(Body):
+    """A key to be made."""
+
+    name: Name = Field(examples=["deploy"])
+    role: Literal["viewer", "operator", "admin", "super_admin"] = "viewer"
+    tenant: Name | None = Field(None, description="Null: as the key that asks, which may be all tenants.")
+    expires: Instant | Seconds | None = Field(None, description="An instant, or seconds from now.")
+
+
+class KeyDocument(Document):
+    """A key, without its secret."""
+
+    id: str
+    name: str
+    role: str
+    tenant: str = Field(description='`"*"`: all tenants.')
+    state: Literal["active", "expired", "revoked"]
+    created_at: Instant | None
+    created_by: str | None
+    expires_at: Instant | None
+    revoked_at: Instant | None
+
+
+class NewKeyDocument(KeyDocument):
+    """A key that was just made."""
+
+    secret: str = Field(description="Shown this once.", examples=["tm_ab12cd34.…"])
+
+
+@routes.get("/api/keys", role=Role.SUPER_ADMIN, query=KeysQuery, answer=Items[KeyDocument])
+async def list_keys(call: Call) -> Response:
+    """The keys that may be used; those of your tenant, or all."""
+    return call.page(
+        [
+            key_document(key, call.now())
+            for key in await _known(call)
+            if call.query.all or key.lives(call.now())
+        ]
+    )
+
+
+@routes.post("/api/keys", role=Role.SUPER_ADMIN, body=KeyBody, answer=NewKeyDocument, status=201)
+async def create_key(call: Call) -> Response:
+    """Make a key; its secret is in this answer and nowhere else."""
+    body: KeyBody = call.body
+    tenant = call.chosen(body.tenant) or call.tenant
+    expires = span(body.expires) if isinstance(body.expires, int | float) else body.expires
+    made = await call.act(
+        call.app.keys.create,
+        body.name,
+        role=Role(body.role),
+        tenant=None if tenant == ALL_TENANTS else tenant,
+        expires=expires,
+    )
+    return call.reply({**key_document(made.key, call.now()), "secret": made.secret})
+
+
+@routes.delete("/api/keys/{id}", role=Role.SUPER_ADMIN)
+async def revoke_key(call: Call) -> Response:
+    """End a key; it opens nothing from now on, everywhere within seconds."""
+    id = call.path["id"]
+    if not any(key.id == id for key in await _known(call)):
+        raise KeyNotFound(f"there is no key {id[:100]!r}", id=id)
+    await call.act(call.app.keys.revoke, id)
+    return call.empty()
+
+
+async def _known(call: Call) -> list[Key]:
+    found = await call.read(call.app.keys.list)
+    return [key for key in found if call.tenant in (ALL_TENANTS, key.tenant)]

@@ -1,0 +1,64 @@
+"""Looking up single jobs: those asked for at the same time share one question to the store.
+
+There is no timer. Who comes first is looked up at once; whoever comes meanwhile is looked up together next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+from uuid import UUID
+from weakref import WeakKeyDictionary
+
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import Job
+
+if TYPE_CHECKING:
+    from tidemill.rest.service import Service
+
+LARGEST = 200
+"""Jobs in one question."""
+
+Wanted = dict[UUID, list["asyncio.Future[Job | None]"]]
+
+
+class Looking:
+    """One question at a time on each event loop."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, Wanted] = WeakKeyDictionary()
+        self._flushing: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[None]] = WeakKeyDictionary()
+
+    async def get(self, id: UUID, *, tenant: str) -> Job | None:
+        """The job of that id, if this tenant has it."""
+        loop = asyncio.get_running_loop()
+        wanted = self._waiting.setdefault(loop, {})
+        future: asyncio.Future[Job | None] = loop.create_future()
+        wanted.setdefault(id, []).append(future)
+        if loop not in self._flushing:
+            self._flushing[loop] = loop.create_task(self._flush(loop, wanted))
+        found = await future
+        # Asked for whoever waits, so asked for all tenants; whose it is, is judged here for each of them.
+        return found if found is not None and tenant in (ALL_TENANTS, found.tenant) else None
+
+    async def _flush(self, loop: asyncio.AbstractEventLoop, wanted: Wanted) -> None:
+        try:
+            while wanted:
+                batch = {id: wanted.pop(id) for id in list(wanted)[:LARGEST]}
+                try:
+                    found = await self._service.threads.run(
+                        self._service.app.store.get, list(batch), tenant=ALL_TENANTS
+                    )
+                except Exception as error:  # noqa: BLE001  (whoever asked is told)
+                    for future in (each for futures in batch.values() for each in futures):
+                        if not future.done():
+                            future.set_exception(error)
+                    continue
+                jobs = {job.id: job for job in found}
+                for id, futures in batch.items():
+                    for future in futures:
+                        if not future.done():
+                            future.set_result(jobs.get(id))
+        finally:
+            del self._flushing[loop]

@@ -1,0 +1,40 @@
+"""Hiding what looks like a secret from those who may only look. One function, used wherever users' own data is shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+HIDDEN = "***"
+
+_SECRET = re.compile(
+    r"pass(?:word|wd|phrase|code)|pwd|secret|token|api_?key|access_?key|private_?key|credential|authori[sz]ation"
+    r"|cookie|session_?id|bearer|^(?:auth|pin|otp|cvv|iban)$",
+    re.IGNORECASE,
+)
+
+
+def looks_secret(name: str) -> bool:
+    """Whether a value of this name is one that only operators see.
+
+    >>> looks_secret("api-key"), looks_secret("accessToken"), looks_secret("destination")
+    (True, True, False)
+    """
+    return _SECRET.search(name.replace("-", "_").replace(" ", "_")) is not None
+
+
+def masked(value: Any) -> Any:
+    """The same data with ``***`` in the place of what looks secret, at any depth.
+
+    >>> masked({"to": "ada", "password": "x", "headers": [{"Authorization": "Bearer x"}]})
+    {'to': 'ada', 'password': '***', 'headers': [{'Authorization': '***'}]}
+    """
+    if isinstance(value, Mapping):
+        return {
+            name: HIDDEN if each is not None and looks_secret(str(name)) else masked(each)
+            for name, each in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [masked(each) for each in value]
+    return value

@@ -1,0 +1,45 @@
+"""Pages of lists that are read whole: the cursor is the place of the last item, so that what is added meanwhile shifts nothing."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from tidemill.errors import BadFilter
+
+T = TypeVar("T")
+
+
+def page_of(
+    items: Iterable[T], place: Callable[[T], str], limit: int, cursor: str | None
+) -> tuple[list[T], str | None]:
+    """The items after the cursor's place in order, and the cursor to go on from.
+
+    >>> page_of(["c", "a", "b"], str, 2, None)
+    (['a', 'b'], 'Yg')
+    >>> page_of(["c", "a", "b"], str, 2, "Yg")
+    (['c'], None)
+    """
+    ordered = sorted(((place(item), item) for item in items), key=lambda pair: pair[0])
+    if cursor is not None:
+        after = _decoded(cursor)
+        ordered = [pair for pair in ordered if pair[0] > after]
+    chosen = ordered[:limit]
+    following = _encoded(chosen[-1][0]) if len(ordered) > limit else None
+    return [item for _, item in chosen], following
+
+
+def _encoded(place: str) -> str:
+    return base64.urlsafe_b64encode(place.encode()).decode().rstrip("=")
+
+
+def _decoded(cursor: str) -> str:
+    try:
+        place = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
+    except (binascii.Error, ValueError):
+        place = ""
+    if not place or _encoded(place) != cursor:
+        raise BadFilter("this cursor is not one of ours; start again without it", cursor=cursor)
+    return place

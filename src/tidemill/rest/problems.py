@@ -1,0 +1,152 @@
+"""Errors as RFC 9457 problem documents. What a store complains of stays in our log; callers read what they can act on."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+from starlette.responses import Response
+
+from tidemill import errors
+
+_log = logging.getLogger("tidemill.rest")
+
+MEDIA = "application/problem+json"
+
+STATUSES: dict[type[errors.TidemillError], int] = {
+    errors.TaskNotFound: 404,
+    errors.JobNotFound: 404,
+    errors.ScheduleNotFound: 404,
+    errors.DefinitionNotFound: 404,
+    errors.KeyNotFound: 404,
+    errors.WorkerNotFound: 404,
+    errors.LeaseNotFound: 404,
+    errors.DuplicateTask: 409,
+    errors.JobExists: 409,
+    errors.ScheduleExists: 409,
+    errors.DefinitionExists: 409,
+    errors.IllegalTransition: 409,
+    errors.LeaseLost: 409,
+    errors.PayloadTooLarge: 413,
+    errors.WaitTimeout: 504,
+    errors.StoreCorrupt: 500,
+    errors.StoreError: 503,
+    errors.UsageError: 422,
+    errors.JobError: 409,
+}
+"""The status of each error; one that is not here has that of its nearest ancestor."""
+
+NO_NUL = "there is a NUL among the characters, which no text that is stored can have"
+
+CODES = {
+    400: "bad_request",
+    401: "unauthenticated",
+    403: "forbidden",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "request_timeout",
+    413: "payload_too_large",
+    414: "url_too_long",
+    415: "unsupported_media_type",
+    421: "unknown_host",
+    422: "invalid_request",
+    429: "too_many_requests",
+    431: "headers_too_large",
+    500: "internal_error",
+    503: "unavailable",
+}
+
+TITLES = {
+    401: "Who are you?",
+    403: "This key may not do that.",
+    404: "There is no such thing here.",
+    405: "That cannot be done with this address.",
+    413: "The body is too large.",
+    415: "The body is not of a kind that is read here.",
+    422: "The request is not acceptable as it is.",
+    429: "Too many requests.",
+    500: "Something went wrong on our side.",
+    503: "Not available just now.",
+}
+
+
+class Problem(Exception):
+    """An error that is meant for the caller, with its status and a stable code."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str | None,
+        detail: str,
+        *,
+        title: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        **extra: Any,
+    ) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.code = code or CODES.get(status, "error")
+        self.detail = detail
+        self.title = title or TITLES.get(status) or self.code.replace("_", " ").capitalize() + "."
+        self.headers = dict(headers or {})
+        self.extra = extra
+
+    def response(self, instance: str) -> Response:
+        """The document; ``instance`` names the request, as our log does."""
+        document = {
+            "type": f"urn:tidemill:problem:{self.code}",
+            "title": self.title,
+            "status": self.status,
+            "detail": self.detail,
+            "code": self.code,
+            "instance": instance,
+            **self.extra,
+        }
+        return Response(to_json(document, fallback=str), self.status, self.headers, MEDIA)
+
+
+def problem_of(error: Exception, instance: str) -> Problem:
+    """What an error means to whoever asked."""
+    match error:
+        case Problem():
+            return error
+        case errors.TidemillError():
+            return _of_ours(error, instance)
+        case HTTPException():
+            return Problem(error.status_code, None, str(error.detail), headers=error.headers)
+        case ClientDisconnect():
+            return Problem(400, "client_gone", "the caller went away before the request was complete")
+        case _:
+            _log.error("request %s failed", instance, exc_info=error)
+            return Problem(500, None, f"the request failed; our log has it as {instance}")
+
+
+def _of_ours(error: errors.TidemillError, instance: str) -> Problem:
+    kind = next(kind for kind in type(error).__mro__ if kind in STATUSES or kind is errors.TidemillError)
+    status = STATUSES.get(kind, 500)
+    title = (type(error).__doc__ or "").strip().partition("\n")[0]
+    if status < 500:
+        extra: dict[str, Any] = {
+            name: error.facts[name] for name in ("errors", "field") if name in error.facts
+        }
+        return Problem(status, error.code, error.message, title=title, **extra)
+    # Its words may name hosts, files or statements: they are for those who run this server.
+    _log.error("request %s: %s: %s", instance, error.code, error.message)
+    headers = {"retry-after": "1"} if status == 503 else {}
+    return Problem(status, error.code, f"{title} Our log has it as {instance}.", title=title, headers=headers)
+
+
+def of_validation(error: ValidationError, where: str) -> Problem:
+    """What is wrong with a query or a body, field by field; a secret that was mistyped is not repeated."""
+    found = [
+        {"field": ".".join(str(part) for part in fault["loc"]) or where, "message": fault["msg"]}
+        for fault in error.errors(include_url=False, include_input=False, include_context=False)[:50]
+    ]
+    said = "; ".join(f"{fault['field']}: {fault['message']}" for fault in found[:3])
+    more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
+    return Problem(422, None, f"the {where} is not acceptable: {said}{more}", errors=found)

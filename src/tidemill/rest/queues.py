@@ -1,0 +1,89 @@
+"""Queues: what waits where, and pausing it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+from starlette.responses import Response
+
+from tidemill.client.documents import instant, pause_document
+from tidemill.client.stats import QueueStats, queue_stats
+from tidemill.domain.access import Role
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.ledger import PauseKind
+from tidemill.rest.call import Call
+from tidemill.rest.job_models import ReasonBody
+from tidemill.rest.models import Document, Instant, Items
+from tidemill.rest.routes import Routes
+from tidemill.rest.tasks import PauseDocument
+from tidemill.tasks.options import check_queue
+
+routes = Routes("queues")
+
+
+class QueueDocument(Document):
+    """What waits in a queue, since when, and whether it is paused."""
+
+    name: str = Field(examples=["mail"])
+    pending: int
+    oldest_at: Instant | None
+    paused: PauseDocument | None
+
+
+class QueuePauseDocument(Document):
+    """Whether a queue is paused."""
+
+    name: str
+    paused: PauseDocument | None
+
+
+@routes.get("/api/queues", role=Role.VIEWER, answer=Items[QueueDocument])
+async def list_queues(call: Call) -> Response:
+    """The queues in which something waits, and those that are paused or that tasks use; at most fifty, by name."""
+    own = {call.app.registry.get(name).options.queue for name in call.app.registry.names()}
+    found = await call.read(queue_stats, call.app.store, tenant=call.tenant, also=own)
+    seen = [each for each in found if call.tenant == ALL_TENANTS or each.pending or each.name in own]
+    return call.page([_document(call, each) for each in seen])
+
+
+@routes.post(
+    "/api/queues/{name}/pause",
+    role=Role.OPERATOR,
+    body=ReasonBody,
+    body_optional=True,
+    answer=QueuePauseDocument,
+    everywhere=True,
+)
+async def pause_queue(call: Call) -> Response:
+    """Start no more jobs of this queue; what runs goes on."""
+    name = call.path["name"]
+    check_queue(name)
+    await call.act(call.app.control.pause, PauseKind.QUEUE, name, reason=call.body.reason)
+    return call.reply(await _state(call, name))
+
+
+@routes.post("/api/queues/{name}/resume", role=Role.OPERATOR, answer=QueuePauseDocument, everywhere=True)
+async def resume_queue(call: Call) -> Response:
+    """Let jobs of this queue start again."""
+    name = call.path["name"]
+    await call.act(call.app.control.resume, PauseKind.QUEUE, name)
+    return call.reply(await _state(call, name))
+
+
+async def _state(call: Call, name: str) -> dict[str, Any]:
+    pauses = await call.read(call.app.control.pauses)
+    found = next((each for each in pauses if each.kind is PauseKind.QUEUE and each.name == name), None)
+    return {"name": name, "paused": None if found is None else pause_document(found)}
+
+
+def _document(call: Call, queue: QueueStats) -> dict[str, Any]:
+    paused = None if queue.pause is None else pause_document(queue.pause)
+    if paused is not None and call.identity.tenant != ALL_TENANTS:
+        paused = {**paused, "reason": None, "paused_by": None}
+    return {
+        "name": queue.name,
+        "pending": queue.pending,
+        "oldest_at": instant(queue.oldest_at),
+        "paused": paused,
+    }

@@ -1,0 +1,154 @@
+"""Reading a request: its query and its body, both within limits and strictly by their models. Nothing is guessed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import types
+import typing
+from functools import lru_cache
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import from_json
+from starlette.requests import Request
+
+from tidemill.rest.models import Body, NoQuery
+from tidemill.rest.problems import NO_NUL, Problem, of_validation
+from tidemill.rest.settings import ApiSettings
+
+BODY_SECONDS = 30.0
+"""How long a body may take to arrive."""
+
+
+def read_query(model: type[NoQuery], request: Request) -> NoQuery:
+    """The query by its model; names that are not in it, and single values given twice, are refused."""
+    if not request.scope["query_string"]:
+        return _empty(model)
+    given: dict[str, Any] = {}
+    several = _lists(model)
+    for name, value in request.query_params.multi_items():
+        if name in several:
+            given.setdefault(name, []).append(value)
+        elif name in given:
+            raise Problem(422, None, f"the query is not acceptable: {name[:100]}: given twice")
+        else:
+            given[name] = value
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        raise of_validation(error, "query") from None
+
+
+@lru_cache(maxsize=256)
+def _empty(model: type[NoQuery]) -> NoQuery:
+    try:
+        return model.model_validate({})
+    except ValidationError as error:
+        raise of_validation(error, "query") from None
+
+
+@lru_cache(maxsize=256)
+def _lists(model: type[NoQuery]) -> frozenset[str]:
+    """The names that may be given several times."""
+    return frozenset(name for name, field in model.model_fields.items() if _is_list(field.annotation))
+
+
+def _is_list(annotation: Any) -> bool:
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return any(_is_list(each) for each in typing.get_args(annotation))
+    return annotation is list or typing.get_origin(annotation) is list
+
+
+async def read_body(model: type[Body], request: Request, settings: ApiSettings, *, optional: bool) -> Body:
+    """The JSON body by its model."""
+    raw = await _receive(request, settings.max_body)
+    if not raw:
+        if not optional:
+            raise Problem(422, None, "the body is not acceptable: there is none; give a JSON object")
+        raw = b"{}"
+    else:
+        _check_media(request)
+    _check_depth(raw, settings.max_depth)
+    _check_text(raw)
+    try:
+        return model.model_validate_json(raw)
+    except ValidationError as error:
+        raise of_validation(error, "body") from None
+
+
+async def refuse_body(request: Request) -> None:
+    """A request that takes no body has none."""
+    length = request.headers.get("content-length", "0")
+    if length.strip("0") or "transfer-encoding" in request.headers:
+        raise Problem(
+            422, None, "there is a body, and this address takes none", headers={"connection": "close"}
+        )
+
+
+async def _receive(request: Request, most: int) -> bytes:
+    """The body; one that is too large is cut off as soon as that is known."""
+    too_large = Problem(413, None, f"the body is larger than {most:,} bytes", headers={"connection": "close"})
+    length = request.headers.get("content-length")
+    if length is not None and length.isascii() and length.isdigit() and int(length[:20]) > most:
+        raise too_large
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > most:
+                    raise too_large
+                chunks.append(chunk)
+    except TimeoutError:
+        raise Problem(
+            408, None, f"the body did not arrive within {BODY_SECONDS:.0f} s", headers={"connection": "close"}
+        ) from None
+    return b"".join(chunks)
+
+
+def _check_media(request: Request) -> None:
+    """JSON only: a page of somebody else cannot send that from a browser without asking us first."""
+    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media != "application/json" and not (media.startswith("application/") and media.endswith("+json")):
+        raise Problem(415, None, "send the body as application/json")
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise Problem(415, None, "send the body as it is, without a content-encoding")
+
+
+def _check_text(raw: bytes) -> None:
+    """Refuse NUL, which not every store can hold in a text."""
+    if b"\\u0000" not in raw:
+        return
+    try:
+        found = json.dumps(from_json(raw), ensure_ascii=False)
+    except ValueError:
+        return  # it is no JSON, and whoever reads it says so
+    # A backslash that was meant is written twice, so what is left of the escape is a NUL.
+    if "\\u0000" in found.replace("\\\\", ""):
+        raise Problem(422, "bad_text", NO_NUL)
+
+
+def _check_depth(raw: bytes, most: int) -> None:
+    """Lists and objects nested too deep are refused before anything is made of them."""
+    if raw.count(b"[") + raw.count(b"{") <= most:
+        return
+    too_deep = Problem(422, "too_deep", f"the body is nested deeper than {most} levels")
+    try:
+        level: list[Any] = [from_json(raw)]
+    except ValueError as error:
+        if "recursion" in str(error):
+            raise too_deep from None
+        return  # it is no JSON, and whoever reads it says so
+    for _ in range(most + 1):
+        below: list[Any] = []
+        for value in level:
+            if isinstance(value, dict):
+                below.extend(each for each in value.values() if isinstance(each, dict | list))
+            elif isinstance(value, list):
+                below.extend(each for each in value if isinstance(each, dict | list))
+        if not below:
+            return
+        level = below
+    raise too_deep

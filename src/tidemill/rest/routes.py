@@ -1,0 +1,128 @@
+"""Declaring routes: verb, path, least role, and what goes in and out. A route without a role cannot be written down."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import Response
+
+from tidemill.domain.access import Role
+from tidemill.rest.models import Body, NoQuery, Query
+
+if TYPE_CHECKING:
+    from tidemill.rest.call import Call
+
+Handler = Callable[["Call"], Awaitable[Response]]
+
+READS = frozenset({"GET"})
+
+
+@dataclass(frozen=True, slots=True)
+class Act:
+    """One verb of one path."""
+
+    method: str
+    path: str
+    role: Role | None  #: None: everybody
+    handler: Handler
+    tag: str
+    query: type[NoQuery]
+    body: type[Body] | None
+    body_optional: bool
+    answer: Any  #: a model, for the OpenAPI document; None: no content
+    status: int
+    everywhere: bool  #: keys of one tenant are refused
+    creates: bool  #: counts against the rate of creating, and may be open to callers without a key
+    stream: bool  #: answers with server-sent events
+    media: str
+
+    @property
+    def mutates(self) -> bool:
+        """Whether it may change something."""
+        return self.method not in READS
+
+    @property
+    def name(self) -> str:
+        """What it is called in the OpenAPI document."""
+        return self.handler.__name__
+
+    @property
+    def summary(self) -> str:
+        return self.words.partition("\n")[0]
+
+    @property
+    def words(self) -> str:
+        """What its docstring says."""
+        return inspect.getdoc(self.handler) or self.name.replace("_", " ")
+
+
+class Routes:
+    """The routes of one resource, in the order they were declared."""
+
+    def __init__(self, tag: str) -> None:
+        self.tag = tag
+        self._acts: list[Act] = []
+
+    def __iter__(self) -> Iterator[Act]:
+        return iter(self._acts)
+
+    def declare(
+        self,
+        method: str,
+        path: str,
+        *,
+        role: Role | None,
+        query: type[NoQuery] | None = None,
+        body: type[Body] | None = None,
+        body_optional: bool = False,
+        answer: Any = None,
+        status: int = 200,
+        everywhere: bool = False,
+        creates: bool = False,
+        stream: bool = False,
+        media: str = "application/json",
+    ) -> Callable[[Handler], Handler]:
+        """Declare the decorated coroutine; ``role=None`` says aloud that everybody may call it."""
+
+        asked = query or (NoQuery if role is None else Query)
+
+        def decorate(handler: Handler) -> Handler:
+            self._acts.append(
+                Act(
+                    method,
+                    path,
+                    role,
+                    handler,
+                    self.tag,
+                    asked,
+                    body,
+                    body_optional,
+                    answer,
+                    status,
+                    everywhere,
+                    creates,
+                    stream,
+                    media,
+                )
+            )
+            return handler
+
+        return decorate
+
+    def get(self, path: str, *, role: Role | None, **rest: Any) -> Callable[[Handler], Handler]:
+        return self.declare("GET", path, role=role, **rest)
+
+    def post(self, path: str, *, role: Role | None, **rest: Any) -> Callable[[Handler], Handler]:
+        return self.declare("POST", path, role=role, **rest)
+
+    def put(self, path: str, *, role: Role | None, **rest: Any) -> Callable[[Handler], Handler]:
+        return self.declare("PUT", path, role=role, **rest)
+
+    def patch(self, path: str, *, role: Role | None, **rest: Any) -> Callable[[Handler], Handler]:
+        return self.declare("PATCH", path, role=role, **rest)
+
+    def delete(self, path: str, *, role: Role | None, **rest: Any) -> Callable[[Handler], Handler]:
+        return self.declare("DELETE", path, role=role, status=204, **rest)

@@ -1,0 +1,152 @@
+"""Server-sent events: one open answer, one slot for what is newest, a sign of life now and then, and a clean end.
+
+A stream never queues: who reads slowly misses what came between, and sees what is true now. So one slow reader costs nobody
+anything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from tidemill.rest.call import Call, encode
+from tidemill.rest.problems import Problem
+from tidemill.rest.service import Service
+
+RECHECK = 5.0
+"""Seconds after which a key is looked at again before anything more is told to its bearer."""
+
+_HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
+
+
+class Event(NamedTuple):
+    """One event; the last one of a stream ends it."""
+
+    id: str
+    name: str
+    data: Any
+    last: bool = False
+
+    def encoded(self) -> bytes:
+        return b"id: %b\nevent: %b\ndata: %b\n\n" % (self.id.encode(), self.name.encode(), encode(self.data))
+
+
+class Slot:
+    """Holds what came last, for one stream. ``put`` may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.filled = asyncio.Event()
+        self._value: Any = None
+        self._full = False
+
+    def put(self, value: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody reads any more
+            self._loop.call_soon_threadsafe(self._put, value)
+
+    def _put(self, value: Any) -> None:
+        self._value, self._full = self.merged(self._value, value) if self._full else value, True
+        self.filled.set()
+
+    def merged(self, before: Any, after: Any) -> Any:
+        """What is left of two values of which the first was not read."""
+        return after
+
+    def take(self) -> tuple[bool, Any]:
+        """Whether there is a value, and which."""
+        full, self._full = self._full, False
+        self.filled.clear()
+        return full, self._value
+
+
+class Kinds(Slot):
+    """Holds all that came: sets, which add up and stay small."""
+
+    def merged(self, before: Any, after: Any) -> Any:
+        return before | after
+
+
+Open = Callable[[], Awaitable[Callable[[], None]]]
+Made = Callable[[Any], Event | None]
+
+
+class EventStream(Response):
+    """An answer that stays open until the last event, the reader's going, or the server's stop."""
+
+    def __init__(
+        self, call: Call, slot: Slot, subscribe: Open, made: Made, recheck: Callable[[], Awaitable[bool]]
+    ) -> None:
+        super().__init__()
+        self._service: Service = call.service
+        self._head = call.request.method == "HEAD"
+        self._slot, self._subscribe, self._made, self._recheck = slot, subscribe, made, recheck
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._service.streams >= self._service.settings.max_streams:
+            raise Problem(503, "overloaded", "too many streams are open", headers={"retry-after": "5"})
+        await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
+        if not self._head:
+            self._service.streams += 1
+            try:
+                await self._stream(receive, send)
+            finally:
+                self._service.streams -= 1
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _stream(self, receive: Receive, send: Send) -> None:
+        stopping = self._service.stopping
+        gone = asyncio.create_task(_gone(receive, self._slot))
+        stopping.subscribe(self._slot.filled)
+        end: Callable[[], None] | None = None
+        try:
+            end = await self._subscribe()
+            await self._send(send, b"retry: 2000\n\n")
+            await self._tell(send, gone)
+        finally:
+            if end is not None:
+                end()
+            stopping.unsubscribe(self._slot.filled)
+            gone.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await gone
+
+    async def _tell(self, send: Send, gone: asyncio.Task[None]) -> None:
+        loop = asyncio.get_running_loop()
+        checked_at = loop.time()
+        while True:
+            try:
+                async with asyncio.timeout(self._service.settings.heartbeat):
+                    await self._slot.filled.wait()
+            except TimeoutError:
+                await self._send(send, b": still here\n\n")
+            full, value = self._slot.take()
+            if gone.done() or self._service.stopping.is_set:
+                return
+            if loop.time() - checked_at > RECHECK:
+                checked_at = loop.time()
+                if not await self._recheck():
+                    return
+            if not full:
+                continue
+            event = self._made(value)
+            if event is not None:
+                await self._send(send, event.encoded())
+                if event.last:
+                    return
+
+    async def _send(self, send: Send, data: bytes) -> None:
+        await send({"type": "http.response.body", "body": data, "more_body": True})
+
+
+async def _gone(receive: Receive, slot: Slot) -> None:
+    """Ends when the reader has."""
+    try:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+    finally:
+        slot.filled.set()

@@ -1,0 +1,170 @@
+"""What can be run: the app's tasks, and pausing them."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+from pydantic import Field
+from starlette.responses import Response
+
+from tidemill.client.documents import pause_document, seconds
+from tidemill.domain.access import Role
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.ledger import PauseKind
+from tidemill.domain.states import LIVE
+from tidemill.rest.call import Call
+from tidemill.rest.job_models import ReasonBody
+from tidemill.rest.models import Body, Cursor, Document, Instant, Items, Limit, Query, Words
+from tidemill.rest.paging import page_of
+from tidemill.rest.routes import Routes
+from tidemill.tasks.task import Declared
+
+routes = Routes("tasks")
+
+
+class TasksQuery(Query):
+    """Which page."""
+
+    limit: Limit = 100
+    cursor: Cursor = Field(None)
+
+
+class PauseDocument(Document):
+    """What is paused, by whom and why."""
+
+    kind: str
+    name: str
+    reason: str | None
+    paused_by: str | None
+    paused_at: Instant | None
+
+
+class TaskDocument(Document):
+    """One task as it is declared, and whether it is paused."""
+
+    name: str = Field(examples=["send"])
+    description: str | None
+    queue: str
+    priority: int
+    max_attempts: int
+    timeout: float | None
+    isolation: str
+    scope: str
+    max_concurrent: int
+    tags: list[str]
+    owner: str | None
+    paused: PauseDocument | None
+
+
+class TaskDetailsDocument(TaskDocument):
+    """The same with its arguments and its jobs."""
+
+    arguments: dict[str, Any] = Field(description="The JSON schema of its arguments.")
+    counts: dict[str, int] = Field(description="Its jobs that have not ended, by status.")
+
+
+class TaskBody(Body):
+    """What can be changed of a task at run time."""
+
+    paused: bool
+    reason: Words | None = None
+
+
+@routes.get("/api/tasks", role=Role.VIEWER, query=TasksQuery, answer=Items[TaskDocument])
+async def list_tasks(call: Call) -> Response:
+    """The app's tasks by name."""
+    query: TasksQuery = call.query
+    names, following = page_of(call.app.registry.names(), str, query.limit, query.cursor)
+    pauses = await _pauses(call)
+    return call.page([_document(call.app.registry.get(name), pauses.get(name)) for name in names], following)
+
+
+@routes.get("/api/tasks/{name}", role=Role.VIEWER, answer=TaskDetailsDocument)
+async def get_task(call: Call) -> Response:
+    """One task: its options, the arguments it takes, and its jobs."""
+    return call.reply(await _details(call))
+
+
+@routes.patch(
+    "/api/tasks/{name}", role=Role.ADMIN, body=TaskBody, answer=TaskDetailsDocument, everywhere=True
+)
+async def change_task(call: Call) -> Response:
+    """Pause or resume a task."""
+    body: TaskBody = call.body
+    return await (_pause(call, body.reason) if body.paused else _resume(call))
+
+
+@routes.post(
+    "/api/tasks/{name}/pause",
+    role=Role.OPERATOR,
+    body=ReasonBody,
+    body_optional=True,
+    answer=TaskDetailsDocument,
+    everywhere=True,
+)
+async def pause_task(call: Call) -> Response:
+    """Start no more jobs of this task; what runs goes on."""
+    return await _pause(call, call.body.reason)
+
+
+@routes.post("/api/tasks/{name}/resume", role=Role.OPERATOR, answer=TaskDetailsDocument, everywhere=True)
+async def resume_task(call: Call) -> Response:
+    """Let jobs of this task start again."""
+    return await _resume(call)
+
+
+async def _pause(call: Call, reason: str | None) -> Response:
+    task = call.app.registry.get(call.path["name"])
+    await call.act(call.app.control.pause, PauseKind.TASK, task.name, reason=reason)
+    return call.reply(await _details(call))
+
+
+async def _resume(call: Call) -> Response:
+    task = call.app.registry.get(call.path["name"])
+    await call.act(call.app.control.resume, PauseKind.TASK, task.name)
+    return call.reply(await _details(call))
+
+
+async def _details(call: Call) -> dict[str, Any]:
+    task = call.app.registry.get(call.path["name"])
+    pauses = await _pauses(call)
+    counts = await call.read(call.app.jobs.counts, task=task.name, status=LIVE, tenant=call.tenant)
+    return {
+        **_document(task, pauses.get(task.name)),
+        "arguments": task.arguments.schema(),
+        "counts": {state.value: number for state, number in counts.items()},
+    }
+
+
+async def _pauses(call: Call) -> dict[str, dict[str, Any]]:
+    found = await call.read(call.app.control.pauses)
+    return {
+        pause.name: _shown(call, pause_document(pause)) for pause in found if pause.kind is PauseKind.TASK
+    }
+
+
+def _shown(call: Call, document: dict[str, Any]) -> dict[str, Any]:
+    """Who paused it and why is for those who may see all tenants."""
+    if call.identity.tenant == ALL_TENANTS:
+        return document
+    return {**document, "reason": None, "paused_by": None}
+
+
+def _document(task: Declared, paused: dict[str, Any] | None) -> dict[str, Any]:
+    options = task.options
+    said = options.description or inspect.getdoc(task.target) or ""
+    return {
+        "name": task.name,
+        "description": said.strip().partition("\n")[0] or None,
+        "queue": options.queue,
+        "priority": options.priority,
+        "max_attempts": options.retry.max_attempts,
+        "timeout": seconds(options.timeout),
+        "isolation": options.isolation,
+        "scope": options.scope,
+        "max_concurrent": options.max_concurrent,
+        "tags": list(options.tags),
+        "owner": options.owner,
+        "paused": paused,
+    }

@@ -1,0 +1,57 @@
+"""The bounded threads of an API: what blocks runs there, and when too much waits for them the caller is told at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import ParamSpec, TypeVar
+
+from tidemill.rest.problems import Problem
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Threads:
+    """At most ``size`` calls at once, and at most ``waiting`` more in line. Threads are made when they are first needed."""
+
+    def __init__(self, size: int, waiting: int) -> None:
+        self._size, self._most = size, size + waiting
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        self._closed = False
+        self._busy = 0  # only ever changed on event loops, under the lock as there may be several
+
+    async def run(self, act: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call it on a thread, in a copy of the caller's context."""
+        with self._lock:
+            if self._closed:
+                raise Problem(503, None, "the server is stopping", headers={"retry-after": "5"})
+            if self._busy >= self._most:
+                raise Problem(
+                    503, "overloaded", "too many requests wait for the store", headers={"retry-after": "1"}
+                )
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._size, thread_name_prefix="tidemill-rest")
+            self._busy += 1
+            pool = self._pool
+        try:
+            context = contextvars.copy_context()
+            return await asyncio.get_running_loop().run_in_executor(
+                pool, partial(context.run, partial(act, *args, **kwargs))
+            )
+        finally:
+            with self._lock:
+                self._busy -= 1
+
+    def close(self) -> None:
+        """Wait for what runs; nothing more is begun."""
+        with self._lock:
+            self._closed = True
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=True, cancel_futures=True)

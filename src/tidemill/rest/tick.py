@@ -1,0 +1,67 @@
+"""Processing what is due within one request, for hosts that run on a timer."""
+
+from __future__ import annotations
+
+import threading
+
+from pydantic import Field
+from starlette.responses import Response
+
+from tidemill.domain.access import Role
+from tidemill.rest.call import Call
+from tidemill.rest.models import Body, Document
+from tidemill.rest.problems import Problem
+from tidemill.rest.routes import Routes
+
+routes = Routes("workers")
+
+_one = threading.Lock()
+
+
+class TickBody(Body):
+    """How long."""
+
+    budget: float = Field(25.0, gt=0, le=300, description="Seconds to spend at most.")
+
+
+class TickDocument(Document):
+    """What was done."""
+
+    processed: int
+    errors: int
+
+
+@routes.post(
+    "/api/worker/tick",
+    role=Role.ADMIN,
+    body=TickBody,
+    body_optional=True,
+    answer=TickDocument,
+    everywhere=True,
+)
+async def tick_worker(call: Call) -> Response:
+    """Process what is due here and now, for at most `budget` seconds; one at a time in a process."""
+    return await _tick(call)
+
+
+@routes.post(
+    "/api/jobs/trigger",
+    role=Role.ADMIN,
+    body=TickBody,
+    body_optional=True,
+    answer=TickDocument,
+    everywhere=True,
+)
+async def trigger_jobs(call: Call) -> Response:
+    """The same as `POST /api/worker/tick`."""
+    return await _tick(call)
+
+
+async def _tick(call: Call) -> Response:
+    if not _one.acquire(blocking=False):
+        raise Problem(409, "tick_under_way", "a tick is under way in this process; wait for it to end")
+    try:
+        done = await call.act(call.app.tick, call.body.budget)
+    finally:
+        _one.release()
+    return call.reply({"processed": done.processed, "errors": done.errors})

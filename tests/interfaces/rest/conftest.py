@@ -1,0 +1,12 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.interfaces.rest.kit import Site, site
+
+
+@pytest.fixture
+def shop() -> Iterator[Site]:
+    with site() as made:
+        yield made

@@ -1,0 +1,154 @@
+"""What the tests of the HTTP API share: an app with tasks, keys for two tenants, and a way to call routes in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+from fastapi import FastAPI
+
+from tidemill import App, Context, PermanentError, Review, Unique
+from tidemill.domain.access import Role
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.rest import ApiSettings, create_api
+
+TENANTS = ("acme", "other")
+
+
+def declare(app: App) -> None:
+    """The tasks of a small shop."""
+
+    @app.task(name="send", queue="mail")
+    def send(to: str, ctx: Context, size: int = 1, password: str | None = None) -> str:
+        """Send one letter."""
+        ctx.progress(0.5, "half")
+        ctx.log("sent", to=to, token="t0ps3cret")
+        return f"sent to {to}"
+
+    @app.task(name="talk")
+    def talk(lines: int, ctx: Context) -> None:
+        for number in range(lines):
+            ctx.log(f"line {number}")
+
+    @app.task(name="look")
+    def look(what: str) -> None:
+        raise Review("is this right?", output={"what": what})
+
+    @app.task(name="fail")
+    def fail(words: str) -> None:
+        raise PermanentError(words)
+
+    @app.task(name="once", unique=Unique())
+    def once(number: int) -> int:
+        return number
+
+
+class Browser:
+    """Calls an application in this process, on a loop of its own."""
+
+    def __init__(self, api: FastAPI, address: str = "203.0.113.7") -> None:
+        self._runner = asyncio.Runner()
+        transport = httpx.ASGITransport(api, raise_app_exceptions=False, client=(address, 4711))
+        self._client = httpx.AsyncClient(transport=transport, base_url="http://shop.example")
+
+    def request(self, method: str, path: str, **rest: Any) -> httpx.Response:
+        return self._runner.run(self._client.request(method, path, **rest))
+
+    def together(
+        self, *calls: tuple[str, str, dict[str, Any]], told: Callable[[httpx.Response], object] = bool
+    ) -> list[httpx.Response]:
+        """Several requests at once; ``told`` hears of each answer as it comes."""
+
+        async def one(verb: str, path: str, rest: dict[str, Any]) -> httpx.Response:
+            answer = await self._client.request(verb, path, **rest)
+            told(answer)
+            return answer
+
+        async def all_of_them() -> list[httpx.Response]:
+            return await asyncio.gather(*(one(*call) for call in calls))
+
+        return self._runner.run(all_of_them())
+
+    def close(self) -> None:
+        self._runner.run(self._client.aclose())
+        self._runner.close()
+
+
+class Site:
+    """An API in this process, its app, and a key for every role and tenant."""
+
+    def __init__(self, app: App, client: Browser) -> None:
+        self.app, self.client = app, client
+        self._secrets: dict[tuple[str, str], str] = {}
+
+    def key(self, role: str = "operator", tenant: str = "acme") -> str:
+        """The secret of a key."""
+        if (role, tenant) not in self._secrets:
+            made = self.app.keys.create(
+                f"{role} of all" if tenant == ALL_TENANTS else f"{role} of {tenant}",
+                role=Role(role),
+                tenant=None if tenant == ALL_TENANTS else tenant,
+            )
+            self._secrets[role, tenant] = made.secret
+        return self._secrets[role, tenant]
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        role: str = "operator",
+        tenant: str = "acme",
+        **rest: Any,
+    ) -> Any:
+        """Call a route with a key; the answer as httpx has it."""
+        headers = {"authorization": f"Bearer {self.key(role, tenant)}", **rest.pop("headers", {})}
+        if body is not None:
+            rest["json"] = body
+        return self.client.request(method, path, headers=headers, **rest)
+
+    def get(self, path: str, **rest: Any) -> Any:
+        """The document of an address that answers 200."""
+        answer = self.call("GET", path, **rest)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def create(self, task: str = "send", *, tenant: str = "acme", **body: Any) -> dict[str, Any]:
+        """A job that was just created."""
+        body.setdefault("args", {"to": "ada"} if task == "send" else {})
+        answer = self.call("POST", "/api/jobs", {"task": task, **body}, tenant=tenant)
+        assert answer.status_code == 201, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    def drain(self) -> None:
+        """Run what is due."""
+        self.app.testing().drain()
+
+
+@contextlib.contextmanager
+def site(url: str = "memory://", **settings: Any) -> Iterator[Site]:
+    """An API over a store."""
+    with App(url, migrate=True) as app:
+        declare(app)
+        api = create_api(app, settings=ApiSettings(**settings))
+        with contextlib.closing(Browser(api)) as client:
+            yield Site(app, client)
+
+
+def problem(answer: Any, status: int, code: str) -> dict[str, Any]:
+    """The problem document of an answer, which is whole."""
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    found: dict[str, Any] = answer.json()
+    assert found["status"] == status
+    assert found["code"] == code, found
+    assert found["type"] == f"urn:tidemill:problem:{code}"
+    assert found["instance"] == answer.headers["x-correlation-id"]
+    assert found["title"]
+    assert found["detail"]
+    return found

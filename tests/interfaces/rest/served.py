@@ -1,0 +1,128 @@
+"""A real server on a free port of this machine, and a reader of its event streams."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import queue
+import threading
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from tests.interfaces.rest.kit import declare
+
+from tidemill import App
+from tidemill.rest import ApiSettings
+from tidemill.rest.server import Server, Serving, serve
+
+PATIENCE = 60.0
+
+
+class Told(NamedTuple):
+    """One event as it was read."""
+
+    id: str
+    name: str
+    data: Any
+
+
+class Stream:
+    """An open stream, read line by line."""
+
+    def __init__(self, connection: http.client.HTTPConnection, answer: http.client.HTTPResponse) -> None:
+        self._connection, self.answer = connection, answer
+
+    def lines(self) -> Iterator[str]:
+        """Every line until the stream ends."""
+        while line := self.answer.readline():
+            yield line.decode().rstrip("\n")
+
+    def events(self) -> Iterator[Told]:
+        """Every event until the stream ends."""
+        facts: dict[str, str] = {}
+        for line in self.lines():
+            if line and not line.startswith(":"):
+                name, _, value = line.partition(": ")
+                facts[name] = value
+            elif not line and "data" in facts:
+                yield Told(facts["id"], facts["event"], json.loads(facts["data"]))
+                facts = {}
+
+    def close(self) -> None:
+        self.answer.close()
+        self._connection.close()
+
+
+class Place:
+    """A running server."""
+
+    def __init__(self, app: App, serving: Serving, server: Server) -> None:
+        self.app, self.serving, self.server = app, serving, server
+        self._open: list[Stream] = []
+
+    def _connect(self) -> http.client.HTTPConnection:
+        where = urlsplit(self.serving.url)
+        return http.client.HTTPConnection(where.hostname or "", where.port, timeout=PATIENCE)
+
+    def request(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+        """Status and document of one request with the token."""
+        connection = self._connect()
+        try:
+            given = {
+                "authorization": f"Bearer {self.serving.token}",
+                "content-type": "application/json",
+                **headers,
+            }
+            connection.request(method, path, None if body is None else json.dumps(body), given)
+            answer = connection.getresponse()
+            text = answer.read()
+            return answer.status, json.loads(text) if text else None
+        finally:
+            connection.close()
+
+    def follow(self, path: str, key: str | None = None, **headers: str) -> Stream:
+        """Open a stream."""
+        connection = self._connect()
+        connection.request(
+            "GET", path, headers={"authorization": f"Bearer {key or self.serving.token}", **headers}
+        )
+        stream = Stream(connection, connection.getresponse())
+        self._open.append(stream)
+        return stream
+
+    def close(self) -> None:
+        for stream in self._open:
+            stream.close()
+
+
+@contextlib.contextmanager
+def place(url: str = "memory://", **settings: Any) -> Iterator[Place]:
+    """A server over a store, in a thread of this process."""
+    with App(url, migrate=True) as app:
+        declare(app)
+        servers: list[Server] = []
+        told: queue.Queue[Serving | BaseException] = queue.Queue()
+
+        def run() -> None:
+            try:
+                serve(
+                    app, port=0, settings=ApiSettings(**settings), announce=told.put, started=servers.append
+                )
+            except BaseException as error:  # noqa: BLE001  (told to whoever waits)
+                told.put(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        serving = told.get(timeout=PATIENCE)
+        if isinstance(serving, BaseException):
+            raise serving
+        made = Place(app, serving, servers[0])
+        try:
+            yield made
+        finally:
+            made.server.stop()
+            thread.join(PATIENCE)
+            made.close()
+            assert not thread.is_alive()

@@ -1,0 +1,240 @@
+"""What arrives is limited, what leaves has its headers, and every error is a problem document."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+from tests.interfaces.rest.kit import Site, problem, site
+
+from tidemill.errors import StoreBusy, StoreCorrupt, StoreUnavailable
+
+BODY = {"task": "send", "args": {"to": "ada"}}
+
+
+def raw(shop: Site, content: object, media: str | None = "application/json", **headers: str) -> object:
+    given = {"authorization": f"Bearer {shop.key()}", **headers}
+    if media is not None:
+        given["content-type"] = media
+    return shop.client.request("POST", "/api/jobs", content=content, headers=given)
+
+
+def test_an_address_nobody_answers_to_is_a_problem(shop: Site) -> None:
+    for path in ("/", "/api", "/api/nothing", "/api/jobs/", "/docs", "/openapi.json", "/api/jobs/a/b/c"):
+        problem(shop.call("GET", path), 404, "not_found")
+
+
+def test_a_verb_that_is_not_there_is_a_problem_that_names_the_others(shop: Site) -> None:
+    answer = shop.call("PUT", "/api/jobs", {})
+    problem(answer, 405, "method_not_allowed")
+    assert answer.headers["allow"] == "GET, POST"
+    assert shop.call("OPTIONS", "/api/jobs").status_code == 405
+
+
+def test_a_head_is_a_get_without_its_body(shop: Site) -> None:
+    assert shop.call("HEAD", "/api/jobs").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "content", [b"{", b"nonsense", b"\xff\xfe", b'{"task": "send", "args": {"to": "\\ud800"}}', b""]
+)
+def test_a_body_that_is_no_json_is_a_problem(shop: Site, content: bytes) -> None:
+    answer = raw(shop, content)
+    problem(answer, 422, "invalid_request")
+
+
+@pytest.mark.parametrize(
+    "media", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"]
+)
+def test_a_body_of_another_kind_is_refused(shop: Site, media: str | None) -> None:
+    problem(raw(shop, json.dumps(BODY).encode(), media), 415, "unsupported_media_type")
+    problem(
+        raw(shop, b"x", "application/json", **{"content-encoding": "gzip"}), 415, "unsupported_media_type"
+    )
+
+
+def test_a_body_at_the_limit_is_read_and_one_byte_more_is_not() -> None:
+    with site(max_body=1000) as shop:
+        text = json.dumps(BODY)
+        assert raw(shop, text.ljust(1000).encode()).status_code == 201  # type: ignore[attr-defined]
+        answer = raw(shop, text.ljust(1001).encode())
+        problem(answer, 413, "payload_too_large")
+
+
+def test_a_body_without_end_is_cut_off_early(shop: Site) -> None:
+    sent = 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal sent
+        for _ in range(1024):
+            sent += 1
+            yield b" " * 1024 * 1024
+
+    problem(raw(shop, endless()), 413, "payload_too_large")
+    assert sent <= 3
+
+
+@pytest.mark.parametrize(("depth", "status"), [(60, 422), (64, 422), (70, 422), (190, 422), (100_000, 422)])
+def test_a_body_that_is_nested_too_deep_is_refused(shop: Site, depth: int, status: int) -> None:
+    nested = b"[" * depth + b"]" * depth
+    content = b'{"task": "send", "args": {"to": ' + nested + b"}}"
+    answer = raw(shop, content)
+    # Two levels are the body's own. Within the limit it is the task that does not take a list.
+    problem(answer, status, "bad_arguments" if depth + 2 <= 64 else "too_deep")
+
+
+def test_a_body_where_none_is_taken_is_refused(shop: Site) -> None:
+    problem(shop.call("GET", "/api/jobs", {"a": 1}), 422, "invalid_request")
+
+
+def test_an_address_and_headers_that_are_too_long_are_refused(shop: Site) -> None:
+    problem(shop.call("GET", "/api/jobs?tag=" + "x" * 9000), 414, "url_too_long")
+    problem(shop.call("GET", "/api/jobs", headers={"x-long": "x" * 40_000}), 431, "headers_too_large")
+
+
+def test_a_name_that_is_not_ours_is_not_answered_to() -> None:
+    with site(hosts=("shop.example",)) as shop:
+        assert shop.call("GET", "/api/jobs").status_code == 200
+        assert shop.call("GET", "/api/jobs", headers={"host": "Shop.Example:8080"}).status_code == 200
+        for name in ("evil.example", "shop.example.evil.example", "", "xshop.example"):
+            problem(shop.call("GET", "/api/jobs", headers={"host": name}), 421, "unknown_host")
+
+
+def test_every_answer_has_the_headers_that_keep_browsers_out_of_trouble(shop: Site) -> None:
+    for path in ("/api/jobs", "/livez", "/nothing", "/api/docs"):
+        headers = shop.call("GET", path).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "access-control-allow-origin" not in headers
+
+
+def test_a_correlation_id_comes_back_and_becomes_the_jobs(shop: Site) -> None:
+    answer = shop.call("POST", "/api/jobs", BODY, headers={"x-correlation-id": "order-1"})
+    assert answer.headers["x-correlation-id"] == "order-1"
+    assert answer.json()["correlation_id"] == "order-1"
+    told = shop.call(
+        "POST", "/api/jobs", {**BODY, "correlation_id": "own"}, headers={"x-correlation-id": "order-1"}
+    )
+    assert told.json()["correlation_id"] == "own"
+
+
+@pytest.mark.parametrize("given", ["", "x" * 65, "a b", "a\tb", '"', "<script>"])
+def test_a_correlation_id_that_is_none_is_replaced(shop: Site, given: str) -> None:
+    answer = shop.call("POST", "/api/jobs", BODY, headers={"x-correlation-id": given})
+    assert answer.status_code == 201
+    assert answer.headers["x-correlation-id"] not in ("", given)
+    assert answer.json()["correlation_id"] == answer.json()["id"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(StoreUnavailable, 503), (StoreBusy, 503), (StoreCorrupt, 500), (RuntimeError, 500)]
+)
+def test_what_a_store_complains_of_stays_here(
+    shop: Site, monkeypatch: pytest.MonkeyPatch, error: type[Exception], status: int
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise error("SELECT * FROM jobs at /var/lib/secret on db.internal")
+
+    shop.key()
+    monkeypatch.setattr(shop.app.store, "jobs", fails)
+    answer = shop.call("GET", "/api/jobs")
+    problem(answer, status, getattr(error, "code", "internal_error"))
+    assert "SELECT" not in answer.text
+    assert "internal" not in answer.text.replace("internal_error", "")
+    assert ("retry-after" in answer.headers) is (status == 503)
+
+
+def test_more_than_can_wait_is_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    with site(threads=1, max_waiting=2) as shop:
+        go = threading.Event()
+        jobs = shop.app.store.jobs
+
+        def slow(*args: object, **rest: object) -> object:
+            assert go.wait(60)
+            return jobs(*args, **rest)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(shop.app.store, "jobs", slow)
+        headers = {"authorization": f"Bearer {shop.key()}"}
+        shop.client.request("GET", "/api/tasks", headers=headers)  # the key is known from now on
+        refused = []
+
+        def told(answer: httpx.Response) -> None:
+            refused.append(answer)
+            if len(refused) == 2:  # those that found no room; the others wait for us
+                go.set()
+
+        answers = shop.client.together(*[("GET", "/api/jobs", {"headers": headers})] * 5, told=told)
+        assert sorted(answer.status_code for answer in answers) == [200, 200, 200, 503, 503]
+        assert "overloaded" in "".join(answer.text for answer in answers)
+
+
+def test_jobs_looked_up_at_once_share_a_question(shop: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = [shop.create(args={"to": str(number)})["id"] for number in range(30)]
+    asked: list[int] = []
+    get = shop.app.store.get
+
+    def counted(wanted: list[object], **rest: object) -> object:
+        asked.append(len(wanted))
+        return get(wanted, **rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(shop.app.store, "get", counted)
+    headers = {"authorization": f"Bearer {shop.key()}"}
+    answers = shop.client.together(*[("GET", f"/api/jobs/{id}", {"headers": headers}) for id in ids])
+    assert [answer.json()["id"] for answer in answers] == ids
+    assert sum(asked) == 30
+    assert len(asked) < 30
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("GET", "/api/jobs?tag=a%00b", None),
+        ("GET", "/api/schedules/a%00b", None),
+        ("DELETE", "/api/definitions/a%00b", None),
+        ("POST", "/api/jobs", {"task": "send", "args": {"to": "a\0b"}}),
+        ("POST", "/api/jobs", {**BODY, "metadata": {"a\0b": 1}}),
+        ("POST", "/api/jobs", {**BODY, "tags": ["a\\\0b"]}),
+    ],
+)
+def test_a_character_that_no_text_can_have_is_refused(
+    shop: Site, method: str, path: str, body: object
+) -> None:
+    problem(shop.call(method, path, body, role="admin"), 422, "bad_text")
+
+
+def test_a_text_that_only_speaks_of_that_character_is_not(shop: Site) -> None:
+    assert shop.create(args={"to": "write \\u0000, or \\\\u0000"})["args"] == {
+        "to": "write \\u0000, or \\\\u0000"
+    }
+
+
+@pytest.mark.parametrize(
+    "at", ["9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00", "9001-01-01T00:00:00Z"]
+)
+def test_an_instant_at_the_edge_of_the_calendar_is_refused(shop: Site, at: str) -> None:
+    for name in ("run_after", "expires"):
+        problem(shop.call("POST", "/api/jobs", {**BODY, name: at}), 422, "invalid_request")
+    problem(shop.call("GET", "/api/jobs", params={"created_before": at}), 422, "invalid_request")
+    problem(
+        shop.call("POST", "/api/keys", {"name": "k", "expires": at}, role="super_admin"),
+        422,
+        "invalid_request",
+    )
+
+
+@pytest.mark.parametrize(
+    "retry", [{"kind": "fixed", "wait": 1e300}, {"kind": "fixed", "max_attempts": 10**20}]
+)
+def test_a_retry_policy_beyond_all_measure_is_refused(shop: Site, retry: dict[str, object]) -> None:
+    problem(shop.call("POST", "/api/jobs", {**BODY, "retry": retry}), 422, "bad_settings")
+
+
+def test_a_key_in_any_letters_has_an_address(shop: Site) -> None:
+    body = {"key": "täglich/😀", "task": "send", "args": {"to": "ada"}}
+    made = shop.call("POST", "/api/definitions", body, role="admin")
+    assert made.headers["location"] == "/api/definitions/t%C3%A4glich%2F%F0%9F%98%80"

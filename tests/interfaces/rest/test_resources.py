@@ -1,0 +1,354 @@
+"""Tasks, queues, definitions, schedules, workers, settings, archive, audit, keys and health over HTTP."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from tests.interfaces.rest.kit import Site, problem
+
+from tidemill.clock import SystemClock
+from tidemill.domain.cluster import Worker
+from tidemill.domain.job import Job
+from tidemill.domain.retention import archive_document
+from tidemill.errors import StoreUnavailable
+from tidemill.ids import new_id
+from tidemill.rest.api import all_routes
+from tidemill.rest.models import Document
+
+
+def fits(path: str, document: Any, method: str = "GET") -> Any:
+    """The document, which is what the OpenAPI document says it is."""
+    (act,) = [act for act in all_routes() if (act.method, act.path) == (method, path)]
+    assert issubclass(act.answer, Document)
+    act.answer.model_validate_json(json.dumps(document))
+    return document
+
+
+# Tasks and queues ------------------------------------------------------------------------------------------------------
+
+
+def test_tasks_are_told_with_what_they_take(shop: Site) -> None:
+    found = fits("/api/tasks", shop.get("/api/tasks?limit=2"))
+    assert [task["name"] for task in found["items"]] == ["fail", "look"]
+    rest = shop.get(f"/api/tasks?cursor={found['next']}")
+    assert [task["name"] for task in rest["items"]] == ["once", "send", "talk"]
+    shop.create()
+    send = fits("/api/tasks/{name}", shop.get("/api/tasks/send"))
+    assert send["description"] == "Send one letter."
+    assert send["arguments"]["required"] == ["to"]
+    assert send["counts"] == {"pending": 1}
+    assert shop.get("/api/tasks/send", tenant="other")["counts"] == {}
+    problem(shop.call("GET", "/api/tasks/nobody"), 404, "task_not_found")
+
+
+def test_tasks_and_queues_are_paused_and_resumed(shop: Site) -> None:
+    paused = shop.call("POST", "/api/tasks/send/pause", {"reason": "storm"}, tenant="*").json()
+    assert (paused["paused"]["reason"], paused["paused"]["kind"]) == ("storm", "task")
+    assert paused["paused"]["paused_by"].startswith("key:")
+    assert shop.get("/api/tasks/send")["paused"]["reason"] is None  # why is the operators' affair
+    assert shop.call("POST", "/api/tasks/send/resume", tenant="*").json()["paused"] is None
+    patched = shop.call("PATCH", "/api/tasks/send", {"paused": True}, tenant="*", role="admin")
+    assert patched.json()["paused"] is not None
+    assert (
+        shop.call("PATCH", "/api/tasks/send", {"paused": False}, tenant="*", role="admin").json()["paused"]
+        is None
+    )
+    problem(shop.call("POST", "/api/tasks/nobody/pause", tenant="*"), 404, "task_not_found")
+
+    shop.create()
+    queue = shop.call("POST", "/api/queues/mail/pause", {"reason": "full"}, tenant="*").json()
+    assert queue["paused"]["reason"] == "full"
+    seen = {each["name"]: each for each in fits("/api/queues", shop.get("/api/queues", tenant="*"))["items"]}
+    assert seen["mail"]["pending"] == 1
+    assert seen["mail"]["paused"]["reason"] == "full"
+    assert shop.call("POST", "/api/queues/mail/resume", tenant="*").json() == {"name": "mail", "paused": None}
+    assert shop.call("POST", "/api/queues/@node/pause", tenant="*").status_code == 422
+
+
+# Definitions and schedules ---------------------------------------------------------------------------------------------
+
+
+def test_a_definition_lives_its_life(shop: Site) -> None:
+    def call(method: str, path: str, body: Any = None) -> Any:
+        return shop.call(method, path, body, role="admin")
+
+    made = call(
+        "POST", "/api/definitions", {"key": "report", "task": "send", "args": {"to": "ann"}, "queue": "slow"}
+    )
+    assert made.status_code == 201
+    assert made.headers["location"] == "/api/definitions/report"
+    document = fits("/api/definitions", made.json(), "POST")
+    assert (document["version"], document["settings"], document["args"]) == (
+        1,
+        {"queue": "slow"},
+        {"to": "ann"},
+    )
+    problem(
+        call("POST", "/api/definitions", {"key": "report", "task": "send", "args": {"to": "x"}}),
+        409,
+        "definition_exists",
+    )
+    problem(call("POST", "/api/definitions", {"key": "r", "task": "nobody"}), 422, "task_not_found")
+    problem(call("POST", "/api/definitions", {"key": "r", "task": "send"}), 422, "bad_arguments")
+
+    changed = call("PUT", "/api/definitions/report", {"args": {"to": "bob"}, "version": 1})
+    assert (changed.json()["version"], changed.json()["args"]) == (2, {"to": "bob"})
+    problem(
+        call("PUT", "/api/definitions/report", {"args": {"to": "eve"}, "version": 1}),
+        409,
+        "definition_exists",
+    )
+    patched = call(
+        "PATCH", "/api/definitions/report", {"owner": "ann", "enabled": False, "priority": 5}
+    ).json()
+    assert (patched["owner"], patched["enabled"], patched["args"]) == ("ann", False, {"to": "bob"})
+    assert patched["settings"] == {"queue": "slow", "priority": 5}
+    assert [each["key"] for each in shop.get("/api/definitions")["items"]] == ["report"]
+
+    job = shop.call("POST", "/api/definitions/report/trigger", {"args": {"size": 2}})
+    assert job.status_code == 201
+    assert (job.json()["args"], job.json()["queue"]) == ({"to": "bob", "size": 2}, "slow")
+    assert shop.get(job.headers["location"])["priority"] == 5
+    assert call("DELETE", "/api/definitions/report").status_code == 204
+    problem(call("GET", "/api/definitions/report"), 404, "definition_not_found")
+
+
+def test_a_schedule_lives_its_life(shop: Site) -> None:
+    def call(method: str, path: str, body: Any = None) -> Any:
+        return shop.call(method, path, body, role="admin")
+
+    body = {
+        "key": "nightly",
+        "task": "send",
+        "trigger": "0 2 * * *",
+        "args": {"to": "ann"},
+        "timezone": "Europe/Berlin",
+    }
+    made = call("POST", "/api/schedules", {**body, "misfire": {"all": 5}, "priority": 3})
+    assert made.status_code == 201, made.text
+    document = fits("/api/schedules", made.json(), "POST")
+    id = document["id"]
+    assert made.headers["location"] == f"/api/schedules/{id}"
+    assert (document["misfire"], document["options"], document["enabled"]) == (
+        {"all": 5},
+        {"priority": 3},
+        True,
+    )
+    problem(call("POST", "/api/schedules", body), 409, "schedule_exists")
+    assert shop.get("/api/schedules/nightly")["id"] == id
+
+    fires = fits(
+        "/api/schedules/{id}/preview", shop.get(f"/api/schedules/{id}/preview?n=3&after=2030-01-01T00:00:00Z")
+    )
+    assert [datetime.fromisoformat(at).hour for at in fires["fires"]] == [2, 2, 2]
+    assert fires["fires"][0].startswith("2030-01-01T02:00:00+01:00")
+
+    changed = call(
+        "PUT", f"/api/schedules/{id}", {"trigger": {"kind": "every", "seconds": 300}, "args": {"to": "bob"}}
+    )
+    assert changed.status_code == 200, changed.text
+    assert (changed.json()["trigger"]["kind"], changed.json()["args"], changed.json()["timezone"]) == (
+        "every",
+        {"to": "bob"},
+        "UTC",
+    )
+    paused = shop.call("POST", f"/api/schedules/{id}/pause", {"reason": "holiday"}).json()
+    assert (paused["enabled"], paused["note"], paused["next_fire_at"]) == (False, "holiday", None)
+    assert [each["key"] for each in shop.get("/api/schedules?enabled=false&task=send")["items"]] == [
+        "nightly"
+    ]
+    assert shop.get("/api/schedules?enabled=true")["items"] == []
+    assert shop.call("POST", f"/api/schedules/{id}/resume").json()["enabled"] is True
+    job = shop.call("POST", f"/api/schedules/{id}/trigger")
+    assert (job.status_code, job.json()["args"]) == (201, {"to": "bob"})
+    assert call("DELETE", f"/api/schedules/{id}").status_code == 204
+    problem(call("GET", f"/api/schedules/{id}"), 404, "schedule_not_found")
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"trigger": "every day"}, "bad_schedule"),
+        ({"trigger": {"kind": "whenever"}}, "bad_schedule"),
+        ({"trigger": {"kind": "every"}}, "bad_schedule"),
+        ({"trigger": {"kind": "every", "seconds": "x"}}, "bad_schedule"),
+        ({"trigger": 5}, "invalid_request"),
+        ({"timezone": "Mars/Olympus"}, "bad_schedule"),
+        ({"misfire": "always"}, "invalid_request"),
+        ({"misfire": {"all": 0}}, "bad_schedule"),
+        ({"overlap": "often"}, "invalid_request"),
+        ({"calendar": {"days": 1}}, "bad_schedule"),
+        ({"exclude": {"x": 1}}, "bad_schedule"),
+        ({"task": "nobody"}, "task_not_found"),
+        ({"task": None}, "bad_schedule"),
+        ({"args": {"to": 1}}, "bad_arguments"),
+        ({"queue": "@node"}, "bad_schedule"),
+    ],
+)
+def test_a_schedule_that_cannot_be_is_refused(shop: Site, change: dict[str, Any], code: str) -> None:
+    body = {"key": "k", "task": "send", "trigger": "0 2 * * *", "args": {"to": "ann"}}
+    problem(shop.call("POST", "/api/schedules", body | change, role="admin"), 422, code)
+    assert shop.get("/api/schedules")["items"] == []
+
+
+def test_a_schedule_of_a_definition_goes_with_it(shop: Site) -> None:
+    shop.call(
+        "POST", "/api/definitions", {"key": "report", "task": "send", "args": {"to": "ann"}}, role="admin"
+    )
+    body = {"key": "k", "definition": "report", "trigger": "0 2 * * *"}
+    made = shop.call("POST", "/api/schedules", body, role="admin")
+    assert made.status_code == 201, made.text
+    assert made.json()["definition_id"] is not None
+    shop.call("DELETE", "/api/definitions/report", role="admin")
+    assert shop.get("/api/schedules")["items"] == []
+
+
+def test_lists_of_schedules_go_on_where_a_page_ended(shop: Site) -> None:
+    for key in ("c", "a", "b"):
+        body = {"key": key, "task": "send", "trigger": "0 2 * * *", "args": {"to": "x"}}
+        shop.call("POST", "/api/schedules", body, role="admin")
+    first = shop.get("/api/schedules?limit=2")
+    rest = shop.get(f"/api/schedules?limit=2&cursor={first['next']}")
+    assert [each["key"] for each in (*first["items"], *rest["items"])] == ["a", "b", "c"]
+    assert rest["next"] is None
+    problem(shop.call("GET", "/api/schedules?cursor=!"), 422, "bad_filter")
+
+
+# Workers and settings --------------------------------------------------------------------------------------------------
+
+
+def test_workers_are_told_and_drained(shop: Site) -> None:
+    worker = Worker(id=new_id(), name="w1", host="h", pid=1, queues=(), tasks=(), concurrency=4)
+    shop.app.store.register(worker, lease=timedelta(minutes=5))
+    shop.app.store.acquire("duties", worker.id, ttl=timedelta(minutes=5))
+
+    (found,) = fits("/api/workers", shop.get("/api/workers", tenant="*"))["items"]
+    assert (found["id"], found["liveness"], found["state"]) == (str(worker.id), "alive", "active")
+    answer = shop.call("POST", f"/api/workers/{worker.id}/drain", tenant="*", role="admin")
+    assert (answer.status_code, answer.json()["state"]) == (202, "draining")
+    missing = UUID(int=1)
+    problem(
+        shop.call("POST", f"/api/workers/{missing}/drain", tenant="*", role="admin"), 404, "worker_not_found"
+    )
+    (lease,) = fits("/api/leases", shop.get("/api/leases", tenant="*"))["items"]
+    assert (lease["name"], lease["held"]) == ("duties", True)
+
+
+def test_settings_are_stored_all_or_none(shop: Site) -> None:
+    def put(settings: dict[str, Any]) -> Any:
+        return shop.call("PUT", "/api/worker/config", {"settings": settings}, tenant="*", role="super_admin")
+
+    assert put({"worker_enabled": False}).status_code == 200
+    refused = put({"other.setting": 1, "worker_enabled": "maybe"})
+    assert refused.status_code == 422, refused.text
+    found = fits("/api/worker/config", shop.get("/api/worker/config", tenant="*", role="super_admin"))
+    assert [(each["key"], each["value"]) for each in found["settings"]] == [("worker_enabled", False)]
+    assert put({"worker_enabled": None}).json() == {"settings": []}
+
+
+def test_a_tick_processes_what_is_due(shop: Site) -> None:
+    id = shop.create()["id"]
+    for path in ("/api/worker/tick", "/api/jobs/trigger"):
+        answer = shop.call("POST", path, {"budget": 20}, tenant="*", role="admin")
+        assert answer.status_code == 200, answer.text
+        fits(path, answer.json(), "POST")
+    assert shop.get(f"/api/jobs/{id}")["status"] == "completed"
+    assert shop.call("POST", "/api/worker/tick", {"budget": 0}, tenant="*", role="admin").status_code == 422
+
+
+# Archive, audit and keys -----------------------------------------------------------------------------------------------
+
+
+def test_archived_jobs_are_found_and_read_whole(shop: Site) -> None:
+    ids = [shop.create(args={"to": f"person {number}", "password": "hunter2"})["id"] for number in range(3)]
+    shop.drain()
+    store = shop.app.store
+    jobs: list[Job] = store.get([UUID(id) for id in ids], tenant="acme")
+    documents = [
+        archive_document(job, store.executions([job.id], tenant="acme"), [], tier="archive", policy="old")
+        for job in jobs
+    ]
+    store.put_archive(documents)
+
+    page = fits("/api/archive/jobs", shop.get("/api/archive/jobs?limit=2&sort=oldest&status=completed"))
+    rest = shop.get(f"/api/archive/jobs?limit=2&sort=oldest&status=completed&cursor={page['next']}")
+    assert [each["id"] for each in (*page["items"], *rest["items"])] == ids
+    first = page["items"][0]
+    assert (first["sound"], first["tier"], first["policy"]) == (True, "archive", "old")
+    assert "person 0" in first["document"]["job"]["args"]
+    assert shop.get("/api/archive/jobs", tenant="other")["items"] == []
+    assert "hunter2" not in shop.call("GET", "/api/archive/jobs", role="viewer").text
+    assert shop.get("/api/archive/jobs?task=fail")["items"] == []
+    assert shop.app.archive.get(ids[0], tenant="acme").id == UUID(ids[0])
+
+
+def test_the_audit_tells_who_did_what(shop: Site) -> None:
+    id = shop.create()["id"]
+    shop.call("POST", f"/api/jobs/{id}/cancel", {"reason": "no"})
+    shop.call("POST", "/api/tasks/send/pause", tenant="*")
+
+    found = fits("/api/audit", shop.get(f"/api/audit?subject=job:{id}", role="admin"))
+    (entry,) = found["items"]
+    assert entry["action"] == "job.cancelled"
+    assert entry["who"].endswith("(operator of acme)")
+    everything = shop.get("/api/audit", role="admin", tenant="*")["items"]
+    numbers = [each["number"] for each in everything]
+    assert numbers == sorted(numbers, reverse=True)
+    oldest = shop.get("/api/audit?sort=oldest&limit=1", role="admin", tenant="*")
+    following = shop.get(f"/api/audit?sort=oldest&limit=1&cursor={oldest['next']}", role="admin", tenant="*")
+    assert following["items"][0]["number"] > oldest["items"][0]["number"]
+    newest = shop.get("/api/audit?limit=1", role="admin", tenant="*")
+    before = shop.get(f"/api/audit?limit=1&cursor={newest['next']}", role="admin", tenant="*")
+    assert before["items"][0]["number"] < newest["items"][0]["number"]
+
+
+def test_a_key_is_made_used_and_ended(shop: Site) -> None:
+    def call(method: str, path: str, body: Any = None) -> Any:
+        return shop.call(method, path, body, role="super_admin")
+
+    made = call("POST", "/api/keys", {"name": "deploy", "role": "viewer", "expires": 3600})
+    assert made.status_code == 201
+    document = fits("/api/keys", made.json(), "POST")
+    assert (document["tenant"], document["state"]) == ("acme", "active")
+    headers = {"authorization": f"Bearer {document['secret']}"}
+    assert shop.client.request("GET", "/api/jobs", headers=headers).status_code == 200
+    listed = fits("/api/keys", call("GET", "/api/keys").json())
+    assert document["id"] in {key["id"] for key in listed["items"]}
+    assert document["secret"].partition(".")[2] not in json.dumps(listed)
+    assert call("DELETE", f"/api/keys/{document['id']}").status_code == 204
+    assert shop.client.request("GET", "/api/jobs", headers=headers).status_code == 401
+    assert document["id"] not in {key["id"] for key in call("GET", "/api/keys").json()["items"]}
+    assert document["id"] in {key["id"] for key in call("GET", "/api/keys?all=true").json()["items"]}
+    problem(call("DELETE", "/api/keys/none"), 404, "key_not_found")
+    assert call("POST", "/api/keys", {"name": "old", "expires": "2001-01-01T00:00:00Z"}).status_code == 422
+
+
+# Health ----------------------------------------------------------------------------------------------------------------
+
+
+def test_health_is_told_to_everybody_and_tells_nothing_else(
+    shop: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert fits("/livez", shop.client.request("GET", "/livez").json()) == {"status": "ok"}
+    assert fits("/readyz", shop.client.request("GET", "/readyz").json())["status"] == "ok"
+    assert fits("/healthz", shop.client.request("GET", "/healthz").json())["ready"]["store"]["code"] is None
+
+    def fails() -> None:
+        raise StoreUnavailable("db.internal does not answer")
+
+    monkeypatch.setattr(shop.app.store, "check", fails)
+    clock = SystemClock()
+    deadline = clock.monotonic() + 60
+    while (answer := shop.client.request("GET", "/readyz")).status_code == 200:
+        assert clock.monotonic() < deadline  # one look serves all who ask for a second
+    assert answer.status_code == 503
+    assert answer.json() == {
+        "status": "unavailable",
+        "store": {"status": "unavailable", "code": "store_unavailable"},
+    }
+    assert shop.client.request("GET", "/livez").status_code == 200
+    assert shop.client.request("GET", "/healthz").status_code == 503

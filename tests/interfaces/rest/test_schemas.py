@@ -1,0 +1,19 @@
+"""Every route answers as the OpenAPI document promises, to right and wrong requests; a sample with a fixed seed.
+
+``python -m tests.interfaces.rest.schemas --examples 1000`` is the whole of it.
+"""
+
+from __future__ import annotations
+
+from tests.interfaces.rest.schemas import examine, furnished
+
+from tidemill.rest.api import all_routes
+
+
+def test_no_route_breaks_the_promises_of_the_document() -> None:
+    with furnished("memory://") as made:
+        found = examine(made, 1, words=["--phases", "examples,fuzzing"])
+    assert found.exit_code == 0, found.text[-10_000:]
+    # Neither streams, which do not end, nor the document itself, which it has read by then.
+    routes = [act for act in all_routes() if not act.path.endswith(("/events", "/openapi.json"))]
+    assert f"Tested: {len(routes)}" in found.text

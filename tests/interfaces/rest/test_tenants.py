@@ -1,0 +1,160 @@
+"""Two tenants: nobody reads, changes or learns of what is the other's."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import pytest
+from tests.interfaces.rest.kit import Site, problem, site
+
+from tidemill.rest.api import all_routes
+
+
+class Estate:
+    """What tenant acme has."""
+
+    def __init__(self, shop: Site) -> None:
+        self.shop = shop
+        self.job = shop.create(args={"to": "acme-person"}, correlation_id="acme-story", tags=["acme-tag"])[
+            "id"
+        ]
+        self.failed = shop.create("fail", args={"words": "acme-words"}, parent_id=self.job)["id"]
+        self.review = shop.create("look", args={"what": "acme-thing"})["id"]
+        shop.drain()
+        schedule = shop.call(
+            "POST",
+            "/api/schedules",
+            {"key": "acme-nightly", "task": "send", "trigger": "0 2 * * *", "args": {"to": "acme-person"}},
+            role="admin",
+        )
+        assert schedule.status_code == 201, schedule.text
+        self.schedule = schedule.json()["id"]
+        definition = shop.call(
+            "POST",
+            "/api/definitions",
+            {"key": "acme-report", "task": "send", "args": {"to": "acme-person"}},
+            role="admin",
+        )
+        assert definition.status_code == 201, definition.text
+        self.definition = definition.json()["id"]
+        self.key = shop.call("POST", "/api/keys", {"name": "acme-key"}, role="super_admin").json()["id"]
+
+    def paths(self, path: str) -> list[str]:
+        """A route's path with acme's ids in it."""
+        if "/jobs/{id}" in path:
+            return [path.replace("{id}", id) for id in (self.job, self.failed, self.review)]
+        if "/schedules/{id}" in path:
+            return [path.replace("{id}", id) for id in (self.schedule, "acme-nightly")]
+        if "/keys/{id}" in path:
+            return [path.replace("{id}", self.key)]
+        return [path.replace("{key}", "acme-report").replace("{name}", "send")]
+
+    def signs(self) -> list[str]:
+        """What only acme's people may ever see."""
+        return [self.job, self.failed, self.review, self.schedule, self.definition, self.key, "acme"]
+
+
+@pytest.fixture
+def estate() -> Iterator[Estate]:
+    with site() as shop:
+        yield Estate(shop)
+
+
+READS = sorted(
+    {act.path for act in all_routes() if act.method == "GET" and not act.stream and not act.everywhere}
+)
+
+
+@pytest.mark.parametrize("path", READS)
+def test_no_answer_to_the_other_tenant_contains_a_sign_of_the_first(estate: Estate, path: str) -> None:
+    for address, role in itertools.product(estate.paths(path), ("viewer", "super_admin")):
+        answer = estate.shop.call("GET", address, tenant="other", role=role)
+        if "{" in path and "tasks" not in path:
+            assert answer.status_code == (
+                403 if path.startswith("/api/keys") and role == "viewer" else 404
+            ), answer.text
+        asked = [part for part in address.split("/") if part]
+        for sign in estate.signs():
+            if not any(sign in part for part in asked):
+                assert sign not in answer.text, address
+
+
+def test_the_signs_are_seen_by_their_own(estate: Estate) -> None:
+    seen = "".join(
+        estate.shop.call("GET", address, role="super_admin").text
+        for path in READS
+        for address in estate.paths(path)
+    )
+    assert [sign for sign in estate.signs() if sign not in seen] == []
+
+
+CHANGES = sorted(
+    {(act.method, act.path) for act in all_routes() if act.mutates and "{" in act.path and not act.everywhere}
+)
+
+
+@pytest.mark.parametrize(("method", "path"), CHANGES)
+def test_nothing_of_the_first_tenant_can_be_changed_by_the_other(
+    estate: Estate, method: str, path: str
+) -> None:
+    bodies = {
+        "PUT": {"trigger": "0 3 * * *"} if "schedules" in path else {"args": {"to": "x"}},
+        "PATCH": {"owner": "x"},
+    }
+    for address in estate.paths(path):
+        before = {each: estate.shop.call("GET", each, role="super_admin").text for each in _kept(estate)}
+        answer = estate.shop.call(method, address, bodies.get(method), tenant="other", role="super_admin")
+        if (method, path) == (
+            "PUT",
+            "/api/definitions/{key}",
+        ):  # a key is each tenant's own, and a new one needs a task
+            assert answer.status_code == 422, answer.text
+        else:
+            assert answer.status_code == 404, answer.text
+        assert before == {each: estate.shop.call("GET", each, role="super_admin").text for each in before}
+
+
+def _kept(estate: Estate) -> list[str]:
+    return [
+        *(f"/api/jobs/{id}" for id in (estate.job, estate.failed, estate.review)),
+        f"/api/schedules/{estate.schedule}",
+        "/api/definitions/acme-report",
+        "/api/keys",
+    ]
+
+
+def test_a_key_of_one_tenant_chooses_no_other(estate: Estate) -> None:
+    shop = estate.shop
+    assert shop.call("GET", "/api/jobs?tenant=acme").status_code == 200
+    problem(shop.call("GET", "/api/jobs?tenant=acme", tenant="other"), 403, "wrong_tenant")
+    for path, body in (
+        ("/api/jobs", {"task": "send", "args": {"to": "x"}}),
+        ("/api/definitions", {"key": "k", "task": "send", "args": {"to": "x"}}),
+        ("/api/schedules", {"key": "k", "task": "send", "trigger": "0 2 * * *", "args": {"to": "x"}}),
+        ("/api/keys", {"name": "k"}),
+    ):
+        asked = {**body, "tenant": "acme"}
+        problem(shop.call("POST", path, asked, tenant="other", role="super_admin"), 403, "wrong_tenant")
+
+
+def test_bulk_actions_stay_in_their_tenant(estate: Estate) -> None:
+    for action in ("cancel", "retry", "delete"):
+        body = {"action": action, "filter": {"ids": [estate.failed, estate.job, estate.review]}}
+        answer = estate.shop.call("POST", "/api/jobs/bulk", body, tenant="other", role="admin")
+        assert answer.json() == {"done": 0, "skipped": 0, "more": False}
+
+
+def test_a_key_of_all_tenants_reads_all_and_writes_for_the_one_it_chooses() -> None:
+    with site() as shop:
+        mine, theirs = (shop.create(tenant=tenant)["id"] for tenant in ("acme", "other"))
+        ids = {job["id"] for job in shop.get("/api/jobs", tenant="*")["items"]}
+        assert ids == {mine, theirs}
+        assert [job["id"] for job in shop.get("/api/jobs?tenant=acme", tenant="*")["items"]] == [mine]
+        problem(shop.call("GET", f"/api/jobs/{mine}?tenant=other", tenant="*"), 404, "job_not_found")
+        body = {"task": "send", "args": {"to": "x"}}
+        assert shop.call("POST", "/api/jobs", body, tenant="*").json()["tenant"] == "default"
+        assert (
+            shop.call("POST", "/api/jobs", {**body, "tenant": "acme"}, tenant="*").json()["tenant"] == "acme"
+        )
+        assert shop.call("POST", "/api/jobs?tenant=other", body, tenant="*").json()["tenant"] == "other"

@@ -13,6 +13,8 @@ from bench.engine_loads import percentile
 from bench.engine_table import Check, Workload, best, checks, median, ratios, table, unquiet
 from bench.engine_table import Column as Shown
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[2]
 
 

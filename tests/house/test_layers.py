@@ -37,13 +37,15 @@ def test_the_tree_keeps_every_import_contract() -> None:
         ("engine/bad.py", "import tidemill.client.bad", "floors"),
         ("domain/bad.py", "import time", "pure"),
         ("domain/bad.py", "from asyncio import sleep", "pure"),
+        ("rest/bad.py", "import tidemill.stores.bad", "rest"),
+        ("rest/bad.py", "import tidemill.engine.bad", "rest"),
     ],
 )
 def test_an_import_against_the_contracts_is_refused(
     tmp_path: Path, module: str, line: str, contract: str
 ) -> None:
     package = tmp_path / "src" / "tidemill"
-    for room in ("domain", "stores", "tasks", "client", "engine"):
+    for room in ("domain", "stores", "tasks", "client", "engine", "rest"):
         (package / room).mkdir(parents=True)
         (package / room / "__init__.py").touch()
         (package / room / "bad.py").touch()
@@ -55,6 +57,10 @@ def test_an_import_against_the_contracts_is_refused(
     (package / module).write_text(line + "\n")
     done = lint_imports(tmp_path)
 
-    names = {"floors": "Imports go down the floors of the house", "pure": "The domain reads no clock"}
+    names = {
+        "floors": "Imports go down the floors of the house",
+        "pure": "The domain reads no clock",
+        "rest": "The HTTP API speaks to the client",
+    }
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"{names[contract]}" in done.stdout.split("Broken contracts")[-1]

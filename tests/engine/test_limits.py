@@ -83,6 +83,7 @@ def rules_of(mill: Mill) -> dict[str, Rule]:
     return {rule.name: rule for rule in mill.line.real.rules()}
 
 
+@pytest.mark.long
 def test_what_a_dead_worker_held_is_free_when_its_jobs_are_reclaimed(mill: Mill) -> None:
     @mill.app.task(limits=[Limit(1, name="one")])
     async def work() -> None: ...
@@ -121,6 +122,7 @@ def test_those_behind_a_closed_gate_hold_nobody_up(mill: Mill) -> None:
         go.set()
 
 
+@pytest.mark.long
 def test_no_window_sees_more_begin_than_its_rate(mill: Mill) -> None:
     per = timedelta(seconds=0.5)
 
@@ -234,6 +236,7 @@ def test_what_is_set_for_a_task_holds_for_its_next_execution(mill: Mill) -> None
     assert (failed.state, failed.attempt) == (S.FAILED, 1)
 
 
+@pytest.mark.long
 def test_a_tenant_with_much_does_not_keep_one_with_little_waiting(mill: Mill) -> None:
     @mill.app.task
     async def work() -> None:

@@ -191,13 +191,10 @@ def test_a_job_that_has_expired_is_cancelled_and_never_started(mill: Mill) -> No
 
     gone = work.using(expires=timedelta(milliseconds=1)).enqueue("gone")
     threading.Event().wait(0.01)
-    with mill.worker():
+    with mill.runner():  # without the duty that cancels such jobs too, and may be first
         fresh = work.using(expires=timedelta(minutes=5)).enqueue("fresh")
         mill.ends(gone, fresh)
     assert ran == ["fresh"]
     assert (mill.state(gone), mill.row(gone).reason) == (S.CANCELLED, "expired")
-    # Whoever is first cancels it: the worker that claims it and says so, or the duty that looks for such jobs.
-    assert [event.name for event in told if event.job_id == gone.id][:2] in (
-        ["job.enqueued"],
-        ["job.enqueued", "job.finished"],
-    )
+    told_of = [event.name for event in told if event.job_id == gone.id]
+    assert told_of == ["job.enqueued", "job.finished"]

@@ -24,6 +24,7 @@ from tidemill.domain.states import JobState
 from tidemill.domain.unique import Unique
 from tidemill.engine.context import Context
 from tidemill.errors import Cancel, PermanentError, Retry, Review, Snooze
+from tidemill.tasks.events import Event
 from tidemill.tasks.item_task import SKIP, Counts, ItemTask
 from tidemill.tasks.limiting import Limit, Rate
 from tidemill.tasks.task import Task
@@ -42,6 +43,7 @@ __all__ = [
     "Counts",
     "Cron",
     "Daily",
+    "Event",
     "Every",
     "Exclude",
     "Exponential",

@@ -24,6 +24,7 @@ from tidemill.client.schedules import Schedules
 from tidemill.clock import Clock, SystemClock
 from tidemill.domain.job import DEFAULT_TENANT
 from tidemill.domain.payload import PayloadLimits
+from tidemill.domain.retention import DEFAULT_POLICIES, read_policies
 from tidemill.domain.triggers.base import Trigger
 from tidemill.engine.context import Context
 from tidemill.errors import BadSettings
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_SETTINGS = ("args_limit", "limits", "result_limit", "migrate", "name")
+_SETTINGS = ("archive", "args_limit", "limits", "result_limit", "migrate", "name")
 
 Trigger.present = SystemClock().now  # so that a trigger can be asked for its next fires
 
@@ -130,6 +131,7 @@ class App:
             tenant=tenant,
             limits=limits,
             rules=rules,
+            policies=read_policies(settings.get("archive", DEFAULT_POLICIES)),
         )
         self.jobs = Jobs(self._client)
         self.archive = Archive(self._client)
@@ -296,11 +298,12 @@ class App:
         token: str | None = None,
         **settings: Any,
     ) -> None:
-        """Serve the HTTP API in this process until told to stop; ``settings`` are those of ``tidemill.rest.ApiSettings``.
+        """Serve the HTTP API and the dashboard in this process until told to stop; ``settings`` are those of ``tidemill.rest.ApiSettings``.
 
         Without a living key it is served on this machine only; ``announce`` is called with where, and with the token that
         opens it. ``sock`` already listens on ``host``; ``token`` is to be that token, where others know it already.
         """
+        from tidemill.dashboard import create_site
         from tidemill.rest.server import serve
         from tidemill.rest.settings import ApiSettings
 
@@ -312,6 +315,7 @@ class App:
             announce=announce,
             sock=sock,
             token=token,
+            make=lambda app, chosen, opens: create_site(app, settings=chosen, token=opens),
         )
 
     # Life ------------------------------------------------------------------------------------------------------------

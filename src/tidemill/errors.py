@@ -20,6 +20,7 @@ a stable ``code`` that HTTP problem documents, exit codes and the documentation 
     │   ├── KeyNotFound
     │   ├── LimitNotFound
     │   ├── QueueFull
+    │   ├── ArchiveRunning
     │   ├── BadSettings
     │   ├── BadFilter
     │   └── PayloadTooLarge
@@ -150,6 +151,12 @@ class QueueFull(UsageError):
     """As many jobs wait in the queue, or of the tenant, as its limit allows; nothing was enqueued."""
 
     code = "queue_full"
+
+
+class ArchiveRunning(UsageError):
+    """Somebody archives jobs just now, and one at a time does."""
+
+    code = "archive_running"
 
 
 class BadSettings(UsageError):

@@ -15,7 +15,7 @@ from tidemill.app import App
 from tidemill.client.handle import Job
 from tidemill.domain.states import ExecutionState, JobState
 from tidemill.engine.context import Context
-from tidemill.errors import IllegalTransition, JobCancelled, JobFailed, JobNotFound, WaitTimeout
+from tidemill.errors import BadFilter, IllegalTransition, JobCancelled, JobFailed, JobNotFound, WaitTimeout
 
 
 def test_the_result_is_the_value_the_task_returned(app: App) -> None:
@@ -192,6 +192,22 @@ def test_many_jobs_are_cancelled_retried_and_deleted_by_a_condition(app: App) ->
     app.jobs.cancel(queue="default")
     assert app.jobs.delete(status="cancelled").done == 35
     assert app.jobs.count() == 0
+
+
+def test_jobs_with_a_text_are_found_counted_and_acted_on(app: App) -> None:
+    @app.task
+    def greet(name: str) -> None: ...
+
+    greet.enqueue_many([{"name": "Ada"}] * 3 + [{"name": "Grace"}] * 2)
+    assert len(app.jobs.list(text="ada").items) == 3
+    assert app.jobs.list(text="ada", text_in_args=False).items == []
+    assert app.jobs.count(text="ADA") == 3
+    assert app.jobs.counts(text="a", most=4) == {JobState.PENDING: 4}
+    assert app.jobs.counts(most=4) == {JobState.PENDING: 4}
+    assert app.jobs.cancel(text="ada").done == 3
+    assert app.jobs.counts() == {JobState.CANCELLED: 3, JobState.PENDING: 2}
+    with pytest.raises(BadFilter):
+        app.archive.search(text="ada")
 
 
 def test_lists_are_paged_and_filtered(app: App) -> None:

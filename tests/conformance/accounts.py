@@ -16,6 +16,9 @@ from tidemill.domain.decide import DEFAULT_CRASH_CAP
 from tidemill.domain.job import Claim, Execution, Finish, Job, Move
 from tidemill.domain.states import ENDED, HELD, ExecutionState, JobState
 
+BACK = frozenset({JobState.PENDING, JobState.SCHEDULED, JobState.WAITING})
+"""Where no job goes that was asked to stop while it was held."""
+
 
 class Accounts:
     """What must be true, given what was done."""
@@ -31,6 +34,8 @@ class Accounts:
         self.limits: dict[UUID, int] = {}
         self.last: dict[UUID, JobState] = {}
         self.reopened: set[UUID] = set()
+        self.asked: dict[UUID, str] = {}
+        self.stopped: dict[UUID, str] = {}
         self.counted = Counted()
 
     # ------------------------------------------------------------------------------- what was done and answered
@@ -67,8 +72,17 @@ class Accounts:
                 continue
             del self.holders[claim.id]
             self.crashes[claim.id] += transition.crashed
-            if transition.refund and transition.state not in ENDED:
+            reason = self.asked.pop(claim.id, None)
+            if reason is not None and transition.state in BACK:
+                self.stopped[claim.id] = reason
+            elif transition.refund and transition.state not in ENDED:
                 self.spent[claim.id].remove(claim.token)
+
+    def asked_to_stop(self, ids: Collection[UUID], reason: str) -> None:
+        """Somebody asked for these to stop, and the store said that they are held; the first reason stays."""
+        for id in ids:
+            assert id in self.holders, "asked, though nobody holds it"
+            self.asked.setdefault(id, reason)
 
     def moved(self, moves: Sequence[Move], changed: Collection[UUID]) -> None:
         """Somebody moved jobs."""
@@ -110,6 +124,7 @@ class Accounts:
         assert not [key for key, count in keys.items() if count > 1], "I16: a unique key is held twice"
         self.last = {job.id: job.state for job in jobs}
         self.reopened.clear()
+        self.stopped.clear()
 
     def _present(self, ids: Sequence[UUID], archive: Collection[UUID]) -> None:
         assert len(ids) == len(set(ids)), "I2: a job is in two places"
@@ -122,6 +137,10 @@ class Accounts:
         before = self.last.get(job.id)
         if before in ENDED and job.id not in self.reopened:
             assert job.state is before, f"I3: {before} became {job.state} by itself"
+        if job.id in self.stopped:
+            assert (job.state, job.reason) == (JobState.CANCELLED, self.stopped[job.id]), (
+                "a cancel is forgotten"
+            )
         assert (job.state in HELD) == (job.id in self.holders), "I5: held by nobody, or free though claimed"
 
     def _counted(self, job: Job) -> None:

@@ -224,9 +224,19 @@ class Rules(World):
             return
         job = jobs[(8 * a + b) % len(jobs)]
         if job.state in HELD:
-            self.both(lambda store: store.request_cancel([job.id], tenant=job.tenant, reason=f"why {c}"))
+            self._ask([job.id], job.tenant, f"why {c}")
         tenant = "nobody" if c == 7 else job.tenant
         self._move([Move(job.id, tenant, decide.expected(Action.CANCEL), S.CANCELLED, "not wanted")])
+
+    def cancel_unheard(self, a: int, b: int, c: int) -> None:
+        """Jobs are asked to stop, and leave their worker's hands before it has heard of that."""
+        for claim in self.hands[self._busy(a)][: 1 + c % 2]:
+            self._ask([claim.id], claim.tenant, f"why {b}")
+        self.finish(a, b, c)
+
+    def _ask(self, ids: list[UUID], tenant: str, reason: str) -> None:
+        held = self.both(lambda store: store.request_cancel(ids, tenant=tenant, reason=reason))
+        self.accounts.asked_to_stop(held, reason)
 
     def _act(self, action: Action, a: int, b: int, many: int = 1) -> None:
         jobs = self._jobs(decide.expected(action))

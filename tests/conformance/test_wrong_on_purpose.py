@@ -30,6 +30,7 @@ from tidemill.stores.open import open_store
 from tidemill.stores.sql.queries import Query, load
 from tidemill.testing.conformance import StoreConformance
 from tidemill.testing.conformance.fencing import FENCED
+from tidemill.testing.conformance.kit import LATER
 
 Law = Callable[[StoreConformance, Store], None]
 
@@ -71,6 +72,7 @@ REVISION = r"(?: and)? (?:\w+\.)?revision = (?:\w+\.|:)revision(?= and)"
 LAST_FIRE = r" and s\.last_fire_at is (?:not distinct from )?(?:x\.|:)expected_fire_at"
 OWNER = r"d\.enabled and (?=d\.deleted_at)"
 CONFLICT = r"\non conflict \(schedule_id, fire_at, scope_key\) do nothing"
+ASKED = r"\s+or r\.cancel_reason is not null and x\.to_state in \([^)]+\)"
 END = r" and (?:\w+\.)?finished_at = (?:\w+\.|:)finished_at"
 
 WINDOW = r" and s\.begun_at > [^\n]+"
@@ -108,6 +110,17 @@ WRONGS = {
         ],
     ),
     "a finish that does not ask for the token": Wrong("finish", TOKEN, STALE_FINISHES),
+    "a finish that forgets a cancel": Wrong(
+        "finish",
+        ASKED,
+        [
+            lambda laws, store: laws.test_of_one_batch_only_those_are_cancelled_that_were_asked_to_stop(
+                store
+            ),
+            lambda laws, store: laws.test_a_job_that_is_cancelled_so_lets_its_key_go(store, LATER),
+            lambda laws, store: laws.test_a_step_in_which_jobs_take_over_cancels_too(store),
+        ],
+    ),
     "a get that does not ask for the tenant": Wrong("get", TENANT, STRANGERS),
     "a beat that revives the dead": Wrong(
         "beat",
@@ -318,6 +331,13 @@ def test_the_model_finds_out_a_postgresql_store_that_ignores_the_token(
 ) -> None:
     take_out(monkeypatch, "postgres", "finish", TOKEN)
     the_model_finds_out(postgres_again, oracle=True)
+
+
+def test_the_model_finds_out_a_sqlite_store_that_forgets_a_cancel(
+    sqlite: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_out(monkeypatch, "sqlite", "finish", ASKED)
+    the_model_finds_out(sqlite, oracle=False)
 
 
 def test_the_model_finds_out_a_sqlite_store_that_counts_nothing(

@@ -270,6 +270,7 @@ def test_closing_the_store_wakes_its_listeners_and_ends_every_verb(store: Memory
         pass
 
 
+@pytest.mark.long
 def test_twenty_thousand_jobs_drain_one_by_one_each_exactly_once(store: MemoryStore) -> None:
     ids = set(put(store, 20_000))
     lanes, worker = store.lanes(), new_id()

@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from tests.conftest import _go_without
+from tests.services import go_without
 from tests.stores.two_rooms import FAR, NEAR, Rooms, rooms_are_possible, two_rooms
 
 from tidemill.domain.job import NewJob
@@ -43,7 +43,7 @@ def server() -> Iterator[PrivatePostgres]:
             store.close()
             yield server
     except ServiceMissing as missing:
-        _go_without("postgres", missing)
+        go_without("postgres", missing)
 
 
 @pytest.fixture
@@ -248,7 +248,7 @@ def rooms() -> Iterator[Rooms]:
         try:
             made = stack.enter_context(two_rooms())
         except OSError as error:
-            _go_without("networks", error)
+            go_without("networks", error)
         yield made
 
 

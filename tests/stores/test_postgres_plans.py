@@ -162,6 +162,12 @@ VERBS = {
         KEYS | some("history_task"),
         walked=KEYS,
     ),
+    "jobs with a text": Verb(
+        lambda s: s.jobs(
+            JobFilter(ALL_TENANTS, text="0123456789"), after=encode_cursor(Sort.NEWEST, new_id())
+        ),
+        KEYS,
+    ),
     "jobs that failed": Verb(
         lambda s: s.jobs(JobFilter(ALL_TENANTS, states=frozenset({JobState.FAILED}))),
         KEYS | some("history_troubled", "parked_state"),
@@ -207,6 +213,7 @@ INSIGHT = {
         some("history_finished") | TROUBLED,
     ),
     "troubles": Verb(lambda s: s.troubles(DAY, tenant=ALL_TENANTS, now=NOW), TROUBLED),
+    "lately": Verb(lambda s: s.lately(["task-1", "task-2"], tenant=ALL_TENANTS), some("history_task")),
 }
 VERBS |= PLANNING | INSIGHT
 

@@ -172,10 +172,27 @@ def test_a_page_is_merged_from_the_tables_in_the_order_of_ids(writer: sqlite3.Co
     assert not any("TEMP B-TREE" in step for step in steps)
 
 
-def test_a_job_s_log_is_read_from_where_it_was_left(writer: sqlite3.Connection) -> None:
-    steps = plan(writer, "logs", "tenant")
-    assert "SEARCH l USING INDEX tidemill_logs_job (job_id=? AND rowid>?)" in steps
+@pytest.mark.parametrize(
+    "present",
+    [("below",), ("text", "in_args", "digits", "floor"), ("text", "tenant", "states", "below", "floor")],
+)
+def test_a_text_is_looked_for_in_the_order_of_ids(
+    writer: sqlite3.Connection, present: tuple[str, ...]
+) -> None:
+    steps = plan(writer, "jobs" if "text" in present else "looked", "newest", *present)
+    assert "MERGE (UNION ALL)" in steps
     assert scanned(steps) == []
+    assert not any("TEMP B-TREE" in step for step in steps)
+
+
+def test_a_job_s_log_is_read_from_where_it_was_left(writer: sqlite3.Connection) -> None:
+    for present in (("oldest",), ("oldest", "tenant"), ("newest", "before", "tenant")):
+        steps = plan(writer, "logs", *present)
+        assert any(
+            step.startswith("SEARCH l USING INDEX tidemill_logs_job (job_id=? AND rowid>?") for step in steps
+        )
+        assert scanned(steps) == []
+        assert not any("TEMP B-TREE" in step for step in steps)
 
 
 # ------------------------------------------------------------------------------------------------ what operators ask
@@ -204,6 +221,12 @@ def test_a_series_is_counted_by_its_index_alone(writer: sqlite3.Connection) -> N
     assert any(covering in step for step in plan(writer, "ended_series"))
     assert any(covering in step for step in plan(writer, "series_samples"))
     assert scanned(plan(writer, "series_samples")) == []
+
+
+def test_the_latest_of_a_task_are_found_by_the_task(writer: sqlite3.Connection) -> None:
+    steps = plan(writer, "lately", "tenant")
+    assert "SEARCH n USING COVERING INDEX tidemill_history_task (task=?)" in steps
+    assert scanned(steps) == []
 
 
 # ------------------------------------------------------------------------------------------ what jobs are made from

@@ -171,10 +171,8 @@ def test_where_there_are_no_sockets_the_file_is_watched(
     monkeypatch.setattr(signals, "_AF_UNIX", None)
     listener, other = store.listen(), open_file(path)
     store.notify(["jobs"])  # reaches nobody, and harms nobody
-    began = time.monotonic()
     put(other)
     assert listener.wait(PATIENCE) == {CHANGE}
-    assert time.monotonic() - began < 0.4
     listener.close()
     other.close()
 

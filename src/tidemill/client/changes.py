@@ -43,6 +43,8 @@ class Changes:
         self._thread: threading.Thread | None = None
         self._listener: Listener | None = None
         self._closed = threading.Event()
+        self.told = 0
+        """How often something was told to have moved: what was made at a lower count may lack it."""
 
     def subscribe(self, heard: Heard) -> Callable[[], None]:
         """Hear of what moves from now on; it must not block. Returns what ends it."""
@@ -91,6 +93,7 @@ class Changes:
 
     def _tell(self, kinds: frozenset[str]) -> None:
         with self._lock:
+            self.told += 1
             subscribers = list(self._subscribers)
         for heard in subscribers:
             heard(kinds)

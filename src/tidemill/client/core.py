@@ -23,6 +23,7 @@ from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Enqueued, Job, Move, NewJob
 from tidemill.domain.limits import Rule
 from tidemill.domain.payload import PayloadLimits
+from tidemill.domain.retention import DEFAULT_POLICIES, ArchivePolicy
 from tidemill.domain.states import JobState
 from tidemill.domain.unique import Unique
 from tidemill.errors import BadSettings, JobExists, JobNotFound, UsageError
@@ -51,12 +52,14 @@ class Client:
         tenant: str,
         limits: PayloadLimits,
         rules: Mapping[str, Rule] | None = None,
+        policies: Sequence[ArchivePolicy] = DEFAULT_POLICIES,
     ) -> None:
         self.stores = dict(stores)
         self.clock = clock
         self.tenant = tenant
         self.limits = limits
         self.rules = dict(rules or {})  #: limits that the app itself declares
+        self.policies = tuple(policies)  #: what is archived, and when
         self._limiting: dict[str | None, Limiting] = {}
         self.registry = Registry()
         self.events = Events()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any
+from uuid import UUID
 
 from pydantic_core import from_json
 
@@ -68,38 +70,46 @@ def eta_of(job: Job, now: datetime) -> datetime | None:
     return eta(job.started_at, now, fraction=job.progress.fraction, reported_at=job.progress.at)
 
 
+@lru_cache(maxsize=1024)
+def _name_of(worker: UUID) -> str:
+    """A worker's id as a text; there are few of them in many jobs."""
+    return str(worker)
+
+
 def job_document(job: Job, now: datetime) -> dict[str, object]:
-    """All that is known of one job."""
-    said, details, id = job.progress, job.details, str(job.id)
+    """All that is known of one job. Pages hold hundreds of them, so nothing is asked here that need not be."""
+    said, details, id, state = job.progress, job.details, str(job.id), job.state
+    created_at = instant(job.created_at)
+    ended = job.result is not None
     return {
         "id": id,
         "task": job.task,
-        "status": job.state.value,
+        "status": state.value,
         "reason": job.reason,
         "tenant": job.tenant,
         "queue": job.queue,
         "priority": job.priority,
         "args": plain(job.args),
-        "run_at": instant(job.run_at),
-        "created_at": instant(job.created_at),
-        "started_at": instant(job.started_at),
-        "finished_at": instant(job.finished_at),
-        "expires_at": instant(job.expires_at),
-        "timeout": seconds(job.timeout),
+        "run_at": created_at if job.run_at == job.created_at else instant(job.run_at),
+        "created_at": created_at,
+        "started_at": None if job.started_at is None else instant(job.started_at),
+        "finished_at": None if job.finished_at is None else instant(job.finished_at),
+        "expires_at": None if job.expires_at is None else instant(job.expires_at),
+        "timeout": None if job.timeout is None else job.timeout.total_seconds(),
         "attempt": job.attempt,
         "max_attempts": job.max_attempts,
         "crashes": job.crashes,
-        "worker": None if job.worker is None else str(job.worker),
+        "worker": None if job.worker is None else _name_of(job.worker),
         "cancel_reason": job.cancel_reason,
-        "progress": fraction_of(job),
+        "progress": 1.0 if state is JobState.COMPLETED else fraction_of(job),
         "message": None if said is None else said.message,
         "step": None if said is None else said.step,
         "total": None if said is None else said.total,
         "stage": None if said is None else said.stage,
-        "eta": instant(eta_of(job, now)),
-        "value": plain(job.result) if job.state is JobState.COMPLETED else None,
-        "output": plain(job.result) if job.state is JobState.REVIEW_NEEDED else None,
-        "error": error_document(job.error),
+        "eta": None if said is None else instant(eta_of(job, now)),
+        "value": plain(job.result) if ended and state is JobState.COMPLETED else None,
+        "output": plain(job.result) if ended and state is JobState.REVIEW_NEEDED else None,
+        "error": None if job.error is None else error_document(job.error),
         "correlation_id": details.correlation_id or id,
         "parent_id": None if details.parent_id is None else str(details.parent_id),
         "reference": None if details.reference is None else list(details.reference),

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import islice
 from typing import Any
 from uuid import UUID
 
@@ -64,7 +65,9 @@ class Jobs:
         store: str | None = None,
         **where: Any,
     ) -> Page[Job[Any]]:
-        """One page of the jobs that match; ``page.next`` is the cursor of the next one."""
+        """One page of the jobs that match; ``page.next`` is the cursor of the next one. With ``text`` a page may hold fewer than
+        ``limit``, or none, and still have a next one.
+        """
         page = self._client.store(store).jobs(
             self._filter(where), sort=_sort(sort), limit=limit, after=cursor
         )
@@ -94,9 +97,14 @@ class Jobs:
         found: int = await self._client.in_thread(lambda: self.count(**where))
         return found
 
-    def counts(self, *, store: str | None = None, **where: Any) -> dict[JobState, int]:
-        """How many jobs match, by status."""
-        return self._client.store(store).count(self._filter(where))
+    def counts(
+        self, *, most: int | None = None, store: str | None = None, **where: Any
+    ) -> dict[JobState, int]:
+        """How many jobs match, by status; no more than ``most`` are counted. For a text each of them is looked at."""
+        if where.get("text"):
+            rows = self.stream(batch=1000, store=store, **where)
+            return dict(Counter(row.status for row in (rows if most is None else islice(rows, most))))
+        return self._client.store(store).count(self._filter(where), most=most)
 
     # Many at once ----------------------------------------------------------------------------------------------------
     #
@@ -159,7 +167,7 @@ class Jobs:
         **more: object,
     ) -> Acted:
         """Do it to what matched when we began, batch by batch; what has moved on meanwhile is skipped."""
-        if not set(where) - {"tenant"}:
+        if not set(where) - {"tenant", "text_in_args"}:
             raise BadFilter("a bulk action needs a condition beside the tenant; say which jobs are meant")
         wanted = self._filter(where)
         narrowed = (wanted.states & states) if wanted.states else states
@@ -198,7 +206,7 @@ class Jobs:
     def _filter(self, where: Mapping[str, Any]) -> JobFilter:
         known = {
             "status", "task", "queue", "tenant", "correlation_id", "parent_id", "reference", "tag", "metadata",
-            "created_after", "created_before", "ids",
+            "created_after", "created_before", "ids", "text", "text_in_args",
         }  # fmt: skip
         unknown = sorted(set(where) - known)
         if unknown:
@@ -219,6 +227,8 @@ class Jobs:
             },
             created_after=_instant(where.get("created_after")),
             created_before=_instant(where.get("created_before")),
+            text=where.get("text"),
+            text_in_args=where.get("text_in_args", True),
         )
 
 

@@ -23,6 +23,7 @@ from tidemill.domain.access import (
     Key,
     Role,
     identify,
+    identity_of,
     key_id,
     read_secret,
     secret_hash,
@@ -118,6 +119,11 @@ class Keys(Teller):
         parts = read_secret(text)
         key = None if parts is None else self._remembered(parts.id)
         return identify(key, text, self._client.clock.now())
+
+    def identity(self, id: str) -> Identity | None:
+        """Who the bearer of the key of this id is, for one who has shown the key before; None if it opens nothing now."""
+        key = self._remembered(id)
+        return None if key is None or not key.lives(self._client.clock.now()) else identity_of(key)
 
     def any(self) -> bool:
         """Whether there is a key that opens anything."""
@@ -224,6 +230,9 @@ class Keys(Teller):
         if parts is None or self._fresh(parts.id):  # nobody need be asked
             return self.identify(text)
         return await self._await(self.identify, text)
+
+    async def aidentity(self, id: str) -> Identity | None:
+        return self.identity(id) if self._fresh(id) else await self._await(self.identity, id)
 
     async def aany(self) -> bool:
         return await self._await(self.any)

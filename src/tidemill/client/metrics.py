@@ -7,20 +7,28 @@ is told as a gauge over the last five minutes: jobs leave the history, so no cou
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
 from tidemill.client.core import Client
-from tidemill.client.situation import Look
+from tidemill.client.situation import Look, archival_of
 from tidemill.client.stats import crew_of
-from tidemill.domain.exposition import MOST_LABELS, OTHER, Family, bounded, rendered
+from tidemill.domain.archival import BOUNDS, PolicySums
+from tidemill.domain.archival import LEASE as ARCHIVE
+from tidemill.domain.cluster import Lease
+from tidemill.domain.exposition import MOST_LABELS, OTHER, Family, Histogram, bounded, rendered
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.insight import Depth, Ended, Group, mean
+from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.states import LIVE, JobState
 
 FRESH = 5.0
 """Seconds for which one look serves all who ask."""
 
 RECENT = timedelta(minutes=5)
+
+OLDEST = ArchivePolicy("oldest", max_age=timedelta(0), batch=1)
+"""Finds the job that ended first."""
 
 
 class Metrics:
@@ -39,16 +47,19 @@ class Metrics:
                 self._known = (now, rendered(self._families()))
             return self._known[1]
 
-    def _families(self) -> list[Family]:
+    def _families(self) -> list[Family | Histogram]:
         store = self._client.store(None)
         at: datetime = getattr(store, "now", self._client.clock.now)()
         look = Look(store, ALL_TENANTS, at)
+        leases = store.leases()
         return [
             *_queues(look.depths(), at),
             _jobs(look),
             *_crew(look),
-            *_leases(look),
+            *_leases(leases, at),
             *_recent(look.ended(Group.TASK, RECENT).rows),
+            *_archival(archival_of(leases)),
+            _history(look),
         ]
 
 
@@ -94,11 +105,13 @@ def _crew(look: Look) -> list[Family]:
     return [workers, slots]
 
 
-def _leases(look: Look) -> list[Family]:
+def _leases(leases: Sequence[Lease], at: datetime) -> list[Family]:
     held = Family("tidemill_lease_held", "Whether somebody holds a lease: 1, or 0.")
     term = Family("tidemill_lease_terms_total", "How often a lease has changed hands.", "counter")
-    for lease in look.store.leases()[:MOST_LABELS]:
-        living = lease.holder is not None and lease.expires_at is not None and lease.expires_at > look.at
+    for lease in leases[:MOST_LABELS]:
+        if lease.name == ARCHIVE:  # held only while somebody archives: nobody there is no trouble
+            continue
+        living = lease.holder is not None and lease.expires_at is not None and lease.expires_at > at
         held.add(int(living), lease=lease.name)
         term.add(lease.term, lease=lease.name)
     return [held, term]
@@ -121,3 +134,43 @@ def _recent(rows: list[Ended]) -> list[Family]:
     for outcome in ("completed", "failed", "cancelled") if rest else ():
         ended.add(sum(getattr(row, outcome) for row in rest), task=OTHER, outcome=outcome)
     return [ended, took, lag]
+
+
+def _archival(policies: Mapping[str, PolicySums]) -> list[Family | Histogram]:
+    """By policy: what was moved, how long that took, and what did not go well. Kept in the store, so these only rise."""
+    moved = Family(
+        "tidemill_jobs_archived_total", "Jobs that were archived, by policy, status and tier.", "counter"
+    )
+    took = Histogram(
+        "tidemill_jobs_archival_duration_seconds", "How long runs took, by policy.", bounds=BOUNDS
+    )
+    counted = {
+        name: Family(f"tidemill_archive_{name}_total", said, "counter")
+        for name, said in (
+            ("verified", "Copies that were read back and found whole, by policy."),
+            ("failed", "Copies that were not what was written, by policy; their jobs stayed."),
+            ("errors", "Runs that the store ended, by policy."),
+            ("bytes", "The size of the documents that were archived, by policy."),
+        )
+    }
+    age = Family(
+        "tidemill_archive_age_seconds_total",
+        "Seconds between the ends of jobs and their archiving, added up, by policy.",
+        "counter",
+    )
+    for name, sums in sorted(policies.items()):
+        for status, number in sorted(sums.statuses.items()):
+            moved.add(number, policy=name, status=status, tier=sums.tier)
+        took.add(sums.buckets, sums.seconds, policy=name)
+        for which, family in counted.items():
+            family.add(getattr(sums, which), policy=name)
+        age.add(sums.age, policy=name)
+    return [moved, took, *counted.values(), age]
+
+
+def _history(look: Look) -> Family:
+    """How old the oldest ended job is that was not archived: one that only grows says that nobody archives."""
+    oldest = look.store.archivable(OLDEST, now=look.at)
+    age = Family("tidemill_history_age_seconds", "How long ago the oldest job ended that is not archived.")
+    age.add((look.at - oldest[0].finished_at).total_seconds() if oldest else 0)
+    return age

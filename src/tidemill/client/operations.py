@@ -16,6 +16,7 @@ from tidemill.client.reports import (
     HeldJob,
     Leader,
     Overview,
+    PolicyArchival,
     QueueDepth,
     Report,
     StatusCount,
@@ -49,6 +50,7 @@ NAMED = (
     "errors",
     "dead_letters",
     "leaders",
+    "archival",
     "health",
 )
 """The questions that have a name of their own on the command line and in the HTTP API."""
@@ -127,6 +129,9 @@ class Operations(Questions):
 
     async def aleaders(self, *args: Any, **how: Any) -> Report[Leader]:
         return await self._later(self.leaders, *args, **how)
+
+    async def aarchival(self, *args: Any, **how: Any) -> Report[PolicyArchival]:
+        return await self._later(self.archival, *args, **how)
 
     async def ahealth(self, *args: Any, **how: Any) -> Health:
         return await self._later(self.health, *args, **how)

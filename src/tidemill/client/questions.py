@@ -14,6 +14,7 @@ from tidemill.client.reports import (
     HeldJob,
     Leader,
     Overview,
+    PolicyArchival,
     QueueDepth,
     Report,
     Row,
@@ -305,6 +306,11 @@ class Questions:
         """Every lease: who holds it, since when, and what its duties came to."""
         look = self._look(ALL_TENANTS, store)
         return Report(look.at, leaders_of(look))
+
+    def archival(self, *, store: str | None = None) -> Report[PolicyArchival]:
+        """What each archive policy has moved so far, in all its runs."""
+        look = self._look(ALL_TENANTS, store)
+        return Report(look.at, situation.archival(look))
 
     def health(
         self, window: timedelta = HOUR, *, tenant: str | None = None, store: str | None = None

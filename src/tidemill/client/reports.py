@@ -199,6 +199,24 @@ class Leader:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyArchival:
+    """What one archive policy has moved so far, in all its runs."""
+
+    policy: str
+    tier: str
+    archived: int
+    verified: int  #: copies that were read back and found whole
+    failed: int  #: copies that were not; their jobs stayed
+    changed: int  #: jobs that were opened again meanwhile, and stayed
+    bytes: int
+    age: timedelta | None  #: how long ago those jobs had ended, on average
+    runs: int
+    duration: timedelta | None  #: of a run, on average
+    errors: int  #: runs that the store ended
+    last_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class Health:
     """What should be nothing, or near it."""
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from tidemill.client.documents import duties_of
-from tidemill.client.reports import Health, Leader, Overview
+from tidemill.client.reports import Health, Leader, Overview, PolicyArchival
 from tidemill.client.stats import crew_of
 from tidemill.domain import alerts
 from tidemill.domain.alerts import Alert, LeaderFact, QueueFact, Situation, Thresholds
+from tidemill.domain.archival import LEASE as ARCHIVE
+from tidemill.domain.archival import PolicySums, read_sums
 from tidemill.domain.cluster import Lease
 from tidemill.domain.filters import JobFilter
 from tidemill.domain.insight import LOOK, Depth, Ended, Group, Held, Tally, Which, mean
@@ -147,6 +150,32 @@ def leaders_of(look: Look) -> list[Leader]:
             )
         )
     return rows
+
+
+def archival_of(leases: Iterable[Lease]) -> dict[str, PolicySums]:
+    """What every archive policy has moved so far, as the archive's lease says."""
+    return next((read_sums(lease.metadata) for lease in leases if lease.name == ARCHIVE), {})
+
+
+def archival(look: Look) -> list[PolicyArchival]:
+    """The same as rows, by name."""
+    return [
+        PolicyArchival(
+            policy=sums.policy,
+            tier=sums.tier,
+            archived=sums.archived,
+            verified=sums.verified,
+            failed=sums.failed,
+            changed=sums.changed,
+            bytes=sums.bytes,
+            age=timedelta(seconds=sums.age / sums.archived) if sums.archived else None,
+            runs=sums.runs,
+            duration=timedelta(seconds=sums.seconds / sums.runs) if sums.runs else None,
+            errors=sums.errors,
+            last_at=None if sums.last_at is None else datetime.fromisoformat(sums.last_at),
+        )
+        for _, sums in sorted(archival_of(look.store.leases()).items())
+    ]
 
 
 def last_tick(lease: Lease) -> datetime | None:

@@ -14,6 +14,7 @@ from uuid import UUID
 
 from tidemill.client.stats import held_by_worker, liveness
 from tidemill.client.why_limits import NO_STANDINGS, Standings, full_limits, standings
+from tidemill.domain.archival import LEASE as ARCHIVE
 from tidemill.domain.cluster import Worker, WorkerState
 from tidemill.domain.filters import JobFilter, Sort
 from tidemill.domain.job import Job
@@ -23,6 +24,9 @@ from tidemill.stores.base import Store
 
 LOOK = 200
 """Pending jobs that are looked at one by one to find a job's place; beyond that they are only counted."""
+
+COUNTED = 10_000
+"""And no more than so many are counted: who waits behind them need not know it to the last."""
 
 SOON = timedelta(seconds=15)
 """How late a promotion may be before it is worth a word."""
@@ -54,7 +58,8 @@ def explain(store: Store, job: Job, now: datetime) -> list[Reason]:
     if job.state in ENDED or job.state is JobState.REVIEW_NEEDED:
         return reasons(job, Surroundings(), now)
     workers = store.workers()
-    leases = [lease for lease in store.leases() if lease.expires_at is not None and lease.expires_at > now]
+    held = [lease for lease in store.leases() if lease.expires_at is not None and lease.expires_at > now]
+    leases = [lease for lease in held if lease.name != ARCHIVE]
     names = {worker.id: worker.name for worker in workers}
     reclaimer = next((names.get(lease.holder, str(lease.holder)) for lease in leases if lease.holder), None)
     off = next(
@@ -86,7 +91,7 @@ def _ahead(store: Store, job: Job) -> tuple[int, bool]:
     if page.next is None:
         return before, False
     older = JobFilter(job.tenant, states=same.states, queues=same.queues, created_before=job.created_at)
-    return max(before, sum(store.count(older).values())), True
+    return max(before, sum(store.count(older, most=COUNTED).values())), True
 
 
 def reasons(job: Job, around: Surroundings, now: datetime) -> list[Reason]:

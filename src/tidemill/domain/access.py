@@ -119,4 +119,9 @@ def identify(key: Key | None, text: str, now: datetime) -> Identity | None:
     fits = hmac.compare_digest(given, _NOBODY if key is None else key.hash)
     if not fits or key is None or parts is None or parts.id != key.id or not key.lives(now):
         return None
+    return identity_of(key)
+
+
+def identity_of(key: Key) -> Identity:
+    """Who the bearer of a key is."""
     return Identity(f"key:{key.id} ({key.name})", key.role, key.tenant)

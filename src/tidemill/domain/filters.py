@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
 
 from tidemill.domain.states import JobState
@@ -24,6 +25,15 @@ ALL_TENANTS = "*"
 """Stands for every tenant; no tenant may be named so."""
 
 MAX_PAGE = 1_000
+
+LOOK = 20_000
+"""Jobs that match all else and are looked at for a text, for one page."""
+
+NO_COUNT = "jobs with a text are not counted, as each would have to be looked at; list them page by page"
+
+MAX_TEXT = 200
+ID_DIGITS = 8
+"""So many digits of an id, or more, find a job by them; fewer are in nearly every one."""
 
 
 class Sort(StrEnum):
@@ -49,6 +59,9 @@ class JobFilter:
     metadata: Mapping[str, str] = field(default_factory=dict)
     created_after: datetime | None = None
     created_before: datetime | None = None
+    text: str | None = None  #: in the id, the task's name, a tag, the arguments or the error; see ``Needle``
+    text_in_args: bool = True  #: whether the arguments are looked into
+    look: int = LOOK  #: how many jobs one page looks at for the text
 
     def __post_init__(self) -> None:
         if not self.tenant:
@@ -57,6 +70,8 @@ class JobFilter:
             value: datetime | None = getattr(self, name)
             if value is not None and value.tzinfo is None:
                 raise BadFilter(f"{name} has no time zone; give an aware datetime", field=name)
+        if self.text is not None:
+            check_text(self.text)
 
     @property
     def about_details(self) -> bool:
@@ -64,9 +79,52 @@ class JobFilter:
         return bool(self.correlation_id or self.parent_id or self.reference or self.tag or self.metadata)
 
 
+def check_text(text: str) -> None:
+    """Refuse a text that no job can hold."""
+    if len(text) > MAX_TEXT:
+        raise BadFilter(f"the text has {len(text)} characters; give at most {MAX_TEXT}", field="text")
+    if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
+        raise BadFilter("the text has a NUL or half a character, which no job has", field="text")
+
+
+class Needle(NamedTuple):
+    """A text as it is looked for: capitals A to Z are as good as small letters, and nothing in it is a wildcard.
+
+    Names and tags are compared as they are. The arguments and the error (its type, message and traceback) are JSON text, in which
+    a text is found as it is, or as JSON writes it.
+
+    >>> needle('Zoë "x"')
+    Needle(plain='zoë "x"', escaped='zo\\\\u00eb \\\\"x\\\\"', digits=None)
+    >>> needle("01890A5D-AC96").digits
+    '01890a5dac96'
+    """
+
+    plain: str
+    escaped: str  #: in ASCII, as our own JSON is written
+    digits: str | None  #: of an id, if it may be that
+
+
+def needle(text: str) -> Needle:
+    """What is looked for."""
+    digits = fold(text.replace("-", ""))
+    is_id = ID_DIGITS <= len(digits) <= 32 and not digits.strip("0123456789abcdef")
+    return Needle(fold(text), fold(json.dumps(text)[1:-1]), digits if is_id else None)
+
+
+def fold(text: str) -> str:
+    """The text with its capitals A to Z made small, as every database does it alike.
+
+    >>> fold("ÄB-Ñandú")
+    'Äb-Ñandú'
+    """
+    return text.encode("utf-8", "surrogatepass").lower().decode("utf-8", "surrogatepass")
+
+
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Some items, and the cursor that continues after them; None at the end."""
+    """Some items, and the cursor that continues after them; None at the end. A page of a search for a text may hold fewer items
+    than were asked for, even none, and still have a cursor.
+    """
 
     items: list[T]
     next: str | None = None

@@ -146,6 +146,24 @@ class Held(NamedTuple):
     expires_at: datetime | None  #: of the worker's lease
 
 
+class Lately(NamedTuple):
+    """A job that ended, as far as it tells how its task is doing; without arguments and result, which may be long."""
+
+    task: str
+    id: UUID
+    state: JobState
+    finished_at: datetime
+    run_time: timedelta | None  #: None: it never ran
+    lag: timedelta | None
+
+
+class Crowd(NamedTuple):
+    """How many jobs that have not ended there are of each task and state."""
+
+    counts: dict[str, dict[JobState, int]]
+    sampled: bool  #: there were more than were looked at
+
+
 class Holder(NamedTuple):
     """What one worker holds."""
 
@@ -226,14 +244,19 @@ def fingerprint(task: str, type: str | None, message: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 
-def error_groups(troubles: Iterable[Trouble], limit: int) -> list[ErrorGroup]:
-    """Failures gathered by what they say, the most frequent first."""
+def gathered(troubles: Iterable[Trouble]) -> dict[str, list[Trouble]]:
+    """Failures by what they say, each under its fingerprint, in the order given."""
     found: dict[str, list[Trouble]] = {}
     for trouble in troubles:
         said = trouble.message if trouble.type is not None else trouble.reason
         found.setdefault(fingerprint(trouble.task, trouble.type, said or ""), []).append(trouble)
+    return found
+
+
+def error_groups(troubles: Iterable[Trouble], limit: int) -> list[ErrorGroup]:
+    """Failures gathered by what they say, the most frequent first."""
     groups = []
-    for key, alike in found.items():
+    for key, alike in gathered(troubles).items():
         last = max(alike, key=lambda trouble: (trouble.finished_at, trouble.id))
         said = last.message if last.type is not None else last.reason
         groups.append(

@@ -69,6 +69,40 @@ class ArchivedJob:
         return fingerprint(self.document) == self.fingerprint
 
 
+DEFAULT_POLICIES = (
+    ArchivePolicy("completed", frozenset({JobState.COMPLETED})),
+    ArchivePolicy("failed", frozenset({JobState.FAILED, JobState.TIMED_OUT})),
+    ArchivePolicy("cancelled", frozenset({JobState.CANCELLED})),
+    ArchivePolicy("dead_lettered", frozenset({JobState.DEAD_LETTERED})),
+)
+"""What leaves unless an app says otherwise: every end, after thirty days."""
+
+
+def believed(
+    documents: Sequence[ArchivedJob], copies: Sequence[ArchivedJob]
+) -> tuple[list[ArchivedJob], list[ArchivedJob]]:
+    """The documents whose copy, read back, is what was written, and those whose copy is missing or is not."""
+    kept = {copy.id: copy for copy in copies}
+    sound: list[ArchivedJob] = []
+    doubtful: list[ArchivedJob] = []
+    for document in documents:
+        copy = kept.get(document.id)
+        whole = copy is not None and copy.sound and copy.fingerprint == document.fingerprint
+        (sound if whole else doubtful).append(document)
+    return sound, doubtful
+
+
+def read_policies(policies: Sequence[ArchivePolicy]) -> tuple[ArchivePolicy, ...]:
+    """An app's own policies; each is one, and has a name of its own."""
+    for policy in policies:
+        if not isinstance(policy, ArchivePolicy):
+            raise BadSettings(f"archive: {policy!r} is no ArchivePolicy", setting="archive")
+    names = [policy.name for policy in policies]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise BadSettings(f"archive: there are two policies named {twice!r}", setting="archive")
+    return tuple(policies)
+
+
 def fingerprint(document: str) -> str:
     """SHA-256 over the document's text, byte for byte."""
     return hashlib.sha256(document.encode("utf-8", "surrogatepass")).hexdigest()

@@ -151,7 +151,8 @@ class Flow(ABC):
         """Every exit from ``claimed`` and ``running``: write each transition if the token still holds; the lost ids. Ended
         jobs keep result, error, reason and their last execution. A job that goes back (``pending`` with a new number at the
         end of its lane, ``scheduled``, ``waiting``, ``review_needed``) has ``run_at`` = now + delay and the reason; the
-        result of a review is kept for whoever decides. ``started_at`` is now − ``started_ago`` where that is given.
+        result of a review is kept for whoever decides. A job that was asked to stop ends as ``cancelled`` for that reason
+        instead of going back, save to a review. ``started_at`` is now − ``started_ago`` where that is given.
         """
 
     @abstractmethod
@@ -190,11 +191,13 @@ class Queries(ABC):
     def jobs(
         self, where: JobFilter, *, sort: Sort = Sort.NEWEST, limit: int = 100, after: str | None = None
     ) -> Page[Job]:
-        """One page of the jobs that match."""
+        """One page of the jobs that match. For a text it looks at ``where.look`` jobs that match all else, and goes on from there."""
 
     @abstractmethod
-    def count(self, where: JobFilter) -> dict[JobState, int]:
-        """How many jobs match, by state; states without any are left out."""
+    def count(self, where: JobFilter, *, most: int | None = None) -> dict[JobState, int]:
+        """How many jobs match, by state; states without any are left out. No more than ``most`` are counted, whichever they are.
+        What has a text is not counted: ``BadFilter``.
+        """
 
     @abstractmethod
     def held(self, worker: UUID) -> list[Claim]:
@@ -209,8 +212,10 @@ class Queries(ABC):
         """Every execution of these jobs, the running one included, by job and number."""
 
     @abstractmethod
-    def logs(self, id: UUID, *, tenant: str, after: int = 0, limit: int = 1000) -> list[tuple[int, LogEntry]]:
-        """A job's log lines in the order they were written, each with the position to go on from."""
+    def logs(
+        self, id: UUID, *, tenant: str, after: int = 0, before: int | None = None, limit: int = 1000
+    ) -> list[tuple[int, LogEntry]]:
+        """A job's log lines as they were written, each with its position: the first after one, or the last ``before`` one."""
 
 
 class Records(ABC):

@@ -9,16 +9,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from datetime import datetime, timedelta
 
 from tidemill.domain.insight import (
     LOOK,
     LOOK_AT_TIMES,
     SAMPLES,
+    Crowd,
     Depth,
     Group,
     Held,
     Holder,
+    Lately,
     Series,
     Tally,
     Trouble,
@@ -28,7 +31,7 @@ from tidemill.domain.states import JobState
 
 
 class Insight(ABC):
-    """Seven questions behind all that operators ask."""
+    """The questions behind all that operators ask."""
 
     @abstractmethod
     def ended_by(
@@ -75,6 +78,18 @@ class Insight(ABC):
     def depths(self, *, tenant: str, now: datetime | None = None) -> list[Depth]:
         """The queues in which something waits or is due, by name. ``oldest_at`` is the earliest time that the first job of any
         of its lanes was due.
+        """
+
+    @abstractmethod
+    def lately(self, tasks: Collection[str], *, tenant: str, each: int = SAMPLES) -> list[Lately]:
+        """Of each of these tasks those of the ``each`` latest made of its ended jobs that are the tenant's; by task, the latest
+        made first.
+        """
+
+    @abstractmethod
+    def crowd(self, *, tenant: str, look: int = LOOK) -> Crowd:
+        """How many jobs of each task have not ended, by state. Of those that are pending, that are scheduled, that wait or are to be
+        reviewed, and that are held, at most ``look`` are looked at each.
         """
 
     @abstractmethod

@@ -24,6 +24,7 @@ from tidemill.stores.memory.plain import kept_details
 from tidemill.stores.memory.state import State, claim_of, lane_key
 
 _ZERO = timedelta(0)
+_BACK = frozenset({JobState.PENDING, JobState.SCHEDULED, JobState.WAITING})
 
 
 class MemoryFlow(Core, Flow):
@@ -226,6 +227,8 @@ def _claim(
 def _finished(job: Job, finish: Finish, now: datetime) -> tuple[Job, Execution]:
     """The job and its execution as a transition leaves them."""
     change = finish.transition
+    if job.cancel_reason is not None and change.state in _BACK:
+        change = replace(change, state=JobState.CANCELLED, reason=job.cancel_reason)
     started_at = job.started_at
     if finish.started_ago is not None:
         started_at = now - timedelta(seconds=finish.started_ago)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -14,11 +14,13 @@ from tidemill.domain.insight import (
     LOOK_AT_TIMES,
     MESSAGE,
     SAMPLES,
+    Crowd,
     Depth,
     Ended,
     Group,
     Held,
     Holder,
+    Lately,
     Series,
     Slot,
     Tally,
@@ -36,10 +38,11 @@ from tidemill.stores.memory.state import State
 
 _ZERO = timedelta(0)
 _S = JobState
+_PLACES = ({_S.PENDING}, {_S.SCHEDULED}, {_S.WAITING, _S.REVIEW_NEEDED}, {_S.CLAIMED, _S.RUNNING})
 
 
 class MemoryInsight(Core, Insight):
-    """Seven questions behind all that operators ask."""
+    """The questions behind all that operators ask."""
 
     def ended_by(
         self,
@@ -129,6 +132,31 @@ class MemoryInsight(Core, Insight):
                     due[job.queue].append(run_at)
             return [Depth(name, pending[name], late[name], min(due[name])) for name in sorted(due)]
 
+    def lately(self, tasks: Collection[str], *, tenant: str, each: int = SAMPLES) -> list[Lately]:
+        with self._open() as state:
+            found = []
+            for task in sorted(set(tasks)):
+                ended = [job for job in state.jobs.values() if job.task == task and job.state in ENDED]
+                ended.sort(key=lambda job: job.id, reverse=True)
+                found += [
+                    _ended_lately(job) for job in ended[: max(each, 0)] if tenant in (ALL_TENANTS, job.tenant)
+                ]
+            return found
+
+    def crowd(self, *, tenant: str, look: int = LOOK) -> Crowd:
+        with self._open() as state:
+            looked: Counter[int] = Counter()
+            counts: dict[str, dict[JobState, int]] = {}
+            for job in state.jobs.values():
+                place = next((at for at, states in enumerate(_PLACES) if job.state in states), None)
+                if place is None or looked[place] >= look:
+                    continue
+                looked[place] += 1
+                if tenant in (ALL_TENANTS, job.tenant):
+                    named = counts.setdefault(job.task, {})
+                    named[job.state] = named.get(job.state, 0) + 1
+            return Crowd(counts, max(looked.values(), default=0) >= look > 0)
+
     def holding(
         self,
         which: Which,
@@ -182,6 +210,11 @@ def _latest(state: State, since: datetime, look: int | None, states: frozenset[J
 def _finished(job: Job) -> datetime:
     assert job.finished_at is not None  # an ended job has its end
     return job.finished_at
+
+
+def _ended_lately(job: Job) -> Lately:
+    run_time, lag = span_of(job.finished_at, job.started_at), span_of(job.started_at, job.run_at)
+    return Lately(job.task, job.id, job.state, _finished(job), run_time, lag)
 
 
 def _name(job: Job, group: Group) -> str | None:

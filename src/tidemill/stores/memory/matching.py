@@ -15,6 +15,8 @@ from tidemill.domain.filters import (
     Sort,
     decode_cursor,
     encode_cursor,
+    fold,
+    needle,
     page_size,
 )
 from tidemill.domain.job import Details, Job
@@ -31,6 +33,26 @@ def matches(where: JobFilter, job: Job) -> bool:
         and (not where.tag or where.tag in job.details.tags)
         and all(_metadata(job.details, key) == text for key, text in where.metadata.items())
     )
+
+
+def finds(where: JobFilter) -> Callable[[Job], bool]:
+    """Whether the text is in a job."""
+    sought = needle(where.text or "")
+
+    def found(job: Job) -> bool:
+        if sought.plain in fold(job.task) or (sought.digits is not None and sought.digits in job.id.hex):
+            return True
+        if any(sought.plain in fold(tag) for tag in job.details.tags):
+            return True
+        if where.text_in_args and (sought.plain in (args := fold(job.args)) or sought.escaped in args):
+            return True
+        error = job.error
+        if error is None:
+            return False
+        said = json.dumps([error.type, error.message, error.traceback], separators=(",", ":"))
+        return sought.escaped in fold(said)
+
+    return found
 
 
 def matches_archived(where: JobFilter, document: ArchivedJob) -> bool:
@@ -67,18 +89,33 @@ def page_of(
 ) -> Page[T]:
     """The rows that follow the cursor in the order of their ids, and where to go on."""
     size = page_size(limit)
+    found = first_of(rows, id_of, sort=sort, size=size + 1, after=after)
+    items = found[:size]
+    return Page(items, encode_cursor(sort, id_of(items[-1])) if len(found) > size else None)
+
+
+def page_with_text(
+    rows: Iterable[T], id_of: Callable[[T], UUID], found: Callable[[T], bool], *,
+    sort: Sort, limit: int, after: str | None, look: int,
+) -> Page[T]:  # fmt: skip
+    """The same, of those among the next ``look`` rows in which a text is found."""
+    size = page_size(limit)
+    looked = first_of(rows, id_of, sort=sort, size=look, after=after)
+    items = [row for row in looked if found(row)]
+    if len(items) > size:
+        return Page(items[:size], encode_cursor(sort, id_of(items[size - 1])))
+    return Page(items, encode_cursor(sort, id_of(looked[-1])) if len(looked) == look else None)
+
+
+def first_of(
+    rows: Iterable[T], id_of: Callable[[T], UUID], *, sort: Sort, size: int, after: str | None
+) -> list[T]:
+    """The first rows that follow the cursor."""
     last = None if after is None else decode_cursor(sort, after).int
 
     def number(row: T) -> int:
         return id_of(row).int
 
     if sort is Sort.NEWEST:
-        found = heapq.nlargest(
-            size + 1, (row for row in rows if last is None or number(row) < last), key=number
-        )
-    else:
-        found = heapq.nsmallest(
-            size + 1, (row for row in rows if last is None or number(row) > last), key=number
-        )
-    items = found[:size]
-    return Page(items, encode_cursor(sort, id_of(items[-1])) if len(found) > size else None)
+        return heapq.nlargest(size, (row for row in rows if last is None or number(row) < last), key=number)
+    return heapq.nsmallest(size, (row for row in rows if last is None or number(row) > last), key=number)

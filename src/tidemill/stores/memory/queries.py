@@ -8,12 +8,13 @@ from datetime import datetime
 from itertools import islice
 from uuid import UUID
 
-from tidemill.domain.filters import JobFilter, Page, Sort
+from tidemill.domain.filters import NO_COUNT, JobFilter, Page, Sort
 from tidemill.domain.job import Claim, Execution, Job, LogEntry
 from tidemill.domain.states import HELD, ExecutionState, JobState
+from tidemill.errors import BadFilter
 from tidemill.stores.base import Queries
 from tidemill.stores.memory.core import Core
-from tidemill.stores.memory.matching import matches, page_of
+from tidemill.stores.memory.matching import finds, matches, page_of, page_with_text
 from tidemill.stores.memory.plain import kept_line, shown_job
 from tidemill.stores.memory.state import State, claim_of
 
@@ -30,12 +31,26 @@ class MemoryQueries(Core, Queries):
     ) -> Page[Job]:
         with self._open() as state:
             rows = (job for job in state.jobs.values() if matches(where, job))
-            page = page_of(rows, lambda job: job.id, sort=sort, limit=limit, after=after)
+            if where.text:
+                page = page_with_text(
+                    rows,
+                    lambda job: job.id,
+                    finds(where),
+                    sort=sort,
+                    limit=limit,
+                    after=after,
+                    look=where.look,
+                )
+            else:
+                page = page_of(rows, lambda job: job.id, sort=sort, limit=limit, after=after)
             return Page([shown_job(job) for job in page.items], page.next)
 
-    def count(self, where: JobFilter) -> dict[JobState, int]:
+    def count(self, where: JobFilter, *, most: int | None = None) -> dict[JobState, int]:
+        if where.text:
+            raise BadFilter(NO_COUNT, field="text")
         with self._open() as state:
-            return dict(Counter(job.state for job in state.jobs.values() if matches(where, job)))
+            rows = (job.state for job in state.jobs.values() if matches(where, job))
+            return dict(Counter(rows if most is None else islice(rows, max(most, 0))))
 
     def held(self, worker: UUID) -> list[Claim]:
         with self._open() as state:
@@ -52,12 +67,19 @@ class MemoryQueries(Core, Queries):
         with self._open() as state:
             return [row for job in _found(state, ids, tenant) for row in executions_of(state, job)]
 
-    def logs(self, id: UUID, *, tenant: str, after: int = 0, limit: int = 1000) -> list[tuple[int, LogEntry]]:
+    def logs(
+        self, id: UUID, *, tenant: str, after: int = 0, before: int | None = None, limit: int = 1000
+    ) -> list[tuple[int, LogEntry]]:
         with self._open() as state:
             if state.find(id, tenant) is None:
                 return []
             lines = [line for line in state.logs.get(id, []) if line[0] > after]
-            return [(position, kept_line(entry)) for position, entry in lines[: max(limit, 0)]]
+            if before is None:
+                lines = lines[: max(limit, 0)]
+            else:
+                lines = [line for line in lines if line[0] < before]
+                lines = lines[max(len(lines) - limit, 0) :]
+            return [(position, kept_line(entry)) for position, entry in lines]
 
 
 def _found(state: State, ids: Collection[UUID], tenant: str) -> list[Job]:

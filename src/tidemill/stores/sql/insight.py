@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Collection
 from datetime import datetime, timedelta
 from uuid import UUID
 
@@ -13,11 +14,13 @@ from tidemill.domain.insight import (
     LOOK_AT_TIMES,
     MESSAGE,
     SAMPLES,
+    Crowd,
     Depth,
     Ended,
     Group,
     Held,
     Holder,
+    Lately,
     Series,
     Slot,
     Tally,
@@ -38,7 +41,7 @@ _ERROR = re.compile(rf"\[{_PART}\",{_PART}")
 
 
 class SqlInsight(Face, Insight):
-    """ended_by, standing, series, troubles, depths, holding, holders."""
+    """ended_by, standing, series, troubles, depths, lately, crowd, holding, holders."""
 
     def ended_by(
         self,
@@ -108,6 +111,20 @@ class SqlInsight(Face, Insight):
 
     def depths(self, *, tenant: str, now: datetime | None = None) -> list[Depth]:
         return [Depth(*row) for row in self._db.run("depths", {"now": now, "tenant": tenant_of(tenant)})]
+
+    def lately(self, tasks: Collection[str], *, tenant: str, each: int = SAMPLES) -> list[Lately]:
+        if not tasks:
+            return []
+        takes = {"tasks": sorted(set(tasks)), "tenant": tenant_of(tenant), "each": max(each, 0)}
+        return [Lately(row[0], row[1], JobState(row[2]), *row[3:]) for row in self._db.run("lately", takes)]
+
+    def crowd(self, *, tenant: str, look: int = LOOK) -> Crowd:
+        rows = self._db.run("crowd", {"tenant": tenant_of(tenant), "look": max(look, 0)})
+        counts: dict[str, dict[JobState, int]] = {}
+        for _, task, state, jobs in rows:
+            if task is not None:
+                counts.setdefault(task, {})[JobState(state)] = jobs
+        return Crowd(counts, rows[0][0] >= look > 0)
 
     def holding(
         self,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
-from tidemill.domain.filters import JobFilter, Page, Sort, encode_cursor, page_size
+from tidemill.domain.filters import NO_COUNT, JobFilter, Page, Sort, encode_cursor, page_size
 from tidemill.domain.job import Claim, Execution, Job, LogEntry
 from tidemill.domain.states import JobState
+from tidemill.errors import BadFilter
 from tidemill.stores.base import Queries
 from tidemill.stores.sql.face import Face
 from tidemill.stores.sql.values import (
@@ -19,6 +21,7 @@ from tidemill.stores.sql.values import (
     load_log,
     page_takes,
     tenant_of,
+    text_takes,
 )
 
 
@@ -34,13 +37,33 @@ class SqlQueries(Face, Queries):
         self, where: JobFilter, *, sort: Sort = Sort.NEWEST, limit: int = 100, after: str | None = None
     ) -> Page[Job]:
         takes = filter_takes(where) | page_takes(sort, page_size(limit), after)
+        if where.text:
+            return self._with_text(where, takes, sort, limit)
         rows = self._db.run("jobs", takes, flags=(sort.value,))
         more = len(rows) > limit
         items = self._jobs(rows[:limit])
         return Page(items, encode_cursor(sort, items[-1].id) if more else None)
 
-    def count(self, where: JobFilter) -> dict[JobState, int]:
-        return {JobState(state): jobs for state, jobs in self._db.run("count", filter_takes(where))}
+    def _with_text(self, where: JobFilter, takes: dict[str, Any], sort: Sort, limit: int) -> Page[Job]:
+        """The jobs with the text among the next ones; first it is asked where to stop."""
+        last = self._db.run("looked", takes | {"skip": max(where.look, 1) - 1}, flags=(sort.value,))
+        if last:
+            takes["floor" if sort is Sort.NEWEST else "ceiling"] = last[0][0]
+        sought = text_takes(where)
+        flags = [sort.value]
+        if where.text_in_args:
+            flags += ["in_args"] if sought["text"] == sought["escaped"] else ["in_args", "in_args_escaped"]
+        rows = self._db.run("jobs", takes | sought, flags=flags)
+        items = self._jobs(rows[:limit])
+        if len(rows) > limit:
+            return Page(items, encode_cursor(sort, items[-1].id))
+        return Page(items, encode_cursor(sort, last[0][0]) if last else None)
+
+    def count(self, where: JobFilter, *, most: int | None = None) -> dict[JobState, int]:
+        if where.text:
+            raise BadFilter(NO_COUNT, field="text")
+        takes = filter_takes(where) | {"most": None if most is None else max(most, 0)}
+        return {JobState(state): jobs for state, jobs in self._db.run("count", takes)}
 
     def held(self, worker: UUID) -> list[Claim]:
         return [load_claim(row) for row in self._db.run("held", {"worker": worker})]
@@ -58,6 +81,18 @@ class SqlQueries(Face, Queries):
             found += [load_execution(row) for row in self._db.run("executions", {"ids": own})]
         return sorted(found, key=lambda execution: (execution.job_id, execution.number))
 
-    def logs(self, id: UUID, *, tenant: str, after: int = 0, limit: int = 1000) -> list[tuple[int, LogEntry]]:
-        takes = {"id": id, "tenant": tenant_of(tenant), "after": after, "limit": page_size(limit)}
-        return [load_log(row) for row in self._db.run("logs", takes)]
+    def logs(
+        self, id: UUID, *, tenant: str, after: int = 0, before: int | None = None, limit: int = 1000
+    ) -> list[tuple[int, LogEntry]]:
+        takes = {
+            "id": id,
+            "tenant": tenant_of(tenant),
+            "after": after,
+            "before": before,
+            "limit": page_size(limit),
+        }
+        found = [
+            load_log(row)
+            for row in self._db.run("logs", takes, flags=("oldest" if before is None else "newest",))
+        ]
+        return found if before is None else found[::-1]

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tidemill.domain.cluster import Worker, WorkerState
-from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort, decode_cursor
+from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort, decode_cursor, needle
 from tidemill.domain.job import NO_DETAILS, Claim, Details, ErrorInfo, Execution, Job, LogEntry, Progress
 from tidemill.domain.retention import ArchivedJob
 from tidemill.domain.states import ENDED, ExecutionState, JobState
@@ -259,6 +259,12 @@ def filter_takes(where: JobFilter) -> dict[str, Any]:
         "tag": where.tag,
         "metadata": _metadata(where.metadata),
     }
+
+
+def text_takes(where: JobFilter) -> dict[str, Any]:
+    """The text of a filter as parameters of ``jobs``."""
+    sought = needle(where.text or "")
+    return {"text": sought.plain, "escaped": sought.escaped, "digits": sought.digits}
 
 
 def page_takes(sort: Sort, limit: int, after: str | None) -> dict[str, Any]:

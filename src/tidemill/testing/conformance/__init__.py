@@ -32,6 +32,7 @@ pytest.register_assert_rewrite(
             *(
                 "advancing",
                 "archive",
+                "asked",
                 "checkpoints",
                 "claiming",
                 "cluster",
@@ -62,6 +63,7 @@ pytest.register_assert_rewrite(
                 "returning",
                 "rules",
                 "schedules",
+                "searching",
                 "settings",
                 "signals",
                 "threads",
@@ -75,12 +77,14 @@ pytest.register_assert_rewrite(
 
 from tidemill.testing.conformance.advancing import AdvanceLaws, DueLaws  # noqa: E402
 from tidemill.testing.conformance.archive import ArchivableLaws, ArchiveSearchLaws, DocumentLaws, ForgetLaws  # noqa: E402
+from tidemill.testing.conformance.asked import AskedLaws  # noqa: E402
 from tidemill.testing.conformance.checkpoints import CheckpointFenceLaws, CheckpointLaws  # noqa: E402
 from tidemill.testing.conformance.claiming import ClaimLaws, ReportLaws, StartLaws, StepClaimLaws  # noqa: E402
 from tidemill.testing.conformance.cluster import LeaseLaws, OrphanLaws, WorkerLaws  # noqa: E402
 from tidemill.testing.conformance.control import CancelLaws, DeleteLaws, MoveLaws  # noqa: E402
 from tidemill.testing.conformance.crowding import CrowdLaws  # noqa: E402
 from tidemill.testing.conformance.definitions import DefinitionLaws, DefinitionSwitchLaws  # noqa: E402
+from tidemill.testing.conformance.doing import LatelyLaws, TaskCrowdLaws  # noqa: E402
 from tidemill.testing.conformance.fencing import FenceLaws  # noqa: E402
 from tidemill.testing.conformance.finishing import ExecutionLaws, FinishLaws, StepLaws  # noqa: E402
 from tidemill.testing.conformance.fires import ActiveJobLaws, FireLaws, PruneLaws  # noqa: E402
@@ -100,6 +104,7 @@ from tidemill.testing.conformance.records import AuditLaws, LogLaws  # noqa: E40
 from tidemill.testing.conformance.returning import GiveBackLaws, UndoneLimitLaws  # noqa: E402
 from tidemill.testing.conformance.rules import ForgetUseLaws, RuleLaws, WaitingDepthLaws  # noqa: E402
 from tidemill.testing.conformance.schedules import ScheduleLaws  # noqa: E402
+from tidemill.testing.conformance.searching import CountLaws, LogEndLaws, SearchLaws  # noqa: E402
 from tidemill.testing.conformance.settings import PauseLaws, SettingLaws  # noqa: E402
 from tidemill.testing.conformance.signals import SignalLaws  # noqa: E402
 from tidemill.testing.conformance.threads import ThreadLaws  # noqa: E402
@@ -149,11 +154,13 @@ class UniqueConformance(UniqueLaws):
     """Unique keys."""
 
 
-class ControlConformance(MoveLaws, CancelLaws, DeleteLaws):
+class ControlConformance(MoveLaws, CancelLaws, AskedLaws, DeleteLaws):
     """What people and duties do to jobs."""
 
 
-class QueriesConformance(GetLaws, TenantLaws, FilterLaws, PageLaws, HeldLaws, ExpiredLaws):
+class QueriesConformance(
+    GetLaws, TenantLaws, FilterLaws, PageLaws, HeldLaws, ExpiredLaws, SearchLaws, CountLaws, LogEndLaws
+):
     """Reading."""
 
 
@@ -190,7 +197,9 @@ class PlanningConformance(
     """Definitions, schedules and fires."""
 
 
-class InsightConformance(TallyLaws, SeriesLaws, TroubleLaws, DepthLaws, HoldingLaws):
+class InsightConformance(
+    TallyLaws, SeriesLaws, TroubleLaws, DepthLaws, HoldingLaws, LatelyLaws, TaskCrowdLaws
+):
     """What operators ask."""
 
 

@@ -2,9 +2,10 @@
 -- takes: tenant text, trouble text, states texts, task text, tasks texts, queues texts
 -- takes: ids uuids, created_after timestamptz
 -- takes: created_before timestamptz, correlation_id text, parent_id uuid, reference_type text, reference_id text
--- takes: tag text, metadata text
+-- takes: tag text, metadata text, most int8
 -- gives: state text, jobs int8
 select state, count(*) as jobs
+from (select state -- when most
 from tidemill.jobs
 where true
   and tenant = :tenant -- when tenant
@@ -25,4 +26,5 @@ where true
                select from jsonb_each_text(:metadata::jsonb) f -- when metadata
                where case jsonb_typeof(d.metadata -> f.key) when 'null' then 'null' else d.metadata ->> f.key end -- when metadata
                      is distinct from f.value)) -- when metadata
+limit :most) found -- when most
 group by state

@@ -1,6 +1,7 @@
 -- finish: every exit of a held job, keyed by id and token; answers with the ids that are lost.
--- What ended goes to history with its last execution; what goes back leaves that execution as a row of its own. Where jobs count
--- against limits, these are given back: their names are locked in their order, waiting.
+-- What ended goes to history with its last execution; what goes back leaves that execution as a row of its own. What would go back
+-- though somebody asked for it to stop is cancelled, and ended so. Where jobs count against limits, these are given back: their names
+-- are locked in their order, waiting.
 -- takes: now timestamptz
 -- items: id uuid, token int8, to_state text, execution text, reason text, delay interval, refund bool, crashed bool
 -- items: result text, error text, started_ago float8, ended_ago float8
@@ -15,14 +16,17 @@ gone as (
   returning r.*, x.to_state, x.execution, x.why, x.delay, x.refund, x.crashed, x.result, x.error, x.n,
             coalesce(coalesce(:now::timestamptz, now()) - make_interval(secs => x.started_ago), r.started_at) as began_at,
             coalesce(:now::timestamptz, now()) - make_interval(secs => x.ended_ago) as finished_at,
-            x.to_state in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered') as ends),
+            x.to_state in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered')
+              or r.cancel_reason is not null and x.to_state in ('pending', 'scheduled', 'waiting') as ends),
 ended as (
   insert into tidemill.history(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
                                expires_at, timeout, unique_key, limits, detailed, reason, args, state, execution, worker,
                                claimed_at, started_at, finished_at, cancel_reason, progress, result, error)
   select id, tenant, queue, task, priority, attempt, max_attempts, crashes + crashed::int, token, run_at, created_at,
-         expires_at, timeout, unique_key, limits, detailed, why, args, to_state, execution, worker, claimed_at,
-         began_at, finished_at, cancel_reason, progress, result, error
+         expires_at, timeout, unique_key, limits, detailed,
+         case when to_state in ('pending', 'scheduled', 'waiting') then cancel_reason else why end, args,
+         case when to_state in ('pending', 'scheduled', 'waiting') then 'cancelled' else to_state end, execution, worker,
+         claimed_at, began_at, finished_at, cancel_reason, progress, result, error
   from gone where ends),
 noted as (
   insert into tidemill.executions(job_id, number, attempt, state, worker, claimed_at, started_at, finished_at, error, reason)
@@ -33,14 +37,14 @@ again as (
   select id, tenant, queue, task, priority, attempt - refund::int, max_attempts, crashes + crashed::int, token,
          coalesce(:now::timestamptz, now()) + delay, created_at, expires_at, timeout, unique_key, false, limits, detailed, why,
          args
-  from gone where to_state = 'pending' order by n),
+  from gone where not ends and to_state = 'pending' order by n),
 later as (
   insert into tidemill.scheduled(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at,
                                  created_at, expires_at, timeout, unique_key, until_claimed, limits, detailed, reason, args)
   select id, tenant, queue, task, priority, attempt - refund::int, max_attempts, crashes + crashed::int, token,
          coalesce(:now::timestamptz, now()) + delay, created_at, expires_at, timeout, unique_key, false, limits, detailed, why,
          args
-  from gone where to_state = 'scheduled'),
+  from gone where not ends and to_state = 'scheduled'),
 aside as (
   insert into tidemill.parked(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
                               expires_at, timeout, unique_key, until_claimed, limits, detailed, reason, args, state, wakes,
@@ -48,7 +52,7 @@ aside as (
   select id, tenant, queue, task, priority, attempt - refund::int, max_attempts, crashes + crashed::int, token,
          coalesce(:now::timestamptz, now()) + delay, created_at, expires_at, timeout, unique_key, false, limits, detailed, why,
          args, to_state, to_state = 'waiting' and delay > interval '0', case to_state when 'review_needed' then result end
-  from gone where to_state in ('waiting', 'review_needed')),
+  from gone where not ends and to_state in ('waiting', 'review_needed')),
 let_go as (
   delete from tidemill.uniques u using gone g
   where g.ends and u.tenant = g.tenant and u.key = g.unique_key and u.job_id = g.id

@@ -1,8 +1,10 @@
 -- jobs: one page of the jobs that match, in the order of their ids. Indexes: the primary keys, merged.
+-- A text is looked for down to `floor` or up to `ceiling`, which `looked` finds. `offset 0` keeps the tags a question about one job.
 -- takes: tenant text, trouble text, states texts, task text, tasks texts, queues texts
 -- takes: ids uuids, created_after timestamptz
 -- takes: created_before timestamptz, correlation_id text, parent_id uuid, reference_type text, reference_id text
 -- takes: tag text, metadata text
+-- takes: text text, escaped text, digits text, floor uuid, ceiling uuid
 -- takes: below uuid, above uuid, limit int4
 -- gives: id uuid, tenant text, queue text, task text, priority int2, attempt int4, max_attempts int4, crashes int4
 -- gives: token int8, run_at timestamptz, created_at timestamptz, expires_at timestamptz, timeout interval
@@ -34,6 +36,15 @@ where true
                      is distinct from f.value)) -- when metadata
   and id < :below -- when below
   and id > :above -- when above
+  and id >= :floor -- when floor
+  and id <= :ceiling -- when ceiling
+  and (strpos(lower(task collate "C"), :text) > 0 -- when text
+       or strpos(lower(error collate "C"), :escaped) > 0 -- when text
+       or strpos(lower(args collate "C"), :text) > 0 -- when in_args
+       or strpos(lower(args collate "C"), :escaped) > 0 -- when in_args_escaped
+       or strpos(replace(id::text, '-', ''), :digits) > 0 -- when digits
+       or detailed and exists (select from tidemill.details d, jsonb_array_elements_text(d.tags) t(tag) -- when text
+            where d.id = jobs.id and strpos(lower(t.tag collate "C"), :text) > 0 offset 0)) -- when text
 order by id desc -- when newest
 order by id -- when oldest
 limit :limit

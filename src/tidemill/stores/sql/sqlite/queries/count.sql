@@ -3,9 +3,10 @@
 -- takes: tenant text, trouble text, states texts, task text, tasks texts, queues texts
 -- takes: ids uuids, created_after timestamptz
 -- takes: created_before timestamptz, correlation_id text, parent_id uuid, reference_type text, reference_id text
--- takes: tag text, metadata text
+-- takes: tag text, metadata text, most int8
 -- gives: state text, jobs int8
 select state, count(*) as jobs
+from (select state -- when most
 from tidemill_jobs
 where true
   and tenant = :tenant -- when tenant
@@ -28,4 +29,5 @@ where true
                  select 1 from json_each(d.metadata) m -- when metadata
                  where m.key = f.key -- when metadata
                    and f.value = case when m.type in ('true', 'false', 'null') then m.type else cast(m.value as text) end))) -- when metadata
+limit :most) found -- when most
 group by state

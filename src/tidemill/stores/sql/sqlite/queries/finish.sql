@@ -1,6 +1,7 @@
 -- finish: every exit of a held job, keyed by id and token; answers with the ids that are lost.
 -- Gathers the batch in a temporary table, finds the place of each job once, and works on them as a whole, table by table. What
--- ended goes to history with its last execution; what goes back leaves that execution as a row of its own.
+-- ended goes to history with its last execution; what goes back leaves that execution as a row of its own. What would go back
+-- though somebody asked for it to stop is cancelled, and ended so.
 -- takes: now timestamptz
 -- items: id uuid, token int8, to_state text, execution text, reason text, delay interval, refund bool, crashed bool
 -- items: result text, error text, started_ago float8, ended_ago float8
@@ -18,7 +19,9 @@ insert into temp.tidemill_item_finish(id, token, to_state, execution, why, delay
 values (:id, :token, :to_state, :execution, :reason, :delay, :refund, :crashed, :result, :error, :started_ago, :ended_ago)
 ;
 insert into temp.tidemill_held(place, n, ends, keyed)
-select r.rowid, x.n, x.to_state in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered'),
+select r.rowid, x.n,
+       x.to_state in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered')
+         or r.cancel_reason is not null and x.to_state in ('pending', 'scheduled', 'waiting'),
        r.unique_key is not null
 from temp.tidemill_item_finish x cross join tidemill_running r on r.id = x.id and r.token = x.token
 ;
@@ -31,7 +34,9 @@ insert into tidemill_history(id, tenant, queue, task, priority, attempt, max_att
                              expires_at, timeout, unique_key, limits, detailed, reason, args, state, execution, worker,
                              claimed_at, started_at, finished_at, cancel_reason, progress, result, error)
 select r.id, r.tenant, r.queue, r.task, r.priority, r.attempt, r.max_attempts, r.crashes + x.crashed, r.token, r.run_at,
-       r.created_at, r.expires_at, r.timeout, r.unique_key, r.limits, r.detailed, x.why, r.args, x.to_state, x.execution, r.worker,
+       r.created_at, r.expires_at, r.timeout, r.unique_key, r.limits, r.detailed,
+       case when x.to_state in ('pending', 'scheduled', 'waiting') then r.cancel_reason else x.why end, r.args,
+       case when x.to_state in ('pending', 'scheduled', 'waiting') then 'cancelled' else x.to_state end, x.execution, r.worker,
        r.claimed_at, coalesce(:now - cast(round(x.started_ago * 1000000) as integer), r.started_at),
        :now - cast(round(x.ended_ago * 1000000) as integer), r.cancel_reason, r.progress, x.result, x.error
 from temp.tidemill_held h cross join temp.tidemill_item_finish x on x.n = h.n cross join tidemill_running r on r.rowid = h.place

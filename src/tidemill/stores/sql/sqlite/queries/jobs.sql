@@ -1,9 +1,11 @@
 -- jobs: one page of the jobs that match, in the order of their ids. Indexes: the primary keys, merged.
+-- A text is looked for down to `floor` or up to `ceiling`, which `looked` finds.
 -- `instr` decides over a part of the view at once where the state is the part's own; a list would be asked for every row.
 -- takes: tenant text, trouble text, states texts, task text, tasks texts, queues texts
 -- takes: ids uuids, created_after timestamptz
 -- takes: created_before timestamptz, correlation_id text, parent_id uuid, reference_type text, reference_id text
 -- takes: tag text, metadata text
+-- takes: text text, escaped text, digits text, floor uuid, ceiling uuid
 -- takes: below uuid, above uuid, limit int4
 -- gives: id uuid, tenant text, queue text, task text, priority int2, attempt int4, max_attempts int4, crashes int4
 -- gives: token int8, run_at timestamptz, created_at timestamptz, expires_at timestamptz, timeout interval
@@ -37,6 +39,15 @@ where true
                    and f.value = case when m.type in ('true', 'false', 'null') then m.type else cast(m.value as text) end))) -- when metadata
   and id < :below -- when below
   and id > :above -- when above
+  and id >= :floor -- when floor
+  and id <= :ceiling -- when ceiling
+  and (instr(lower(task), :text) > 0 -- when text
+       or instr(lower(error), :escaped) > 0 -- when text
+       or instr(lower(args), :text) > 0 -- when in_args
+       or instr(lower(args), :escaped) > 0 -- when in_args_escaped
+       or instr(lower(hex(id)), :digits) > 0 -- when digits
+       or detailed and exists (select 1 from tidemill_details d, json_each(d.tags) t -- when text
+            where d.id = tidemill_jobs.id and instr(lower(t.value), :text) > 0)) -- when text
 order by id desc -- when newest
 order by id -- when oldest
 limit :limit

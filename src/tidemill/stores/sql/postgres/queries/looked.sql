@@ -1,0 +1,33 @@
+-- looked: the id at which a search for a text stops: the last of the next so many jobs that match all else.
+-- takes: tenant text, trouble text, states texts, task text, tasks texts, queues texts
+-- takes: ids uuids, created_after timestamptz
+-- takes: created_before timestamptz, correlation_id text, parent_id uuid, reference_type text, reference_id text
+-- takes: tag text, metadata text
+-- takes: below uuid, above uuid, skip int8
+-- gives: id uuid
+select id
+from tidemill.jobs
+where true
+  and tenant = :tenant -- when tenant
+  and state = :trouble and state <> 'completed' -- when trouble
+  and state = any(:states::text[]) -- when states
+  and task = :task -- when task
+  and task = any(:tasks::text[]) -- when tasks
+  and queue = any(:queues::text[]) -- when queues
+  and id = any(:ids::uuid[]) -- when ids
+  and created_at >= :created_after -- when created_after
+  and created_at < :created_before -- when created_before
+  and id in (select d.id from tidemill.details d where d.correlation_id = :correlation_id) -- when correlation_id
+  and id in (select d.id from tidemill.details d where d.parent_id = :parent_id) -- when parent_id
+  and id in (select d.id from tidemill.details d -- when reference_type
+             where d.reference_type = :reference_type and d.reference_id = :reference_id) -- when reference_type
+  and id in (select d.id from tidemill.details d where d.tags @> jsonb_build_array(:tag::text)) -- when tag
+  and id in (select d.id from tidemill.details d where not exists ( -- when metadata
+               select from jsonb_each_text(:metadata::jsonb) f -- when metadata
+               where case jsonb_typeof(d.metadata -> f.key) when 'null' then 'null' else d.metadata ->> f.key end -- when metadata
+                     is distinct from f.value)) -- when metadata
+  and id < :below -- when below
+  and id > :above -- when above
+order by id desc -- when newest
+order by id -- when oldest
+limit 1 offset :skip

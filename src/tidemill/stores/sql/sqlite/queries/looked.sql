@@ -1,0 +1,36 @@
+-- looked: the id at which a search for a text stops: the last of the next so many jobs that match all else.
+-- `instr` decides over a part of the view at once where the state is the part's own; a list would be asked for every row.
+-- takes: tenant text, trouble text, states texts, task text, tasks texts, queues texts
+-- takes: ids uuids, created_after timestamptz
+-- takes: created_before timestamptz, correlation_id text, parent_id uuid, reference_type text, reference_id text
+-- takes: tag text, metadata text
+-- takes: below uuid, above uuid, skip int8
+-- gives: id uuid
+select id
+from tidemill_jobs
+where true
+  and tenant = :tenant -- when tenant
+  and state = :trouble and state <> 'completed' -- when trouble
+  and instr(:states, '"' || state || '"') > 0 -- when states
+  and task = :task -- when task
+  and task in (select value from json_each(:tasks)) -- when tasks
+  and queue in (select value from json_each(:queues)) -- when queues
+  and id in (select unhex(value) from json_each(:ids)) -- when ids
+  and created_at >= :created_after -- when created_after
+  and created_at < :created_before -- when created_before
+  and id in (select d.id from tidemill_details d where d.correlation_id = :correlation_id) -- when correlation_id
+  and id in (select d.id from tidemill_details d where d.parent_id = :parent_id) -- when parent_id
+  and id in (select d.id from tidemill_details d -- when reference_type
+             where d.reference_type = :reference_type and d.reference_id = :reference_id) -- when reference_type
+  and id in (select d.id from tidemill_details d, json_each(d.tags) t -- when tag
+             where d.tags is not null and t.value = :tag) -- when tag
+  and id in (select d.id from tidemill_details d where not exists ( -- when metadata
+               select 1 from json_each(:metadata) f where not exists ( -- when metadata
+                 select 1 from json_each(d.metadata) m -- when metadata
+                 where m.key = f.key -- when metadata
+                   and f.value = case when m.type in ('true', 'false', 'null') then m.type else cast(m.value as text) end))) -- when metadata
+  and id < :below -- when below
+  and id > :above -- when above
+order by id desc -- when newest
+order by id -- when oldest
+limit 1 offset :skip

@@ -1,0 +1,145 @@
+"""What each queue and each task is doing, as screens are told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+
+from tidemill import App, ManualClock, PermanentError
+from tidemill.client.loads import last_outcomes, queue_loads, serving, task_loads, task_names, waited_for
+from tidemill.client.options import NO_OPTIONS
+from tidemill.domain.cluster import Worker
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.states import JobState
+from tidemill.ids import new_id
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def app(clock: ManualClock) -> Iterator[App]:
+    with App("memory://", clock=clock) as made:
+
+        @made.task(name="good", queue="a")
+        def good() -> None: ...
+
+        @made.task(name="bad", queue="b", max_concurrent=1)
+        def bad() -> None:
+            raise PermanentError("no")
+
+        yield made
+
+
+def ask(app: App, task: str, number: int = 1, tenant: str = "default") -> None:
+    bound = app.registry.get(task)
+    with app.tenant(tenant):
+        app._client.enqueue(bound, NO_OPTIONS, [((), {})] * number)
+
+
+def test_a_queue_s_pace_and_end_are_reckoned_from_the_last_ten_minutes(app: App, clock: ManualClock) -> None:
+    ask(app, "good", 20)
+    app.testing().drain()
+    ask(app, "good", 10)
+    clock.advance(timedelta(minutes=1))
+    (found,) = queue_loads(app.store, clock.now()).rows
+    assert (found.name, found.depth, found.per_minute) == ("a", 10, 2.0)
+    assert found.drains_in == timedelta(minutes=5)
+    assert found.oldest_at == clock.now() - timedelta(minutes=1)
+    clock.advance(timedelta(hours=1))
+    (found,) = queue_loads(app.store, clock.now()).rows
+    assert (found.per_minute, found.drains_in) == (0.0, None)
+
+
+def test_the_deepest_queue_comes_first_and_named_ones_come_too(app: App, clock: ManualClock) -> None:
+    ask(app, "good", 1)
+    ask(app, "bad", 2)
+    app.control.pause("queue", "c", reason="why")
+    found = queue_loads(app.store, clock.now(), also=["d"])
+    assert [(row.name, row.depth, row.pause is not None) for row in found.rows] == [
+        ("b", 2, False),
+        ("a", 1, False),
+        ("c", 0, True),
+        ("d", 0, False),
+    ]
+    assert found.more is False
+
+
+def test_a_tenant_s_queues_are_its_own(app: App, clock: ManualClock) -> None:
+    ask(app, "good", 3, "acme")
+    ask(app, "bad", 1, "other")
+    app.control.pause("queue", "c")
+    found = queue_loads(app.store, clock.now(), tenant="acme")
+    assert [(row.name, row.depth) for row in found.rows] == [("a", 3)]
+
+
+def test_one_queue_can_be_asked_for_by_name(app: App, clock: ManualClock) -> None:
+    ask(app, "good", 3)
+    for name, depth in (("a", 3), ("nothing", 0)):
+        (found,) = queue_loads(app.store, clock.now(), named=name).rows
+        assert (found.name, found.depth) == (name, depth)
+
+
+def test_workers_that_serve_a_queue_are_counted(app: App, clock: ManualClock) -> None:
+    for queues, slots in ((("a",), 4), ((), 2), (("b",), 9)):
+        worker = Worker(new_id(), "w", queues=queues, concurrency=slots)
+        app.store.register(worker, lease=timedelta(seconds=30))
+        assert serving(worker, "a") is (queues != ("b",))
+    (found,) = queue_loads(app.store, clock.now(), named="a").rows
+    assert (found.workers, found.slots) == (2, 6)
+    clock.advance(timedelta(minutes=1))
+    (found,) = queue_loads(app.store, clock.now(), named="a").rows
+    assert (found.workers, found.slots) == (0, 0)
+
+
+def test_tasks_are_told_with_what_waits_and_how_they_ended(app: App, clock: ManualClock) -> None:
+    ask(app, "good", 2)
+    ask(app, "bad", 2)
+    app.testing().drain()
+    ask(app, "good", 3)
+    app.control.pause("task", "bad", reason="broken")
+    good, bad, none = task_loads(app.store, ["good", "bad", "none"]).rows
+    assert (good.waiting, good.running, good.ended, good.failure_rate) == (3, 0, 2, 0.0)
+    assert good.p50 is not None
+    assert (bad.waiting, bad.ended, bad.failed, bad.failure_rate) == (0, 2, 2, 1.0)
+    assert bad.pause is not None
+    assert bad.pause.reason == "broken"
+    assert (none.ended, none.failure_rate, none.p50, none.last_at) == (0, None, None, None)
+    assert task_names(app.store, clock.now()) == {"good", "bad"}
+
+
+def test_names_of_tasks_are_a_tenant_s_own(app: App, clock: ManualClock) -> None:
+    ask(app, "good", 1, "acme")
+    ask(app, "bad", 1, "other")
+    app.store.register(Worker(new_id(), "w", tasks=("third",)), lease=timedelta(seconds=30))
+    assert task_names(app.store, clock.now(), tenant="acme") == {"good"}
+    assert task_names(app.store, clock.now()) == {"good", "bad", "third"}
+    app.testing().drain()
+    assert task_names(app.store, clock.now(), tenant="other") == {"bad"}
+
+
+def test_the_last_fires_of_schedules_are_told_with_their_jobs_states(app: App) -> None:
+    made = app.schedules.add("good", "0 2 * * *", "nightly")
+    never = app.schedules.add("good", "0 2 * * *", "never")
+    for _ in range(3):
+        app.schedules.trigger(made.id)
+    app.testing().drain()
+    app.schedules.trigger(made.id)
+    found = last_outcomes(app.store, [(made.id, made.tenant), (never.id, never.tenant)], each=3)
+    assert [state for _, _, state, _ in found[made.id]] == [
+        JobState.COMPLETED,
+        JobState.COMPLETED,
+        JobState.PENDING,
+    ]
+    assert found[never.id] == []
+
+
+def test_limits_that_are_waited_for_are_named(app: App) -> None:
+    assert waited_for(app.store) == frozenset()
+    ask(app, "bad")
+    assert waited_for(app.store) == {"task", "task/bad"}
+    assert app.jobs.count(tenant=ALL_TENANTS) == 1

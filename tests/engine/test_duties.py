@@ -236,6 +236,7 @@ def test_an_outage_in_the_middle_is_told_and_the_next_run_goes_on(mill: Mill) ->
     assert mill.states(ids) == {JobState.PENDING}
 
 
+@pytest.mark.long
 def test_ten_thousand_orphans_are_reclaimed_in_bounded_batches(mill: Mill) -> None:
     worker = mill.worker()
     ids = enqueue(mill.memory, 10_000)

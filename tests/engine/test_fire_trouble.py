@@ -154,6 +154,7 @@ def test_old_fires_are_forgotten_but_for_the_newest() -> None:
         assert [fire.fire_at for fire in tower.fires("hourly")] == [MIDNIGHT + 2 * HOUR]
 
 
+@pytest.mark.long
 def test_ten_thousand_schedules_due_at_midnight_fire_in_batches(tmp_path: Path) -> None:
     with a_tower(f"sqlite:///{tmp_path}/jobs.db", MIDNIGHT - HOUR) as tower:
         one = tower.app.schedules.value(tower.note, Daily("00:00"), "s")

@@ -80,6 +80,13 @@ def test_a_worker_s_own_numbers_are_a_text_that_prometheus_reads(health: Health,
         'tidemill_runner_jobs_total{runner="7"} 5',
         'tidemill_runner_running{runner="7"} 2',
         'tidemill_runner_free_slots{runner="7"} 1',
+        'tidemill_worker_claims_total{result="full"} 0',
+        'tidemill_worker_claims_total{result="some"} 0',
+        'tidemill_worker_claims_total{result="empty"} 0',
+        'tidemill_worker_claims_total{result="failed"} 0',
+        "tidemill_worker_claimed_jobs_total 0",
+        'tidemill_worker_contention_total{kind="busy"} 0',
+        'tidemill_worker_contention_total{kind="lost"} 0',
     ]
 
 

@@ -172,7 +172,7 @@ def test_a_breaker_opens_keeps_jobs_back_without_an_attempt_and_closes_again(mil
     broken = threading.Event()
     broken.set()
     tried: list[int] = []
-    rule = Breaker("api", failures=0.5, least=4, rest=timedelta(seconds=0.4))
+    rule = Breaker("api", failures=0.5, least=4, rest=timedelta(seconds=1.5))
 
     @mill.app.task(breaker=rule, retry=None)
     def call(n: int) -> None:

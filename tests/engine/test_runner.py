@@ -13,7 +13,7 @@ import pytest
 from tests.engine.cluster_kit import eventually
 from tests.engine.mill import PATIENCE, Mill, open_gate, opened
 
-from tidemill import Context, Fixed
+from tidemill import Context, Fixed, Snooze
 from tidemill.domain.cluster import CancelRequest
 from tidemill.domain.states import ExecutionState, JobState
 
@@ -259,3 +259,53 @@ def test_a_cancel_for_an_earlier_claim_means_nothing(mill: Mill, gate: threading
         runner.cancel([CancelRequest(row.id, row.token - 1, runner.worker, "old")])
         gate.set()
         assert job.result(PATIENCE) == "done"
+
+
+@pytest.mark.parametrize(
+    ("lane", "error", "execution"),
+    [
+        ("loop", ValueError("boom"), E.FAILED),
+        ("thread", ValueError("boom"), E.FAILED),
+        ("loop", Snooze(timedelta(hours=1)), E.RELEASED),
+    ],
+)
+def test_a_job_whose_worker_has_not_heard_of_a_cancel_is_not_tried_again(
+    mill: Mill, gate: threading.Event, lane: str, error: BaseException, execution: ExecutionState
+) -> None:
+    begun: Counter[str] = Counter()
+    retry = Fixed(max_attempts=3, wait=timedelta(0))
+
+    @mill.app.task(name="loop", retry=retry)
+    async def on_loop() -> None:
+        begun["loop"] += 1
+        await open_gate(gate)
+        raise error
+
+    @mill.app.task(name="thread", retry=retry)
+    def in_thread() -> None:
+        begun["thread"] += 1
+        gate.wait(PATIENCE)
+        raise error
+
+    with mill.runner():  # it has no heart, which would tell it
+        job = (on_loop if lane == "loop" else in_thread).enqueue()
+        eventually(lambda: begun[lane] == 1)
+        job.cancel("enough")
+        gate.set()
+        (row,) = mill.ends(job)
+    assert (row.state, row.reason, begun[lane]) == (S.CANCELLED, "enough", 1)
+    assert [done.state for done in mill.executions(job)] == [execution]
+
+
+def test_a_job_that_is_handed_back_before_its_worker_has_heard_of_a_cancel_is_cancelled(mill: Mill) -> None:
+    @mill.app.task
+    async def forever() -> None:
+        await asyncio.sleep(3600)
+
+    with mill.runner():
+        job = forever.enqueue()
+        mill.becomes(job, S.RUNNING)
+        job.cancel("enough")
+    row = mill.row(job)
+    assert (row.state, row.reason) == (S.CANCELLED, "enough")
+    assert [done.state for done in mill.executions(job)] == [E.RELEASED]

@@ -62,7 +62,7 @@ def test_tasks_that_come_late_share_a_line_and_every_line_stays_where_it_is() ->
     tally = Tally(most=2)
     for task in ("a", "b", "c", "d", "a", "c"):
         tally.note([end(task)])
-    data = tally.data()
+    data = tally.data()["tasks"]
     assert set(data) == {"a", "b", "other"}
     assert data["other"]["outcomes"] == {"succeeded": 3}
 
@@ -71,10 +71,25 @@ def test_what_runners_told_adds_up() -> None:
     one, two = Tally(), Tally()
     one.note([end("a"), end("b", 2.0)])
     two.note([end("a", 0.2), end("a", how="crashed")])
-    both = Tally().add(one.data()).add(two.data()).data()
+    both = Tally().add(one.data()).add(two.data()).data()["tasks"]
     assert both["a"]["outcomes"] == {"succeeded": 2, "crashed": 1}
     assert sum(both["a"]["buckets"]) == 3
     assert both["b"]["seconds"] == pytest.approx(2.0)
+
+
+def test_claims_are_counted_by_how_they_went_and_add_up_over_runners() -> None:
+    one, two = Tally(), Tally()
+    for asked, claimed in ((10, 10), (10, 3), (10, 0), (10, 0), (10, None)):
+        one.claim(asked, claimed)
+    two.claim(5, 5)
+    one.collide("busy")
+    two.collide("lost", 2)
+    said = lines(Tally().add(one.data()).add(two.data()))
+    for how, count in (("full", 2), ("some", 1), ("empty", 2), ("failed", 1)):
+        assert f'tidemill_worker_claims_total{{result="{how}"}} {count}' in said
+    assert "tidemill_worker_claimed_jobs_total 18" in said
+    assert 'tidemill_worker_contention_total{kind="busy"} 1' in said
+    assert 'tidemill_worker_contention_total{kind="lost"} 2' in said
 
 
 @pytest.fixture

@@ -255,10 +255,11 @@ class LoopLane:
         if self._loop is None or self._active == 0:
             self._pinged_at = None
             return 0.0
-        if self._pinged_at is None:
-            self._pinged_at = now
+        asked = self._pinged_at
+        if asked is None:
+            asked = self._pinged_at = now
             self._loop.call_soon_threadsafe(self._pong)
-        return now - self._pinged_at
+        return now - asked  # the loop may have answered meanwhile
 
     def _pong(self) -> None:
         self._pinged_at = None

@@ -59,7 +59,7 @@ def whereabouts(app: object) -> str | None:
     """The ``"module:attribute"`` under which another process can import this very app; None if there is none."""
     found = [
         f"{name}:{attribute}"
-        for name, module in list(sys.modules.items())
+        for name, module in sys.modules.copy().items()
         if name != "__main__" and (attribute := _attribute_of(module, app)) and _importable(name, module)
     ]
     if found:

@@ -18,6 +18,7 @@ from tidemill.engine.ends import is_trouble, write_again
 from tidemill.engine.finisher import Settled
 from tidemill.engine.outbox import Outbox
 from tidemill.engine.plan import Planner
+from tidemill.engine.tally import Tally
 from tidemill.errors import StoreBusy, StoreError
 from tidemill.stores.base import Store
 
@@ -27,8 +28,16 @@ LONGEST_PAUSE = 2.0
 """Seconds between two tries while the store does not answer."""
 
 
+LOOK_BACK = (5.0, 60.0)
+"""Seconds between an outage and looks at what was done after it: a database goes on with what it was asked by somebody who has
+given up, until it is finished or too slow. The last look comes when the slowest statement must be over.
+"""
+
+
 class Owner(Protocol):
-    """Who the pump works for."""
+    """Who the pump works for. How claims went is written into its tally, by whoever holds the pump's lock."""
+
+    tally: Tally
 
     def take_over(self, claims: Sequence[Claim]) -> None: ...
 
@@ -55,20 +64,29 @@ class Mending:
     _closed: threading.Event
     _stepping: int
     _recovering: bool
+    _doubts: int
     _rung: bool
     _failed: str | None
     _keep: Callable[[list[Settled]], None]
     _sort_out: Callable[[list[Settled], Exception], None]
+    _stepped: Callable[[], None]
 
     def _trouble(self, error: StoreError) -> None:
         """The store did not answer, or not well. Ends stay to be written; what was claimed meanwhile is found out."""
         self._note(error)
         if isinstance(error, StoreBusy):  # nothing happened
+            with self.changed:
+                self._owner.tally.collide("busy")
             self.rest(0.05)
             return
+        if self._mend_alone():
+            self._doubt()
+
+    def _mend_alone(self) -> bool:
+        """With nobody else at the store; False where somebody does that already."""
         with self.changed:
             if self._recovering:
-                return
+                return False
             self._recovering = True
             self._calm.wait_for(lambda: self._stepping <= 1 or self._closed.is_set())
         try:
@@ -79,6 +97,38 @@ class Mending:
                 self._rung = True
                 self._planner.wet()
                 self.changed.notify_all()
+        return True
+
+    def _doubt(self) -> None:
+        """A claim of ours may be carried out even now, and nobody here would know: look back some time later."""
+        with self.changed:
+            self._doubts += 1
+            alone = self._doubts == 1
+        if alone:
+            self._apart(self._look_back)
+
+    def _apart(self, act: Callable[[], None]) -> None:
+        """Have this done on a thread of its own."""
+        threading.Thread(target=act, name="tidemill-look-back", daemon=True).start()
+
+    def _look_back(self) -> None:
+        doubts = 0
+        while not self._closed.is_set():
+            with self.changed:
+                if self._doubts == doubts:
+                    self._doubts = 0
+                    return
+                doubts = self._doubts
+            for seconds in LOOK_BACK:
+                self.rest(seconds)
+                if self._closed.is_set():
+                    return
+                with self.changed:
+                    self._stepping += 1
+                try:
+                    self._mend_alone()
+                finally:
+                    self._stepped()
 
     def _note(self, error: StoreError) -> None:
         if self._failed is None:

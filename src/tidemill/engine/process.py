@@ -155,7 +155,7 @@ class RunnerMain:
         stats = runner.stats()
         if now - self._told_at >= (_OFTEN if tuple(stats) != self._last else _SELDOM):
             self._told_at, self._last = now, tuple(stats)
-            self._say("stats", **stats._asdict(), tasks=runner.tally.data())
+            self._say("stats", **stats._asdict(), tally=runner.tally.data())
 
 
 def examine(tasks: Registry) -> tuple[Registry, dict[str, str]]:

@@ -60,6 +60,7 @@ class Pump(Mending):
         self._waiting = 0
         self._stepping = 0
         self._recovering = False
+        self._doubts = 0  # outages that somebody will look back at
         self._rung = True
         self._tried = False  # where work was found before has been tried since it was rung
         self._claiming = False
@@ -293,8 +294,11 @@ class Pump(Mending):
             return 0
         if self._failed is not None:
             self._recovered()
-        if plan is not None and request is not None and (claims or request.rules):
-            self._claimer.claimed(plan, request, claims)
+        if request is not None:
+            with self.changed:
+                self._owner.tally.claim(request.limit, len(claims))
+            if plan is not None and (claims or request.rules):
+                self._claimer.claimed(plan, request, claims)
         if claims:
             self._owner.take_over(claims)
         return len(claims)
@@ -303,6 +307,8 @@ class Pump(Mending):
         try:
             return ask()
         except BaseException:
+            with self.changed:
+                self._owner.tally.claim(request.limit, None)
             if plan is not None:
                 self._claimer.failed(plan, request)
             raise

@@ -289,6 +289,8 @@ class Runner:
                 if self._held.get(id) is item.held:  # another pump may have claimed it anew
                     del self._held[id]
             self.tally.note(settled)
+            if lost:
+                self.tally.collide("lost", len(lost))
             if not self._held:
                 self._empty.notify_all()
         kept = settled

@@ -1,4 +1,5 @@
-"""What a runner has done, counted by task and by how it ended, with how long it took. Numbers only; it asks nobody.
+"""What a runner has done, counted by task and by how it ended, with how long it took; and how its claims went. Numbers only; it
+asks nobody.
 
 A runner counts, tells its supervisor, and the supervisor adds up: the counters of a worker never go back when a runner is
 replaced. The tasks that come first have a line of their own, the rest share one, so that no app makes the report grow.
@@ -22,6 +23,13 @@ _SUCCEEDED = ExecutionState.SUCCEEDED.value
 ERRORS = frozenset({ExecutionState.FAILED, ExecutionState.TIMED_OUT, ExecutionState.CRASHED})
 
 
+CLAIMS = ("full", "some", "empty", "failed")
+"""How a claim went: it gave all that was asked for, some of it, nothing, or was not answered."""
+
+CONTENTION = ("busy", "lost")
+"""The store was held by others for too long; the end of a job was not written, because its lease had passed on."""
+
+
 class Line:
     """One task's numbers."""
 
@@ -40,6 +48,22 @@ class Tally:
         self._most = most
         self._lines: dict[str, Line] = {}
         self.done = self.errors = 0
+        self.claims = dict.fromkeys(CLAIMS, 0)
+        self.contention = dict.fromkeys(CONTENTION, 0)
+        self.claimed = 0
+
+    def claim(self, asked: int, claimed: int | None) -> None:
+        """A claim for so many gave so many; None: it was not answered. One thread at a time, as for ``note``, which may be another."""
+        if claimed is None:
+            how = "failed"
+        else:
+            how = "full" if claimed >= asked else "some" if claimed else "empty"
+            self.claimed += claimed
+        self.claims[how] += 1
+
+    def collide(self, kind: str, count: int = 1) -> None:
+        """Others were in the way."""
+        self.contention[kind] += count
 
     def _line(self, task: str) -> Line:
         line = self._lines.get(task)
@@ -73,17 +97,22 @@ class Tally:
     def data(self) -> dict[str, Any]:
         """As it is told to a supervisor."""
         return {
-            task: {
-                "outcomes": dict(line.outcomes),
-                "buckets": list(line.buckets),
-                "seconds": line.seconds,
-            }
-            for task, line in list(self._lines.items())
+            "tasks": {
+                task: {
+                    "outcomes": dict(line.outcomes),
+                    "buckets": list(line.buckets),
+                    "seconds": line.seconds,
+                }
+                for task, line in list(self._lines.items())
+            },
+            "claims": dict(self.claims),
+            "contention": dict(self.contention),
+            "claimed": self.claimed,
         }
 
     def add(self, told: Mapping[str, Any]) -> Self:
         """Add what a runner told."""
-        for task, facts in told.items():
+        for task, facts in told.get("tasks", {}).items():
             line = self._line(task)
             for name, count in facts["outcomes"].items():
                 line.outcomes[name] = line.outcomes.get(name, 0) + count
@@ -91,6 +120,11 @@ class Tally:
                 before + more for before, more in zip(line.buckets, facts["buckets"], strict=True)
             ]
             line.seconds += facts["seconds"]
+        for name, count in told.get("claims", {}).items():
+            self.claims[name] += count
+        for name, count in told.get("contention", {}).items():
+            self.contention[name] += count
+        self.claimed += told.get("claimed", 0)
         return self
 
     def families(self) -> list[Family | Histogram]:
@@ -105,4 +139,23 @@ class Tally:
             for outcome, count in sorted(line.outcomes.items()):
                 ended.add(count, task=task, outcome=outcome)
             took.add(line.buckets, line.seconds, task=task)
-        return [ended, took]
+        return [ended, took, *self._claiming()]
+
+    def _claiming(self) -> list[Family]:
+        asked = Family(
+            "tidemill_worker_claims_total",
+            "Claims by how they went: all that was asked for, some, nothing, or no answer.",
+            "counter",
+        )
+        for how, count in self.claims.items():
+            asked.add(count, result=how)
+        claimed = Family("tidemill_worker_claimed_jobs_total", "Jobs that were claimed here.", "counter")
+        claimed.add(self.claimed)
+        collided = Family(
+            "tidemill_worker_contention_total",
+            "How often the store was held by others for too long (busy), and ends of jobs whose lease had passed on (lost).",
+            "counter",
+        )
+        for kind, count in self.contention.items():
+            collided.add(count, kind=kind)
+        return [asked, claimed, collided]

@@ -81,7 +81,7 @@ class Vitals:
                 "phase": runner.phase.value,
                 "ready": runner.ready,
             }
-            | {name: value for name, value in runner.stats.items() if name not in ("kind", "tasks")}
+            | {name: value for name, value in runner.stats.items() if name not in ("kind", "tally")}
             for runner in crew
         ]
         facts = {"runners": runners, "broken_tasks": dict(self.broken), "leading": self._registrar.leading}
@@ -90,7 +90,7 @@ class Vitals:
     def gone(self, runner: RunnerProcess) -> None:
         """It has ended: what it did still counts."""
         with self._counting:
-            self._past.add(runner.stats.get("tasks", {}))
+            self._past.add(runner.stats.get("tally", {}))
             runner.stats = {}
 
     def _tally(self, crew: Iterable[RunnerProcess]) -> Tally:
@@ -98,5 +98,5 @@ class Vitals:
         with self._counting:  # so that nobody is counted twice, or not at all
             found.add(self._past.data())
             for runner in crew:
-                found.add(runner.stats.get("tasks", {}))
+                found.add(runner.stats.get("tally", {}))
         return found

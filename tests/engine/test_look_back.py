@@ -1,0 +1,65 @@
+"""A claim that the database carries out after the worker has given it up is found, and its job is run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.engine.mill import Mill, opened
+
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import NewJob
+from tidemill.domain.lanes import ClaimRequest
+from tidemill.domain.states import JobState
+from tidemill.engine import mending
+from tidemill.engine.runner import Runner
+from tidemill.ids import new_id
+
+S = JobState
+
+
+@pytest.fixture
+def mill(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mill]:
+    monkeypatch.setattr(mending, "LOOK_BACK", (0.05,) * 1000)  # as long as the test needs
+    with opened() as mill:
+        yield mill
+
+
+def claimed_late(mill: Mill, runner: Runner, *, start: bool) -> NewJob:
+    """As a database does that finishes what it was asked by a connection that is gone: nobody else can have the job."""
+    store, job = mill.line.real, NewJob(new_id(), "work")
+    with store.transaction():
+        store.enqueue([job])
+        (claim,) = store.claim(ClaimRequest(runner.worker, store.lanes(), 1, start=start))
+        assert claim.id == job.id
+    return job
+
+
+@pytest.mark.parametrize("start", [True, False])
+def test_a_job_that_was_claimed_after_its_claim_was_given_up_is_run(mill: Mill, start: bool) -> None:
+    @mill.app.task(name="work")
+    async def work() -> str:
+        return "done"
+
+    with mill.runner() as runner:
+        mill.line.lose_answer("claim", "step")
+        first = work.enqueue()
+        mill.becomes(first, S.COMPLETED)
+        assert mill.line.calls_of("held")
+        job = claimed_late(mill, runner, start=start)
+        mill.becomes(job.id, S.COMPLETED)
+    (execution,) = mill.line.real.executions([job.id], tenant=ALL_TENANTS)
+    assert execution.worker == runner.worker
+
+
+def test_nobody_looks_back_where_there_was_no_trouble(mill: Mill) -> None:
+    @mill.app.task(name="work")
+    async def work() -> str:
+        return "done"
+
+    with mill.runner():
+        for _ in range(3):
+            mill.becomes(work.enqueue(), S.COMPLETED)
+        mill.line.refuse_busy("claim", "step")  # which says that nothing happened
+        mill.becomes(work.enqueue(), S.COMPLETED)
+    assert mill.line.calls_of("held") == 0

@@ -113,9 +113,11 @@ def test_every_filter_narrows_the_list(shop: Shop) -> None:
     assert found("--task", "look") == {ids["review_needed"], special}
     for words in (
         ("--tag", "red"), ("--metadata", "customer=acme"), ("--reference", "user:42"), ("--tenant", "acme"),
-        ("--correlation-id", "story"), ("--queue", "slow"),
+        ("--correlation-id", "story"), ("--queue", "slow"), ("--text", "RED"), ("--text", special[-12:]),
     ):  # fmt: skip
         assert found(*words) == {special}
+    assert found("--text", "no way") == {ids["failed"]}
+    assert "1 retried" in shop.run("jobs", "retry", "--text", "no way", "--yes").stdout
     assert found("--parent", special) == set()
     assert found("--created-after", "1h") == {*ids.values(), special}
     assert found("--created-before", "1h") == set()
@@ -161,8 +163,8 @@ def _without_styles(text: str) -> str:
 
 def test_no_color_means_no_colour(shop: Shop) -> None:
     fill(shop)
-    assert "\x1b[31m" in shop.run("jobs", "list", env=terminal(80)).stdout
-    assert "\x1b[31m" not in shop.run("jobs", "list", env=terminal(80, NO_COLOR="1")).stdout
+    assert "\x1b[38;5;160m" in shop.run("jobs", "list", env=terminal(80)).stdout
+    assert "\x1b[38;5;160m" not in shop.run("jobs", "list", env=terminal(80, NO_COLOR="1")).stdout
 
 
 HOSTILE = "\x1b[2J\x07[red]no[/red] [link=x]\r\nway \u202e\x9b31m"

@@ -176,12 +176,12 @@ def test_people_are_told_in_lines_what_is_up(tmp_path: Path) -> None:
     with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            rows = [process.stdout.readline().split(None, 1) for _ in range(9)]
+            rows = [process.stdout.readline().split(None, 1) for _ in range(10)]
         finally:
             process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
     assert [row[0] for row in rows if row[0] != "there"] == [
-        "app", "store", "tasks", "queues", "slots", "api", "docs", "token",
+        "open", "api", "docs", "token", "app", "store", "tasks", "queues", "slots",
     ]  # fmt: skip
 
 

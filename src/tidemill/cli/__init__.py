@@ -34,6 +34,7 @@ COMMANDS = {
     "workers": "Who works here.",
     "leases": "Who does the duties.",
     "keys": "Who may come in: make keys, list them, revoke them.",
+    "archive": "Move ended jobs out of the live tables, and find them again.",
     "audit": "Who did what: list it, and prove that nothing of it was changed.",
     "stats": "How the store is doing, in one look or by one question.",
     "alerts": "What is beyond its threshold.",

@@ -33,7 +33,7 @@ def alerts(desk: Desk, window: timedelta, tenant: str) -> None:
             Column("severity"),
             Column("alert"),
             Column("since", right=True, optional=True),
-            Column("what", flexible=True),
+            Column("what", folds=True),
         )
         rows = [
             [

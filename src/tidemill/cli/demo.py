@@ -13,6 +13,7 @@ from typing import Any
 
 import click
 
+from tidemill.cli.serve import door
 from tidemill.cli.up import bring_up, told
 from tidemill.engine.logs import LEVELS
 from tidemill.engine.settings import read_settings
@@ -36,7 +37,7 @@ SETTINGS: dict[str, Any] = {"concurrency": 50, "threads": 8, "children": 0, "gra
 @click.option("--log-level", type=click.Choice(LEVELS), default="warning", show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="Say what was started as JSON.")
 def demo(host: str, port: int, keep: Path | None, no_browser: bool, log_level: str, as_json: bool) -> None:
-    """Show it at work until Ctrl-C: sample tasks and schedules, a worker and the HTTP API, on a store of its own."""
+    """Show it at work until Ctrl-C: sample tasks and schedules, a worker and the dashboard, on a store of its own."""
     say = told(as_json=as_json)
 
     def tell(worker: Mapping[str, Any], api: Mapping[str, Any]) -> None:
@@ -44,7 +45,7 @@ def demo(host: str, port: int, keep: Path | None, no_browser: bool, log_level: s
         if not as_json:
             _explain(api)
         if not no_browser and sys.stdout.isatty():
-            webbrowser.open(f"{api['url']}/api/docs")
+            webbrowser.open(door(api["url"], api["token"]))
 
     with _folder(keep) as folder:
         os.environ["TIDEMILL_STORE"] = f"sqlite:///{folder.resolve() / 'demo.db'}"

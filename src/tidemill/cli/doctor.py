@@ -14,6 +14,7 @@ from tidemill.cli.desk import Desk, at_desk
 from tidemill.cli.doctor_sqlite import look_at_file
 from tidemill.cli.screen import STYLES, age, clean, print_json, put, span, thousands
 from tidemill.client.stats import crew_of, liveness, waiting_tasks
+from tidemill.domain.archival import LEASE as ARCHIVE
 from tidemill.domain.cluster import Worker
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import Claim
@@ -63,7 +64,7 @@ def _print(finding: Finding) -> None:
     line = Text.assemble(
         (f"{finding.status:<4}", STYLES[finding.status]), f"  {finding.check}: ", clean(finding.text)
     )
-    put(line)
+    put(line, hang=6)
 
 
 def _examined(desk: Desk) -> Findings:
@@ -245,6 +246,8 @@ def _leases(desk: Desk) -> Findings:
     if not _living(desk.store.workers(), now):
         return
     for lease in desk.store.leases():
+        if lease.name == ARCHIVE:  # held only while somebody archives
+            continue
         if lease.holder is not None and lease.expires_at is not None and lease.expires_at <= now:
             text = f"lease {lease.name} ran out {span(now - lease.expires_at)} ago and nobody took it over"
             yield Finding("warn", "leases", text)

@@ -21,6 +21,7 @@ _OPTIONS = (
     click.option("--queue", multiple=True, metavar="NAME", help="May be repeated."),
     click.option("--tenant", metavar="NAME", help="Only this tenant's; all tenants unless given."),
     click.option("--tag", metavar="TAG", help="Jobs with this tag."),
+    click.option("--text", metavar="TEXT", help="In the id, task, tags, arguments or error; capitals do not matter."),
     click.option("--correlation-id", metavar="ID", help="Jobs of one story."),
     click.option("--parent", "parent_id", metavar="ID", help="Jobs enqueued from this one."),
     click.option("--reference", type=reference, metavar="KIND:ID", help="Such as user:42."),
@@ -30,7 +31,7 @@ _OPTIONS = (
 )  # fmt: skip
 
 NAMES = (
-    "status", "task", "queue", "tenant", "tag", "correlation_id", "parent_id", "reference", "metadata",
+    "status", "task", "queue", "tenant", "tag", "text", "correlation_id", "parent_id", "reference", "metadata",
     "created_after", "created_before",
 )  # fmt: skip
 

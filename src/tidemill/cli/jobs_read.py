@@ -118,7 +118,7 @@ def show(desk: Desk, id: str) -> None:
         _print_executions(executions, now)
     if lines:
         heading("Last log lines")
-        print_lines(log_line(entry) for entry in lines)
+        print_lines((log_line(entry) for entry in lines), hang=2)
     if children.items:
         heading("Children")
         print_table(COLUMNS, job_rows(children.items, now), empty="")
@@ -170,7 +170,7 @@ def _facts(job: Facts, now: datetime) -> Iterator[tuple[str, object]]:
 def _print_executions(executions: Iterable[Execution], now: datetime) -> None:
     columns = (
         Column("attempt", right=True), Column("status"), Column("started"), Column("took", right=True),
-        Column("worker", optional=True), Column("reason", flexible=True),
+        Column("worker", optional=True), Column("reason", folds=True),
     )  # fmt: skip
     rows = []
     for execution in executions:
@@ -262,4 +262,4 @@ def why(desk: Desk, id: str) -> None:
         print_json({"id": str(job.id), "status": job.state.value, "reasons": reasons})
         return
     print_lines([(f"{job.task} {job.id} is {job.state}.", "bold")])
-    print_lines((f"- {reason.text}", "") for reason in found)
+    print_lines(((f"- {reason.text}", "") for reason in found), hang=2)

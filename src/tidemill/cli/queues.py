@@ -42,7 +42,7 @@ def list_queues(desk: Desk, tenant: str) -> None:
         )
         return
     columns = (
-        Column("queue"), Column("pending", right=True), Column("oldest", right=True), Column("paused", flexible=True)
+        Column("queue"), Column("pending", right=True), Column("oldest", right=True), Column("paused", folds=True)
     )  # fmt: skip
     rows = [
         [

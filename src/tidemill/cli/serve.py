@@ -1,9 +1,10 @@
-"""``tidemill serve``: the HTTP API of an app, in this process."""
+"""``tidemill serve``: the dashboard and the HTTP API of an app, in this process."""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -28,6 +29,7 @@ from tidemill.errors import BadSettings
     is_flag=True,
     help="Jobs may be created without a key, for the app's own tenant.",
 )
+@click.option("--read-only", is_flag=True, help="Nothing can be changed through it, whatever the key.")
 @click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
 @click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
 @click.option("--json", "as_json", is_flag=True, help="Say what was started as JSON.")
@@ -36,13 +38,15 @@ def serve(
     host: str,
     port: int,
     allow_anonymous_create: bool,
+    read_only: bool,
     log_level: str,
     log_json: bool,
     as_json: bool,
 ) -> None:
-    """Serve the HTTP API of APP (module:attribute, or TIDEMILL_APP) until told to stop.
+    """Serve the dashboard and the HTTP API of APP (module:attribute, or TIDEMILL_APP) until told to stop.
 
     Without a living key it listens on this machine only, and prints a token that opens everything for this run.
+    TIDEMILL_SESSION_SECRET signs the dashboard's sessions; without it everybody signs in again after a restart.
     """
     write_logs(log_level, as_json=log_json)
     found: Any = find_app(app)
@@ -52,6 +56,7 @@ def serve(
             port,
             announce=lambda serving: _announce(serving, as_json=as_json or log_json),
             allow_anonymous_create=allow_anonymous_create,
+            read_only=read_only,
         )
     except ModuleNotFoundError as missing:
         raise BadSettings(str(missing)) from None
@@ -63,9 +68,21 @@ def _announce(serving: Any, *, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"started": {"url": serving.url, "token": serving.token}}))
     else:
-        click.echo(f"  api     {serving.url}/api")
-        click.echo(f"  docs    {serving.url}/api/docs")
-        if serving.token is not None:
-            click.echo("  there is no living key: only this machine can reach it, and only with this token")
-            click.echo(f"  token   {serving.token}")
+        for line in lines(serving.url, serving.token):
+            click.echo(line)
     sys.stdout.flush()
+
+
+def lines(url: str, token: str | None) -> Iterator[str]:
+    """Where what is served can be found, for people: the dashboard first, for most of them want nothing else."""
+    yield f"  {'open':<8}{door(url, token)}"
+    yield f"  {'api':<8}{url}/api"
+    yield f"  {'docs':<8}{url}/api/docs"
+    if token is not None:
+        yield "  there is no living key: only this machine can reach it, and only with this token"
+        yield f"  {'token':<8}{token}"
+
+
+def door(url: str, token: str | None) -> str:
+    """The address of the dashboard, which signs in whoever has the token."""
+    return f"{url}/" if token is None else f"{url}/sign-in?token={token}"

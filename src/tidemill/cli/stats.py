@@ -39,7 +39,7 @@ def stats(
     """Jobs by state, what waits and since when, what became of the latest, and who works.
 
     With a NAME, the answer to one question: queue-depth, active-workers, orphans, overdue, stuck, lag, failures,
-    worker-performance, retries, by-status, durations, tenants, throughput, errors, dead-letters, leaders, health.
+    worker-performance, retries, by-status, durations, tenants, throughput, errors, dead-letters, leaders, archival, health.
     """
     said = {"window": window, "longer_than": longer_than, "limit": limit}
     if name is not None:
@@ -89,7 +89,7 @@ QUEUES = (
     Column("queue"),
     Column("pending", right=True),
     Column("oldest", right=True),
-    Column("paused", flexible=True),
+    Column("paused", folds=True),
 )
 
 
@@ -125,7 +125,7 @@ def workers_line(found: Stats) -> str:
         f"{number} {name}" for name, number in (("late", crew.late), ("draining", crew.draining)) if number
     ]
     if crew.slots:
-        words.append(f"{thousands(crew.slots)} slots")
+        words.append("1 slot" if crew.slots == 1 else f"{thousands(crew.slots)} slots")
     return ", ".join(words)
 
 

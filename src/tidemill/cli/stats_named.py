@@ -17,6 +17,7 @@ from tidemill.cli.screen import (
     print_json,
     print_lines,
     print_table,
+    size,
     span,
     thousands,
 )
@@ -26,7 +27,39 @@ from tidemill.client.reports import Report, document
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.errors import BadFilter
 
-_LONG = frozenset({"task", "message", "reason", "name"})
+_LONG = frozenset(
+    {
+        "task",
+        "queue",
+        "tenant",
+        "message",
+        "reason",
+        "name",
+        "type",
+        "host",
+        "worker_name",
+        "holder_name",
+        "policy",
+        "tier",
+    }
+)
+_SPARE = frozenset(
+    {
+        "fingerprint",
+        "example",
+        "type",
+        "host",
+        "holder",
+        "first_at",
+        "tier",
+        "worker_name",
+        "crashes",
+        "last_claim_at",
+        "beat_at",
+    }
+)
+"""What is left out first where there is no room; so is a worker's id where its name is there."""
+
 _MEASURES = ("int", "float", "timedelta", "datetime")
 
 
@@ -75,11 +108,14 @@ def _print(found: Report[Any], name: str) -> None:
         print_lines([(f"nothing to tell about {name}", "")])
     else:
         shown = fields(rows[0])
+        named = all(getattr(row, "name", None) or getattr(row, "worker_name", None) for row in rows)
         columns = [
             Column(
                 field.name.replace("_", " "),
                 right=str(field.type).startswith(_MEASURES),
                 flexible=field.name in _LONG,
+                folds=field.name == "message",
+                optional=field.name in _SPARE or (field.name == "worker" and named),
             )
             for field in shown
         ]
@@ -100,7 +136,7 @@ def _cell(name: str, value: object, now: datetime) -> object:
         case float():
             return percent(value) if name.endswith("rate") else f"{value:.2f}"
         case int():
-            return thousands(value)
+            return size(value) if name == "bytes" else thousands(value)
         case dict():
             return ", ".join(f"{key} {number}" for key, number in value.items()) or None
         case _:

@@ -1,4 +1,4 @@
-"""``tidemill up``: everything an app needs, in one command: schema, runners, duties and the HTTP API.
+"""``tidemill up``: everything an app needs, in one command: schema, runners, duties, the dashboard and the HTTP API.
 
 The supervisor is this process, and imports neither the app nor the API. The API is a process of its own beside the runners: it
 imports the user's code and answers strangers, and neither must ever hold up the heartbeats.
@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from tidemill.cli.reading import duration
+from tidemill.cli.serve import lines
 from tidemill.cli.worker import announced
 from tidemill.engine.companion import Companion
 from tidemill.engine.health import LOOPBACK
@@ -55,6 +56,7 @@ API = "the HTTP API"
     is_flag=True,
     help="Jobs may be created without a key, for the app's own tenant.",
 )
+@click.option("--read-only", is_flag=True, help="Nothing can be changed over HTTP, whatever the key.")
 @click.option(
     "--health-port",
     type=click.IntRange(0, 65535),
@@ -70,13 +72,14 @@ def up(
     port: int,
     processes: int | None,
     allow_anonymous_create: bool,
+    read_only: bool,
     health_port: int | None,
     log_level: str,
     log_json: bool,
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Bring APP up (module:attribute, or TIDEMILL_APP): its schema, its workers, its schedules and its HTTP API.
+    """Bring APP up (module:attribute, or TIDEMILL_APP): its schema, its workers, its schedules, its dashboard and its HTTP API.
 
     SIGTERM or Ctrl-C stops all of it in good order: running jobs have --grace seconds, requests under way five at most.
     A second one skips the grace, a third one kills. SIGHUP loads the code anew without a pause.
@@ -90,6 +93,7 @@ def up(
         settings=read_settings({**settings, "pumps": 1 if processes > 1 else 2}),
         health=None if health_port is None else (LOOPBACK, health_port),
         allow_anonymous_create=allow_anonymous_create,
+        read_only=read_only,
         log_level=log_level,
         log_json=log_json,
         tell=told(as_json=as_json or log_json),
@@ -107,14 +111,9 @@ def told(*, as_json: bool) -> Tell:
         if as_json:
             click.echo(json.dumps({"started": {**worker, "url": api["url"], "token": api["token"]}}))
         else:
+            for line in lines(api["url"], api["token"]):
+                click.echo(line)
             announced(dict(worker))
-            click.echo(f"  {'api':<8}{api['url']}/api")
-            click.echo(f"  {'docs':<8}{api['url']}/api/docs")
-            if api["token"] is not None:
-                click.echo(
-                    "  there is no living key: only this machine can reach it, and only with this token"
-                )
-                click.echo(f"  {'token':<8}{api['token']}")
         sys.stdout.flush()
 
     return tell
@@ -155,6 +154,7 @@ def bring_up(
     tell: Tell,
     health: tuple[str, int] | None = None,
     allow_anonymous_create: bool = False,
+    read_only: bool = False,
     log_level: str = "info",
     log_json: bool = False,
 ) -> None:
@@ -164,6 +164,7 @@ def bring_up(
         command = [sys.executable, "-m", "tidemill.cli.up_api", "--app", app, "--host", host]
         command += ["--fd", str(sock.fileno()), "--log-level", log_level]
         command += ["--log-json"] * log_json + ["--allow-anonymous-create"] * allow_anonymous_create
+        command += ["--read-only"] * read_only
         api = Companion(
             API,
             command,

@@ -6,6 +6,7 @@ The socket it serves on is its parent's, so that a restart refuses nobody; so is
 from __future__ import annotations
 
 import argparse
+import os
 import socket
 import sys
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--tell", type=int, required=True, help="a pipe to say one line on")
     parser.add_argument("--parent", type=int, required=True, help="its process id")
     parser.add_argument("--allow-anonymous-create", action="store_true")
+    parser.add_argument("--read-only", action="store_true")
     parser.add_argument("--log-level", choices=LEVELS, default="info")
     parser.add_argument("--log-json", action="store_true")
     given = parser.parse_args(words)
@@ -55,6 +57,9 @@ def _serve(app: Any, given: argparse.Namespace, token: str | None) -> None:
         sock=sock,
         token=token,
         allow_anonymous_create=given.allow_anonymous_create,
+        read_only=given.read_only,
+        # Whoever is signed in stays so when this process is replaced: what the parent whispers stays the same.
+        session_secret=os.environ.get("TIDEMILL_SESSION_SECRET") or token,
         announce=lambda serving: say(given.tell, {"url": serving.url, "token": serving.token}),
     )
 

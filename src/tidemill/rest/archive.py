@@ -1,19 +1,21 @@
-"""Archived jobs: finding them, and reading one whole."""
+"""Archived jobs: finding them, reading one whole, and archiving what is due."""
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from pydantic import Field
 from starlette.responses import Response
 
-from tidemill.client.archive import archived_document
+from tidemill.client.archive import BUDGET, MOST, archived_document
+from tidemill.client.reports import document
 from tidemill.domain.access import Role
 from tidemill.domain.retention import ArchivedJob
 from tidemill.rest.call import Call
 from tidemill.rest.job_models import Status
-from tidemill.rest.models import Cursor, Document, Instant, Items, Limit, Query
+from tidemill.rest.models import Body, Cursor, Document, Instant, Items, Limit, Query, Seconds
 from tidemill.rest.routes import Routes
 
 routes = Routes("archive")
@@ -70,14 +72,72 @@ async def search_archive(call: Call) -> Response:
     return call.page([_shown(call, each) for each in page.items], page.next)
 
 
+class ArchiveBody(Body):
+    """How much, and for how long."""
+
+    limit: int = Field(MOST, ge=1, le=50_000, description="Jobs to archive at most.")
+    budget: float = Field(BUDGET.total_seconds(), gt=0, le=300, description="Seconds to spend at most.")
+    older_than: Seconds | None = Field(
+        None, description="Seconds since a job ended; as the policies say unless given."
+    )
+
+
+class PolicyRunDocument(Document):
+    """What was done for one policy. `error` is the code of what ended it before it was through."""
+
+    policy: str
+    tier: str
+    archived: int
+    verified: int
+    failed: int = Field(description="Copies that are not what was written; their jobs stay.")
+    changed: int = Field(description="Jobs that were opened again meanwhile; they stay.")
+    bytes: int
+    statuses: dict[str, int] = Field(description="Jobs archived, by their status.")
+    more: bool
+    took: float
+    error: str | None
+
+
+class ArchiveRunDocument(Document):
+    """What was archived; ``more`` says that there is more that is due."""
+
+    at: Instant
+    archived: int
+    failed: int
+    bytes: int
+    more: bool
+    took: float = Field(description="Seconds.")
+    policies: list[PolicyRunDocument]
+
+
+@routes.post(
+    "/api/archive/run",
+    role=Role.ADMIN,
+    body=ArchiveBody,
+    body_optional=True,
+    answer=ArchiveRunDocument,
+    everywhere=True,
+)
+async def run_archive(call: Call) -> Response:
+    """Archive what is due now; each copy is read back before its original goes. One at a time for the whole store."""
+    body: ArchiveBody = call.body
+    done = await call.act(
+        call.app.archive.run,
+        older_than=None if body.older_than is None else timedelta(seconds=body.older_than),
+        limit=body.limit,
+        budget=timedelta(seconds=body.budget),
+    )
+    return call.reply(document(done))
+
+
 def _shown(call: Call, found: ArchivedJob) -> dict[str, Any]:
-    document: dict[str, Any] = archived_document(found)
+    shown: dict[str, Any] = archived_document(found)
     if not call.sees_secrets:
-        content = document["document"]
+        content = shown["document"]
         job = dict(content.get("job", {}))
         # Arguments and result are texts inside the text: their names cannot be judged without taking them apart.
         for name in ("args", "result"):
             if job.get(name) is not None:
                 job[name] = "***"
-        document["document"] = call.masked({**content, "job": job})
-    return document
+        shown["document"] = call.masked({**content, "job": job})
+    return shown

@@ -26,7 +26,7 @@ from tidemill.tasks.options import check_name
 
 if TYPE_CHECKING:
     from tidemill.app import App
-    from tidemill.rest.routes import Act
+    from tidemill.rest.routes import Declared
     from tidemill.rest.service import Service
 
 P = ParamSpec("P")
@@ -49,7 +49,7 @@ class Call:
     __slots__ = ("body", "identity", "query", "request", "route", "service", "tenant")
 
     def __init__(
-        self, service: Service, route: Act, request: Request, identity: Identity, query: Any, body: Any
+        self, service: Service, route: Declared, request: Request, identity: Identity, query: Any, body: Any
     ) -> None:
         self.service = service
         self.route = route

@@ -20,7 +20,7 @@ from tidemill.rest.settings import ApiSettings
 
 if TYPE_CHECKING:
     from tidemill.app import App
-    from tidemill.rest.routes import Act
+    from tidemill.rest.routes import Declared
 
 Auth = Callable[[Request], Awaitable[Identity | None]]
 """Who a request comes from; None for nobody we know. May raise ``Problem``."""
@@ -138,9 +138,9 @@ class Guard:
         self._settings = settings
         self._tenant: str = app._client.tenant
         self._buckets = Buckets(settings.create_rate, settings.create_burst, app.clock)
-        self._logins = Logins(settings, app.clock)
+        self.logins = Logins(settings, app.clock)
 
-    async def admit(self, route: Act, request: Request) -> Identity:
+    async def admit(self, route: Declared, request: Request) -> Identity:
         """Who calls, if he may; else 401, 403 or 429."""
         if route.role is None:
             return Identity(ANONYMOUS, Role.VIEWER, self._tenant)
@@ -148,6 +148,8 @@ class Guard:
         if identity.who == ANONYMOUS:
             self._limit(f"address {address_of(request)}")
             return identity
+        if route.mutates and self._settings.read_only:
+            raise Problem(403, "read_only", "this server is for looking only")
         if not identity.role.allows(route.role):
             raise Problem(
                 403, None, f"this needs the role {route.role.value}; yours is {identity.role.value}"
@@ -158,17 +160,17 @@ class Guard:
             self._limit(identity.who)
         return identity
 
-    async def _identity(self, route: Act, request: Request) -> Identity:
+    async def _identity(self, route: Declared, request: Request) -> Identity:
         shows = "authorization" in request.headers
         if shows:
-            self._logins.check(request)
+            self.logins.check(request)
         found = await self._auth(request)
         if found is not None:
             if shows:
-                self._logins.passed(request)
+                self.logins.passed(request)
             return found
         if shows:
-            self._logins.failed(request)
+            self.logins.failed(request)
         if (
             route.creates
             and self._settings.allow_anonymous_create

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from pydantic import Field
 
+from tidemill.domain.filters import MAX_TEXT
 from tidemill.domain.retry import RetryPolicy, policy_from_data
 from tidemill.domain.states import JobState
 from tidemill.errors import BadFilter, BadSettings
@@ -22,6 +23,7 @@ assert set(Status.__args__) == {state.value for state in JobState}  # type: igno
 
 Correlation = Annotated[str, Field(min_length=1, max_length=64)]
 Tag = Annotated[str, Field(min_length=1, max_length=200)]
+Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
 
 
 class UniqueBody(Body):
@@ -79,6 +81,11 @@ class JobsQuery(Query):
     )
     created_after: Instant | None = None
     created_before: Instant | None = None
+    text: Text | None = Field(
+        None,
+        description="In the id, the task, a tag, the arguments (not for viewers) or the error; capitals do not matter. A page "
+        "may hold fewer items than asked for, even none, and still have a `next`.",
+    )
     sort: Literal["newest", "oldest"] = "newest"
     limit: Limit = 100
     cursor: Cursor = None
@@ -114,6 +121,7 @@ class JobFilterBody(Body):
     metadata: dict[str, str] = Field({})
     created_after: Instant | None = None
     created_before: Instant | None = None
+    text: Text | None = None
 
     def conditions(self) -> dict[str, Any]:
         """As ``app.jobs`` takes them; at least one."""

@@ -43,6 +43,7 @@ async def list_jobs(call: Call) -> Response:
         cursor=query.cursor,
         sort=query.sort,
         tenant=call.tenant,
+        text_in_args=call.sees_secrets,  # what is masked is not to be found out by searching either
         **query.conditions(),
     )
     return call.page(all_shown(call, (job.facts for job in page.items)), page.next)

@@ -22,7 +22,7 @@ from tidemill.rest.routes import Handler, Routes
 
 routes = Routes("operations")
 
-FOR_ALL = frozenset({"active_workers", "leaders"})
+FOR_ALL = frozenset({"active_workers", "archival", "leaders"})
 """Questions whose answers belong to no tenant."""
 
 _DAYS = 31 * 86400

@@ -30,6 +30,7 @@ STATUSES: dict[type[errors.TidemillError], int] = {
     errors.JobExists: 409,
     errors.ScheduleExists: 409,
     errors.DefinitionExists: 409,
+    errors.ArchiveRunning: 409,
     errors.IllegalTransition: 409,
     errors.LeaseLost: 409,
     errors.PayloadTooLarge: 413,

@@ -62,7 +62,7 @@ def _is_list(annotation: Any) -> bool:
 
 async def read_body(model: type[Body], request: Request, settings: ApiSettings, *, optional: bool) -> Body:
     """The JSON body by its model."""
-    raw = await _receive(request, settings.max_body)
+    raw = await receive_body(request, settings.max_body)
     if not raw:
         if not optional:
             raise Problem(422, None, "the body is not acceptable: there is none; give a JSON object")
@@ -86,7 +86,7 @@ async def refuse_body(request: Request) -> None:
         )
 
 
-async def _receive(request: Request, most: int) -> bytes:
+async def receive_body(request: Request, most: int) -> bytes:
     """The body; one that is too large is cut off as soon as that is known."""
     too_large = Problem(413, None, f"the body is larger than {most:,} bytes", headers={"connection": "close"})
     length = request.headers.get("content-length")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.responses import Response
 
@@ -18,6 +18,25 @@ if TYPE_CHECKING:
 Handler = Callable[["Call"], Awaitable[Response]]
 
 READS = frozenset({"GET"})
+
+
+class Declared(Protocol):
+    """What a guard must know of an address before it lets anybody through."""
+
+    @property
+    def role(self) -> Role | None: ...
+
+    @property
+    def everywhere(self) -> bool: ...
+
+    @property
+    def creates(self) -> bool: ...
+
+    @property
+    def mutates(self) -> bool: ...
+
+    @property
+    def status(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
 import uvicorn
+from fastapi import FastAPI
 
 from tidemill.errors import BadSettings
 from tidemill.listening import address_of, is_loopback, listening
@@ -33,6 +34,9 @@ class Serving(NamedTuple):
 
     url: str
     token: str | None
+
+
+Make = Callable[["App", ApiSettings, str | None], FastAPI]
 
 
 class Server(uvicorn.Server):
@@ -64,10 +68,11 @@ def serve(
     started: Callable[[Server], object] = lambda _: None,
     sock: socket.socket | None = None,
     token: str | None = None,
+    make: Make | None = None,
 ) -> None:
     """Serve until told to stop. Without a living key only on this machine, and only to who has the token that is announced.
 
-    ``sock`` already listens on ``host``, and is closed at the end. ``token`` is the one to ask for where there is no key, so
+    ``make`` makes what is served, of the app, its settings and the token; without it that is the API alone. ``sock`` already listens on ``host``, and is closed at the end. ``token`` is the one to ask for where there is no key, so
     that a server that takes another's place opens to the same; without it a new one is made.
     """
     chosen, asked, token = settings or ApiSettings(), token, None
@@ -80,7 +85,7 @@ def serve(
             )
         token = asked or secrets.token_urlsafe(TOKEN_BYTES)
         chosen = replace(chosen, hosts=chosen.hosts or (*LOOPBACK_NAMES, host))
-    api = create_api(app, auth=Keys(app, token), settings=chosen)
+    api = (make or _api)(app, chosen, token)
     service: Service = api.state.tidemill
     with sock or listening(host, port) as bound:
         config = uvicorn.Config(
@@ -99,3 +104,7 @@ def serve(
             server.run(sockets=[bound])
         finally:
             service.close()
+
+
+def _api(app: App, settings: ApiSettings, token: str | None) -> FastAPI:
+    return create_api(app, auth=Keys(app, token), settings=settings)

@@ -29,6 +29,8 @@ class ApiSettings:
     max_streams: int = 2_000  #: open event streams
     heartbeat: float = 15.0  #: seconds between two signs of life in a stream
     idempotency_window: timedelta = timedelta(hours=24)
+    read_only: bool = False  #: nothing can be changed through this server, whatever the key
+    session_secret: str | None = None  #: signs the dashboard's sessions; without it they end with the server
     hosts: tuple[str, ...] = ()  #: names we may be called by in the ``Host`` header; empty: any
 
     def __post_init__(self) -> None:

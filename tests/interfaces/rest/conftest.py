@@ -10,3 +10,10 @@ from tests.interfaces.rest.kit import Site, site
 def shop() -> Iterator[Site]:
     with site() as made:
         yield made
+
+
+@pytest.fixture
+def alone() -> Iterator[Site]:
+    """Without the stranger, for those who count what all tenants have."""
+    with site(stranger=False) as made:
+        yield made

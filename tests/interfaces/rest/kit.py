@@ -6,14 +6,18 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
+from urllib.parse import unquote
 
 import httpx
 from fastapi import FastAPI
+from tests.interfaces.rest.estate import STRANGER, furnish
+from tests.interfaces.rest.witness import Witness
 
 from tidemill import App, Context, PermanentError, Review, Unique
 from tidemill.domain.access import Role
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.rest import ApiSettings, create_api
+from tidemill.rest.guard import Keys
 
 TENANTS = ("acme", "other")
 
@@ -47,12 +51,19 @@ def declare(app: App) -> None:
 
 
 class Browser:
-    """Calls an application in this process, on a loop of its own."""
+    """Calls an application in this process, on a loop of its own. A witness hears every answer, where keys say who calls."""
 
     def __init__(self, api: FastAPI, address: str = "203.0.113.7") -> None:
         self._runner = asyncio.Runner()
         transport = httpx.ASGITransport(api, raise_app_exceptions=False, client=(address, 4711))
-        self._client = httpx.AsyncClient(transport=transport, base_url="http://shop.example")
+        self._client = httpx.AsyncClient(
+            transport=transport, base_url="http://shop.example", event_hooks={"response": [self._hear]}
+        )
+        service = getattr(api.state, "tidemill", None)
+        self.bearer: str | None = None  #: what its user showed to be let in, where a cookie stands for that
+        self.witness: Witness | None = None
+        if service is not None and isinstance(service.guard._auth, Keys):
+            self.witness = Witness(service.app)
 
     def request(self, method: str, path: str, **rest: Any) -> httpx.Response:
         return self._runner.run(self._client.request(method, path, **rest))
@@ -72,9 +83,28 @@ class Browser:
 
         return self._runner.run(all_of_them())
 
+    async def _hear(self, answer: httpx.Response) -> None:
+        if self.witness is None:
+            return
+        text = (await answer.aread()).decode("utf-8", "replace")
+        asked = answer.request
+        try:
+            body = asked.content.decode("utf-8", "replace")
+        except httpx.RequestNotRead:  # it was sent piece by piece
+            body = ""
+        said = "".join(f"\n{name}: {value}" for name, value in asked.headers.items())
+        told = "".join(f"{name}: {value}\n" for name, value in answer.headers.items())
+        self.witness.hear(
+            asked.headers.get("authorization", self.bearer),
+            f"{asked.method} {unquote(str(asked.url))}{said}\n{body}",
+            f"{told}\n{text}",
+        )
+
     def close(self) -> None:
         self._runner.run(self._client.aclose())
         self._runner.close()
+        if self.witness is not None:
+            self.witness.check()
 
 
 class Site:
@@ -131,10 +161,12 @@ class Site:
 
 
 @contextlib.contextmanager
-def site(url: str = "memory://", **settings: Any) -> Iterator[Site]:
-    """An API over a store."""
+def site(url: str = "memory://", *, stranger: bool = True, **settings: Any) -> Iterator[Site]:
+    """An API over a store, in which a stranger has a little of everything, unless it would be in the way."""
     with App(url, migrate=True) as app:
         declare(app)
+        if stranger:
+            furnish(app, STRANGER)
         api = create_api(app, settings=ApiSettings(**settings))
         with contextlib.closing(Browser(api)) as client:
             yield Site(app, client)

@@ -7,15 +7,17 @@ import http.client
 import json
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from tests.interfaces.rest.kit import declare
+from tests.interfaces.rest.witness import Witness
 
 from tidemill import App
+from tidemill.clock import Clock
 from tidemill.rest import ApiSettings
-from tidemill.rest.server import Server, Serving, serve
+from tidemill.rest.server import Make, Server, Serving, serve
 
 PATIENCE = 60.0
 
@@ -29,15 +31,23 @@ class Told(NamedTuple):
 
 
 class Stream:
-    """An open stream, read line by line."""
+    """An open stream, read line by line; ``hear`` is told what was read when it is closed."""
 
-    def __init__(self, connection: http.client.HTTPConnection, answer: http.client.HTTPResponse) -> None:
-        self._connection, self.answer = connection, answer
+    def __init__(
+        self,
+        connection: http.client.HTTPConnection,
+        answer: http.client.HTTPResponse,
+        hear: Callable[[str], None],
+    ) -> None:
+        self._connection, self.answer, self._hear = connection, answer, hear
+        self._read = [f"{name}: {value}" for name, value in answer.getheaders()]
 
     def lines(self) -> Iterator[str]:
         """Every line until the stream ends."""
         while line := self.answer.readline():
-            yield line.decode().rstrip("\n")
+            text = line.decode().rstrip("\n")
+            self._read.append(text)
+            yield text
 
     def events(self) -> Iterator[Told]:
         """Every event until the stream ends."""
@@ -51,6 +61,7 @@ class Stream:
                 facts = {}
 
     def close(self) -> None:
+        self._hear("\n".join(self._read))
         self.answer.close()
         self._connection.close()
 
@@ -61,23 +72,31 @@ class Place:
     def __init__(self, app: App, serving: Serving, server: Server) -> None:
         self.app, self.serving, self.server = app, serving, server
         self._open: list[Stream] = []
+        self.witness = Witness(app)
 
     def _connect(self) -> http.client.HTTPConnection:
         where = urlsplit(self.serving.url)
         return http.client.HTTPConnection(where.hostname or "", where.port, timeout=PATIENCE)
 
-    def request(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
-        """Status and document of one request with the token."""
+    def request(
+        self, method: str, path: str, body: Any = None, key: str | None = None, **headers: str
+    ) -> tuple[int, Any]:
+        """Status and document of one request with a key, or with the token."""
         connection = self._connect()
         try:
             given = {
-                "authorization": f"Bearer {self.serving.token}",
+                "authorization": f"Bearer {key or self.serving.token}",
                 "content-type": "application/json",
                 **headers,
             }
             connection.request(method, path, None if body is None else json.dumps(body), given)
             answer = connection.getresponse()
             text = answer.read()
+            self._hear(
+                key,
+                f"{method} {path}\n{json.dumps(body)}",
+                f"{answer.getheaders()}\n{text.decode('utf-8', 'replace')}",
+            )
             return answer.status, json.loads(text) if text else None
         finally:
             connection.close()
@@ -88,27 +107,46 @@ class Place:
         connection.request(
             "GET", path, headers={"authorization": f"Bearer {key or self.serving.token}", **headers}
         )
-        stream = Stream(connection, connection.getresponse())
+        stream = Stream(
+            connection, connection.getresponse(), lambda told: self._hear(key, f"GET {path}\n{headers}", told)
+        )
         self._open.append(stream)
         return stream
+
+    def _hear(self, key: str | None, asked: str, told: str) -> None:
+        if key is not None:  # the token is everybody's
+            self.witness.hear(f"Bearer {key}", asked, told)
 
     def close(self) -> None:
         for stream in self._open:
             stream.close()
+        self.witness.check()
 
 
 @contextlib.contextmanager
-def place(url: str = "memory://", **settings: Any) -> Iterator[Place]:
-    """A server over a store, in a thread of this process."""
-    with App(url, migrate=True) as app:
-        declare(app)
+def place(
+    url: str = "memory://",
+    *,
+    tasks: Callable[[App], object] = declare,
+    make: Make | None = None,
+    clock: Clock | None = None,
+    **settings: Any,
+) -> Iterator[Place]:
+    """A server over a store, in a thread of this process; ``make`` makes what it serves, and that is the API without it."""
+    with App(url, migrate=True, clock=clock) as app:
+        tasks(app)
         servers: list[Server] = []
         told: queue.Queue[Serving | BaseException] = queue.Queue()
 
         def run() -> None:
             try:
                 serve(
-                    app, port=0, settings=ApiSettings(**settings), announce=told.put, started=servers.append
+                    app,
+                    port=0,
+                    settings=ApiSettings(**settings),
+                    announce=told.put,
+                    started=servers.append,
+                    make=make,
                 )
             except BaseException as error:  # noqa: BLE001  (told to whoever waits)
                 told.put(error)

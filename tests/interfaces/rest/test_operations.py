@@ -15,15 +15,15 @@ ALL = "*"
 
 
 @pytest.fixture
-def busy(shop: Site) -> Site:
+def busy(alone: Site) -> Site:
     """Jobs of two tenants that ended, and one of each that waits."""
     for tenant in ("acme", "other"):
-        shop.create("fail", tenant=tenant, args={"words": f"order 1 of {tenant}"})
-        shop.create(tenant=tenant)
-    shop.drain()
+        alone.create("fail", tenant=tenant, args={"words": f"order 1 of {tenant}"})
+        alone.create(tenant=tenant)
+    alone.drain()
     for tenant in ("acme", "other"):
-        shop.create(tenant=tenant)
-    return shop
+        alone.create(tenant=tenant)
+    return alone
 
 
 def look(site: Site, path: str, **rest: Any) -> Any:

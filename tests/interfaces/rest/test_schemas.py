@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import pytest
 from tests.interfaces.rest.schemas import examine, furnished
 
 from tidemill.rest.api import all_routes
 
 
+@pytest.mark.long
 def test_no_route_breaks_the_promises_of_the_document() -> None:
     with furnished("memory://") as made:
         found = examine(made, 1, words=["--phases", "examples,fuzzing"])

@@ -1,0 +1,90 @@
+"""What a tenant has, all of it marked: jobs in several states, a schedule, a definition, a key, and something in the archive.
+
+The stranger is a tenant that is there in every test of the HTTP API. Nobody calls for it, so nothing of it may ever be told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from uuid import UUID
+
+from tidemill import App, Manual
+from tidemill.client.bound import BoundTask
+from tidemill.domain.retention import archive_document
+
+STRANGER = "stranger-7f3a9c"
+
+FAR = datetime(2999, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Estate:
+    """A tenant's things, by which they can be asked for."""
+
+    tenant: str
+    jobs: tuple[str, ...]
+    schedule: str
+    definition: str
+    key: str
+    secret: str
+    archived: str
+
+    @property
+    def mark(self) -> str:
+        """What is in everything of it."""
+        return f"{self.tenant}-mark"
+
+    def addresses(self, path: str) -> list[str]:
+        """A route's path with the names of these things in it."""
+        if "{" not in path:
+            return [path]
+        if path.startswith("/api/jobs/"):
+            return [path.replace("{id}", id) for id in (*self.jobs, self.archived)]
+        if path.startswith("/api/schedules/"):
+            return [path.replace("{id}", name) for name in (self.schedule, f"{self.mark}-nightly")]
+        if path.startswith("/api/keys/"):
+            return [path.replace("{id}", self.key)]
+        if path.startswith("/api/workers/"):
+            return [path.replace("{id}", self.jobs[0])]
+        return [path.replace("{key}", self.definition).replace("{name}", "send")]
+
+
+def furnish(app: App, tenant: str, *, role: str = "super_admin") -> Estate:
+    """Give a tenant one of everything. No job of it is ever due, so whoever drains the queues runs none of them."""
+    mark = f"{tenant}-mark"
+    with app.tenant(tenant):
+        send = app.registry.get("send").name
+        jobs = [_enqueue(app, send, mark) for _ in range(3)]
+        app.jobs.cancel(ids=jobs[1:], reason=f"{mark}-reason")
+        job = app.store.get([jobs[2]], tenant=tenant)[0]
+        document = archive_document(job, [], [], tier="archive", policy=f"{mark}-policy")
+        app.store.put_archive([document])
+        app.store.forget([document])
+        schedule = app.schedules.add(send, Manual(), f"{mark}-nightly", args={"to": f"{mark}-person"})
+        definition = app.definitions.save(
+            f"{mark}-report", send, args={"to": f"{mark}-person"}, owner=f"{mark}-owner"
+        )
+    made = app.keys.create(f"{mark}-key", role=role, tenant=tenant)
+    return Estate(
+        tenant,
+        (str(jobs[0]), str(jobs[1])),
+        str(schedule.id),
+        definition.key,
+        made.key.id,
+        made.secret,
+        str(jobs[2]),
+    )
+
+
+def _enqueue(app: App, task: str, mark: str) -> UUID:
+    bound: BoundTask[Any, Any] = BoundTask(app._client, app.registry.get(task))
+    job = bound.using(
+        run_after=FAR,
+        tags=[f"{mark}-tag"],
+        metadata={f"{mark}-name": f"{mark}-value"},
+        correlation_id=f"{mark}-story",
+        reference=(f"{mark}-kind", f"{mark}-id"),
+    ).enqueue(to=f"{mark}-person", password=f"{mark}-password")
+    return job.id

@@ -1,0 +1,214 @@
+"""Two tenants, and every answer heard: nothing of one is ever told to the other, and the witness would notice if it were."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.interfaces.rest.estate import STRANGER, Estate, furnish
+from tests.interfaces.rest.kit import Site, site
+from tests.interfaces.rest.served import place
+from tests.interfaces.rest.witness import Witness
+
+from tidemill.rest.api import all_routes
+from tidemill.rest.routes import Act
+
+OURS = "our-own-tenant"
+
+ROUTES = [act for act in all_routes() if not act.stream]
+
+BODIES: dict[tuple[str, str], Any] = {
+    ("POST", "/api/jobs"): {"task": "send", "args": {"to": "x"}},
+    ("POST", "/api/jobs/create"): {"task": "send", "args": {"to": "x"}},
+    ("POST", "/api/jobs/bulk"): {"action": "retry", "filter": {"task": ["send", "fail"]}},
+    ("PATCH", "/api/tasks/{name}"): {"paused": False},
+    ("POST", "/api/definitions"): {"key": "made-here", "task": "send", "args": {"to": "x"}},
+    ("PUT", "/api/definitions/{key}"): {"args": {"to": "x"}},
+    ("PATCH", "/api/definitions/{key}"): {"owner": "x"},
+    ("POST", "/api/schedules"): {
+        "key": "made-here",
+        "task": "send",
+        "trigger": "0 2 * * *",
+        "args": {"to": "x"},
+    },
+    ("PUT", "/api/schedules/{id}"): {"trigger": "0 3 * * *", "args": {"to": "x"}},
+    ("PUT", "/api/worker/config"): {"settings": {"worker_enabled": True}},
+    ("POST", "/api/keys"): {"name": "made-here"},
+}
+"""What is sent where a body is needed."""
+
+
+class Two:
+    """A site with everything twice: ours, and a stranger's. Jobs of both have run, failed, and wait for a decision."""
+
+    def __init__(self, shop: Site) -> None:
+        self.shop = shop
+        self.ours, self.theirs = (furnish(shop.app, tenant) for tenant in (OURS, STRANGER))
+        self.ours, self.theirs = self.work()
+
+    def work(self) -> tuple[Estate, Estate]:
+        """Jobs of both that run, fail, and wait for a decision; both, with their ids."""
+        found = []
+        for estate in (self.ours, self.theirs):
+            ids = list(estate.jobs[:2])
+            for task, args in (
+                ("send", {"to": f"{estate.mark}-letter"}),
+                ("fail", {"words": f"{estate.mark}-trouble"}),
+                ("look", {"what": f"{estate.mark}-thing"}),
+            ):
+                body = {
+                    "task": task,
+                    "args": args,
+                    "tags": [f"{estate.mark}-tag"],
+                    "parent_id": estate.jobs[0],
+                }
+                answer = self.ask(estate, "POST", "/api/jobs", body)
+                assert answer.status_code == 201
+                ids.append(answer.json()["id"])
+            found.append(replace(estate, jobs=tuple(ids)))
+        self.shop.drain()
+        return found[0], found[1]
+
+    def ask(self, who: Estate, method: str, path: str, body: Any = None) -> Any:
+        headers = {"authorization": f"Bearer {who.secret}"}
+        return self.shop.client.request(method, path, headers=headers, json=body)
+
+    @property
+    def witness(self) -> Witness:
+        assert self.shop.client.witness is not None
+        return self.shop.client.witness
+
+
+@pytest.fixture
+def two() -> Iterator[Two]:
+    with site(stranger=False) as shop:
+        yield Two(shop)
+
+
+def questions(act: Act, estate: Estate) -> Iterator[str]:
+    """Addresses of a route that name things of this estate, in the path and after it."""
+    for address in estate.addresses(act.path):
+        yield address
+        for name, value in (
+            ("tenant", estate.tenant),
+            ("tag", f"{estate.mark}-tag"),
+            ("correlation_id", f"{estate.mark}-story"),
+            ("reference", f"{estate.mark}-kind:{estate.mark}-id"),
+            ("metadata", f"{estate.mark}-name={estate.mark}-value"),
+            ("parent_id", estate.jobs[0]),
+            ("subject", f"job:{estate.jobs[1]}"),
+            ("ids", estate.archived),
+        ):
+            if name in act.query.model_fields:
+                yield f"{address}?{name}={value}"
+
+
+def test_every_route_asked_by_one_tenant_tells_nothing_of_the_other(two: Two) -> None:
+    asked = set()
+    # Reading first: what is changed or deleted is not there to be told afterwards.
+    for act in sorted(ROUTES, key=lambda act: (act.mutates, act.method == "DELETE")):
+        body = BODIES.get((act.method, act.path))
+        if act.path.endswith(("/approve", "/reject")) or (act.method, act.path) == (
+            "DELETE",
+            "/api/jobs/{id}",
+        ):
+            two.ours, two.theirs = two.work()  # something to decide about, and something that has ended
+        for estate in (two.theirs, two.ours):
+            for address in questions(act, estate):
+                answer = two.ask(two.ours, act.method, address, body)
+                assert answer.status_code < 500, (act, answer.text)
+                if answer.status_code < 300:
+                    asked.add((act.method, act.path))
+    two.witness.check()
+    # Every route that is open to a tenant has answered well at least once, so something could have been told.
+    silent = {(act.method, act.path) for act in ROUTES if not act.everywhere} - asked
+    assert silent == set()
+
+
+def test_the_same_is_seen_by_its_owner(two: Two) -> None:
+    seen = ""
+    for act in ROUTES:
+        if act.method == "GET":
+            seen += "".join(two.ask(two.theirs, "GET", each).text for each in two.theirs.addresses(act.path))
+    for sign in (
+        *two.theirs.jobs, two.theirs.archived, two.theirs.schedule, two.theirs.definition, two.theirs.key,
+        *(f"{two.theirs.mark}-{word}" for word in ("tag", "name", "value", "story", "kind", "id", "person", "trouble",
+                                                   "thing", "owner", "key", "policy", "letter", "reason")),
+    ):  # fmt: skip
+        assert sign in seen, sign
+    two.witness.check()
+
+
+def test_streams_of_one_tenant_tell_nothing_of_the_other() -> None:
+    with place() as where:
+        ours, theirs = (furnish(where.app, tenant) for tenant in (OURS, STRANGER))
+        for estate, other in ((ours, theirs), (theirs, ours)):
+            refused = where.follow(f"/api/jobs/{other.jobs[0]}/events", estate.secret)
+            assert refused.answer.status == 404
+            body = {"task": "send", "args": {"to": f"{estate.mark}-letter"}}
+            status, job = where.request("POST", "/api/jobs", body, key=estate.secret)
+            assert status == 201, job
+            changes = where.follow("/api/events", estate.secret).events()
+            events = where.follow(f"/api/jobs/{job['id']}/events", estate.secret).events()
+            assert next(events).data["id"] == job["id"]
+            where.app.testing().drain()
+            assert list(events)[-1].name == "end"
+            assert next(changes).data["kinds"]
+        assert len(where.witness) == 2  # the streams are heard when they are closed
+    assert len(where.witness) == 8
+
+
+@pytest.mark.parametrize(
+    "sign",
+    [
+        lambda estate: estate.jobs[0],
+        lambda estate: estate.archived,
+        lambda estate: estate.schedule,
+        lambda estate: estate.definition,
+        lambda estate: estate.key,
+        lambda estate: f"{estate.mark}-story",
+        lambda estate: f"{estate.mark}-tag",
+        lambda estate: f"{estate.mark}-value",
+        lambda estate: f"{estate.mark}-password",
+        lambda estate: estate.tenant,
+    ],
+)
+@pytest.mark.parametrize(
+    "place", ['{{"items": ["{0}"]}}', "location: /api/jobs/{0}\n\n", "event: job\ndata: {0}\n\n"]
+)
+def test_a_leak_is_noticed(two: Two, sign: Any, place: str) -> None:
+    witness = Witness(two.shop.app)
+    text = place.format(sign(two.theirs))
+    bearer = f"Bearer {two.ours.secret}"
+    witness.hear(bearer, "GET /api/jobs\n", text)
+    with pytest.raises(AssertionError, match="was told"):
+        witness.check()
+
+
+def test_what_is_told_to_its_owner_or_said_by_the_reader_is_no_leak(two: Two) -> None:
+    witness = Witness(two.shop.app)
+    id = two.theirs.jobs[0]
+    witness.hear(f"Bearer {two.theirs.secret}", "GET /api/jobs", f'{{"id": "{id}"}}')
+    witness.hear(f"Bearer {two.ours.secret}", f"GET /api/jobs/{id}", f"there is no job {id}")
+    witness.hear(f"Bearer {two.shop.key('viewer', '*')}", "GET /api/jobs", id)
+    witness.check()
+
+
+def test_what_was_deleted_meanwhile_is_still_another_s(two: Two) -> None:
+    witness = Witness(two.shop.app)
+    witness.hear(
+        f"Bearer {two.theirs.secret}", "POST /api/jobs", '{"id":"0198aaaa-0000-7000-8000-00000000beef"}'
+    )
+    witness.hear(f"Bearer {two.ours.secret}", "GET /api/jobs", "0198aaaa-0000-7000-8000-00000000beef")
+    with pytest.raises(AssertionError, match="was told"):
+        witness.check()
+
+
+def test_who_shows_a_wrong_key_or_none_is_told_nothing_of_anybody(two: Two) -> None:
+    for authorization in (None, "Bearer nonsense", f"Bearer tm_{two.theirs.key}.{'x' * 43}"):
+        witness = Witness(two.shop.app)
+        witness.hear(authorization, "GET /api/jobs", two.theirs.jobs[0])
+        with pytest.raises(AssertionError, match="was told"):
+            witness.check()

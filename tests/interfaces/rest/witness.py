@@ -1,0 +1,181 @@
+"""Hears every answer that the API gives in these tests, and knows whether one of them told a tenant of another's things.
+
+What is a tenant's own is read from the store when a test ends, and from what the API itself told that tenant meanwhile, so that
+things that were deleted count as well. It knows nothing of routes: whatever was answered, to whatever question, is looked at.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from tidemill import App
+from tidemill.client.documents import job_document
+from tidemill.domain.access import Key, read_secret, secret_hash
+from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.rest.api import _document
+
+SHORTEST = 4
+"""Texts shorter than that could be anybody's."""
+
+LONG = 12
+"""Texts of this length are found inside others; shorter ones only where they stand alone between quotes."""
+
+MOST = 1_000
+
+_NAMED = re.compile(r'"(?:id|secret)":\s*"([^"]{8,})"')
+_NOBODY = ""
+_JOB = (
+    "id", "value", "output", "correlation_id", "parent_id", "reference", "tags", "metadata", "unique_key",
+    "cancel_reason",
+)  # fmt: skip
+
+
+class Heard(NamedTuple):
+    """One answer: what was shown to be let in, what was asked, and what was told, headers and all."""
+
+    authorization: str | None
+    asked: str
+    told: str
+
+
+class Leak(NamedTuple):
+    """Something of ``owner`` that ``reader`` was told."""
+
+    reader: str
+    owner: str
+    sign: str
+    heard: Heard
+
+    def __str__(self) -> str:
+        at = self.heard.told.find(self.sign)
+        said = self.heard.told[max(at - 80, 0) : at + 80]
+        return f"{self.reader} asked {self.heard.asked.splitlines()[0]!r} and was told {self.sign!r} of {self.owner}: …{said}…"
+
+
+class Witness:
+    """Hears the answers of one app's API."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._lock = threading.Lock()
+        self._heard: list[Heard] = []
+
+    def __len__(self) -> int:
+        return len(self._heard)
+
+    def hear(self, authorization: str | None, asked: str, told: str) -> None:
+        """An answer was given."""
+        with self._lock:
+            self._heard.append(Heard(authorization, asked, told))
+
+    def check(self) -> None:
+        """Fail if anybody was told what is another's."""
+        found = [str(leak) for leak in self.leaks()]
+        assert found == [], "\n".join(found[:10])
+
+    def leaks(self) -> Iterator[Leak]:
+        """Everything that was told to the wrong one."""
+        keys = {key.id: key for key in self._keys()}
+        answers: dict[str, list[Heard]] = {}
+        for heard in self._heard:
+            reader = self._reader(heard, keys)
+            if reader != ALL_TENANTS:
+                answers.setdefault(reader, []).append(heard)
+        owners = {key.tenant for key in keys.values()} | {job.tenant for job in self._jobs(ALL_TENANTS)}
+        owners |= set(answers)
+        if len(owners - {ALL_TENANTS, _NOBODY}) + (_NOBODY in answers) < 2:
+            return
+        own = {owner: self._own(owner, answers.get(owner, ())) for owner in owners - {ALL_TENANTS, _NOBODY}}
+        for reader, listed in answers.items():
+            for owner, theirs in own.items():
+                if owner != reader:
+                    signs = theirs - own.get(reader, set())
+                    yield from _found(reader, owner, signs, listed)
+
+    def _reader(self, heard: Heard, keys: Mapping[str, Key]) -> str:
+        """Whose key it was; who shows none is the app's own tenant, and who shows a wrong one is nobody."""
+        if heard.authorization is None:
+            return self._app._client.tenant
+        text = heard.authorization.partition(" ")[2].strip()
+        parts = read_secret(text)
+        key = None if parts is None else keys.get(parts.id)
+        if parts is None or key is None or secret_hash(parts.secret) != key.hash:
+            return _NOBODY
+        return key.tenant
+
+    # What is whose -----------------------------------------------------------------------------------------------------
+
+    def _own(self, tenant: str, answers: Iterable[Heard]) -> set[str]:
+        """Every text that is this tenant's alone: not the name of a task or a queue, and not in the published document."""
+        texts = {tenant} if len(tenant) >= LONG else set()
+        for heard in answers:
+            texts.update(_NAMED.findall(heard.told))
+        texts.update(self._stored(tenant))
+        registry = self._app.registry
+        common = set(registry.names()) | {registry.get(name).options.queue for name in registry.names()}
+        public = json.dumps(_document(""))
+        return {
+            text
+            for text in texts
+            if len(text) >= SHORTEST and text not in common and json.dumps(text) not in public
+        }
+
+    def _stored(self, tenant: str) -> Iterator[str]:
+        store, now = self._app.store, self._app.clock.now()
+        for job in self._jobs(tenant):
+            document = job_document(job, now)
+            for name in _JOB:
+                yield from _texts(document[name])
+            args = document["args"]
+            # What arguments are called, the task says.
+            yield from _texts(list(args.values()) if isinstance(args, Mapping) else args)
+            if job.error is not None:
+                yield job.error.message
+            for _, line in store.logs(job.id, tenant=tenant):
+                yield from _texts([line.message, line.details])
+        for archived in store.search_archive(JobFilter(tenant), limit=MOST).items:
+            yield str(archived.id)
+            yield from _texts([archived.correlation_id])
+        for schedule in store.schedules(tenant=tenant):
+            yield from (str(schedule.id), schedule.key)
+        for definition in store.definitions(tenant=tenant, deleted=True):
+            yield from (str(definition.id), definition.key)
+        for key in self._keys():
+            if key.tenant == tenant:
+                yield from (key.id, key.name)
+
+    def _keys(self) -> list[Key]:
+        return self._app.store.keys()
+
+    def _jobs(self, tenant: str) -> list[Any]:
+        return list(self._app.store.jobs(JobFilter(tenant), limit=MOST).items)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in a document, names included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for name, each in value.items():
+            yield str(name)
+            yield from _texts(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each)
+
+
+def _found(reader: str, owner: str, signs: set[str], answers: list[Heard]) -> Iterator[Leak]:
+    for heard in answers:
+        for sign in signs:
+            text = sign if len(sign) >= LONG or _is_key(sign) else json.dumps(sign)
+            # Who names it himself learns nothing by reading it again.
+            if text in heard.told and sign not in heard.asked:
+                yield Leak(reader, owner, sign, heard)
+
+
+def _is_key(text: str) -> bool:
+    return re.fullmatch(r"[0-9a-f]{8}", text) is not None

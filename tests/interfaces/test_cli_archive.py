@@ -1,0 +1,74 @@
+"""``tidemill archive``: what is due leaves, and is found again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.interfaces.cli_kit import Shop, make_shop, terminal
+
+from tidemill.domain.archival import LEASE
+from tidemill.ids import new_id
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    made = make_shop(tmp_path)
+    assert made.run("db", "migrate").exit_code == 0
+    for words in (["send", "to=ann"], ["send", "to=bob"], ["fail", "words=no"]):
+        assert made.run("jobs", "enqueue", *words).exit_code == 0
+    made.drain()
+    return made
+
+
+def test_jobs_are_archived_and_the_table_says_how_many(shop: Shop) -> None:
+    done = shop.run("archive", "run")
+    assert done.stdout.splitlines()[-1].startswith("0 jobs archived in ")
+    done = shop.run("archive", "run", "--older-than", "0s", "--limit", "2")
+    assert done.exit_code == 0, done.output
+    lines = done.stdout.splitlines()
+    assert lines[0].split() == [
+        "policy", "tier", "archived", "verified", "failed", "changed", "size", "took", "error",
+    ]  # fmt: skip
+    assert lines[1].split()[:6] == ["completed", "archive", "2", "2", "0", "0"]
+    assert "KiB" in lines[1]
+    assert lines[-1].endswith("; there is more that is due")
+    assert shop.json("archive", "run", "--older-than", "0s")["archived"] == 1
+    assert shop.json("jobs", "list")["items"] == []
+
+
+def test_archived_jobs_are_found_by_how_they_ended(shop: Shop) -> None:
+    assert shop.run("archive", "search").stdout == "no archived jobs\n"
+    assert shop.run("archive", "run", "--older-than", "0s").exit_code == 0
+    found = shop.json("archive", "search", "--status", "failed")["items"]
+    assert [(each["task"], each["sound"]) for each in found] == [("fail", True)]
+    assert found[0]["document"]["job"]["args"] == '{"words":"no"}'
+    listed = shop.run("archive", "search", "--limit", "2").stdout.splitlines()
+    assert len(listed) == 4
+    following = listed[-1].removeprefix("more: --cursor ")
+    assert len(shop.json("archive", "search", "--cursor", following)["items"]) == 1
+    assert shop.json("archive", "search", "--task", "nothing")["items"] == []
+
+
+def test_a_narrow_screen_shows_what_matters(shop: Shop) -> None:
+    wide = shop.run("archive", "run", "--older-than", "0s", env=terminal(80)).stdout.splitlines()
+    assert "archived" in wide[0]
+    assert max(map(len, (line for line in wide if "\x1b" not in line))) <= 80
+
+
+def test_who_archives_already_is_waited_for(shop: Shop) -> None:
+    with shop.app() as app:
+        assert app.store.acquire(LEASE, new_id(), ttl=timedelta(minutes=5)) is not None
+    done = shop.run("archive", "run")
+    assert done.exit_code == 2
+    assert done.stderr == "tidemill: somebody archives just now; wait until that run has ended\n"
+
+
+def test_the_sums_are_a_question(shop: Shop) -> None:
+    assert "nothing to tell about archival" in shop.run("stats", "archival").stdout
+    assert shop.run("archive", "run", "--older-than", "0s").exit_code == 0
+    rows = {row["policy"]: row["archived"] for row in shop.json("stats", "archival")["rows"]}
+    assert rows == {"completed": 2, "failed": 1}
+    assert "KiB" in shop.run("stats", "archival").stdout

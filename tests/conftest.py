@@ -13,10 +13,11 @@ import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import hypothesis
 import pytest
+from tests.services import MISSING, go_without
 
 from tidemill.clock import SystemClock
 from tidemill.testing.pgbouncer import find_pgbouncer, pgbouncer_version, running_pgbouncer
@@ -34,7 +35,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 HERE = Path(__file__).resolve().parent
 GRACE_SECONDS = 3.0
 
-_MISSING = re.compile(r"service missing: (\w+): (.*)", re.DOTALL)
 _WANTED = re.compile(r"\b(?:fresh_)?postgres(?:_url)?\b|\bpgbouncer_url\b")
 _run = pytest.StashKey[contextlib.ExitStack]()
 _found = pytest.StashKey[TestPostgres]()
@@ -83,13 +83,6 @@ def _speaks_of_postgres(config: pytest.Config) -> bool:
     return False
 
 
-def _go_without(service: str, why: Exception) -> NoReturn:
-    text = f"service missing: {service}: {why}"
-    if os.environ.get("TIDEMILL_TEST_ALL") == "1":
-        pytest.fail(text, pytrace=False)
-    pytest.skip(text)
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave long tests out of a run on a laptop, unless they are asked for by name; the summary counts them."""
     named = any("::" in argument or "faults" in argument for argument in config.args)
@@ -126,7 +119,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     without: dict[str, tuple[str, int]] = {}
     for report in (*terminalreporter.stats.get("skipped", ()), *terminalreporter.stats.get("error", ())):
         text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        if match := _MISSING.search(text):
+        if match := MISSING.search(text):
             count = without.get(match[1], ("", 0))[1]
             without[match[1]] = (match[2].splitlines()[0], count + 1)
     if not without and not _speaks_of_postgres(config):
@@ -149,6 +142,9 @@ def _services(
         else:
             with contextlib.suppress(ServiceMissing):
                 yield name, *_seen(config, name), ""
+    for name in sorted(without.keys() - {"postgres", "pgbouncer"}):
+        why, count = without[name]
+        yield name, "-", "not found", f"{why} ({count} test{'s' if count > 1 else ''})"
 
 
 def _seen(config: pytest.Config, name: str) -> tuple[str, str]:
@@ -173,7 +169,7 @@ def postgres(pytestconfig: pytest.Config) -> TestPostgres:
             server = pytestconfig.stash[_run].enter_context(any_postgres())
             assert server.version
         except ServiceMissing as missing:
-            _go_without("postgres", missing)
+            go_without("postgres", missing)
         pytestconfig.stash[_found] = server
     return pytestconfig.stash[_found]
 
@@ -209,7 +205,7 @@ def pgbouncer_url(postgres_url: str) -> Iterator[str]:
         try:
             url = stack.enter_context(running_pgbouncer(postgres_url))
         except ServiceMissing as missing:
-            _go_without("pgbouncer", missing)
+            go_without("pgbouncer", missing)
         yield url
 
 

@@ -3,8 +3,8 @@
     SHOP=sqlite:///shop.db uvicorn --factory shop:create     (in this folder)
 
 Placing an order writes the order and enqueues its job in one transaction: both are there, or neither. The answer is 202 with
-the address at which the job can be followed; the worker runs inside the application, and the whole HTTP API is mounted
-under /background, for whoever has a key.
+the address at which the job can be followed; the worker runs inside the application, and the dashboard with the whole HTTP
+API is mounted under /background, for whoever has a key.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from sqlalchemy import create_engine, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from tidemill import App, Context
+from tidemill.dashboard import create_site
 from tidemill.errors import JobNotFound
-from tidemill.rest import create_api
 
 
 class Base(DeclarativeBase):
@@ -139,7 +139,7 @@ def orders(request: Request) -> list[dict[str, Any]]:
 def create(url: str | None = None) -> FastAPI:
     """The application, on a database."""
     shop = Shop(url or os.environ.get("SHOP", "sqlite:///shop.db"))
-    background = create_api(shop.jobs)
+    background = create_site(shop.jobs)
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:

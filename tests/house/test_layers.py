@@ -45,7 +45,7 @@ def test_an_import_against_the_contracts_is_refused(
     tmp_path: Path, module: str, line: str, contract: str
 ) -> None:
     package = tmp_path / "src" / "tidemill"
-    for room in ("domain", "stores", "tasks", "client", "engine", "rest"):
+    for room in ("domain", "stores", "tasks", "client", "engine", "rest", "dashboard"):
         (package / room).mkdir(parents=True)
         (package / room / "__init__.py").touch()
         (package / room / "bad.py").touch()
@@ -60,7 +60,7 @@ def test_an_import_against_the_contracts_is_refused(
     names = {
         "floors": "Imports go down the floors of the house",
         "pure": "The domain reads no clock",
-        "rest": "The HTTP API speaks to the client",
+        "rest": "The HTTP API and the dashboard speak to the client",
     }
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"{names[contract]}" in done.stdout.split("Broken contracts")[-1]

@@ -1,0 +1,207 @@
+"""A task's arguments as fields of a form, made from their JSON schema; and from what was typed back to JSON. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from tidemill.dashboard.visit import Fields
+from tidemill.rest.masking import looks_secret
+
+PREFIX = "arg."
+"""What the names of these fields begin with."""
+
+WHOLE = "args_json"
+"""The field that takes all arguments as JSON instead."""
+
+Schema = Mapping[str, Any]
+
+_TEXTS = {"date": "date", "time": "time", "email": "email", "uri": "url"}
+_EXAMPLES = {
+    "date-time": "2026-11-16T09:30:00Z",
+    "uuid": "01890a5d-ac96-774b-bcce-b302099a8057",
+    "duration": "PT1H30M, or seconds",
+    "binary": "base64",
+}
+
+
+class Argument(NamedTuple):
+    """One argument, and the field it is typed into."""
+
+    name: str
+    kind: str  #: text, whole, number, bool, choice or json
+    type: str  #: of the input
+    words: str  #: what it takes
+    required: bool
+    nullable: bool
+    default: str | None  #: as JSON; None: there is none, or JSON cannot say it
+    choices: tuple[tuple[str, str], ...]  #: JSON and label
+    example: str
+    description: str
+
+    @property
+    def field(self) -> str:
+        return PREFIX + self.name
+
+
+def arguments_of(schema: Schema) -> list[Argument]:
+    """The arguments that a task takes, in their order."""
+    needed = set(schema.get("required", ()))
+    return [
+        _argument(name, said, schema, name in needed) for name, said in schema.get("properties", {}).items()
+    ]
+
+
+def takes_more(schema: Schema) -> bool:
+    """Whether it takes arguments of any name."""
+    return bool(schema.get("additionalProperties"))
+
+
+def _argument(name: str, said: Schema, whole: Schema, required: bool) -> Argument:
+    found = _resolved(said, whole)
+    nullable = False
+    options = [_resolved(each, whole) for each in found.get("anyOf", ())]
+    if options:
+        nullable = any(each.get("type") == "null" for each in options)
+        rest = [each for each in options if each.get("type") != "null"]
+        if len(rest) == 1:
+            found = {**found, **rest[0]}
+        elif {each.get("type") for each in rest} == {"number", "string"}:
+            found = {**found, "type": "string"}  # a decimal: typed as it is meant, kept as it is typed
+    kind, type = _kind(found, "anyOf" in found and "type" not in found)
+    if kind == "text" and looks_secret(name):
+        type = "password"
+    return Argument(
+        name,
+        kind,
+        type,
+        words_of(said, whole),
+        required,
+        nullable,
+        json.dumps(said["default"], ensure_ascii=False) if "default" in said else None,
+        _choices(found, kind),
+        _EXAMPLES.get(str(found.get("format")), ""),
+        str(found.get("description") or ""),
+    )
+
+
+def _resolved(said: Schema, whole: Schema) -> dict[str, Any]:
+    """A schema with what it refers to put in its place; a circle of references ends at ten."""
+    found = dict(said)
+    for _ in range(10):
+        if "$ref" in found:
+            name = str(found.pop("$ref")).rpartition("/")[2]
+            found = {**whole.get("$defs", {}).get(name, {}), **found}
+        elif len(found.get("allOf", ())) == 1:
+            (only,) = found.pop("allOf")
+            found = {**only, **found}
+        else:
+            break
+    return found
+
+
+def _kind(found: Schema, mixed: bool) -> tuple[str, str]:
+    if "enum" in found or "const" in found:
+        return "choice", "text"
+    if mixed:
+        return "json", "text"
+    match found.get("type"):
+        case "string":
+            return "text", _TEXTS.get(str(found.get("format")), "text")
+        case "integer":
+            return "whole", "number"
+        case "number":
+            return "number", "text"
+        case "boolean":
+            return "bool", "text"
+        case _:
+            return "json", "text"
+
+
+def _choices(found: Schema, kind: str) -> tuple[tuple[str, str], ...]:
+    if kind == "bool":
+        return (("true", "yes"), ("false", "no"))
+    if kind != "choice":
+        return ()
+    values = found["enum"] if "enum" in found else [found["const"]]
+    return tuple(
+        (json.dumps(value), str(value) if isinstance(value, str) else json.dumps(value)) for value in values
+    )
+
+
+def words_of(said: Schema, whole: Schema, depth: int = 0) -> str:
+    """What a schema asks for, in a few words.
+
+    >>> words_of({"anyOf": [{"type": "integer"}, {"type": "null"}]}, {}), words_of({"type": "array", "items": {"type": "string"}}, {})
+    ('integer or null', 'list of string')
+    """
+    if "$ref" in said:
+        name = str(said["$ref"]).rpartition("/")[2]
+        inner = whole.get("$defs", {}).get(name, {})
+        return words_of(inner, whole, depth + 1) if "enum" in inner and depth < 5 else name
+    if "anyOf" in said:
+        return " or ".join(dict.fromkeys(words_of(each, whole, depth + 1) for each in said["anyOf"]))
+    if "enum" in said:
+        return "one of " + ", ".join(str(value) for value in said["enum"][:10])
+    if "const" in said:
+        return f"just {said['const']}"
+    kind = str(said.get("type", "anything"))
+    if kind == "array" and isinstance(said.get("items"), Mapping) and depth < 5:
+        return f"list of {words_of(said['items'], whole, depth + 1)}"
+    if kind == "array":
+        return "list"
+    return f"{kind} ({said['format']})" if "format" in said else kind
+
+
+def read_arguments(form: Fields, arguments: list[Argument]) -> tuple[str, dict[str, str]]:
+    """The arguments as JSON text, and what cannot be read, field by field. What is left out is left to the code's defaults."""
+    errors: dict[str, str] = {}
+    text = form.get(WHOLE)
+    if text is not None:
+        try:
+            found = json.loads(text)
+        except ValueError as error:
+            return "{}", {WHOLE: f"this is no JSON: {error}"}
+        if not isinstance(found, dict):
+            return "{}", {WHOLE: "give a JSON object: names and values in braces"}
+        return text, {}
+    values: dict[str, Any] = {}
+    for argument in arguments:
+        typed = form.get(argument.field)
+        if typed is None:
+            if argument.required and argument.nullable:
+                values[argument.name] = None
+            continue
+        try:
+            values[argument.name] = _read(argument, typed)
+        except ValueError as error:
+            errors[argument.field] = str(error)
+    return json.dumps(values, ensure_ascii=False), errors
+
+
+def _read(argument: Argument, typed: str) -> Any:
+    match argument.kind:
+        case "text":
+            return typed
+        case "whole":
+            return _number(typed, "give a whole number", whole=True)
+        case "number":
+            return _number(typed, "give a number", whole=False)
+        case _:
+            try:
+                return json.loads(typed)
+            except ValueError as error:
+                raise ValueError(f"this is no JSON: {error}") from None
+
+
+def _number(typed: str, words: str, *, whole: bool) -> int | float:
+    try:
+        found = json.loads(typed.replace("−", "-"))
+    except ValueError:
+        found = None
+    wanted: Any = int if whole else (int, float)
+    if isinstance(found, bool) or not isinstance(found, wanted):
+        raise ValueError(f"{typed[:40]!r} is none: {words}")
+    number: int | float = found
+    return number

@@ -1,0 +1,38 @@
+"""The page that asks before something wide, or something that cannot be undone, is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.responses import Response
+
+from tidemill.dashboard.visit import Visit
+from tidemill.rest.problems import Problem
+
+
+def ask(
+    visit: Visit,
+    title: str,
+    words: str,
+    *,
+    button: str,
+    action: str,
+    back: str,
+    fields: Mapping[str, str] | None = None,
+    also: str | None = None,
+    reason: bool = False,
+) -> Response:
+    """A question, what follows from a yes, and a form that says yes to the path ``action``; ``reason`` asks for one as well."""
+    if visit.service.settings.read_only:
+        raise Problem(403, "read_only", "this dashboard is for looking only")
+    return visit.render(
+        "ask_first.html",
+        title=title,
+        words=words,
+        button=button,
+        action=visit.url(action),
+        back=visit.url(back),
+        fields=dict(fields or {}),
+        also=also,
+        reason=reason,
+    )

@@ -1,0 +1,146 @@
+"""Who did what: the audit as people read it, and the proof that nothing of it was changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
+
+from starlette.responses import Response
+
+from tidemill.dashboard.pages import Pages
+from tidemill.dashboard.visit import Visit
+from tidemill.domain.access import Role
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.ledger import AuditRecord
+from tidemill.rest.problems import Problem
+
+pages = Pages()
+
+PAGE = 50
+
+_PLACES = {
+    "job": "/jobs/{}",
+    "worker": "/workers/{}",
+    "schedule": "/schedules",
+    "definition": "/schedules",
+    "queue": "/queues",
+    "limit": "/queues",
+    "task": "/tasks",
+    "tenant": "/tenants",
+    "lease": "/workers",
+    "setting": "/settings",
+    "key": "/settings",
+}
+"""Where the thing that an entry is about is shown."""
+
+
+class Change(NamedTuple):
+    """One fact as it was and as it is; ``None`` in ``had`` or ``has``: there was, or is, none."""
+
+    name: str
+    had: bool
+    before: object
+    has: bool
+    after: object
+
+
+class Entry(NamedTuple):
+    """An entry as the page shows it."""
+
+    record: AuditRecord
+    changes: list[Change]
+    place: str | None
+
+
+@pages.get("/audit", role=Role.ADMIN)
+async def audit(visit: Visit) -> Response:
+    """Entries, the newest first, and those one asks for."""
+    asked = {name: visit.asked.get(name) for name in ("who", "action", "subject")}
+    since = visit.asked.get("since")
+    before = visit.asked.whole("before", 0, most=2**62) or None
+    wrong = None
+    try:
+        since_at = _day(since)
+    except ValueError:
+        since_at, wrong = None, f"{(since or '')[:40]!r} is no day; write it as 2026-12-31"
+    found = await visit.read(_look, visit, asked, since_at, before)
+    entries = [Entry(each, _changes(each), _place(each)) for each in found]
+    return visit.render(
+        "audit.html",
+        422 if wrong else 200,
+        entries=entries[:PAGE],
+        following=entries[PAGE - 1].record.number if len(entries) > PAGE else None,
+        asked=asked,
+        since=since or "",
+        wrong=wrong,
+        any_asked=bool(since) or any(asked.values()),
+        before=before,
+    )
+
+
+@pages.get("/audit/verify", role=Role.ADMIN, everywhere=True)
+async def verify(visit: Visit) -> Response:
+    """Go through the whole chain, of all tenants, and say where it breaks. It changes nothing, so it is no form."""
+    if visit.request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise Problem(403, "other_site", "this is asked for from the page of the audit only")
+    found = await visit.read(visit.app.audit.verify)
+    return visit.render("audit_verified.html", found=found)
+
+
+def _look(
+    visit: Visit, asked: Mapping[str, str | None], since_at: datetime | None, before: int | None
+) -> list[AuditRecord]:
+    after = 0 if since_at is None else _last_before(visit, since_at)
+    return list(
+        visit.app.audit.list(
+            tenant=visit.tenant,
+            after=after,
+            before=before,
+            newest=True,
+            limit=PAGE + 1,
+            **asked,
+        )
+    )
+
+
+def _last_before(visit: Visit, at: datetime) -> int:
+    """The number of the last entry before an instant: entries are numbered without gaps in the order of time, so a handful
+    of looks at single ones finds it.
+    """
+    newest = visit.app.audit.list(tenant=ALL_TENANTS, newest=True, limit=1)
+    low, high = 0, newest[0].number if newest else 0
+    while low < high:
+        middle = (low + high) // 2
+        (entry,) = visit.app.audit.list(tenant=ALL_TENANTS, after=middle, limit=1)
+        if entry.at < at:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _day(text: str | None) -> datetime | None:
+    """The beginning of a day, by UTC.
+
+    >>> _day("2026-12-31"), _day(None)
+    (datetime.datetime(2026, 12, 31, 0, 0, tzinfo=datetime.timezone.utc), None)
+    """
+    if text is None:
+        return None
+    found = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+    return max(found, datetime.min.replace(tzinfo=UTC) + timedelta(days=2))
+
+
+def _changes(record: AuditRecord) -> list[Change]:
+    """What an act changed, name by name."""
+    old, new = record.entry.before or {}, record.entry.after or {}
+    return [Change(name, name in old, old.get(name), name in new, new.get(name)) for name in {**old, **new}]
+
+
+def _place(record: AuditRecord) -> str | None:
+    kind, _, name = record.entry.subject.partition(":")
+    if kind == "jobs":
+        return "/jobs"
+    found = _PLACES.get(kind)
+    return None if found is None else found.format(name)

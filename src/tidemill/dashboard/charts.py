@@ -1,0 +1,199 @@
+"""Charts as numbers: where each bar and line stands. Pure; the templates draw them as SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import NamedTuple
+
+
+class Part(NamedTuple):
+    """A piece of a bar."""
+
+    name: str
+    y: float
+    height: float
+
+
+class Bar(NamedTuple):
+    """One step: its pieces from the bottom up, and what is said when pointed at."""
+
+    x: float
+    width: float
+    parts: list[Part]
+    at: datetime
+    values: dict[str, int]
+
+
+class Mark(NamedTuple):
+    """A line of the scale, or a moment below it."""
+
+    at: float
+    label: str
+
+
+class Hit(NamedTuple):
+    """A step of a chart of lines: where it is pointed at, and what is said then."""
+
+    x: float
+    width: float
+    at: datetime
+    values: dict[str, float | None]
+
+
+class Chart(NamedTuple):
+    """Bars or lines in a box, with a scale."""
+
+    width: float
+    height: float
+    top: float  #: the value at the upper edge
+    scale: list[Mark]
+    bars: list[Bar]
+    lines: dict[str, str]
+    empty: bool
+    times: Sequence[datetime] = ()  #: evenly spread below it, from its beginning to its end
+    hits: Sequence[Hit] = ()
+    marks: Sequence[Mark] = ()  #: moments that are marked in it
+
+
+def stacked(
+    steps: Sequence[tuple[datetime, dict[str, int]]],
+    *,
+    width: float = 720,
+    height: float = 160,
+    marks: Iterable[tuple[datetime, str]] = (),
+) -> Chart:
+    """Counts over time, one bar a step, stacked in the order of their names in the first step; ``marks`` are moments with words."""
+    most = max((sum(values.values()) for _, values in steps), default=0)
+    top = nice(most)
+    each = width / max(len(steps), 1)
+    bars = []
+    for index, (at, values) in enumerate(steps):
+        y, parts = height, []
+        for name, value in values.items():
+            tall = round(height * value / top, 2) if value else 0.0
+            y -= tall
+            if tall:
+                parts.append(Part(name, round(y, 2), tall))
+        gap = min(1.5, each * 0.2)
+        bars.append(Bar(round(index * each + gap / 2, 2), round(each - gap, 2), parts, at, values))
+    ats = [at for at, _ in steps]
+    return Chart(
+        width,
+        height,
+        top,
+        _scale(top, height),
+        bars,
+        {},
+        most == 0,
+        _times(ats),
+        marks=_marks(ats, marks, width),
+    )
+
+
+def lines(
+    series: dict[str, Sequence[float | None]],
+    *,
+    width: float = 720,
+    height: float = 160,
+    ats: Sequence[datetime] = (),
+    marks: Iterable[tuple[datetime, str]] = (),
+) -> Chart:
+    """Values over time, one path a name; where there is no value the line has a gap. ``ats`` are the times of the values."""
+    most = max((value for values in series.values() for value in values if value is not None), default=0.0)
+    top = nice(most)
+    paths = {name: _path(values, top, width, height) for name, values in series.items()}
+    each = width / max(len(ats), 1)
+    hits = [
+        Hit(
+            round(index * each, 2),
+            round(each, 2),
+            at,
+            {name: values[index] for name, values in series.items()},
+        )
+        for index, at in enumerate(ats)
+    ]
+    return Chart(
+        width,
+        height,
+        top,
+        _scale(top, height),
+        [],
+        paths,
+        most == 0,
+        _times(ats),
+        hits,
+        _marks(ats, marks, width),
+    )
+
+
+def spark(values: Sequence[float], *, width: float = 120, height: float = 24) -> str:
+    """A path without a scale, for a table.
+
+    >>> spark([0, 2, 1], width=100, height=10)
+    'M0 10L50 0L100 5'
+    """
+    return _path(list(values), max(values, default=0) or 1, width, height)
+
+
+def _path(values: Sequence[float | None], top: float, width: float, height: float) -> str:
+    each = width / max(len(values) - 1, 1)
+    pieces, pen = [], "M"
+    for index, value in enumerate(values):
+        if value is None:
+            pen = "M"
+            continue
+        pieces.append(f"{pen}{index * each:.4g} {height - height * value / top:.4g}")
+        pen = "L"
+    return "".join(pieces)
+
+
+def nice(most: float) -> float:
+    """A round number not below this one.
+
+    >>> nice(0), nice(7), nice(43), nice(0.012)
+    (1, 10, 50, 0.02)
+    """
+    if most <= 0:
+        return 1
+    size = 1.0
+    while size < most:
+        size *= 10
+    while size / 10 >= most:
+        size /= 10
+    for part in (0.1, 0.2, 0.5, 1.0):
+        if size * part >= most:
+            found = size * part
+            return int(found) if found >= 1 else round(found, 9)
+    return size
+
+
+def _end(ats: Sequence[datetime]) -> datetime:
+    """When the last step ends."""
+    return ats[-1] + (ats[-1] - ats[-2]) if len(ats) > 1 else ats[-1]
+
+
+def _times(ats: Sequence[datetime], number: int = 5) -> list[datetime]:
+    if len(ats) < 2:
+        return []
+    whole = _end(ats) - ats[0]
+    return [ats[0] + whole * index / (number - 1) for index in range(number)]
+
+
+def _marks(ats: Sequence[datetime], marks: Iterable[tuple[datetime, str]], width: float) -> list[Mark]:
+    if len(ats) < 2:
+        return []
+    first, whole = ats[0], _end(ats) - ats[0]
+    return [
+        Mark(round(width * ((at - first) / whole), 2), label)
+        for at, label in marks
+        if first <= at <= first + whole
+    ]
+
+
+def _scale(top: float, height: float) -> list[Mark]:
+    return [Mark(0.0, _label(top)), Mark(height / 2, _label(top / 2))]
+
+
+def _label(value: float) -> str:
+    return f"{value:,.0f}" if value >= 10 or value == int(value) else f"{value:.3g}"

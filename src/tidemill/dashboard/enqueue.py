@@ -1,0 +1,89 @@
+"""Asking for a job by a form: the one that a task's page has, made from the schema of its arguments."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, cast
+
+from starlette.responses import Response
+
+from tidemill.client.options import NO_OPTIONS, CallOptions
+from tidemill.dashboard.argument_form import PREFIX, WHOLE, arguments_of, read_arguments
+from tidemill.dashboard.filled import Filled, Wrong, complaints, read_span, read_tags, read_whole
+from tidemill.dashboard.pages import Pages
+from tidemill.dashboard.tasks import show
+from tidemill.dashboard.visit import Visit
+from tidemill.domain.access import Role
+from tidemill.domain.job import NewJob
+from tidemill.domain.unique import Unique
+from tidemill.errors import TaskNotFound, TidemillError
+from tidemill.tasks.options import check_queue
+from tidemill.tasks.task import Declared
+
+pages = Pages()
+
+UNIQUE = ("pending", "live")
+OPTION_FIELDS = {
+    "queue": "queue",
+    "priority": "priority",
+    "delay": "delay",
+    "tags": "tags",
+    "unique": "unique",
+}
+
+
+@pages.post("/tasks/{name:path}", role=Role.OPERATOR)
+async def enqueue(visit: Visit) -> Response:
+    """Enqueue one job, and go to its page; what is wrong comes back beside its field."""
+    name = visit.path["name"]
+    try:
+        declared = visit.app.registry.get(name)
+    except TaskNotFound as error:
+        return await show(visit, name, Filled(visit.form, {"": error.message}))
+    arguments = arguments_of(declared.arguments.schema())
+    text, errors = read_arguments(visit.form, arguments)
+    fields = None if visit.form.get(WHOLE) is not None else PREFIX
+    try:
+        options = _options(visit)
+        if not errors:
+            args = await visit.read(declared.arguments.load, text)
+            return await _enqueue(visit, declared, options, args)
+    except Wrong as wrong:
+        errors[wrong.field] = wrong.words
+    except TidemillError as error:
+        errors |= complaints(error, {**OPTION_FIELDS, "args": WHOLE}, arguments=fields)
+        # What is said of an argument that has no field of its own is said of the form.
+        known = {each.field for each in arguments} | set(OPTION_FIELDS) | {WHOLE, ""}
+        for field in [field for field in errors if field not in known]:
+            said = f"{field.removeprefix(PREFIX)}: {errors.pop(field)}"
+            errors[WHOLE if fields is None else ""] = said
+    return await show(visit, name, Filled(visit.form, errors))
+
+
+async def _enqueue(visit: Visit, declared: Declared, options: CallOptions, args: dict[str, Any]) -> Response:
+    (made,) = await visit.act(visit.app._client.enqueue, declared, options, [((), args)])
+    if isinstance(made, NewJob):
+        return visit.back(f"/jobs/{made.id}", f"Job {made.id} is enqueued, for tenant {made.tenant}.")
+    return visit.back(f"/jobs/{made.id}", "Nothing was enqueued: this job is the same, and is there already.")
+
+
+def _options(visit: Visit) -> CallOptions:
+    form = visit.form
+    said: dict[str, Any] = {"tenant": visit.home}
+    if queue := form.get("queue"):
+        try:
+            check_queue(queue)
+        except TidemillError as error:
+            raise Wrong("queue", error.message) from None
+        said["queue"] = queue
+    if (priority := read_whole(form, "priority", least=-100, most=100)) is not None:
+        said["priority"] = priority
+    if (delay := read_span(form, "delay")) is not None:
+        said["delay"] = delay
+    if tags := read_tags(form):
+        said["tags"] = tags
+    if (unique := form.get("unique")) in UNIQUE:
+        said["unique"] = Unique(states=cast(Literal["pending", "live"], unique))
+    try:
+        return NO_OPTIONS.merged(said)
+    except TidemillError as error:
+        raise Wrong(str(error.facts.get("option", "")), error.message) from None

@@ -1,0 +1,185 @@
+"""``/errors``: what fails, gathered by what it says; one kind of it, and retrying all of that kind."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+
+from starlette.responses import Response
+
+from tidemill.client.jobs import Acted
+from tidemill.client.questions import TROUBLES, WINDOWS
+from tidemill.dashboard import charts, tracebacks
+from tidemill.dashboard.job_filter import in_words
+from tidemill.dashboard.pages import Pages
+from tidemill.dashboard.visit import Visit
+from tidemill.domain.access import Role
+from tidemill.domain.decide import Action, expected
+from tidemill.domain.filters import MAX_TEXT
+from tidemill.domain.insight import ErrorGroup, Trouble, error_groups, gathered, normalised
+from tidemill.rest.problems import Problem
+
+pages = Pages()
+
+STEPS = 30
+GROUPS = 100
+LISTED = 50
+STATES = ("failed", "timed_out", "dead_lettered")
+
+
+class Kind(NamedTuple):
+    """Failures that say the same, and how they came over time."""
+
+    group: ErrorGroup
+    troubles: list[Trouble]
+    path: str  #: of the small picture
+    states: str
+    query: dict[str, Any]  #: which jobs they are, for the page of jobs
+
+
+@pages.get("/errors", role=Role.VIEWER)
+async def errors(visit: Visit) -> Response:
+    """The kinds of failures, the most frequent first."""
+    window = _window(visit)
+    kinds, sampled = await visit.read(_look, visit, window)
+    return visit.render(
+        "errors.html",
+        window=window,
+        windows=list(WINDOWS),
+        kinds=kinds[:GROUPS],
+        more=max(len(kinds) - GROUPS, 0),
+        total=sum(kind.group.count for kind in kinds),
+        sampled=sampled,
+        looked=TROUBLES,
+    )
+
+
+@pages.get("/errors/{fingerprint}", role=Role.VIEWER)
+async def error(visit: Visit) -> Response:
+    """One kind: an example with its traceback, and the jobs that ended so."""
+    window = _window(visit)
+    kind, sampled = await _kind(visit, window)
+    found = await visit.read(visit.app.store.get, [kind.group.example], tenant=visit.tenant)
+    example = found[0] if found else None
+    trace = example.error.traceback if example is not None and example.error is not None else None
+    return visit.render(
+        "error_kind.html",
+        window=window,
+        kind=kind,
+        sampled=sampled,
+        listed=kind.troubles[:LISTED],
+        example=example,
+        trace=tracebacks.parts(trace) if trace else [],
+        place=tracebacks.users_place(trace) if trace else None,
+    )
+
+
+@pages.post("/errors/{fingerprint}/retry", role=Role.OPERATOR)
+async def retry(visit: Visit) -> Response:
+    """First how many it would be, then the deed."""
+    window = _window(visit)
+    kind, sampled = await _kind(visit, window)
+    ids = [trouble.id for trouble in kind.troubles]
+    if visit.form.get("sure") != "1":
+        states = list(expected(Action.RETRY))
+        counts = await visit.read(visit.app.jobs.counts, ids=ids, status=states, tenant=visit.tenant)
+        return visit.render(
+            "error_retry.html",
+            window=window,
+            kind=kind,
+            sampled=sampled,
+            total=sum(counts.values()),
+            by_state=in_words(counts),
+        )
+    acted: Acted = await visit.act(
+        visit.app.jobs.retry,
+        ids=ids,
+        tenant=visit.tenant,
+        asked={"error": kind.group.fingerprint, "task": kind.group.task, "ids": ids},
+    )
+    skipped = f" {acted.skipped:,} had moved on." if acted.skipped else ""
+    jobs = "1 job" if acted.done == 1 else f"{acted.done:,} jobs"
+    return visit.back("/errors", f"{jobs} of task {kind.group.task} retried.{skipped}", window=window)
+
+
+async def _kind(visit: Visit, window: str) -> tuple[Kind, bool]:
+    kinds, sampled = await visit.read(_look, visit, window)
+    wanted = visit.path["fingerprint"]
+    for kind in kinds:
+        if kind.group.fingerprint == wanted:
+            return kind, sampled
+    raise Problem(
+        404,
+        None,
+        f"Nothing failed in this way in the last {window}: its jobs were retried, deleted or archived, "
+        "or it is longer ago.",
+        title="There is no such error now.",
+    )
+
+
+def _look(visit: Visit, window: str) -> tuple[list[Kind], bool]:
+    """The kinds of failures, and whether there were more than are looked at."""
+    length = WINDOWS[window][0]
+    troubles = visit.app.store.troubles(length, tenant=visit.tenant, limit=TROUBLES)
+    alike = gathered(troubles)
+    now = visit.now()
+    kinds = []
+    for group in error_groups(troubles, len(alike)):
+        own = alike[group.fingerprint]
+        counted: dict[str, int] = {}
+        for trouble in own:
+            counted[trouble.state.value] = counted.get(trouble.state.value, 0) + 1
+        kinds.append(
+            Kind(
+                group,
+                own,
+                charts.spark(steps([each.finished_at for each in own], now, length)),
+                ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in sorted(counted.items())),
+                query_of(group),
+            )
+        )
+    return kinds, len(troubles) >= TROUBLES
+
+
+def steps(moments: Sequence[datetime], now: datetime, length: timedelta, number: int = STEPS) -> list[int]:
+    """How many of these instants fall into each of so many equal steps up to now.
+
+    >>> from datetime import UTC
+    >>> noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    >>> steps([noon, noon - timedelta(minutes=50), noon - timedelta(hours=9)], noon, timedelta(hours=1), 3)
+    [1, 0, 1]
+    """
+    found = [0] * number
+    for moment in moments:
+        place = number - 1 - int((now - moment) / length * number)
+        if 0 <= place < number:
+            found[place] += 1
+        elif place >= number:  # the database's clock is ahead of ours
+            found[-1] += 1
+    return found
+
+
+def query_of(group: ErrorGroup) -> dict[str, Any]:
+    """Which jobs these are, as the page of jobs asks for them; nearly so, where messages differ in what they hold."""
+    query: dict[str, Any] = {"task": group.task, "state": list(STATES)}
+    if group.type is not None:
+        query["text"] = _piece(group.message) or group.type[:MAX_TEXT]
+    return query
+
+
+def _piece(message: str) -> str | None:
+    """The longest part of a message that all of its kind have.
+
+    >>> _piece("order 4711 of 'ann' not found after 3.5 s")
+    'not found after'
+    """
+    pieces = (piece.strip() for piece in re.split("[#…]", normalised(message)))
+    best = max(pieces, key=len, default="")[:80].strip()
+    return best if len(best) >= 6 and best in message else None
+
+
+def _window(visit: Visit) -> str:
+    window = visit.asked.get("window") or "24h"
+    return window if window in WINDOWS else "24h"

@@ -1,0 +1,55 @@
+"""The style sheets and the script: a few small files, read once, with an address that changes when they do."""
+
+from __future__ import annotations
+
+import hashlib
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+FOLDER = Path(__file__).parent / "static"
+KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml"}
+
+
+class File(NamedTuple):
+    """One file as it is sent."""
+
+    content: bytes
+    kind: str
+    version: str
+
+
+@lru_cache(maxsize=1)
+def files() -> dict[str, File]:
+    """All that can be asked for, by name; nothing else in the folder, or above it, can be."""
+    return {
+        path.name: File(
+            path.read_bytes(), KINDS[path.suffix], hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+        )
+        for path in sorted(FOLDER.iterdir())
+        if path.suffix in KINDS
+    }
+
+
+class Files:
+    """Answers for them. An address with the version of a file may be kept for ever."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        found = files().get(request.path_params["name"])
+        if found is None or request.method not in ("GET", "HEAD"):
+            await Response("there is no such file", 404, media_type="text/plain")(scope, receive, send)
+            return
+        kept = request.query_params.get("v") == found.version
+        headers = {
+            "cache-control": "public, max-age=31536000, immutable" if kept else "no-cache",
+            "etag": f'"{found.version}"',
+        }
+        if request.headers.get("if-none-match") == headers["etag"]:
+            await Response(None, 304, headers)(scope, receive, send)
+            return
+        await Response(found.content, 200, headers, found.kind)(scope, receive, send)

@@ -1,0 +1,152 @@
+"""A form as it is shown: what stands in its fields, and what is wrong with them. Knows no page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from tidemill.dashboard.visit import Fields, Visit
+from tidemill.errors import StoreError, TidemillError
+from tidemill.rest.problems import Problem
+
+UNITS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86_400}
+"""Units a duration is given in."""
+
+LONGEST_WORDS = 2_000
+"""Characters of a reason."""
+
+
+def refuse_to_look(visit: Visit) -> None:
+    """A form or a question is for those who may send it: where one may only look, it is not shown."""
+    if visit.service.settings.read_only:
+        raise Problem(403, "read_only", "this dashboard is for looking only")
+
+
+class Wrong(Exception):
+    """A field that cannot be read, and what to say beside it."""
+
+    def __init__(self, field: str, words: str) -> None:
+        super().__init__(words)
+        self.field, self.words = field, words
+
+
+class Filled:
+    """Values and complaints by the names of fields; a complaint under ``""`` is about the whole form."""
+
+    def __init__(self, values: Mapping[str, Any] | Fields, errors: Mapping[str, str] | None = None) -> None:
+        self._values = values
+        self.errors = dict(errors or {})
+
+    def value(self, name: str, otherwise: str = "") -> str:
+        """What stands in a field."""
+        found = self._values.get(name)
+        return otherwise if found is None else str(found)
+
+    def has(self, name: str, value: str) -> bool:
+        """Whether a box of this name and value is ticked."""
+        if isinstance(self._values, Fields):
+            return value in self._values.all(name)
+        found = self._values.get(name)
+        return value in found if isinstance(found, list | tuple) else found == value
+
+    def error(self, name: str) -> str | None:
+        """What is wrong with a field."""
+        return self.errors.get(name)
+
+    @property
+    def is_wrong(self) -> bool:
+        return bool(self.errors)
+
+
+def complaints(
+    error: TidemillError, fields: Mapping[str, str], *, arguments: str | None = None
+) -> dict[str, str]:
+    """What an error says, by the form's fields. ``fields`` tells which of ours is meant by the error's; ``arguments`` is what the names
+    of a task's arguments begin with here, if each has a field of its own.
+    """
+    if isinstance(error, StoreError):
+        raise error  # nothing the reader typed
+    faults = error.facts.get("errors")
+    if isinstance(faults, list) and faults:
+        if arguments is None:
+            said = "; ".join(f"{fault['field']}: {fault['message']}" for fault in faults[:10])
+            return {fields.get("args", "args"): said}
+        found: dict[str, str] = {}
+        for fault in faults:
+            name, _, rest = str(fault["field"]).partition(".")
+            said = f"{rest}: {fault['message']}" if rest else str(fault["message"])
+            found[arguments + name] = (
+                f"{found[arguments + name]}; {said}" if arguments + name in found else said
+            )
+        return found
+    named = error.facts.get("field") or error.facts.get("option")
+    return {fields.get(str(named), ""): error.message}
+
+
+def read_json(form: Fields, field: str, kind: type = dict) -> Any:
+    """The JSON in a field; None where it is empty."""
+    text = form.get(field)
+    if text is None:
+        return None
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        where = (
+            f"line {error.lineno}, column {error.colno}: " if isinstance(error, json.JSONDecodeError) else ""
+        )
+        said = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+        raise Wrong(field, f"this is no JSON: {where}{said}") from None
+    if not isinstance(found, kind):
+        raise Wrong(field, "give a JSON object: names and values in braces")
+    return found
+
+
+def read_span(form: Fields, field: str) -> timedelta | None:
+    """A duration of a number and, in the field beside it, a unit; None where the number is left out."""
+    text = form.get(field)
+    if text is None:
+        return None
+    unit = form.get(f"{field}_unit") or "seconds"
+    try:
+        number = float(text)
+        if unit not in UNITS or not 0 <= number * UNITS[unit] <= 1e9:
+            raise ValueError
+    except ValueError:
+        raise Wrong(field, f"{text[:40]!r} is no duration; give a number and its unit") from None
+    return timedelta(seconds=number * UNITS[unit])
+
+
+def shown_span(seconds: float, field: str) -> dict[str, str]:
+    """The two fields of a duration, in the largest unit that leaves a whole number.
+
+    >>> shown_span(7200, "delay"), shown_span(90, "delay")
+    ({'delay': '2', 'delay_unit': 'hours'}, {'delay': '90', 'delay_unit': 'seconds'})
+    """
+    for unit, size in sorted(UNITS.items(), key=lambda each: -each[1]):
+        if seconds >= size and seconds % size == 0:
+            return {field: f"{seconds / size:.0f}", f"{field}_unit": unit}
+    return {field: f"{seconds:g}", f"{field}_unit": "seconds"}
+
+
+def read_whole(form: Fields, field: str, *, least: int, most: int) -> int | None:
+    """A whole number; None where it is left out."""
+    text = form.get(field)
+    if text is None:
+        return None
+    plain = text.replace("−", "-")
+    if not plain.isascii() or not plain.removeprefix("-").isdigit() or not least <= int(plain[:20]) <= most:
+        raise Wrong(field, f"{text[:40]!r}: give a whole number from {least:,} to {most:,}")
+    return int(plain)
+
+
+def read_tags(form: Fields, field: str = "tags") -> list[str]:
+    """Words divided by commas."""
+    return [tag.strip() for tag in (form.get(field) or "").split(",") if tag.strip()]
+
+
+def read_reason(form: Fields) -> str | None:
+    """Why something is done; a very long one is cut."""
+    reason = form.get("reason")
+    return None if reason is None else reason[:LONGEST_WORDS]

@@ -1,0 +1,158 @@
+"""Values in words for a screen: numbers, spans, instants, JSON. Pure; what is shown is always escaped by the template."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from markupsafe import Markup
+
+NONE = "–"
+
+
+def number(value: float | None) -> str:
+    """A count, with thousands set apart.
+
+    >>> number(1234567), number(None), number(0.25)
+    ('1,234,567', '–', '0.25')
+    """
+    if value is None:
+        return NONE
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}".rstrip("0").rstrip(".")
+
+
+def short_number(value: float | None) -> str:
+    """A count in few letters.
+
+    >>> short_number(950), short_number(12_345), short_number(3_400_000)
+    ('950', '12.3k', '3.4M')
+    """
+    if value is None:
+        return NONE
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.1f}".rstrip("0").rstrip(".") + letter
+    return number(value)
+
+
+def span(value: timedelta | float | None) -> str:
+    """A duration in the two units that matter.
+
+    >>> span(timedelta(milliseconds=12)), span(timedelta(seconds=75)), span(timedelta(hours=26)), span(None)
+    ('12 ms', '1 min 15 s', '1 d 2 h', '–')
+    """
+    if value is None:
+        return NONE
+    seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
+    if seconds < 0:
+        return f"−{span(-seconds)}"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s".replace(".0 s", " s")
+    whole = round(seconds)
+    parts: list[str] = []
+    for size, name in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
+        count, whole = divmod(whole, size)
+        if count:
+            parts.append(f"{count} {name}")
+        elif parts:
+            break
+    return " ".join(parts[:2])
+
+
+def percent(value: float | None) -> str:
+    """A share.
+
+    >>> percent(0.1234), percent(1.0), percent(None)
+    ('12.3 %', '100 %', '–')
+    """
+    if value is None:
+        return NONE
+    return f"{value * 100:.1f}".rstrip("0").rstrip(".") + " %"
+
+
+def instant(value: datetime | str | None) -> Markup | str:
+    """An instant; the script shows it in the reader's own zone, and UTC when pointed at."""
+    return _time(value, "at")
+
+
+def ago(value: datetime | str | None, now: datetime) -> Markup | str:
+    """How long ago, or in how long; the script keeps it true."""
+    if value is None:
+        return NONE
+    at = _read(value)
+    apart = now - at
+    words = (
+        f"in {span(-apart)}"
+        if apart < timedelta(0)
+        else f"{span(apart)} ago"
+        if apart >= timedelta(seconds=1)
+        else "now"
+    )
+    return _time(at, "ago", words)
+
+
+def moment(value: datetime | str | None) -> Markup | str:
+    """An instant in few letters, for the edge of a chart."""
+    return NONE if value is None else _time(value, "short", f"{_read(value):%H:%M}")
+
+
+def _time(value: datetime | str | None, kind: str, words: str | None = None) -> Markup | str:
+    if value is None:
+        return NONE
+    at = _read(value)
+    utc = f"{at:%Y-%m-%d %H:%M:%S} UTC"
+    return Markup('<time datetime="{}" data-time="{}" title="{}">{}</time>').format(
+        at.isoformat(), kind, utc, words or utc
+    )
+
+
+def _read(value: datetime | str) -> datetime:
+    return (datetime.fromisoformat(value) if isinstance(value, str) else value).astimezone(UTC)
+
+
+def as_json(value: Any) -> str:
+    """Plain data, laid out to be read."""
+    return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+
+
+def on_one_line(value: Any, most: int = 120) -> str:
+    """Plain data in one short line.
+
+    >>> on_one_line({"a": [1, 2]}), on_one_line({"a": "x" * 50}, 12)
+    ('{"a": [1, 2]}', '{"a": "xxxx…')
+    """
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return shorten(text, most)
+
+
+def shorten(text: str | None, most: int = 120) -> str:
+    """The beginning of a long text."""
+    text = " ".join((text or "").split())
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def words(name: Any) -> str:
+    """A name in the code as people say it.
+
+    >>> words("dead_lettered")
+    'dead lettered'
+    """
+    return str(getattr(name, "value", name)).replace("_", " ")
+
+
+FILTERS: dict[str, Any] = {
+    "number": number,
+    "short_number": short_number,
+    "span": span,
+    "percent": percent,
+    "instant": instant,
+    "ago": ago,
+    "moment": moment,
+    "as_json": as_json,
+    "on_one_line": on_one_line,
+    "shorten": shorten,
+    "words": words,
+}

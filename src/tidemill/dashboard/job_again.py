@@ -1,0 +1,107 @@
+"""``/jobs/{id}/again``: the same job once more, with other arguments or at another time. The old one stays as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from tidemill.client.documents import plain
+from tidemill.client.options import NO_OPTIONS
+from tidemill.dashboard.formats import as_json
+from tidemill.dashboard.job_fields import read_object, read_span
+from tidemill.dashboard.pages import Pages
+from tidemill.dashboard.visit import Visit
+from tidemill.domain.access import Role
+from tidemill.domain.job import HIGHEST_PRIORITY, LOWEST_PRIORITY, Job, NewJob
+from tidemill.errors import BadArguments, PayloadTooLarge, TidemillError, UsageError
+
+pages = Pages()
+
+
+@pages.get("/jobs/{id}/again", role=Role.OPERATOR)
+async def edit(visit: Visit) -> Response:
+    """The form, filled in as the job was asked for."""
+    facts = await visit.facts()
+    typed = {
+        "args": as_json(plain(facts.args)),
+        "queue": facts.queue,
+        "priority": str(facts.priority),
+        "delay": "",
+    }
+    return _form(visit, facts, typed, {})
+
+
+@pages.post("/jobs/{id}/again", role=Role.OPERATOR)
+async def enqueue_again(visit: Visit) -> Response:
+    """Check what was typed, and enqueue it; or the form once more, with what is wrong beside the fields."""
+    facts = await visit.facts()
+    typed = {name: visit.form.get(name) or "" for name in ("args", "queue", "priority", "delay")}
+    options: dict[str, Any] = {"tenant": facts.tenant, "queue": typed["queue"] or facts.queue}
+    wrong: dict[str, str] = {}
+    try:
+        read_object(typed["args"] or "{}")
+    except ValueError as error:
+        wrong["args"] = str(error)
+    try:
+        options["priority"] = int(typed["priority"][:6] or "0")
+        if not LOWEST_PRIORITY <= options["priority"] <= HIGHEST_PRIORITY:
+            raise ValueError
+    except ValueError:
+        wrong["priority"] = f"give a whole number from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}"
+    try:
+        if typed["delay"]:
+            options["delay"] = read_span(typed["delay"])
+    except ValueError as error:
+        wrong["delay"] = str(error)
+    if not wrong:
+        details = facts.details
+        options |= {"tags": details.tags, "metadata": details.metadata, "reference": details.reference}
+        options["correlation_id"] = details.correlation_id
+        try:
+            made = await visit.act(_enqueue, visit, facts, typed["args"] or "{}", options)
+        except TidemillError as error:
+            wrong = _places(error)
+        else:
+            words = (
+                "Enqueued as a new job."
+                if isinstance(made, NewJob)
+                else f"Job {made.id} holds its unique key."
+            )
+            return visit.back(f"/jobs/{made.id}", words, good=isinstance(made, NewJob))
+    return _form(visit, facts, typed, wrong)
+
+
+def _enqueue(visit: Visit, facts: Job, args: str, options: dict[str, Any]) -> Job | NewJob:
+    declared = visit.app.registry.get(facts.task)
+    said = {name: value for name, value in options.items() if value is not None}
+    values = declared.arguments.load(args)
+    (made,) = visit.app._client.enqueue(declared, NO_OPTIONS.merged(said), [((), values)])
+    return made
+
+
+def _places(error: TidemillError) -> dict[str, str]:
+    """Which field an error is about; what is not the user's to mend is raised again."""
+    if isinstance(error, BadArguments | PayloadTooLarge):
+        return {"args": error.message}
+    if not isinstance(error, UsageError):
+        raise error
+    about = str(error.facts.get("field") or error.facts.get("option") or "")
+    if about not in ("queue", "priority", "delay"):
+        about = "queue" if "queue" in error.message else "all"
+    return {about: error.message}
+
+
+def _form(visit: Visit, facts: Job, typed: dict[str, str], wrong: dict[str, str]) -> Response:
+    registry = visit.app.registry
+    known = registry.get(facts.task) if facts.task in registry else None
+    return visit.render(
+        "job_again.html",
+        422 if wrong else 200,
+        job=facts,
+        typed=typed,
+        wrong=wrong,
+        known=known is not None,
+        names=[] if known is None else list(known.arguments.names),
+        queues=sorted({task.options.queue for task in registry}),
+    )

@@ -1,0 +1,76 @@
+"""What people type about jobs, read: spans, moments and JSON. Pure; what cannot be read is a ``ValueError`` in words."""
+
+from __future__ import annotations
+
+import json
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from tidemill.domain.bounds import FIRST_YEAR, LAST_YEAR
+
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|[smhdw])")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_LONGEST = timedelta(days=3660)
+
+
+def read_span(text: str) -> timedelta:
+    """A duration: ``90`` seconds, ``30s``, ``5m`` or ``1h 30m``.
+
+    >>> read_span("1h 30m").total_seconds(), read_span("90").total_seconds()
+    (5400.0, 90.0)
+    """
+    bare = text.strip().lower()
+    seconds: float | None = None
+    if bare.isascii() and len(bare) < 40:
+        if re.fullmatch(r"\d+(\.\d+)?", bare):
+            seconds = float(bare)
+        elif bare and not _PART.sub("", bare).strip():
+            seconds = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(bare))
+    if seconds is None:
+        raise ValueError(f"{text[:40]!r} is not a duration; write 30s, 5m, 2h, 1d or 1h 30m")
+    if seconds > _LONGEST.total_seconds():
+        raise ValueError(f"{text[:40]!r} is longer than ten years")
+    return timedelta(seconds=seconds)
+
+
+def read_moment(text: str, now: datetime) -> datetime:
+    """An instant in ISO form, in UTC where it has no zone; or how long ago.
+
+    >>> noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    >>> str(read_moment("2h", noon)), str(read_moment("2026-02-01 06:00", noon))
+    ('2026-03-01 10:00:00+00:00', '2026-02-01 06:00:00+00:00')
+    """
+    try:
+        found = datetime.fromisoformat(text.strip())
+    except ValueError:
+        try:
+            return now - read_span(text)
+        except ValueError:
+            raise ValueError(
+                f"{text[:40]!r} is not a moment; write 2026-03-01 06:00 (UTC), or 2h for two hours ago"
+            ) from None
+    if not FIRST_YEAR < found.year < LAST_YEAR:
+        raise ValueError(f"the year must be between {FIRST_YEAR} and {LAST_YEAR}")
+    return found.astimezone(UTC) if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def read_object(text: str) -> dict[str, Any]:
+    """A JSON object.
+
+    >>> read_object('{"to": "ada"}')
+    {'to': 'ada'}
+    """
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        where = (
+            f", line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+        )
+        said = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+        raise ValueError(f"this is not JSON: {said}{where}") from None
+    except RecursionError:
+        raise ValueError("this is nested too deep") from None
+    if not isinstance(found, dict):
+        raise ValueError('this is not a JSON object; write {"name": "value"}')
+    return found

@@ -1,0 +1,99 @@
+"""``/jobs``: finding jobs, page by page, with an address that can be shared."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from starlette.responses import Response
+
+from tidemill.client.documents import eta_of, fraction_of
+from tidemill.dashboard import job_filter
+from tidemill.dashboard.job_filter import Asked
+from tidemill.dashboard.pages import Pages
+from tidemill.dashboard.visit import Visit
+from tidemill.domain.access import Role
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import Job
+from tidemill.domain.states import JobState
+from tidemill.errors import BadFilter
+
+pages = Pages()
+
+SIZE = 50
+LOOKS = 3
+"""How often a text is looked for further, to fill one page."""
+
+PATIENCE = 0.1
+"""And no further after so many seconds."""
+
+
+@pages.get("/jobs", role=Role.VIEWER)
+async def jobs(visit: Visit) -> Response:
+    """The jobs that match."""
+    asked = job_filter.read(visit.asked, visit.now())
+    found: list[Job] = []
+    following = None
+    if not asked.wrong:
+        try:
+            found, following = await visit.read(look, visit, asked)
+        except BadFilter as error:
+            asked.wrong["cursor"] = error.message
+    registry = visit.app.registry
+    return visit.render(
+        "jobs.html",
+        422 if asked.wrong else 200,
+        asked=asked,
+        chips=asked.chips(),
+        rows=[row(visit, job) for job in found],
+        following=following,
+        chosen_states=asked.query.get("state", []),
+        tasks=registry.names(),
+        queues=sorted({task.options.queue for task in registry} | {job.queue for job in found}),
+        show_tenant=visit.tenant == ALL_TENANTS,
+    )
+
+
+def look(visit: Visit, asked: Asked, limit: int = SIZE) -> tuple[list[Job], str | None]:
+    """One page of jobs, and where to go on."""
+    found: list[Job] = []
+    cursor = asked.cursor
+    clock = visit.app.clock
+    began = clock.monotonic()
+    for _ in range(LOOKS):
+        page = visit.app.jobs.list(
+            limit=limit - len(found),
+            cursor=cursor,
+            sort=asked.sort,
+            tenant=visit.tenant,
+            text_in_args=visit.sees_secrets,  # what is masked is not to be found out by searching either
+            **asked.where,
+        )
+        found += [job.facts for job in page.items]
+        cursor = page.next
+        full = cursor is None or len(found) >= limit
+        if full or "text" not in asked.where or clock.monotonic() - began > PATIENCE:
+            break
+    return found, cursor
+
+
+def row(visit: Visit, job: Job) -> dict[str, Any]:
+    """What a table shows of a job."""
+    now = visit.now()
+    running = job.state is JobState.RUNNING
+    said = job.progress
+    return {
+        "job": job,
+        "took": took(job, now),
+        "fraction": fraction_of(job) if running and said and said.fraction is not None else None,
+        "message": said.message if running and said else None,
+        "eta": eta_of(job, now),
+        "error": f"{job.error.type}: {job.error.message}" if job.error else None,
+    }
+
+
+def took(job: Job, now: datetime) -> timedelta | None:
+    """How long its last execution took, or has taken so far."""
+    if job.started_at is None or (job.finished_at is None and job.state is not JobState.RUNNING):
+        return None
+    return max((job.finished_at or now) - job.started_at, timedelta(0))

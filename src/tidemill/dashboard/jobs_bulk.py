@@ -1,0 +1,237 @@
+"""One thing done to many jobs: first how many it would be, then the deed, a part at a time.
+
+Who selects rows sends their ids; who means all that match sends the conditions in the address. What is enqueued after the question
+was asked is not meant.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from starlette.responses import Response
+
+from tidemill.client.jobs import BATCH, Acted
+from tidemill.dashboard import job_filter
+from tidemill.dashboard.job_filter import Asked, in_words
+from tidemill.dashboard.pages import Pages
+from tidemill.dashboard.visit import Visit
+from tidemill.domain.access import Role
+from tidemill.domain.decide import Action, expected
+from tidemill.domain.states import ENDED, HELD, JobState
+from tidemill.rest.problems import Problem
+
+pages = Pages()
+
+EXACT = 10_000
+"""Jobs that are counted; beyond that there are "more than"."""
+
+PART = 2_000
+"""Jobs that one request does it to."""
+
+SECONDS = 4.0
+"""And how long it may take about it."""
+
+LOOKS = 3
+
+
+class Act(NamedTuple):
+    """What can be done, to which jobs, by whom; and how it is said."""
+
+    name: str
+    states: frozenset[JobState]
+    role: Role
+    done: str
+    words: str
+
+
+ACTS = {
+    act.name: act
+    for act in (
+        Act("retry", expected(Action.RETRY), Role.OPERATOR, "retried",
+            "They begin again with all their attempts; what they returned or raised is dropped."),
+        Act("cancel", expected(Action.CANCEL) | HELD, Role.OPERATOR, "cancelled or asked to stop",
+            "Those nobody holds end at once; running ones are asked to stop."),
+        Act("delete", ENDED, Role.ADMIN, "deleted",
+            "They are removed with their logs and executions. This cannot be undone."),
+    )
+}  # fmt: skip
+
+
+class Impact(NamedTuple):
+    """How many jobs an act would concern."""
+
+    counts: dict[JobState, int]
+    total: int
+    at_least: bool  #: there may be more
+    others: int = 0  #: selected, but in a state that does not allow it
+
+    @property
+    def number(self) -> str:
+        """How many, as exactly as is known."""
+        if self.total > EXACT:
+            return f"more than {EXACT:,}"
+        return f"at least {self.total:,}" if self.at_least else f"{self.total:,}"
+
+    @property
+    def by_state(self) -> str:
+        return in_words(self.counts)
+
+
+@pages.get("/jobs/bulk", role=Role.OPERATOR)
+async def choose(visit: Visit) -> Response:
+    """All that match: what could be done, and to how many."""
+    act = _act(visit, visit.asked.get("act") or "retry")
+    return await _ask(visit, act, _asked(visit), [])
+
+
+@pages.post("/jobs/bulk", role=Role.OPERATOR)
+async def bulk(visit: Visit) -> Response:
+    """First the question, then the deed."""
+    act = _act(visit, visit.form.get("act") or "")
+    asked, ids = _asked(visit), _ids(visit)
+    sure = visit.form.get("sure") == "1"
+    if not ids and visit.form.get("scope") != "all":
+        return visit.back("/jobs", "Select jobs first.", good=False, **asked.query)
+    if not sure:
+        return await _ask(visit, act, asked, ids)
+    if ids:
+        acted: Acted = await visit.act(_do, visit, act, ids, {"ids": ids})
+        return visit.back("/jobs", _said(act, acted.done, len(ids) - acted.done), **asked.query)
+    return await _go_on(visit, act, asked)
+
+
+async def _ask(visit: Visit, act: Act, asked: Asked, ids: list[UUID]) -> Response:
+    """The confirmation: how many, and what it means."""
+    if not ids and not asked.narrows:
+        raise Problem(422, None, "Say which jobs are meant: choose a condition on the page of jobs first.")
+    return visit.render(
+        "jobs_bulk.html",
+        act=act,
+        acts=[each for each in ACTS.values() if visit.may(each.role)],
+        asked=asked,
+        chips=asked.chips(),
+        ids=ids,
+        impact=await visit.read(impact, visit, act, asked, ids),
+        until=visit.now().isoformat(),
+        so_far=None,
+    )
+
+
+def impact(visit: Visit, act: Act, asked: Asked, ids: list[UUID]) -> Impact:
+    """How many jobs it would be, by state; no more than so many are counted."""
+    jobs = visit.app.jobs
+    if ids:
+        counts = jobs.counts(ids=ids, status=list(act.states), tenant=visit.tenant)
+        total = sum(counts.values())
+        return Impact(counts, total, False, len(ids) - total)
+    where = _narrowed(visit, act, asked)
+    if where is None:
+        return Impact({}, 0, False)
+    if "text" not in where:
+        counts = jobs.counts(most=EXACT + 1, **where)
+        return Impact(counts, sum(counts.values()), False)
+    found: Counter[JobState] = Counter()
+    cursor = None
+    for _ in range(LOOKS):
+        page = jobs.list(limit=1_000, cursor=cursor, sort="oldest", **where)
+        found.update(job.status for job in page.items)
+        cursor = page.next
+        if cursor is None:
+            break
+    return Impact(dict(found), found.total(), cursor is not None)
+
+
+async def _go_on(visit: Visit, act: Act, asked: Asked) -> Response:
+    """Do a part of it; where more is left, ask whether to go on."""
+    if not asked.narrows:
+        raise Problem(422, None, "Say which jobs are meant: choose a condition on the page of jobs first.")
+    where = _narrowed(visit, act, asked)
+    form = visit.form
+    done, skipped = form.whole("done", 0, most=10**12), form.whole("skipped", 0, most=10**12)
+    cursor, until = form.get("cursor"), _moment(visit)
+    if where is not None:
+        where["created_before"] = min(where.get("created_before", until), until)
+        seen, clock = 0, visit.app.clock
+        began = clock.monotonic()
+        while seen < PART and clock.monotonic() - began < SECONDS:
+            page = await visit.read(visit.app.jobs.list, limit=BATCH, cursor=cursor, sort="oldest", **where)
+            if page.items:
+                acted = await visit.act(_do, visit, act, [job.id for job in page.items], asked.where)
+                done, skipped = done + acted.done, skipped + len(page.items) - acted.done
+                seen += len(page.items)
+            cursor = page.next
+            if cursor is None:
+                break
+        else:
+            return visit.render(
+                "jobs_bulk.html",
+                act=act,
+                acts=[act],
+                asked=asked,
+                chips=asked.chips(),
+                ids=[],
+                impact=None,
+                until=until.isoformat(),
+                so_far={"done": done, "skipped": skipped, "cursor": cursor},
+            )
+    return visit.back("/jobs", _said(act, done, skipped), **asked.query)
+
+
+def _do(visit: Visit, act: Act, ids: list[UUID], asked: dict[str, Any]) -> Acted:
+    where: dict[str, Any] = {"ids": ids, "tenant": visit.tenant, "asked": asked}
+    jobs = visit.app.jobs
+    match act.name:
+        case "retry":
+            return jobs.retry(**where)
+        case "cancel":
+            return jobs.cancel(reason=visit.form.get("reason"), **where)
+        case _:
+            return jobs.delete(**where)
+
+
+def _narrowed(visit: Visit, act: Act, asked: Asked) -> dict[str, Any] | None:
+    """The conditions, and only states that allow the act; None where there is no such state."""
+    wanted = frozenset(asked.where.get("status", ()))
+    states = (wanted & act.states) if wanted else act.states
+    return {**asked.where, "status": list(states), "tenant": visit.tenant} if states else None
+
+
+def _said(act: Act, done: int, skipped: int) -> str:
+    jobs = "1 job" if done == 1 else f"{done:,} jobs"
+    rest = f" {skipped:,} had moved on or do not allow it." if skipped else ""
+    return f"{jobs} {act.done}.{rest}"
+
+
+def _act(visit: Visit, name: str) -> Act:
+    act = ACTS.get(name)
+    if act is None:
+        raise Problem(422, None, f"there is no act {name[:40]!r}; there are {', '.join(ACTS)}")
+    visit.need(act.role)
+    return act
+
+
+def _asked(visit: Visit) -> Asked:
+    asked = job_filter.read(visit.asked, visit.now())
+    if asked.wrong:
+        raise Problem(422, None, "; ".join(asked.wrong.values()))
+    return asked
+
+
+def _ids(visit: Visit) -> list[UUID]:
+    try:
+        return list(dict.fromkeys(UUID(text) for text in visit.form.all("id")))
+    except ValueError:
+        raise Problem(422, None, "one of the ids is not a job's id") from None
+
+
+def _moment(visit: Visit) -> datetime:
+    """When the question was asked; never later than now."""
+    now = visit.now()
+    try:
+        said = datetime.fromisoformat(visit.form.get("until") or "")
+    except ValueError:
+        return now
+    return min(said, now) if said.tzinfo is not None else now

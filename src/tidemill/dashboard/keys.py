@@ -1,0 +1,74 @@
+"""Keys: making one, whose secret is shown once, and ending one."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from starlette.responses import Response
+
+from tidemill.dashboard.asking import ask
+from tidemill.dashboard.pages import Pages
+from tidemill.dashboard.settings import EXPIRIES, KeyRow, known_keys, show
+from tidemill.dashboard.visit import Visit
+from tidemill.domain.access import Role
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.errors import KeyNotFound, UsageError
+from tidemill.rest.problems import Problem
+
+pages = Pages()
+
+
+@pages.post("/settings/keys", role=Role.SUPER_ADMIN)
+async def create(visit: Visit) -> Response:
+    """Make a key; its secret is on this answer and nowhere else, so this answer is no redirect."""
+    typed = {name: visit.form.get(name) or "" for name in ("name", "role", "tenant", "days")}
+    try:
+        if typed["days"] not in EXPIRIES:
+            raise Problem(422, None, "choose when it expires from the list")
+        tenant = visit.chosen(typed["tenant"] or None) or visit.identity.tenant
+        made = await visit.act(
+            visit.app.keys.create,
+            typed["name"],
+            role=typed["role"],
+            tenant=None if tenant == ALL_TENANTS else tenant,
+            expires=timedelta(days=int(typed["days"])) if typed["days"] else None,
+        )
+    except UsageError as error:
+        return await show(visit, 422, key_typed=typed, key_wrong=error.message)
+    except Problem as problem:
+        return await show(visit, problem.status, key_typed=typed, key_wrong=problem.detail)
+    return visit.render("key_made.html", key=made.key, secret=made.secret)
+
+
+@pages.get("/settings/keys/revoke", role=Role.SUPER_ADMIN)
+async def ask_revoke(visit: Visit) -> Response:
+    """What it means to end a key."""
+    row = await _known(visit, visit.asked.get("id"))
+    key = row.key
+    own = visit.identity.who.startswith(f"key:{key.id} ")
+    return ask(
+        visit,
+        title=f"Revoke {key.name}?",
+        words=f"The key {key.id} ({key.role.value}, {'all tenants' if key.tenant == ALL_TENANTS else f'tenant {key.tenant}'}) "
+        "opens nothing from then on, here at once and elsewhere within seconds. It cannot be given back.",
+        also="You are signed in with this key: it signs you out." if own else None,
+        action="/settings/keys/revoke",
+        fields={"id": key.id},
+        button="Revoke it",
+        back="/settings",
+    )
+
+
+@pages.post("/settings/keys/revoke", role=Role.SUPER_ADMIN)
+async def revoke(visit: Visit) -> Response:
+    """End a key."""
+    row = await _known(visit, visit.form.get("id"))
+    await visit.act(visit.app.keys.revoke, row.key.id)
+    return visit.back("/settings", f"The key {row.key.name} opens nothing any more.")
+
+
+async def _known(visit: Visit, id: str | None) -> KeyRow:
+    for row in await visit.read(known_keys, visit):
+        if row.key.id == id:
+            return row
+    raise KeyNotFound(f"there is no key {(id or '')[:100]!r}", id=id)

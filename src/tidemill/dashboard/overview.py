@@ -1,0 +1,101 @@
+"""The first page: what waits, what runs, what ended, and what needs a person."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from starlette.responses import Response
+
+from tidemill.client.questions import WINDOWS
+from tidemill.client.reports import Report, ThroughputStep
+from tidemill.client.stats import liveness
+from tidemill.dashboard import charts
+from tidemill.dashboard.attention import concern
+from tidemill.dashboard.pages import Pages
+from tidemill.dashboard.visit import Visit
+from tidemill.domain.access import Role
+from tidemill.domain.cluster import Worker
+from tidemill.domain.filters import ALL_TENANTS, JobFilter
+
+pages = Pages()
+
+MOST_WORKERS = 8
+MOST_MARKS = 5
+
+
+@pages.get("/", role=Role.VIEWER)
+async def overview(visit: Visit) -> Response:
+    """One look at everything."""
+    window = visit.asked.get("window") or "1h"
+    if window not in WINDOWS:
+        window = "1h"
+    found = await visit.read(_look, visit, window)
+    return visit.render("overview.html", window=window, windows=list(WINDOWS), **found)
+
+
+def _look(visit: Visit, window: str) -> dict[str, Any]:
+    """Everything on the page, asked on one thread one after the other: a page never takes more than one connection."""
+    stats, tenant, store = visit.app.stats, visit.tenant, visit.app.store
+    steps = stats.throughput(window, tenant=tenant)
+    whole = visit.identity.tenant == ALL_TENANTS  # workers are everybody's
+    known = store.workers() if whole else []
+    marks = _versions(known, steps.at - WINDOWS[window][0])
+    found = stats.overview(WINDOWS[window][0], tenant=tenant)
+    quiet = not found.ended and not any(found.counts.values())
+    return {
+        "overview": found,
+        "concerns": [concern(alert) for alert in stats.alerts(tenant=tenant)],
+        "queues": stats.queue_depth(tenant=tenant, limit=8).rows,
+        "failing": stats.failures(tenant=tenant, limit=8).rows,
+        "crew": _crew(visit, known, steps.at) if whole else None,
+        "marks": marks,
+        "new_here": quiet and _new_here(visit),
+        **_charts(steps, marks),
+        "sampled": steps.sampled,
+        "since_at": steps.since_at,
+        "until_at": steps.at,
+    }
+
+
+def _charts(steps: Report[ThroughputStep], marks: list[tuple[datetime, str]]) -> dict[str, charts.Chart]:
+    ended = [
+        (step.at, {"completed": step.completed, "failed": step.failed, "cancelled": step.cancelled})
+        for step in steps
+    ]
+    times: dict[str, Any] = {
+        name: [_seconds(getattr(step, name)) for step in steps]
+        for name in ("duration_p50", "duration_p95", "lag_p95")
+    }
+    return {
+        "throughput": charts.stacked(ended, marks=marks),
+        "durations": charts.lines(times, ats=[step.at for step in steps], marks=marks),
+    }
+
+
+def _seconds(value: timedelta | None) -> float | None:
+    return None if value is None else value.total_seconds()
+
+
+def _versions(known: list[Worker], since: datetime) -> list[tuple[datetime, str]]:
+    """When each version first started, as far as its workers are still written down; the latest within the window."""
+    first: dict[str, datetime] = {}
+    for worker in known:
+        if worker.version and worker.started_at is not None:
+            first[worker.version] = min(first.get(worker.version, worker.started_at), worker.started_at)
+    found = sorted((at, f"version {name} started") for name, at in first.items() if at >= since)
+    return found[-MOST_MARKS:]
+
+
+def _crew(visit: Visit, known: list[Worker], at: datetime) -> dict[str, Any]:
+    held = {each.worker: each.claimed + each.running for each in visit.app.store.holders(tenant=ALL_TENANTS)}
+    living = [(worker, how) for worker in known if (how := liveness(worker, at)) != "gone"]
+    # Those that are late first, then the busiest.
+    living.sort(key=lambda pair: (pair[1] == "alive", -held.get(pair[0].id, 0), pair[0].name))
+    rows = [(worker, how, held.get(worker.id, 0)) for worker, how in living[:MOST_WORKERS]]
+    return {"rows": rows, "more": len(living) - len(rows)}
+
+
+def _new_here(visit: Visit) -> bool:
+    """Whether no job has ever been enqueued, as far as can be seen."""
+    return not visit.app.store.jobs(JobFilter(visit.tenant), limit=1).items

@@ -1,0 +1,137 @@
+"""Queues and limits: what waits where, how fast it goes, who serves it, and how much of each limit is used."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from starlette.responses import Response
+
+from tidemill.client.limit_states import LimitState
+from tidemill.client.loads import queue_loads, serving, waited_for
+from tidemill.client.stats import liveness
+from tidemill.dashboard.formats import number, percent, span
+from tidemill.dashboard.pages import Pages
+from tidemill.dashboard.visit import Visit
+from tidemill.domain.access import Role
+from tidemill.domain.breaker import Phase
+from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.domain.ledger import PauseKind
+from tidemill.domain.limits import LimitKind, Rule
+from tidemill.domain.states import HELD
+
+pages = Pages()
+
+SHOWN = 20
+"""Jobs that are listed."""
+
+
+class LimitRow(NamedTuple):
+    """A limit as it is shown: how much of how much is used, and whether that is all."""
+
+    state: LimitState
+    allows: str
+    used: int
+    most: int | None  #: None: nothing to compare with
+    is_full: bool
+    waited_for: bool
+    keys: list[LimitRow]
+    declared: str | None  #: what the code says, where something else was set
+
+    @property
+    def fraction(self) -> float:
+        return min(self.used / self.most, 1.0) if self.most else 0.0
+
+
+@pages.get("/queues", role=Role.VIEWER)
+async def queues(visit: Visit) -> Response:
+    """All queues, and all limits for those who may see all tenants."""
+    found = await visit.read(_list, visit)
+    return visit.render("queues.html", **found)
+
+
+def _list(visit: Visit) -> dict[str, Any]:
+    store = visit.app.store
+    also = {task.options.queue for task in visit.app.registry}
+    loads = queue_loads(store, visit.now(), tenant=visit.tenant, also=also)
+    everywhere = visit.identity.tenant == ALL_TENANTS
+    return {
+        "loads": loads,
+        "everything": next((each for each in store.pauses() if each.kind is PauseKind.ALL), None),
+        "enabled": all(each.value is not False for each in store.settings() if each.key == "worker_enabled"),
+        "limits": _limits(visit) if everywhere else [],
+    }
+
+
+def _limits(visit: Visit) -> list[LimitRow]:
+    behind, declared = waited_for(visit.app.store), visit.app.limits.declared()
+    found = [limit_row(state, behind, declared.get(state.name)) for state in visit.app.limits.list()]
+    return sorted(found, key=lambda row: (not row.is_full, row.state.name))
+
+
+def limit_row(state: LimitState, behind: frozenset[str], declared: Rule | None = None) -> LimitRow:
+    """A limit with its keys, ready to be shown."""
+    rule = state.rule
+    most = rule.burst if rule.burst is not None else rule.max
+    used = state.used
+    if rule.kind is LimitKind.RATE and rule.burst is not None and state.room is not None:
+        used = rule.burst - state.room  # a bucket is as full as it has no room
+    keyed = bool(state.keys) or (state.room is None and rule.max > 0)
+    return LimitRow(
+        state,
+        allows(rule),
+        used,
+        None if keyed or rule.max <= 0 or rule.kind is LimitKind.BREAKER else most,
+        state.is_full or state.phase is Phase.OPEN,
+        state.name in behind,
+        [limit_row(key, behind) for key in state.keys],
+        allows(declared) if declared is not None and rule.pinned else None,
+    )
+
+
+def allows(rule: Rule) -> str:
+    """A rule in a few words.
+
+    >>> from datetime import timedelta
+    >>> allows(Rule("x", LimitKind.RATE, 20, timedelta(minutes=1))), allows(Rule("x", max=2)), allows(Rule("x"))
+    ('20 in 1 min', '2 at a time', 'no limit')
+    """
+    if rule.kind is LimitKind.BREAKER:
+        breaker = rule.breaker
+        if breaker is None:
+            return "everything"
+        return f"opens at {percent(breaker.failures)} failures of {breaker.least} in {span(breaker.window)}"
+    if rule.max <= 0:
+        return "no limit"
+    most = number(rule.max)
+    match rule.kind:
+        case LimitKind.RATE:
+            bucket = "" if rule.burst is None else f", {number(rule.burst)} at once"
+            return f"{most} in {span(rule.per)}{bucket}"
+        case LimitKind.DEPTH:
+            return f"{most} waiting"
+        case _:
+            return f"{most} at a time"
+
+
+@pages.get("/queues/{name:path}", role=Role.VIEWER)
+async def queue(visit: Visit) -> Response:
+    """One queue: its load, who serves it, what runs, and the limits on it."""
+    found = await visit.read(_look, visit, visit.path["name"])
+    return visit.render("queue.html", **found)
+
+
+def _look(visit: Visit, name: str) -> dict[str, Any]:
+    store, now = visit.app.store, visit.now()
+    everywhere = visit.identity.tenant == ALL_TENANTS
+    (load,) = queue_loads(store, now, tenant=visit.tenant, named=name).rows
+    living = [worker for worker in store.workers() if liveness(worker, now) != "gone"] if everywhere else []
+    own = {f"queue/{name}", f"depth/queue/{name}", "queue", "depth/queue"}
+    where = JobFilter(visit.tenant, states=HELD, queues=frozenset({name}))
+    return {
+        "name": name,
+        "load": load,
+        "workers": [worker for worker in living if serving(worker, name)],
+        "tasks": [task.name for task in visit.app.registry if task.options.queue == name],
+        "held": store.jobs(where, limit=SHOWN).items,
+        "limits": [row for row in _limits(visit) if row.state.name in own] if everywhere else [],
+    }

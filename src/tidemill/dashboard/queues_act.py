@@ -1,0 +1,188 @@
+"""Pausing queues, one or all of them; setting limits, and closing breakers.
+
+The addresses have no queue in them, for a queue's name may hold anything, slashes included.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from starlette.responses import Response
+
+from tidemill.dashboard.filled import (
+    UNITS,
+    Filled,
+    Wrong,
+    complaints,
+    read_reason,
+    read_span,
+    read_whole,
+    refuse_to_look,
+    shown_span,
+)
+from tidemill.dashboard.pages import Pages
+from tidemill.dashboard.visit import Visit
+from tidemill.domain.access import Role
+from tidemill.domain.ledger import PauseKind
+from tidemill.domain.limits import Rule
+from tidemill.domain.states import HELD, JobState
+from tidemill.errors import TidemillError
+from tidemill.tasks.limit_rules import EACH
+from tidemill.tasks.options import check_queue
+
+pages = Pages()
+
+
+@pages.post("/queues/-/pause", role=Role.OPERATOR, everywhere=True)
+async def pause(visit: Visit) -> Response:
+    """Start no more jobs of a queue."""
+    name = visit.form.get("name") or ""
+    check_queue(name)
+    await visit.act(visit.app.control.pause, PauseKind.QUEUE, name, reason=read_reason(visit.form))
+    return visit.back_to(
+        visit.form.get("next"), f"Queue {name} is paused; what runs goes on.", otherwise="/queues"
+    )
+
+
+@pages.post("/queues/-/resume", role=Role.OPERATOR, everywhere=True)
+async def resume(visit: Visit) -> Response:
+    """Let jobs of a queue start again."""
+    name = visit.form.get("name") or ""
+    await visit.act(visit.app.control.resume, PauseKind.QUEUE, name)
+    return visit.back_to(visit.form.get("next"), f"Jobs of queue {name} start again.", otherwise="/queues")
+
+
+# Everything --------------------------------------------------------------------------------------------------------------
+
+
+@pages.get("/queues/-/pause-all", role=Role.ADMIN, everywhere=True)
+async def ask_to_pause_all(visit: Visit) -> Response:
+    """Ask before everything stands still."""
+    refuse_to_look(visit)
+    found = await visit.read(_impact, visit)
+    return visit.render("pause_all.html", **found)
+
+
+def _impact(visit: Visit) -> dict[str, Any]:
+    crowd = visit.app.store.crowd(tenant="*")
+    states = list(crowd.counts.values())
+    return {
+        "waiting": sum(counts.get(JobState.PENDING, 0) for counts in states),
+        "held": sum(counts.get(state, 0) for counts in states for state in HELD),
+        "sampled": crowd.sampled,
+    }
+
+
+@pages.post("/queues/-/pause-all", role=Role.ADMIN, everywhere=True)
+async def pause_all(visit: Visit) -> Response:
+    """Start nothing at all."""
+    await visit.act(visit.app.control.pause, PauseKind.ALL, reason=read_reason(visit.form))
+    return visit.back("/queues", "Everything is paused: no job starts until it is resumed.")
+
+
+@pages.post("/queues/-/resume-all", role=Role.ADMIN, everywhere=True)
+async def resume_all(visit: Visit) -> Response:
+    """End the pause of everything."""
+    await visit.act(visit.app.control.resume, PauseKind.ALL)
+    return visit.back("/queues", "Jobs start again.")
+
+
+@pages.post("/queues/-/enable-workers", role=Role.SUPER_ADMIN, everywhere=True)
+async def enable_workers(visit: Visit) -> Response:
+    """Let workers claim again, where the setting ``worker_enabled`` keeps them from it."""
+    await visit.act(visit.app.control.set, "worker_enabled", True)
+    return visit.back("/queues", "Workers claim again.")
+
+
+# Limits ------------------------------------------------------------------------------------------------------------------
+
+
+@pages.get("/queues/-/limit", role=Role.ADMIN, everywhere=True)
+async def new_limit(visit: Visit) -> Response:
+    """An empty form."""
+    refuse_to_look(visit)
+    return await _form(visit, Filled({"per_unit": "minutes"}), None)
+
+
+@pages.get("/queues/-/limit/{name:path}", role=Role.ADMIN, everywhere=True)
+async def limit(visit: Visit) -> Response:
+    """The form for one limit."""
+    refuse_to_look(visit)
+    name = visit.path["name"]
+    rule = await visit.read(_rule, visit, name)
+    values: dict[str, Any] = {"per_unit": "minutes"}
+    if rule is not None:
+        values |= {"max": rule.max, "burst": rule.burst}
+        if rule.per is not None:
+            values |= shown_span(rule.per.total_seconds(), "per")
+    return await _form(visit, Filled(values), name)
+
+
+@pages.post("/queues/-/limit", role=Role.ADMIN, everywhere=True)
+async def set_new_limit(visit: Visit) -> Response:
+    """Set a limit that the form names."""
+    return await _set(visit, visit.form.get("name"), None)
+
+
+@pages.post("/queues/-/limit/{name:path}", role=Role.ADMIN, everywhere=True)
+async def set_limit(visit: Visit) -> Response:
+    """Set it, over what the code says."""
+    return await _set(visit, visit.path["name"], visit.path["name"])
+
+
+async def _set(visit: Visit, name: str | None, fixed: str | None) -> Response:
+    form = visit.form
+    try:
+        if name is None:
+            raise Wrong("name", "say what is limited, for example queue/mail")
+        most = read_whole(form, "max", least=0, most=2**31 - 1)
+        if most is None:
+            raise Wrong("max", "give a whole number; 0 is no limit")
+        per, burst = read_span(form, "per"), read_whole(form, "burst", least=1, most=2**31 - 1)
+        await visit.act(visit.app.limits.set, name, most, per=per, burst=burst)
+    except Wrong as wrong:
+        return await _form(visit, Filled(form, {wrong.field: wrong.words}), fixed)
+    except TidemillError as error:
+        fields = {"max": "max", "per": "per", "burst": "burst"}
+        wrongs = complaints(error, fields)
+        if "" in wrongs:
+            wrongs = {"name": wrongs[""]}
+        return await _form(visit, Filled(form, wrongs), fixed)
+    return visit.back("/queues", f"Limit {name} is set; workers keep to it within five seconds.")
+
+
+@pages.post("/queues/-/unset-limit", role=Role.ADMIN, everywhere=True)
+async def unset_limit(visit: Visit) -> Response:
+    """Back to what the code says."""
+    name = visit.form.get("name") or ""
+    was = await visit.act(visit.app.limits.unset, name)
+    said = f"Limit {name} is as the code says again." if was else f"Limit {name} was not set."
+    return visit.back("/queues", said, good=was)
+
+
+@pages.post("/queues/-/reset-breaker", role=Role.OPERATOR, everywhere=True)
+async def reset_breaker(visit: Visit) -> Response:
+    """Close a breaker: what waits behind it goes on."""
+    name = visit.form.get("name") or ""
+    found = await visit.act(visit.app.limits.reset_breaker, name)
+    return visit.back("/queues", f"{found.name} is closed: what waits behind it goes on.")
+
+
+def _rule(visit: Visit, name: str) -> Rule | None:
+    rules = {rule.name: rule for rule in visit.app.store.rules()}
+    return rules.get(name) or visit.app.limits.declared().get(name)
+
+
+async def _form(visit: Visit, form: Filled, fixed: str | None) -> Response:
+    declared = await visit.read(visit.app.limits.declared)
+    known = {*declared, *EACH, *(f"queue/{each.options.queue}" for each in visit.app.registry)}
+    known |= {f"task/{name}" for name in visit.app.registry.names()}
+    return visit.render(
+        "limit.html",
+        422 if form.is_wrong else 200,
+        form=form,
+        fixed=fixed,
+        declared=None if fixed is None else declared.get(fixed),
+        names=sorted(known),
+        units=list(UNITS),
+    )

@@ -1,0 +1,335 @@
+"""Schedules as a form says them: from its fields to a trigger and rules, and back. Asks nobody; what is wrong names its field."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, cast
+
+from tidemill.client.scheduled import Schedule
+from tidemill.dashboard.filled import (
+    UNITS,
+    Filled,
+    Wrong,
+    complaints,
+    read_json,
+    read_span,
+    read_tags,
+    read_whole,
+    shown_span,
+)
+from tidemill.dashboard.visit import Fields
+from tidemill.domain.calendar import WEEKDAYS, BusinessCalendar, Exclude, Roll
+from tidemill.domain.schedule import (
+    All,
+    Cron,
+    Daily,
+    Every,
+    Manual,
+    Monthly,
+    MonthlyBusinessDay,
+    Once,
+    Weekly,
+)
+from tidemill.domain.timetable import Scope
+from tidemill.domain.triggers.base import Trigger
+from tidemill.domain.triggers.cron import FIELDS as CRON_FIELDS
+from tidemill.domain.zones import zone_of
+from tidemill.errors import BadSchedule, TidemillError
+
+KINDS = {
+    "cron": "Cron expression",
+    "every": "Interval",
+    "daily": "Every day",
+    "weekly": "Days of the week",
+    "monthly": "Day of the month",
+    "monthly_business_day": "Business day of the month",
+    "once": "Once",
+    "manual": "Only by hand",
+}
+"""The kinds of triggers, and what they are called."""
+
+WEEK = tuple(zip(WEEKDAYS, ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"), strict=True))
+
+_FIELDS = {
+    "cron": dict.fromkeys(("expression", *CRON_FIELDS), "expression"),
+    "every": {"interval": "interval", "seconds": "interval", "anchor": "anchor"},
+    "daily": {"at": "daily_at"},
+    "weekly": {"at": "weekly_at", "days": "weekly_days"},
+    "monthly": {"at": "monthly_at", "day": "monthly_day"},
+    "monthly_business_day": {"at": "business_at", "n": "business_n", "roll": "business_roll"},
+    "once": {"at": "once_at"},
+    "manual": {},
+}
+"""Which field of the form is meant by a trigger's."""
+
+_COMMON = {
+    name: name
+    for name in ("key", "task", "definition", "timezone", "misfire", "overlap", "scope", "calendar", "exclude", "args")
+} | {
+    "queue": "queue", "priority": "priority", "tags": "tags", "jitter": "jitter", "holidays": "calendar", "weekend": "calendar",
+    "dates": "exclude", "weekdays": "exclude",
+}  # fmt: skip
+
+EMPTY = {
+    "kind": "cron", "timezone": "UTC", "misfire": "once", "overlap": "skip", "enabled": "yes", "interval_unit": "minutes",
+    "misfire_limit": "100", "business_roll": "previous",
+}  # fmt: skip
+"""What a new form holds."""
+
+
+def fields_of(kind: str | None) -> dict[str, str]:
+    """Which field of the form an error's field is."""
+    return {"trigger": _trigger_field(kind), **_COMMON, **_FIELDS.get(kind or "", {})}
+
+
+def _trigger_field(kind: str | None) -> str:
+    return next(iter(_FIELDS.get(kind or "", {}).values()), "kind")
+
+
+def read_rules(form: Fields) -> tuple[dict[str, Any], dict[str, str]]:
+    """What ``app.schedules`` takes, and what is wrong, field by field."""
+    found: dict[str, Any] = {}
+    errors: dict[str, str] = {}
+    kind = form.get("kind")
+
+    def take(name: str, read: Callable[[], Any]) -> None:
+        try:
+            found[name] = read()
+        except Wrong as wrong:
+            errors[wrong.field] = wrong.words
+        except TidemillError as error:
+            errors.update(complaints(error, fields_of(kind)))
+
+    take("timezone", lambda: zone_of(form.get("timezone") or "UTC").key)
+    take("trigger", lambda: _trigger(form, found.get("timezone", "UTC")))
+    take("args", lambda: read_json(form, "args") or {})
+    take("misfire", lambda: _misfire(form))
+    found["overlap"] = form.get("overlap") or "skip"
+    take("calendar", lambda: _days(form, "calendar", BusinessCalendar.from_data))
+    take("exclude", lambda: _days(form, "exclude", Exclude.from_data))
+    take("queue", lambda: form.get("queue"))
+    take("priority", lambda: read_whole(form, "priority", least=-100, most=100))
+    take("jitter", lambda: read_span(form, "jitter"))
+    found["tags"] = read_tags(form)
+    return found, errors
+
+
+def _trigger(form: Fields, timezone: str) -> Trigger:
+    read = _READERS.get(form.get("kind") or "")
+    if read is None:
+        raise Wrong("kind", "choose when it fires")
+    return read(form, timezone)
+
+
+def _cron(form: Fields, _: str) -> Trigger:
+    return Cron(_needed(form, "expression", "write five or six fields, such as 0 2 * * *"))
+
+
+def _every(form: Fields, timezone: str) -> Trigger:
+    interval = read_span(form, "interval")
+    if interval is None:
+        raise Wrong("interval", "say how long: a number and its unit")
+    return Every(interval, _instant(form, "anchor", timezone))
+
+
+def _daily(form: Fields, _: str) -> Trigger:
+    return Daily(_needed(form, "daily_at", "write a time such as 06:00, or several with commas"))
+
+
+def _weekly(form: Fields, _: str) -> Trigger:
+    days = form.all("weekly_days")
+    if not days:
+        raise Wrong("weekly_days", "choose at least one day")
+    return Weekly(days, _needed(form, "weekly_at", "write a time such as 09:00"))
+
+
+def _monthly(form: Fields, _: str) -> Trigger:
+    return Monthly(_day(form), _needed(form, "monthly_at", "write a time such as 00:00"))
+
+
+def _business(form: Fields, _: str) -> Trigger:
+    n = read_whole(form, "business_n", least=-23, most=23)
+    if n is None:
+        raise Wrong("business_n", "say which: 1 is the first, -1 the last")
+    roll = cast(Roll, form.get("business_roll") or "previous")
+    return MonthlyBusinessDay(n, _needed(form, "business_at", "write a time such as 07:00"), roll)
+
+
+def _once(form: Fields, timezone: str) -> Trigger:
+    at = _instant(form, "once_at", timezone)
+    if at is None:
+        raise Wrong("once_at", "say when")
+    return Once(at)
+
+
+_READERS: dict[str, Callable[[Fields, str], Trigger]] = {
+    "cron": _cron,
+    "every": _every,
+    "daily": _daily,
+    "weekly": _weekly,
+    "monthly": _monthly,
+    "monthly_business_day": _business,
+    "once": _once,
+    "manual": lambda _form, _timezone: Manual(),
+}
+
+
+def _needed(form: Fields, field: str, words: str) -> str:
+    found = form.get(field)
+    if found is None:
+        raise Wrong(field, words)
+    return found
+
+
+def _day(form: Fields) -> int | str:
+    text = _needed(form, "monthly_day", "give 1 to 31, or last")
+    if text.lower() == "last":
+        return "last"
+    found = read_whole(form, "monthly_day", least=-31, most=31)
+    assert found is not None
+    return found
+
+
+def _instant(form: Fields, field: str, timezone: str) -> datetime | None:
+    """A date and a time; without an offset, as a clock in the schedule's zone shows it."""
+    text = form.get(field)
+    if text is None:
+        return None
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        raise Wrong(field, f"{text[:40]!r} is no date and time; write 2026-11-16T09:30") from None
+    return at if at.tzinfo is not None else at.replace(tzinfo=zone_of(timezone))
+
+
+def _misfire(form: Fields) -> Any:
+    rule = form.get("misfire") or "once"
+    if rule != "all":
+        return rule
+    limit = read_whole(form, "misfire_limit", least=1, most=100_000)
+    return All(100 if limit is None else limit)
+
+
+def _days(form: Fields, field: str, read: Callable[[Mapping[str, Any]], Any]) -> Any:
+    data = read_json(form, field)
+    if data is None:
+        return None
+    data = {"format": 1, **data}
+    if isinstance(data.get("calendar"), dict):
+        data["calendar"] = {"format": 1, **data["calendar"]}
+    try:
+        return read(data)
+    except BadSchedule as error:
+        raise Wrong(field, error.message) from None
+    except (TypeError, ValueError, KeyError, AttributeError):
+        raise Wrong(field, "this cannot be read; see the example") from None
+
+
+# Back to fields ----------------------------------------------------------------------------------------------------------
+
+
+def shown(schedule: Schedule) -> dict[str, Any]:
+    """The fields of a form for a schedule that is there."""
+    facts = schedule.facts
+    found: dict[str, Any] = {
+        **EMPTY,
+        "key": schedule.key,
+        "task": schedule.task,
+        "timezone": schedule.timezone,
+        "overlap": schedule.overlap,
+        "scope": schedule.scope.value,
+        "args": json.dumps(schedule.args, indent=2, ensure_ascii=False) if schedule.args else "",
+        "calendar": _plain(facts.calendar),
+        "exclude": _plain(facts.exclude),
+        **_shown_trigger(facts.trigger, schedule.timezone),
+    }
+    if isinstance(facts.misfire, Mapping):
+        found |= {"misfire": "all", "misfire_limit": str(facts.misfire.get("all", 100))}
+    else:
+        found["misfire"] = facts.misfire
+    options = schedule.options
+    found |= {name: str(options[name]) for name in ("queue", "priority") if options.get(name) is not None}
+    if isinstance(tags := options.get("tags"), list | tuple):
+        found["tags"] = ", ".join(str(tag) for tag in tags)
+    if isinstance(jitter := options.get("jitter"), int | float) and jitter:
+        found |= shown_span(jitter, "jitter")
+    return found
+
+
+def _plain(data: Mapping[str, object] | None) -> str:
+    if data is None:
+        return ""
+    return json.dumps({name: value for name, value in data.items() if name != "format"}, ensure_ascii=False)
+
+
+def _shown_trigger(data: Mapping[str, Any], timezone: str) -> dict[str, Any]:
+    kind = str(data.get("kind"))
+    match kind:
+        case "cron":
+            own: dict[str, Any] = {"expression": data.get("expression", "")}
+        case "every":
+            own = shown_span(float(data.get("seconds") or 60), "interval")
+            own["anchor"] = _local(data.get("anchor"), timezone)
+        case "daily":
+            own = {"daily_at": data.get("at", "")}
+        case "weekly":
+            own = {"weekly_at": data.get("at", ""), "weekly_days": str(data.get("days", "")).split(",")}
+        case "monthly":
+            day = data.get("day", 1)
+            own = {"monthly_at": data.get("at", ""), "monthly_day": "last" if day == -1 else str(day)}
+        case "monthly_business_day":
+            own = {"business_at": data.get("at", ""), "business_n": str(data.get("n", 1))}
+            own["business_roll"] = data.get("roll", "previous")
+        case "once":
+            own = {"once_at": _local(data.get("at"), timezone)}
+        case _:
+            own = {}
+    return {"kind": kind if kind in KINDS else "cron", **own}
+
+
+def _local(text: object, timezone: str) -> str:
+    if not isinstance(text, str):
+        return ""
+    try:
+        at = datetime.fromisoformat(text).astimezone(zone_of(timezone)).replace(tzinfo=None)
+    except (ValueError, TidemillError):
+        return ""
+    return at.isoformat(timespec="minutes" if not at.second else "seconds")
+
+
+def blank(values: Mapping[str, Any]) -> Filled:
+    """A new form, with these values in it."""
+    return Filled({**EMPTY, **{name: value for name, value in values.items() if value is not None}})
+
+
+def scopes() -> list[str]:
+    """Where a schedule can fire."""
+    return [scope.value for scope in Scope]
+
+
+def units() -> list[str]:
+    """Units of durations."""
+    return list(UNITS)
+
+
+def without_empty(rules: dict[str, Any], defaults: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The rules without options that were left out. ``defaults`` is what a schedule that is there had said: what was taken out of the
+    form goes back to what its task says.
+    """
+    said = dict(rules)
+    for name, empty in (("queue", None), ("priority", None), ("jitter", None), ("tags", [])):
+        if said.get(name) != empty:
+            continue
+        if defaults is not None and name in defaults:
+            said[name] = defaults[name]
+        else:
+            del said[name]
+    return said
+
+
+def resets(schedule: Schedule, queue: str, priority: int) -> dict[str, Any]:
+    """What options that this schedule has go back to."""
+    plain: dict[str, Any] = {"queue": queue, "priority": priority, "jitter": timedelta(0), "tags": []}
+    return {name: value for name, value in plain.items() if name in schedule.options}

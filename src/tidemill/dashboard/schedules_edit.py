@@ -1,0 +1,142 @@
+"""Making and changing schedules: one form, which shows in words what it would do before anything is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from tidemill.client.scheduled import Schedule
+from tidemill.dashboard import schedule_form
+from tidemill.dashboard.filled import Filled, complaints, refuse_to_look
+from tidemill.dashboard.pages import Pages
+from tidemill.dashboard.schedules import found_at, preview
+from tidemill.dashboard.visit import Visit
+from tidemill.dashboard.zone_names import zone_names
+from tidemill.domain.access import Role
+from tidemill.domain.timetable import Source
+from tidemill.errors import BadSchedule, TidemillError
+from tidemill.rest.problems import Problem
+
+pages = Pages()
+
+PREVIEWED = 5
+
+
+@pages.get("/schedules/new", role=Role.ADMIN)
+async def new(visit: Visit) -> Response:
+    """An empty form, or one for the task that the address names."""
+    refuse_to_look(visit)
+    return await _form(visit, schedule_form.blank({"task": visit.asked.get("task")}), None)
+
+
+@pages.post("/schedules/new", role=Role.ADMIN)
+async def add(visit: Visit) -> Response:
+    """Save it, or only show what it would do."""
+    rules, errors = schedule_form.read_rules(visit.form)
+    key, task = visit.form.get("key"), visit.form.get("task")
+    definition = visit.form.get("definition")
+    if key is None:
+        errors["key"] = "give it a name"
+    if (task is None) == (definition is None):
+        errors["task"] = "choose a task, or give the key of a definition under More; one of them"
+    if errors or key is None:
+        return await _form(visit, Filled(visit.form, errors), None)
+    rules = schedule_form.without_empty(rules, None)
+    said = {**rules, "scope": visit.form.get("scope"), "tenant": visit.home}
+    trigger = said.pop("trigger")
+    try:
+        target: Any = task
+        if definition is not None:
+            target = await visit.read(visit.app.definitions.get, definition, tenant=visit.home)
+        if visit.form.get("do") == "preview":
+            facts = await visit.read(visit.app.schedules.value, target, trigger, key, **said)
+            return await _form(visit, Filled(visit.form), None, Schedule(facts))
+        enabled = visit.form.get("enabled") is not None
+        made = await visit.act(visit.app.schedules.add, target, trigger, key, enabled=enabled, **said)
+    except TidemillError as error:
+        return await _again(visit, error, None)
+    return visit.back(f"/schedules/{made.id}", f"Schedule {made.key} is saved.")
+
+
+@pages.get("/schedules/{id}/edit", role=Role.ADMIN)
+async def edit(visit: Visit) -> Response:
+    """The form of a schedule that is there."""
+    refuse_to_look(visit)
+    found = await _changeable(visit)
+    return await _form(visit, Filled(schedule_form.shown(found)), found)
+
+
+@pages.post("/schedules/{id}/edit", role=Role.ADMIN)
+async def change(visit: Visit) -> Response:
+    """Give it new rules, or only show what they would do; it counts from now on."""
+    found = await _changeable(visit)
+    rules, errors = schedule_form.read_rules(visit.form)
+    if errors:
+        return await _form(visit, Filled(visit.form, errors), found)
+    try:
+        options = visit.app.registry.get(found.task).options
+        defaults = schedule_form.resets(found, options.queue, options.priority)
+        said = schedule_form.without_empty(rules, defaults)
+        if scope := visit.form.get("scope"):
+            said["scope"] = scope
+        if visit.form.get("do") == "preview":
+            facts = await visit.read(_as_changed, visit, found, said)
+            return await _form(visit, Filled(visit.form), found, facts)
+        await visit.act(visit.app.schedules.update, found.id, tenant=found.tenant, **said)
+    except TidemillError as error:
+        return await _again(visit, error, found)
+    return visit.back(f"/schedules/{found.id}", f"Schedule {found.key} is saved, and counts from now on.")
+
+
+def _as_changed(visit: Visit, found: Schedule, said: Mapping[str, Any]) -> Schedule:
+    """What a change would make of it; nothing is written."""
+    more = dict(said)
+    return Schedule(
+        visit.app.schedules.value(found.task, more.pop("trigger"), found.key, tenant=found.tenant, **more)
+    )
+
+
+async def _changeable(visit: Visit) -> Schedule:
+    found = await found_at(visit)
+    if found.source is Source.CODE:
+        raise Problem(
+            409,
+            None,
+            f"Schedule {found.key} is declared in the code of {found.app or 'an app'}; change it there.",
+        )
+    return found
+
+
+async def _again(visit: Visit, error: TidemillError, found: Schedule | None) -> Response:
+    fields = {**schedule_form.fields_of(visit.form.get("kind")), "name": "task"}
+    wrong = complaints(error, fields)
+    if "" in wrong and not isinstance(error, BadSchedule):
+        kind = type(error).__name__
+        field = {"TaskNotFound": "task", "DefinitionNotFound": "definition", "ScheduleExists": "key"}.get(
+            kind, ""
+        )
+        wrong = {field: wrong[""]}
+    return await _form(visit, Filled(visit.form, wrong), found)
+
+
+async def _form(
+    visit: Visit, form: Filled, found: Schedule | None, previewed: Schedule | None = None
+) -> Response:
+    coming, changes = ([], []) if previewed is None else preview(previewed, PREVIEWED, visit.now())
+    return visit.render(
+        "schedule_edit.html",
+        422 if form.is_wrong else 200,
+        form=form,
+        schedule=found,
+        previewed=previewed,
+        coming=coming,
+        changes=changes,
+        kinds=schedule_form.KINDS,
+        week=schedule_form.WEEK,
+        units=schedule_form.units(),
+        scopes=schedule_form.scopes(),
+        zones=zone_names(),
+        tasks=visit.app.registry.names(),
+    )

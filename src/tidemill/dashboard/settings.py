@@ -1,0 +1,253 @@
+"""The installation: what it is, when it raises an alert, and settings that workers follow while they run."""
+
+from __future__ import annotations
+
+import json
+import platform
+from dataclasses import fields
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from starlette.responses import Response
+
+from tidemill.client.acting import HIDDEN
+from tidemill.client.control import KNOWN_SETTINGS, shown_value
+from tidemill.client.documents import key_state
+from tidemill.client.stats import liveness
+from tidemill.dashboard.asking import ask
+from tidemill.dashboard.pages import Pages
+from tidemill.dashboard.visit import Visit
+from tidemill.domain.access import Key, Role
+from tidemill.domain.alerts import PREFIX, Thresholds, read_thresholds
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.ledger import Setting
+from tidemill.errors import TidemillError, UsageError
+from tidemill.rest.problems import Problem
+
+pages = Pages()
+
+EXPIRIES = {
+    "": "never",
+    "1": "in a day",
+    "7": "in a week",
+    "30": "in 30 days",
+    "90": "in 90 days",
+    "365": "in a year",
+}
+"""Days after which a new key ends, as the form offers them."""
+
+_ALERTS = {
+    "failure_rate": "share of ended jobs that failed",
+    "failure_sample": "fewer ends than this say nothing about a rate",
+    "stuck_after": "seconds a job may be held",
+    "queue_depth": "jobs waiting in one queue",
+    "queue_age": "seconds the first in line may wait",
+    "orphans": "jobs of workers that are gone",
+    "dead_letters": "newly dead-lettered jobs within an hour",
+    "leader_fresh": "seconds; a leader whose heartbeat is younger is alive",
+    "leader_stuck": "seconds within which a leader should have done a duty",
+}
+
+_KEPT = {
+    "memory": "completed jobs for 15 minutes, other ends for an hour, while a worker runs",
+    "sqlite": "ended jobs until they are archived or deleted",
+    "postgresql": "ended jobs until they are archived or deleted",
+}
+
+
+class ThresholdRow(NamedTuple):
+    """A threshold, what it is by itself, and whether somebody changed it."""
+
+    key: str
+    words: str
+    value: float
+    usual: float
+
+
+class SettingRow(NamedTuple):
+    """A setting, with its value as it may be shown."""
+
+    setting: Setting
+    value: object
+
+
+class KeyRow(NamedTuple):
+    """A key and how it is: active, expired or revoked."""
+
+    key: Key
+    state: str
+
+
+@pages.get("/settings", role=Role.VIEWER)
+async def settings(visit: Visit) -> Response:
+    """What may be seen of all this: viewers see what it is, and who administers it sees settings and keys."""
+    return await show(visit)
+
+
+@pages.post("/settings/set", role=Role.SUPER_ADMIN, everywhere=True)
+async def set_setting(visit: Visit) -> Response:
+    """Write a setting; JSON where the value is JSON, else the text itself."""
+    typed = {name: visit.form.get(name) or "" for name in ("key", "value", "description")}
+    if not typed["key"] or not typed["value"]:
+        return await show(visit, 422, typed=typed, wrong="give a key and a value")
+    try:
+        value = _read(typed["value"])
+        await visit.act(visit.app.control.set, typed["key"], value, description=visit.form.get("description"))
+    except UsageError as error:
+        return await show(visit, 422, typed=typed, wrong=error.message)
+    return visit.back("/settings", f"{typed['key']} is set; workers follow it within seconds.")
+
+
+@pages.get("/settings/unset", role=Role.SUPER_ADMIN, everywhere=True)
+async def ask_unset(visit: Visit) -> Response:
+    """What it means to remove a setting."""
+    key = visit.asked.get("key") or ""
+    found = await visit.read(visit.app.control.settings)
+    setting = next((each for each in found if each.key == key), None)
+    if setting is None:
+        raise Problem(404, None, f"there is no setting {key[:100]!r}")
+    return ask(
+        visit,
+        title=f"Remove {key}?",
+        words=f"It is {json.dumps(shown_value(setting))[:200]} now. Without it what is usual holds again, for every worker within seconds.",
+        action="/settings/unset",
+        fields={"key": key},
+        button="Remove it",
+        back="/settings",
+    )
+
+
+@pages.post("/settings/unset", role=Role.SUPER_ADMIN, everywhere=True)
+async def unset(visit: Visit) -> Response:
+    """Remove a setting, so that what is usual holds again."""
+    key = visit.form.get("key") or ""
+    there = await visit.act(visit.app.control.unset, key)
+    return visit.back("/settings", f"{key} is removed." if there else f"{key} was not set.", good=there)
+
+
+async def show(
+    visit: Visit,
+    status: int = 200,
+    *,
+    typed: dict[str, str] | None = None,
+    wrong: str | None = None,
+    key_typed: dict[str, str] | None = None,
+    key_wrong: str | None = None,
+) -> Response:
+    """The page, also with what was typed into one of its forms and is wrong."""
+    found = await visit.read(_look, visit)
+    if typed is None:
+        known = next(
+            (row for row in found["settings"] or () if row.setting.key == visit.asked.get("key")), None
+        )
+        typed = {
+            "key": visit.asked.get("key") or "",
+            "value": ""
+            if known is None or known.value == HIDDEN
+            else json.dumps(known.value, ensure_ascii=False),
+            "description": "" if known is None else known.setting.description or "",
+        }
+    return visit.render(
+        "settings.html",
+        status,
+        typed=typed,
+        wrong=wrong,
+        key_typed=key_typed
+        or {"name": "", "role": "viewer", "tenant": visit.asked.get("tenant") or "", "days": ""},
+        key_wrong=key_wrong,
+        roles=[role.value for role in Role],
+        expiries=EXPIRIES,
+        known_settings=KNOWN_SETTINGS,
+        **found,
+    )
+
+
+def _look(visit: Visit) -> dict[str, Any]:
+    whole = visit.identity.tenant == ALL_TENANTS
+    rules = visit.identity.role.allows(Role.SUPER_ADMIN)
+    stored = visit.app.store.settings() if whole else []
+    return {
+        "facts": _facts(visit) if whole else _versions(),
+        "thresholds": _thresholds(stored) if whole else None,
+        "settings": [SettingRow(each, shown_value(each)) for each in stored] if whole and rules else None,
+        "keys": known_keys(visit) if rules else None,
+    }
+
+
+def known_keys(visit: Visit) -> list[KeyRow]:
+    """The keys that may be seen, those that still open something first."""
+    rows = [
+        KeyRow(key, key_state(key, visit.now()))
+        for key in visit.app.keys.list()
+        if visit.tenant in (ALL_TENANTS, key.tenant)
+    ]
+    return sorted(rows, key=lambda row: row.state != "active")
+
+
+def _thresholds(stored: list[Setting]) -> list[ThresholdRow]:
+    usual = Thresholds()
+    now, _ = read_thresholds({each.key: each.value for each in stored})
+    return [
+        ThresholdRow(
+            PREFIX + field.name,
+            _ALERTS.get(field.name, ""),
+            getattr(now, field.name),
+            getattr(usual, field.name),
+        )
+        for field in fields(Thresholds)
+    ]
+
+
+def _versions() -> dict[str, str]:
+    try:
+        ours = version("tidemill")
+    except PackageNotFoundError:
+        ours = "unknown"
+    return {"Tidemill": ours, "Python": platform.python_version()}
+
+
+def _facts(visit: Visit) -> dict[str, str]:
+    store = visit.app.store
+    kind = urlsplit(store.url).scheme
+    facts = _versions()
+    running = sorted(
+        {each.version for each in store.workers() if liveness(each, visit.now()) != "gone"} - {""}
+    )
+    if running:
+        facts["Workers run"] = ", ".join(running)
+    facts["Store"] = kind
+    if visit.identity.role.allows(Role.ADMIN):  # where things are is for those who look after them
+        facts["Where"] = store.url
+        size = _size(store.url) if kind == "sqlite" else None
+        if size is not None:
+            facts["Size"] = f"{size / 1e6:,.1f} MB"
+    try:
+        schema = store.schema()
+        behind = f", {len(schema.pending)} to be applied" if schema.pending else ""
+        facts["Schema"] = f"version {schema.version} of {schema.wanted}{behind}"
+    except TidemillError as error:
+        facts["Schema"] = error.message
+    facts["Keeps"] = _KEPT.get(kind, "ended jobs until they are archived or deleted")
+    facts["Tasks known here"] = f"{len(visit.app.registry):,}"
+    return facts
+
+
+def _size(url: str) -> int | None:
+    """Bytes of an SQLite file and its log."""
+    path = Path(unquote(urlsplit(url).path)[1:])
+    try:
+        return sum(
+            each.stat().st_size for each in (path, path.with_name(path.name + "-wal")) if each.exists()
+        )
+    except OSError:
+        return None
+
+
+def _read(text: str) -> object:
+    try:
+        value: object = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return value

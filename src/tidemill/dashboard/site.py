@@ -1,0 +1,232 @@
+"""``create_site``: the API with the pages beside it, and nothing that is open unless it says so."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from tidemill.dashboard.files import Files
+from tidemill.dashboard.pages import Page, Pages
+from tidemill.dashboard.sessions import Session, Sessions
+from tidemill.dashboard.sharing import Sharing
+from tidemill.dashboard.views import Views
+from tidemill.dashboard.visit import Fields, Visit, read_form
+from tidemill.domain.access import Identity, Role
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.errors import BadSettings
+from tidemill.rest.api import create_api
+from tidemill.rest.guard import ANONYMOUS, Auth, Keys
+from tidemill.rest.problems import Problem, problem_of
+from tidemill.rest.reading import receive_body
+from tidemill.rest.service import Service
+from tidemill.rest.settings import ApiSettings
+
+if TYPE_CHECKING:
+    from tidemill.app import App
+
+FILES = (
+    "signing", "overview", "live",
+    "jobs", "jobs_bulk", "job_again", "job_act", "job", "errors",
+    "schedules_edit", "schedules", "tasks_act", "tasks", "enqueue", "queues_act", "queues",
+    "workers", "tenants", "audit", "settings", "keys",
+)  # fmt: skip
+"""The files of pages. A path that is written out comes before one with a name in its place."""
+
+_SAFE_SITES = ("same-origin", "none")
+
+
+class SignInFirst(Exception):
+    """Nobody is known, and this page is for somebody."""
+
+
+class Site:
+    """What all pages share."""
+
+    def __init__(self, service: Service, auth: Auth, sessions: Sessions) -> None:
+        self.service = service
+        self.sessions = sessions
+        self.views = Views()
+        self.sharing = Sharing(service.app.clock)
+        self.own_auth: Auth | None = None if isinstance(auth, Keys) else auth
+
+    async def session(self, request: Request) -> Session | None:
+        """Who sits there: by a cookie of ours, or as the application's own sign-in says."""
+        if self.own_auth is None:
+            return await self.sessions.of(request)
+        found = await self.own_auth(request)
+        return None if found is None else Session(found, self.sessions.csrf(f"{found.who} {found.tenant}"))
+
+
+class PageDoor:
+    """One address with its verbs."""
+
+    def __init__(self, site: Site, pages: dict[str, Page]) -> None:
+        self._site, self.pages = site, pages
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        try:
+            response = await self._answer(request)
+        except SignInFirst:
+            response = self._to_sign_in(request)
+        except Exception as error:  # noqa: BLE001  (the edge and the log know the rest)
+            response = await self._sorry(request, problem_of(error, scope["tidemill.correlation"]))
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        verb = "GET" if request.method == "HEAD" else request.method
+        page = self.pages.get(verb)
+        if page is None:
+            raise Problem(405, None, f"{request.method[:20]} cannot be done here")
+        session = await self._site.session(request)
+        if page.role is not None:
+            if session is None:
+                raise SignInFirst
+            self._admit(page, session.identity)
+        form = Fields([])
+        if page.method == "POST":
+            form = read_form(await receive_body(request, self._site.service.settings.max_body))
+            self._believe(request, session, form)
+        known = session or Session(Identity(ANONYMOUS, Role.VIEWER, ALL_TENANTS), "")
+        visit = Visit(self._site, page, request, known.identity, known.csrf, form)
+        if visit.is_live and page.method == "GET":  # what a form was answered is nobody else's
+            return await self._site.sharing.answer(visit, page.handler)
+        response = await page.handler(visit)
+        if page.mutates:
+            self._site.sharing.acted()
+        else:
+            self._site.sharing.opened(visit)
+        return response
+
+    def _admit(self, page: Page, identity: Identity) -> None:
+        role = page.role
+        assert role is not None
+        if not identity.role.allows(role):
+            raise Problem(403, None, f"this needs the role {role.value}; yours is {identity.role.value}")
+        if page.everywhere and identity.tenant != ALL_TENANTS:
+            raise Problem(403, "wrong_tenant", "this concerns all tenants, and your key is for one")
+        if page.mutates and self._site.service.settings.read_only:
+            raise Problem(403, "read_only", "this dashboard is for looking only")
+
+    def _believe(self, request: Request, session: Session | None, form: Fields) -> None:
+        """Refuse a form that another site's page may have sent."""
+        origin = request.headers.get("origin")
+        elsewhere = origin not in (None, "null") and urlsplit(origin).netloc != request.headers.get("host")
+        if elsewhere or request.headers.get("sec-fetch-site", "none") not in _SAFE_SITES:
+            raise Problem(403, "other_site", "this form was sent from another site")
+        if session is not None and not _same(form.get("csrf"), session.csrf):
+            raise Problem(403, "stale_form", "this form is too old; go back, load the page again and repeat")
+
+    def _to_sign_in(self, request: Request) -> Response:
+        visit = self._nobody(request)
+        if self._site.own_auth is not None:
+            return visit.render(
+                "error.html", 401, title="Who are you?", words="Sign in to the application first."
+            )
+        if visit.is_live or request.method != "GET":
+            return Response("sign in first", 401)
+        query = request.url.query
+        wanted = visit.page_path + (f"?{query}" if query else "")
+        return RedirectResponse(
+            visit.url("/sign-in", tenant=None, next=wanted if wanted != "/" else None), 303
+        )
+
+    async def _sorry(self, request: Request, problem: Problem) -> Response:
+        session = None
+        try:
+            session = await self._site.session(request)
+        except Exception:  # noqa: BLE001  (the first error is the one to tell of)
+            problem.headers.setdefault("retry-after", "1")
+        visit = self._nobody(request, session)
+        response = visit.render("error.html", problem.status, title=problem.title, words=problem.detail)
+        response.headers.update(problem.headers)
+        return response
+
+    def _nobody(self, request: Request, session: Session | None = None) -> Visit:
+        page = next(iter(self.pages.values()))
+        known = session or Session(Identity(ANONYMOUS, Role.VIEWER, ALL_TENANTS), "")
+        try:
+            return Visit(self._site, page, request, known.identity, known.csrf, Fields([]))
+        except Exception:  # noqa: BLE001  (a tenant that cannot be chosen)
+            request.scope["query_string"] = b""
+            return Visit(self._site, page, Request(request.scope), known.identity, known.csrf, Fields([]))
+
+
+def _same(given: str | None, expected: str) -> bool:
+    import hmac
+
+    return hmac.compare_digest((given or "").encode(), expected.encode())
+
+
+def all_pages() -> list[Page]:
+    """Every page there is, in the order they are looked at."""
+    found: list[Page] = []
+    for name in FILES:
+        pages = importlib.import_module(f"tidemill.dashboard.{name}").pages
+        assert isinstance(pages, Pages)
+        found += pages
+    return found
+
+
+def create_site(
+    app: App,
+    *,
+    prefix: str = "",
+    auth: Auth | None = None,
+    settings: ApiSettings | None = None,
+    token: str | None = None,
+) -> FastAPI:
+    """The HTTP API and the dashboard of an app, to be served or mounted: pages at ``/``, the API under ``/api``.
+
+    ``auth`` says who a request comes from, for applications that know their users; without it people sign in with a key.
+    ``token`` opens everything for this run, where there is no key yet.
+    """
+    chosen = settings or ApiSettings()
+    who = auth or Keys(app, token)
+    api = create_api(app, prefix=prefix, auth=who, settings=chosen)
+    service: Service = api.state.tidemill
+    site = Site(service, who, Sessions(app, secret=chosen.session_secret, token=token))
+    api.state.dashboard = site
+    routes = api.router.routes
+    routes.append(Route(prefix + "/static/{name}", Files(), name="static"))
+    for path, doors in _by_path(all_pages()).items():
+        routes.append(Route(prefix + path, PageDoor(site, doors), name=f"page {path}"))
+        if path == "/" and prefix:
+            routes.append(Route(prefix, PageDoor(site, doors), name="page"))
+    routes.append(Route(prefix + "/{rest:path}", Nowhere(site, prefix), name="nowhere"))
+    return api
+
+
+class Nowhere(PageDoor):
+    """Any other address: the API says so in its own way, and so do the pages."""
+
+    def __init__(self, site: Site, prefix: str) -> None:
+        super().__init__(site, {"GET": Page("GET", "/{rest:path}", None, _nothing, everywhere=False)})
+        self._api = f"{prefix}/api"
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"][len(scope.get("root_path", "")) :]
+        if path == self._api or path.startswith(f"{self._api}/"):
+            raise HTTPException(404)
+        await super().__call__(scope, receive, send)
+
+
+async def _nothing(visit: Visit) -> Response:
+    raise Problem(404, None, f"Nothing is at {visit.page_path[:200]}.")
+
+
+def _by_path(pages: Iterable[Page]) -> dict[str, dict[str, Page]]:
+    found: dict[str, dict[str, Page]] = {}
+    for page in pages:
+        if found.setdefault(page.path, {}).setdefault(page.method, page) is not page:
+            raise BadSettings(f"{page.method} {page.path} is declared twice")
+    return found

@@ -1,0 +1,291 @@
+// The one script: live updates, times in the reader's zone, selecting rows, keys. Every page works without it.
+"use strict";
+
+const $ = (selector, root = document) => root.querySelector(selector);
+const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
+const meta = (name) => $(`meta[name="${name}"]`)?.content ?? "";
+
+// Times ---------------------------------------------------------------------------------------------------------
+
+const day = new Intl.DateTimeFormat(undefined, { dateStyle: "medium", timeStyle: "medium" });
+const clock = new Intl.DateTimeFormat(undefined, { timeStyle: "medium" });
+const hour = new Intl.DateTimeFormat(undefined, { timeStyle: "short" });
+const weekday = new Intl.DateTimeFormat(undefined, { weekday: "short", day: "numeric", hour: "2-digit" });
+
+function span(seconds) {
+  if (seconds < 60) return `${Math.floor(seconds)} s`;
+  const parts = [];
+  for (const [size, name] of [[86400, "d"], [3600, "h"], [60, "min"], [1, "s"]]) {
+    const count = Math.floor(seconds / size);
+    seconds -= count * size;
+    if (count) parts.push(`${count} ${name}`);
+    else if (parts.length) break;
+  }
+  return parts.slice(0, 2).join(" ");
+}
+
+function tellTime(element) {
+  const at = new Date(element.dateTime);
+  if (element.dataset.time === "ago") {
+    const apart = (Date.now() - at) / 1000;
+    element.textContent = apart < -1 ? `in ${span(-apart)}` : apart < 1 ? "now" : `${span(apart)} ago`;
+    element.title = `${day.format(at)} (${element.dateTime.slice(0, 19).replace("T", " ")} UTC)`;
+  } else if (element.dataset.time === "short") {
+    element.textContent = (Date.now() - at < 36 * 3600e3 ? hour : weekday).format(at);
+  } else {
+    const today = at.toDateString() === new Date().toDateString();
+    element.textContent = (today ? clock : day).format(at);
+  }
+}
+
+const tellTimes = (root) => $$("time[data-time]", root).forEach(tellTime);
+setInterval(() => $$('time[data-time="ago"]').forEach(tellTime), 1000);
+
+// Live ------------------------------------------------------------------------------------------------------------
+
+const live = {
+  kinds: new Set(document.body.dataset.kinds.split(/\s+/).filter(Boolean)),
+  held: false, // by the reader
+  due: false, // something moved since the last look
+  asking: false,
+  last: 0,
+  least: 1000, // milliseconds between two looks
+  timer: 0,
+  failures: 0,
+};
+
+const typed = () => $$("[data-swap] input:not([type=checkbox], [type=radio], [type=hidden]), [data-swap] textarea")
+  .some((field) => field.value !== field.defaultValue);
+const selected = () => $$("input[data-row]:checked").length > 0;
+const busy = () => {
+  const at = document.activeElement;
+  return selected() || typed() || $("dialog[open]:not(#help)") !== null
+    || (at !== null && at.closest("[data-swap]") !== null && at.matches("input:not([type=checkbox]), textarea, select"));
+};
+const still = () => live.held || document.hidden || busy();
+
+function moved(kinds) {
+  if (kinds && !kinds.some((kind) => live.kinds.has(kind))) return;
+  live.due = true;
+  plan();
+}
+
+function plan() {
+  if (!live.due || live.asking || live.timer || still()) return;
+  const wait = Math.max(0, live.last + live.least - Date.now());
+  live.timer = setTimeout(() => { live.timer = 0; look(); }, wait);
+}
+
+async function look() {
+  if (still()) return;
+  live.asking = true;
+  live.due = false;
+  live.last = Date.now();
+  try {
+    const answer = await fetch(location.href, { headers: { "x-tidemill-live": "1" }, redirect: "manual" });
+    if (answer.status === 200) swap(await answer.text());
+    else if (answer.status === 204 || answer.status === 503) live.due = true;
+    else if (answer.status === 401 || answer.type === "opaqueredirect") return trouble("Your session has ended. Load the page again to sign in.");
+    trouble(null);
+    live.least = answer.status === 200 ? 1000 : Math.min(live.least * 2, 8000);
+  } catch {
+    live.due = true;
+    live.least = Math.min(live.least * 2, 15000);
+    trouble("The server cannot be reached. This page shows what it knew; it tries again by itself.");
+  } finally {
+    live.asking = false;
+    plan();
+  }
+}
+
+function swap(text) {
+  if (still()) { live.due = true; return; }
+  const page = new DOMParser().parseFromString(text, "text/html");
+  for (const fresh of $$("[data-swap]", page)) {
+    const old = document.getElementById(fresh.id);
+    if (!old) continue;
+    for (const field of $$('input[name="csrf"]', fresh)) field.setAttribute("value", meta("csrf"));
+    for (const each of $$("[data-copy]", fresh)) each.hidden = false;
+    tellTimes(fresh);
+    const open = new Set($$("details[open][id]", old).map((each) => each.id));
+    for (const each of $$("details[id]", fresh)) if (open.has(each.id)) each.open = true;
+    if (old.outerHTML === fresh.outerHTML) continue;
+    const focus = old.contains(document.activeElement) ? keep(document.activeElement) : null;
+    const tails = [old, ...$$("[data-tail]", old)].filter((each) => each.id).map((each) => [
+      each.id, each.scrollTop, each.matches("[data-tail]") && each.scrollTop + each.clientHeight >= each.scrollHeight - 8,
+    ]);
+    old.replaceWith(document.adoptNode(fresh));
+    for (const [id, top, bottom] of tails) {
+      const each = document.getElementById(id);
+      if (each) each.scrollTop = bottom ? each.scrollHeight : top;
+    }
+    focus?.()?.focus({ preventScroll: true });
+  }
+  rows.refresh();
+}
+
+// How to find an element again after its part of the page was made anew: the same one of the same thing, or none.
+function keep(element) {
+  const anchor = element.closest("[id], tr[data-href]");
+  const where = anchor.id ? `#${CSS.escape(anchor.id)}` : `tr[data-href="${CSS.escape(anchor.dataset.href)}"]`;
+  const alike = $$(element.tagName, anchor);
+  return () => {
+    const again = $(where);
+    if (anchor === element || !again) return again;
+    const found = $$(element.tagName, again);
+    return found.length === alike.length ? found[alike.indexOf(element)] : null;
+  };
+}
+
+function trouble(words) {
+  const box = $("#trouble");
+  box.hidden = words === null;
+  box.textContent = words ?? "";
+}
+
+function listen() {
+  if (live.kinds.size === 0 || !meta("live")) return;
+  let source = null;
+  let poll = 0;
+  const open = () => {
+    source = new EventSource(meta("live"));
+    source.addEventListener("change", (event) => { live.failures = 0; moved(JSON.parse(event.data).kinds); });
+    source.onopen = () => {
+      live.failures = 0;
+      clearInterval(poll);
+      poll = 0;
+      moved(null); // what happened since the page was made was told to nobody here
+    };
+    source.onerror = () => {
+      live.failures += 1;
+      if (live.failures < 3 && source.readyState !== EventSource.CLOSED) return;
+      source.close(); // streams cannot be had: look now and then, and try again later
+      source = null;
+      poll ||= setInterval(() => moved(null), 5000);
+      setTimeout(() => { if (!document.hidden && !source) open(); }, 30000);
+    };
+  };
+  const close = () => { source?.close(); source = null; };
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) { close(); return; }
+    if (!source) open();
+    moved(null);
+  });
+  if (!document.hidden) open();
+  addEventListener("pagehide", close);
+  // Some things are told by time alone, such as a worker's silence: such pages say how often to look, in seconds.
+  const every = Number(document.body.dataset.every);
+  if (every) setInterval(() => moved(null), every * 1000);
+  const button = $("#live");
+  if (button) {
+    button.hidden = false;
+    button.addEventListener("click", hold);
+  }
+}
+
+function hold() {
+  const button = $("#live");
+  live.held = !live.held;
+  button.setAttribute("aria-pressed", String(!live.held));
+  $(".word", button).textContent = live.held ? "Held" : "Live";
+  plan();
+}
+
+// Rows --------------------------------------------------------------------------------------------------------------
+
+const rows = {
+  at: -1,
+  all: () => $$("tr[data-href]"),
+  go(step) {
+    const all = this.all();
+    if (!all.length) return;
+    all[this.at]?.classList.remove("at");
+    this.at = Math.min(Math.max(this.at + step, 0), all.length - 1);
+    all[this.at].classList.add("at");
+    all[this.at].scrollIntoView({ block: "nearest" });
+  },
+  refresh() {
+    const all = this.all();
+    if (this.at >= 0 && all[this.at]) all[this.at].classList.add("at");
+    const count = $$("input[data-row]:checked").length;
+    for (const box of $$("input[data-row]")) box.closest("tr")?.setAttribute("aria-selected", String(box.checked));
+    for (const each of $$("[data-selected]")) each.textContent = String(count);
+    for (const each of $$("[data-needs-selection]")) each.disabled = count === 0;
+    plan();
+  },
+};
+
+// Parts of a form that are only for one choice: data-show-when="name=value".
+function showWhen() {
+  for (const part of $$("[data-show-when]")) {
+    const [name, value] = part.dataset.showWhen.split("=");
+    const chosen = $$(`[name="${CSS.escape(name)}"]`, part.closest("form")).find((each) => each.type !== "radio" || each.checked);
+    part.hidden = chosen?.value !== value;
+  }
+}
+
+document.addEventListener("change", (event) => {
+  showWhen();
+  if (event.target.matches("input[data-all-rows]")) {
+    for (const box of $$("input[data-row]")) box.checked = event.target.checked;
+  }
+  if (event.target.matches("input[data-row], input[data-all-rows]")) rows.refresh();
+  if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
+});
+
+document.addEventListener("click", async (event) => {
+  const copy = event.target.closest("[data-copy]");
+  if (copy) {
+    await navigator.clipboard.writeText($(copy.dataset.copy).textContent);
+    const before = copy.textContent;
+    copy.textContent = "Copied";
+    setTimeout(() => { copy.textContent = before; }, 1500);
+  }
+  if (event.target.closest("[data-help]")) $("#help").showModal();
+  for (const menu of $$("details[data-menu][open]")) {
+    if (!menu.contains(event.target) && (menu.matches(".me") || matchMedia("(max-width: 40rem)").matches)) menu.open = false;
+  }
+});
+
+// Keys --------------------------------------------------------------------------------------------------------------
+
+let going = 0;
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input:not([type=checkbox]), textarea, select")) return;
+  const key = event.key;
+  if (Date.now() - going < 1200) {
+    going = 0;
+    const link = $(`a[data-go="${CSS.escape(key)}"]`);
+    if (link) { event.preventDefault(); link.click(); }
+    return;
+  }
+  const row = rows.all()[rows.at];
+  if (key === "g") going = Date.now();
+  else if (key === "/") { const field = $("[data-search]"); if (field) { event.preventDefault(); field.focus(); field.select(); } }
+  else if (key === "j") rows.go(1);
+  else if (key === "k") rows.go(-1);
+  else if (key === "x" && row) { const box = $("input[data-row]", row); if (box) { box.checked = !box.checked; rows.refresh(); } }
+  else if (key === "Enter" && row && !event.target.closest("a, button, summary, input")) location.href = row.dataset.href;
+  else if (key === "p" && !$("#live")?.hidden) hold();
+  else if (key === "?") $("#help").showModal();
+});
+
+// Beginning -----------------------------------------------------------------------------------------------------------
+
+document.documentElement.classList.add("scripted");
+for (const each of $$("[data-help], [data-copy]")) each.hidden = false;
+if (matchMedia("(max-width: 40rem)").matches) $("details.rooms")?.removeAttribute("open");
+for (const each of $$("[data-tail]")) each.scrollTop = each.scrollHeight;
+tellTimes(document);
+showWhen();
+rows.refresh();
+listen();
+
+// Who follows a link from elsewhere comes without the cookie, although signed in: from here it is sent.
+if (document.body.dataset.page === "sign-in") {
+  fetch(location.href, { redirect: "manual" }).then((answer) => {
+    const next = $('input[name="next"]').value;
+    if (answer.type === "opaqueredirect") location.replace(new URL(next.slice(1), new URL("./", location.href)));
+  });
+}

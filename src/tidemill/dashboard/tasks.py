@@ -1,0 +1,150 @@
+"""Tasks: all that is known, and one of them with its arguments and its latest jobs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.responses import Response
+
+from tidemill.client.control import TASK_SETTING
+from tidemill.client.loads import task_load, task_loads, task_names
+from tidemill.dashboard import charts
+from tidemill.dashboard.argument_form import Argument, arguments_of, takes_more
+from tidemill.dashboard.filled import UNITS, Filled
+from tidemill.dashboard.pages import Pages
+from tidemill.dashboard.visit import Visit
+from tidemill.domain.access import Role
+from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.domain.insight import Lately
+from tidemill.domain.ledger import PauseKind
+from tidemill.domain.states import HELD
+from tidemill.errors import TaskNotFound
+from tidemill.tasks.task import Declared
+
+pages = Pages()
+
+PAGE = 100
+"""Tasks on a page."""
+
+LATEST = 100
+"""Ended jobs that are looked at on a task's own page."""
+
+SHOWN = 10
+"""Of these, how many are listed."""
+
+
+@pages.get("/tasks", role=Role.VIEWER)
+async def tasks(visit: Visit) -> Response:
+    """All of them, or those that a word is found in; a page at a time."""
+    words = visit.asked.get("q")
+    page = visit.asked.whole("page", 1, least=1, most=100_000)
+    found = await visit.read(_list, visit, words, page)
+    return visit.render("tasks.html", words=words, page=page, **found)
+
+
+def _list(visit: Visit, words: str | None, page: int) -> dict[str, Any]:
+    store, registry = visit.app.store, visit.app.registry
+    known = sorted(set(registry.names()) | task_names(store, visit.now(), tenant=visit.tenant))
+    matching = [name for name in known if words is None or words.lower() in name.lower()]
+    shown = matching[(page - 1) * PAGE : page * PAGE]
+    loads = task_loads(store, shown, tenant=visit.tenant)
+    return {
+        "total": len(known),
+        "matching": len(matching),
+        "rows": [(load, registry.get(load.name) if load.name in registry else None) for load in loads.rows],
+        "sampled": loads.sampled,
+        "more": len(matching) > page * PAGE,
+    }
+
+
+@pages.get("/tasks/{name:path}", role=Role.VIEWER)
+async def task(visit: Visit) -> Response:
+    """Everything about one, with a form to enqueue a job."""
+    return await show(visit, visit.path["name"], Filled({}))
+
+
+async def show(visit: Visit, name: str, form: Filled) -> Response:
+    """The page of a task, with what was typed into its form."""
+    found = await visit.read(_look, visit, name)
+    return visit.render("task.html", 422 if form.is_wrong else 200, form=form, units=list(UNITS), **found)
+
+
+def _look(visit: Visit, name: str) -> dict[str, Any]:
+    store, registry = visit.app.store, visit.app.registry
+    declared = registry.get(name) if name in registry else None
+    crowd = store.crowd(tenant=visit.tenant)
+    lately = store.lately([name], tenant=visit.tenant, each=LATEST)
+    counts = crowd.counts.get(name, {})
+    pause = next((each for each in store.pauses() if each.kind is PauseKind.TASK and each.name == name), None)
+    everywhere = visit.identity.tenant == ALL_TENANTS
+    known = declared is not None or counts or lately or (pause is not None and everywhere)
+    if not known and name not in task_names(store, visit.now(), tenant=visit.tenant):
+        raise TaskNotFound(f"no job, no worker and no code here knows a task {name[:200]!r}", name=name)
+    held = store.jobs(JobFilter(visit.tenant, states=HELD, tasks=frozenset({name})), limit=SHOWN).items
+    schema = None if declared is None else declared.arguments.schema()
+    return {
+        "name": name,
+        "task": declared,
+        "description": None if declared is None else described(declared),
+        "retry": None if declared is None else type(declared.options.retry).__name__,
+        "load": task_load(name, counts, lately, pause),
+        "sampled": crowd.sampled,
+        "held": held,
+        "latest": lately[:SHOWN],
+        "bars": bars(lately),
+        "schema": schema,
+        "arguments": _arguments(schema),
+        "takes_more": schema is not None and takes_more(schema),
+        "setting": setting_of(visit, name) if everywhere else {},
+        "limits": [each for each in visit.app.limits.list() if concerns(each.name, name, declared)]
+        if everywhere
+        else [],
+    }
+
+
+def _arguments(schema: Mapping[str, Any] | None) -> list[Argument]:
+    return [] if schema is None else arguments_of(schema)
+
+
+def described(task: Declared) -> str | None:
+    """What is said of a task, whole."""
+    return (task.options.description or inspect.getdoc(task.target) or "").strip() or None
+
+
+def concerns(limit: str, task: str, declared: Declared | None) -> bool:
+    """Whether jobs of a task count against a limit."""
+    if limit == f"task/{task}" or limit.startswith(f"{task}."):
+        return True
+    if declared is None:
+        return False
+    queue, breaker = declared.options.queue, declared.options.breaker
+    named = {each.name for each in declared.options.limits if each.name}
+    return limit in {f"queue/{queue}", f"depth/queue/{queue}", "queue", *named} or (
+        breaker is not None and limit == f"breaker/{breaker.name}"
+    )
+
+
+def bars(lately: list[Lately]) -> list[dict[str, Any]]:
+    """The latest jobs as bars, the oldest first: as high as they took long."""
+    times = [job.run_time.total_seconds() if job.run_time is not None else 0.0 for job in lately]
+    top = charts.nice(max(times, default=0.0))
+    each = 720 / max(len(lately), 30)
+    return [
+        {
+            "job": job,
+            "x": round(at * each, 2),
+            "width": round(each * 0.8, 2),
+            "height": round(max(100 * seconds / top, 2.0), 2),
+        }
+        for at, (job, seconds) in enumerate(reversed(list(zip(lately, times, strict=True))))
+    ]
+
+
+def setting_of(visit: Visit, name: str) -> Mapping[str, Any]:
+    """What is set for a task beside its limit."""
+    found = next(
+        (each.value for each in visit.app.control.settings() if each.key == TASK_SETTING + name), None
+    )
+    return found if isinstance(found, Mapping) else {}

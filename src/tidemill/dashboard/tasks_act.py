@@ -1,0 +1,145 @@
+"""Pausing tasks, and changing how their jobs are run while workers run.
+
+The addresses have no task in them, for a task's name may hold anything, slashes included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from tidemill.client.control import TASK_SETTING
+from tidemill.dashboard.filled import (
+    UNITS,
+    Filled,
+    Wrong,
+    complaints,
+    read_reason,
+    read_span,
+    read_whole,
+    refuse_to_look,
+    shown_span,
+)
+from tidemill.dashboard.pages import Pages
+from tidemill.dashboard.tasks import setting_of
+from tidemill.dashboard.visit import Visit
+from tidemill.domain.access import Role
+from tidemill.domain.ledger import PauseKind
+from tidemill.errors import BadSettings, TaskNotFound, TidemillError
+from tidemill.tasks.options import check_name
+
+pages = Pages()
+
+NO_LIMIT = "no limit"
+"""The unit of a timeout that there is none of."""
+
+
+@pages.post("/tasks/-/pause", role=Role.OPERATOR, everywhere=True)
+async def pause(visit: Visit) -> Response:
+    """Start no more jobs of a task."""
+    name = _named(visit)
+    await visit.act(visit.app.control.pause, PauseKind.TASK, name, reason=read_reason(visit.form))
+    return visit.back(_address(name), f"Task {name} is paused; what runs goes on.")
+
+
+@pages.post("/tasks/-/resume", role=Role.OPERATOR, everywhere=True)
+async def resume(visit: Visit) -> Response:
+    """Let jobs of a task start again."""
+    name = _named(visit)
+    await visit.act(visit.app.control.resume, PauseKind.TASK, name)
+    return visit.back(_address(name), f"Jobs of task {name} start again.")
+
+
+@pages.get("/tasks/-/settings/{name:path}", role=Role.SUPER_ADMIN, everywhere=True)
+async def settings(visit: Visit) -> Response:
+    """How a task's jobs are run, over what the code says."""
+    refuse_to_look(visit)
+    return await _settings(visit, visit.path["name"], None)
+
+
+@pages.post("/tasks/-/settings/{name:path}", role=Role.SUPER_ADMIN, everywhere=True)
+async def change_settings(visit: Visit) -> Response:
+    """Set it; what is left empty is as the code says."""
+    name = visit.path["name"]
+    check_name("task", name)
+    form = visit.form
+    wanted: dict[str, Any] = {}
+    errors: dict[str, str] = {}
+    concurrent: int | None = None
+    try:
+        if (attempts := read_whole(form, "max_attempts", least=1, most=10_000)) is not None:
+            wanted["max_attempts"] = attempts
+        if form.get("timeout_unit") == NO_LIMIT:
+            wanted["timeout"] = None
+        elif (timeout := read_span(form, "timeout")) is not None:
+            wanted["timeout"] = timeout.total_seconds()
+        concurrent = read_whole(form, "max_concurrent", least=0, most=1_000_000)
+        await visit.act(_set, visit, name, wanted, concurrent)
+    except Wrong as wrong:
+        errors[wrong.field] = wrong.words
+    except TidemillError as error:
+        errors = complaints(error, {})
+        if "timeout" in errors.get("", ""):
+            errors = {"timeout": errors[""]}
+    if errors:
+        return await _settings(visit, name, Filled(form, errors))
+    return visit.back(_address(name), f"Task {name}: saved. Workers keep to it within seconds.")
+
+
+def _set(visit: Visit, name: str, wanted: Mapping[str, Any], concurrent: int | None) -> None:
+    control, limits = visit.app.control, visit.app.limits
+    with visit.app.store.transaction():  # all of it or nothing
+        if wanted:
+            control.set(TASK_SETTING + name, dict(wanted))
+        elif setting_of(visit, name):
+            control.unset(TASK_SETTING + name)
+    rule = _pinned(visit, name)
+    if concurrent is None and rule is not None:
+        limits.unset(f"task/{name}")
+    elif concurrent is not None and concurrent != rule:
+        limits.set(f"task/{name}", concurrent)
+
+
+async def _settings(visit: Visit, name: str, form: Filled | None) -> Response:
+    try:
+        check_name("task", name)
+    except BadSettings:
+        raise TaskNotFound(f"{name[:200]!r} is not a task's name", name=name) from None
+    registry = visit.app.registry
+    shown = form or Filled(await visit.read(_shown, visit, name))
+    return visit.render(
+        "task_settings.html",
+        422 if shown.is_wrong else 200,
+        name=name,
+        task=registry.get(name) if name in registry else None,
+        form=shown,
+        units=[*UNITS, NO_LIMIT],
+    )
+
+
+def _shown(visit: Visit, name: str) -> dict[str, Any]:
+    said, rule = setting_of(visit, name), _pinned(visit, name)
+    values: dict[str, Any] = {"max_attempts": said.get("max_attempts"), "max_concurrent": rule}
+    if "timeout" in said:
+        timeout = said["timeout"]
+        values |= {"timeout_unit": NO_LIMIT} if timeout is None else shown_span(timeout, "timeout")
+    return values
+
+
+def _pinned(visit: Visit, name: str) -> int | None:
+    """The limit that was set for a task."""
+    rules = (rule for rule in visit.app.store.rules() if rule.name == f"task/{name}" and rule.pinned)
+    return next((rule.max for rule in rules), None)
+
+
+def _named(visit: Visit) -> str:
+    name = visit.form.get("name") or ""
+    check_name("task", name)
+    return name
+
+
+def _address(name: str) -> str:
+    return f"/tasks/{quote(name)}"

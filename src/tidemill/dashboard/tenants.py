@@ -1,0 +1,160 @@
+"""Tenants side by side: what they do, what waits, who is paused, and whose share is larger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from starlette.responses import Response
+
+from tidemill.client.control import TENANT_SETTING
+from tidemill.client.limit_states import waiting_lanes
+from tidemill.client.questions import WINDOWS
+from tidemill.client.reports import TenantLoad
+from tidemill.dashboard.asking import ask
+from tidemill.dashboard.pages import Pages
+from tidemill.dashboard.visit import Visit
+from tidemill.domain.access import Role
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.ledger import Pause, PauseKind
+from tidemill.errors import BadSettings
+from tidemill.rest.problems import Problem
+from tidemill.tasks.options import check_name
+
+pages = Pages()
+
+MOST = 100
+"""Tenants on one page."""
+
+COUNTED = 50_000
+"""Waiting jobs that are counted for one page, shared among its tenants."""
+
+
+class TenantRow(NamedTuple):
+    """A tenant: what its jobs came to, and what waits, up to the most that is counted."""
+
+    name: str
+    load: TenantLoad | None
+    waiting: int
+    more: bool  #: more than that waits
+    pause: Pause | None
+    weight: float
+
+
+@pages.get("/tenants", role=Role.VIEWER)
+async def tenants(visit: Visit) -> Response:
+    """Every tenant that did something, waits, is paused or has a weight; for a key of one tenant only that one."""
+    return await _page(visit)
+
+
+@pages.get("/tenants/pause", role=Role.OPERATOR, everywhere=True)
+async def ask_pause(visit: Visit) -> Response:
+    """What it means to pause a tenant."""
+    name = _named(visit.asked.get("name"))
+    waiting = await visit.read(lambda: visit.app.store.depth(tenant=name, most=COUNTED))
+    more = "more than " if waiting >= COUNTED else ""
+    return ask(
+        visit,
+        title=f"Pause tenant {name}?",
+        words=f"None of its jobs starts until it is resumed; {more}{waiting:,} wait now. What runs goes on, "
+        "and what is enqueued meanwhile waits.",
+        action="/tenants/pause",
+        fields={"name": name},
+        reason=True,
+        button="Pause it",
+        back="/tenants",
+    )
+
+
+@pages.post("/tenants/pause", role=Role.OPERATOR, everywhere=True)
+async def pause(visit: Visit) -> Response:
+    """Start nothing more of a tenant."""
+    name = _named(visit.form.get("name"))
+    await visit.act(visit.app.control.pause, PauseKind.TENANT, name, reason=visit.form.get("reason"))
+    return visit.back("/tenants", f"Tenant {name} is paused; what runs goes on.")
+
+
+@pages.post("/tenants/resume", role=Role.OPERATOR, everywhere=True)
+async def resume(visit: Visit) -> Response:
+    """End a tenant's pause."""
+    name = _named(visit.form.get("name"))
+    ended = await visit.act(visit.app.control.resume, PauseKind.TENANT, name)
+    words = f"Tenant {name} goes on." if ended else f"Tenant {name} was not paused."
+    return visit.back("/tenants", words)
+
+
+@pages.post("/tenants/weight", role=Role.SUPER_ADMIN, everywhere=True)
+async def weigh(visit: Visit) -> Response:
+    """Give a tenant a larger or smaller share where several wait side by side; nothing gives back the usual one."""
+    name, text = _named(visit.form.get("name")), visit.form.get("weight")
+    key = f"{TENANT_SETTING}{name}"
+    try:
+        if text is None:
+            await visit.act(visit.app.control.unset, key)
+            return visit.back("/tenants", f"Tenant {name} has the usual weight again.")
+        await visit.act(visit.app.control.set, key, {"weight": _weight(text)})
+    except BadSettings as error:
+        return await _page(visit, 422, wrong=(name, text or "", error.message))
+    return visit.back("/tenants", f"Tenant {name} has weight {text}.")
+
+
+async def _page(visit: Visit, status: int = 200, wrong: tuple[str, str, str] | None = None) -> Response:
+    window = visit.asked.get("window") or "24h"
+    if window not in WINDOWS:
+        window = "24h"
+    found = await visit.read(_look, visit, window)
+    return visit.render(
+        "tenants.html", status, window=window, windows=list(WINDOWS), wrong=wrong, most=MOST, **found
+    )
+
+
+def _look(visit: Visit, window: str) -> dict[str, Any]:
+    store, tenant = visit.app.store, visit.tenant
+    report = visit.app.stats.tenants(WINDOWS[window][0], tenant=tenant, limit=MOST)
+    loads = {row.tenant: row for row in report.rows}
+    waiting = {lane.tenant for lane in waiting_lanes(store)}
+    pauses = {pause.name: pause for pause in store.pauses() if pause.kind is PauseKind.TENANT}
+    weights = {
+        setting.key.removeprefix(TENANT_SETTING): _stored_weight(setting.value)
+        for setting in store.settings()
+        if setting.key.startswith(TENANT_SETTING)
+    }
+    # Whoever has done the most comes first, as the report has it; then those that only wait, or are only spoken of.
+    others = sorted((waiting | set(pauses) | set(weights)) - set(loads))
+    names = [*loads, *others] if tenant == ALL_TENANTS else [tenant]
+    shown = names[:MOST]
+    most = max(COUNTED // max(len(waiting.intersection(shown)), 1), COUNTED // MOST)
+    rows = []
+    for name in shown:
+        depth = store.depth(tenant=name, most=most) if name in waiting else 0
+        rows.append(
+            TenantRow(name, loads.get(name), depth, depth >= most, pauses.get(name), weights.get(name, 1.0))
+        )
+    return {
+        "rows": rows,
+        "left_off": len(names) - len(shown),
+        "sampled": report.sampled,
+        "since_at": report.since_at,
+    }
+
+
+def _named(name: str | None) -> str:
+    if name is None:
+        raise Problem(422, None, "no tenant is named")
+    check_name("tenant", name)
+    return name
+
+
+def _weight(text: str) -> float:
+    try:
+        found = float(text)
+    except ValueError:
+        raise BadSettings(f"{text[:40]!r} is no number; give a weight such as 2, or 0.5") from None
+    if not 0 < found <= 1e9:
+        raise BadSettings(f"a weight of {text[:40]} cannot be; give a number larger than zero")
+    return int(found) if found == int(found) else found
+
+
+def _stored_weight(value: object) -> float:
+    weight = value.get("weight") if isinstance(value, Mapping) else None
+    return float(weight) if isinstance(weight, int | float) and not isinstance(weight, bool) else 1.0

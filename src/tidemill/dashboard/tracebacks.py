@@ -1,0 +1,130 @@
+"""Tracebacks for people: which frames are the user's own, and which belong to Python or to a package. Pure text work.
+
+What was stored may be cut off in the middle, or be no traceback at all; then it is shown as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<name>.+))?$')
+_OTHERS = re.compile(
+    r"[\\/](?:site-packages|dist-packages)[\\/]"
+    r"|[\\/]lib(?:64|exec)?[\\/]python\d(?:\.\d+)?[\\/]"
+    r"|[\\/]Python\d*[\\/]Lib[\\/]"
+    r"|[\\/]\.framework[\\/]|[\\/]src[\\/]tidemill[\\/]"
+    r"|^<(?!stdin|string|console|ipython)[^>]*>$",
+    re.IGNORECASE,
+)
+
+_FOLDERS = (
+    r"[\\/](?:site|dist)-packages",
+    r"[\\/]lib(?:64|exec)?[\\/]python\d(?:\.\d+)?",
+    r"[\\/]Python\d*[\\/]Lib",
+    r"[\\/]src",
+)
+
+
+class Part(NamedTuple):
+    """Frames, or other lines, that belong together."""
+
+    ours: bool  #: the user's own code, or the error's own words: shown at once
+    text: str
+    frames: int
+    files: tuple[str, ...]
+
+    @property
+    def summary(self) -> str:
+        """What is said while it is folded."""
+        number = "1 frame" if self.frames == 1 else f"{self.frames} frames"
+        names = list(dict.fromkeys(package_of(file) for file in self.files))
+        return f"{number} in {', '.join(names[:3])}{' …' if len(names) > 3 else ''}"
+
+
+class Place(NamedTuple):
+    """Where an error came out of the user's code."""
+
+    file: str
+    line: int
+    name: str | None
+
+
+def is_users(file: str) -> bool:
+    """Whether a file is the user's own, not Python's, a package's or ours.
+
+    >>> is_users("/srv/shop/pay.py"), is_users("/usr/lib/python3.12/json/decoder.py")
+    (True, False)
+    >>> is_users("/venv/lib/python3.11/site-packages/httpx/_client.py"), is_users("<frozen importlib._bootstrap>")
+    (False, False)
+    """
+    return _OTHERS.search(file) is None
+
+
+def package_of(file: str) -> str:
+    """The package a file belongs to, in one word.
+
+    >>> package_of("/venv/lib/python3.11/site-packages/httpx/_client.py"), package_of("/usr/lib/python3.12/asyncio/tasks.py")
+    ('httpx', 'asyncio')
+    """
+    for pattern in _FOLDERS:
+        found = re.search(pattern + r"[\\/]([^\\/]+)", file, re.IGNORECASE)
+        if found is not None:
+            return found[1].removesuffix(".py")
+    return re.split(r"[\\/]", file)[-1].removesuffix(".py")
+
+
+def users_place(text: str) -> Place | None:
+    """The innermost frame of the user's own code.
+
+    >>> users_place('  File "/srv/pay.py", line 7, in charge\\n    x()\\n  File "/usr/lib/python3.12/json/x.py", line 1, in y')
+    Place(file='/srv/pay.py', line=7, name='charge')
+    """
+    last = None
+    for line in text.splitlines():
+        found = _FRAME.match(line)
+        if found is not None and is_users(found["file"]):
+            last = Place(found["file"], int(found["line"][:9]), found["name"])
+    return last
+
+
+def parts(text: str) -> list[Part]:
+    """A traceback in its own order, cut where it passes from the user's frames to others' and back."""
+    found: list[Part] = []
+    for part in _pieces(text):
+        last = found[-1] if found else None
+        if last is not None and last.ours == part.ours:
+            found[-1] = Part(
+                part.ours, f"{last.text}\n{part.text}", last.frames + part.frames, last.files + part.files
+            )
+        else:
+            found.append(part)
+    if not any(part.ours and part.frames for part in found):  # nothing of the user's is in it: hide nothing
+        return [Part(True, text.rstrip("\n"), 0, ())] if text.strip() else []
+    return found
+
+
+def _pieces(text: str) -> Iterator[Part]:
+    """Each frame with its source lines, and each run of other lines."""
+    lines: list[str] = []
+    file: str | None = None
+    depth = 0
+
+    def made() -> Part:
+        users = file is None or is_users(file)
+        return Part(users, "\n".join(lines), 0 if file is None else 1, () if file is None else (file,))
+
+    for line in text.rstrip("\n").splitlines():
+        frame = _FRAME.match(line)
+        if frame is not None:
+            if lines:
+                yield made()
+            lines, file, depth = [line], frame["file"], len(line) - len(line.lstrip())
+        elif file is not None and len(line) - len(line.lstrip()) <= depth - (depth > 0) and line.strip():
+            yield made()  # the error's own words, or the head of another traceback
+            lines, file = [line], None
+        else:
+            lines.append(line)
+    if lines:
+        yield made()

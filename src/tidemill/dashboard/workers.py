@@ -1,0 +1,274 @@
+"""Who works here, what they hold, and who does the duties; asking a worker to finish, and taking a lease away."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from starlette.responses import Response
+
+from tidemill.client.documents import duties_of
+from tidemill.client.situation import last_tick
+from tidemill.client.stats import liveness
+from tidemill.dashboard.asking import ask
+from tidemill.dashboard.pages import Pages
+from tidemill.dashboard.visit import Visit
+from tidemill.domain import alerts
+from tidemill.domain.access import Role
+from tidemill.domain.alerts import LeaderFact, Situation
+from tidemill.domain.cluster import Lease, Worker
+from tidemill.domain.filters import JobFilter
+from tidemill.domain.insight import Held, Which
+from tidemill.domain.states import ENDED
+from tidemill.errors import LeaseNotFound, WorkerNotFound
+
+pages = Pages()
+
+NAMED = 3
+"""Held jobs that the list names for each worker."""
+
+MOST_HELD = 1_000
+MOST_GONE = 100
+LATELY = timedelta(hours=1)
+
+NEWEST = 200
+"""Ended jobs that are looked at for those of one worker."""
+
+
+class Seat(NamedTuple):
+    """A worker, how it is, and what it holds of what may be seen; the oldest claim first."""
+
+    worker: Worker
+    how: str
+    claimed: int
+    running: int
+    held: list[Held]
+
+    @property
+    def number(self) -> int:
+        return self.claimed + self.running
+
+
+class DutyRow(NamedTuple):
+    """What the holder of a lease says of one duty."""
+
+    name: str
+    tick_at: datetime | None
+    items: int | None
+    errors: int
+    took: float | None  #: seconds
+    last_error: str | None
+
+
+class LeaseRow(NamedTuple):
+    """A lease, who holds it, and why its holder is thought to be stuck, if it is."""
+
+    lease: Lease
+    held: bool
+    holder_name: str | None
+    holder_known: bool
+    tick_at: datetime | None
+    stuck: str | None
+    duties: list[DutyRow]
+
+
+@pages.get("/workers", role=Role.VIEWER, everywhere=True)
+async def workers(visit: Visit) -> Response:
+    """Everybody who works, and who does the duties."""
+    return visit.render("workers.html", named=NAMED, **await visit.read(_look, visit))
+
+
+@pages.get("/workers/{id}", role=Role.VIEWER, everywhere=True)
+async def worker(visit: Visit) -> Response:
+    """One of them."""
+    return visit.render("worker.html", **await visit.read(_look_at, visit, visit.id()))
+
+
+@pages.get("/workers/{id}/drain", role=Role.ADMIN, everywhere=True)
+async def ask_drain(visit: Visit) -> Response:
+    """What it means to drain a worker."""
+    seat = await visit.read(_living, visit, visit.id())
+    jobs = "1 job" if seat.number == 1 else f"{seat.number:,} jobs"
+    return ask(
+        visit,
+        title=f"Drain {seat.worker.name}?",
+        words=f"It finishes the {jobs} it holds, claims nothing more, and then ends. Whatever started it may start another.",
+        action=f"/workers/{seat.worker.id}/drain",
+        button="Drain it",
+        back="/workers",
+    )
+
+
+@pages.post("/workers/{id}/drain", role=Role.ADMIN, everywhere=True)
+async def drain(visit: Visit) -> Response:
+    """Ask a worker to finish what it holds and claim nothing more."""
+    seat = await visit.read(_living, visit, visit.id())
+    asked = await visit.act(visit.app.control.drain, seat.worker.id)
+    words = "finishes what it holds, and then ends" if asked else "was asked to finish before"
+    return visit.back("/workers", f"{seat.worker.name} {words}.")
+
+
+@pages.get("/leases/release", role=Role.ADMIN, everywhere=True)
+async def ask_release(visit: Visit) -> Response:
+    """What it means to take a lease away."""
+    name = visit.asked.get("name") or ""
+    row = await visit.read(_lease, visit, name)
+    holder = row.holder_name or row.lease.holder
+    return ask(
+        visit,
+        title=f"Take the lease {name} away?",
+        words=f"{holder} holds it in term {row.lease.term}. Another worker takes it over within seconds; if this one is the "
+        "only one that can, it takes it again. Nothing that is stored changes, and no job is stopped."
+        if row.held
+        else "Nobody holds it now.",
+        action="/leases/release",
+        fields={"name": name},
+        button="Take it away",
+        back="/workers",
+    )
+
+
+@pages.post("/leases/release", role=Role.ADMIN, everywhere=True)
+async def release(visit: Visit) -> Response:
+    """Take a lease from its holder, so that another can have it."""
+    name = visit.form.get("name") or ""
+    released = await visit.act(visit.app.control.release, name)
+    words = f"The lease {name} was taken away." if released else f"Nobody held the lease {name}."
+    return visit.back("/workers", words, good=released)
+
+
+# Looking ---------------------------------------------------------------------------------------------------------------
+
+
+def _look(visit: Visit) -> dict[str, Any]:
+    store, at = visit.app.store, _now(visit)
+    known = store.workers()
+    seats = _seats(visit, known, at)
+    there = [seat for seat in seats if seat.how != "gone" or seat.number]
+    gone = [seat for seat in seats if seat.how == "gone" and not seat.number]
+    return {
+        "seats": there,
+        "gone": gone[:MOST_GONE],
+        "gone_number": len(gone),
+        "slots": sum(seat.worker.concurrency for seat in there if seat.how != "gone"),
+        "held": sum(seat.number for seat in there),
+        "leases": _leases(visit, known, at),
+        "at": at,
+    }
+
+
+def _look_at(visit: Visit, id: UUID) -> dict[str, Any]:
+    at = _now(visit)
+    known = visit.app.store.workers()
+    found = [each for each in known if each.id == id]
+    if not found:
+        raise WorkerNotFound(
+            f"there is no worker {id}; those that are gone are forgotten after a while", id=id
+        )
+    (seat,) = _seats(visit, found, at)
+    did = visit.app.stats.worker_performance(LATELY, tenant=visit.tenant, limit=1000)
+    ended = visit.app.store.jobs(JobFilter(visit.tenant, states=ENDED), limit=NEWEST).items
+    acts: Any = []
+    if visit.identity.role.allows(Role.ADMIN):
+        acts = visit.app.audit.list(tenant=visit.tenant, subject=f"worker:{id}", newest=True, limit=10)
+    return {
+        "seat": seat,
+        "did": next((row for row in did.rows if row.worker == id), None),
+        "lately": LATELY,
+        "ended": [job for job in ended if job.worker == id][:20],
+        "newest": NEWEST,
+        "leases": [row for row in _leases(visit, known, at) if row.held and row.lease.holder == id],
+        "acts": acts,
+        "at": at,
+    }
+
+
+def _living(visit: Visit, id: UUID) -> Seat:
+    at = _now(visit)
+    found = [each for each in visit.app.store.workers() if each.id == id and liveness(each, at) != "gone"]
+    if not found:
+        raise WorkerNotFound(f"no living worker has the id {id}", id=id)
+    (seat,) = _seats(visit, found, at)
+    return seat
+
+
+def _seats(visit: Visit, known: Iterable[Worker], at: datetime) -> list[Seat]:
+    store = visit.app.store
+    counts = {each.worker: each for each in store.holders(tenant=visit.tenant)}
+    held: dict[UUID, list[Held]] = defaultdict(list)
+    for each in store.holding(Which.ALL, tenant=visit.tenant, limit=MOST_HELD, now=at):
+        held[each.worker].append(each)
+    seats = []
+    for one in known:
+        count = counts.get(one.id)
+        claimed, running = (count.claimed, count.running) if count else (0, 0)
+        seats.append(Seat(one, liveness(one, at), claimed, running, held[one.id]))
+    return seats
+
+
+def _lease(visit: Visit, name: str) -> LeaseRow:
+    found = _leases(visit, visit.app.store.workers(), _now(visit))
+    row = next((each for each in found if each.lease.name == name), None)
+    if row is None:
+        raise LeaseNotFound(f"there is no lease {name[:100]!r}", name=name)
+    return row
+
+
+def _leases(visit: Visit, known: Iterable[Worker], at: datetime) -> list[LeaseRow]:
+    names = {each.id: each.name for each in known}
+    leases = visit.app.store.leases()
+    stuck = _stuck(visit, leases, at)
+    rows = []
+    for lease in leases:
+        held = lease.holder is not None and lease.expires_at is not None and lease.expires_at > at
+        duties = [_duty(name, facts) for name, facts in duties_of(lease).items()]
+        holder = names.get(lease.holder) if lease.holder is not None else None
+        rows.append(
+            LeaseRow(
+                lease,
+                held,
+                holder,
+                holder is not None,
+                last_tick(lease),
+                stuck.get(lease.name) if held else None,
+                duties,
+            )
+        )
+    return rows
+
+
+def _stuck(visit: Visit, leases: Iterable[Lease], at: datetime) -> dict[str | None, str]:
+    """Holders that are alive and do nothing, judged by the same rule as the alert."""
+    limits, _ = alerts.read_thresholds({each.key: each.value for each in visit.app.store.settings()})
+    facts = tuple(
+        LeaderFact(lease.name, lease.acquired_at, lease.beat_at, last_tick(lease))
+        for lease in leases
+        if lease.holder is not None and lease.acquired_at is not None and lease.beat_at is not None
+    )
+    found = alerts.alerts(Situation(at, leaders=facts), limits)
+    return {alert.subject: alert.text for alert in found if alert.code == "stuck_leader"}
+
+
+def _duty(name: str, facts: Any) -> DutyRow:
+    try:
+        tick_at = datetime.fromisoformat(str(facts.get("last_tick")))
+    except ValueError:
+        tick_at = None
+    items, errors, took, said = (facts.get(each) for each in ("items", "errors", "took_ms", "last_error"))
+    return DutyRow(
+        name,
+        tick_at if tick_at is not None and tick_at.tzinfo is not None else None,
+        items if isinstance(items, int) else None,
+        errors if isinstance(errors, int) else 0,
+        took / 1000 if isinstance(took, int | float) else None,
+        None if said is None else str(said),
+    )
+
+
+def _now(visit: Visit) -> datetime:
+    """The time by the store's own clock, by which workers beat."""
+    found: datetime = getattr(visit.app.store, "now", visit.now)()
+    return found

@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.interfaces.dashboard.kit import House, house
+from tests.services import go_without
+
+from tidemill.testing.processes import ServiceMissing
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+    from tests.interfaces.dashboard.browser import Desk, Served
+
+_failed = pytest.StashKey[bool]()
+
+
+@pytest.fixture
+def shop() -> Iterator[House]:
+    with house() as made:
+        yield made
+
+
+# A real browser ----------------------------------------------------------------------------------------------------------
+#
+# One for each file of tests: while it is driven, an event loop runs in this thread, and no other test could have its own.
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """The browser, or a loud skip."""
+    from tests.interfaces.dashboard import browser
+
+    try:
+        opened = browser.chromium()
+        made = opened.__enter__()
+    except ServiceMissing as missing:
+        go_without("chromium", missing)
+    try:
+        yield made
+    finally:
+        opened.__exit__(None, None, None)
+
+
+@pytest.fixture
+def site() -> Iterator[Served]:
+    """A site of its own for each test; a file that wants another says so."""
+    from tests.interfaces.dashboard.browser import served
+
+    with served() as made:
+        yield made
+
+
+@pytest.fixture
+def desk(chromium: Browser, site: Served, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
+    """Windows on the site. Whatever went wrong in one of them fails the test, and a test that fails leaves pictures."""
+    from tests.interfaces.dashboard.browser import Desk
+
+    made = Desk(chromium, site)
+    try:
+        yield made
+        troubles = made.troubles()
+        if troubles or request.node.stash.get(_failed, False):
+            pictures = made.screenshots(tmp_path / "screens")
+            request.node.add_report_section("teardown", "pictures", "\n".join(map(str, pictures)))
+        if troubles:
+            pytest.fail("in the browser:\n" + "\n".join(troubles), pytrace=False)
+    finally:
+        made.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Remember that a test failed, for what ends after it."""
+    report = yield
+    if report.failed:
+        item.stash[_failed] = True
+    return report

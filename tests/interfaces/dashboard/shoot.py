@@ -1,0 +1,90 @@
+"""Pictures of every page: light and dark, on a desk and on a phone.
+
+    python -m tests.interfaces.dashboard.shoot [--out docs/screenshots] [--only overview,job]
+
+They show the showroom, whose clock stands still, so that a picture changes only when its page does.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import get_args
+
+from playwright.sync_api import Browser
+from tests.interfaces.dashboard.browser import Desk, Served, Size, Theme, chromium, served
+from tests.interfaces.dashboard.palette import smaller
+from tests.interfaces.dashboard.showroom import NOW, Showroom, beginning
+from tests.interfaces.dashboard.tour import Things, addresses, showroom_things
+
+ROOT = Path(__file__).resolve().parents[3]
+LARGEST = 150_000
+"""Bytes of a picture at most."""
+
+PAGES = {
+    "sign-in": "/sign-in",
+    "overview": "/",
+    "jobs": "/jobs",
+    "job": "/jobs/{id}",
+    "errors": "/errors",
+    "schedules": "/schedules",
+    "schedule": "/schedules/{id}",
+    "new-schedule": "/schedules/new",
+    "tasks": "/tasks",
+    "task": "/tasks/{name}",
+    "queues": "/queues",
+    "workers": "/workers",
+    "tenants": "/tenants",
+    "audit": "/audit",
+    "settings": "/settings",
+}
+
+
+def shoot(site: Served, browser: Browser, out: Path, names: list[str]) -> list[Path]:
+    """Take these pictures; where they are."""
+    out.mkdir(parents=True, exist_ok=True)
+    things = showroom_things(site.app)
+    made: list[Path] = []
+    for theme in get_args(Theme):
+        for size in get_args(Size):
+            made += _round(Desk(browser, site), things, out, names, theme, size)
+    return made
+
+
+def _round(desk: Desk, things: Things, out: Path, names: list[str], theme: Theme, size: Size) -> list[Path]:
+    made = []
+    try:
+        for name in names:
+            person = desk.person(None if name == "sign-in" else "super_admin", theme=theme, size=size)
+            person.clock.set_fixed_time(NOW)
+            page = desk.window(person).open(addresses(PAGES[name], things)[0])
+            path = out / f"{name}-{theme}-{size}.png"
+            path.write_bytes(smaller(page.screenshot()))
+            if path.stat().st_size > LARGEST:
+                raise SystemExit(f"{path.name} has {path.stat().st_size:,} bytes; {LARGEST:,} are the most")
+            made.append(path)
+        if troubles := desk.troubles():
+            raise SystemExit("\n".join(troubles))
+    finally:
+        desk.close()
+    return made
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "screenshots")
+    parser.add_argument("--only", help="names of pages, with commas between them")
+    options = parser.parse_args()
+    names = options.only.split(",") if options.only else list(PAGES)
+    if unknown := [name for name in names if name not in PAGES]:
+        parser.error(f"there is no page {unknown[0]!r}; there are {', '.join(PAGES)}")
+    rooms: list[Showroom] = []
+    with served(tasks=lambda app: rooms.append(Showroom(app)), clock=beginning()) as site:
+        rooms[0].fill()
+        with chromium() as browser:
+            made = shoot(site, browser, options.out, names)
+    print(f"{len(made)} pictures, {sum(path.stat().st_size for path in made):,} bytes, in {options.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""Every page as axe-core judges it, light and dark, wide and narrow: nothing that it calls serious or critical."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import get_args
+
+import pytest
+from tests.interfaces.dashboard.browser import SIZES, Desk, Served, Theme, apart, served
+from tests.interfaces.dashboard.programs import axe_script
+from tests.interfaces.dashboard.showroom import Showroom, beginning
+from tests.interfaces.dashboard.tour import Things, addresses, showroom_things
+from tests.services import go_without
+
+from tidemill.dashboard.site import all_pages
+from tidemill.testing.processes import ServiceMissing
+
+pytestmark = [pytest.mark.browser, pytest.mark.long]
+
+PATHS = sorted({page.path for page in all_pages() if page.method == "GET"} - {"/live"})
+PARTS = 3
+
+_JUDGE = """
+async () => {
+  const found = await axe.run(document, { resultTypes: ["violations"] });
+  return found.violations
+    .filter((each) => ["serious", "critical"].includes(each.impact))
+    .map((each) => `${each.id} (${each.impact}): ${each.help}: ` +
+      each.nodes.slice(0, 4).map((node) => `${node.html.slice(0, 160)} ${node.any.map((any) => any.message).join(" ").slice(0, 200)}`).join(" | "));
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    try:
+        return axe_script()
+    except ServiceMissing as missing:
+        go_without("axe-core", missing)
+
+
+@pytest.fixture
+def shown() -> Iterator[tuple[Served, Things]]:
+    rooms: list[Showroom] = []
+    with served(tasks=lambda app: rooms.append(Showroom(app)), clock=beginning()) as site:
+        apart(rooms[0].fill)
+        yield site, showroom_things(site.app)
+
+
+@pytest.fixture
+def site(shown: tuple[Served, Things]) -> Served:
+    return shown[0]
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_page_has_a_serious_or_critical_violation(
+    axe: str, shown: tuple[Served, Things], desk: Desk, part: int
+) -> None:
+    stranger, person, wrong = desk.window(role=None), desk.window(), []
+    for path in PATHS[part::PARTS]:
+        window = stranger if path == "/sign-in" else person
+        for address in addresses(path, shown[1]):
+            page = window.open(address)
+            page.evaluate(axe)
+            page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
+            for theme in get_args(Theme):
+                page.emulate_media(color_scheme=theme)
+                for size, (width, height) in SIZES.items():
+                    page.set_viewport_size({"width": width, "height": height})
+                    found: list[str] = page.evaluate(_JUDGE)
+                    wrong += [f"{address} {theme} {size}: {each}" for each in found]
+    assert wrong == []
+
+
+def test_what_is_not_accessible_is_seen(axe: str, desk: Desk) -> None:
+    page = desk.window().open("/")
+    page.evaluate(axe)
+    page.evaluate("document.querySelector('main').append(document.createElement('button'))")
+    assert any("button-name" in each for each in page.evaluate(_JUDGE))

@@ -1,0 +1,162 @@
+"""The frame of every page in a real browser: signing in, keys, themes, the menu of a phone, and pages that follow what happens."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+
+import pytest
+from playwright.sync_api import Page, expect
+from tests.interfaces.dashboard.browser import PATIENCE, Desk
+
+pytestmark = pytest.mark.browser
+
+expect.set_options(timeout=PATIENCE)
+
+
+def tile(page: Page, name: str) -> str:
+    """The number on a tile of the overview."""
+    return page.locator(".tile").filter(has_text=re.compile(rf"{name}$")).locator(".n").inner_text()
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_a_person_signs_in_goes_on_to_the_page_that_was_asked_for_and_signs_out(
+    desk: Desk, script: bool
+) -> None:
+    window = desk.window(role=None, script=script)
+    page = window.open("/?window=24h")
+    expect(page).to_have_title(re.compile("Sign in"))
+    field = page.get_by_label("Key, or the token")
+    expect(field).to_be_focused()
+    field.fill("nonsense")
+    page.get_by_role("button", name="Sign in").click()
+    expect(page.get_by_role("alert")).to_contain_text("That opens nothing")
+    page.get_by_label("Key, or the token").fill(desk.site.key("operator"))
+    page.get_by_role("button", name="Sign in").click()
+    expect(page).to_have_url(f"{desk.site.url}/?window=24h")
+    page.locator(".me summary").click()
+    page.get_by_role("button", name="Sign out").click()
+    expect(page).to_have_title(re.compile("Sign in"))
+    window.open("/")
+    expect(page).to_have_title(re.compile("Sign in"))
+
+
+def test_keys_open_the_list_of_keys_and_go_to_rooms(desk: Desk) -> None:
+    window = desk.window()
+    window.page.clock.set_fixed_time(
+        datetime.now(UTC)
+    )  # however slow this machine is, two keys follow at once
+    page = window.open("/")
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_be_hidden()
+    page.keyboard.press("g")
+    page.keyboard.press("w")
+    expect(page).to_have_url(f"{desk.site.url}/workers")
+    page.keyboard.press("g")
+    page.keyboard.press("o")
+    expect(page).to_have_url(f"{desk.site.url}/")
+
+
+def test_the_first_key_of_a_keyboard_leads_past_the_bar(desk: Desk) -> None:
+    page = desk.window().open("/")
+    page.keyboard.press("Tab")
+    skip = page.get_by_role("link", name="Skip to the page")
+    expect(skip).to_be_focused()
+    expect(skip).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_be_focused()
+
+
+@pytest.mark.parametrize("script", [True, False])
+def test_the_theme_can_be_chosen_and_stays(desk: Desk, script: bool) -> None:
+    window = desk.window(theme="light", script=script)
+    page = window.open("/")
+    light = page.locator("body").evaluate("each => getComputedStyle(each).backgroundColor") if script else ""
+    page.locator(".me summary").click()
+    page.get_by_role("button", name="dark", exact=True).click()
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+    if script:
+        assert page.locator("body").evaluate("each => getComputedStyle(each).backgroundColor") != light
+    window.open("/?window=24h")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+def test_on_a_phone_the_pages_are_in_a_menu_that_closes_again(desk: Desk) -> None:
+    page = desk.window(size="phone").open("/")
+    link = page.get_by_role("link", name="Jobs", exact=True)
+    expect(link).to_be_hidden()
+    page.get_by_label("Pages", exact=True).first.click()
+    expect(link).to_be_visible()
+    page.locator("h1").click(force=True)
+    expect(link).to_be_hidden()
+    page.get_by_label("Pages", exact=True).first.click()
+    link.click()
+    expect(page).to_have_url(f"{desk.site.url}/jobs")
+
+
+def test_on_a_phone_without_a_script_the_menu_opens_too(desk: Desk) -> None:
+    page = desk.window(size="phone", script=False).open("/")
+    link = page.get_by_role("link", name="Jobs", exact=True)
+    if link.is_hidden():
+        page.get_by_label("Pages", exact=True).first.click()
+    link.click()
+    expect(page).to_have_url(f"{desk.site.url}/jobs")
+
+
+def test_a_page_follows_what_happens_without_being_loaded_again(desk: Desk) -> None:
+    page = desk.window().open("/")
+    page.evaluate("window.same = true")
+    assert tile(page, "pending") == "0"
+    desk.site.enqueue("send", to="ada")
+    expect(page.locator(".tile.s-pending .n")).to_have_text("1")
+    assert page.evaluate("window.same") is True
+
+
+def test_a_page_that_is_held_still_waits_until_it_may_go_on(desk: Desk) -> None:
+    page = desk.window().open("/")
+    page.keyboard.press("p")
+    expect(page.get_by_role("button", name="Held")).to_be_visible()
+    other = desk.window().open("/")
+    desk.site.enqueue("send", to="ada")
+    expect(other.locator(".tile.s-pending .n")).to_have_text("1")
+    assert tile(page, "pending") == "0"
+    page.keyboard.press("p")
+    expect(page.locator(".tile.s-pending .n")).to_have_text("1")
+
+
+def test_where_streams_are_refused_the_page_looks_now_and_then(desk: Desk) -> None:
+    window = desk.window()
+    window.page.clock.install()
+    window.page.route("**/live", lambda route: route.fulfill(status=403))
+    page = window.open("/")
+    page.evaluate("window.same = true")
+    desk.site.enqueue("send", to="ada")
+    page.clock.fast_forward("00:30")
+    expect(page.locator(".tile.s-pending .n")).to_have_text("1")
+    assert page.evaluate("window.same") is True
+
+
+def test_a_server_that_cannot_be_reached_is_told_and_forgotten_when_it_is_back(desk: Desk) -> None:
+    window = desk.window()
+    window.allow("Failed to load resource", "ERR_")
+    window.page.clock.install()
+    page = window.open("/")
+    page.route(
+        "**/*",
+        lambda route: route.abort() if "x-tidemill-live" in route.request.headers else route.continue_(),
+    )
+    desk.site.enqueue("send", to="ada")
+    expect(page.locator("#trouble")).to_contain_text("cannot be reached")
+    page.unroute("**/*")
+    page.clock.fast_forward("00:30")
+    expect(page.locator("#trouble")).to_be_hidden()
+    expect(page.locator(".tile.s-pending .n")).to_have_text("1")
+
+
+def test_times_are_shown_in_the_reader_s_own_zone(desk: Desk) -> None:
+    job = desk.site.enqueue("send", to="ada").id
+    page = desk.window().open(f"/jobs/{job}")
+    shown = page.locator("time[data-time]").first
+    expect(shown).to_have_attribute("title", re.compile("UTC"))

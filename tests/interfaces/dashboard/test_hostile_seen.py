@@ -1,0 +1,78 @@
+"""Hostile texts in a real browser: no script of theirs runs, the content policy is not even asked, and the layout holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from tests.interfaces.dashboard.browser import Desk, Served, apart, served
+from tests.interfaces.dashboard.planting import World
+
+from tidemill.dashboard.site import all_pages
+
+pytestmark = [pytest.mark.browser, pytest.mark.long]
+
+PATHS = sorted(
+    {page.path for page in all_pages() if page.method == "GET" and page.role is not None} - {"/live"}
+)
+PARTS = 3
+"""The pages are looked at in so many tests, which may go on side by side."""
+
+
+@pytest.fixture
+def world() -> Iterator[tuple[World, Served]]:
+    worlds: list[World] = []
+    with served(tasks=lambda app: worlds.append(World(app))) as site:
+        (made,) = worlds
+        apart(made.plant)
+        with made.working():
+            yield made, site
+
+
+@pytest.fixture
+def site(world: tuple[World, Served]) -> Served:
+    return world[1]
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_page_runs_them_and_none_breaks(world: tuple[World, Served], desk: Desk, part: int) -> None:
+    made, _ = world
+    window, wrong = desk.window(), []
+    for path in PATHS[part::PARTS]:
+        for address in made.addresses(path):
+            page = window.open(address, wait="domcontentloaded")
+            page.evaluate(
+                "for (const each of document.querySelectorAll('details:not([data-menu])')) each.open = true"
+            )
+            for width, height in ((1280, 800), (390, 844)):
+                page.set_viewport_size({"width": width, "height": height})
+                wrong += [f"{address} at {width}: {each}" for each in window.overflow()]
+            wrong += [f"{address}: a script ran" for _ in window.hits()]
+    assert wrong == []
+
+
+def test_what_breaks_a_page_is_seen(desk: Desk) -> None:
+    window = desk.window()
+    page = window.open("/")
+    assert (window.overflow(), window.hits()) == ([], [])
+    page.evaluate("""() => {
+        const wide = document.createElement("div");
+        wide.id = "wide";
+        wide.textContent = "w".repeat(5000);
+        wide.className = "nowrap";
+        document.body.append(wide);
+        const image = document.createElement("img");
+        image.setAttribute("onerror", "hits.push(1)");
+        image.src = "data:,";
+        document.body.append(image);
+    }""")
+    assert any("div#wide" in each for each in window.overflow())
+    for _ in range(200):
+        if window.troubles:
+            break
+        page.wait_for_timeout(20)
+    assert any("policy: script-src-attr" in trouble for trouble in window.troubles)
+    assert window.hits() == []
+    page.evaluate("hits.push('ran')")
+    assert window.hits() == ["ran"]
+    window.troubles.clear()

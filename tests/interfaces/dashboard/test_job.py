@@ -1,0 +1,275 @@
+"""``/jobs/{id}``: one job, what is done to it, and the same once more."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from tests.interfaces.dashboard.jobs_kit import put, shown
+from tests.interfaces.dashboard.kit import House, forms, house
+
+from tidemill import Context
+from tidemill.domain.job import NewJob
+from tidemill.domain.retention import archive_document
+from tidemill.domain.states import JobState
+from tidemill.ids import new_id
+
+
+def test_a_job_tells_all_that_is_known(shop: House) -> None:
+    (parent,) = put(shop.app)
+    (job,) = put(
+        shop.app, tags=["red"], metadata={"customer": "c-9"}, reference=("order", "17"), correlation_id="story-1",
+        parent=parent.id, priority=7,
+    )  # fmt: skip
+    shop.drain()
+    person = shop.person("operator", "acme")
+    page = person.open(f"/jobs/{job.id}")
+    for words in (
+        "completed", "It has ended", str(job.id), "&#34;to&#34;: &#34;ada&#34;", "sent to ada", "c-9", "order:17", "story-1",
+        "t0ps3cret", "t-succeeded", "send.using(priority=7, tags=[&#39;red&#39;]).enqueue(to=&#39;ada&#39;)",
+        "curl -X POST http://shop.example/api/jobs",
+    ):  # fmt: skip
+        assert words in page, words
+    assert f'href="/jobs/{parent.id}"' in page
+    assert f'href="/jobs/{job.id}"' in person.open(f"/jobs/{parent.id}"), "the parent shows its child"
+
+
+def test_viewers_see_secrets_masked_and_no_buttons(shop: House) -> None:
+    (job,) = put(shop.app, args={"to": "ada", "password": "tops3cret"}, metadata={"api_key": "k3y"})
+    shop.drain()
+    viewer = shop.person("viewer", "acme")
+    page = viewer.open(f"/jobs/{job.id}")
+    for secret in ("tops3cret", "t0ps3cret", "k3y"):
+        assert secret not in page
+    assert "***" in page
+    assert not any("/jobs/" in form.action for form in forms(page))
+    assert "Edit and enqueue" not in page
+    for path in ("retry", "cancel", "approve", "reject", "delete", "again"):
+        assert viewer.post(f"/jobs/{job.id}/{path}").status_code == 403
+    assert viewer.ask("GET", f"/jobs/{job.id}/again").status_code == 403
+    assert shop.person("operator", "acme").ask("GET", f"/jobs/{job.id}/delete").status_code == 403
+
+
+def test_another_tenant_s_job_is_not_found_and_not_touched(shop: House) -> None:
+    (job,) = put(shop.app, tenant="other")
+    person = shop.person("super_admin", "acme")
+    assert "There is no such job" in person.open(f"/jobs/{job.id}", 404)
+    for path in ("retry", "cancel", "approve", "reject", "delete", "again"):
+        assert person.post(f"/jobs/{job.id}/{path}").status_code == 404
+    assert job.refresh().status is JobState.PENDING
+
+
+def test_a_job_that_is_gone_is_told_in_words(shop: House) -> None:
+    person = shop.person("viewer", "acme")
+    assert "was deleted" in person.open(f"/jobs/{uuid4()}", 404)
+    assert person.ask("GET", "/jobs/nonsense").status_code == 404
+    (job,) = put(shop.app)
+    shop.drain()
+    store, facts = shop.app.store, job.refresh().facts
+    executions = store.executions([job.id], tenant="acme")
+    store.put_archive([archive_document(facts, executions, [], tier="cold", policy="old")])
+    job.delete()
+    page = person.open(f"/jobs/{job.id}", 404)
+    assert "This job is in the archive" in page
+    assert "cold" in page
+
+
+def test_a_pending_job_says_why_it_waits(shop: House) -> None:
+    (job,) = put(shop.app)
+    assert "No worker is alive; start one." in shop.person("viewer", "acme").open(f"/jobs/{job.id}")
+
+
+def test_progress_and_stages_of_a_running_job_are_shown(shop: House) -> None:
+    seen: list[str] = []
+    person = shop.person("viewer", "acme")
+
+    @shop.app.task(name="paint")
+    def paint(ctx: Context) -> None:
+        with ctx.stage("ground"):
+            ctx.log("dry", level="warning")
+        with ctx.stage("colour"):
+            ctx.progress(3, 12, "third wall")
+            seen.append(person.open(f"/jobs/{ctx.job_id}"))
+
+    with shop.app.tenant("acme"):
+        job = paint.enqueue()
+    shop.drain()
+    (page,) = seen
+    for words in ("25 %", "step 3 of 12", "third wall", "t-running", 'class="l-warning"'):
+        assert words in page, words
+    assert re.search(r"<td>colour</td>.*?going on", page)
+    after = person.open(f"/jobs/{job.id}")
+    assert re.search(r"<td>ground</td><td class=\"r\">[^<]+s</td><td>done</td>", after)
+
+
+def test_a_long_log_is_shown_from_its_end_and_older_lines_by_a_link(shop: House) -> None:
+    (job,) = put(shop.app, "talk", args={"lines": 450})
+    shop.drain()
+    person = shop.person("viewer", "acme")
+    page = person.open(f"/jobs/{job.id}")
+    assert page.count("line ") >= 200
+    assert "line 449" in page
+    assert "line 249<" not in page
+    older = re.search(r'href="([^"]+before=\d+)#logs">Older', page)
+    assert older is not None
+    page = person.open(older[1].replace("&amp;", "&"))
+    assert "line 249<" in page
+    assert "line 449" not in page
+    assert "The last lines" in page
+
+
+def test_an_error_shows_the_user_s_own_place(shop: House) -> None:
+    (job,) = put(shop.app, "fail", args={"words": "no <stock>"})
+    shop.drain()
+    page = shop.person("viewer", "acme").open(f"/jobs/{job.id}")
+    assert "PermanentError</strong>: no &lt;stock&gt;" in page
+    assert "It came out of your code in <code>" in page
+    assert "in <code>fail</code>" in page
+
+
+def test_each_act_is_a_form_on_the_page(shop: House) -> None:
+    person = shop.person("admin", "acme")
+    (waiting,) = put(shop.app, delay=timedelta(hours=1))
+    page = person.send(f"/jobs/{waiting.id}", "/cancel", reason="wrong address")
+    assert "The job is cancelled." in page
+    assert "wrong address" in page
+    assert "The job is pending again" in person.send(f"/jobs/{waiting.id}", "/retry")
+    shop.drain()
+    approved, rejected = put(shop.app, "look", number=2)
+    shop.drain()
+    assert "is this right?" in person.open(f"/jobs/{approved.id}")
+    assert "To decide about" in person.open(f"/jobs/{approved.id}")
+    page = person.send(f"/jobs/{approved.id}", "/approve", comment="looks right")
+    assert "Approved: the job is completed." in page
+    assert "looks right" in page
+    assert "Rejected: the job has failed." in person.send(
+        f"/jobs/{rejected.id}", "/reject", comment="blurred"
+    )
+    assert rejected.refresh().reason == "blurred"
+    assert "is deleted." in person.send(f"/jobs/{rejected.id}/delete", "/delete")
+    assert "There is no such job" in person.open(f"/jobs/{rejected.id}", 404)
+
+
+def test_what_cannot_be_done_any_more_is_said_on_the_page(shop: House) -> None:
+    (job,) = put(shop.app)
+    shop.drain()
+    person = shop.person("admin", "acme")
+    for path in ("retry", "cancel", "approve"):
+        answer = person.post(f"/jobs/{job.id}/{path}")
+        assert answer.status_code == 303
+        page = person.open(answer.headers["location"])
+        assert 'class="said bad"' in page
+        assert f"Cannot {path} job {job.id}: it is completed" in page
+    (pending,) = put(shop.app)
+    assert "Only a job that has ended can be deleted" in person.open(f"/jobs/{pending.id}/delete")
+    answer = person.post(f"/jobs/{pending.id}/delete")
+    assert "Cannot delete job" in person.open(answer.headers["location"])
+    assert pending.refresh().status is JobState.PENDING
+
+
+# Once more -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_is_enqueued_again_with_other_arguments(shop: House) -> None:
+    (job,) = put(shop.app, tags=["red"], correlation_id="story-1")
+    shop.drain()
+    person = shop.person("operator", "acme")
+    page = person.send(
+        f"/jobs/{job.id}/again", "/again", args='{"to": "grace"}', priority="9", queue="fast", delay="2h"
+    )
+    assert "Enqueued as a new job." in page
+    (made,) = [each for each in shop.app.jobs.list(tenant="acme").items if each.id != job.id]
+    assert (made.args, made.priority, made.queue, made.tags) == ({"to": "grace"}, 9, "fast", ("red",))
+    assert made.status is JobState.SCHEDULED
+    assert made.correlation_id == "story-1"
+    assert job.refresh().status is JobState.COMPLETED
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"args": "{"}, "this is not JSON"),
+        ({"args": "[1]"}, "this is not a JSON object"),
+        ({"args": '{"to": 7}'}, "to: "),
+        ({"args": '{"nobody": 7}'}, "nobody"),
+        ({"priority": "101"}, "from -100 to 100"),
+        ({"priority": "high"}, "from -100 to 100"),
+        ({"delay": "soon"}, "is not a duration"),
+        ({"queue": "@node"}, "is not a queue&#39;s name"),
+    ],
+)
+def test_what_is_wrong_stands_beside_its_field_and_what_was_typed_is_kept(
+    shop: House, fields: dict[str, str], words: str
+) -> None:
+    (job,) = put(shop.app)
+    person = shop.person("operator", "acme")
+    typed = {"args": '{"to": "grace"}', "queue": "mail", "priority": "1", "delay": "", **fields}
+    answer = person.post(f"/jobs/{job.id}/again", **typed)
+    assert answer.status_code == 422
+    ((name, value),) = fields.items()
+    wrong = re.search(rf'id="wrong-{name}" class="bad-words" role="alert">([^<]+)<', answer.text)
+    assert wrong is not None, answer.text
+    assert words in wrong[1]
+    kept = dict(next(form for form in forms(answer.text) if form.action.endswith("/again")).fields)
+    assert kept[name] == value
+    assert shop.app.jobs.count(tenant="acme") == 1
+
+
+def test_a_task_this_server_does_not_know_is_not_enqueued(shop: House) -> None:
+    id = new_id()
+    shop.app.store.enqueue([NewJob(id, "elsewhere", tenant="acme")])
+    person = shop.person("operator", "acme")
+    assert "does not know task elsewhere" in person.open(f"/jobs/{id}/again")
+    answer = person.post(f"/jobs/{id}/again", args="{}")
+    assert answer.status_code == 422
+    assert "no task is named" in answer.text
+
+
+# Everywhere ------------------------------------------------------------------------------------------------------------
+
+
+def opened(shop: House) -> None:
+    """Every page about jobs and errors, with jobs of several kinds."""
+    jobs = [*put(shop.app, tags=["red"]), *put(shop.app, "fail"), *put(shop.app, "look")]
+    shop.drain()
+    jobs += put(shop.app)
+    person = shop.person("super_admin", "acme")
+    paths = [f"/jobs/{job.id}{more}" for job in jobs for more in ("", "/again", "/delete")]
+    paths += ["/jobs", "/jobs?text=RED", "/jobs?text=permanent&state=failed", "/jobs/bulk?state=failed"]
+    paths += ["/jobs/bulk?text=no&act=cancel", "/errors", "/errors?window=7d"]
+    for path in paths:
+        page = person.open(path)
+        assert " style=" not in page, path
+        assert "<script>" not in page, path
+        assert page.count("<h1") == 1, path
+        for form in forms(page):
+            assert form.method == "get" or dict(form.fields).get("csrf") or "dialog" in form.method, path
+    assert shown(person.open("/jobs?text=RED")) == [str(jobs[0].id)]
+
+
+def test_every_page_is_sound(shop: House) -> None:
+    opened(shop)
+
+
+def test_every_page_is_sound_over_a_file(tmp_path: Path) -> None:
+    with house(f"sqlite:///{tmp_path}/jobs.db") as shop:
+        opened(shop)
+
+
+def test_every_page_is_sound_over_postgresql(fresh_postgres_url: str) -> None:
+    with house(fresh_postgres_url) as shop:
+        opened(shop)
+
+
+def test_a_dashboard_for_looking_only_has_no_buttons() -> None:
+    with house(read_only=True) as shop:
+        (job,) = put(shop.app, "fail")
+        shop.drain()
+        person = shop.person("super_admin", "acme")
+        for path in ("/jobs", f"/jobs/{job.id}", "/errors"):
+            page = person.open(path)
+            assert not re.search(r"Retry|Delete…|enqueue again", page), path
+        assert person.post(f"/jobs/{job.id}/retry").status_code == 403

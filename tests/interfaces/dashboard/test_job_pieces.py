@@ -1,0 +1,167 @@
+"""The pure pieces of the pages about jobs: timelines, tracebacks, and what people type."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tidemill.dashboard import job_fields, snippets, timelines, tracebacks
+from tidemill.domain.job import Execution, Job
+from tidemill.domain.states import ExecutionState, JobState
+
+ID = UUID(int=7)
+T0 = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def at(seconds: float) -> datetime:
+    return T0 + timedelta(seconds=seconds)
+
+
+def a_job(state: JobState, **fields: Any) -> Job:
+    facts = {
+        "id": ID, "task": "t", "state": state, "tenant": "a", "queue": "q", "priority": 0, "args": "{}", "attempt": 1,
+        "max_attempts": 3, "crashes": 0, "token": 1, "run_at": T0, "created_at": T0, **fields,
+    }  # fmt: skip
+    return Job(**facts)
+
+
+def ran(number: int, state: ExecutionState, *moments: float | None) -> Execution:
+    claimed, started, finished = (None if moment is None else at(moment) for moment in moments)
+    return Execution(ID, number, number, state, None, claimed, started, finished)
+
+
+def drawn(job: Job, executions: list[Execution], now: float) -> list[tuple[str, float, float]]:
+    """Kinds, and from when to when, in seconds."""
+    picture = timelines.picture(job, executions, at(now))
+    return [
+        (piece.kind, (piece.since - T0).total_seconds(), (piece.until - T0).total_seconds())
+        for piece in picture.pieces
+    ]
+
+
+E = ExecutionState
+
+
+def test_a_scheduled_job_waits_until_it_is_due_and_then_in_the_queue() -> None:
+    assert drawn(a_job(JobState.SCHEDULED, run_at=at(100)), [], 10) == [("scheduled", 0, 10)]
+    assert drawn(a_job(JobState.PENDING, run_at=at(4)), [], 10) == [("scheduled", 0, 4), ("queued", 4, 10)]
+
+
+def test_retries_stand_in_rows_with_their_waits() -> None:
+    job = a_job(JobState.COMPLETED, run_at=at(30), finished_at=at(40))
+    executions = [ran(2, E.SUCCEEDED, 31, 32, 40), ran(1, E.FAILED, 1, 2, 10)]
+    assert drawn(job, executions, 99) == [
+        ("queued", 0, 1), ("claimed", 1, 2), ("failed", 2, 10),
+        ("retry_wait", 10, 30), ("queued", 30, 31), ("claimed", 31, 32), ("succeeded", 32, 40),
+    ]  # fmt: skip
+    picture = timelines.picture(job, executions, at(99))
+    assert {piece.y for piece in picture.pieces} == {4.0, 22.0}
+    assert picture.until == at(40)
+
+
+def test_what_goes_on_reaches_to_now() -> None:
+    assert drawn(a_job(JobState.RUNNING), [ran(1, E.RUNNING, 1, 1, None)], 9)[-1] == ("running", 1, 9)
+    assert drawn(a_job(JobState.CLAIMED), [ran(1, E.RUNNING, 1, None, None)], 9)[-1] == ("claimed", 1, 9)
+    waiting = a_job(JobState.REVIEW_NEEDED)
+    assert drawn(waiting, [ran(1, E.REVIEW, 0, 0, 5)], 9) == [("review", 0, 5), ("waiting", 5, 9)]
+    cancelled = a_job(JobState.CANCELLED, finished_at=at(6))
+    assert drawn(cancelled, [], 9) == [("queued", 0, 6)]
+
+
+def test_nothing_stands_outside_of_the_picture() -> None:
+    executions = [
+        ran(n, E.FAILED, n * 10, n * 10 + (0.001 if n % 2 else 3), n * 10 + 4) for n in range(1, 31)
+    ]
+    job = a_job(JobState.DEAD_LETTERED, run_at=at(-500), finished_at=at(304))
+    picture = timelines.picture(job, executions, at(1000))
+    assert len({piece.y for piece in picture.pieces}) == timelines.MOST
+    for piece in picture.pieces:
+        assert 0 <= piece.x <= piece.x + piece.width <= picture.width + 0.01
+        assert 0 <= piece.y <= piece.y + piece.height <= picture.height
+    assert timelines.picture(a_job(JobState.PENDING), [], T0).pieces == []
+
+
+TRACE = """Traceback (most recent call last):
+  File "/srv/shop/tasks.py", line 10, in pay
+    charge(order)
+    ~~~~~~^^^^^^^
+  File "/venv/lib/python3.11/site-packages/httpx/_api.py", line 3, in post
+    return request()
+  File "/usr/lib/python3.11/socket.py", line 30, in connect
+    raise X
+httpx.ConnectError: nope
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "/srv/shop/tasks.py", line 12, in pay
+    raise Refused
+shop.Refused: the card
+  is expired
+"""
+
+
+def test_others_frames_are_folded_and_nothing_is_lost() -> None:
+    parts = tracebacks.parts(TRACE)
+    assert "\n".join(part.text for part in parts) == TRACE.rstrip("\n")
+    assert [part.ours for part in parts] == [True, False, True]
+    assert parts[1].summary == "2 frames in httpx, socket"
+    assert parts[2].text.endswith("is expired")
+    place = tracebacks.users_place(TRACE)
+    assert place == tracebacks.Place("/srv/shop/tasks.py", 12, "pay")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no traceback at all",
+        'Traceback:\n  File "/usr/lib/python3.12/json/decoder.py", line 1, in x\n    y\nValueError: z',
+        'le "/srv/half.py", line 3\n    cut off',
+    ],
+)
+def test_a_text_without_the_user_s_frames_is_shown_whole(text: str) -> None:
+    (part,) = tracebacks.parts(text)
+    assert (part.ours, part.text) == (True, text)
+    assert tracebacks.users_place(text) is None
+    assert tracebacks.parts("") == []
+
+
+@pytest.mark.parametrize(
+    ("file", "users"),
+    [
+        (r"C:\shop\pay.py", True),
+        (r"C:\Python312\Lib\json\decoder.py", False),
+        ("/opt/ann/.venv/lib64/python3.13/site-packages/a/b.py", False),
+        ("/opt/ann/lib/shop/pay.py", True),
+        ("<string>", True),
+        ("<frozen runpy>", False),
+    ],
+)
+def test_whose_file_it_is(file: str, users: bool) -> None:
+    assert tracebacks.is_users(file) is users
+
+
+@pytest.mark.parametrize("text", ["", "soon", "5x", "-3s", "1h nonsense", "9" * 50, "99999w"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"is not a duration|longer than ten years"):
+        job_fields.read_span(text)
+
+
+def test_snippets_say_what_was_asked_whatever_it_holds() -> None:
+    args = {"to": 'o\'neil "x" $HOME `id`', "class": [None, True]}
+    made: dict[str, Any] = {}
+
+    class send:  # noqa: N801
+        @staticmethod
+        def enqueue(**given: Any) -> None:
+            made.update(given)
+
+    exec(snippets.as_python("send", args, {}), {"send": send})
+    assert made == args
+    curl = snippets.as_curl("https://x.example/api/jobs", "send", args, {"queue": "mail"})
+    assert json.loads(shlex.split(curl)[-1]) == {"task": "send", "args": args, "queue": "mail"}

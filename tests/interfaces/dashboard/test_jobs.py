@@ -1,0 +1,264 @@
+"""``/jobs``: finding jobs by what the address says, and doing one thing to many."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from tests.interfaces.dashboard.jobs_kit import ids, put, shown
+from tests.interfaces.dashboard.kit import House, Person, forms
+
+from tidemill.dashboard import jobs as jobs_page
+from tidemill.dashboard import jobs_bulk
+from tidemill.domain.access import Role
+from tidemill.domain.states import JobState
+
+
+def pressed(person: Person, page: str, act: str, chosen: list[str]) -> str:
+    """The confirmation that follows when rows are ticked and a button of the list is pressed."""
+    (form,) = [form for form in forms(page) if "/jobs/bulk" in form.action]
+    data = {"csrf": dict(form.fields)["csrf"], "act": act, "id": chosen}
+    answer = person.ask("POST", form.action, data=data)
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+def confirmed(person: Person, page: str, **more: Any) -> Any:
+    """What answers when the form of a confirmation is sent."""
+    (form,) = [form for form in forms(page) if "/jobs/bulk" in form.action]
+    data: dict[str, Any] = {}
+    for name, value in form.fields:
+        data.setdefault(name, []).append(value)
+    return person.ask("POST", form.action, data={**data, **more})
+
+
+def test_an_empty_house_says_what_to_do(shop: House) -> None:
+    assert "There are no jobs yet." in shop.person("viewer", "acme").open("/jobs")
+
+
+def test_jobs_are_listed_the_newest_first_and_only_one_s_own(shop: House) -> None:
+    mine, _ = put(shop.app, number=3), put(shop.app, tenant="other")
+    person = shop.person("viewer", "acme")
+    assert shown(person.open("/jobs")) == ids(mine)[::-1]
+    assert shown(person.open("/jobs?sort=oldest")) == ids(mine)
+    everybody = shop.person("viewer", "*")
+    assert len(shown(everybody.open("/jobs"))) == 4
+    assert shown(everybody.open("/jobs?tenant=acme")) == ids(mine)[::-1]
+    assert person.ask("GET", "/jobs?tenant=other").status_code == 403
+
+
+def test_every_condition_of_the_address_narrows_the_list(shop: House) -> None:
+    (plain,) = put(shop.app)
+    (rich,) = put(
+        shop.app,
+        "fail",
+        queue="special",
+        tags=["red"],
+        metadata={"customer": "acme"},
+        reference=("order", "17"),
+        correlation_id="story-1",
+        parent=plain.id,
+    )
+    shop.drain()
+    person = shop.person("operator", "acme")
+    for query in (
+        "state=failed",
+        "state=failed&state=running",
+        "task=fail",
+        "queue=special",
+        "tag=red",
+        "metadata=customer%3Dacme",
+        "reference=order:17",
+        "correlation_id=story-1",
+        f"parent_id={plain.id}",
+        "text=PermanentErr",
+        f"text={str(rich.id)[-12:]}",
+        "text=RED&state=failed&task=fail",
+        "since=1h&task=fail",
+    ):
+        assert shown(person.open(f"/jobs?{query}")) == ids([rich]), query
+    assert shown(person.open("/jobs?until=1h")) == []
+    assert "No job matches." in person.open("/jobs?until=1h")
+
+
+def test_conditions_are_shown_and_each_can_be_taken_away(shop: House) -> None:
+    put(shop.app)
+    page = shop.person("viewer", "acme").open("/jobs?state=pending&state=failed&text=se&since=2h")
+    chips = re.findall(r'class="chip" href="([^"]+)"', page)
+    assert [chip.replace("&amp;", "&") for chip in chips] == [
+        "/jobs?state=failed&text=se&since=2h",
+        "/jobs?state=pending&text=se&since=2h",
+        "/jobs?state=pending&state=failed&since=2h",
+        "/jobs?state=pending&state=failed&text=se",
+    ]
+
+
+def test_the_form_leads_to_the_address_it_came_from(shop: House) -> None:
+    page = shop.person("viewer", "acme").open(
+        "/jobs?state=failed&task=send&text=x&correlation_id=c&sort=oldest"
+    )
+    form = forms(page)[[form.action for form in forms(page)].index("/jobs")]
+    assert {(name, value) for name, value in form.fields if value} == {
+        ("state", "failed"), ("task", "send"), ("text", "x"), ("correlation_id", "c"), ("sort", "oldest"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("since=yesterday", "is not a moment"),
+        ("until=99999999999h", "is not a moment"),
+        ("state=gone", "there is no state"),
+        ("parent_id=7", "is not a job&#39;s id"),
+        ("reference=x", "is not a pair"),
+        ("text=" + "x" * 201, "give at most 200"),
+        ("cursor=nonsense", "this cursor is not one of ours"),
+    ],
+)
+def test_a_condition_that_cannot_be_read_is_told_and_kept(shop: House, query: str, words: str) -> None:
+    page = shop.person("viewer", "acme").open(f"/jobs?{query}", 422)
+    assert words in page
+    name, _, value = query.partition("=")
+    if name in ("since", "until", "text"):
+        assert f'value="{value}"' in page
+        assert 'aria-invalid="true"' in page
+
+
+def test_pages_follow_each_other_by_cursor(shop: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs_page.look, "__defaults__", (2,))
+    jobs = put(shop.app, number=5)
+    person = shop.person("viewer", "acme")
+    page, address, found = "", "/jobs?task=send", []
+    for _ in range(3):
+        page = person.open(address)
+        found += shown(page)
+        following = re.search(r'rel="next" href="([^"]+)"', page)
+        address = following[1].replace("&amp;", "&") if following else ""
+    assert found == ids(jobs)[::-1]
+    assert address == ""
+    assert 'href="/jobs?task=send">First page' in page
+
+
+def test_viewers_see_no_ticks_and_no_buttons_and_find_no_secret(shop: House) -> None:
+    (job,) = put(shop.app, args={"to": "ada", "password": "tops3cret"})
+    viewer = shop.person("viewer", "acme")
+    page = viewer.open("/jobs")
+    assert "data-row" not in page
+    assert "Retry…" not in page
+    assert shown(viewer.open("/jobs?text=tops3")) == []
+    assert shown(shop.person("operator", "acme").open("/jobs?text=tops3")) == ids([job])
+    assert viewer.ask("GET", "/jobs/bulk?task=send").status_code == 403
+    assert viewer.post("/jobs/bulk", act="retry", id=str(job.id)).status_code == 403
+
+
+def test_what_jobs_say_is_escaped(shop: House) -> None:
+    put(shop.app, "fail", args={"words": "<script>alert(1)</script>"}, tags=["<b>"])
+    shop.drain()
+    person = shop.person("operator", "acme")
+    for page in (person.open("/jobs"), person.open("/jobs?tag=%3Cb%3E&text=%3Cscript%3E")):
+        assert "<script>alert" not in page
+        assert "<b>" not in page
+        assert "&lt;script&gt;alert(1)" in page
+
+
+# Many at once ------------------------------------------------------------------------------------------------------------
+
+
+def test_selected_jobs_are_retried_after_the_question(shop: House) -> None:
+    failed, pending = put(shop.app, "fail", number=3), put(shop.app, delay=timedelta(hours=1))
+    shop.drain()
+    person = shop.person("operator", "acme")
+    chosen = ids(failed)[:2] + ids(pending)
+    page = pressed(person, person.open("/jobs?queue=default&queue=mail"), "retry", chosen)
+    assert "Retry 2 jobs?" in page
+    assert "<strong>2 failed</strong>" in page
+    assert "1 of those selected is in a state that does not allow it" in page
+    assert shop.app.jobs.count(tenant="acme", status="failed") == 3, "nothing is done before the answer"
+    answer = confirmed(person, page)
+    assert answer.status_code == 303
+    assert answer.headers["location"] == "/jobs?queue=default&queue=mail"
+    assert "2 jobs retried." in person.open(answer.headers["location"])
+    assert shop.app.jobs.counts(tenant="acme", status=["pending", "failed"]) == {
+        JobState.PENDING: 2,
+        JobState.FAILED: 1,
+    }
+    (record,) = shop.app.audit.list(action="jobs.retried", tenant="acme")
+    assert "operator of acme" in record.entry.who
+
+
+def test_nothing_selected_is_said(shop: House) -> None:
+    put(shop.app)
+    person = shop.person("operator", "acme")
+    answer = person.post("/jobs/bulk?task=send", act="cancel")
+    assert answer.status_code == 303
+    assert "Select jobs first." in person.open(answer.headers["location"])
+
+
+def test_all_that_match_are_cancelled_with_a_reason_and_no_others(shop: House) -> None:
+    mine, other = put(shop.app, number=3), put(shop.app, tenant="other")
+    person = shop.person("operator", "acme")
+    page = person.open("/jobs/bulk?task=send&act=cancel")
+    assert "Cancel 3 jobs?" in page
+    assert "delete" not in re.findall(r"<a href=[^>]+>(\w+)</a>", page)
+    late = put(shop.app)
+    answer = confirmed(person, page, reason="wrong address")
+    assert "3 jobs cancelled or asked to stop." in person.open(answer.headers["location"])
+    assert {job.refresh().status for job in mine} == {JobState.CANCELLED}
+    assert {job.reason for job in mine} == {"wrong address"}
+    assert [job.refresh().status for job in other + late] == [JobState.PENDING] * 2, (
+        "what came later is not meant"
+    )
+
+
+def test_a_great_many_are_done_in_parts(shop: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs_bulk, "PART", 4)
+    monkeypatch.setattr(jobs_bulk, "BATCH", 2)
+    monkeypatch.setattr(jobs_bulk, "EXACT", 5)
+    put(shop.app, "fail", number=10)
+    shop.drain()
+    person = shop.person("admin", "acme")
+    page = person.open("/jobs/bulk?state=failed&act=delete")
+    assert "Delete more than 5 jobs?" in page
+    assert confirmed(person, page).status_code == 200, "the tick is missing: the question comes again"
+    assert shop.app.jobs.count(tenant="acme") == 10
+    answer = confirmed(person, page, sure="1")
+    for done in (4, 8):
+        assert answer.status_code == 200
+        assert f"<strong>{done}</strong> deleted so far" in answer.text
+        answer = confirmed(person, answer.text)
+    assert answer.status_code == 303
+    assert "10 jobs deleted." in person.open(answer.headers["location"])
+    assert shop.app.jobs.count(tenant="acme") == 0
+
+
+def test_those_with_a_text_are_counted_and_done_too(shop: House) -> None:
+    put(shop.app, "fail", args={"words": "card expired"}, number=2)
+    put(shop.app, "fail", args={"words": "no stock"})
+    shop.drain()
+    person = shop.person("operator", "acme")
+    page = person.open("/jobs/bulk?text=card+exp&act=retry")
+    assert "Retry 2 jobs?" in page
+    answer = confirmed(person, page)
+    assert "2 jobs retried." in person.open(answer.headers["location"])
+
+
+def test_an_act_needs_a_condition_a_known_name_and_its_role(shop: House) -> None:
+    (job,) = put(shop.app)
+    operator = shop.person("operator", "acme")
+    assert "choose a condition" in operator.open("/jobs/bulk", 422)
+    assert operator.post("/jobs/bulk", act="retry", scope="all", sure="1").status_code == 422
+    assert operator.post("/jobs/bulk?task=send", act="explode", scope="all").status_code == 422
+    assert operator.post("/jobs/bulk", act="delete", id=str(job.id), sure="1").status_code == 403
+    assert operator.post("/jobs/bulk", act="retry", id="7").status_code == 422
+    assert not Role.OPERATOR.allows(Role.ADMIN)
+
+
+def test_ids_of_another_tenant_are_not_touched(shop: House) -> None:
+    (other,) = put(shop.app, tenant="other")
+    person = shop.person("admin", "acme")
+    answer = person.post("/jobs/bulk", act="cancel", id=str(other.id), sure="1")
+    assert answer.status_code == 303
+    assert "0 jobs cancelled or asked to stop. 1 had moved on" in person.open(answer.headers["location"])
+    assert other.refresh().status is JobState.PENDING

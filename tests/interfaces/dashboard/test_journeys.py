@@ -1,0 +1,277 @@
+"""What people come to the dashboard for, done in a real browser: with the script, and the forms without it too."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from playwright.sync_api import Page, expect
+from tests.interfaces.dashboard.browser import PATIENCE, Desk, Served, served
+from tests.interfaces.rest.kit import declare
+
+from tidemill import App, Context, JobState
+from tidemill.domain.filters import ALL_TENANTS
+
+pytestmark = pytest.mark.browser
+
+expect.set_options(timeout=PATIENCE)
+
+BOTH = pytest.mark.parametrize("script", [True, False])
+
+
+class Gate:
+    """A task that goes on a step each time it is told to."""
+
+    def __init__(self) -> None:
+        self.steps = [threading.Event() for _ in range(4)]
+
+    def declare(self, app: App) -> None:
+        declare(app)
+
+        @app.task(name="long", retry=None)
+        def long(ctx: Context) -> str:
+            """Wait at every step."""
+            for number, gate in enumerate(self.steps):
+                ctx.progress(number + 1, 4, f"step {number + 1}")
+                ctx.log(f"now at step {number + 1}")
+                if not gate.wait(PATIENCE / 1000):
+                    raise TimeoutError("nobody opened the gate")
+            return "through"
+
+    def open(self) -> None:
+        for gate in self.steps:
+            gate.set()
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    made = Gate()
+    yield made
+    made.open()
+
+
+@pytest.fixture
+def site(gate: Gate) -> Iterator[Served]:
+    with served(tasks=gate.declare) as made:
+        yield made
+
+
+def badge(page: Page) -> str:
+    """The state of the job whose page this is."""
+    return page.locator("main .badge").first.inner_text()
+
+
+@BOTH
+def test_a_failed_job_is_found_and_retried(desk: Desk, script: bool) -> None:
+    site = desk.site
+    job = site.enqueue("fail", words="no such address: lighthouse")
+    site.enqueue("fail", words="something else")
+    site.enqueue("send", to="ada")
+    site.drain()
+    page = desk.window(role="operator", script=script).open("/jobs")
+    page.get_by_label("failed", exact=True).check()
+    page.get_by_label("Text", exact=True).fill("LIGHTHOUSE")
+    page.get_by_role("button", name="Find").click()
+    expect(page).to_have_url(re.compile("text=LIGHTHOUSE"))
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(1)
+    rows.first.get_by_role("link").first.click()
+    expect(page.locator("main")).to_contain_text("no such address: lighthouse")
+    page.get_by_role("button", name=re.compile("^Retry")).click()
+    expect(page.get_by_role("status").filter(has_text=re.compile("."))).to_be_visible()
+    assert job.refresh().status is JobState.PENDING
+
+
+def test_a_running_job_is_watched_to_its_end(desk: Desk, gate: Gate) -> None:
+    site = desk.site
+    with site.app.worker(grace=0.1):
+        job = site.enqueue("long")
+        page = desk.window(role="viewer").open(f"/jobs/{job.id}")
+        page.evaluate("window.same = true")
+        expect(page.locator("main .badge").first).to_have_text("running")
+        for number in range(4):
+            expect(page.locator("main")).to_contain_text(f"step {number + 1}")
+            gate.steps[number].set()
+        expect(page.locator("main .badge").first).to_have_text("completed")
+        expect(page.locator("#log")).to_contain_text("now at step 4")
+        expect(page.locator("main")).to_contain_text("through")
+        assert page.evaluate("window.same") is True
+
+
+@BOTH
+def test_a_queue_is_paused_and_another_window_sees_it_at_once(desk: Desk, script: bool) -> None:
+    site = desk.site
+    job = site.enqueue("send", to="ada")
+    other = desk.window(role="viewer").open("/queues")
+    other.evaluate("window.same = true")
+    page = desk.window(role="operator", script=script).open("/queues")
+    _pause(page, "mail", "letters are wrong")
+    expect(page.locator("main")).to_contain_text("letters are wrong")
+    expect(other.locator("main")).to_contain_text("letters are wrong")
+    assert other.evaluate("window.same") is True
+    site.drain()
+    assert job.refresh().status is JobState.PENDING
+    row = page.locator("tr", has=page.get_by_role("link", name="mail", exact=True)).first
+    row.get_by_role("button", name="Resume").click()
+    expect(page.locator("main")).not_to_contain_text("letters are wrong")
+    site.drain()
+    assert job.refresh().status is JobState.COMPLETED
+
+
+def _pause(page: Page, queue: str, reason: str) -> None:
+    row = page.locator("tr", has=page.get_by_role("link", name=queue, exact=True)).first
+    row.locator("summary").click()
+    row.get_by_label(re.compile("^Why")).fill(reason)
+    row.get_by_role("button", name="Pause").click()
+
+
+def test_what_was_typed_stays_while_things_move(desk: Desk) -> None:
+    site = desk.site
+    site.enqueue("send", to="ada")
+    page = desk.window(role="operator").open("/queues")
+    row = page.locator("tr", has=page.get_by_role("link", name="mail", exact=True)).first
+    row.locator("summary").click()
+    row.get_by_label(re.compile("^Why")).fill("letters are")
+    page.keyboard.press("Tab")
+    other = desk.window(role="viewer").open("/queues")
+    site.enqueue("send", to="grace")
+    expect(other.get_by_role("cell", name="2", exact=True).first).to_be_visible()
+    expect(row.get_by_label(re.compile("^Why"))).to_have_value("letters are")
+    expect(row.get_by_role("button", name="Pause")).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(page.locator("main")).to_contain_text("letters are")
+
+
+@BOTH
+def test_a_schedule_is_made_and_seen_to_fire(desk: Desk, script: bool) -> None:
+    site = desk.site
+    page = desk.window(role="admin", script=script).open("/schedules")
+    page.get_by_role("link", name="New schedule").click()
+    page.locator("#f-key").fill("every-second")
+    page.locator("#f-task").select_option("send")
+    page.get_by_label(re.compile("^Arguments")).fill('{"to": 7}')
+    page.locator("input[name=kind][value=every]").check()
+    page.locator("input[name=interval]").fill("1")
+    page.locator("select[name=interval_unit]").select_option("seconds")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("[aria-invalid=true]")).to_have_attribute("name", "args")
+    expect(page.locator("#f-key")).to_have_value("every-second")
+    page.get_by_label(re.compile("^Arguments")).fill('{"to": "ada"}')
+    page.get_by_role("button", name="Preview").click()
+    expect(page.get_by_label("Preview")).to_contain_text("second")
+    page.get_by_role("button", name="Save").click()
+    expect(page.locator("h1")).to_contain_text("every-second")
+    with site.app.worker(grace=0.1):
+        if script:
+            expect(page.locator("#fires .badge").filter(has_text="completed").first).to_be_visible()
+        else:
+            _until(lambda: site.app.jobs.count(status=JobState.COMPLETED, tenant=ALL_TENANTS) > 0, page)
+            page.reload()
+            expect(page.locator("#fires tbody tr").first).to_be_visible()
+
+
+@BOTH
+def test_a_review_is_approved_with_a_comment(desk: Desk, script: bool) -> None:
+    site = desk.site
+    job = site.enqueue("look", what="the cover")
+    site.drain()
+    page = desk.window(role="operator", script=script).open("/")
+    page.locator(".tile.s-review_needed").click()
+    page.locator("tbody tr").first.get_by_role("link").first.click()
+    expect(page.locator("main")).to_contain_text("is this right?")
+    page.locator("summary", has_text="Approve").click()
+    page.locator("#do-approve").get_by_label("Comment").fill("it is")
+    page.locator("#do-approve").get_by_role("button", name="Approve").click()
+    expect(page.locator("main .badge").first).to_have_text("completed")
+    assert job.refresh().reason == "it is"
+
+
+@BOTH
+def test_all_that_match_are_cancelled_after_their_number_was_shown(desk: Desk, script: bool) -> None:
+    site = desk.site
+    for number in range(60):
+        site.enqueue("send", {"delay": timedelta(hours=1)}, to=f"reader {number}")
+    kept = site.enqueue("talk", {"delay": timedelta(hours=1)}, lines=1)
+    page = desk.window(role="operator", script=script).open("/jobs?task=send")
+    page.get_by_role("link", name=re.compile("^All that match")).click()
+    page.get_by_role("link", name="cancel", exact=True).click()
+    expect(page.locator("h1")).to_contain_text("60")
+    assert site.app.jobs.count(status=JobState.CANCELLED, tenant=ALL_TENANTS) == 0
+    page.get_by_label(re.compile("^Reason")).fill("the edition is off")
+    page.get_by_role("button", name=re.compile("^Cancel")).click()
+    expect(page.get_by_role("status").filter(has_text="60")).to_be_visible()
+    assert site.app.jobs.count(status=JobState.CANCELLED, tenant=ALL_TENANTS) == 60
+    assert kept.refresh().status is JobState.SCHEDULED
+
+
+def test_selected_jobs_are_cancelled_by_keys_and_the_list_keeps_still_meanwhile(desk: Desk) -> None:
+    site = desk.site
+    jobs = [site.enqueue("send", {"delay": timedelta(hours=1)}, to=f"reader {number}") for number in range(4)]
+    page = desk.window(role="operator").open("/jobs")
+    expect(page.locator("tbody tr")).to_have_count(4)
+    for key in ("j", "x", "j", "j", "x", "k"):
+        page.keyboard.press(key)
+    expect(page.locator("[data-selected]")).to_have_text("2")
+    other = desk.window(role="viewer").open("/jobs")
+    site.enqueue("send", {"delay": timedelta(hours=1)}, to="one more")
+    expect(other.locator("tbody tr")).to_have_count(5)
+    expect(page.locator("tbody tr")).to_have_count(4)
+    page.get_by_role("button", name=re.compile("^Cancel")).click()
+    expect(page.locator("h1")).to_contain_text("2")
+    page.get_by_role("button", name=re.compile("^Cancel")).click()
+    expect(page.get_by_role("status").filter(has_text="2")).to_be_visible()
+    states = [job.refresh().status for job in reversed(jobs)]
+    assert states == [JobState.CANCELLED, JobState.SCHEDULED, JobState.CANCELLED, JobState.SCHEDULED]
+
+
+def test_keys_search_move_and_open(desk: Desk) -> None:
+    site = desk.site
+    jobs = [site.enqueue("send", to=f"reader {number}") for number in range(3)]
+    window = desk.window(role="viewer")
+    window.page.clock.set_fixed_time(
+        datetime.now(UTC)
+    )  # however slow this machine is, two keys follow at once
+    page = window.open("/")
+    page.keyboard.press("g")
+    page.keyboard.press("j")
+    expect(page).to_have_url(f"{site.url}/jobs")
+    page.keyboard.press("/")
+    expect(page.locator("[data-search]")).to_be_focused()
+    page.keyboard.type("j")
+    expect(page.locator("[data-search]")).to_have_value("j")
+    page.locator("h1").click()
+    for key in ("j", "j", "k", "j", "Enter"):
+        page.keyboard.press(key)
+    expect(page).to_have_url(f"{site.url}/jobs/{jobs[1].id}")
+
+
+@BOTH
+def test_a_viewer_sees_no_buttons_that_do_anything(desk: Desk, script: bool) -> None:
+    site = desk.site
+    failed, review = site.enqueue("fail", words="gone"), site.enqueue("look", what="x")
+    site.drain()
+    schedule = site.app.schedules.add("send", "0 6 * * *", "letters", args={"to": "ada"})
+    window = desk.window(role="viewer", script=script)
+    for path in (
+        "/", "/jobs", "/errors", f"/jobs/{failed.id}", f"/jobs/{review.id}", "/schedules", f"/schedules/{schedule.id}", "/tasks",
+        "/tasks/send", "/queues", "/workers", "/tenants",
+    ):  # fmt: skip
+        page = window.open(path)
+        expect(page.locator("h1").first).to_be_visible()
+        posts = page.locator("main form[method=post]")
+        assert [
+            each.get_attribute("action") for each in posts.all() if each.locator("button").count()
+        ] == [], path
+        assert page.locator("main input[data-row]").count() == 0, path
+
+
+def _until(true: object, page: Page) -> None:
+    assert callable(true)
+    for _ in range(PATIENCE // 50):
+        if true():
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError("it did not happen")

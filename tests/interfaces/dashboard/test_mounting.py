@@ -1,0 +1,153 @@
+"""The site under another address: mounted in an application, or with a prefix. Links, files, cookies and redirects stay inside."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from fastapi import FastAPI
+from starlette.requests import Request
+from tests.interfaces.dashboard.kit import forms
+from tests.interfaces.rest.kit import Browser, declare
+
+from tidemill import App
+from tidemill.dashboard import create_site
+from tidemill.domain.access import Identity, Role
+from tidemill.errors import BadSettings
+from tidemill.rest import ApiSettings
+
+
+def mounted(app: App, **how: Any) -> FastAPI:
+    outside = FastAPI(openapi_url=None)
+    outside.mount("/ops", create_site(app, **how))
+    return outside
+
+
+def prefixed(app: App, **how: Any) -> FastAPI:
+    return create_site(app, prefix="/ops", **how)
+
+
+def both(app: App, **how: Any) -> FastAPI:
+    outside = FastAPI(openapi_url=None)
+    outside.mount("/deep", create_site(app, prefix="/ops", **how))
+    return outside
+
+
+Make = Callable[..., FastAPI]
+
+
+@pytest.fixture(
+    params=[(mounted, "/ops"), (prefixed, "/ops"), (both, "/deep/ops")], ids=["mounted", "prefixed", "both"]
+)
+def place(request: pytest.FixtureRequest) -> Iterator[tuple[App, Browser, str]]:
+    make, base = request.param
+    with App("memory://") as app:
+        declare(app)
+        browser = Browser(make(app))
+        try:
+            yield app, browser, base
+        finally:
+            browser.close()
+
+
+def test_everything_on_a_page_stays_inside(place: tuple[App, Browser, str]) -> None:
+    app, browser, base = place
+    secret = app.keys.create("ann", role="super_admin").secret
+    away = browser.request("GET", f"{base}/settings?key=x")
+    assert (away.status_code, away.headers["location"]) == (303, f"{base}/sign-in?next=%2Fsettings%3Fkey%3Dx")
+    form = browser.request("GET", away.headers["location"])
+    assert f'action="{base}/sign-in"' in form.text
+    inside = browser.request("POST", f"{base}/sign-in", data={"key": secret, "next": "/settings?key=x"})
+    assert (inside.status_code, inside.headers["location"]) == (303, f"{base}/settings?key=x")
+    assert f"Path={base};" in inside.headers["set-cookie"] + ";"
+    seen = set()
+    for path in ("/", "/workers", "/tenants", "/audit", "/settings"):
+        page = browser.request("GET", base + path)
+        assert page.status_code == 200, path
+        found = re.findall(r'(?:href|src|action)="([^"#][^"]*)"', page.text)
+        assert found
+        assert all(each.startswith(f"{base}/") or each == base for each in found), (path, found)
+        seen |= set(found)
+        live = re.search(r'name="live" content="([^"]+)"', page.text)
+        assert live is not None
+        assert browser.request("HEAD", live[1]).headers["content-type"].startswith("text/event-stream")
+    for each in seen:
+        if "/static/" in each:
+            answer = browser.request("GET", each.replace("&amp;", "&"))
+            assert answer.status_code == 200, each
+            assert "immutable" in answer.headers["cache-control"]
+
+
+def test_a_form_is_sent_and_answered_inside(place: tuple[App, Browser, str]) -> None:
+    app, browser, base = place
+    secret = app.keys.create("ann", role="super_admin").secret
+    browser.request("POST", f"{base}/sign-in", data={"key": secret})
+    page = browser.request("GET", f"{base}/settings").text
+    (form,) = [form for form in forms(page) if form.action.endswith("/settings/set")]
+    fields = {**dict(form.fields), "key": "colour", "value": "mauve"}
+    answer = browser.request("POST", form.action, data=fields)
+    assert (answer.status_code, answer.headers["location"]) == (303, f"{base}/settings")
+    assert "colour is set" in browser.request("GET", f"{base}/settings").text
+    theme = next(form for form in forms(page) if form.action.endswith("/theme"))
+    answer = browser.request("POST", theme.action, data={**dict(theme.fields), "theme": "dark"})
+    assert (answer.status_code, answer.headers["location"]) == (303, f"{base}/settings")
+    out = next(form for form in forms(page) if form.action.endswith("/sign-out"))
+    answer = browser.request("POST", out.action, data=dict(out.fields))
+    assert (answer.status_code, answer.headers["location"]) == (303, f"{base}/sign-in")
+    assert browser.request("GET", f"{base}/").status_code == 303
+
+
+def test_the_api_and_what_is_nothing_are_there_too(place: tuple[App, Browser, str]) -> None:
+    app, browser, base = place
+    secret = app.keys.create("ann", role="viewer").secret
+    headers = {"authorization": f"Bearer {secret}"}
+    assert browser.request("GET", f"{base}/api/jobs", headers=headers).status_code == 200
+    assert browser.request("GET", f"{base}/livez").status_code == 200
+    nothing = browser.request("GET", f"{base}/api/nothing", headers=headers)
+    assert (nothing.status_code, nothing.headers["content-type"]) == (404, "application/problem+json")
+    assert "Nothing is at /nothing" in browser.request("GET", f"{base}/nothing").text
+
+
+def test_an_application_says_itself_who_sits_there() -> None:
+    async def staff(request: Request) -> Identity | None:
+        name = request.headers.get("x-staff")
+        return None if name is None else Identity(f"staff:{name}", Role.OPERATOR, "acme")
+
+    with App("memory://") as app:
+        browser = Browser(mounted(app, auth=staff))
+        try:
+            page = browser.request("GET", "/ops/", headers={"x-staff": "ann"})
+            assert page.status_code == 200
+            assert "staff:ann, tenant acme" in page.text
+            assert "Sign out" not in page.text
+            stranger = browser.request("GET", "/ops/")
+            assert stranger.status_code == 401
+            assert "Sign in to the application first." in stranger.text
+        finally:
+            browser.close()
+
+
+def test_sessions_outlive_a_server_that_has_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stays(*sites: FastAPI) -> bool:
+        browsers = [Browser(site) for site in sites]
+        try:
+            answer = browsers[0].request("POST", "/sign-in", data={"key": secret})
+            cookie = answer.headers["set-cookie"].partition(";")[0]
+            return browsers[1].request("GET", "/", headers={"cookie": cookie}).status_code == 200
+        finally:
+            for browser in browsers:
+                browser.close()
+
+    with App("memory://") as app:
+        secret = app.keys.create("ann", role="viewer").secret
+        assert not stays(create_site(app), create_site(app))
+        settings = ApiSettings(session_secret="a secret of the settings")
+        assert stays(create_site(app, settings=settings), create_site(app, settings=settings))
+        monkeypatch.setenv("TIDEMILL_SESSION_SECRET", "a secret of the environment")
+        assert stays(create_site(app), create_site(app))
+        assert not stays(create_site(app), create_site(app, settings=settings))
+        monkeypatch.setenv("TIDEMILL_SESSION_SECRET", "short")
+        with pytest.raises(BadSettings, match="5 characters"):
+            create_site(app)

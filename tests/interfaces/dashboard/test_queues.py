@@ -1,0 +1,199 @@
+"""The page about queues and limits, and what operators turn there."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from urllib.parse import quote
+
+import pytest
+from tests.interfaces.dashboard.kit import House
+
+from tidemill.domain.breaker import Breaker, Phase, Standing, written
+from tidemill.domain.job import NewJob
+from tidemill.domain.limits import LimitKind, Rule
+from tidemill.ids import new_id
+
+
+def put(shop: House, queue: str = "mail", tenant: str = "acme", number: int = 1, **more: object) -> None:
+    jobs = [
+        NewJob(id=new_id(), task="send", args='{"to":"ada"}', queue=queue, tenant=tenant)
+        for _ in range(number)
+    ]
+    shop.app.store.enqueue([job._replace(**more) for job in jobs])  # type: ignore[arg-type]
+
+
+def row(page: str, name: str) -> str:
+    """The row of the table that is about this."""
+    return next(part for part in page.split("<tr") if f"<strong>{name}</strong>" in part)
+
+
+def test_queues_are_told_with_what_waits_and_runs(shop: House) -> None:
+    put(shop, number=3)
+    put(shop, "odd/queue?", "other")
+    page = shop.person("viewer").open("/queues")
+    assert ">3</a>" in row(page, "mail")
+    assert "nothing ends" in row(page, "mail")
+    assert "none" in row(page, "mail")
+    assert "odd/queue?" in page
+    assert "/queues/odd/queue%3F" in page
+
+
+def test_a_tenant_sees_its_own_depths_and_no_limits_or_workers(shop: House) -> None:
+    put(shop, number=3)
+    put(shop, "secret", "other")
+    shop.app.limits.set("queue/mail", 2)
+    page = shop.person("admin", "acme").open("/queues")
+    assert ">3</a>" in row(page, "mail")
+    assert "secret" not in page
+    assert "queue/mail" not in page
+    assert "Workers" not in page.split("<main")[1].split("</main")[0]
+    assert ">0</a>" in row(shop.person("viewer", "other").open("/queues"), "mail")
+
+
+def test_a_queue_goes_as_fast_as_its_jobs_end(shop: House) -> None:
+    put(shop, number=20)
+    shop.drain()
+    put(shop, number=10)
+    found = row(shop.person("viewer", "acme").open("/queues"), "mail")
+    assert '<td data-label="A minute" class="r">2</td>' in found
+    assert '<td data-label="Empty in" class="r nowrap">5 min</td>' in found
+
+
+def test_a_queue_is_paused_with_a_reason_and_resumed(shop: House) -> None:
+    put(shop)
+    person = shop.person("operator")
+    page = person.send("/queues", "/queues/-/pause", name="mail", reason="the server is down")
+    assert "Queue mail is paused" in page
+    assert "the server is down" in row(page, "mail")
+    told = row(shop.person("viewer", "acme").open("/queues"), "mail")
+    assert "paused" in told
+    assert "the server is down" not in told
+    page = person.send("/queues/mail", "/queues/-/resume")
+    assert "start again" in page
+    assert "<h1><span" in page
+    assert shop.app.control.pauses() == []
+
+
+@pytest.mark.parametrize(
+    "act",
+    ["pause", "resume", "pause-all", "resume-all", "limit", "unset-limit", "reset-breaker", "enable-workers"],
+)
+def test_viewers_and_people_of_one_tenant_turn_nothing(shop: House, act: str) -> None:
+    for person in (shop.person("viewer"), shop.person("super_admin", "acme")):
+        page = person.open("/queues")
+        assert "/queues/-/" not in page
+        assert "/queues/-/" not in person.open("/queues/mail")
+        assert person.post(f"/queues/-/{act}", name="mail", max="1").status_code == 403
+    assert shop.app.control.pauses() == []
+    assert list(shop.app.store.rules()) == []
+
+
+def test_pausing_everything_asks_first_and_says_what_it_means(shop: House) -> None:
+    put(shop, number=2)
+    person = shop.person("admin")
+    asked = person.open("/queues/-/pause-all")
+    assert "2 jobs wait now; 0 run" in asked
+    page = person.send("/queues/-/pause-all", "/pause-all", reason="moving house")
+    assert "Everything is paused" in page
+    assert "moving house" in page
+    assert "moving house" not in shop.person("viewer", "acme").open("/queues")
+    assert "Jobs start again." in person.send("/queues", "/queues/-/resume-all")
+    assert shop.app.control.pauses() == []
+
+
+def test_workers_that_are_switched_off_are_told_and_switched_on(shop: House) -> None:
+    shop.app.control.set("worker_enabled", False)
+    assert "Workers claim nothing" in shop.person("viewer", "acme").open("/queues")
+    assert "enable-workers" not in shop.person("admin").open("/queues")
+    page = shop.person().send("/queues", "/queues/-/enable-workers")
+    assert "Workers claim again." in page
+    assert "Workers claim nothing" not in page
+
+
+def test_limits_are_told_with_how_much_is_used(shop: House) -> None:
+    shop.app.limits.set("task/send", 2)
+    shop.app.limits.set("tenant", 5)
+    shop.app.limits.set("depth/queue/mail", 4)
+    put(shop, number=4, limits=("task/send",))
+    page = shop.person("viewer").open("/queues")
+    assert "2 at a time" in row(page, "task/send")
+    assert "0 of 2" in row(page, "task/send")
+    assert "jobs are in line" in row(page, "task/send")
+    assert "4 of 4, full" in row(page, "depth/queue/mail")
+    assert "each" in row(page, "tenant")
+
+
+def test_a_limit_is_set_changed_and_dropped(shop: House) -> None:
+    person = shop.person("admin")
+    page = person.send(
+        "/queues/-/limit", "/queues/-/limit", name="queue/mail", max="20", per="1", per_unit="minutes"
+    )
+    assert "Limit queue/mail is set" in page
+    assert "20 in 1 min" in row(page, "queue/mail")
+    assert "by hand" in row(page, "queue/mail")
+    page = person.send("/queues/-/limit/queue/mail", "/queues/-/limit/queue/mail", max="30", burst="3")
+    assert "30 in 1 min, 3 at once" in row(page, "queue/mail")
+    (rule,) = [rule for rule in shop.app.store.rules() if rule.pinned]
+    assert (rule.max, rule.per, rule.burst) == (30, timedelta(minutes=1), 3)
+    assert rule.changed_by is not None
+    assert "admin of all" in rule.changed_by
+    page = person.send("/queues", "/queues/-/unset-limit", name="queue/mail")
+    assert "as the code says again" in page
+    assert [rule for rule in shop.app.store.rules() if rule.pinned] == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "words"),
+    [
+        ({"name": "", "max": "1"}, "name", "say what is limited"),
+        ({"name": "nonsense", "max": "1"}, "name", "there is no limit"),
+        ({"name": "queue/mail", "max": ""}, "max", "give a whole number"),
+        ({"name": "queue/mail", "max": "-1"}, "max", "whole number from 0"),
+        ({"name": "queue/mail", "max": "1", "burst": "2"}, "burst", "a burst is of a rate"),
+        ({"name": "queue/mail", "max": "1", "per": "0"}, "per", "longer than zero"),
+        ({"name": "depth/queue/mail", "max": "1", "per": "9"}, "name", "a depth has no per"),
+    ],
+)
+def test_a_wrong_limit_is_said_beside_its_field(
+    shop: House, fields: dict[str, str], field: str, words: str
+) -> None:
+    answer = shop.person("admin").post("/queues/-/limit", **fields)
+    assert answer.status_code == 422
+    assert f'id="wrong-{field}">' in answer.text
+    assert words in answer.text.split(f'id="wrong-{field}">')[1].split("<")[0]
+    assert f'value="{fields["name"]}"' in answer.text
+
+
+def test_a_breaker_shows_how_it_stands_and_is_closed_by_hand(shop: House) -> None:
+    breaker = Breaker("partner")
+    store, now = shop.app.store, shop.app.clock.now()
+    store.put_rules([Rule("breaker/partner", LimitKind.BREAKER, breaker=breaker)])
+    opened = written(Standing(Phase.OPEN, now, now + timedelta(hours=1)))
+    store.change_breaker("breaker/partner", None, opened)
+    page = shop.person("viewer").open("/queues")
+    assert "open" in row(page, "breaker/partner")
+    assert "opens at 50 % failures of 10 in 1 min" in row(page, "breaker/partner")
+    page = shop.person("operator").send("/queues", "/queues/-/reset-breaker")
+    assert "is closed" in page
+    assert "s-closed" in row(page, "breaker/partner")
+
+
+def test_a_queue_has_a_page_of_its_own_whatever_it_is_called(shop: House) -> None:
+    name = 'a/b?c#d "e" <i>'
+    put(shop, name)
+    person = shop.person("operator")
+    page = person.open(f"/queues/{quote(name)}")
+    assert "<i>" not in page
+    assert "a/b?c#d &#34;e&#34; &lt;i&gt;" in page
+    page = person.send(f"/queues/{quote(name)}", "/queues/-/pause", reason="why not")
+    assert "why not" in page
+    assert [pause.name for pause in shop.app.control.pauses()] == [name]
+
+
+def test_a_queue_shows_its_limits_and_tasks(shop: House) -> None:
+    shop.app.limits.set("queue/mail", 2)
+    shop.app.limits.set("queue/other", 2)
+    page = shop.person("viewer").open("/queues/mail")
+    assert "<strong>queue/mail</strong>" in page
+    assert "queue/other" not in page
+    assert "/tasks/send" in page

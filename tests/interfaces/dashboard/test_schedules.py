@@ -1,0 +1,357 @@
+"""The pages about schedules, used as people use them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from tests.interfaces.dashboard.kit import House, forms
+
+from tidemill import Cron, Daily, Every
+from tidemill.client.scheduled import Schedule
+from tidemill.domain.timetable import Fired
+from tidemill.ids import new_id
+
+
+def added(shop: House, key: str = "nightly", **how: object) -> Schedule:
+    how.setdefault("tenant", "acme")
+    how.setdefault("args", {"to": "ada"})
+    trigger = how.pop("trigger", Cron("0 2 * * *"))
+    return shop.app.schedules.add("send", trigger, key, **how)  # type: ignore[arg-type]
+
+
+def test_without_schedules_the_page_says_what_to_do(shop: House) -> None:
+    assert "Make one here" in shop.person("admin", "acme").open("/schedules")
+    assert "ask an admin" in shop.person("viewer", "acme").open("/schedules")
+
+
+def test_schedules_are_listed_in_words_with_their_last_outcomes(shop: House) -> None:
+    made = added(shop, timezone="Europe/Berlin")
+    shop.app.schedules.trigger(made.id, tenant="acme")
+    shop.drain()
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    shop.app.store.note_fires([Fired(made.id, at, tenant="acme", reason="overlap: it lives")])
+    page = shop.person("viewer", "acme").open("/schedules")
+    assert "At 02:00 every day" in page
+    assert "Europe/Berlin" in page
+    assert 'class="mark s-completed"' in page
+    assert "skipped, 2026-01-01 00:00:00 UTC: overlap: it lives" in page
+
+
+def test_schedules_are_found_by_key_or_task_and_state(shop: House) -> None:
+    added(shop, "nightly")
+    paused = added(shop, "hourly")
+    shop.app.schedules.pause(paused.id, reason="holidays", tenant="acme")
+    person = shop.person("viewer", "acme")
+    found = person.open("/schedules?q=NIGHT")
+    assert "nightly" in found
+    assert "hourly" not in found
+    assert "hourly" in person.open("/schedules?q=send")
+    found = person.open("/schedules?state=paused")
+    assert "holidays" in found
+    assert "nightly" not in found
+    assert "No schedule is found" in person.open("/schedules?state=broken")
+
+
+def test_many_schedules_come_page_by_page(shop: House) -> None:
+    for number in range(55):
+        added(shop, f"s{number:02d}")
+    person = shop.person("viewer", "acme")
+    first, second = person.open("/schedules"), person.open("/schedules?page=2")
+    assert "s49" in first
+    assert "s50" not in first
+    assert "s54" in second
+    assert "There are no more" in person.open("/schedules?page=3")
+
+
+def test_a_schedule_shows_its_next_fires_with_notes_on_clock_changes(shop: House) -> None:
+    made = added(shop, trigger=Daily("02:30"), timezone="Europe/Berlin")
+    page = shop.person("viewer", "acme").open(f"/schedules/{made.id}?after=2027-03-28&n=2")
+    assert "Sun 2027-03-28 03:00:00 +0200" in page
+    assert "for 02:30, which does not exist on this day" in page
+    assert "Mon 2027-03-29 02:30:00 +0200" in page
+    assert "02:30 comes twice on this day: it fires the first time only" in page
+
+
+def test_a_day_that_is_none_is_refused_in_words(shop: House) -> None:
+    made = added(shop)
+    page = shop.person("viewer", "acme").open(f"/schedules/{made.id}?after=soon", 422)
+    assert "give a day such as" in page
+
+
+def test_viewers_see_no_secrets_and_no_buttons(shop: House) -> None:
+    made = added(shop, args={"to": "ada", "password": "hunter2"})
+    viewer = shop.person("viewer", "acme")
+    page = viewer.open(f"/schedules/{made.id}")
+    assert "hunter2" not in page
+    assert "Run now" not in page
+    assert "Edit" not in page
+    assert [
+        form.action for form in forms(page) if "/schedules/" in form.action and form.method == "post"
+    ] == []
+    assert "hunter2" in shop.person("operator", "acme").open(f"/schedules/{made.id}")
+    for act in ("pause", "resume", "run", "remove", "edit"):
+        assert viewer.post(f"/schedules/{made.id}/{act}").status_code == 403
+    assert shop.person("operator", "acme").post(f"/schedules/{made.id}/remove").status_code == 403
+    assert viewer.ask("GET", "/schedules/new").status_code == 403
+
+
+@pytest.mark.parametrize("act", ["", "/run", "/edit", "/remove"])
+def test_another_tenant_s_schedule_is_not_found(shop: House, act: str) -> None:
+    made = added(shop, tenant="other")
+    person = shop.person("admin", "acme")
+    assert person.ask("GET", f"/schedules/{made.id}{act}").status_code == 404
+    assert "nightly" not in person.open("/schedules")
+    assert person.post(f"/schedules/{made.id}/pause").status_code == 404
+    assert shop.app.schedules.get(made.id, tenant="other").enabled
+
+
+def test_a_schedule_is_paused_with_a_reason_and_resumed(shop: House) -> None:
+    made = added(shop)
+    person = shop.person("operator", "acme")
+    page = person.send(f"/schedules/{made.id}", "/pause", reason="it is broken")
+    assert "Schedule nightly is paused." in page
+    assert "it is broken" in page
+    assert "fires again, from now on" in person.send(f"/schedules/{made.id}", "/resume")
+    assert shop.app.schedules.get(made.id, tenant="acme").enabled
+
+
+def test_running_now_asks_first_and_makes_a_job(shop: House) -> None:
+    made = added(shop)
+    person = shop.person("operator", "acme")
+    assert "One job of send is made" in person.open(f"/schedules/{made.id}/run")
+    page = person.send(f"/schedules/{made.id}/run", "/run")
+    (job,) = shop.app.jobs.list(tenant="acme").items
+    assert f"Job {job.id} was made" in page
+    assert f"/jobs/{job.id}" in page
+    assert "by hand" in page
+
+
+def test_removing_asks_first_and_keeps_the_jobs(shop: House) -> None:
+    made = added(shop)
+    shop.app.schedules.trigger(made.id, tenant="acme")
+    page = shop.person("admin", "acme").send(f"/schedules/{made.id}/remove", "/remove")
+    assert "Schedule nightly is removed" in page
+    assert shop.app.schedules.list(tenant="acme") == []
+    assert shop.app.jobs.count(tenant="acme") == 1
+
+
+def test_a_new_schedule_is_made_by_its_form(shop: House) -> None:
+    page = shop.person("admin", "acme").send(
+        "/schedules/new", "/schedules/new", key="nightly", task="send", expression="30 2 * * mon", args='{"to": "ada"}',
+        timezone="Europe/Berlin", tags="a, b", priority="5", calendar='{"weekend": "fri"}',
+    )  # fmt: skip
+    assert "Schedule nightly is saved." in page
+    (made,) = shop.app.schedules.list(tenant="acme")
+    assert made.trigger == Cron("30 2 * * mon")
+    assert (made.timezone, made.args, made.enabled) == ("Europe/Berlin", {"to": "ada"}, True)
+    assert made.options == {"tags": ["a", "b"], "priority": 5}
+    assert made.calendar.weekend == "fri"
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"kind": "every", "interval": "5", "interval_unit": "minutes"}, "Every 5 minutes"),
+        ({"kind": "daily", "daily_at": "06:00, 18:30"}, "At 06:00 and 18:30 every day"),
+        (
+            {"kind": "weekly", "weekly_days": ["mon", "fri"], "weekly_at": "09:00"},
+            "At 09:00 on Monday and Friday",
+        ),
+        (
+            {"kind": "monthly", "monthly_day": "last", "monthly_at": "00:30"},
+            "At 00:30 on the last day of every month",
+        ),
+        (
+            {
+                "kind": "monthly_business_day",
+                "business_n": "-1",
+                "business_at": "07:00",
+                "business_roll": "none",
+            },
+            "At 07:00 on the last business day of every month; a month with fewer is left out",
+        ),
+        ({"kind": "once", "once_at": "2099-05-01T08:00"}, "Once, at 2099-05-01 06:00 UTC"),
+        ({"kind": "manual"}, "Only when triggered by hand"),
+    ],
+)
+def test_every_kind_of_trigger_can_be_made_changed_and_made_again(
+    shop: House, fields: dict[str, object], words: str
+) -> None:
+    person = shop.person("admin", "acme")
+    csrf = _csrf(person.open("/schedules/new"))
+    said = {
+        "csrf": csrf,
+        "key": "k",
+        "task": "send",
+        "args": '{"to": "a"}',
+        "timezone": "Europe/Berlin",
+        **fields,
+    }
+    if words.startswith("Once"):  # five years ahead is the most
+        said["once_at"] = f"{datetime.now(UTC).year + 1}-05-01T08:00"
+        words = words.replace("2099", str(datetime.now(UTC).year + 1))
+    answer = person.ask("POST", "/schedules/new", data=said)
+    assert answer.status_code == 303, answer.text
+    (made,) = shop.app.schedules.list(tenant="acme")
+    assert made.words == words
+    # Its own form, sent as it is, changes nothing.
+    person.send(f"/schedules/{made.id}/edit", "/edit", **_ticked(person.open(f"/schedules/{made.id}/edit")))
+    (again,) = shop.app.schedules.list(tenant="acme")
+    assert (again.trigger, again.args, again.timezone) == (made.trigger, made.args, made.timezone)
+
+
+def _csrf(page: str) -> str:
+    found = re.search(r'name="csrf" content="(\w+)"', page)
+    assert found is not None
+    return found[1]
+
+
+def _ticked(page: str) -> dict[str, Any]:
+    days = re.findall(r'name="weekly_days" value="(\w+)" checked', page)
+    return {"weekly_days": days} if days else {}
+
+
+def test_a_preview_tells_in_words_and_saves_nothing(shop: House) -> None:
+    person = shop.person("admin", "acme")
+    csrf = _csrf(person.open("/schedules/new"))
+    answer = person.ask(
+        "POST",
+        "/schedules/new",
+        data={
+            "csrf": csrf, "do": "preview", "key": "k", "task": "send", "args": '{"to": "a"}', "kind": "daily",
+            "daily_at": "02:30", "timezone": "Europe/Berlin",
+        },
+    )  # fmt: skip
+    assert answer.status_code == 200
+    assert "At 02:30 every day, Europe/Berlin" in answer.text
+    assert answer.text.count('<td class="nowrap mono">') == 5
+    assert "Nothing is saved yet" in answer.text
+    assert 'value="02:30"' in answer.text
+    assert shop.app.schedules.list(tenant="acme") == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        ("expression", "61 * * * *", "minute"),
+        ("expression", "", "write five or six fields"),
+        ("timezone", "Mars/Olympus", "there is no time zone"),
+        ("args", "{to: ada}", "this is no JSON"),
+        ("args", '{"to": 7}', "to: Input should be a valid string"),
+        ("args", '{"whom": "ada"}', "there is no such argument"),
+        ("key", "", "give it a name"),
+        ("task", "", "choose a task"),
+        ("priority", "900", "give a whole number from -100 to 100"),
+        ("calendar", '{"weekend": "someday"}', "is no weekday"),
+        ("exclude", "[]", "give a JSON object"),
+        ("queue", "@node", "begins with"),
+    ],
+)
+def test_what_is_wrong_is_said_beside_its_field_and_nothing_is_lost(
+    shop: House, field: str, value: str, words: str
+) -> None:
+    person = shop.person("admin", "acme")
+    said = {
+        "csrf": _csrf(person.open("/schedules/new")), "kind": "cron", "key": "my-key", "task": "send",
+        "expression": "0 2 * * *", "args": '{"to": "ada"}', field: value,
+    }  # fmt: skip
+    answer = person.ask("POST", "/schedules/new", data=said)
+    assert answer.status_code == 422
+    beside = re.search(rf'id="wrong-{field}">([^<]*)<', answer.text)
+    assert beside is not None, re.findall(r'id="wrong-[^"]*">[^<]*<', answer.text)
+    assert words in beside[1].replace("&#39;", "'")
+    assert field == "key" or 'value="my-key"' in answer.text
+    assert shop.app.schedules.list(tenant="acme") == []
+
+
+def test_a_key_that_is_taken_is_said_beside_it(shop: House) -> None:
+    added(shop)
+    person = shop.person("admin", "acme")
+    csrf = _csrf(person.open("/schedules/new"))
+    data = {"csrf": csrf, "kind": "manual", "key": "nightly", "task": "send", "args": '{"to": "a"}'}
+    answer = person.ask("POST", "/schedules/new", data=data)
+    assert answer.status_code == 422
+    assert 'id="wrong-key">tenant acme has a schedule' in answer.text
+
+
+def test_a_rule_that_never_fires_is_said_beside_it(shop: House) -> None:
+    person = shop.person("admin", "acme")
+    csrf = _csrf(person.open("/schedules/new"))
+    data = {
+        "csrf": csrf,
+        "kind": "once",
+        "once_at": "2001-01-01T00:00",
+        "key": "k",
+        "task": "send",
+        "args": '{"to": "a"}',
+    }
+    answer = person.ask("POST", "/schedules/new", data=data)
+    assert answer.status_code == 422
+    assert re.search(r'id="wrong-once_at">[^<]*has passed', answer.text)
+
+
+def test_a_schedule_is_changed_by_its_form_and_options_go_back_when_taken_out(shop: House) -> None:
+    made = added(shop, queue="slow", priority=7, tags=["x"], trigger=Every(timedelta(hours=2)))
+    person = shop.person("admin", "acme")
+    page = person.send(
+        f"/schedules/{made.id}/edit", "/edit", kind="daily", daily_at="06:00", queue="", tags="", misfire="all",
+        misfire_limit="7",
+    )  # fmt: skip
+    assert "is saved, and counts from now on" in page
+    found = shop.app.schedules.get(made.id, tenant="acme")
+    assert found.trigger == Daily("06:00")
+    assert found.facts.misfire == {"all": 7}
+    assert (found.options["queue"], found.options["priority"], found.options["tags"]) == ("mail", 7, [])
+
+
+def test_what_code_declares_cannot_be_changed_or_removed_here(shop: House) -> None:
+    shop.app.schedule("send", Cron("0 3 * * *"), "coded", args={"to": "ada"})
+    shop.app.reconcile()
+    (found,) = shop.app.schedules.list(tenant="*")
+    person = shop.person("admin")
+    page = person.open(f"/schedules/{found.id}")
+    assert "in code" in page
+    assert "Edit</a>" not in page
+    assert "Remove" not in page
+    assert "change it there" in person.open(f"/schedules/{found.id}/edit", 409)
+    assert person.post(f"/schedules/{found.id}/remove").status_code == 422
+
+
+def test_a_schedule_that_cannot_be_read_says_why(shop: House) -> None:
+    made = added(shop)
+    shop.app.store.put_schedules([replace(made.facts, trigger={"format": 99})])
+    person = shop.person("viewer", "acme")
+    assert "broken" in person.open("/schedules?state=broken")
+    page = person.open(f"/schedules/{made.id}")
+    assert "it cannot be read here" in page
+    assert "It does not fire." in page
+
+
+def test_fires_come_page_by_page_with_their_jobs(shop: House) -> None:
+    made = added(shop)
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    shop.app.store.note_fires(
+        [
+            Fired(
+                made.id,
+                start + timedelta(hours=n),
+                tenant="acme",
+                job_id=new_id() if n == 29 else None,
+                reason=f"r{n}",
+            )
+            for n in range(30)
+        ]
+    )
+    person = shop.person("viewer", "acme")
+    page = person.open(f"/schedules/{made.id}")
+    assert "a job that is gone" in page
+    older = re.search(r'href="([^"]*before=[^"]*)"', page)
+    assert older is not None
+    assert ">r5<" in page
+    page = person.open(older[1].replace("&amp;", "&"))
+    assert ">r4<" in page
+    assert ">r5<" not in page

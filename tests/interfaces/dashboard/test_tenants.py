@@ -1,0 +1,80 @@
+"""The page of tenants: side by side for who may see all, one's own for others; pauses and weights."""
+
+from __future__ import annotations
+
+from tests.interfaces.dashboard.crowd import post, words
+from tests.interfaces.dashboard.kit import House
+
+
+def fill(shop: House) -> None:
+    post(shop)
+    post(shop, "fail", words="no")
+    post(shop, tenant="other")
+    shop.drain()
+    for _ in range(3):
+        post(shop)
+
+
+def test_tenants_stand_side_by_side_with_what_they_did_and_what_waits(shop: House) -> None:
+    fill(shop)
+    page = shop.person("viewer").open("/tenants")
+    read = words(page)
+    assert "acme 2 1 50 %" in read
+    assert "other 1 0 0 %" in read
+    assert 'href="/?tenant=acme"' in page
+    assert "/jobs?tenant=acme&amp;state=pending" in page
+    assert "<form" not in page.partition("<main")[2].partition("</main>")[0]
+    assert "Pause" not in read
+
+
+def test_a_key_of_one_tenant_sees_its_own_and_nothing_of_others(shop: House) -> None:
+    fill(shop)
+    shop.app.control.pause("tenant", "other", reason="a secret reason")
+    page = shop.person("super_admin", "acme").open("/tenants")
+    main = page.partition("<main")[2]
+    assert "acme" in main
+    assert "other" not in words(main)
+    assert "a secret reason" not in page
+    assert "Pause" not in words(main)
+    assert "Weight" not in words(main)
+
+
+def test_a_tenant_is_paused_after_a_question_and_resumed(shop: House) -> None:
+    fill(shop)
+    person = shop.person("operator")
+    assert "3 wait now" in person.open("/tenants/pause?name=acme")
+    after = person.send("/tenants/pause?name=acme", "/tenants/pause", reason="too <much>")
+    assert "Tenant acme is paused" in after
+    assert "too &lt;much&gt;" in after
+    (pause,) = shop.app.control.pauses()
+    assert (pause.kind, pause.name, pause.reason) == ("tenant", "acme", "too <much>")
+    assert "Tenant acme goes on." in person.send("/tenants", "/tenants/resume")
+    assert not shop.app.control.pauses()
+
+
+def test_a_weight_is_set_kept_when_wrong_and_taken_back(shop: House) -> None:
+    fill(shop)
+    person = shop.person("super_admin")
+    after = person.send("/tenants", "/tenants/weight", name="acme", weight="2.5")
+    assert "Tenant acme has weight 2.5" in after
+    (setting,) = shop.app.control.settings()
+    assert (setting.key, setting.value) == ("tenant/acme", {"weight": 2.5})
+    for wrong in ("many", "0", "-1", "nan", "inf", "1e99"):
+        answer = person.post("/tenants/weight", name="acme", weight=wrong)
+        assert answer.status_code == 422, wrong
+        assert f'value="{wrong}"' in answer.text
+        assert 'aria-invalid="true"' in answer.text
+    person.send("/tenants", "/tenants/weight", name="acme", weight="")
+    assert not shop.app.control.settings()
+
+
+def test_a_tenant_that_cannot_be_is_refused(shop: House) -> None:
+    person = shop.person("operator")
+    assert person.post("/tenants/pause").status_code == 422
+    assert person.post("/tenants/pause", name="*").status_code == 422
+    person.open("/tenants/pause?name=*", 422)
+    assert not shop.app.control.pauses()
+
+
+def test_where_nothing_was_done_the_page_says_what_a_tenant_is(shop: House) -> None:
+    assert "No tenant has done anything" in shop.person("viewer").open("/tenants")

@@ -1,0 +1,67 @@
+"""Where pages are: for every address that the site declares, the addresses at which there is something to see."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from urllib.parse import quote, urlencode
+
+from tidemill import App, JobState
+from tidemill.domain.filters import ALL_TENANTS
+
+Things = Mapping[str, Sequence[str]]
+
+ASKED = {
+    "/jobs/bulk": ("act", "acts"),
+    "/leases/release": ("name", "leases"),
+    "/tenants/pause": ("name", "tenants"),
+    "/settings/unset": ("key", "settings"),
+    "/settings/keys/revoke": ("id", "keys"),
+}
+"""Pages about one thing that is named in the query, and where its names are found."""
+
+ROOMS = {"/queues/-/limit/{name:path}": "limits"}
+"""What is shown at addresses whose first word does not say it."""
+
+
+def addresses(path: str, things: Things) -> list[str]:
+    """The page declared at this path, once for each thing there is to see."""
+    if path in ASKED:
+        word, room = ASKED[path]
+        more = {"task": things["tasks"][0]} if room == "acts" else {}
+        return [f"{path}?{urlencode({word: thing, **more})}" for thing in things[room]]
+    if "{" not in path:
+        return [path]
+    room = ROOMS.get(path, path.split("/")[1])
+    if room not in things:
+        raise KeyError(f"{path}: say in the tests' worlds which {room} are shown there")
+    before, _, after = path.partition("{")
+    return [before + quote(thing, safe="") + after.partition("}")[2] for thing in things[room]]
+
+
+def showroom_things(app: App) -> Things:
+    """What is worth a look in the showroom."""
+    return {
+        "acts": ["cancel"],
+        "definitions": ["nightly-letter"],
+        "errors": [group.fingerprint for group in app.stats.errors(tenant=ALL_TENANTS).rows][:1],
+        "jobs": [
+            _job(app, "running", "resize_photos"),
+            _job(app, "dead_lettered"),
+            _job(app, "review_needed"),
+        ],
+        "keys": [key.id for key in app.keys.list()][:1],
+        "leases": ["duties"],
+        "limits": ["queue/media"],
+        "queues": ["media"],
+        "schedules": [str(app.schedules.get("visitors", tenant="acme").id)],
+        "settings": [setting.key for setting in app.control.settings()][:1],
+        "tasks": ["resize_photos"],
+        "tenants": ["acme"],
+        "workers": [str(worker.id) for worker in app.store.workers() if worker.name == "mill-1"],
+    }
+
+
+def _job(app: App, status: str, task: str | None = None) -> str:
+    more = {} if task is None else {"task": task}
+    found = app.jobs.list(status=JobState(status), tenant=ALL_TENANTS, limit=1, **more)
+    return str(found.items[0].id)

@@ -32,7 +32,6 @@ UV = "uv==0.13.7"
 EXTRAS = "postgres,fast,server"
 BIN = "Scripts" if os.name == "nt" else "bin"
 HERE = "{}.{}".format(*sys.version_info[:2])
-
 NO_NETWORK = re.compile(
     r"(?i)NewConnectionError|failed to establish a new connection|connection refused|name resolution|dns error"
     r"|name or service not known|getaddrinfo failed|nodename nor servname|network is unreachable|ProxyError"
@@ -306,20 +305,26 @@ def test(env: Environment, options: argparse.Namespace, rest: list[str]) -> int:
     env.ready()
     heading(f"tests on Python {env.version}" + (", every service required" if options.all else ""))
     alone = any(arg.startswith(("-n", "--numprocesses", "--pdb", "--trace")) or "::" in arg for arg in rest)
-    workers = [] if alone else ["-n", str(min(8, max(2, os.cpu_count() or 2)))]
+    workers = [] if alone else ["-n", str(min(8, (os.cpu_count() or 2) + 1))]  # many tests only wait
     wish = {"TIDEMILL_TEST_ALL": "1"} if options.all else {}
     return become(env, str(env.python), "-m", "pytest", *workers, *rest, **wish)
 
 
 def bench(env: Environment, _options: argparse.Namespace, rest: list[str]) -> int:
-    """Run bench/NAME.py (store unless named) with the arguments that follow."""
+    """Run bench/NAME.py or the folder bench/NAME (store unless named) with the arguments that follow."""
     name, rest = (rest[0], rest[1:]) if rest and not rest[0].startswith("-") else ("store", rest)
-    script = ROOT / "bench" / (name + ".py")
-    if not script.is_file():
-        known = sorted(p.stem for p in (ROOT / "bench").glob("*.py") if not p.stem.startswith("_"))
+    places = [*(ROOT / "bench").glob("*.py"), *(p.parent for p in (ROOT / "bench").glob("*/__main__.py"))]
+    known = sorted(place.stem for place in places)
+    if name not in known:
         raise Stop(f"there is no benchmark {name!r}; there is: {', '.join(known) or 'none yet'}", 2)
     env.ready()
     return become(env, str(env.python), "-m", f"bench.{name}", *rest)
+
+
+def faults(env: Environment, _options: argparse.Namespace, rest: list[str]) -> int:
+    """Hurt a running system: [--minutes N] [--store postgres|sqlite|both] [--seed N] [--json]; 1 if a promise breaks."""
+    env.ready()
+    return become(env, str(env.python), "-m", "tests.faults.chaos", *rest)
 
 
 def docs(env: Environment, options: argparse.Namespace, rest: list[str]) -> int:
@@ -370,7 +375,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = Parser(prog="dev.py", description="Work on Tidemill.", allow_abbrev=False)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     flags = {check: "--fix", test: "--all", docs: "--serve", lock: "--upgrade"}
-    for command in (setup, check, test, bench, docs, demo, lock):
+    for command in (setup, check, test, bench, faults, docs, demo, lock):
         about = (command.__doc__ or "").strip()
         sub = commands.add_parser(command.__name__, help=about, description=about, allow_abbrev=False)
         sub.set_defaults(command=command, takes_more=command not in (setup, check, lock))

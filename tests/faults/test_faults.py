@@ -8,10 +8,10 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.conftest import _go_without
 from tests.faults import gil, kills, leaders, orphans, outages, sigterm, stops, uncooperative
 from tests.faults.checks import judge
 from tests.faults.kit import Ground, a_ground, own_ground
+from tests.services import go_without
 
 from tidemill.testing.processes import ServiceMissing
 
@@ -40,7 +40,7 @@ def on_own_postgres() -> Iterator[Ground]:
         try:
             ground = stack.enter_context(own_ground("postgres", **leaders.LOGGED))
         except ServiceMissing as missing:
-            _go_without("postgres", missing)
+            go_without("postgres", missing)
         yield ground
 
 

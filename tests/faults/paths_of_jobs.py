@@ -1,0 +1,339 @@
+"""The write paths of jobs: enqueued, claimed, reported, finished, reclaimed, expired, archived, and what operators do to them."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+import psycopg
+from tests.faults.write_paths import path
+
+from tidemill import App
+from tidemill.client.acting import acting
+from tidemill.client.connections import enqueue_on
+from tidemill.clock import SystemClock
+from tidemill.domain.decide import COMPLETED, Policy
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import Checkpoint, Claim, Finish, Progress, Report, UniqueHold
+from tidemill.domain.lanes import ClaimRequest
+from tidemill.domain.limits import Rule
+from tidemill.domain.retention import ArchivePolicy
+from tidemill.domain.retry import Immediate
+from tidemill.domain.states import JobState
+from tidemill.engine.duties import CancelExpired, Expire, Promote, Reclaim, Retention
+from tidemill.stores.base import Store
+from tidemill.stores.open import open_store
+from tidemill.testing.conformance.kit import (
+    HOUR,
+    RELEASED,
+    SECOND,
+    T0,
+    WORKER,
+    a_job,
+    a_line,
+    at,
+    bring,
+    claim_all,
+    finish_all,
+    held,
+    ordered_lanes,
+    put,
+    put_one,
+    register,
+    retry,
+    wants,
+)
+from tidemill.testing.failpoints import Failpoints, Place
+
+OLD = ArchivePolicy("old", max_age=SECOND)
+NARROW = {"narrow": Rule("narrow", max=5)}
+
+
+def some(store: Store, count: int = 3, **fields: Any) -> list[Any]:
+    """Ids of new pending jobs."""
+    return put(store, *(a_job(**fields) for _ in range(count)))
+
+
+def in_hand(store: Store, count: int = 2, **fields: Any) -> list[Claim]:
+    """Jobs that a worker holds of whom nobody knows."""
+    some(store, count, **fields)
+    return claim_all(store)
+
+
+def done(claims: list[Claim]) -> list[Finish]:
+    """The happy end of these."""
+    return [Finish(claim, COMPLETED, result="1") for claim in claims]
+
+
+def nothing(_store: Store) -> None:
+    """There is nothing yet."""
+
+
+def policy_of(_claim: Claim, _details: object) -> Any:
+    """At once, as nobody waits here."""
+    return Policy(retry=Immediate())
+
+
+# Enqueueing --------------------------------------------------------------------------------------------------------------
+
+path("enqueue", "enqueue", lambda _: a_job(), lambda store, job: store.enqueue([job], now=T0))
+path(
+    "enqueue a batch",
+    "enqueue",
+    lambda _: [a_job() for _ in range(4)],
+    lambda store, jobs: store.enqueue(jobs, now=T0),
+)
+path(
+    "enqueue jobs of all sorts",
+    "enqueue",
+    lambda _: [
+        a_job(delay=HOUR), a_job(unique=UniqueHold("k")), a_job(unique=UniqueHold("k")), a_job(limits=("narrow",)),
+        a_job(waiting="for somebody"),
+    ],
+    lambda store, jobs: store.enqueue(jobs, now=T0),
+)  # fmt: skip
+
+
+def _in_users_transaction(store: Store, job: Any, points: Failpoints) -> None:
+    plain = open_store(store.url)
+    try:
+        with closing(_connection(store.url)) as connection:
+            points.reach(Place.BEFORE, "")
+            enqueue_on(connection, plain, [job])
+            points.reach(Place.WITHIN, "enqueue")
+            connection.commit()
+            points.reach(Place.AFTER, "")
+    finally:
+        plain.close()
+
+
+def _connection(url: str) -> Any:
+    if url.startswith("sqlite"):
+        return sqlite3.connect(url.removeprefix("sqlite:///").partition("?")[0])
+    return psycopg.connect(url.partition("?")[0])
+
+
+path(
+    "enqueue in a user's transaction",
+    "enqueue",
+    lambda _: a_job(),
+    lambda store, job: _in_users_transaction(store, job, Failpoints()),
+    by_hand=_in_users_transaction,
+)
+
+# A worker's way ----------------------------------------------------------------------------------------------------------
+
+path("claim", "claim", some, lambda store, _: store.claim(wants(store), now=T0))
+path(
+    "claim what is counted",
+    "claim",
+    lambda store: some(store, limits=("narrow",)),
+    lambda store, _: store.claim(wants(store)._replace(rules=NARROW, lanes=_counted(store)), now=T0),
+)
+path(
+    "start",
+    "start",
+    lambda store: (some(store), claim_all(store, start=False))[1],
+    lambda store, claims: store.start(claims, now=T0),
+    fenced=True,
+)
+path(
+    "report progress",
+    "report",
+    in_hand,
+    lambda store, claims: store.report([Report(c.id, c.token, Progress(0.5)) for c in claims], now=T0),
+    fenced=True,
+)
+path(
+    "log",
+    "log",
+    in_hand,
+    lambda store, claims: store.log([a_line(claim, "half way") for claim in claims]),
+    fenced=True,
+    repeats="a line is written at least once",
+)
+path(
+    "save checkpoints",
+    "save_checkpoints",
+    in_hand,
+    lambda store, claims: store.save_checkpoints(
+        [Checkpoint(claim.id, claim.token, "at", "5") for claim in claims], now=T0
+    ),
+    fenced=True,
+)
+path("finish", "finish", in_hand, lambda store, claims: store.finish(done(claims), now=T0), fenced=True)
+path(
+    "release",
+    "finish",
+    in_hand,
+    lambda store, claims: store.finish([Finish(claim, RELEASED) for claim in claims], now=T0),
+    fenced=True,
+)
+path(
+    "finish what is counted",
+    "finish",
+    lambda store: (some(store, limits=("narrow",)), _claim_counted(store))[1],
+    lambda store, claims: store.finish(done(claims), now=T0),
+    fenced=True,
+)
+
+
+def _counted(store: Store) -> list[Any]:
+    return [lane._replace(limits=("narrow",)) for lane in ordered_lanes(store)]
+
+
+def _claim_counted(store: Store, limit: int = 100) -> list[Claim]:
+    return store.claim(ClaimRequest(WORKER, _counted(store), limit, rules=NARROW), now=T0)
+
+
+def _one_in_hand(store: Store) -> list[Claim]:
+    claims = in_hand(store, 1)
+    some(store, 1)
+    return claims
+
+
+path(
+    "step",
+    "step",
+    _one_in_hand,
+    lambda store, claims: store.step(done(claims), wants(store), now=T0),
+    fenced=True,
+)
+path(
+    "step with a job that goes back",
+    "step",
+    _one_in_hand,
+    lambda store, claims: store.step(
+        [Finish(claim, RELEASED) for claim in claims], wants(store, limit=1), now=T0
+    ),
+    repeats="whoever asks again claims what has come back meanwhile",
+)
+path(
+    "step of what is counted",
+    "step",
+    lambda store: (some(store, 2, limits=("narrow",)), _claim_counted(store, 1))[1],
+    lambda store, claims: store.step(
+        done(claims), ClaimRequest(WORKER, _counted(store), 1, rules=NARROW), now=T0
+    ),
+    fenced=True,
+)
+
+# Duties ------------------------------------------------------------------------------------------------------------------
+
+path(
+    "promote",
+    "promote",
+    lambda store: put(store, *(a_job(delay=SECOND) for _ in range(3))),
+    lambda store, _: Promote(store)(),
+)
+path(
+    "reclaim",
+    "finish",
+    in_hand,
+    lambda store, _: Reclaim(store, SystemClock(), policy_of, Random(1))(),
+)
+path(
+    "reclaim of a worker seen dying",
+    "retire finish",
+    lambda store: (register(store, WORKER, lease=timedelta(days=9999)), in_hand(store)),
+    lambda store, _: Reclaim(store, SystemClock(), policy_of, Random(1)).now([WORKER]),
+    commits=2,
+)
+path(
+    "expire",
+    "finish",
+    lambda store: in_hand(store, timeout=SECOND),
+    lambda store, _: Expire(store, SystemClock(), policy_of, Random(1), margin=timedelta(0))(),
+)
+path(
+    "cancel what has expired",
+    "move",
+    lambda store: some(store, expires_at=at(10)),
+    lambda store, _: CancelExpired(store)(),
+)
+path(
+    "retention",
+    "forget",
+    lambda store: finish_all(store, in_hand(store)),
+    lambda store, _: Retention(store, [OLD])(),
+)
+
+
+def _archive(store: Store, _: Any) -> None:
+    documents = store.archivable(OLD, now=at(60))
+    store.put_archive(documents, now=at(60))
+    copies = {copy.id: copy for copy in store.archived([d.id for d in documents], tenant=ALL_TENANTS)}
+    store.forget([document for document in documents if copies[document.id].sound])
+
+
+def _archived(store: Store) -> None:
+    finish_all(store, in_hand(store))
+    _archive(store, None)
+
+
+path("archive", "put_archive forget", lambda store: finish_all(store, in_hand(store)), _archive, commits=2)
+path(
+    "purge the archive",
+    "purge_archive",
+    _archived,
+    lambda store, _: store.purge_archive(at(99), tier=OLD.tier, limit=100),
+)
+
+# Operators ---------------------------------------------------------------------------------------------------------------
+
+
+def _as_operator(store: Store, act: Any) -> None:
+    """Through the app, with the audit."""
+    app = App(store)
+    with acting("ann"):
+        act(app)
+
+
+path(
+    "cancel a job that waits",
+    "move record",
+    put_one,
+    lambda store, id: _as_operator(store, lambda app: app.jobs.get(id).cancel("no more")),
+)
+path(
+    "ask a held job to stop",
+    "request_cancel record",
+    lambda store: in_hand(store, 1)[0].id,
+    lambda store, id: _as_operator(store, lambda app: app.jobs.get(id).cancel("no more")),
+    repeats="each act of an operator is in the audit",
+)
+path(
+    "retry a failed job",
+    "move record",
+    lambda store: bring(store, JobState.FAILED).id,
+    lambda store, id: _as_operator(store, lambda app: app.jobs.get(id).retry()),
+)
+path(
+    "retry a job with a unique key",
+    "move",
+    lambda store: bring(store, JobState.FAILED, unique=UniqueHold("k")),
+    lambda store, job: store.move([retry(job)], now=T0),
+)
+path(
+    "delete",
+    "delete record",
+    lambda store: bring(store, JobState.COMPLETED).id,
+    lambda store, id: _as_operator(store, lambda app: app.jobs.get(id).delete()),
+)
+path(
+    "cancel many",
+    "move record",
+    lambda store: some(store, task="many"),
+    lambda store, _: _as_operator(store, lambda app: app.jobs.cancel(task="many")),
+    repeats="each act of an operator is in the audit",
+)
+path(
+    "put off a held job",
+    "finish",
+    lambda store: [held(bring(store, JobState.RUNNING))],
+    lambda store, claims: store.finish([Finish(claim, RELEASED) for claim in claims], now=T0),
+    fenced=True,
+)

@@ -1,0 +1,365 @@
+"""A worker without threads: the product's own heart, duties, claimer and pump, each taking turns with all the others'.
+
+In place of handlers that run there are ends that are drawn beforehand and come when their time has come. What a runner does
+with its jobs (begin, stop, lose, hand back) is done here as it does it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from random import Random
+from typing import TypeVar
+from uuid import UUID
+
+from tests.simulation.history import Effect, History, short
+from tests.simulation.line import Line
+from tests.simulation.stage import Actor, Skewed, Stage
+
+from tidemill.clock import Clock
+from tidemill.domain.cluster import CancelRequest, Coordination, Worker
+from tidemill.domain.decide import Policy
+from tidemill.domain.job import Claim, Details, ErrorInfo, LogEntry, Progress
+from tidemill.domain.outcome import Failed, Outcome, Snoozed, Succeeded, Suspended
+from tidemill.engine.beginnings import details_of, held_of, mark_running
+from tidemill.engine.claimer import Claimer
+from tidemill.engine.duties import usual_duties
+from tidemill.engine.duty import Done, Duties, Duty
+from tidemill.engine.execute import Ended
+from tidemill.engine.finisher import Settled, release
+from tidemill.engine.heart import Heart
+from tidemill.engine.held import STOPPING, Held
+from tidemill.engine.lanes import LOOP
+from tidemill.engine.plan import Kind, Planner
+from tidemill.engine.pump import Pump
+from tidemill.engine.tally import Tally
+from tidemill.errors import StoreError
+from tidemill.tasks.registry import Registry
+
+T = TypeVar("T")
+
+BEAT, EXPIRY = timedelta(seconds=2), timedelta(seconds=10)
+POLL = 3.0
+SLOTS, BATCH = 3, 4
+BOOM = ErrorInfo("ValueError", "boom")
+
+
+class TurnCondition(threading.Condition):
+    """A condition for which one waits by taking turns."""
+
+    def __init__(self, like: threading.Condition, sleep: Callable[[float], None]) -> None:
+        super().__init__(like._lock)  # type: ignore[attr-defined]
+        self._sleep = sleep
+
+    def wait_for(self, predicate: Callable[[], T], timeout: float | None = None) -> T:
+        """Look every now and then."""
+        while not (found := predicate()):
+            self.release()
+            try:
+                self._sleep(0.01)
+            finally:
+                self.acquire()
+        return found
+
+
+class TurnPump(Pump):
+    """The pump, one step at a time, which rests by the stage's clock."""
+
+    sleep: Callable[[float], None]
+    enter: Callable[[str, Callable[[], None]], Actor]
+
+    def _apart(self, act: Callable[[], None]) -> None:
+        self.enter("look-back", act)
+
+    def rest(self, seconds: float) -> None:
+        self.sleep(seconds)
+
+    def turn(self) -> bool:
+        """What one round of its thread does; whether there was anything to do."""
+        with self.changed:
+            settled, plan = self._look()
+            if not settled and plan is None:
+                return False
+            self._stepping += 1
+        try:
+            self._step(settled, plan, self._trouble)
+        finally:
+            self._stepped()
+        return True
+
+    def idle(self) -> float:
+        """Seconds until it looks again by itself."""
+        with self.changed:
+            wait = self._idle()
+            return POLL if wait is None else wait
+
+    @property
+    def empty(self) -> bool:
+        """Whether all ends are written."""
+        return not self._outbox
+
+
+@dataclass(slots=True)
+class Run:
+    """A handler at work, and how it will end."""
+
+    held: Held
+    effect: Effect
+    ends: float
+    outcome: Outcome | None
+
+
+class VirtualWorker:
+    """One process of a worker."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        history: History,
+        line: Line,
+        registry: Registry,
+        id: UUID,
+        dice: Random,
+        coordination: Coordination,
+        on_gone: Callable[[VirtualWorker], None],
+    ) -> None:
+        self.stage, self.history, self.line, self.id = stage, history, line, id
+        self.store = line.store
+        self.clock: Clock = Skewed(stage.clock, timedelta(seconds=dice.uniform(-5, 5)), dice.uniform(0, 1000))
+        self._registry, self._dice, self._on_gone = registry, dice, on_gone
+        self._held: dict[int, Held] = {}
+        self._runs: list[Run] = []
+        self.tally = Tally()
+        self.over = self.stopping = False
+        self._kind = Kind(LOOP, SLOTS, tuple(registry.names()))
+        planner = Planner({LOOP: self._kind}, buffer=0.5, batch=BATCH)
+        self._claimer = Claimer(self.store, self.clock, id, None, planner)
+        self.pump = TurnPump(
+            self.store, self.clock, id, planner, self._claimer, self, threads=0, batch=BATCH, poll=self._poll
+        )
+        self.pump.sleep = stage.sleep
+        self.pump.enter = self._enter
+        self.pump._calm = TurnCondition(self.pump.changed, stage.sleep)
+        self.heart = Heart(
+            self.store,
+            self.clock,
+            beat=BEAT,
+            expiry=EXPIRY,
+            on_cancel=self._cancel,
+            on_drain=lambda _: self.pump.pause(),
+            on_lost=lambda _: self._abandon(),
+            random=dice,
+        )
+        facts = {name: registry.get(name).facts for name in registry.names()}
+        duties = usual_duties(self.store, self.clock, self._policy_of, dice, facts_of=facts.get)
+        watched = [replace(duty, run=self._watched(duty)) for duty in duties]
+        self.duties = Duties(self.store, self.clock, id, watched, coordination=coordination, random=dice)
+        name = short(id)
+        self.actors: list[Actor] = [
+            stage.enter(f"heart{name}", self._beat),
+            stage.enter(f"pump{name}", self._work),
+            stage.enter(f"duties{name}", self._serve),
+        ]
+
+    def _enter(self, name: str, body: Callable[[], None]) -> Actor:
+        """One more thread of this process."""
+        actor = self.stage.enter(f"{name}{short(self.id)}", body)
+        self.actors.append(actor)
+        return actor
+
+    # The three loops -----------------------------------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        try:
+            self.heart.add(Worker(self.id, f"w{short(self.id)}"))
+        except StoreError:
+            self._abandon()  # whoever cannot register ends, and is started anew under another id
+        while not self.over:
+            self.stage.sleep(self.heart.step())
+
+    def _serve(self) -> None:
+        while not self.over:
+            self.stage.sleep(max(self.duties.step(), 0.001))
+        if self.stopping:
+            self.duties.close()
+
+    def _watched(self, duty: Duty) -> Callable[[], Done]:
+        """The duty, of which only the store's trouble is to be expected."""
+
+        def run() -> Done:
+            try:
+                return duty.run()
+            except StoreError:
+                raise
+            except Exception as error:
+                self.history.broken("E1", f"duty {duty.name} stumbled: {error!r}")
+                raise
+
+        return run
+
+    def _work(self) -> None:
+        while not self.over and not self.heart.ages():
+            self.stage.sleep(0.1)  # until it is registered
+        self.pump._claiming = True
+        while not self.over:
+            if self.stopping:
+                self._hand_back()
+                return
+            self._end_runs()
+            if not self.pump.turn():
+                ends = min((run.ends for run in self._runs), default=float("inf"))
+                self.stage.sleep(max(min(self.pump.idle(), ends - self.clock.monotonic()), 0.001))
+
+    def _poll(self) -> float:
+        at = min(self._claimer.read_at + POLL, self._claimer.retry_at)
+        return at - self.clock.monotonic()
+
+    # Ends of its life ----------------------------------------------------------------------------------------------------
+
+    def _hand_back(self) -> None:
+        """A graceful stop: what runs is stopped and released, then the worker is retired."""
+        self.pump.pause()
+        for held in list(self._held.values()):
+            held.releasing = True
+            self._stop(held)
+        while not self.over and (not self.pump.empty or self._held):
+            if not self.pump.turn():
+                break
+        self.over = True
+        self.heart.remove(self.id)
+        self._leave()
+
+    def _abandon(self) -> None:
+        """The lease is lost: stop, and write nothing."""
+        self.stage.say(f"{short(self.id)} has lost its lease")
+        self.over = True
+        self.pump.pause()
+        self.lose(list(self._held.values()))
+        self.pump.close()
+        self._leave()
+
+    def die(self) -> None:
+        """The process is killed."""
+        self.over = True
+        self.stage.kill(self.actors)
+        self._leave()
+
+    def _leave(self) -> None:
+        for run in self._runs:
+            self.history.ended(run.effect)
+        self._runs.clear()
+        self._on_gone(self)
+
+    # Jobs, as a runner has them ------------------------------------------------------------------------------------------
+
+    def take_over(self, claims: Sequence[Claim]) -> None:
+        details = details_of(self.store, claims, self.pump)
+        taken = held_of(claims, details, self._registry, self, alone=False)
+        if self.over or self.pump.closed:
+            return  # our lease's end puts it right
+        late = [held for held in taken.values() if self._is_late(held.claim)]
+        mine = [self._held[id] for id in self._held.keys() & taken.keys()]
+        self._held.update(taken)
+        self.lose(mine)
+        jobs = [held for held in taken.values() if held not in late]
+        self.lose(mark_running(self.store, [held for held in jobs if held.claim.crashes], self.pump))
+        if self._is_gone():
+            return
+        self._kind.load += len(jobs)
+        for held in jobs:
+            self._begin(held)
+        if late:
+            at = self.clock.monotonic()
+            self.pump.settle([release(held, STOPPING, at) for held in late])
+
+    def _is_gone(self) -> bool:
+        """Whether it has ended meanwhile."""
+        return self.over
+
+    def _is_late(self, claim: Claim) -> bool:
+        return self.stopping or (claim.expires_at is not None and claim.expires_at <= self.clock.now())
+
+    def _begin(self, held: Held) -> None:
+        if held.settled:
+            self.pump.outbox.append((held, None))
+            return
+        held.began = self.clock.monotonic()
+        seconds = self._dice.choice([0.05, 0.5, 2.0, 6.0, 20.0, 60.0])
+        ends: list[Outcome] = [
+            Succeeded("1"),
+            Failed(BOOM),
+            Failed(BOOM, permanent=True),
+            Snoozed(timedelta(seconds=3)),
+            Suspended("sleeps", timedelta(seconds=4)),
+        ]
+        outcome: Outcome | None = self._dice.choices(ends, [14, 3, 1, 1, 1])[0]
+        timeout = held.claim.timeout
+        if timeout is not None and seconds >= timeout.total_seconds():
+            seconds, outcome = timeout.total_seconds(), None
+        effect = self.history.began(held.claim, self.id)
+        self._runs.append(Run(held, effect, held.began + seconds, outcome))
+
+    def _end_runs(self) -> None:
+        now = self.clock.monotonic()
+        for run in [run for run in self._runs if run.ends <= now]:
+            self._runs.remove(run)
+            self.history.ended(run.effect)
+            held, outcome = run.held, run.outcome
+            if outcome is None:
+                held.timed_out = True
+                self.pump.outbox.append((held, None))
+            else:
+                result = outcome.result if isinstance(outcome, Succeeded) else None
+                error = outcome.error if isinstance(outcome, Failed) else None
+                assert held.began is not None
+                self.pump.outbox.append((held, Ended(outcome, result, error, held.began, run.ends)))
+
+    def _stop(self, held: Held) -> bool:
+        for run in self._runs:
+            if run.held is held:
+                self._runs.remove(run)
+                self.history.ended(run.effect)
+                self.pump.outbox.append((held, None))
+                return True
+        return False
+
+    def _cancel(self, request: CancelRequest) -> None:
+        held = self._held.get(request.id.int)
+        if held is None or held.claim.token != request.token or held.cancel_reason is not None:
+            return
+        held.cancel_reason = request.reason
+        self._stop(held)
+
+    def lose(self, jobs: Iterable[Held]) -> None:
+        """These are not ours any more."""
+        for held in [held for held in jobs if not held.settled]:
+            held.lost = held.settled = True
+            self._stop(held)
+            if self._held.get(held.claim.id.int) is held:
+                del self._held[held.claim.id.int]
+
+    def about_to_write(self, settled: Sequence[Settled]) -> None:
+        """Nothing is said by these jobs."""
+
+    def written(self, settled: Sequence[Settled], lost: frozenset[UUID]) -> None:
+        """These ends are in the store; those that are lost are not."""
+        for item in settled:
+            if self._held.get(item.claim.id.int) is item.held:
+                del self._held[item.claim.id.int]
+
+    def known(self) -> frozenset[UUID]:
+        """What is held, as far as this worker knows."""
+        return frozenset(held.claim.id for held in self._held.values())
+
+    def _policy_of(self, claim: Claim, details: Details) -> Policy:
+        return self._registry.get(claim.task).policy(details)
+
+    # The desk of a held job ----------------------------------------------------------------------------------------------
+
+    def report(self, held: Held, progress: Progress) -> None:
+        """Nothing is reported."""
+
+    def log(self, held: Held, entry: LogEntry) -> None:
+        """Nothing is said."""

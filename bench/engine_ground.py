@@ -20,6 +20,7 @@ from bench.engine_proc import parent
 class Ground(ABC):
     """A place for one side's jobs. ``words`` are the environment variables that tell programs where it is."""
 
+    kind: str  #: the store's name
     words: dict[str, str]
 
     @abstractmethod
@@ -74,11 +75,6 @@ class Server:
         self.version = str(self.ask("show server_version"))
         self.copies_files = int(self.ask("show server_version_num")) >= 150_000
 
-    @property
-    def address(self) -> tuple[str | None, int | None]:
-        parts = urlsplit(self._url)
-        return parts.hostname, parts.port
-
     def url(self, database: str) -> str:
         return urlunsplit(urlsplit(self._url)._replace(path=f"/{database}"))
 
@@ -96,10 +92,12 @@ class Server:
 class Database(Ground):
     """A database on the server."""
 
+    kind = "postgres"
+
     def __init__(self, server: Server, name: str) -> None:
         self._server, self._name, self._kept = server, name, set[str]()
         self._connection: psycopg.Connection[Any] | None = None
-        self.words = {"BENCH_DB": name, "TIDEMILL_STORE": server.url(name)}
+        self.words = {"BENCH_URL": server.url(name), "TIDEMILL_STORE": server.url(name)}
 
     @property
     def url(self) -> str:
@@ -171,10 +169,12 @@ class Database(Ground):
 class File(Ground):
     """An SQLite file in a folder of its own."""
 
+    kind = "sqlite"
+
     def __init__(self, folder: Path) -> None:
         self._folder, self._aside = folder, folder.with_name(folder.name + "-kept")
         self.path = folder / "jobs.db"
-        self.words = {"BENCH_SQLITE": str(self.path), "TIDEMILL_STORE": f"sqlite:///{self.path}"}
+        self.words = {"BENCH_URL": str(self.path), "TIDEMILL_STORE": f"sqlite:///{self.path}"}
 
     def fresh(self) -> None:
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -51,6 +51,15 @@ def enqueueing(rig: Rig, side: Side, words: Sequence[object]) -> Figures:
     return {"rate": side.rate(*words), "others": others.cores()}
 
 
+def warm(rig: Rig, side: Side) -> Figures:
+    """Run all of a side's programs once before anything is measured, so that Python has compiled them."""
+    side.fresh()
+    side.fill(1)
+    with Workers(side, rig.scratch, processes=1, concurrency=None) as workers:
+        seen = _wait_for_first(workers, 120.0)
+        return {"first_job_s": (seen.first - workers.spawned_at) / 1e9}
+
+
 def drain(rig: Rig, side: Side, *, processes: int, concurrency: int | None) -> Figures:
     """W3 and W4: from the first job's start to the moment when the store shows no unfinished job."""
     jobs = rig.jobs_of(side)

@@ -4,6 +4,7 @@ PostgreSQL: rows move ready → running → history by one statement a batch, no
 SQLite: the same columns and indexes, one transaction a batch, the standard library and no more. What PostgreSQL is given as
 arrays goes into a temporary table, from where the batch is moved as a whole; ``each`` moves it job by job instead, which is what
 most programs do and takes half as long again.
+Enqueueing: one bare insert and commit for each job, or 1,000 rows at a time (COPY, or ``executemany``), into the same table.
 No limits, fairness, retries, heartbeats, keys or hooks: a product does more, so this is a bound, not a rival.
 """
 
@@ -11,7 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import os
 import sqlite3
+import subprocess
+import sys
 import time
 from pathlib import Path
 from uuid import UUID
@@ -59,19 +63,29 @@ async def _noop(**_: object) -> dict[str, bool]:
     return {"ok": True}
 
 
-async def _postgres(url: str, jobs: int, batch: int) -> float:
+async def _fill(url: str, jobs: int) -> None:
     db = await asyncpg.connect(url)
     await db.execute(_SCHEMA)
     for start in range(0, jobs, 5_000):
-        await db.copy_records_to_table(
-            "ready",
-            schema_name="yardstick",
-            columns=["id", "task", "queue", "tenant", "priority", "args"],
-            records=[(new_id(), 1, 1, 1, 0, ARGS) for _ in range(min(5_000, jobs - start))],
-        )
+        await _copy(db, min(5_000, jobs - start))
     await db.execute("vacuum analyze yardstick.ready")
     await db.execute("checkpoint")
+    await db.close()
+
+
+async def _copy(db: asyncpg.Connection, count: int) -> None:
+    await db.copy_records_to_table(
+        "ready",
+        schema_name="yardstick",
+        columns=["id", "task", "queue", "tenant", "priority", "args"],
+        records=[(new_id(), 1, 1, 1, 0, ARGS) for _ in range(count)],
+    )
+
+
+async def _drain(url: str, batch: int) -> tuple[float, float]:
+    """From when to when jobs were moved; all processes of a machine share the clock."""
     loop, ended, low, last = asyncio.get_running_loop(), [], 0, 0.0
+    worker = os.getpid()
 
     async def run(id_: UUID, args: str) -> None:
         start = dt.datetime.now(dt.UTC)
@@ -84,9 +98,9 @@ async def _postgres(url: str, jobs: int, batch: int) -> float:
         while idle < 3:
             sent, ended[:] = list(ended), []
             columns = list(map(list, zip(*sent, strict=True))) if sent else [[], [], [], []]
-            rows = await step.fetch(low, batch, 1, *columns)
+            rows = await step.fetch(low, batch, worker, *columns)
             if sent:
-                last = time.perf_counter()
+                last = time.monotonic()
             if rows:
                 low = max(low, max(row[1] for row in rows) - 5000)
                 for row in rows:
@@ -96,20 +110,65 @@ async def _postgres(url: str, jobs: int, batch: int) -> float:
 
     dbs = [await asyncpg.connect(url, server_settings={"search_path": "yardstick"}) for _ in range(2)]
     steps = [await connection.prepare(_STEP) for connection in dbs]
-    first = time.perf_counter()
+    first = time.monotonic()
     await asyncio.gather(*map(pump, steps))
+    for connection in dbs:
+        await connection.close()
+    return first, last
+
+
+async def _check(url: str, jobs: int) -> None:
+    db = await asyncpg.connect(url)
     kept = await db.fetchval("select count(*) from yardstick.history where result is not null")
     assert kept == jobs, (kept, jobs)
     await db.execute("drop schema yardstick cascade")
-    for connection in (db, *dbs):
-        await connection.close()
+    await db.close()
+
+
+def _drain_together(url: str, batch: int, processes: int) -> tuple[float, float]:
+    command = [sys.executable, "-m", "bench.yardstick", url, str(batch)]
+    started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
+    said = [process.communicate(timeout=300)[0] for process in started]
+    spans = [tuple(map(float, words.split())) for words in said]
+    return min(first for first, _ in spans), max(last for _, last in spans)
+
+
+def postgres(url: str, jobs: int, batch: int = 500, processes: int = 1) -> float:
+    """Jobs a second of the bare statement, here or in so many processes of their own."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_fill(url, jobs))
+        if processes == 1:
+            first, last = runner.run(_drain(url, batch))
+        else:
+            first, last = _drain_together(url, batch, processes)
+        runner.run(_check(url, jobs))
     return jobs / (last - first)
 
 
-def postgres(url: str, jobs: int, batch: int = 500) -> float:
-    """Jobs a second of the bare statement."""
+async def _enqueue(url: str, seconds: float, jobs: int) -> float:
+    db = await asyncpg.connect(url)
+    await db.execute(_SCHEMA)
+    insert = await db.prepare(
+        "insert into yardstick.ready(id, task, queue, tenant, priority, args) values ($1, 1, 1, 1, 0, $2)"
+    )
+    await insert.fetch(new_id(), ARGS)
+    done, begun = 0, time.perf_counter()
+    while done < jobs if jobs else time.perf_counter() - begun < seconds:
+        if jobs:
+            await _copy(db, 1_000)
+        else:
+            await insert.fetch(new_id(), ARGS)
+        done += 1_000 if jobs else 1
+    rate = done / (time.perf_counter() - begun)
+    await db.execute("drop schema yardstick cascade")
+    await db.close()
+    return rate
+
+
+def enqueue_postgres(url: str, *, seconds: float = 0.0, jobs: int = 0) -> float:
+    """Bare rows a second: one by one for so many seconds, or so many jobs 1,000 at a time."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(_postgres(url, jobs, batch))
+        return runner.run(_enqueue(url, seconds, jobs))
 
 
 _COLUMNS = """id blob, task integer, queue integer, tenant integer, priority integer, due_at integer, attempt integer,
@@ -133,6 +192,25 @@ select {_ROW}, worker, claimed_at, ?, ?, ?, 3 from running where id = ? and work
 _END = f"""insert into history({_ROW}, worker, claimed_at, started_at, finished_at, result, state)
 select r.{_ROW.replace(", ", ", r.")}, r.worker, r.claimed_at, x.s, x.e, x.result, 3
 from ended x cross join running r on r.id = x.id and r.worker = ?"""
+
+
+def enqueue_sqlite(folder: Path, *, seconds: float = 0.0, jobs: int = 0) -> float:
+    """The same on SQLite."""
+    db = sqlite3.connect(folder / "yardstick.db", isolation_level=None)
+    db.executescript(_SQLITE)
+    insert = f"insert into ready({_ROW}) values (?, 1, 1, 1, 0, 0, 1, ?, 0)"
+    done, begun = 0, time.perf_counter()
+    while done < jobs if jobs else time.perf_counter() - begun < seconds:
+        if jobs:
+            db.execute("begin immediate")
+            db.executemany(insert, ((new_id().bytes, ARGS) for _ in range(1_000)))
+            db.execute("commit")
+        else:
+            db.execute(insert, (new_id().bytes, ARGS))
+        done += 1_000 if jobs else 1
+    rate = done / (time.perf_counter() - begun)
+    db.close()
+    return rate
 
 
 def sqlite(folder: Path, jobs: int, batch: int = 500, *, each: bool = False) -> float:
@@ -178,3 +256,8 @@ def sqlite(folder: Path, jobs: int, batch: int = 500, *, each: bool = False) -> 
     assert kept == jobs, (kept, jobs)
     db.close()
     return jobs / seconds
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as one_of_many:
+        print(*one_of_many.run(_drain(sys.argv[1], int(sys.argv[2]))))

@@ -1,0 +1,108 @@
+"""What every Python peer's program shares: where its store is, the job's body, and what a program has to offer.
+
+Standard library only, because it runs inside each peer's own environment. It knows no peer and measures nothing; ``drive`` does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import struct
+import threading
+import time
+from collections.abc import Sequence
+from mmap import mmap
+from pathlib import Path
+
+URL = os.environ.get("BENCH_URL", "")
+"""The store: a URL of PostgreSQL or Redis, or the path of an SQLite file."""
+
+CONCURRENCY = int(os.environ.get("BENCH_CONCURRENCY", "10"))
+MODE = os.environ.get("BENCH_MODE", "")
+"""Which of a peer's ways is meant, where it has several."""
+
+EMAIL = "a@example.com"
+BULK = 1_000
+
+
+class Program:
+    """One peer. A program is made for one command: enqueuers are opened and closed, a worker runs until it is killed."""
+
+    def setup(self) -> None:
+        """Make the schema in an empty store."""
+
+    async def open(self) -> None:
+        """Connect as an enqueuer."""
+
+    async def close(self) -> None:
+        """Let the connection go."""
+
+    async def push(self, number: int) -> None:
+        """Enqueue one job by the call that users type."""
+        raise NotImplementedError
+
+    async def push_many(self, numbers: Sequence[int]) -> None:
+        """Enqueue these at once, where the peer can."""
+        raise NotImplementedError
+
+    def worker(self) -> None:
+        """Run jobs until killed."""
+        raise NotImplementedError
+
+
+def payload(number: int) -> dict[str, object]:
+    """What every job carries."""
+    return {"user_id": number, "email": EMAIL}
+
+
+# The body of every job ------------------------------------------------------------------------------------------------
+
+
+class _Slot:
+    """This process's 24 bytes, as ``bench.engine_slots`` reads them; unlike there, threads may note at once."""
+
+    def __init__(self) -> None:
+        path = Path(os.environ["BENCH_SLOTS"]) / str(os.getpid())
+        with path.open("w+b") as file:
+            file.truncate(struct.calcsize("qqq"))
+            self._words = memoryview(mmap(file.fileno(), 0)).cast("q")
+        starts = os.environ.get("BENCH_LAT")
+        self._starts = None if starts is None else os.open(starts, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._count = itertools.count(1)
+
+    def note(self, number: int, now: int) -> None:
+        if self._starts is not None:
+            os.write(self._starts, b"%d %d\n" % (number, now))
+        count, words = next(self._count), self._words
+        if count == 1:
+            words[0] = now
+        # The count last: whoever sees it sees the rest.
+        words[2] = now
+        words[1] = count
+
+
+_slot: _Slot | None = None
+_opening = threading.Lock()
+
+
+def _forget() -> None:
+    global _slot, _opening  # a forked worker has a slot of its own
+    _slot, _opening = None, threading.Lock()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+def _open() -> _Slot:
+    global _slot  # noqa: PLW0603  (a job body has nowhere else to keep it)
+    with _opening:
+        if _slot is None:
+            _slot = _Slot()
+        return _slot
+
+
+def body(user_id: int) -> dict[str, bool]:
+    """What every job does: it notes that it began, and returns a small result."""
+    now = time.monotonic_ns()
+    (_slot or _open()).note(user_id, now)
+    return {"ok": True}

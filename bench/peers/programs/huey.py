@@ -1,0 +1,27 @@
+"""huey on Redis, or in the mode "sqlite" on SQLite: threads, and no results stored, which is the quicker of its ways."""
+
+from __future__ import annotations
+
+import logging
+
+from bench.peers import harness
+from huey import RedisHuey, SqliteHuey
+
+if harness.MODE == "sqlite":
+    huey = SqliteHuey("bench", filename=harness.URL, results=False)
+else:
+    huey = RedisHuey("bench", url=harness.URL, results=False)
+
+
+@huey.task(name="send_email")
+def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a payload as users have it)
+    return harness.body(user_id)
+
+
+class Peer(harness.Program):
+    async def push(self, number: int) -> None:
+        send_email(**harness.payload(number))
+
+    def worker(self) -> None:
+        logging.getLogger("huey").setLevel(logging.WARNING)
+        huey.create_consumer(workers=harness.CONCURRENCY, worker_type="thread").run()

@@ -1,0 +1,165 @@
+"""A Redis server of our own for the peers that need one, and each such peer's part of it.
+
+The server comes from the machine (``redis-server`` or ``valkey-server``), runs with stock settings in a folder that is removed afterwards,
+and is asked through a few lines of its protocol: Tidemill itself needs no Redis client.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import socket
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from bench.engine_ground import Ground
+
+from tidemill.testing.processes import Guard, Launcher, ServiceMissing, end, free_port, listening
+
+PROGRAMS = ("redis-server", "valkey-server")
+DATABASES = 64
+_PATIENCE = 60.0
+
+Reply = int | str | list["Reply"] | None
+
+
+class RedisError(RuntimeError):
+    """Redis refused a command, or went away."""
+
+
+class Link:
+    """One connection; a command is words, and its answer is waited for."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._socket = socket.create_connection(
+            (parts.hostname or "127.0.0.1", parts.port or 6379), timeout=_PATIENCE
+        )
+        self._file = self._socket.makefile("rb")
+        if database := parts.path.strip("/"):
+            self.do("select", database)
+
+    def do(self, *words: str) -> Reply:
+        packed = [word.encode() for word in words]
+        message = b"*%d\r\n" % len(packed) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in packed)
+        self._socket.sendall(message)
+        return self._read()
+
+    def _read(self) -> Reply:
+        line = self._file.readline()
+        if not line:
+            raise RedisError("Redis closed the connection")
+        kind, rest = line[:1], line[1:].rstrip()
+        match kind:
+            case b"+":
+                return rest.decode()
+            case b"-":
+                raise RedisError(rest.decode())
+            case b":":
+                return int(rest)
+            case b"$":
+                return None if int(rest) < 0 else self._file.read(int(rest) + 2)[:-2].decode()
+            case b"*":
+                return [self._read() for _ in range(max(0, int(rest)))]
+            case _:
+                raise RedisError(f"an answer of an unknown kind: {line[:40]!r}")
+
+    def close(self) -> None:
+        self._file.close()
+        self._socket.close()
+
+
+class RedisServer:
+    """The server all peers on Redis share, each in a numbered database of its own."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._given = 0
+        link = Link(url)
+        answer = link.do("info", "server")
+        link.close()
+        facts = dict(line.split(":", 1) for line in str(answer).splitlines() if ":" in line)
+        self.version = facts.get("valkey_version") or facts["redis_version"]
+
+    def database(self) -> Keys:
+        """The next database that nobody has."""
+        self._given += 1
+        return Keys(urlunsplit(urlsplit(self._url)._replace(path=f"/{self._given}")))
+
+
+class Keys(Ground):
+    """A database of the Redis server. The only state that is kept is an empty one."""
+
+    kind = "redis"
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._link: Link | None = None
+        self._kept = set[str]()
+        self.words = {"BENCH_URL": url}
+
+    def _asked(self) -> Link:
+        if self._link is None:
+            self._link = Link(self._url)
+        return self._link
+
+    def fresh(self) -> None:
+        self._asked().do("flushdb")
+
+    def settle(self) -> None:
+        self._asked().do("save")  # or a snapshot of what was filled would be due during the drain
+
+    def left(self, query: str) -> int:
+        answer = self._asked().do("eval", query, "0")
+        assert isinstance(answer, int)
+        return answer
+
+    def keep(self, word: str) -> None:
+        if self._asked().do("dbsize") == 0:
+            self._kept.add(word)
+
+    def bring(self, word: str) -> bool:
+        if word not in self._kept:
+            return False
+        self.fresh()
+        return True
+
+    def drop(self) -> None:
+        self.fresh()
+        self._asked().close()
+        self._link = None
+
+
+def find_program() -> str:
+    """The server's program, or ``ServiceMissing``."""
+    for name in PROGRAMS:
+        if found := shutil.which(name):
+            return found
+    raise ServiceMissing(
+        f"there is no {' or '.join(PROGRAMS)} on this machine; on Debian: apt install redis-server"
+    )
+
+
+@contextlib.contextmanager
+def running_redis() -> Iterator[str]:
+    """A private server for the length of a ``with`` block; its URL."""
+    program, launcher = find_program(), Launcher()
+    home = Path(tempfile.mkdtemp(prefix="tm-redis-"))
+    launcher.give(home)
+    port, pid_file, log = free_port(), home / "pid", home / "log"
+    settings = {"bind": "127.0.0.1", "port": str(port), "dir": str(home), "databases": str(DATABASES)}
+    settings["pidfile"] = str(pid_file)
+    words = [word for name, value in settings.items() for word in (f"--{name}", value)]
+    process = launcher.start([program, *words], log)
+    guard = Guard(Path(program).name, pid_file, [home])
+    try:
+        if not listening(port, process, _PATIENCE):
+            raise ServiceMissing(f"Redis did not start: {log.read_text(errors='replace').strip()[-300:]}")
+        yield f"redis://127.0.0.1:{port}"
+    finally:
+        end(process, signal.SIGTERM)
+        guard.release()
+        shutil.rmtree(home, ignore_errors=True)

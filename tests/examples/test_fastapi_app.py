@@ -84,3 +84,10 @@ def test_an_order_is_accepted_followed_and_done(shop: tuple[httpx.Client, Any]) 
     key = inside.jobs.keys.create("boss", role="viewer").secret
     found = client.get("/background/api/jobs", headers={"authorization": f"Bearer {key}"})
     assert [job["reference"] for job in found.json()["items"]] == [["order", str(accepted["order"])]]
+
+    assert client.get("/background/").headers["location"] == "/background/sign-in"
+    signed = client.post("/background/sign-in", data={"key": key, "next": "/workers"})
+    assert (signed.status_code, signed.headers["location"]) == (303, "/background/workers")
+    page = client.get("/background/workers")
+    assert page.status_code == 200
+    assert "1 worker, " in page.text

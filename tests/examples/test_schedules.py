@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.examples.running import STORES, said_by
 
 FOLDER = Path(__file__).parents[2] / "examples" / "schedules"
 
@@ -21,25 +20,15 @@ SAID = {
 }
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite", "postgres"])
+@pytest.mark.parametrize("kind", STORES)
 @pytest.mark.parametrize("name", sorted(SAID))
 def test_an_example_runs_on_every_store(
     name: str, kind: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    urls = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path}/jobs.db"}
-    url = urls.get(kind) or request.getfixturevalue("fresh_postgres_url")
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(FOLDER / f"{name}.py"), url],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
+    said = said_by(FOLDER / f"{name}.py", kind, tmp_path, request)
     for line in SAID[name]:
-        assert line in done.stdout
+        assert line in said
 
 
 def test_every_example_is_tried() -> None:

@@ -1,0 +1,31 @@
+"""Running an example as a reader would: as a program of its own, on a store."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+STORES = [
+    "memory",
+    pytest.param("sqlite", marks=pytest.mark.long),
+    pytest.param("postgres", marks=pytest.mark.long),
+]
+
+
+def said_by(example: Path, kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
+    """What it prints, on a store of this kind; a warning is an error."""
+    urls = {"memory": "memory://", "sqlite": f"sqlite:///{folder}/jobs.db"}
+    url = urls.get(kind) or request.getfixturevalue("fresh_postgres_url")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(example), url],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        cwd=folder,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -23,7 +23,9 @@ from tidemill.testing.failpoints import Failpoints, Place, writes
 SAMPLE = frozenset(
     {"enqueue", "enqueue in a user's transaction", "claim", "finish", "step", "reclaim", "fire", "pause"}
 )
-"""What is tried on PostgreSQL in a short run; all of it in a long one."""
+"""What is tried in a short run; all of it in a long one."""
+
+NAMES = [name if name in SAMPLE else pytest.param(name, marks=pytest.mark.long) for name in PATHS]
 
 PATIENCE = 60.0
 
@@ -112,17 +114,14 @@ def victims() -> Iterator[Victims]:
         yield victims
 
 
-@pytest.mark.parametrize("name", PATHS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_path_that_is_interrupted_anywhere_on_sqlite_is_gone_whole_or_not_at_all(
     name: str, tmp_path: File, victims: Victims
 ) -> None:
     visit_all(SqliteGround(tmp_path), name, victims)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name if name in SAMPLE else pytest.param(name, marks=pytest.mark.long) for name in PATHS],
-)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_path_that_is_interrupted_anywhere_on_postgresql_is_gone_whole_or_not_at_all(
     name: str, postgres_ground: Ground, victims: Victims
 ) -> None:

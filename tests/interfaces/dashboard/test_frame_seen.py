@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 from tests.interfaces.dashboard.browser import PATIENCE, Desk
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 expect.set_options(timeout=PATIENCE)
 

@@ -15,7 +15,7 @@ from tests.interfaces.rest.kit import declare
 from tidemill import App, Context, JobState
 from tidemill.domain.filters import ALL_TENANTS
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.long]
 
 expect.set_options(timeout=PATIENCE)
 

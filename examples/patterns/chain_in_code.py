@@ -34,7 +34,9 @@ def generate_embeddings(ctx: Context, content: int) -> list[float]:
 
 @app.events.on("content.published")
 def begin(event: Event) -> None:
-    index_content.enqueue(content=event.data["content"], words=event.data["words"])  # type: ignore[arg-type]
+    match event.data:
+        case {"content": int(content), "words": int(words)}:
+            index_content.enqueue(content=content, words=words)
 
 
 def publish(app: App, content: int, words: int) -> None:

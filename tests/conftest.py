@@ -17,6 +17,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from tests.grounds import new_database
 from tests.services import MISSING, go_without
 
 from tidemill.clock import SystemClock
@@ -35,7 +36,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 HERE = Path(__file__).resolve().parent
 GRACE_SECONDS = 3.0
 
-_WANTED = re.compile(r"\b(?:fresh_)?postgres(?:_url)?\b|\bpgbouncer_url\b")
+_WANTED = re.compile(r"\b(?:fresh_|migrated_)?postgres(?:_url)?\b|\bpgbouncer_url\b")
 _run = pytest.StashKey[contextlib.ExitStack]()
 _found = pytest.StashKey[TestPostgres]()
 _left_out = pytest.StashKey[int]()
@@ -195,6 +196,13 @@ def postgres_url(postgres: TestPostgres) -> Iterator[str]:
 def fresh_postgres_url(postgres: TestPostgres) -> Iterator[str]:
     """The URL of a brand-new empty database, dropped after the test."""
     with _database(postgres) as url:
+        yield url
+
+
+@pytest.fixture
+def migrated_postgres_url(postgres: TestPostgres) -> Iterator[str]:
+    """The URL of a new database with all tables and nothing in them, dropped after the test."""
+    with new_database(postgres) as url:
         yield url
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.grounds import url_of
 
 from tidemill.app import App
 
@@ -13,12 +14,6 @@ from tidemill.app import App
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
     """The same app, wherever its jobs live."""
-    match request.param:
-        case "memory":
-            url = "memory://"
-        case "sqlite":
-            url = f"sqlite:///{tmp_path}/jobs.db"
-        case _:
-            url = request.getfixturevalue("fresh_postgres_url")
+    url = url_of(request.param, tmp_path, request)
     with App(url, migrate=True) as app:
         yield app

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from tests.grounds import url_of
 
 from tidemill import App, ManualClock
 
@@ -30,12 +31,6 @@ def a_mill(url: str = "memory://") -> Iterator[App]:
 @contextmanager
 def on_each_store(request: pytest.FixtureRequest, folder: Path) -> Iterator[App]:
     """For a fixture with the kinds of stores as its parameters."""
-    match request.param:
-        case "memory":
-            url = "memory://"
-        case "sqlite":
-            url = f"sqlite:///{folder}/jobs.db"
-        case _:
-            url = request.getfixturevalue("fresh_postgres_url")
+    url = url_of(request.param, folder, request)
     with a_mill(url) as app:
         yield app

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.grounds import url_of
 
 from tidemill import App, ManualClock, Rate
 from tidemill.client.limiting import COUNTED, FRESH
@@ -41,8 +42,7 @@ class Asked(Counter[str]):
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def still(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
     """An app on each store, whose clock stands still."""
-    urls = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path}/jobs.db"}
-    url = urls.get(request.param) or request.getfixturevalue("fresh_postgres_url")
+    url = url_of(request.param, tmp_path, request)
     with App(url, migrate=True, clock=ManualClock()) as app:
         yield app
 

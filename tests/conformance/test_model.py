@@ -12,19 +12,21 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
+from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.conformance.conftest import Shared
 from tests.conformance.rules import KINDS, WEIGHTED, Rules
 from tests.conformance.world import Act
+from tests.grounds import new_file
 
 from tidemill.stores.base import Store
 from tidemill.stores.memory import MemoryStore
 from tidemill.stores.open import open_store
 
 THOROUGH = bool(os.environ.get("CI")) or os.environ.get("TIDEMILL_TEST_ALL") == "1"
-EXAMPLES = 200 if THOROUGH else 40
+EXAMPLES = 200 if THOROUGH else 20
 LEAST_STEPS = 50
 MOST_STEPS = 60
 
@@ -83,7 +85,7 @@ def _judge(taken: Counter[str]) -> None:
 @contextmanager
 def _new_file() -> Iterator[Store]:
     with tempfile.TemporaryDirectory() as folder:
-        store = open_store(f"sqlite:///{folder}/jobs.db")
+        store = open_store(new_file(Path(folder)))
         try:
             yield store
         finally:

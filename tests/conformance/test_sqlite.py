@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.grounds import new_file
 
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
@@ -15,7 +16,7 @@ from tidemill.testing.conformance import StoreConformance
 class TestSqliteStore(StoreConformance):
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[Store]:
-        store = open_store(f"sqlite:///{tmp_path}/jobs.db")
+        store = open_store(new_file(tmp_path))
         yield store
         store.close()
 

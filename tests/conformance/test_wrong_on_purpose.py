@@ -18,6 +18,7 @@ from tests.conformance.conftest import Shared
 from tests.conformance.rules import WEIGHTED, Rules
 from tests.conformance.test_model import LEAST_STEPS, OpenStore, live
 from tests.conformance.world import Act
+from tests.grounds import new_file
 
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Finish
@@ -244,7 +245,7 @@ def sqlite(tmp_path: Path) -> OpenStore:
 
     @contextmanager
     def fresh() -> Iterator[Store]:
-        store = open_store(f"sqlite:///{tmp_path}/{next(names)}.db")
+        store = open_store(new_file(tmp_path, f"{next(names)}.db"))
         try:
             yield store
         finally:

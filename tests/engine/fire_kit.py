@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.grounds import url_of
 
 from tidemill import App, ManualClock
 from tidemill.domain.filters import ALL_TENANTS
@@ -74,12 +75,6 @@ def a_tower(store: str | Store = "memory://", start: datetime = MIDNIGHT) -> Ite
 @contextmanager
 def on_each_store(request: pytest.FixtureRequest, folder: Path) -> Iterator[Tower]:
     """For a fixture with the kinds of stores as its parameters."""
-    match request.param:
-        case "memory":
-            url = "memory://"
-        case "sqlite":
-            url = f"sqlite:///{folder}/jobs.db"
-        case _:
-            url = request.getfixturevalue("fresh_postgres_url")
+    url = url_of(request.param, folder, request)
     with a_tower(url) as tower:
         yield tower

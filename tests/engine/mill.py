@@ -8,11 +8,12 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import pytest
 from tests.engine.cluster_kit import eventually
 from tests.engine.faulty import Faulty
+from tests.grounds import new_database, new_file
 
 from tidemill import App
 from tidemill.client.handle import Job as Handle
@@ -158,21 +159,10 @@ def a_place(request: pytest.FixtureRequest) -> Place:
         case "memory":
             return lambda folder: nullcontext("memory://")
         case "sqlite":
-            return lambda folder: nullcontext(f"sqlite:///{folder / 'jobs.db'}")
+            return lambda folder: nullcontext(new_file(folder))
         case _:
             server: TestPostgres = request.getfixturevalue("postgres")
-            return lambda folder: a_database(server)
-
-
-@contextmanager
-def a_database(server: TestPostgres) -> Iterator[str]:
-    """An empty database of that server, for the block."""
-    name = f"tidemill_mill_{uuid4().hex[:12]}"
-    url = server.create_database(name)
-    try:
-        yield url
-    finally:
-        server.drop_database(name)
+            return lambda folder: new_database(server)
 
 
 @contextmanager

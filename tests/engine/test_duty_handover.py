@@ -11,6 +11,7 @@ from random import Random
 
 import pytest
 from tests.engine.cluster_kit import Line, a_worker, claim, enqueue, eventually, job, the_jobs
+from tests.grounds import url_of
 
 from tidemill.clock import SystemClock
 from tidemill.domain.cluster import Coordination
@@ -78,13 +79,7 @@ class House:
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def house(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
-    match request.param:
-        case "memory":
-            url = "memory://"
-        case "sqlite":
-            url = f"sqlite:///{tmp_path}/jobs.db"
-        case _:
-            url = request.getfixturevalue("fresh_postgres_url")
+    url = url_of(request.param, tmp_path, request)
     with ExitStack() as stack:
         yield House(url, stack)
 

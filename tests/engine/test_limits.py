@@ -63,6 +63,11 @@ def test_no_more_than_allowed_run_at_once_and_all_that_is_allowed_do(mill: Mill)
     @mill.app.task(limits=[Limit(2, key="account"), Limit(5, name="all")])
     async def work(account: int) -> None:
         with gauge.inside(account, "all"):
+            # All five places, and both of an account, are taken while there is work.
+            for _ in range(round(PATIENCE / 0.001)):
+                if gauge.most["all"] == 5 and gauge.most[account] == 2:
+                    break
+                await asyncio.sleep(0.001)
             await asyncio.sleep(0.002)
 
     @mill.app.task(max_concurrent=1)

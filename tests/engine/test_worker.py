@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from tests.engine.cluster_kit import eventually
-from tests.engine.mill import PATIENCE, STORES, Mill, Place, a_database, a_place, opened
+from tests.engine.mill import PATIENCE, STORES, Mill, Place, a_place, opened
+from tests.grounds import new_database
 
 from tidemill import Context, Task
 from tidemill.domain.job import NewJob
@@ -303,7 +304,7 @@ def _put(mill: Mill, task: str, numbers: range) -> None:
 
 @pytest.mark.long
 def test_an_idle_worker_asks_little_of_a_server(postgres: Any, tmp_path: Path) -> None:
-    with a_database(postgres) as url, opened(url) as mill:
+    with new_database(postgres) as url, opened(url) as mill:
         mill.app.task(name="work")(lambda: None)
         with mill.worker():
             eventually(lambda: mill.line.calls_of("sweep") > 0, 20)  # all duties had their first turn

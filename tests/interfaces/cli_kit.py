@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from click.testing import CliRunner, Result
+from tests.grounds import new_file
 
 from tidemill import App
 from tidemill.cli import commands
@@ -77,7 +78,7 @@ class Shop(NamedTuple):
 def make_shop(folder: Path, url: str | None = None) -> Shop:
     """Write an app down; its store is a file beside it unless another is given."""
     name = f"shop_{folder.name.replace('-', '_')}"
-    address = url or f"sqlite:///{folder}/jobs.db"
+    address = url or new_file(folder)
     (folder / f"{name}.py").write_text(SHOP.format(url=address), encoding="utf-8")
     return Shop(name, address)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.client.limits_kit import claim
+from tests.grounds import url_of
 
 from tidemill import App, Breaker, Job, Limit, Rate
 from tidemill.client.acting import acting
@@ -22,8 +23,7 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
-    urls = {"memory": "memory://", "sqlite": f"sqlite:///{tmp_path}/jobs.db"}
-    url = urls.get(request.param) or request.getfixturevalue("fresh_postgres_url")
+    url = url_of(request.param, tmp_path, request)
     with App(url, migrate=True) as app:
         yield app
 

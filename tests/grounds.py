@@ -1,0 +1,71 @@
+"""New stores for tests, made quickly: copies of one that was migrated once by this process.
+
+Tests of migrations themselves, and those that open a brand-new file on purpose, make their own.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tidemill.stores.open import open_store
+from tidemill.testing.postgres import TestPostgres
+
+
+def url_of(kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
+    """The URL of a new store of this kind, for a fixture with the kinds of stores as its parameters."""
+    match kind:
+        case "memory":
+            return "memory://"
+        case "sqlite":
+            return new_file(folder)
+        case _:
+            return str(request.getfixturevalue("migrated_postgres_url"))
+
+
+def new_file(folder: Path, name: str = "jobs.db") -> str:
+    """The URL of a new SQLite file with all tables and nothing in them."""
+    path = folder / name
+    path.write_bytes(_migrated_file())
+    return f"sqlite:///{path}"
+
+
+@functools.cache
+def _migrated_file() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        store = open_store(f"sqlite:///{folder}/jobs.db")
+        store.migrate()
+        store.close()
+        return Path(folder, "jobs.db").read_bytes()
+
+
+@contextmanager
+def new_database(server: TestPostgres) -> Iterator[str]:
+    """The URL of a new database with all tables and nothing in them, for the block."""
+    name = f"tidemill_{_whose()}_{uuid4().hex[:12]}"
+    url = server.create_database(name, template=_migrated_database(server))
+    try:
+        yield url
+    finally:
+        server.drop_database(name)
+
+
+@functools.cache
+def _migrated_database(server: TestPostgres) -> str:
+    """Stays as long as the server; several processes share a server, and each has its own."""
+    name = f"tidemill_migrated_{_whose()}_{uuid4().hex[:12]}"
+    store = open_store(server.create_database(name), migrate=True)
+    store.migrate()
+    store.close()
+    return name
+
+
+def _whose() -> str:
+    return os.environ.get("PYTEST_XDIST_WORKER", "main")

@@ -20,6 +20,7 @@ from tidemill.domain.filters import (
     encode_cursor,
     page_size,
 )
+from tidemill.domain.states import JobState
 from tidemill.errors import BadFilter
 
 sorts = st.sampled_from(Sort)
@@ -115,8 +116,14 @@ def test_an_instant_without_a_time_zone_is_refused(name: str) -> None:
     ("conditions", "verdict"),
     [
         ({}, False),
-        ({"tasks": frozenset({"a"}), "ids": frozenset({ID})}, False),
-        ({"created_after": datetime(2026, 1, 1, tzinfo=UTC)}, False),
+        ({"ids": frozenset(), "metadata": {}, "text_in_args": False, "look": 5}, False),
+        ({"states": frozenset({JobState.FAILED})}, True),
+        ({"tasks": frozenset({"a"})}, True),
+        ({"queues": frozenset({"a"})}, True),
+        ({"ids": frozenset({ID})}, True),
+        ({"created_after": datetime(2026, 1, 1, tzinfo=UTC)}, True),
+        ({"created_before": datetime(2026, 1, 1, tzinfo=UTC)}, True),
+        ({"text": "x"}, True),
         ({"correlation_id": "x"}, True),
         ({"parent_id": ID}, True),
         ({"reference": ("order", "7")}, True),
@@ -124,5 +131,11 @@ def test_an_instant_without_a_time_zone_is_refused(name: str) -> None:
         ({"metadata": {"a": "b"}}, True),
     ],
 )
-def test_a_filter_knows_whether_it_looks_into_the_details(conditions: dict[str, Any], verdict: bool) -> None:
-    assert JobFilter("a", **conditions).about_details is verdict
+def test_a_filter_knows_whether_it_narrows_anything(conditions: dict[str, Any], verdict: bool) -> None:
+    assert JobFilter("a", **conditions).narrows is verdict
+
+
+@pytest.mark.parametrize("name", ["correlation_id", "tag", "text"])
+def test_an_empty_word_is_refused_and_does_not_mean_every_job(name: str) -> None:
+    with pytest.raises(BadFilter, match=f"{name} is empty"):
+        JobFilter("a", **{name: ""})  # type: ignore[arg-type]

@@ -317,3 +317,12 @@ def test_a_bulk_action_must_say_which_jobs_are_meant(shop: Shop, verb: str) -> N
     both = shop.run("jobs", verb, "01890a5d-ac96-774b-bcce-b302099a8057", "--task", "send")
     assert both.exit_code == 2
     assert "not both" in both.stderr
+
+
+def test_a_word_that_nobody_filled_does_not_mean_every_job(shop: Shop) -> None:
+    fill(shop)
+    for option in ("--tag", "--text", "--correlation-id"):
+        said = shop.run("jobs", "delete", option, "", "--yes")
+        assert said.exit_code == 2
+        assert "is empty; give one, or leave it out" in said.stderr
+    assert shop.json("jobs", "list", "--status", "failed")["items"]

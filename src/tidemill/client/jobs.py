@@ -68,9 +68,10 @@ class Jobs:
         """One page of the jobs that match; ``page.next`` is the cursor of the next one. With ``text`` a page may hold fewer than
         ``limit``, or none, and still have a next one.
         """
-        page = self._client.store(store).jobs(
-            self._filter(where), sort=_sort(sort), limit=limit, after=cursor
-        )
+        wanted, order, target = self._filter(where), _sort(sort), self._client.store(store)
+        if _is_empty(where.get("ids")):
+            return Page([])
+        page = target.jobs(wanted, sort=order, limit=limit, after=cursor)
         return Page([Job(self._client, facts, store) for facts in page.items], page.next)
 
     async def alist(self, **where: Any) -> Page[Job[Any]]:
@@ -104,7 +105,8 @@ class Jobs:
         if where.get("text"):
             rows = self.stream(batch=1000, store=store, **where)
             return dict(Counter(row.status for row in (rows if most is None else islice(rows, most))))
-        return self._client.store(store).count(self._filter(where), most=most)
+        wanted, target = self._filter(where), self._client.store(store)
+        return {} if _is_empty(where.get("ids")) else target.count(wanted, most=most)
 
     # Many at once ----------------------------------------------------------------------------------------------------
     #
@@ -167,9 +169,11 @@ class Jobs:
         **more: object,
     ) -> Acted:
         """Do it to what matched when we began, batch by batch; what has moved on meanwhile is skipped."""
-        if not set(where) - {"tenant", "text_in_args"}:
-            raise BadFilter("a bulk action needs a condition beside the tenant; say which jobs are meant")
         wanted = self._filter(where)
+        if any(_is_empty(where.get(name)) for name in ("ids", "status", "task", "queue")):
+            return Acted(0, 0)  # one of none: that is no job, and not every job
+        if not wanted.narrows:
+            raise BadFilter("a bulk action needs a condition beside the tenant; say which jobs are meant")
         narrowed = (wanted.states & states) if wanted.states else states
         if not narrowed:
             return Acted(0, 0)
@@ -243,6 +247,11 @@ def _words(where: Where) -> dict[str, object]:
     if "ids" in where:
         said["ids"] = len(list(_several(where["ids"])))
     return said
+
+
+def _is_empty(given: Any) -> bool:
+    """Whether a condition was given that nothing can meet: a list of which there is nothing to be one of."""
+    return isinstance(given, list | tuple | set | frozenset) and not given
 
 
 def _several(given: Any) -> Iterable[Any]:

@@ -70,13 +70,21 @@ class JobFilter:
             value: datetime | None = getattr(self, name)
             if value is not None and value.tzinfo is None:
                 raise BadFilter(f"{name} has no time zone; give an aware datetime", field=name)
+        for name in ("correlation_id", "tag", "text"):
+            if (
+                getattr(self, name) == ""
+            ):  # most likely a variable that nobody filled: it must not mean every job
+                raise BadFilter(f"{name} is empty; give one, or leave it out", field=name)
         if self.text is not None:
             check_text(self.text)
 
     @property
-    def about_details(self) -> bool:
-        """Whether any condition looks at what is kept in the details."""
-        return bool(self.correlation_id or self.parent_id or self.reference or self.tag or self.metadata)
+    def narrows(self) -> bool:
+        """Whether there is any condition beside the tenant."""
+        return any((
+            self.states, self.tasks, self.queues, self.ids, self.correlation_id, self.parent_id, self.reference, self.tag,
+            self.metadata, self.created_after, self.created_before, self.text,
+        ))  # fmt: skip
 
 
 def check_text(text: str) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tidemill.client.batcher import Batcher
+from tidemill.client.batcher import AsyncBatcher, Batcher
 from tidemill.domain.job import Enqueued, NewJob
 from tidemill.errors import StoreUnavailable
 from tidemill.ids import new_id
@@ -113,3 +115,18 @@ def test_ctrl_c_while_waiting_takes_the_job_back_and_nobody_waits_for_the_one_wh
     first.join(PATIENCE)
     assert batcher.submit([job()])[0].created
     assert paper.batches == [1, 1]
+
+
+def test_a_coroutine_that_enqueues_when_there_are_no_threads_any_more_is_told_so() -> None:
+    pool = ThreadPoolExecutor(1)
+    pool.shutdown()
+    batcher = AsyncBatcher(lambda jobs: [Enqueued(job.id, True) for job in jobs], lambda: pool)
+
+    async def both() -> list[object]:
+        asked = [asyncio.create_task(batcher.submit([job()])) for _ in range(2)]
+        async with asyncio.timeout(PATIENCE):
+            return list(await asyncio.gather(*asked, return_exceptions=True))
+
+    answers = asyncio.run(both())
+    assert [type(answer) for answer in answers] == [StoreUnavailable] * 2
+    assert "is the app closed?" in str(answers[0])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+from collections.abc import AsyncGenerator
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -192,6 +193,102 @@ def test_many_jobs_are_cancelled_retried_and_deleted_by_a_condition(app: App) ->
     app.jobs.cancel(queue="default")
     assert app.jobs.delete(status="cancelled").done == 35
     assert app.jobs.count() == 0
+
+
+def test_a_callback_that_raises_keeps_nobody_else_from_hearing(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.task
+    def one() -> int:
+        return 1
+
+    job, other = one.enqueue(), one.enqueue()
+    called = threading.Event()
+
+    def broken(now: Job[Any]) -> None:
+        called.set()
+        raise ZeroDivisionError("a callback of the user's")
+
+    with job.on_progress(broken):
+        assert called.wait(30)
+        app.testing().drain()
+        assert other.result(timeout=30) == 1
+        assert job.result(timeout=30) == 1
+    assert "could not be told that it has moved" in caplog.text
+
+
+def test_a_loop_that_was_closed_while_it_watched_keeps_nobody_from_hearing(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.task
+    def one() -> int:
+        return 1
+
+    job = one.enqueue()
+    watching = job.awatch()
+
+    async def begin() -> None:
+        await anext(watching)
+
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(begin())
+    loop.close()  # its watch was never ended
+    app.testing().drain()
+    assert job.result(timeout=30) == 1
+    assert "could not be told" not in caplog.text
+    asyncio.run(cast("AsyncGenerator[Any, None]", watching).aclose())
+
+
+def test_a_subscription_to_a_job_that_has_ended_is_called_once_and_over(app: App) -> None:
+    @app.task
+    def one() -> None: ...
+
+    job = one.enqueue()
+    app.testing().drain()
+    for _ in range(20):
+        heard: list[JobState] = []
+        over = threading.Event()
+
+        def hear(now: Job[Any], heard: list[JobState] = heard, over: threading.Event = over) -> None:
+            heard.append(now.status)
+            over.set()
+
+        job.on_progress(hear)
+        assert over.wait(30)
+        assert heard == [JobState.COMPLETED]
+
+
+@pytest.mark.parametrize("name", ["ids", "status", "task", "queue"])
+def test_a_list_of_nothing_means_no_job_to_a_bulk_action(app: App, name: str) -> None:
+    @app.task
+    def one() -> None: ...
+
+    one.enqueue_many([{}] * 2)
+    empty: dict[str, Any] = {name: []}
+    assert app.jobs.cancel(**empty).done == 0
+    assert app.jobs.cancel(**{"queue": "default", **empty}).done == 0
+    assert app.jobs.delete(**empty).done == 0
+    assert app.jobs.retry(**empty).done == 0
+    assert app.jobs.counts() == {JobState.PENDING: 2}
+
+
+@pytest.mark.parametrize(
+    "condition", [{}, {"task": None}, {"tag": None, "tenant": "*"}, {"metadata": {}}, {"tag": ""}]
+)
+def test_a_bulk_action_without_a_condition_is_refused(app: App, condition: dict[str, Any]) -> None:
+    for act in (app.jobs.cancel, app.jobs.retry, app.jobs.delete):
+        with pytest.raises(BadFilter):
+            act(**condition)
+
+
+def test_of_no_ids_no_job_is_found(app: App) -> None:
+    @app.task
+    def one() -> None: ...
+
+    one.enqueue()
+    assert app.jobs.list(ids=[]).items == []
+    assert list(app.jobs.stream(ids=[])) == []
+    assert app.jobs.count(ids=[]) == 0
 
 
 def test_jobs_with_a_text_are_found_counted_and_acted_on(app: App) -> None:

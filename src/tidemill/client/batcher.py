@@ -166,7 +166,15 @@ class AsyncBatcher:
         try:
             while state.waiting:
                 batch = _take(state.waiting)
-                await loop.run_in_executor(self._executor(), write_together, self._write, batch)
+                try:
+                    await loop.run_in_executor(self._executor(), write_together, self._write, batch)
+                except (
+                    RuntimeError
+                ) as error:  # there are no threads any more: whoever waits must not wait for ever
+                    for entry in batch:
+                        entry.error = StoreUnavailable(
+                            f"the job was not written: {error}; is the app closed?"
+                        )
                 for entry in batch:
                     done = state.futures.pop(entry)
                     if not done.done():

@@ -5,12 +5,15 @@ What is told is a hint of which kind of thing moved, never which one: whoever he
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
 
 from tidemill.errors import StoreError
 from tidemill.stores.base import Listener, Store
+
+_log = logging.getLogger("tidemill.client")
 
 INTERVAL = 0.5
 """Seconds between two hints at least; what is heard meanwhile is one hint."""
@@ -96,7 +99,10 @@ class Changes:
             self.told += 1
             subscribers = list(self._subscribers)
         for heard in subscribers:
-            heard(kinds)
+            try:
+                heard(kinds)
+            except Exception:  # noqa: BLE001  (one who fails keeps nobody else from hearing)
+                _log.exception("whoever wants to know that something moved could not be told")
 
     def _drop(self) -> None:
         listener, self._listener = self._listener, None

@@ -6,6 +6,7 @@ A handle remembers what it saw; ``refresh`` looks again. Every method that asks 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
 from concurrent.futures import Future
@@ -135,7 +136,8 @@ class Job(Known[R]):
         heard: asyncio.Queue[Facts | None] = asyncio.Queue()
 
         def hear(facts: Facts | None) -> None:
-            loop.call_soon_threadsafe(heard.put_nowait, facts)
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody reads any more
+                loop.call_soon_threadsafe(heard.put_nowait, facts)
 
         end = self._client.waiting(self._store).watch(self.id, hear)
         try:
@@ -151,18 +153,24 @@ class Job(Known[R]):
             end()
 
     def on_progress(self, callback: Callable[[Job[R]], object]) -> Subscription:
-        """Call back, in a thread of ours, each time the job has moved; ends with the job, or when it is closed."""
+        """Call back, in a thread of ours, each time the job has moved; ends with the job, or when it is closed.
+
+        A callback that raises is logged, and called again the next time.
+        """
+
+        waiting = self._client.waiting(self._store)
 
         def heard(facts: Facts | None) -> None:
-            if facts is None:
-                subscription.close()
-                return
-            callback(Job(self._client, facts, self._store))
-            if facts.state in ENDED:
-                subscription.close()
+            try:
+                if facts is not None:
+                    callback(Job(self._client, facts, self._store))
+            finally:
+                if facts is None or facts.state in ENDED:
+                    subscription.close()
 
-        end = self._client.waiting(self._store).watch(self.id, heard)
-        subscription = Subscription(end)
+        # Made before anything can be heard: a job that has ended is told of, and closes it, at once.
+        subscription = Subscription(lambda: waiting.unwatch(self.id, heard))
+        waiting.watch(self.id, heard)
         return subscription
 
     # What is written about it ----------------------------------------------------------------------------------------

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from uuid import UUID
 
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Job
 from tidemill.errors import StoreError
 from tidemill.stores.base import Listener, Store
+
+_log = logging.getLogger("tidemill.client")
 
 POLL = 0.25
 """Seconds between two looks when nothing wakes us."""
@@ -47,16 +51,16 @@ class Waiting:
                 self._thread.start()
             self._changed.notify_all()
         self._wake()
+        return partial(self.unwatch, id, heard)
 
-        def end() -> None:
-            with self._changed:
-                left = [other for other in self._watchers.get(id, ()) if other is not heard]
-                if left:
-                    self._watchers[id] = left
-                else:
-                    self._watchers.pop(id, None)
-
-        return end
+    def unwatch(self, id: UUID, heard: Heard) -> None:
+        """Tell this one nothing more of this job; doing so twice is harmless."""
+        with self._changed:
+            left = [other for other in self._watchers.get(id, ()) if other is not heard]
+            if left:
+                self._watchers[id] = left
+            else:
+                self._watchers.pop(id, None)
 
     def _wake(self) -> None:
         """The thread may be listening; a word to ourselves gets it to look at once."""
@@ -107,7 +111,10 @@ class Waiting:
             with self._changed:
                 watchers = list(self._watchers.get(id, ()))
             for heard in watchers:
-                heard(job)
+                try:
+                    heard(job)
+                except Exception:  # noqa: BLE001  (a callback of the user's, or a loop that is closed: the others still wait)
+                    _log.exception("whoever watches job %s could not be told that it has moved", id)
 
     def _pause(self) -> None:
         if self._listener is not None:

@@ -96,6 +96,13 @@ def test_workers_that_serve_a_queue_are_counted(app: App, clock: ManualClock) ->
     assert (found.workers, found.slots) == (0, 0)
 
 
+def test_a_node_s_own_queue_is_served_by_that_node_whatever_its_workers_name() -> None:
+    for queues in ((), ("a",)):
+        worker = Worker(new_id(), "w", node="here", queues=queues)
+        assert serving(worker, "@here")
+        assert not serving(worker, "@elsewhere")
+
+
 def test_tasks_are_told_with_what_waits_and_how_they_ended(app: App, clock: ManualClock) -> None:
     ask(app, "good", 2)
     ask(app, "bad", 2)

@@ -104,6 +104,19 @@ def test_a_job_that_no_worker_can_take_says_what_is_missing(crew: list[Worker], 
     assert codes(job(), Surroundings(crew)) == [code]
 
 
+@pytest.mark.parametrize(
+    ("crew", "code"),
+    [
+        ([worker(node="a")], "soon"),
+        ([worker(node="a", queues=("mail",))], "soon"),
+        ([worker(node="b")], "no_worker_for_queue"),
+        ([worker(node="b"), worker(node="a", state=WorkerState.DRAINING)], "draining"),
+    ],
+)
+def test_a_job_of_one_node_waits_for_that_node_alone(crew: list[Worker], code: str) -> None:
+    assert codes(job(queue="@a"), Surroundings(crew)) == [code]
+
+
 def test_workers_are_busy_when_all_that_could_have_no_free_slot() -> None:
     one, two = worker(), worker()
     assert codes(job(), Surroundings([one, two], held={one.id: 2, two.id: 2})) == ["busy"]

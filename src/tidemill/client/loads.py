@@ -9,7 +9,9 @@ from uuid import UUID
 
 from tidemill.client.stats import liveness
 from tidemill.domain.cluster import Worker
+from tidemill.domain.estimate import drain_time
 from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.firing import NODE_QUEUE
 from tidemill.domain.insight import FAILURES, Group, Lately, quantile
 from tidemill.domain.ledger import Pause, PauseKind
 from tidemill.domain.states import JobState
@@ -83,7 +85,11 @@ class TaskLoads(NamedTuple):
 
 
 def serving(worker: Worker, queue: str) -> bool:
-    """Whether a worker takes jobs of a queue; one that names none takes those of any."""
+    """Whether a worker takes jobs of a queue; one that names none takes those of any. A node's own queue is served by that
+    node's workers, whatever they name, and by nobody else.
+    """
+    if queue.startswith(NODE_QUEUE):
+        return queue == NODE_QUEUE + worker.node
     return not worker.queues or queue in worker.queues
 
 
@@ -120,7 +126,7 @@ def queue_loads(
                 0 if depth is None else depth.late,
                 None if depth is None else depth.oldest_at,
                 pace,
-                timedelta(minutes=waiting / pace) if pace and waiting else None,
+                drain_time(waiting, pace / 60) if waiting else None,
                 len(servers),
                 sum(worker.concurrency for worker in servers),
                 pauses.get(name),

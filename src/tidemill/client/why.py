@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
+from tidemill.client.loads import serving
 from tidemill.client.stats import held_by_worker, liveness
 from tidemill.client.why_limits import NO_STANDINGS, Standings, full_limits, standings
 from tidemill.domain.archival import LEASE as ARCHIVE
@@ -234,7 +235,7 @@ def _workers(job: Job, around: Surroundings, now: datetime) -> Iterator[Reason]:
     if not living:
         yield Reason("no_workers", "No worker is alive; start one.")
         return
-    queue = [worker for worker in living if not worker.queues or job.queue in worker.queues]
+    queue = [worker for worker in living if serving(worker, job.queue)]
     if not queue:
         yield Reason("no_worker_for_queue", f"None of {_count(living)} serves queue {job.queue}.")
         return

@@ -15,6 +15,7 @@ from tests.engine.fire_kit import HOUR, MIDNIGHT, MINUTE, SECOND, Tower, a_tower
 from tidemill import All, App, Every
 from tidemill.domain.cluster import Worker
 from tidemill.domain.job import NewJob
+from tidemill.domain.limits import Rule
 from tidemill.domain.states import JobState
 from tidemill.engine.claimer import Claimer
 from tidemill.engine.duties import FireHere
@@ -174,6 +175,21 @@ def test_a_worker_claims_from_its_own_node_s_queue_whatever_its_queues_are(
         claimer = Claimer(tower.store, tower.clock, me.id, queues, planner)
         claimer.refresh()
         assert sorted(lane.queue for lane in claimer._marks.lanes()) == ["@a", "mail"]
+
+
+def test_gates_of_other_nodes_hide_none_of_those_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "a")
+    monkeypatch.setattr("tidemill.engine.claimer.PAGE", 2)
+    with a_tower() as tower:
+        tower.store.put_rules([Rule("few", max=1)])
+        for queue in ("@b", "@c", "@d", "mail"):
+            tower.store.enqueue([NewJob(new_id(), "note", queue=queue, limits=("few",))])
+        planner: Any = None
+        claimer = Claimer(tower.store, tower.clock, new_id(), None, planner)
+        claimer.refresh()
+        claimer.refresh()
+        known = [lane.queue for gates in claimer._gates.values() for lane in gates.lanes]
+        assert known == ["mail"]
 
 
 # With real workers -------------------------------------------------------------------------------------------------------

@@ -161,7 +161,8 @@ class Claimer:
                 if at is not None:
                     soonest = min(soonest, (at - now).total_seconds())
         with self._lock:
-            first, self._after = self._after, found[-1].key if len(page) == PAGE and found else None
+            # Behind the whole page, also where all of it is other nodes': what lies beyond must be come to.
+            first, self._after = self._after, page[-1].key if len(page) == PAGE else None
             for gates in self._gates.values() or (self._gates_for(()),):
                 gates.seen(found, {lane.key for lane in found if closed.intersection(lane.limits)})
                 if first is None and self._after is None:

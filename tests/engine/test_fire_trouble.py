@@ -154,6 +154,16 @@ def test_old_fires_are_forgotten_but_for_the_newest() -> None:
         assert [fire.fire_at for fire in tower.fires("hourly")] == [MIDNIGHT + 2 * HOUR]
 
 
+def test_old_fires_are_forgotten_also_where_something_is_due_at_every_look() -> None:
+    with a_tower() as tower:
+        tower.app.schedules.add(tower.note, Every(timedelta(days=1)), "daily")
+        fire = Fire(tower.store, tower.clock)
+        for _ in range(100):
+            tower.clock.advance(timedelta(days=1))
+            assert fire().items == 1
+        assert len(tower.fires("daily")) == 91  # the one of ninety days ago is not older than that
+
+
 @pytest.mark.long
 def test_ten_thousand_schedules_due_at_midnight_fire_in_batches(tmp_path: Path) -> None:
     with a_tower(f"sqlite:///{tmp_path}/jobs.db", MIDNIGHT - HOUR) as tower:

@@ -198,10 +198,10 @@ path(
     lambda store, row: store.note_fires([Fired(row.id, T0), Fired(row.id, at(60))], now=T0),
 )
 path(
-    "prune fires",
-    "prune_fires",
+    "purge fires",
+    "purge_fires",
     lambda store: _fired(store, _planned(store)),
-    lambda store, _: store.prune_fires(at(99), limit=100),
+    lambda store, _: store.purge_fires(at(99), limit=100),
 )
 
 # Limits ------------------------------------------------------------------------------------------------------------------

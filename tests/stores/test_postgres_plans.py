@@ -188,8 +188,8 @@ PLANNING = {
     "last fires of a node": Verb(lambda s: s.last_fires(SOME, "node-1"), some("fires_nodes")),
     "active jobs": Verb(lambda s: s.active_jobs(SOME), some("fires_jobs") | KEYS),
     "fires": Verb(lambda s: s.fires(SOME[0], tenant="default"), some("fires_pkey")),
-    "prune_fires": Verb(
-        lambda s: s.prune_fires(NOW, limit=100),
+    "purge_fires": Verb(
+        lambda s: s.purge_fires(NOW, limit=100),
         some("fires_old", "fires_pkey", "fires_nodes", "schedules_pkey"),
     ),
     "expired": Verb(

@@ -262,7 +262,7 @@ def test_the_last_fires_of_a_node_are_found_by_the_node(planned: sqlite3.Connect
 
 
 def test_old_fires_are_found_by_their_age(planned: sqlite3.Connection) -> None:
-    steps = plan(planned, "prune_fires")
+    steps = plan(planned, "purge_fires")
     assert any(
         step.startswith("SEARCH f USING COVERING INDEX tidemill_fires_old (fire_at<?)") for step in steps
     )

@@ -84,7 +84,7 @@ def make_work(every_kind: bool = False) -> int:
 @app.task(name="tidy", queue="demo", retry=None, timeout=timedelta(minutes=1))
 def tidy() -> int:
     """What ended a while ago goes, and so do old fires: nothing here grows for ever."""
-    app.store.prune_fires(app.clock.now() - KEPT, limit=1_000)
+    app.store.purge_fires(app.clock.now() - KEPT, limit=1_000)
     return Retention(app.store, _policies)().items
 
 

@@ -116,7 +116,7 @@ class Schedules(ABC):
 
     @abstractmethod
     def drop_schedules(self, ids: Collection[UUID], *, tenant: str) -> frozenset[UUID]:
-        """Remove schedules; those that were there. Their fires stay until they are pruned."""
+        """Remove schedules; those that were there. Their fires stay until they are purged."""
 
     @abstractmethod
     def due(self, limit: int, *, now: datetime | None = None) -> Due:
@@ -152,7 +152,7 @@ class Schedules(ABC):
         """
 
     @abstractmethod
-    def prune_fires(self, before: datetime, *, limit: int) -> int:
+    def purge_fires(self, before: datetime, *, limit: int) -> int:
         """Remove fires before then, the oldest first, but for the newest of each scope key of a schedule that is still there;
         how many.
         """

@@ -32,7 +32,10 @@ EVERY = timedelta(seconds=10)
 BATCH = 500
 TOPICS = frozenset({"schedules", "change"})
 KEEP = timedelta(days=90)
-_PRUNE = 3600.0  # seconds between two looks for fires that are older than that
+_SELDOM, _SOON = (
+    3600.0,
+    1.0,
+)  # seconds between two looks for fires that are older than that; while there are more
 _JOBS = 1_000  # of one statement
 
 FactsOf = Callable[[str], Facts | None]
@@ -204,14 +207,18 @@ class Fire(Firing):
         super().__init__(store, clock, facts_of, pinned=pinned)
         self._batch, self._on_waiting = batch, on_waiting
         self._unrevised: list[Schedule] | None = None
-        self._pruned = float("-inf")
+        self._purge_at = float("-inf")
 
     def __call__(self) -> Done:
+        done = self._fire()
+        self._purge()
+        return done
+
+    def _fire(self) -> Done:
         if self._unrevised is None or self._unrevised:
             self._revise()
         due = self._store.due(self._batch, now=self.pin)
         if not due.schedules:
-            self._prune()
             return Done(0, due.next_fire_at, more=bool(self._unrevised))
         plans = self._plans(due, self.now())
         written, lost = self.write(plans)
@@ -252,13 +259,15 @@ class Fire(Firing):
             plans.append(found)
         return plans
 
-    def _prune(self) -> None:
-        """While nothing else is to do: forget old fires. Of a store that is told the time, a test looks at all of them."""
+    def _purge(self) -> None:
+        """Now and then, also where something is due at every look: old fires go. Of a store that is told the time, a test looks
+        at all of them.
+        """
         now = self._clock.monotonic()
-        if self._pinned or now - self._pruned < _PRUNE:
-            return
-        gone = self._store.prune_fires(self.now() - KEEP, limit=_JOBS)
-        self._pruned = now if gone < _JOBS else float("-inf")
+        if not self._pinned and now >= self._purge_at:
+            self._purge_at = now + _SELDOM  # also where it fails: firing goes on all the same
+            if self._store.purge_fires(self.now() - KEEP, limit=_JOBS) >= _JOBS:
+                self._purge_at = now + _SOON
 
     def _revise(self) -> None:
         """Once in a life, batch by batch: the rules of a time zone may have changed since the next fire was worked out."""

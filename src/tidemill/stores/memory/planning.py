@@ -270,12 +270,12 @@ class MemorySchedules(Core, Schedules):
                 if (job := state.jobs.get(job_id)) is not None and job.state not in ENDED
             ]
 
-    def prune_fires(self, before: datetime, *, limit: int) -> int:
+    def purge_fires(self, before: datetime, *, limit: int) -> int:
         with self._open() as state:
             old = [
                 key
                 for id, rows in state.fires.items()
-                for key in _prunable(rows, standing=id in state.schedules)
+                for key in _purgeable(rows, standing=id in state.schedules)
                 if key.fire_at < before
             ]
             old.sort(key=lambda key: (key.fire_at, key.schedule_id.int, key.scope_key))
@@ -346,7 +346,7 @@ def _newest_jobs(state: State, id: UUID, newest: int) -> list[UUID]:
     return [job_id for _, _, job_id in fired[-newest:]] if newest else []
 
 
-def _prunable(rows: dict[FireKey, Fired], *, standing: bool) -> Iterator[FireKey]:
+def _purgeable(rows: dict[FireKey, Fired], *, standing: bool) -> Iterator[FireKey]:
     """The fires of a schedule but for the newest of each scope key; all of them if the schedule is gone."""
     newest: dict[str, datetime] = {}
     for key in rows:

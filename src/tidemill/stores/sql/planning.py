@@ -86,7 +86,7 @@ class SqlDefinitions(Face, Definitions):
 
 
 class SqlSchedules(Face, Schedules):
-    """put_schedules … drop_schedules; due, advance; note_fires … prune_fires."""
+    """put_schedules … drop_schedules; due, advance; note_fires … purge_fires."""
 
     def put_schedules(self, schedules: Sequence[Schedule], *, now: datetime | None = None) -> frozenset[UUID]:
         if not schedules:
@@ -192,8 +192,8 @@ class SqlSchedules(Face, Schedules):
             for schedule_id, job_id, tenant, state in rows
         ]
 
-    def prune_fires(self, before: datetime, *, limit: int) -> int:
-        return len(self._db.run("prune_fires", {"before": before, "limit": max(limit, 0)}))
+    def purge_fires(self, before: datetime, *, limit: int) -> int:
+        return len(self._db.run("purge_fires", {"before": before, "limit": max(limit, 0)}))
 
 
 def _listed(names: Collection[Any] | None) -> list[Any] | None:

@@ -205,31 +205,31 @@ class PruneLaws:
         row = plan_one(store)
         fires = [a_fire(row, at(n), node) for n in range(5) for node in ("", "a")]
         store.note_fires([*fires, a_fire(row, at(0), "gone")], now=T0)
-        assert store.prune_fires(at(3), limit=100) == 6
+        assert store.purge_fires(at(3), limit=100) == 6
         assert instants(store, row) == [(4, ""), (4, "a"), (3, ""), (3, "a"), (0, "gone")]
-        assert store.prune_fires(at(99), limit=100) == 2
+        assert store.purge_fires(at(99), limit=100) == 2
         assert instants(store, row) == [(4, ""), (4, "a"), (0, "gone")]
-        assert store.prune_fires(at(99), limit=100) == 0
+        assert store.purge_fires(at(99), limit=100) == 0
 
     def test_no_more_than_the_limit_go_at_once_the_oldest_first(self, store: Store) -> None:
         row = plan_one(store)
         store.note_fires([a_fire(row, at(n)) for n in range(6)], now=T0)
-        assert store.prune_fires(at(99), limit=2) == 2
+        assert store.purge_fires(at(99), limit=2) == 2
         assert instants(store, row) == [(n, "") for n in (5, 4, 3, 2)]
-        assert store.prune_fires(at(99), limit=0) == 0
+        assert store.purge_fires(at(99), limit=0) == 0
 
     def test_every_old_fire_of_a_schedule_that_is_gone_goes(self, store: Store) -> None:
         row = plan_one(store)
         store.note_fires([a_fire(row, at(n)) for n in range(3)], now=T0)
         store.drop_schedules([row.id], tenant="default")
-        assert store.prune_fires(at(2), limit=100) == 2
-        assert store.prune_fires(at(3), limit=100) == 1
+        assert store.purge_fires(at(2), limit=100) == 2
+        assert store.purge_fires(at(3), limit=100) == 1
         assert store.fires(row.id, tenant="default") == []
 
     def test_one_schedule_s_newest_fire_does_not_stand_for_another_s(self, store: Store) -> None:
         rows = plan(store, a_schedule("a"), a_schedule("b"))
         store.note_fires([a_fire(row, at(n)) for n, row in enumerate(rows)], now=T0)
-        assert store.prune_fires(at(99), limit=100) == 0
+        assert store.purge_fires(at(99), limit=100) == 0
         assert [len(store.fires(row.id, tenant="default")) for row in rows] == [1, 1]
 
 

@@ -1,4 +1,4 @@
--- prune_fires: removes fires before then, the oldest first, but for the newest of each scope key of a schedule that is there.
+-- purge_fires: removes fires before then, the oldest first, but for the newest of each scope key of a schedule that is there.
 -- Index: fires_old, and for what is newer fires' primary key.
 -- takes: before timestamptz, limit int4
 -- gives: schedule_id uuid

@@ -31,6 +31,7 @@ KNOWN = 1_000
 """Callers who were let in before, whom the wrong keys of others at the same address do not shut out."""
 
 ANONYMOUS = "anonymous"
+"""What callers without a key are called. That they are let in is never told from this name: an ``auth`` of yours may give it, too."""
 
 
 class Keys:
@@ -136,20 +137,22 @@ class Guard:
     def __init__(self, app: App, settings: ApiSettings, auth: Auth) -> None:
         self._auth = auth
         self._settings = settings
-        self._tenant: str = app._client.tenant
+        self.nobody = Identity(
+            ANONYMOUS, Role.VIEWER, app._client.tenant
+        )  #: who calls without a key, where he may
         self._buckets = Buckets(settings.create_rate, settings.create_burst, app.clock)
         self.logins = Logins(settings, app.clock)
 
     async def admit(self, route: Declared, request: Request) -> Identity:
         """Who calls, if he may; else 401, 403 or 429."""
         if route.role is None:
-            return Identity(ANONYMOUS, Role.VIEWER, self._tenant)
+            return self.nobody
         identity = await self._identity(route, request)
-        if identity.who == ANONYMOUS:
-            self._limit(f"address {address_of(request)}")
-            return identity
         if route.mutates and self._settings.read_only:
             raise Problem(403, "read_only", "this server is for looking only")
+        if identity is self.nobody:
+            self._limit(f"address {address_of(request)}")
+            return identity
         if not identity.role.allows(route.role):
             raise Problem(
                 403, None, f"this needs the role {route.role.value}; yours is {identity.role.value}"
@@ -176,7 +179,7 @@ class Guard:
             and self._settings.allow_anonymous_create
             and not shows  # who shows a key that opens nothing is told so
         ):
-            return Identity(ANONYMOUS, Role.VIEWER, self._tenant)
+            return self.nobody
         raise Problem(
             401,
             None,

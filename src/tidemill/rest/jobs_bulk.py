@@ -33,6 +33,7 @@ async def act_on_jobs(call: Call) -> Response:
     if body.action == "delete":
         call.need(Role.ADMIN)
     conditions = body.filter.conditions()
+    said = dict(conditions)
     asked = frozenset(JobState(name) for name in conditions.pop("status", ()))
     states = (asked & _STATES[body.action]) if asked else _STATES[body.action]
     if not states:
@@ -51,7 +52,7 @@ async def act_on_jobs(call: Call) -> Response:
             **conditions,
         )
         if page.items:
-            done += await call.act(_do, call, body, [job.id for job in page.items])
+            done += await call.act(_do, call, body, [job.id for job in page.items], said)
             seen += len(page.items)
         cursor = page.next
         if cursor is None:
@@ -59,8 +60,8 @@ async def act_on_jobs(call: Call) -> Response:
     return call.reply({"done": done, "skipped": seen - done, "more": cursor is not None})
 
 
-def _do(call: Call, body: BulkBody, ids: list[Any]) -> int:
-    where: dict[str, Any] = {"ids": ids, "tenant": call.tenant}
+def _do(call: Call, body: BulkBody, ids: list[Any], said: dict[str, Any]) -> int:
+    where: dict[str, Any] = {"ids": ids, "tenant": call.tenant, "asked": said}
     match body.action:
         case "cancel":
             return call.app.jobs.cancel(reason=body.reason, **where).done

@@ -15,7 +15,6 @@ from tidemill.domain.job import Job, NewJob
 from tidemill.domain.unique import Unique
 from tidemill.errors import TaskNotFound
 from tidemill.rest.call import Call
-from tidemill.rest.guard import ANONYMOUS
 from tidemill.rest.idempotency import Idempotent, check_same, read_key
 from tidemill.rest.job_documents import RECEIPT, shown
 from tidemill.rest.job_models import JobBody, JobDocument, UniqueBody, read_policy, span
@@ -56,7 +55,7 @@ async def create_job_by_webhook(call: Call) -> Response:
 
 async def _create(call: Call) -> Response:
     body: JobBody = call.body
-    anonymous = call.identity.who == ANONYMOUS
+    anonymous = call.identity is call.service.guard.nobody
     if anonymous and (more := sorted(body.model_fields_set - _OPEN)):
         raise Problem(403, None, f"without a key {more[0]} cannot be said")
     try:

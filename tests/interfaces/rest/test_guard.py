@@ -223,3 +223,30 @@ def test_a_prefix_stands_before_every_path_and_the_api_can_be_mounted() -> None:
 def test_settings_of_nothing_are_refused() -> None:
     with pytest.raises(BadSettings, match="max_body"):
         ApiSettings(max_body=0)
+
+
+def test_a_stranger_of_an_auth_of_yours_may_do_what_its_role_may_whatever_it_is_called() -> None:
+    async def auth(_: Request) -> Identity | None:
+        return Identity("anonymous", Role.VIEWER, "*")
+
+    with App("memory://") as app:
+        declare(app)
+        client = Browser(create_api(app, auth=auth))
+        try:
+            assert client.request("GET", "/api/jobs").status_code == 200
+            for path, body in (
+                ("/api/keys", {"name": "mine", "role": "super_admin"}),
+                ("/api/jobs", {"task": "send", "args": {"to": "ann"}}),
+                ("/api/jobs/bulk", {"action": "delete", "filter": {"task": ["send"]}}),
+            ):
+                problem(client.request("POST", path, json=body), 403, "forbidden")
+        finally:
+            client.close()
+        assert app.keys.list() == []
+
+
+def test_a_server_for_looking_only_creates_nothing_for_strangers_either() -> None:
+    with site(allow_anonymous_create=True, read_only=True) as shop:
+        answer = shop.client.request("POST", "/api/jobs", json={"task": "send", "args": {"to": "ann"}})
+        problem(answer, 403, "read_only")
+        assert shop.app.jobs.count(tenant="default") == 0

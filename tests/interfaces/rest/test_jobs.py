@@ -261,6 +261,11 @@ def test_many_jobs_are_cancelled_retried_and_deleted_at_once(shop: Site) -> None
     assert bulk(action="delete", filter={"status": ["completed"]})["done"] == 5
     assert {job["tenant"] for job in shop.get("/api/jobs", tenant="*")["items"]} == {"other", STRANGER}
     problem(shop.call("POST", "/api/jobs/bulk", {"action": "cancel", "filter": {}}), 422, "bad_filter")
+    for empty in ({"tag": ""}, {"correlation_id": ""}):
+        problem(shop.call("POST", "/api/jobs/bulk", {"action": "cancel", "filter": empty}), 422, "bad_filter")
+    last = shop.app.audit.list(tenant="acme", action="jobs.deleted", newest=True)[0].entry
+    assert last.after is not None
+    assert last.after["filter"] == {"status": ["completed"]}
     problem(
         shop.call("POST", "/api/jobs/bulk", {"action": "delete", "filter": {"task": ["send"]}}),
         403,

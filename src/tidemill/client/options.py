@@ -12,7 +12,14 @@ from tidemill.domain.bounds import check_instant, check_span
 from tidemill.domain.retry import RetryPolicy
 from tidemill.domain.unique import Unique
 from tidemill.errors import BadSettings
-from tidemill.tasks.options import check_name, check_priority, check_queue, check_timeout, read_retry
+from tidemill.tasks.options import (
+    check_name,
+    check_priority,
+    check_queue,
+    check_timeout,
+    check_unique,
+    read_retry,
+)
 
 _UNSET: Any = object()
 
@@ -91,8 +98,10 @@ def read_call(given: Mapping[str, Any]) -> dict[str, Any]:
             )
     if "priority" in values:
         check_priority(values["priority"])
-    if values.get("queue") is not None:
+    if "queue" in values:
         check_queue(values["queue"])
+    if "unique" in values:
+        check_unique(values["unique"])
     if values.get("tenant") is not None:
         check_name("tenant", values["tenant"])
     if "timeout" in values:
@@ -137,9 +146,10 @@ def _check_instant(name: str, value: datetime | timedelta | None) -> None:
 
 
 def _tags(tags: Any) -> tuple[str, ...]:
-    if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):
+    found = None if isinstance(tags, str) or not isinstance(tags, Iterable) else tuple(tags)
+    if found is None or not all(isinstance(tag, str) for tag in found):
         raise BadSettings(f"tags are {tags!r}; give a list of texts", option="tags")
-    return tuple(tags)
+    return found
 
 
 def _metadata(metadata: Any) -> dict[str, object]:

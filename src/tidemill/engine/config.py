@@ -57,11 +57,11 @@ class Config:
         attempts = said.get("max_attempts")
         if isinstance(attempts, int) and attempts >= 1:
             claim = claim._replace(max_attempts=max(min(attempts, MOST_ATTEMPTS), claim.attempt))
-        if "timeout" not in said:
-            return claim
-        timeout = _positive(said["timeout"])
-        if timeout is None:
+        if "timeout" in said and said["timeout"] is None:
             return claim._replace(timeout=None)
+        timeout = _positive(said.get("timeout"))
+        if timeout is None:
+            return claim
         return claim._replace(timeout=timedelta(seconds=min(timeout, LONGEST.total_seconds())))
 
 

@@ -39,7 +39,7 @@ GIVEN_UP = object()
 def kind_of(declared: Declared) -> str:
     """Which lane a task's jobs go to."""
     match declared.options.isolation:
-        case "process" | "container":
+        case "process":
             return PROCESS
         case "thread":
             return THREAD

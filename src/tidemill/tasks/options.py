@@ -18,10 +18,10 @@ from tidemill.errors import BadSettings
 from tidemill.tasks.limiting import Limit, Rate, limit_facts, read_breaker, read_limits
 
 Scope = Literal["cluster", "instance"]
-Isolation = Literal["auto", "thread", "process", "container"]
+Isolation = Literal["auto", "thread", "process"]
 
 _SCOPES = ("cluster", "instance")
-_ISOLATIONS = ("auto", "thread", "process", "container")
+_ISOLATIONS = ("auto", "thread", "process")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,18 +52,21 @@ class TaskOptions:
         check_queue(self.queue)
         check_priority(self.priority)
         check_timeout(self.timeout)
-        if self.max_concurrent < 0:
-            raise BadSettings(f"task {self.name}: max_concurrent is {self.max_concurrent}; 0 means unlimited")
+        if not _is_whole(self.max_concurrent) or self.max_concurrent < 0:
+            raise BadSettings(
+                f"task {self.name}: max_concurrent is {self.max_concurrent!r}; give a whole number, 0 for no limit"
+            )
         if self.scope not in _SCOPES:
             raise BadSettings(f"task {self.name}: scope is {self.scope!r}; choose {' or '.join(_SCOPES)}")
         if self.isolation not in _ISOLATIONS:
             raise BadSettings(
                 f"task {self.name}: isolation is {self.isolation!r}; choose one of {', '.join(_ISOLATIONS)}"
             )
-        if not 1 <= self.result_limit <= CEILING:
+        if not _is_whole(self.result_limit) or not 1 <= self.result_limit <= CEILING:
             raise BadSettings(
-                f"task {self.name}: result_limit is {self.result_limit}; give 1 to {CEILING} bytes"
+                f"task {self.name}: result_limit is {self.result_limit!r}; give 1 to {CEILING} bytes"
             )
+        check_unique(self.unique)
 
     @property
     def is_limited(self) -> bool:
@@ -85,6 +88,8 @@ def read_options(name: str, given: Mapping[str, Any]) -> TaskOptions:
     """Options as a decorator takes them: ``retry=None`` is one attempt, a string a preset, ``max_retries`` an alias."""
     values = dict(given)
     if "max_retries" in values:
+        if not _is_whole(values["max_retries"]):
+            raise BadSettings(f"task {name}: max_retries is {values['max_retries']!r}; give a whole number")
         values["retry"] = _with_attempts(values.get("retry", DEFAULT_RETRY), values.pop("max_retries") + 1)
     if "retry" in values:
         values["retry"] = read_retry(values["retry"])
@@ -94,7 +99,7 @@ def read_options(name: str, given: Mapping[str, Any]) -> TaskOptions:
     values["limits"] = read_limits(name, values.get("limits", ()))
     values["breaker"] = read_breaker(name, values.get("breaker"))
     if "orphans" in values:
-        values["orphans"] = OrphanRule(values["orphans"])
+        values["orphans"] = _orphans(name, values["orphans"])
     unknown = sorted(set(values) - set(TaskOptions.__dataclass_fields__))
     if unknown:
         known = ", ".join(sorted(set(TaskOptions.__dataclass_fields__) - {"name"}))
@@ -123,6 +128,15 @@ def read_retry(given: RetryPolicy | str | int | None) -> RetryPolicy:
             )
 
 
+def _orphans(task: str, given: Any) -> OrphanRule:
+    try:
+        return OrphanRule(given)
+    except ValueError:
+        raise BadSettings(
+            f"task {task}: orphans is {given!r}; choose one of {', '.join(OrphanRule)}", option="orphans"
+        ) from None
+
+
 def _with_attempts(policy: RetryPolicy | str | None, attempts: int) -> RetryPolicy:
     if attempts < 1:
         raise BadSettings(f"{attempts} attempts are too few; one is the least")
@@ -135,10 +149,18 @@ def _with_attempts(policy: RetryPolicy | str | None, attempts: int) -> RetryPoli
     return type(base)(**(fields | {"max_attempts": attempts}))
 
 
-def check_name(what: str, name: str) -> None:
+def check_name(what: str, name: object) -> None:
     """Names are 1 to 200 printable characters, and ``*`` stands for all of them, so it cannot be one."""
-    if not name or len(name) > 200 or not name.isprintable() or name.strip() != name or name == "*":
-        raise BadSettings(f"{name!r} is not a {what}'s name; give 1 to 200 printable characters")
+    if (
+        not isinstance(name, str)
+        or not 0 < len(name) <= 200
+        or not name.isprintable()
+        or name.strip() != name
+        or name == "*"
+    ):
+        raise BadSettings(
+            f"{name!r} is not a {what}'s name; give 1 to 200 printable characters, no blanks at its ends, and not '*'"
+        )
 
 
 def check_queue(name: str) -> None:
@@ -150,9 +172,9 @@ def check_queue(name: str) -> None:
 
 def check_priority(priority: int) -> None:
     """Priorities go from −100 to 100."""
-    if not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
+    if not _is_whole(priority) or not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
         raise BadSettings(
-            f"priority is {priority}; give {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}, higher runs first"
+            f"priority is {priority!r}; give {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}, higher runs first"
         )
 
 
@@ -164,6 +186,16 @@ def check_timeout(timeout: timedelta | None) -> None:
         raise BadSettings(f"timeout is {timeout}; give a duration longer than zero, or None for no limit")
     if timeout is not None:
         check_span("timeout", timeout)
+
+
+def check_unique(rule: object) -> None:
+    """A rule of uniqueness, or none."""
+    if rule is not None and not isinstance(rule, Unique):
+        raise BadSettings(f"unique is {rule!r}; give Unique(…), or None", option="unique")
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _several(key: str, given: Sequence[Any] | Callable[..., Any] | str) -> tuple[Any, ...]:

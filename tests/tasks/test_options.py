@@ -1,0 +1,79 @@
+"""What may be said about a task and about a call: what cannot be is refused when it is said, with what to do."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from tidemill import App, Unique
+from tidemill.errors import BadSettings
+from tidemill.tasks.options import read_options
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("orphans", "again", "choose one of requeue, fail, review"),
+        ("isolation", "container", "choose one of auto, thread, process"),
+        ("max_retries", "3", "give a whole number"),
+        ("max_concurrent", "2", "give a whole number, 0 for no limit"),
+        ("max_concurrent", -1, "give a whole number, 0 for no limit"),
+        ("result_limit", "x", "give 1 to 1048576 bytes"),
+        ("unique", 3, "give Unique(…), or None"),
+        ("priority", "high", "higher runs first"),
+        ("priority", 101, "higher runs first"),
+        ("queue", 5, "is not a queue's name"),
+        ("queue", " mail", "no blanks at its ends"),
+        ("queue", None, "is not a queue's name"),
+        ("name", 7, "is not a task's name"),
+        ("timeout", 5, "give a timedelta"),
+        ("breaker", 5, "give a name or a Breaker"),
+        ("tags", "one", "give a list or a tuple"),
+    ],
+)
+def test_an_option_that_cannot_be_is_refused_with_what_to_do(option: str, value: Any, said: str) -> None:
+    with pytest.raises(BadSettings) as caught:
+        read_options("send", {option: value})
+    assert said in str(caught.value)
+
+
+def test_the_options_that_are_words_are_read() -> None:
+    options = read_options("send", {"orphans": "review", "max_retries": 2, "isolation": "process"})
+    assert (options.orphans.value, options.retry.max_attempts, options.isolation) == ("review", 3, "process")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("queue", None, "is not a queue's name"),
+        ("tenant", 5, "is not a tenant's name"),
+        ("priority", "high", "higher runs first"),
+        ("unique", 5, "give Unique(…), or None"),
+        ("tags", 5, "give a list of texts"),
+        ("tags", [5], "give a list of texts"),
+        ("delay", 5, "give a timedelta"),
+    ],
+)
+def test_a_call_s_option_that_cannot_be_is_refused_before_anything_is_enqueued(
+    option: str, value: Any, said: str
+) -> None:
+    with App("memory://") as app:
+
+        @app.task
+        def send(to: str) -> None: ...
+
+        with pytest.raises(BadSettings) as caught:
+            send.using(**{option: value})
+        assert said in str(caught.value)
+
+
+def test_tags_may_come_from_anything_that_can_be_gone_through() -> None:
+    with App("memory://") as app:
+
+        @app.task(unique=Unique(), tags=["a"])
+        def send(to: str) -> None: ...
+
+        tags: Any = (tag for tag in ("b", "c"))
+        assert send.using(tags=tags, delay=timedelta(1), unique=None).enqueue(to="x").tags == ("a", "b", "c")

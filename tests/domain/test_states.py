@@ -6,10 +6,11 @@ import itertools
 
 import pytest
 
-from tidemill.domain.states import ENDED, HELD, LIVE, PARKED, TRANSITIONS, ExecutionState, JobState, allowed
+from tidemill.domain.states import ENDED, HELD, LIVE, TRANSITIONS, ExecutionState, JobState, allowed
 
 S = JobState
 BIRTH = {S.SCHEDULED, S.PENDING}  # what an enqueue makes
+PARKED = {S.WAITING, S.REVIEW_NEEDED}  # they wait for something other than a worker or a clock
 
 
 def reachable(start: set[JobState]) -> set[JobState]:

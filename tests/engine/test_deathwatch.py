@@ -4,46 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
-import threading
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 from tests.engine.isolated_kit import is_alive, marked, until
 
-from tidemill.engine.deathwatch import Deathwatch, are_gone, descendants, end_families
-from tidemill.engine.frames import Wire
+from tidemill.engine.deathwatch import are_gone, descendants, end_families
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux can")
-
-
-def test_a_deathwatch_tells_when_the_other_end_is_gone_and_reads_nothing() -> None:
-    ours, theirs = socket.socketpair()
-    gone = threading.Event()
-    watch = Deathwatch(ours, gone.set)
-    watch.start()
-    with closing(Wire(ours)) as wire:
-        with theirs:
-            Wire(theirs).send({})
-            assert not gone.wait(0.1)
-        assert gone.wait(10)
-        assert wire.receive() == {}
-    watch.close()
-
-
-def test_a_deathwatch_that_is_closed_tells_nothing() -> None:
-    ours, theirs = socket.socketpair()
-    told: list[str] = []
-    watch = Deathwatch(ours, lambda: told.append("gone"))
-    watch.start()
-    watch.close()
-    watch.close()
-    ours.close()
-    theirs.close()
-    assert told == []
 
 
 PARENT = """

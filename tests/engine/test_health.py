@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from tidemill.clock import ManualClock
-from tidemill.engine.crew import Backoff, end_in_words
+from tidemill.engine.crew import Backoff
+from tidemill.engine.deathwatch import end_in_words
 from tidemill.engine.health import Health, Verdict
 from tidemill.engine.logs import JsonLines, write_logs
 from tidemill.engine.systemd import Notifier

@@ -31,12 +31,12 @@ UNSTOPPABLE = ["spins", "holds_the_gil", "ignores_everything", "ignores_cancelli
 @pytest.mark.parametrize(
     ("task", "args", "how"),
     [
-        ("kills_itself", {}, "died by signal SIGKILL"),
+        ("kills_itself", {}, "was killed by SIGKILL"),
         ("exits", {"code": 3}, "exited with code 3"),
         ("exits", {"code": 0}, "exited with code 0"),
-        ("segfault", {}, "died by signal SIGSEGV"),
+        ("segfault", {}, "was killed by SIGSEGV"),
         ("closes_everything", {}, "exited with code 70, as its socket to the runner was closed"),
-        ("writes_rubbish", {}, "died by signal SIGKILL"),
+        ("writes_rubbish", {}, "was killed by SIGKILL"),
     ],
 )
 def test_a_job_that_ends_its_process_has_crashed_and_the_next_one_runs(
@@ -255,6 +255,6 @@ def test_fifty_kills_leave_no_descriptor_and_no_zombie() -> None:
         for _ in range(42):  # the same from below, before they have imported anything
             child = Offspring(APP)
             child.kill()
-            assert child.reap() == "died by signal SIGKILL"
+            assert child.reap() == "was killed by SIGKILL"
         assert open_files() == before
         assert zombies() == []

@@ -84,10 +84,6 @@ class Recipe:
         own = task._call
         return BoundTask(task._client, task._declared, _over(profile, own))
 
-    def extended(self, **options: Unpack[CallKeywords]) -> Recipe:
-        """A recipe with more said."""
-        return Recipe({**self._options, **options})
-
 
 def _over(profile: CallOptions, own: CallOptions) -> CallOptions:
     said = {

@@ -13,7 +13,7 @@ WORKER_BEAT = timedelta(seconds=5)
 WORKER_EXPIRY = timedelta(seconds=30)
 LEASE_BEAT = timedelta(seconds=2.5)
 LEASE_EXPIRY = timedelta(seconds=8)
-"""Counted from the last beat, which is up to two seconds old when a leader dies: another leads within ten."""
+"""Counted from the last beat: the lease of a leader that dies ends 5.5 to 8 seconds later, and another leads within ten."""
 
 
 class Coordination(StrEnum):

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import assert_never
 
+from tidemill.domain.bounds import LONGEST
 from tidemill.domain.job import Claim, Details, Job, Move, Transition
 from tidemill.domain.outcome import (
     Cancelled,
@@ -27,7 +28,6 @@ from tidemill.errors import IllegalTransition
 
 DEFAULT_CRASH_CAP = 3
 _NOW = timedelta(0)
-_LONGEST = timedelta(days=365 * 100)
 _S, _E = JobState, ExecutionState
 
 COMPLETED = Transition(_S.COMPLETED, _E.SUCCEEDED)
@@ -149,7 +149,7 @@ def _back(
 
 
 def _within(delay: timedelta) -> timedelta:
-    return min(max(delay, _NOW), _LONGEST)
+    return min(max(delay, _NOW), LONGEST)
 
 
 class Action(StrEnum):

@@ -43,9 +43,6 @@ HELD = frozenset({_S.CLAIMED, _S.RUNNING})
 ENDED = frozenset({_S.COMPLETED, _S.FAILED, _S.TIMED_OUT, _S.CANCELLED, _S.DEAD_LETTERED})
 """States a job does not leave by itself; only an operator's retry reopens one."""
 
-PARKED = frozenset({_S.WAITING, _S.REVIEW_NEEDED})
-"""States that wait for something other than a worker or a clock."""
-
 LIVE = frozenset(JobState) - ENDED
 
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {

@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from tidemill.clock import Clock, SystemClock
-from tidemill.engine.crew import Backoff, end_in_words
-from tidemill.engine.deathwatch import die_with_parent, end_families, tie_group
+from tidemill.engine.crew import Backoff
+from tidemill.engine.deathwatch import die_with_parent, end_families, end_in_words, tie_group
 
 _log = logging.getLogger("tidemill.worker")
 

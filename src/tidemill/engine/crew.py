@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import signal
 import socket
 import struct
 import subprocess
@@ -224,20 +223,6 @@ def runner_command(app: str, *, log_level: str = "info", log_json: bool = False)
     """How a runner is started, but for the number of its socket and its parent."""
     words = [sys.executable, "-m", "tidemill.engine.process", "--app", app, "--log-level", log_level]
     return [*words, "--log-json"] if log_json else words
-
-
-def end_in_words(code: int) -> str:
-    """An exit code as a person reads it.
-
-    >>> end_in_words(-9), end_in_words(3)
-    ('was killed by SIGKILL', 'exited with code 3')
-    """
-    if code >= 0:
-        return f"exited with code {code}"
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was killed by signal {-code}"
 
 
 class Backoff:

@@ -11,10 +11,9 @@ import ctypes
 import os
 import select
 import signal
-import socket
 import sys
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -70,38 +69,6 @@ def _prctl(option: int, value: int) -> bool:
         return bool(ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0) == 0)
     except (OSError, AttributeError):
         return False
-
-
-class Deathwatch:
-    """A thread that calls ``gone`` once the other end of a socket is closed, whether or not anybody reads there."""
-
-    def __init__(self, connection: socket.socket, gone: Callable[[], None]) -> None:
-        self._gone = gone
-        # A descriptor of its own: the number of the given one may be another file's once its owner has closed it.
-        self._socket = connection.dup()
-        self._wake, self._wakened = socket.socketpair()
-        self._thread = threading.Thread(target=self._watch, name="tidemill-deathwatch", daemon=True)
-
-    def start(self) -> None:
-        """Begin to watch."""
-        self._thread.start()
-
-    def _watch(self) -> None:
-        waiting = select.poll()
-        waiting.register(self._socket, 0)  # no event is asked for: the end is always told
-        waiting.register(self._wakened, select.POLLIN)
-        woken = {number for number, _ in waiting.poll()}
-        if self._wakened.fileno() not in woken:
-            self._gone()
-
-    def close(self) -> None:
-        """Stop watching; closing twice is harmless."""
-        self._wake.close()
-        if self._thread.is_alive() and self._thread is not threading.current_thread():
-            self._thread.join(10)
-        if not self._thread.is_alive():
-            self._socket.close()
-            self._wakened.close()
 
 
 def descendants(*of: int) -> set[int]:
@@ -177,3 +144,17 @@ def _signal(pid: int, sign: int) -> None:
 def _signal_group(leader: int, sign: int) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, sign)
+
+
+def end_in_words(code: int) -> str:
+    """A process's exit code, or minus the signal that killed it, as a person reads it.
+
+    >>> end_in_words(-9), end_in_words(3)
+    ('was killed by SIGKILL', 'exited with code 3')
+    """
+    if code >= 0:
+        return f"exited with code {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"

@@ -12,6 +12,9 @@ from tidemill.stores.base import Listener, Store
 
 _log = logging.getLogger("tidemill.engine")
 
+TICK = "tick"
+"""What whoever does the duties says every few seconds, so that the others know that they are done."""
+
 Heard = Callable[[frozenset[str]], None]
 
 _LONGEST = 3600.0  # one wait

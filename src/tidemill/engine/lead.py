@@ -14,7 +14,7 @@ from random import Random
 from uuid import UUID
 
 from tidemill.clock import Clock
-from tidemill.engine.ear import Ear
+from tidemill.engine.ear import TICK, Ear
 from tidemill.errors import BadSettings, StoreError
 from tidemill.stores.base import Hold, Store
 
@@ -23,7 +23,6 @@ _log = logging.getLogger("tidemill.engine")
 NAME = "duties"
 """Of the lease, of the lock, and of the topic that tells the others when they are given back."""
 
-TICK = "tick"
 
 Facts = Callable[[], Mapping[str, object]]
 

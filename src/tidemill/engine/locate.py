@@ -26,6 +26,7 @@ class Application(Protocol):
     """An ``App`` as the engine sees it: the app stands above the engine and imports it, so it cannot be named here."""
 
     clock: Clock
+    migrates: bool
     _client: Any
 
     @property
@@ -36,6 +37,12 @@ class Application(Protocol):
 
     @property
     def events(self) -> Events: ...
+
+    def store_url(self) -> str | None: ...
+
+    def declare_limits(self) -> None: ...
+
+    def reconcile(self) -> object: ...
 
 
 def importing() -> bool:

@@ -1,10 +1,11 @@
-"""Which machine this is, in a name that outlives processes, and which queues are its own."""
+"""Where this is: the machine, in a name that outlives processes, which queues are its own, and which release of Tidemill."""
 
 from __future__ import annotations
 
 import os
 import socket
 from collections.abc import Collection
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tidemill.domain.firing import NODE_QUEUE
@@ -22,6 +23,14 @@ def machine_name() -> str:
         return Path("/etc/machine-id").read_text(encoding="ascii").strip() or socket.gethostname()
     except (OSError, UnicodeDecodeError):
         return socket.gethostname()
+
+
+def release_here() -> str:
+    """The release of Tidemill that is installed; empty where it runs without being installed."""
+    try:
+        return version("tidemill")
+    except PackageNotFoundError:
+        return ""
 
 
 def own_queue(node: str) -> str:

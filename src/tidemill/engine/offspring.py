@@ -14,7 +14,7 @@ import threading
 from collections.abc import Collection
 from weakref import WeakSet
 
-from tidemill.engine.deathwatch import are_gone, end_families
+from tidemill.engine.deathwatch import are_gone, end_families, end_in_words
 from tidemill.engine.frames import LOST_WIRE, Wire
 
 _MANNERS = 2.0  # seconds to end by itself, once it was told that there is nothing more to do
@@ -109,7 +109,8 @@ class Offspring:
                 self._end = None
         self.let_go()
         are_gone(self._others, _WARNING)
-        return end_in_words(code)
+        lost = ", as its socket to the runner was closed" if code == LOST_WIRE else ""
+        return end_in_words(code) + lost
 
     def last_moment(self) -> None:
         """It speaks no more, so it ends: give it a moment to do so by itself, for then it is known how."""
@@ -162,19 +163,3 @@ def _open_pid(pid: int) -> int | None:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):
         return None
-
-
-def end_in_words(code: int) -> str:
-    """An exit code as a person reads it.
-
-    >>> end_in_words(-11), end_in_words(3)
-    ('died by signal SIGSEGV', 'exited with code 3')
-    """
-    if code == LOST_WIRE:
-        return f"exited with code {code}, as its socket to the runner was closed"
-    if code >= 0:
-        return f"exited with code {code}"
-    try:
-        return f"died by signal {signal.Signals(-code).name}"
-    except ValueError:
-        return f"died by signal {-code}"

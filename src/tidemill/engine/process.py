@@ -18,7 +18,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -29,6 +29,7 @@ from tidemill.engine.ear import Ear
 from tidemill.engine.frames import Wire
 from tidemill.engine.locate import Application, find_app
 from tidemill.engine.logs import LEVELS, write_logs
+from tidemill.engine.node import release_here
 from tidemill.engine.runner import Runner
 from tidemill.engine.settings import fitted, read_settings
 from tidemill.errors import StoreBusy, StoreUnavailable, TidemillError
@@ -47,8 +48,8 @@ _COLLECT_AFTER = 10_000  # objects more than before
 class RunnerMain:
     """The life of one runner process. Its main thread speaks with the supervisor; jobs run on the runner's own threads."""
 
-    def __init__(self, wire: Wire, app_path: str, prepare: Callable[[], None]) -> None:
-        self._wire, self._app_path, self._prepare = wire, app_path, prepare
+    def __init__(self, wire: Wire, app_path: str, begin_log: Callable[[], None]) -> None:
+        self._wire, self._app_path, self._begin_log = wire, app_path, begin_log
         self._inbox: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
         self._working = threading.Event()
         self._last: tuple[object, ...] = ()
@@ -59,7 +60,7 @@ class RunnerMain:
         threading.Thread(target=self._hear, name="tidemill-supervisor", daemon=True).start()
         try:
             app = find_app(self._app_path)
-            self._prepare()
+            self._begin_log()  # after the import: an app that arranges for its log itself is left alone
             sound, broken = examine(app.registry)
             hello = describe(app, sound, broken)
         except BaseException as error:  # noqa: BLE001  (whatever a module does when it is imported, the supervisor shall know)
@@ -174,12 +175,11 @@ def examine(tasks: Registry) -> tuple[Registry, dict[str, str]]:
 
 def describe(app: Application, sound: Registry, broken: Mapping[str, str]) -> dict[str, object]:
     """What a supervisor must know of an app that it does not import. The address may hold a password: the socket is private."""
-    address: Callable[[], str | None] = getattr(app, "store_url", lambda: app.store.url)
     return {
         "pid": os.getpid(),
-        "version": _version(),
-        "store": address(),
-        "migrate": bool(getattr(app, "migrates", False)),
+        "version": release_here(),
+        "store": app.store_url(),
+        "migrate": app.migrates,
         "tasks": {
             task.name: {
                 **task.facts,
@@ -195,8 +195,11 @@ def describe(app: Application, sound: Registry, broken: Mapping[str, str]) -> di
 
 def prepare(app: Application) -> bool:
     """Bring the limits and the schedules that the app declares into the store; False if that is to be tried again."""
-    for what, verb in (("limits", "declare_limits"), ("schedules", "reconcile")):
-        act: Callable[[], object] = getattr(app, verb, lambda: None)
+    acts: tuple[tuple[str, Callable[[], object]], ...] = (
+        ("limits", app.declare_limits),
+        ("schedules", app.reconcile),
+    )
+    for what, act in acts:
         try:
             act()
         except (StoreBusy, StoreUnavailable) as error:
@@ -205,13 +208,6 @@ def prepare(app: Application) -> bool:
         except TidemillError as error:
             _log.error("the app's %s could not be brought into the store: %s", what, error)
     return True
-
-
-def _version() -> str:
-    try:
-        return version("tidemill")
-    except PackageNotFoundError:
-        return ""
 
 
 def explain(error: BaseException) -> str:
@@ -282,8 +278,8 @@ def main(words: Sequence[str] | None = None) -> int:
         die_with_parent(given.parent)
     connection = socket.socket(fileno=given.fd)
     connection.set_inheritable(False)
-    prepare = lambda: write_logs(given.log_level, as_json=given.log_json)  # noqa: E731  (named for what it is)
-    return RunnerMain(Wire(connection), given.app, prepare).run()
+    begin_log = partial(write_logs, given.log_level, as_json=given.log_json)
+    return RunnerMain(Wire(connection), given.app, begin_log).run()
 
 
 if __name__ == "__main__":

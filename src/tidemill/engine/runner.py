@@ -18,7 +18,7 @@ from tidemill.engine.breakers import Breakers
 from tidemill.engine.claimer import Claimer
 from tidemill.engine.config import Config
 from tidemill.engine.drive import LoopPump
-from tidemill.engine.ear import Ear
+from tidemill.engine.ear import TICK, Ear
 from tidemill.engine.execute import Ended
 from tidemill.engine.finisher import Settled, release, settle_as
 from tidemill.engine.held import STOPPING, Held
@@ -37,7 +37,6 @@ from tidemill.tasks.registry import Registry
 
 _log = logging.getLogger("tidemill.engine")
 
-TICK = "tick"
 TRUSTED = 12.0
 """Seconds after a tick was heard in which whoever does the duties is trusted to tell of work that was missed."""
 

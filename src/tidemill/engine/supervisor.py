@@ -26,10 +26,10 @@ from tidemill.engine.crew import (
     Phase,
     RunnerProcess,
     Said,
-    end_in_words,
     runner_command,
     settings_to_data,
 )
+from tidemill.engine.deathwatch import end_in_words
 from tidemill.engine.health import Health
 from tidemill.engine.node import machine_name
 from tidemill.engine.registrar import (

@@ -10,7 +10,7 @@ from tidemill.clock import Clock
 
 
 class Notifier:
-    """Speaks systemd's notification protocol: ``ready``, ``reloading``, ``stopping``, a line of status, and the watchdog.
+    """Speaks systemd's notification protocol: ``ready``, ``stopping``, a line of status, and the watchdog.
 
     A word that cannot be delivered is dropped: the worker's work does not depend on who watches it.
     """

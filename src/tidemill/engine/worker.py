@@ -12,7 +12,6 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Sequence
-from importlib.metadata import PackageNotFoundError, version
 from random import Random
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -28,7 +27,7 @@ from tidemill.engine.duties.retention import MEMORY_RETENTION
 from tidemill.engine.duty import Duties
 from tidemill.engine.ear import Ear
 from tidemill.engine.heart import Heart
-from tidemill.engine.node import machine_name
+from tidemill.engine.node import machine_name, release_here
 from tidemill.engine.plan import RunnerStats
 from tidemill.engine.runner import Runner
 from tidemill.engine.settings import WorkerSettings, fitted
@@ -163,7 +162,7 @@ class EmbeddedWorker:
                 host=host,
                 pid=os.getpid(),
                 node=self._node,
-                version=_version(),
+                version=release_here(),
                 queues=settings.queues or (),
                 tasks=tuple(self._registry.names()),
                 concurrency=settings.concurrency + settings.threads + settings.children,
@@ -293,10 +292,3 @@ class EmbeddedWorker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await asyncio.to_thread(self.stop)
-
-
-def _version() -> str:
-    try:
-        return version("tidemill")
-    except PackageNotFoundError:
-        return ""

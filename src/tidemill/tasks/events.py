@@ -17,7 +17,9 @@ _log = logging.getLogger("tidemill.events")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened. ``name`` is ``job.enqueued``, ``job.started``, ``job.finished``, or a name of your own."""
+    """Something that happened. ``name`` is ``job.enqueued``, ``job.started``, ``job.finished``, ``job.put_off`` (it has not ended,
+    and goes on later), or a name of your own.
+    """
 
     name: str
     at: datetime

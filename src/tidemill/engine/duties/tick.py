@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from tidemill.engine.duties.settle import wake
 from tidemill.engine.duty import Done, Duty
+from tidemill.engine.ear import TICK
 from tidemill.stores.base import Store
 
 EVERY = timedelta(seconds=5)
@@ -22,7 +23,7 @@ class Tick:
 
     def __call__(self) -> Done:
         queues = {lane.queue for lane in self._store.lanes()}
-        wake(self._store, {"tick", *(f"ready:{queue}" for queue in queues)})
+        wake(self._store, {TICK, *(f"ready:{queue}" for queue in queues)})
         return Done(len(queues))
 
     def duty(self, every: timedelta = EVERY) -> Duty:

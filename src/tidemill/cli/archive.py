@@ -23,7 +23,8 @@ from tidemill.cli.screen import (
     span,
     thousands,
 )
-from tidemill.client.archive import BUDGET, MOST, Archive, archived_document
+from tidemill.client.archive import BUDGET, MOST, Archive
+from tidemill.client.documents import archived_document
 from tidemill.client.reports import document
 from tidemill.domain.states import ENDED
 

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 import click
 
 from tidemill.cli.desk import Desk, at_desk, tenant_option
-from tidemill.cli.documents import audit_document
 from tidemill.cli.jobs import InOrder
 from tidemill.cli.screen import Column, print_json, print_lines, print_table, stamp, thousands
 from tidemill.client.audit import Audit
+from tidemill.client.documents import audit_document
 from tidemill.domain.ledger import AuditEntry
 
 

@@ -7,11 +7,11 @@ import json
 import click
 
 from tidemill.cli.desk import Desk, at_desk
-from tidemill.cli.documents import setting_document
 from tidemill.cli.jobs import InOrder
 from tidemill.cli.reading import json_or_text
 from tidemill.cli.screen import Column, age, print_json, print_lines, print_table
 from tidemill.client.control import KNOWN_SETTINGS, shown_value
+from tidemill.client.documents import setting_document
 
 
 @click.group(cls=InOrder)

@@ -7,7 +7,6 @@ import json
 import click
 
 from tidemill.cli.desk import Desk, at_desk, tenant_option
-from tidemill.cli.documents import definition_document
 from tidemill.cli.jobs import InOrder
 from tidemill.cli.reading import read_arguments
 from tidemill.cli.schedules_act import tenant_one
@@ -23,6 +22,7 @@ from tidemill.cli.screen import (
     stamp,
 )
 from tidemill.client.definitions import Definitions
+from tidemill.client.documents import definition_document
 from tidemill.domain.timetable import Definition
 
 

@@ -10,7 +10,6 @@ from uuid import UUID
 
 import click
 
-from tidemill.cli import documents
 from tidemill.cli.desk import Desk, at_desk
 from tidemill.cli.filters import Where, filtered
 from tidemill.cli.screen import (
@@ -28,8 +27,10 @@ from tidemill.cli.screen import (
     span,
     stamp,
 )
+from tidemill.client import documents
 from tidemill.client.handle import Job
 from tidemill.client.why import explain
+from tidemill.domain.estimate import eta_of, fraction_done
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
 from tidemill.domain.job import Execution, LogEntry
 from tidemill.domain.job import Job as Facts
@@ -60,7 +61,7 @@ def one(desk: Desk, id: str) -> Job[object]:
 def job_rows(jobs: Iterable[Facts], now: datetime) -> Iterator[list[object]]:
     """Jobs as rows of a table."""
     for job in jobs:
-        done = percent(documents.fraction_of(job)) if job.progress is not None or job.state in HELD else None
+        done = percent(fraction_done(job)) if job.progress is not None or job.state in HELD else None
         yield [
             job.id,
             job.state.value,
@@ -153,7 +154,7 @@ def _facts(job: Facts, now: datetime) -> Iterator[tuple[str, object]]:
             words.append(f"step {job.progress.step} of {job.progress.total or '?'}")
         words += [text for text in (job.progress.stage, job.progress.message) if text]
         yield "progress", ", ".join(words)
-    ends = documents.eta_of(job, now)
+    ends = eta_of(job, now)
     yield "ends", None if ends is None else f"{stamp(ends)} ({age(ends, now)})"
     yield "result", job.result
     if job.error is not None:

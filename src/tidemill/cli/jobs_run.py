@@ -12,7 +12,6 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
-from tidemill.cli import documents
 from tidemill.cli.desk import Desk, at_desk
 from tidemill.cli.jobs_read import one
 from tidemill.cli.reading import duration, instant, json_or_text, metadata, read_arguments, reference
@@ -26,6 +25,7 @@ from tidemill.cli.screen import (
     print_lines,
     stamp,
 )
+from tidemill.client import documents
 from tidemill.client.bound import BoundTask
 from tidemill.client.handle import Job
 from tidemill.client.why import explain

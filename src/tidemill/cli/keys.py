@@ -7,10 +7,10 @@ from datetime import timedelta
 import click
 
 from tidemill.cli.desk import Desk, at_desk
-from tidemill.cli.documents import key_document, key_state
 from tidemill.cli.jobs import InOrder
 from tidemill.cli.reading import duration
 from tidemill.cli.screen import Column, age, print_json, print_lines, print_table, stamp
+from tidemill.client.documents import key_document, key_state
 from tidemill.client.keys import Keys
 from tidemill.domain.access import Role
 from tidemill.domain.filters import ALL_TENANTS

@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from tidemill.cli.desk import Desk, at_desk
-from tidemill.cli.documents import duties_of, lease_document
 from tidemill.cli.reading import read_instant
 from tidemill.cli.screen import Column, age, heading, print_json, print_lines, print_table, span, thousands
+from tidemill.client.documents import duties_of, lease_document
 from tidemill.errors import LeaseNotFound
 
 

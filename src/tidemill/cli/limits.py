@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 import click
 
 from tidemill.cli.desk import Desk, at_desk
-from tidemill.cli.documents import limit_document
 from tidemill.cli.jobs import InOrder
 from tidemill.cli.reading import duration
 from tidemill.cli.screen import (
@@ -22,6 +21,7 @@ from tidemill.cli.screen import (
     span,
     thousands,
 )
+from tidemill.client.documents import limit_document
 from tidemill.client.limit_states import LimitState
 from tidemill.domain.limits import LimitKind, Rule
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 
 from tidemill.cli.desk import Desk
-from tidemill.cli.documents import pause_document
 from tidemill.cli.screen import age, print_json, print_lines
+from tidemill.client.documents import pause_document
 from tidemill.domain.ledger import Pause, PauseKind
 from tidemill.tasks.options import check_name
 

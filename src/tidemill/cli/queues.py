@@ -6,8 +6,8 @@ import click
 
 from tidemill.cli import pausing
 from tidemill.cli.desk import Desk, at_desk, tenant_option
-from tidemill.cli.documents import instant, pause_document
 from tidemill.cli.screen import Column, print_json, print_table, span, thousands
+from tidemill.client.documents import instant, pause_document
 from tidemill.client.stats import liveness, queue_stats
 from tidemill.domain.ledger import PauseKind
 

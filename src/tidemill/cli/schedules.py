@@ -12,11 +12,11 @@ from zoneinfo import ZoneInfo
 import click
 
 from tidemill.cli.desk import Desk, at_desk, tenant_option
-from tidemill.cli.documents import fire_document, instant, schedule_document
 from tidemill.cli.jobs import InOrder
 from tidemill.cli.reading import instant as an_instant
 from tidemill.cli.schedules_act import add, backfill, pause, remove, resume, sync, trigger
 from tidemill.cli.screen import Column, age, heading, print_facts, print_json, print_table, stamp
+from tidemill.client.documents import fire_document, instant, schedule_document
 from tidemill.client.scheduled import Schedule
 from tidemill.client.schedules import Schedules
 from tidemill.domain.timetable import Fired

@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from tidemill.cli.desk import Desk, at_desk
-from tidemill.cli.documents import instant, schedule_document
 from tidemill.cli.reading import duration, json_or_text, metadata, read_arguments, reference
 from tidemill.cli.reading import instant as an_instant
 from tidemill.cli.screen import clean, print_json, print_lines, stamp, thousands
+from tidemill.client.documents import instant, schedule_document
 from tidemill.client.scheduled import Schedule
 from tidemill.client.schedules import Schedules
 from tidemill.domain.schedule import (

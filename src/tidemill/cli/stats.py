@@ -9,10 +9,10 @@ import click
 
 from tidemill.cli import pausing, stats_named
 from tidemill.cli.desk import Desk, at_desk, tenant_option
-from tidemill.cli.documents import instant, limit_document, pause_document
 from tidemill.cli.limits import USES, use_rows
 from tidemill.cli.reading import duration
 from tidemill.cli.screen import Column, heading, print_facts, print_json, print_table, span, thousands
+from tidemill.client.documents import instant, limit_document, pause_document
 from tidemill.client.stats import Stats, gather
 from tidemill.domain.ledger import PauseKind
 from tidemill.domain.states import JobState

@@ -10,7 +10,6 @@ import click
 
 from tidemill.cli import pausing
 from tidemill.cli.desk import Desk, at_desk, tenant_option
-from tidemill.cli.documents import pause_document, seconds
 from tidemill.cli.screen import (
     Column,
     heading,
@@ -22,6 +21,7 @@ from tidemill.cli.screen import (
     thousands,
 )
 from tidemill.cli.tasks_set import set_document, set_task, set_words, task_rule, task_setting
+from tidemill.client.documents import pause_document, seconds
 from tidemill.client.stats import liveness, waiting_tasks
 from tidemill.domain.filters import JobFilter
 from tidemill.domain.ledger import Pause, PauseKind

@@ -8,11 +8,11 @@ from datetime import timedelta
 import click
 
 from tidemill.cli.desk import Desk, at_desk
-from tidemill.cli.documents import seconds
 from tidemill.cli.limits import allows
 from tidemill.cli.reading import duration
 from tidemill.cli.screen import print_json, print_lines, span
 from tidemill.client.control import TASK_SETTING
+from tidemill.client.documents import seconds
 from tidemill.domain.limits import Rule
 
 KEYS = ("max_attempts", "timeout", "max_concurrent")

@@ -17,7 +17,6 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tidemill.cli import documents
 from tidemill.cli.desk import Desk, at_desk, tenant_option
 from tidemill.cli.limits import USES, use_rows
 from tidemill.cli.screen import (
@@ -34,8 +33,10 @@ from tidemill.cli.screen import (
     thousands,
 )
 from tidemill.cli.stats import QUEUES, queue_rows, stats_document, workers_line
+from tidemill.client import documents
 from tidemill.client.stats import Stats, gather, held_by_worker, liveness
 from tidemill.domain.cluster import Worker
+from tidemill.domain.estimate import eta_of, fraction_done
 from tidemill.domain.filters import JobFilter, Sort
 from tidemill.domain.job import Job
 from tidemill.domain.states import LIVE, JobState
@@ -212,9 +213,9 @@ def _running(jobs: list[Job], now: datetime, width: int) -> RenderableType:
         said = job.progress
         bar: RenderableType = Text("-", "dim")
         if said is not None and said.fraction is not None:
-            bar = ProgressBar(total=1.0, completed=documents.fraction_of(job), width=20 if wide else 8)
+            bar = ProgressBar(total=1.0, completed=fraction_done(job), width=20 if wide else 8)
         words = ": ".join(text for text in (said and said.stage, said and said.message) if text)
-        ends = documents.eta_of(job, now)
+        ends = eta_of(job, now)
         cells: list[RenderableType] = [styled(job.task), Text(span(now - (job.started_at or now))), bar]
         if wide:
             cells += [Text("" if ends is None else age(ends, now)), Text(clean(words))]

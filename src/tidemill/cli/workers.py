@@ -5,8 +5,8 @@ from __future__ import annotations
 import click
 
 from tidemill.cli.desk import Desk, at_desk
-from tidemill.cli.documents import worker_document
 from tidemill.cli.screen import Column, print_json, print_lines, print_table, span
+from tidemill.client.documents import worker_document
 from tidemill.client.stats import held_by_worker, liveness
 from tidemill.domain.cluster import Worker, WorkerState
 from tidemill.errors import BadFilter

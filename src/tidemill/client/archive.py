@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -125,28 +124,3 @@ class Archive:
     def _store(self, name: str | None) -> Store:
         """Archived jobs are in the store named ``archive`` where there is one."""
         return self._client.store(name or ("archive" if "archive" in self._client.stores else None))
-
-
-def archived_document(found: ArchivedJob) -> dict[str, object]:
-    """One archived job, with all that was written about it."""
-    content: Mapping[str, Any] = json.loads(found.document)
-    return {
-        "id": str(found.id),
-        "task": found.task,
-        "status": found.state.value,
-        "tenant": found.tenant,
-        "queue": found.queue,
-        "created_at": _instant(found.created_at),
-        "finished_at": _instant(found.finished_at),
-        "archived_at": _instant(found.archived_at),
-        "correlation_id": found.correlation_id or str(found.id),
-        "parent_id": None if found.parent_id is None else str(found.parent_id),
-        "tier": found.tier,
-        "policy": found.policy,
-        "sound": found.sound,
-        "document": content,
-    }
-
-
-def _instant(value: datetime | None) -> str | None:
-    return None if value is None else value.isoformat()

@@ -16,9 +16,10 @@ from tidemill.client.scheduled import Schedule
 from tidemill.client.stats import liveness
 from tidemill.domain.access import Key
 from tidemill.domain.cluster import Lease, Worker
-from tidemill.domain.estimate import eta
+from tidemill.domain.estimate import eta_of, fraction_done
 from tidemill.domain.job import ErrorInfo, Execution, Job, LogEntry
 from tidemill.domain.ledger import AuditRecord, Pause, Setting
+from tidemill.domain.retention import ArchivedJob
 from tidemill.domain.states import JobState
 from tidemill.domain.timetable import Definition, Fired
 
@@ -55,21 +56,6 @@ def plain(text: str | None) -> Any:
             return text
 
 
-def fraction_of(job: Job) -> float:
-    """How far a job is, 0 to 1."""
-    if job.state is JobState.COMPLETED:
-        return 1.0
-    said = job.progress
-    return said.fraction if said is not None and said.fraction is not None else 0.0
-
-
-def eta_of(job: Job, now: datetime) -> datetime | None:
-    """When it ends if it goes on as it did."""
-    if job.state is not JobState.RUNNING or job.started_at is None or job.progress is None:
-        return None
-    return eta(job.started_at, now, fraction=job.progress.fraction, reported_at=job.progress.at)
-
-
 @lru_cache(maxsize=1024)
 def _name_of(worker: UUID) -> str:
     """A worker's id as a text; there are few of them in many jobs."""
@@ -101,7 +87,7 @@ def job_document(job: Job, now: datetime) -> dict[str, object]:
         "crashes": job.crashes,
         "worker": None if job.worker is None else _name_of(job.worker),
         "cancel_reason": job.cancel_reason,
-        "progress": 1.0 if state is JobState.COMPLETED else fraction_of(job),
+        "progress": fraction_done(job),
         "message": None if said is None else said.message,
         "step": None if said is None else said.step,
         "total": None if said is None else said.total,
@@ -117,6 +103,27 @@ def job_document(job: Job, now: datetime) -> dict[str, object]:
         "metadata": dict(details.metadata),
         "unique_key": job.unique_key,
         "limits": list(job.limits),
+    }
+
+
+def archived_document(found: ArchivedJob) -> dict[str, object]:
+    """One archived job, with all that was written about it."""
+    content: dict[str, Any] = json.loads(found.document)
+    return {
+        "id": str(found.id),
+        "task": found.task,
+        "status": found.state.value,
+        "tenant": found.tenant,
+        "queue": found.queue,
+        "created_at": instant(found.created_at),
+        "finished_at": instant(found.finished_at),
+        "archived_at": instant(found.archived_at),
+        "correlation_id": found.correlation_id or str(found.id),
+        "parent_id": None if found.parent_id is None else str(found.parent_id),
+        "tier": found.tier,
+        "policy": found.policy,
+        "sound": found.sound,
+        "document": content,
     }
 
 

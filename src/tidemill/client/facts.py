@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from tidemill.client.core import Client, snapshot
-from tidemill.domain.estimate import eta
+from tidemill.domain.estimate import eta_of, fraction_done
 from tidemill.domain.job import ErrorInfo, NewJob
 from tidemill.domain.job import Job as Facts
 from tidemill.domain.states import ENDED, JobState
@@ -97,10 +97,7 @@ class Known(Generic[R]):
     @property
     def progress(self) -> float:
         """How far it is, 0 to 1."""
-        if self._facts.state is JobState.COMPLETED:
-            return 1.0
-        said = self._facts.progress
-        return said.fraction if said is not None and said.fraction is not None else 0.0
+        return fraction_done(self._facts)
 
     @property
     def message(self) -> str | None:
@@ -121,15 +118,7 @@ class Known(Generic[R]):
     @property
     def eta(self) -> datetime | None:
         """When it will end if it goes on as it did."""
-        if self._facts.state is not JobState.RUNNING or self._facts.started_at is None:
-            return None
-        said = self._facts.progress
-        return eta(
-            self._facts.started_at,
-            self._client.clock.now(),
-            fraction=None if said is None else said.fraction,
-            reported_at=None if said is None else said.at,
-        )
+        return eta_of(self._facts, self._client.clock.now())
 
     @property
     def value(self) -> R | None:

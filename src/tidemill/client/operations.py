@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextvars import copy_context
 from typing import Any, TypeVar
 
 from tidemill.client.core import Client
@@ -78,8 +77,7 @@ class Operations(Questions):
         return await self._later(self.metrics)
 
     async def _later(self, ask: Callable[..., R], *args: Any, **how: Any) -> R:
-        context = copy_context()  # so that the surrounding tenant is the same
-        answer: R = await self._client.in_thread(lambda: context.run(ask, *args, **how))
+        answer: R = await self._client.in_thread(lambda: ask(*args, **how))
         return answer
 
     async def aqueue_depth(self, *args: Any, **how: Any) -> Report[QueueDepth]:

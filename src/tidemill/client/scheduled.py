@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
 from tidemill.client.acting import note
 from tidemill.client.core import Client
+from tidemill.client.tellers import Teller
 from tidemill.domain.firing import Rules, read_rules
 from tidemill.domain.requests import Facts as TaskFacts
 from tidemill.domain.timetable import Schedule as Facts
 from tidemill.domain.timetable import Scope, Source
-from tidemill.errors import StoreError, TidemillError
-from tidemill.stores.base import Store
+from tidemill.errors import TidemillError
 from tidemill.tasks.ambient import current_tenant
 
 OWN = ("defaults", "app", "limits")
@@ -140,19 +139,8 @@ class Schedule:
         return hash(self.id)
 
 
-class Tenanted:
+class Tenanted(Teller):
     """A face of the client whose verbs take a tenant."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    @property
-    def _store(self) -> Store:
-        return self._client.store(None)
-
-    @property
-    def _pin(self) -> datetime | None:
-        return self._client.pin
 
     def _tenant(self, given: str | None) -> str:
         return given or current_tenant() or self._client.tenant
@@ -168,15 +156,10 @@ class Tenanted:
         """Write down what was done, in the transaction that does it."""
         note(self._store, action, subject, tenant, before=before, after=after, now=self._pin)
 
-    def _tell(self, topics: Iterable[str]) -> None:
-        with contextlib.suppress(StoreError):  # a hint that fails has done no harm
-            self._store.notify(topics)
-
     async def _await(self, verb: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """A verb on a thread, for the tenant that surrounds the caller."""
         kwargs["tenant"] = self._tenant(kwargs.get("tenant"))  # type: ignore[arg-type]
-        found: R = await self._client.in_thread(lambda: verb(*args, **kwargs))
-        return found
+        return await super()._await(verb, *args, **kwargs)
 
 
 def named(key: str | UUID) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from tidemill.client.loads import serving
 from tidemill.client.stats import held_by_worker, liveness
-from tidemill.client.why_limits import NO_STANDINGS, Standings, full_limits, standings
+from tidemill.client.why_limits import NO_STANDINGS, Standings, at_text, full_limits, standings
 from tidemill.domain.archival import LEASE as ARCHIVE
 from tidemill.domain.cluster import Worker, WorkerState
 from tidemill.domain.filters import JobFilter, Sort
@@ -192,16 +192,16 @@ def _scheduled(job: Job, around: Surroundings, now: datetime) -> Iterator[Reason
     elif job.attempt > 0:
         why = f" after: {job.reason}" if job.reason else ""
         next_try = f"attempt {min(job.attempt + 1, job.max_attempts)} of {job.max_attempts}"
-        wait = f"It waits {_long(job.run_at - now)} for {next_try}, at {_at(job.run_at)}{why}"
+        wait = f"It waits {_long(job.run_at - now)} for {next_try}, at {at_text(job.run_at)}{why}"
         yield Reason("retrying", _stop(wait))
     else:
         why = f" ({job.reason})" if job.reason else ""
-        yield Reason("scheduled", f"It is due in {_long(job.run_at - now)}, at {_at(job.run_at)}{why}.")
+        yield Reason("scheduled", f"It is due in {_long(job.run_at - now)}, at {at_text(job.run_at)}{why}.")
 
 
 def _waiting(job: Job, now: datetime) -> Iterator[Reason]:
     why = f": {job.reason}" if job.reason else ""
-    until = f", until {_at(job.run_at)} (in {_long(job.run_at - now)})" if job.run_at > now else ""
+    until = f", until {at_text(job.run_at)} (in {_long(job.run_at - now)})" if job.run_at > now else ""
     yield Reason("waiting", _stop(f"It is suspended{until}{why}"))
 
 
@@ -279,10 +279,6 @@ def _stop(text: str) -> str:
 
 def _count(workers: Sequence[Worker]) -> str:
     return "the 1 living worker" if len(workers) == 1 else f"the {len(workers)} living workers"
-
-
-def _at(instant: datetime) -> str:
-    return instant.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def _long(duration: timedelta) -> str:

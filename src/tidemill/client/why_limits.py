@@ -61,7 +61,9 @@ def _rate(name: str, rule: Rule, use: Use, now: datetime) -> str:
     if rule.burst is not None:
         said = f"{said}, {rule.burst} at once"
     opens = opens_at(rule, use, now)
-    return f"{said}." if opens is None else f"{said}; there is room in {_wait(opens, now)}, at {_at(opens)}."
+    return (
+        f"{said}." if opens is None else f"{said}; there is room in {_wait(opens, now)}, at {at_text(opens)}."
+    )
 
 
 def _breaker(name: str, rule: Rule, use: Use, now: datetime) -> str:
@@ -70,9 +72,9 @@ def _breaker(name: str, rule: Rule, use: Use, now: datetime) -> str:
     if phase_at(use.breaker, now) is Phase.HALF_OPEN:
         probes = "1 job tries" if use.used == 1 else f"{use.used} jobs try"
         return f"The breaker {thing} is half open: {probes} whether {thing} works again; the others wait."
-    since = "" if standing.opened_at is None else f" since {_at(standing.opened_at)}"
+    since = "" if standing.opened_at is None else f" since {at_text(standing.opened_at)}"
     opens = opens_at(rule, use, now)
-    then = "" if opens is None else f"; it is tried again in {_wait(opens, now)}, at {_at(opens)}"
+    then = "" if opens is None else f"; it is tried again in {_wait(opens, now)}, at {at_text(opens)}"
     return f"The breaker {thing} is open{since}: too many jobs failed{then}."
 
 
@@ -81,5 +83,6 @@ def _wait(instant: datetime, now: datetime) -> str:
     return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
-def _at(instant: datetime) -> str:
+def at_text(instant: datetime) -> str:
+    """An instant in a sentence."""
     return instant.strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from starlette.responses import Response
 
-from tidemill.client.documents import eta_of, fraction_of, plain
+from tidemill.client.documents import plain
 from tidemill.client.why import explain
 from tidemill.dashboard import snippets, timelines, tracebacks
 from tidemill.dashboard.jobs import took
@@ -17,6 +17,7 @@ from tidemill.dashboard.pages import Pages
 from tidemill.dashboard.visit import Visit
 from tidemill.domain.access import Role
 from tidemill.domain.decide import Action, expected
+from tidemill.domain.estimate import eta_of, fraction_done
 from tidemill.domain.job import Execution, Job, LogEntry
 from tidemill.domain.states import ENDED, HELD
 from tidemill.errors import JobNotFound
@@ -106,7 +107,7 @@ def shown(visit: Visit, facts: Job) -> dict[str, Any]:
         "metadata": visit.masked(dict(facts.details.metadata)),
         "took": took(facts, now),
         "progress": said,
-        "fraction": fraction_of(facts) if said is not None and said.fraction is not None else None,
+        "fraction": fraction_done(facts) if said is not None and said.fraction is not None else None,
         "eta": eta_of(facts, now),
         "trace": tracebacks.parts(trace) if trace else [],
         "place": tracebacks.users_place(trace) if trace else None,

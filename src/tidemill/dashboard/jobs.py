@@ -7,12 +7,12 @@ from typing import Any
 
 from starlette.responses import Response
 
-from tidemill.client.documents import eta_of, fraction_of
 from tidemill.dashboard import job_filter
 from tidemill.dashboard.job_filter import Asked
 from tidemill.dashboard.pages import Pages
 from tidemill.dashboard.visit import Visit
 from tidemill.domain.access import Role
+from tidemill.domain.estimate import eta_of, fraction_done
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Job
 from tidemill.domain.states import JobState
@@ -85,7 +85,7 @@ def row(visit: Visit, job: Job) -> dict[str, Any]:
     return {
         "job": job,
         "took": took(job, now),
-        "fraction": fraction_of(job) if running and said and said.fraction is not None else None,
+        "fraction": fraction_done(job) if running and said and said.fraction is not None else None,
         "message": said.message if running and said else None,
         "eta": eta_of(job, now),
         "error": f"{job.error.type}: {job.error.message}" if job.error else None,

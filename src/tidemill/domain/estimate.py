@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
+from tidemill.domain.job import Job
+from tidemill.domain.states import JobState
+
 _ZERO = timedelta(0)
 
 
@@ -59,6 +62,21 @@ def eta(
         if by_rate is not None:
             return max(by_rate, now) if fraction < 1.0 else by_rate
     return eta_from_past(started_at, past, now)
+
+
+def fraction_done(job: Job) -> float:
+    """How far a job is, 0 to 1."""
+    if job.state is JobState.COMPLETED:
+        return 1.0
+    said = job.progress
+    return said.fraction if said is not None and said.fraction is not None else 0.0
+
+
+def eta_of(job: Job, now: datetime) -> datetime | None:
+    """When a running job ends if it goes on as it did; None while it has said nothing of it."""
+    if job.state is not JobState.RUNNING or job.started_at is None or job.progress is None:
+        return None
+    return eta(job.started_at, now, fraction=job.progress.fraction, reported_at=job.progress.at)
 
 
 def drain_time(pending: int, per_second: float) -> timedelta | None:

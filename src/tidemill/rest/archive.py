@@ -9,7 +9,8 @@ from uuid import UUID
 from pydantic import Field
 from starlette.responses import Response
 
-from tidemill.client.archive import BUDGET, MOST, archived_document
+from tidemill.client.archive import BUDGET, MOST
+from tidemill.client.documents import archived_document
 from tidemill.client.reports import document
 from tidemill.domain.access import Role
 from tidemill.domain.retention import ArchivedJob

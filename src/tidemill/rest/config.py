@@ -7,9 +7,8 @@ from typing import Any
 from pydantic import Field
 from starlette.responses import Response
 
-from tidemill.client.documents import instant
+from tidemill.client.documents import setting_document
 from tidemill.domain.access import Role
-from tidemill.domain.ledger import Setting
 from tidemill.rest.call import Call
 from tidemill.rest.models import Body, Document, Instant
 from tidemill.rest.routes import Routes
@@ -65,14 +64,4 @@ def _put(call: Call, settings: dict[str, Any]) -> None:
 
 async def _document(call: Call) -> dict[str, Any]:
     found = await call.read(call.app.control.settings)
-    return {"settings": [_setting(each) for each in found]}
-
-
-def _setting(setting: Setting) -> dict[str, Any]:
-    return {
-        "key": setting.key,
-        "value": setting.value,
-        "description": setting.description,
-        "updated_at": instant(setting.updated_at),
-        "updated_by": setting.updated_by,
-    }
+    return {"settings": [setting_document(each, each.value) for each in found]}

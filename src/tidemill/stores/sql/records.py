@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -14,7 +13,7 @@ from tidemill.domain.ledger import GENESIS, AuditEntry, AuditRecord, audit_hash
 from tidemill.stores.base import Records
 from tidemill.stores.guarding import Audit
 from tidemill.stores.sql.face import Face
-from tidemill.stores.sql.values import dump, tenant_of
+from tidemill.stores.sql.values import dump_facts, load_facts, tenant_of
 
 
 class SqlRecords(Face, Records, Audit):
@@ -30,7 +29,7 @@ class SqlRecords(Face, Records, Audit):
             "level": [entry.level for entry in entries],
             "stage": [entry.stage for entry in entries],
             "message": [entry.message for entry in entries],
-            "details": [_facts(entry.details) for entry in entries],
+            "details": [dump_facts(entry.details) for entry in entries],
             "duration": [entry.duration for entry in entries],
         }
         return frozenset(row[0] for row in self._db.run("log", None, columns))
@@ -70,8 +69,8 @@ class SqlRecords(Face, Records, Audit):
                 "who": [entry.who for entry in entries],
                 "action": [entry.action for entry in entries],
                 "subject": [entry.subject for entry in entries],
-                "before": [_facts(entry.before) for entry in entries],
-                "after": [_facts(entry.after) for entry in entries],
+                "before": [dump_facts(entry.before) for entry in entries],
+                "after": [dump_facts(entry.after) for entry in entries],
                 "hash": [record.hash for record in records],
             }
             self._db.run("record", None, columns)
@@ -100,14 +99,8 @@ class SqlRecords(Face, Records, Audit):
         }
         rows = self._db.run("audit", takes, flags=("newest" if newest else "oldest",))
         return [
-            AuditRecord(number, at, AuditEntry(by, act, thing, owner, _load(earlier), _load(later)), digest)
+            AuditRecord(
+                number, at, AuditEntry(by, act, thing, owner, load_facts(earlier), load_facts(later)), digest
+            )
             for number, at, owner, by, act, thing, earlier, later, digest in rows
         ]
-
-
-def _facts(facts: Mapping[str, object] | None) -> str | None:
-    return None if facts is None else dump(dict(facts))
-
-
-def _load(text: str | None) -> Mapping[str, object] | None:
-    return None if text is None else json.loads(text)

@@ -9,16 +9,7 @@ from typing import Any
 
 from tidemill.domain.timetable import Definition, DefinitionVersion, Schedule, Scope, Source
 from tidemill.stores.sql.driver import Row
-from tidemill.stores.sql.values import dump
-
-
-def dump_facts(facts: Mapping[str, object] | None) -> str | None:
-    """A mapping as JSON text."""
-    return None if facts is None else dump(dict(facts))
-
-
-def _load(text: str | None) -> Any:
-    return None if text is None else json.loads(text)
+from tidemill.stores.sql.values import dump, dump_facts, load_facts
 
 
 def definition_takes(definition: Definition, by: str | None, now: datetime | None) -> dict[str, Any]:
@@ -52,8 +43,8 @@ def load_definition(row: Row) -> Definition:
         name=name,
         version=version,
         args=args,
-        settings=_load(settings) or {},
-        notifications=_load(notifications) or {},
+        settings=load_facts(settings) or {},
+        notifications=load_facts(notifications) or {},
         owner=owner,
         enabled=enabled,
         created_at=created_at,
@@ -126,15 +117,15 @@ def load_schedule(row: Row) -> Schedule:
         id=id_,
         key=key,
         task=task,
-        trigger=_load(trigger),
+        trigger=load_facts(trigger),
         tenant=tenant,
         definition_id=definition_id,
         timezone=timezone,
-        calendar=_load(calendar),
-        exclude=_load(exclude),
+        calendar=load_facts(calendar),
+        exclude=load_facts(exclude),
         args=args,
-        options=_load(options) or {},
-        misfire=_load(misfire),
+        options=load_facts(options) or {},
+        misfire=load_facts(misfire),
         overlap=overlap,
         scope=Scope(scope),
         source=Source(source),

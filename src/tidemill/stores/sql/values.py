@@ -33,6 +33,16 @@ def dump(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=True)
 
 
+def dump_facts(facts: Mapping[str, object] | None) -> str | None:
+    """A mapping as JSON text."""
+    return None if facts is None else dump(dict(facts))
+
+
+def load_facts(text: str | None) -> Any:
+    """What a mapping's JSON text says."""
+    return None if text is None else json.loads(text)
+
+
 def tenant_of(tenant: str) -> str | None:
     """The tenant as a parameter: every tenant is no condition at all."""
     return None if tenant == ALL_TENANTS else tenant

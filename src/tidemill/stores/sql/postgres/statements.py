@@ -12,11 +12,10 @@ from psycopg.types.numeric import Int2, Int4, Int8
 
 from tidemill.stores.sql.driver import Items, Takes
 from tidemill.stores.sql.postgres.arrays import pack
-from tidemill.stores.sql.postgres.values import Pack, column, given, single
+from tidemill.stores.sql.postgres.values import ARRAYS, Pack, column, given, single
 from tidemill.stores.sql.queries import Query, load, parameters, substitute
 
 _INTEGERS = {"int2": Int2, "int4": Int4, "int8": Int8}
-_ARRAYS = {"uuids": "uuid", "texts": "text", "int2s": "int2", "int4s": "int4", "int8s": "int8"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +49,8 @@ class Statement:
             value: Any = takes.get(name)
             if value is None:
                 bound[name] = None
-            elif kind in _ARRAYS:
-                bound[name] = pack(_ARRAYS[kind], value)
+            elif kind in ARRAYS:
+                bound[name] = pack(ARRAYS[kind], value)
             else:
                 bound[name] = _INTEGERS[kind](value) if kind in _INTEGERS else value
         if items is not None:

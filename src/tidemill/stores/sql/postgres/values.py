@@ -20,7 +20,8 @@ _MICROSECOND = timedelta(microseconds=1)
 _INT8 = struct.Struct("!q").pack
 _INTERVAL = struct.Struct("!qii").pack
 _JSONB = 3802
-_ARRAYS = {"uuids": "uuid", "texts": "text", "int2s": "int2", "int4s": "int4", "int8s": "int8"}
+ARRAYS = {"uuids": "uuid", "texts": "text", "int2s": "int2", "int4s": "int4", "int8s": "int8"}
+"""Kinds of single values that are arrays, and what they hold."""
 
 
 def _timestamptz(value: datetime) -> bytes:
@@ -46,8 +47,8 @@ _SINGLE: dict[str, Pack] = {
 
 def single(kind: str) -> tuple[int, Pack]:
     """The type of a parameter of this kind, and how a value of it is packed."""
-    if kind in _ARRAYS:
-        return column(_ARRAYS[kind])
+    if kind in ARRAYS:
+        return column(ARRAYS[kind])
     return OIDS[kind][0], _SINGLE[kind]
 
 

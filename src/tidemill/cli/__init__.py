@@ -19,10 +19,10 @@ INTERRUPTED = 130
 """What a shell expects of a program that was stopped by Ctrl-C."""
 
 COMMANDS = {
-    "demo": "Show it at work: sample tasks, schedules, a worker and the HTTP API.",
+    "demo": "Show it at work: sample tasks, schedules, a worker and the dashboard.",
     "up": "Everything an app needs: schema, workers, schedules and the HTTP API.",
     "worker": "Run jobs: a supervisor and its runners.",
-    "serve": "The HTTP API, in this process.",
+    "serve": "The dashboard and the HTTP API, in this process.",
     "tick": "Process what is due, then return.",
     "jobs": "Find jobs, enqueue them, follow them, decide about them.",
     "tasks": "What can be run, pausing it, and changing how it is run.",

@@ -78,7 +78,7 @@ class Size(click.ParamType[int]):
     "--health-port",
     type=click.IntRange(0, 65535),
     metavar="P",
-    help="Answer /livez and /readyz on this port; 0 takes a free one.",
+    help="Answer /livez, /readyz and /metrics on this port; 0 takes a free one.",
 )
 @click.option(
     "--health-host",

@@ -235,8 +235,7 @@ class Archiving:
         return timedelta(seconds=self._clock.monotonic() - self._began)
 
     def _now(self) -> datetime:
-        found: datetime = self._pin or getattr(self._source, "now", self._clock.now)()
-        return found
+        return self._pin or self._source.now()
 
 
 def _running() -> ArchiveRunning:

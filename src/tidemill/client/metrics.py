@@ -49,7 +49,7 @@ class Metrics:
 
     def _families(self) -> list[Family | Histogram]:
         store = self._client.store(None)
-        at: datetime = getattr(store, "now", self._client.clock.now)()
+        at = store.now()
         look = Look(store, ALL_TENANTS, at)
         leases = store.leases()
         return [

@@ -337,8 +337,7 @@ class Questions:
 
     def _look(self, tenant: str | None, store: str | None) -> Look:
         target = self._client.store(store)
-        at: datetime = getattr(target, "now", self._client.clock.now)()
-        return Look(target, tenant or current_tenant() or ALL_TENANTS, at)
+        return Look(target, tenant or current_tenant() or ALL_TENANTS, target.now())
 
     def _held(self, look: Look, which: Which, longer_than: timedelta | None, limit: int) -> Report[HeldJob]:
         found = look.holding(which, longer_than=longer_than, limit=limit)

@@ -30,9 +30,8 @@ class Teller:
         return self._client.pin
 
     def _now(self) -> datetime:
-        """The store's own time where it has one, whatever this machine's clock says; the clock that is moved by hand else."""
-        own: Callable[[], datetime] = getattr(self._store, "now", self._client.clock.now)
-        return self._pin or own()
+        """The clock's that is moved by hand, where there is one; else the store's own, whatever this machine's clock says."""
+        return self._pin or self._store.now()
 
     def _tell(self, topics: Iterable[str]) -> None:
         with contextlib.suppress(StoreError):  # a hint that fails has done no harm

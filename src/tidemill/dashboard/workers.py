@@ -270,5 +270,4 @@ def _duty(name: str, facts: Any) -> DutyRow:
 
 def _now(visit: Visit) -> datetime:
     """The time by the store's own clock, by which workers beat."""
-    found: datetime = getattr(visit.app.store, "now", visit.now)()
-    return found
+    return visit.app.store.now()

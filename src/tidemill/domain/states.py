@@ -12,7 +12,7 @@ class JobState(StrEnum):
     PENDING = "pending"  #: due, waiting for a worker
     CLAIMED = "claimed"  #: a worker holds it and has not started it
     RUNNING = "running"  #: its execution has begun
-    WAITING = "waiting"  #: suspended: a durable delay, a signal, children or dependencies
+    WAITING = "waiting"  #: until something else has happened, such as the end of the job before it
     REVIEW_NEEDED = "review_needed"  #: a person has to decide
     COMPLETED = "completed"  #: succeeded, result stored
     FAILED = "failed"  #: ended by a permanent error, or no retry was allowed

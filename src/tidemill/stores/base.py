@@ -195,9 +195,7 @@ class Queries(ABC):
 
     @abstractmethod
     def count(self, where: JobFilter, *, most: int | None = None) -> dict[JobState, int]:
-        """How many jobs match, by state; states without any are left out. No more than ``most`` are counted, whichever they are.
-        What has a text is not counted: ``BadFilter``.
-        """
+        """How many jobs match, by state, without states of none; no more than ``most`` are counted. With a text: ``BadFilter``."""
 
     @abstractmethod
     def held(self, worker: UUID) -> list[Claim]:
@@ -380,6 +378,10 @@ class Store(
     @abstractmethod
     def check(self) -> None:
         """Nothing, if the store answers and its schema is the one this code needs; else the error that says why not."""
+
+    @abstractmethod
+    def now(self) -> datetime:
+        """The store's own time, which counts wherever none is given (law 9)."""
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[None]:

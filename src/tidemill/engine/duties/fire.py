@@ -64,11 +64,8 @@ class Firing:
         return self._clock.now() if self._pinned else None
 
     def now(self) -> datetime:
-        """The store's own time where it has one: it is the one by which something was found to be due."""
-        if self._pinned:
-            return self._clock.now()
-        own: Callable[[], datetime] = getattr(self._store, "now", self._clock.now)
-        return own()
+        """The store's own time: it is the one by which something was found to be due."""
+        return self._clock.now() if self._pinned else self._store.now()
 
     def definitions(self, schedules: Iterable[Schedule]) -> dict[UUID, Definition]:
         """The definitions of these schedules."""

@@ -6,6 +6,7 @@ It is the reference that the other stores are compared with: it must stay so pla
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 
 from tidemill.clock import Clock
 from tidemill.stores.base import Listener, SchemaStatus, Store
@@ -64,6 +65,10 @@ class MemoryStore(
     def check(self) -> None:
         with self._open():
             pass
+
+    def now(self) -> datetime:
+        with self._open():
+            return self._at(None)
 
     def notify(self, topics: Iterable[str]) -> None:
         self._refuse_closed()  # Without the lock: nobody who rings waits for another thread's transaction.

@@ -84,7 +84,6 @@ class SqlStore(
         return self._known
 
     def now(self) -> datetime:
-        """The store's own time."""
         return self._time(None)
 
     def close(self) -> None:

@@ -49,6 +49,12 @@ def _near(instant: datetime | None, ahead: timedelta = timedelta(0)) -> bool:
 class OwnClockLaws:
     """``now=None`` is the store's own clock."""
 
+    def test_the_store_tells_the_time_by_which_it_dates(self, store: Store) -> None:
+        before, job = store.now(), a_job()
+        store.enqueue([job])
+        assert _near(before)
+        assert before <= get_one(store, job.id).created_at <= store.now()
+
     def test_a_jobs_whole_way_is_dated_by_the_stores_clock(self, store: Store) -> None:
         job = a_job()
         assert store.enqueue([job])[0].created

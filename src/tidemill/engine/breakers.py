@@ -86,6 +86,8 @@ class Breakers:
                     _log.warning(
                         "breaker %s could not be told how %d jobs ended: %s", name, succeeded + failed, error
                     )
+                except Exception:  # noqa: BLE001  (one whose state cannot be read does not silence the others)
+                    _log.exception("breaker %s could not be told how %d jobs ended", name, succeeded + failed)
 
     def _tell(self, name: str, succeeded: int, failed: int) -> bool:
         """Bring a tally to the store; whether its breaker is being tried, so that the next news is not kept waiting."""

@@ -56,7 +56,9 @@ class Ear:
                     topics = frozenset({"change"})  # something may have been missed
                 else:
                     topics = self._listener.wait(_LONGEST)
-            except StoreError:
+            except Exception as error:  # noqa: BLE001  (a worker that has gone deaf in silence only polls)
+                if not isinstance(error, StoreError):
+                    _log.exception("listening failed; it is tried again")
                 self._drop()
                 self._closed.wait(_AGAIN)
                 continue

@@ -1,0 +1,38 @@
+"""The ear goes on listening, whatever is raised; what it missed meanwhile it reports as a change."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+from tests.engine.cluster_kit import Line
+
+from tidemill.clock import SystemClock
+from tidemill.engine.ear import Ear
+from tidemill.stores.memory import MemoryStore
+
+PATIENCE = 20.0
+
+
+@pytest.mark.parametrize("error", [ValueError("no such answer"), KeyError("what")])
+def test_an_ear_that_stumbles_listens_again_and_says_so(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    line, heard, tried = Line(MemoryStore()), threading.Event(), threading.Event()
+
+    def broken(verb: str, given: tuple[object, ...]) -> BaseException | None:
+        if verb != "listen" or tried.is_set():
+            return None
+        tried.set()
+        return error
+
+    line.broken = broken
+    ear = Ear(line.store, SystemClock())
+    ear.subscribe(lambda topics: heard.set() if "change" in topics else None)
+    with caplog.at_level(logging.ERROR, "tidemill.engine"):
+        ear.start()
+        assert heard.wait(PATIENCE)
+    ear.close()
+    assert tried.is_set()
+    assert "tried again" in caplog.text

@@ -1,11 +1,15 @@
 """Schemathesis over the whole OpenAPI document, against a real server: ``python -m tests.interfaces.rest.schemas --examples 1000``.
 
 Requests are made from the document, right ones and wrong ones; every answer must be one that the document promises, and none a
-server's error. Event streams are left out: they do not end. ``--store`` is memory, sqlite, or the URL of a database to write in.
+server's error. Event streams are left out: they do not end. ``--store`` is memory, sqlite, postgres (a private server), all three
+one after the other, or the URL of a database to write in.
 
 Every route is to be asked as many *different* questions as ``--examples`` says. Where one run of schemathesis made fewer, the route is asked
 again with other seeds, until that many were made or two runs found nothing new: then there are no more to ask. The table at the end
 says how many there were.
+
+Making up questions takes far longer than answering them, so the routes are dealt out to ``--processes`` processes. The routes of one
+kind of thing stay together: what one of them made is what the others are asked about. Deleting comes last.
 """
 
 from __future__ import annotations
@@ -14,11 +18,14 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
+import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +34,12 @@ from uuid import UUID
 from tests.interfaces.rest.served import Place, place
 
 from tidemill import Manual
+from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import NewJob
+from tidemill.errors import DefinitionNotFound, ScheduleExists
+from tidemill.rest.api import all_routes
+from tidemill.rest.routes import Act
+from tidemill.testing.postgres import running_postgres
 
 EXAMPLE = UUID("01890a5d-ac96-774b-bcce-b302099a8057")
 """The id that the document gives as an example; the job of that id is there."""
@@ -52,6 +64,8 @@ HOOKS = Path(__file__).with_name("counting.py")
 
 MOST_ROUNDS = 12
 """Runs for one route, at most."""
+
+STORES = ("memory", "sqlite", "postgres")
 
 
 @dataclass
@@ -105,12 +119,23 @@ def furnish(made: Place) -> None:
     def nightly() -> None:
         """What the examples run."""
 
-    app.store.enqueue([NewJob(EXAMPLE, NIGHTLY, queue=NIGHTLY)])
     for task, args in (("send", {"to": "ada"}), ("fail", {"words": "no"}), ("look", {"what": "this"})):
         made.request("POST", "/api/jobs", {"task": task, "args": args, "tags": ["seed"]})
     app.testing().drain()
-    app.schedules.add(nightly, Manual(), NIGHTLY)
-    app.definitions.save(NIGHTLY, nightly)
+    mend(made)
+
+
+def mend(made: Place) -> None:
+    """Put the things that the document's examples name back in their places: somebody may have deleted them."""
+    app = made.app
+    if not app.store.get([EXAMPLE], tenant=ALL_TENANTS):
+        app.store.enqueue([NewJob(EXAMPLE, NIGHTLY, queue=NIGHTLY)])
+    with contextlib.suppress(ScheduleExists):
+        app.schedules.add(NIGHTLY, Manual(), NIGHTLY)
+    try:
+        app.definitions.get(NIGHTLY)
+    except DefinitionNotFound:
+        app.definitions.save(NIGHTLY, NIGHTLY)
 
 
 def examine(made: Place, examples: int, *, seed: int = 1, words: Sequence[str] = ()) -> Findings:
@@ -138,30 +163,95 @@ def examine(made: Place, examples: int, *, seed: int = 1, words: Sequence[str] =
         return Findings(done.returncode, told, done.stdout + done.stderr, counted)
 
 
-def thorough(
-    made: Place, examples: int, *, seed: int, words: Sequence[str] = ()
-) -> tuple[int, dict[str, Asked]]:
-    """Ask every route so many different questions, or all there are; the worst exit code, and what was asked."""
-    found = examine(made, examples, seed=seed, words=words)
-    print(found.text, flush=True)
-    worst, asked = found.exit_code, {label: Asked() for label in found.counts}
-    for label, told in found.counts.items():
-        asked[label].add(told)
-    for number in range(1, MOST_ROUNDS):
-        short = [label for label, each in asked.items() if len(each.distinct) < examples and each.barren < 2]
-        if not short:
-            break
-        print(f"round {number + 1}: {len(short)} routes are asked more", flush=True)
-        chosen = [word for label in short for word in ("--include-name", label)]
-        again = examine(made, examples, seed=seed + number, words=["--phases", "fuzzing", *chosen, *words])
-        if again.exit_code:
-            print(again.text, flush=True)
-        worst = max(worst, again.exit_code)
-        for label in short:
-            asked[label].add(
-                again.counts.get(label, {"cases": 0, "seconds": 0.0, "statuses": {}, "distinct": []})
-            )
-    return worst, asked
+def labelled(only: str = "") -> dict[str, Act]:
+    """The routes as schemathesis names them; neither streams, which do not end, nor the document, which it has read by then."""
+    named = {
+        f"{act.method} {act.path}": act
+        for act in all_routes()
+        if not act.path.endswith(("/events", "/openapi.json"))
+    }
+    return {label: act for label, act in named.items() if re.search(only, label)}
+
+
+def hands(chosen: Iterable[str], acts: Mapping[str, Act]) -> list[list[str]]:
+    """The chosen routes by the kind of thing, the most first; and those that make such things, as there must be some to ask about."""
+    found: dict[str, list[str]] = {}
+    for label in chosen:
+        found.setdefault(acts[label].tag, []).append(label)
+    for label, act in acts.items():
+        hand = found.get(act.tag, [])
+        if act.status == 201 and "{" not in act.path and any("{" in each for each in hand):
+            hand += [label] if label not in hand else []
+    return sorted(found.values(), key=len, reverse=True)
+
+
+class Thorough:
+    """Asks every route so many different questions, or all there are; ``worst`` is the worst exit code of all the runs."""
+
+    def __init__(
+        self, made: Place, examples: int, *, seed: int, processes: int, words: Sequence[str] = ()
+    ) -> None:
+        self._made, self._examples, self._seed = made, examples, seed
+        self._processes, self._words = processes, words
+        self._mending = threading.Lock()
+        self.worst = 0
+        self.asked: dict[str, Asked] = {}
+
+    def run(self, acts: Mapping[str, Act]) -> None:
+        """All of it."""
+        self.asked = {label: Asked() for label in acts}
+        for number in range(MOST_ROUNDS):
+            short = self._short()
+            if not short:
+                break
+            print(f"round {number + 1}: {len(short)} routes", flush=True)
+            phases = "examples,coverage,fuzzing" if number == 0 else "fuzzing"
+            for deleting in (False, True):
+                some = [label for label in short if (acts[label].method == "DELETE") is deleting]
+                # Another seed each time: what makes the things to ask about is asked in both, and something new in each.
+                self._deal(hands(some, acts), 2 * number + deleting, phases)
+        # One route after another, each with what the one before answered; nobody else may change things meanwhile.
+        print("one after another:", flush=True)
+        self._hear(self._examine(list(self.asked), 0, "stateful"), ())
+
+    def _short(self) -> list[str]:
+        """The routes that have more to be asked."""
+        return [
+            label
+            for label, each in self.asked.items()
+            if len(each.distinct) < self._examples and each.barren < 2
+        ]
+
+    def _deal(self, dealt: list[list[str]], number: int, phases: str) -> None:
+        """Let several processes take the hands in turn, until all were taken."""
+        with ThreadPoolExecutor(self._processes) as pool:
+            taken = {pool.submit(self._examine, hand, number, phases): hand for hand in dealt}
+            for done in as_completed(taken):
+                self._hear(done.result(), taken[done])
+
+    def _examine(self, chosen: list[str], number: int, phases: str) -> Findings:
+        with self._mending:
+            mend(self._made)
+        named = [word for label in chosen for word in ("--include-name", label)]
+        return examine(
+            self._made,
+            self._examples,
+            seed=self._seed + number,
+            words=["--phases", phases, *named, *self._words],
+        )
+
+    def _hear(self, found: Findings, chosen: Iterable[str]) -> None:
+        """Count what one run asked; a run that found something wrong is shown whole."""
+        if found.exit_code:
+            print(found.text, flush=True)
+        self.worst = max(self.worst, found.exit_code)
+        for label, told in found.counts.items():
+            self.asked.setdefault(label, Asked()).add(told)
+        for label in chosen:
+            if label not in found.counts:
+                self.asked[label].barren += 1
+        asked = ", ".join(f"{label} {len(self.asked[label].distinct):,}" for label in chosen or found.counts)
+        print(f"  {'wrong' if found.exit_code else 'right'}: {asked}", flush=True)
 
 
 def table(asked: dict[str, Asked], examples: int) -> str:
@@ -184,17 +274,36 @@ def table(asked: dict[str, Asked], examples: int) -> str:
     return "\n".join(lines)
 
 
+@contextlib.contextmanager
+def store_url(store: str) -> Iterator[str]:
+    """Where a store of this kind is, for as long as it is asked."""
+    with contextlib.ExitStack() as around:
+        if store == "sqlite":
+            folder = around.enter_context(tempfile.TemporaryDirectory(prefix="tidemill-schemas-"))
+            yield f"sqlite:///{folder}/jobs.db"
+        elif store == "postgres":
+            yield around.enter_context(running_postgres()).url()
+        else:
+            yield "memory://" if store == "memory" else store
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--examples", type=int, default=100, help="different questions for each route")
-    parser.add_argument("--store", default="memory", help="memory, sqlite, or a URL")
+    parser.add_argument("--store", default="memory", help="memory, sqlite, postgres, all, or a URL")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--processes", type=int, default=2, help="runs of schemathesis at once")
+    parser.add_argument("--only", default="", metavar="REGEX", help="only routes such as 'POST /api/jobs$'")
     given, rest = parser.parse_known_args()
-    with tempfile.TemporaryDirectory(prefix="tidemill-schemas-") as folder:
-        urls = {"memory": "memory://", "sqlite": f"sqlite:///{folder}/jobs.db"}
-        with furnished(urls.get(given.store, given.store)) as made:
-            worst, asked = thorough(made, given.examples, seed=given.seed, words=rest)
-    print(table(asked, given.examples))
+    worst = 0
+    for store in STORES if given.store == "all" else (given.store,):
+        print(f"== {store}, seed {given.seed}", flush=True)
+        with store_url(store) as url, furnished(url) as made:
+            asking = Thorough(made, given.examples, seed=given.seed, processes=given.processes, words=rest)
+            asking.run(labelled(given.only))
+        print(table(asking.asked, given.examples), flush=True)
+        print(f"{store}: {'something is wrong' if asking.worst else 'nothing is wrong'}", flush=True)
+        worst = max(worst, asking.worst)
     return worst
 
 

@@ -153,7 +153,11 @@ class Call:
 
     def page(self, items: Sequence[Any], following: str | None = None) -> Response:
         """Several, and where to go on."""
-        return Response(encode({"items": items, "next": following}), self.route.status, None, JSON)
+        return self.encoded(encode({"items": items, "next": following}))
+
+    def encoded(self, document: bytes) -> Response:
+        """What is JSON already."""
+        return Response(document, self.route.status, None, JSON)
 
     def empty(self, status: int = 204) -> Response:
         """Done, and nothing to say."""

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from pydantic import Field
 from starlette.responses import Response
 
 from tidemill.client.documents import execution_document
 from tidemill.client.why import explain
 from tidemill.domain.access import Role
-from tidemill.rest.call import Call
+from tidemill.rest.call import Call, encode
 from tidemill.rest.job_documents import all_shown, log_line, progress, shown
 from tidemill.rest.job_models import (
     ExecutionDocument,
@@ -36,9 +38,15 @@ class PageQuery(Query):
 @routes.get("/api/jobs", role=Role.VIEWER, query=JobsQuery, answer=Items[JobDocument])
 async def list_jobs(call: Call) -> Response:
     """The jobs that match, page by page."""
+    # Whoever sees the same jobs in the same way, and asks for the same page of them, is told the same.
+    asked = (call.tenant, call.sees_secrets, call.request.scope["query_string"])
+    return call.encoded(await call.service.asking.ask(asked, partial(_page, call)))
+
+
+def _page(call: Call) -> bytes:
+    """One page of jobs, as JSON."""
     query: JobsQuery = call.query
-    page = await call.read(
-        call.app.jobs.list,
+    page = call.app.jobs.list(
         limit=query.limit,
         cursor=query.cursor,
         sort=query.sort,
@@ -46,7 +54,7 @@ async def list_jobs(call: Call) -> Response:
         text_in_args=call.sees_secrets,  # what is masked is not to be found out by searching either
         **query.conditions(),
     )
-    return call.page(all_shown(call, (job.facts for job in page.items)), page.next)
+    return encode({"items": all_shown(call, (job.facts for job in page.items)), "next": page.next})
 
 
 @routes.get("/api/jobs/{id}", role=Role.VIEWER, query=JobQuery, answer=JobDocument)

@@ -19,6 +19,7 @@ from tidemill.rest.api import create_api
 from tidemill.rest.guard import Keys
 from tidemill.rest.service import Service
 from tidemill.rest.settings import LOOPBACK_NAMES, ApiSettings
+from tidemill.rest.wire import options
 
 if TYPE_CHECKING:
     from tidemill.app import App
@@ -96,6 +97,7 @@ def serve(
             proxy_headers=False,  # who is near is judged by the socket, never by what a header says
             server_header=False,
             timeout_graceful_shutdown=GRACE,
+            **options(chosen),
         )
         server = Server(config, service)
         started(server)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidemill.client.changes import Changes
+from tidemill.rest.asking import Asking
 from tidemill.rest.guard import Guard
 from tidemill.rest.looking import Looking
 from tidemill.rest.settings import ApiSettings
@@ -25,6 +26,7 @@ class Service:
         self.stopping = Stopping()
         self.changes = Changes(app.store)
         self.looking = Looking(self)
+        self.asking = Asking(self.threads, settings.lists, settings.threads + settings.max_waiting)
         self.streams = 0
         self.checked: tuple[float, str | None] | None = (
             None  #: when the store was last looked at, and what was wrong

@@ -25,6 +25,7 @@ class ApiSettings:
     max_headers: int = 32 * 1024
     max_url: int = 8 * 1024
     threads: int = 16  #: at most so many questions to a store at once
+    lists: int = 3  #: at most so many of them are pages of jobs, unless they take longer than usual
     max_waiting: int = 1_000  #: questions that may wait for one of these threads; beyond that, 503
     max_streams: int = 2_000  #: open event streams
     heartbeat: float = 15.0  #: seconds between two signs of life in a stream
@@ -36,7 +37,7 @@ class ApiSettings:
     def __post_init__(self) -> None:
         for name in (
             "create_rate", "create_burst", "login_rate", "login_burst", "max_body", "max_depth", "max_headers", "max_url", "threads",
-            "max_waiting", "max_streams", "heartbeat",
+            "lists", "max_waiting", "max_streams", "heartbeat",
         ):  # fmt: skip
             if getattr(self, name) <= 0:
                 raise BadSettings(f"{name} is {getattr(self, name)!r}; give more than zero", setting=name)

@@ -16,6 +16,11 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+def overloaded() -> Problem:
+    """What is said to a caller when too many wait."""
+    return Problem(503, "overloaded", "too many requests wait for the store", headers={"retry-after": "1"})
+
+
 class Threads:
     """At most ``size`` calls at once, and at most ``waiting`` more in line. Threads are made when they are first needed."""
 
@@ -32,9 +37,7 @@ class Threads:
             if self._closed:
                 raise Problem(503, None, "the server is stopping", headers={"retry-after": "5"})
             if self._busy >= self._most:
-                raise Problem(
-                    503, "overloaded", "too many requests wait for the store", headers={"retry-after": "1"}
-                )
+                raise overloaded()
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._size, thread_name_prefix="tidemill-rest")
             self._busy += 1

@@ -1,0 +1,233 @@
+"""Pages of jobs: one question for all who ask the same before it is put, few at work at once, and everybody in his turn."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+
+import httpx
+import pytest
+from tests.interfaces.rest.kit import Site, site
+
+from tidemill.rest.asking import Asking
+from tidemill.rest.problems import Problem
+from tidemill.rest.threads import Threads
+
+PATIENCE = 60.0
+
+Story = Callable[[Asking], Awaitable[None]]
+
+
+def tell(story: Story, *, at_once: int = 1, most: int = 100, aside: float = PATIENCE) -> None:
+    """Live through it on a loop of its own; nothing steps aside unless that is what it is about."""
+
+    async def all_of_it() -> None:
+        async with asyncio.timeout(PATIENCE):
+            await story(Asking(threads, at_once, most, aside=aside))
+
+    threads = Threads(8, 100)
+    try:
+        asyncio.run(all_of_it())
+    finally:
+        threads.close()
+
+
+class Slow:
+    """A question that is answered when it is allowed to; counts how often it was put."""
+
+    def __init__(self) -> None:
+        self.put = 0
+        self.began, self.go = asyncio.Event(), threading.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def __call__(self) -> bytes:
+        self.put = number = self.put + 1
+        self._loop.call_soon_threadsafe(self.began.set)
+        assert self.go.wait(PATIENCE)
+        return b"%d" % number
+
+
+async def settled() -> None:
+    """What was begun on this loop has come as far as it can."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def test_whoever_asks_before_a_question_is_put_shares_it_and_whoever_asks_later_does_not() -> None:
+    async def story(asking: Asking) -> None:
+        slow = Slow()
+        first = asyncio.create_task(asking.ask("same", slow))
+        await slow.began.wait()
+        later = [asyncio.create_task(asking.ask("same", slow)) for _ in range(5)]
+        await settled()
+        slow.go.set()
+        assert await first == b"1"
+        assert await asyncio.gather(*later) == [b"2"] * 5
+        assert slow.put == 2
+
+    tell(story)
+
+
+def test_questions_are_put_in_the_order_they_came() -> None:
+    async def story(asking: Asking) -> None:
+        slow, order = Slow(), list[int]()
+        asked = [asyncio.create_task(asking.ask("slow", slow))]
+        await slow.began.wait()
+
+        def numbered(number: int) -> Callable[[], bytes]:
+            def put() -> bytes:
+                order.append(number)
+                return b""
+
+            return put
+
+        asked += [asyncio.create_task(asking.ask(number, numbered(number))) for number in range(20)]
+        await settled()
+        slow.go.set()
+        await asyncio.gather(*asked)
+        assert order == list(range(20))
+
+    tell(story)
+
+
+def test_no_more_than_so_many_are_at_work_at_once() -> None:
+    async def story(asking: Asking) -> None:
+        slow = [Slow() for _ in range(5)]
+        asked = [asyncio.create_task(asking.ask(number, each)) for number, each in enumerate(slow)]
+        await asyncio.gather(*(each.began.wait() for each in slow[:2]))
+        await settled()
+        assert [each.put for each in slow] == [1, 1, 0, 0, 0]
+        slow[1].go.set()
+        await slow[2].began.wait()
+        await settled()
+        assert [each.put for each in slow] == [1, 1, 1, 0, 0]
+        for each in slow:
+            each.go.set()
+        await asyncio.gather(*asked)
+
+    tell(story, at_once=2)
+
+
+def test_a_question_that_takes_long_keeps_nobody_waiting() -> None:
+    async def story(asking: Asking) -> None:
+        slow = Slow()
+        first = asyncio.create_task(asking.ask("slow", slow))
+        await slow.began.wait()
+        assert await asking.ask("quick", lambda: b"quick") == b"quick"
+        assert not first.done()
+        slow.go.set()
+        await first
+        # It had stepped aside, and gives its place back once only.
+        assert await asking.ask("quick", lambda: b"again") == b"again"
+
+    tell(story, aside=0.01)
+
+
+def test_everybody_who_shares_a_question_is_told_that_it_failed() -> None:
+    async def story(asking: Asking) -> None:
+        slow = Slow()
+
+        def fail() -> bytes:
+            raise LookupError("no")
+
+        first = asyncio.create_task(asking.ask("slow", slow))
+        await slow.began.wait()
+        failed = [asyncio.create_task(asking.ask("bad", fail)) for _ in range(3)]
+        await settled()
+        slow.go.set()
+        found = await asyncio.gather(first, *failed, return_exceptions=True)
+        assert [type(each) for each in found[1:]] == [LookupError] * 3
+        assert await asking.ask("bad", lambda: b"good") == b"good"
+
+    tell(story)
+
+
+def test_a_question_that_nobody_waits_for_any_more_is_not_put() -> None:
+    async def story(asking: Asking) -> None:
+        slow, left = Slow(), Slow()
+        first = asyncio.create_task(asking.ask("slow", slow))
+        await slow.began.wait()
+        gone = asyncio.create_task(asking.ask("left", left))
+        await settled()
+        gone.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await gone
+        slow.go.set()
+        await first
+        assert await asking.ask("next", lambda: b"next") == b"next"
+        assert left.put == 0
+
+    tell(story)
+
+
+def test_who_finds_the_line_full_is_told_so_at_once_and_there_is_room_again_later() -> None:
+    async def story(asking: Asking) -> None:
+        slow = Slow()
+        asked = [asyncio.create_task(asking.ask("slow", slow)) for _ in range(2)]
+        await slow.began.wait()
+        with pytest.raises(Problem) as refused:
+            await asking.ask("slow", slow)
+        assert (refused.value.status, refused.value.code) == (503, "overloaded")
+        slow.go.set()
+        await asyncio.gather(*asked)
+        assert await asking.ask("more", lambda: b"more") == b"more"
+
+    tell(story, most=2)
+
+
+# Over HTTP ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def shop() -> Iterator[Site]:
+    with site(lists=1) as made:
+        yield made
+
+
+def together(shop: Site, path: str, *who: tuple[str, str]) -> list[httpx.Response]:
+    """The same request by several callers at once."""
+    headers = [{"authorization": f"Bearer {shop.key(role, tenant)}"} for role, tenant in who]
+    for each in headers:
+        shop.client.request("GET", "/api/tasks", headers=each)  # the key is known from now on
+    return shop.client.together(*[("GET", path, {"headers": each}) for each in headers])
+
+
+def test_the_same_page_is_asked_for_once_by_all_who_see_the_same(
+    shop: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.create()
+    jobs, asked, wanted, all_there = shop.app.store.jobs, 0, 0, threading.Event()
+
+    def counted(*args: object, **rest: object) -> object:
+        nonlocal asked
+        asked += 1
+        assert all_there.wait(PATIENCE)
+        return jobs(*args, **rest)  # type: ignore[arg-type]
+
+    async def heard(asking: Asking, key: Hashable, put: Callable[[], bytes]) -> bytes:
+        nonlocal wanted
+        wanted += 1
+        if wanted == 30:
+            all_there.set()
+        return await ask(asking, key, put)
+
+    ask = Asking.ask
+    monkeypatch.setattr(Asking, "ask", heard)
+    monkeypatch.setattr(shop.app.store, "jobs", counted)
+    answers = together(shop, "/api/jobs?limit=10", *[("operator", "acme")] * 30)
+    assert {answer.status_code for answer in answers} == {200}
+    assert len({answer.text for answer in answers}) == 1
+    assert asked < 30
+
+
+def test_nobody_shares_an_answer_with_another_tenant_or_with_one_who_sees_secrets(shop: Site) -> None:
+    shop.create(args={"to": "ada", "password": "hunter2"})
+    shop.create(args={"to": "bob", "password": "swordfish"}, tenant="other")
+    who = [("operator", "acme"), ("viewer", "acme"), ("operator", "other"), ("viewer", "other")] * 8
+    for (role, tenant), answer in zip(who, together(shop, "/api/jobs", *who), strict=True):
+        (job,) = answer.json()["items"]
+        assert job["tenant"] == tenant
+        secret = {"acme": "hunter2", "other": "swordfish"}[tenant]
+        assert job["args"]["password"] == (secret if role == "operator" else "***")

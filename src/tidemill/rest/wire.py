@@ -1,4 +1,4 @@
-"""How requests are read off the wire: by httptools where it is installed, which takes half the time, else by h11.
+"""How requests are read off the wire: by httptools where it is installed, which is faster, else by h11.
 
 Either is told how much it may read of one head. httptools by itself reads any amount, so its bytes are counted here. What a
 request means is none of this room's business.

@@ -41,7 +41,7 @@ class _Line:
     def __init__(self) -> None:
         self.waiting: dict[Hashable, _Question] = {}  # in the order they came
         self.askers = 0
-        self.at_work = 0
+        self.at_work: set[Hashable] = set()  # those that count
         self.tasks: set[asyncio.Task[None]] = set()
 
 
@@ -53,7 +53,7 @@ class Asking:
         self._lines: WeakKeyDictionary[Loop, _Line] = WeakKeyDictionary()
 
     async def ask(self, key: Hashable, put: Callable[[], bytes]) -> bytes:
-        """The answer to ``put``, which blocks, and is called on a thread. Of one key there is one answer at any moment."""
+        """The answer to ``put``, which blocks, and is called on a thread. Who gives the same key wants the same."""
         loop = asyncio.get_running_loop()
         line = self._lines.setdefault(loop, _Line())
         if line.askers >= self._most:
@@ -71,12 +71,16 @@ class Asking:
             line.askers -= 1
 
     def _begin(self, loop: Loop, line: _Line) -> None:
-        """Put the next questions, if there is room."""
-        while line.waiting and line.at_work < self._at_once:
-            question = line.waiting.pop(next(iter(line.waiting)))
+        """Put the next questions, where there is room."""
+        while len(line.at_work) < self._at_once:
+            # The same is not asked twice at once: while it is at work, more gather who want to know it.
+            key = next((key for key in line.waiting if key not in line.at_work), None)
+            if key is None:
+                return
+            question = line.waiting.pop(key)
             if not question.wanted():
                 continue
-            line.at_work += 1
+            line.at_work.add(key)
             task = loop.create_task(self._put(loop, line, question), context=question.context)
             line.tasks.add(task)
             task.add_done_callback(line.tasks.discard)
@@ -95,11 +99,13 @@ class Asking:
                     asker.set_result(answer)
         finally:
             late.cancel()
+            for asker in question.askers:
+                asker.cancel()  # nobody waits for ever, also if we were cancelled ourselves
             self._leave(loop, line, question)
 
     def _leave(self, loop: Loop, line: _Line, question: _Question) -> None:
         """This question counts no longer; others may be put."""
         if question.counts:
             question.counts = False
-            line.at_work -= 1
+            line.at_work.discard(question.key)
             self._begin(loop, line)

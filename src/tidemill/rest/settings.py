@@ -25,7 +25,7 @@ class ApiSettings:
     max_headers: int = 32 * 1024
     max_url: int = 8 * 1024
     threads: int = 16  #: at most so many questions to a store at once
-    lists: int = 3  #: at most so many of them are pages of jobs, unless they take longer than usual
+    lists: int = 2  #: at most so many of them are pages of jobs, unless they take longer than usual
     max_waiting: int = 1_000  #: questions that may wait for one of these threads; beyond that, 503
     max_streams: int = 2_000  #: open event streams
     heartbeat: float = 15.0  #: seconds between two signs of life in a stream

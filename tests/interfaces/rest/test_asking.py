@@ -67,7 +67,7 @@ def test_whoever_asks_before_a_question_is_put_shares_it_and_whoever_asks_later_
         assert await asyncio.gather(*later) == [b"2"] * 5
         assert slow.put == 2
 
-    tell(story)
+    tell(story, at_once=2)  # there is room for another, but not for the same
 
 
 def test_questions_are_put_in_the_order_they_came() -> None:

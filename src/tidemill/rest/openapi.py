@@ -47,8 +47,9 @@ _HEADERS = [
     {
         "name": "x-correlation-id",
         "in": "header",
-        "schema": {"type": "string", "maxLength": 64},
-        "description": "Becomes the job's correlation id unless the body gives one; comes back with every answer.",
+        "schema": {"type": "string"},
+        "description": "Becomes the job's correlation id unless the body gives one; comes back with every answer. One that is "
+        "not 1 to 64 letters, digits and `._:/+=@-` is replaced.",
     },
 ]
 

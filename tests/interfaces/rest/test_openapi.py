@@ -38,6 +38,21 @@ def test_every_path_names_its_parameters_and_every_body_its_shape(shop: Site) ->
             assert "Least role" in facts["description"] or facts["security"] == []
 
 
+def test_a_header_that_is_longer_than_the_document_allows_is_refused(shop: Site) -> None:
+    found = 0
+    for path, verbs in shop.client.request("GET", "/api/openapi.json").json()["paths"].items():
+        for verb, facts in verbs.items():
+            for each in facts["parameters"]:
+                if each["in"] == "header" and "maxLength" in each["schema"]:
+                    found += 1
+                    headers = {each["name"]: "x" * (each["schema"]["maxLength"] + 1)}
+                    answer = shop.call(
+                        verb.upper(), path, {"task": "send", "args": {"to": "ada"}}, headers=headers
+                    )
+                    assert answer.status_code == 422, (verb, path, each["name"], answer.text)
+    assert found
+
+
 def test_the_example_of_a_job_creates_one(shop: Site) -> None:
     schema = shop.client.request("GET", "/api/openapi.json").json()["components"]["schemas"]["JobBody"]
     body = {name: facts["examples"][0] for name, facts in schema["properties"].items() if "examples" in facts}

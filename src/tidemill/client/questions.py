@@ -74,19 +74,7 @@ class Questions:
     ) -> Report[QueueDepth]:
         """What is pending and due in each queue, the deepest first."""
         look = self._look(tenant, store)
-        found = [
-            QueueDepth(
-                each.queue,
-                each.pending + each.late,
-                each.pending,
-                each.late,
-                each.oldest_at,
-                None if each.oldest_at is None else max(look.at - each.oldest_at, timedelta(0)),
-            )
-            for each in look.depths()
-        ]
-        found.sort(key=lambda row: (-row.depth, row.queue))
-        return Report(look.at, found[:limit])
+        return Report(look.at, situation.deepest(look, limit))
 
     def active_workers(self, window: timedelta = ACTIVE, *, store: str | None = None) -> Report[ActiveWorker]:
         """Workers that are alive, hold jobs or ended some within the window, with counts; the busiest first."""
@@ -336,8 +324,7 @@ class Questions:
         return situation.raised(self._look(tenant, store), thresholds, window)
 
     def _look(self, tenant: str | None, store: str | None) -> Look:
-        target = self._client.store(store)
-        return Look(target, tenant or current_tenant() or ALL_TENANTS, target.now())
+        return Look.now(self._client.store(store), tenant or current_tenant() or ALL_TENANTS)
 
     def _held(self, look: Look, which: Which, longer_than: timedelta | None, limit: int) -> Report[HeldJob]:
         found = look.holding(which, longer_than=longer_than, limit=limit)

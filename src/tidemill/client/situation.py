@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
-from typing import NamedTuple
 
 from tidemill.client.documents import duties_of
-from tidemill.client.reports import Health, Leader, Overview, PolicyArchival
+from tidemill.client.reports import Health, Leader, Overview, PolicyArchival, QueueDepth
 from tidemill.client.stats import crew_of
 from tidemill.domain import alerts
 from tidemill.domain.alerts import Alert, LeaderFact, QueueFact, Situation, Thresholds
@@ -17,7 +16,7 @@ from tidemill.domain.cluster import Lease
 from tidemill.domain.filters import JobFilter
 from tidemill.domain.insight import LOOK, Depth, Ended, Group, Held, Tally, Which, mean
 from tidemill.domain.ledger import PauseKind
-from tidemill.domain.states import LIVE, JobState
+from tidemill.domain.states import HELD, LIVE, JobState
 from tidemill.stores.base import Store
 
 HOUR = timedelta(hours=1)
@@ -27,15 +26,23 @@ AT_MOST = 1_000
 _NONE = timedelta(0)
 
 
-class Look(NamedTuple):
-    """Whose jobs are looked at, where, and when."""
+class Look:
+    """Whose jobs are looked at, where, and when. What several questions about it need is read once."""
 
-    store: Store
-    tenant: str
-    at: datetime
+    def __init__(self, store: Store, tenant: str, at: datetime) -> None:
+        self.store, self.tenant, self.at = store, tenant, at
+        self._depths: list[Depth] | None = None
+        self._states: dict[timedelta, Tally] = {}
+
+    @classmethod
+    def now(cls, store: Store, tenant: str) -> Look:
+        """A look at this moment, by the store's own clock."""
+        return cls(store, tenant, store.now())
 
     def depths(self) -> list[Depth]:
-        return self.store.depths(tenant=self.tenant, now=self.at)
+        if self._depths is None:
+            self._depths = self.store.depths(tenant=self.tenant, now=self.at)
+        return self._depths
 
     def ended(
         self, group: Group, window: timedelta, *, failures: bool = False, look: int = LOOK, limit: int = 1000
@@ -43,6 +50,12 @@ class Look(NamedTuple):
         return self.store.ended_by(
             group, window, tenant=self.tenant, failures=failures, look=look, limit=limit, now=self.at
         )
+
+    def states(self, window: timedelta) -> Tally:
+        """What ended within the window, by state."""
+        if window not in self._states:
+            self._states[window] = self.ended(Group.STATE, window)
+        return self._states[window]
 
     def holding(
         self, which: Which, *, longer_than: timedelta | None = None, limit: int = AT_MOST
@@ -55,7 +68,7 @@ class Look(NamedTuple):
 def health(look: Look, window: timedelta, stuck: timedelta) -> Health:
     """What should be nothing, or near it."""
     dead = look.store.count(JobFilter(look.tenant, states=frozenset({JobState.DEAD_LETTERED})))
-    ended = _sum(look.ended(Group.STATE, window))
+    ended = _sum(look.states(window))
     return Health(
         at=look.at,
         orphans=len(look.holding(Which.ORPHANED)),
@@ -71,19 +84,18 @@ def health(look: Look, window: timedelta, stuck: timedelta) -> Health:
 
 def overview(look: Look, window: timedelta) -> Overview:
     """One look. Nothing in it grows with the history."""
-    tally = look.ended(Group.STATE, window)
+    tally = look.states(window)
     ended = _sum(tally)
     minutes = max((look.at - tally.since_at).total_seconds() / 60, 1 / 60)
     depths = look.depths()
     oldest = min((depth.oldest_at for depth in depths if depth.oldest_at is not None), default=None)
     crew = crew_of(look.store.workers(), look.at)
     judged = ended.completed + ended.failed
-    live = look.store.count(JobFilter(look.tenant, states=LIVE))
     return Overview(
         at=look.at,
         since_at=tally.since_at,
         sampled=tally.sampled,
-        counts={state.value: number for state, number in live.items()},
+        counts={state.value: number for state, number in _live(look).items()},
         depth=sum(depth.pending + depth.late for depth in depths),
         oldest_age=None if oldest is None else max(look.at - oldest, _NONE),
         workers=crew.alive + crew.late,
@@ -98,11 +110,38 @@ def overview(look: Look, window: timedelta) -> Overview:
     )
 
 
+def _live(look: Look) -> dict[JobState, int]:
+    """What has not ended, by state. What is pending and held was read for other answers, or is read quicker by itself."""
+    counts = look.store.count(JobFilter(look.tenant, states=LIVE - HELD - {JobState.PENDING}))
+    held = look.store.holders(tenant=look.tenant)
+    counts[JobState.PENDING] = sum(depth.pending for depth in look.depths())
+    counts[JobState.CLAIMED] = sum(holder.claimed for holder in held)
+    counts[JobState.RUNNING] = sum(holder.running for holder in held)
+    return {state: counts[state] for state in JobState if counts.get(state)}
+
+
+def deepest(look: Look, limit: int) -> list[QueueDepth]:
+    """What is pending and due in each queue, the deepest first."""
+    found = [
+        QueueDepth(
+            each.queue,
+            each.pending + each.late,
+            each.pending,
+            each.late,
+            each.oldest_at,
+            None if each.oldest_at is None else max(look.at - each.oldest_at, _NONE),
+        )
+        for each in look.depths()
+    ]
+    found.sort(key=lambda row: (-row.depth, row.queue))
+    return found[:limit]
+
+
 def raised(look: Look, thresholds: Thresholds | None, window: timedelta) -> list[Alert]:
     """What is beyond its threshold now."""
     settings = {setting.key: setting.value for setting in look.store.settings()}
     limits, wrong = alerts.read_thresholds(settings, thresholds)
-    ended = {row.name: row for row in look.ended(Group.STATE, window).rows}
+    ended = {row.name: row for row in look.states(window).rows}
     dead = ended.get(JobState.DEAD_LETTERED.value)
     crew = crew_of(look.store.workers(), look.at)
     paused = [pause for pause in look.store.pauses() if pause.kind is PauseKind.ALL]

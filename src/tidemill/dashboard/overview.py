@@ -7,8 +7,10 @@ from typing import Any
 
 from starlette.responses import Response
 
+from tidemill.client import situation
 from tidemill.client.questions import WINDOWS
 from tidemill.client.reports import Report, ThroughputStep
+from tidemill.client.situation import HOUR, Look
 from tidemill.client.stats import liveness
 from tidemill.dashboard import charts
 from tidemill.dashboard.attention import concern
@@ -30,23 +32,25 @@ async def overview(visit: Visit) -> Response:
     window = visit.asked.get("window") or "1h"
     if window not in WINDOWS:
         window = "1h"
-    found = await visit.read(_look, visit, window)
+    about = ("overview", window, visit.tenant, visit.identity.tenant)
+    found = await visit.figures(about, _look, visit, window)
     return visit.render("overview.html", window=window, windows=list(WINDOWS), **found)
 
 
 def _look(visit: Visit, window: str) -> dict[str, Any]:
     """Everything on the page, asked on one thread one after the other: a page never takes more than one connection."""
     stats, tenant, store = visit.app.stats, visit.tenant, visit.app.store
+    look = Look.now(store, tenant)
     steps = stats.throughput(window, tenant=tenant)
     whole = visit.identity.tenant == ALL_TENANTS  # workers are everybody's
     known = store.workers() if whole else []
     marks = _versions(known, steps.at - WINDOWS[window][0])
-    found = stats.overview(WINDOWS[window][0], tenant=tenant)
+    found = situation.overview(look, WINDOWS[window][0])
     quiet = not found.ended and not any(found.counts.values())
     return {
         "overview": found,
-        "concerns": [concern(alert) for alert in stats.alerts(tenant=tenant)],
-        "queues": stats.queue_depth(tenant=tenant, limit=8).rows,
+        "concerns": [concern(alert) for alert in situation.raised(look, None, HOUR)],
+        "queues": situation.deepest(look, 8),
         "failing": stats.failures(tenant=tenant, limit=8).rows,
         "crew": _crew(visit, known, steps.at) if whole else None,
         "marks": marks,

@@ -1,12 +1,13 @@
-"""Declaring pages: verb, path and least role. A page without a role cannot be written down."""
+"""Declaring pages: verb, path and least role. A page without a role cannot be written down. And which addresses show one."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from starlette.responses import Response
+from starlette.routing import compile_path
 
 from tidemill.domain.access import Role
 
@@ -60,3 +61,28 @@ class Pages:
             return handler
 
         return decorate
+
+
+class Addresses:
+    """All addresses in the order they are looked at, and which of them show something."""
+
+    def __init__(self, pages: Iterable[Page]) -> None:
+        verbs: dict[str, set[str]] = {}
+        for page in pages:
+            verbs.setdefault(page.path, set()).add(page.method)
+        self._known = [(compile_path(path)[0], "GET" in found) for path, found in verbs.items()]
+
+    def can_be_seen(self, path: str) -> bool:
+        """Whether there is a page to look at, and not only something that takes a form."""
+        return next((seen for pattern, seen in self._known if pattern.match(path)), False)
+
+    def shown_at(self, path: str) -> str:
+        """The nearest address, this one or one above it, at which there is a page to look at.
+
+        A ``-`` in an address stands where a name would, before what is done and not looked at.
+        """
+        while path.strip("/"):
+            if not path.endswith("/-") and self.can_be_seen(path):
+                return path
+            path = path.rpartition("/")[0]
+        return "/"

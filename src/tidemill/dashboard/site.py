@@ -14,8 +14,9 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from tidemill.dashboard.figures import ComeAgain, Figures
 from tidemill.dashboard.files import Files
-from tidemill.dashboard.pages import Page, Pages
+from tidemill.dashboard.pages import Addresses, Page, Pages
 from tidemill.dashboard.sessions import Session, Sessions
 from tidemill.dashboard.sharing import Sharing
 from tidemill.dashboard.views import Views
@@ -55,7 +56,9 @@ class Site:
         self.service = service
         self.sessions = sessions
         self.views = Views()
+        self.addresses = Addresses(all_pages())
         self.sharing = Sharing(service.app.clock)
+        self.figures = Figures(service.app.clock, service.threads)
         self.own_auth: Auth | None = None if isinstance(auth, Keys) else auth
 
     async def session(self, request: Request) -> Session | None:
@@ -76,6 +79,8 @@ class PageDoor:
         request = Request(scope, receive, send)
         try:
             response = await self._answer(request)
+        except ComeAgain:
+            response = Response(None, 204, {"retry-after": "1"})
         except SignInFirst:
             response = self._to_sign_in(request)
         except Exception as error:  # noqa: BLE001  (the edge and the log know the rest)
@@ -103,6 +108,7 @@ class PageDoor:
         response = await page.handler(visit)
         if page.mutates:
             self._site.sharing.acted()
+            self._site.figures.acted()
         else:
             self._site.sharing.opened(visit)
         return response

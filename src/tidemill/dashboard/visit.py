@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from contextvars import copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.requests import Request
@@ -18,6 +20,9 @@ from tidemill.rest.problems import NO_NUL, Problem
 if TYPE_CHECKING:
     from tidemill.dashboard.pages import Page
     from tidemill.dashboard.site import Site
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -91,6 +96,13 @@ class Visit(Call):
         """Whether the script asks, to see what has moved."""
         return LIVE in self.request.headers
 
+    async def figures(
+        self, about: tuple[Any, ...], ask: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """What blocks and may take long, or what it found a moment ago; ``about`` says all that it depends on."""
+        make = partial(copy_context().run, partial(ask, *args, **kwargs))
+        return await self.site.figures.of(about, make, heard=self.service.changes.told, new=self.is_live)
+
     # Addresses -----------------------------------------------------------------------------------------------------------
 
     def url(self, path: str, **query: Any) -> str:
@@ -107,9 +119,9 @@ class Visit(Call):
     def here(self, **changes: Any) -> str:
         """The address of this page with other words in its query; None takes one away."""
         said: dict[str, Any] = {}
-        for name, value in self.asked.items():
+        for name, value in self.words_here:
             said.setdefault(name, []).append(value)
-        return self.url(self.page_path, **{**said, **changes})
+        return self.url(self.seen_at, **{**said, **changes})
 
     @property
     def page_path(self) -> str:
@@ -117,6 +129,25 @@ class Visit(Call):
         base = self.where("")
         path: str = self.request.scope["path"]
         return path[len(base) :] if base and path.startswith(base) else path
+
+    @property
+    def seen_at(self) -> str:
+        """Where this page can be looked at again; what only takes forms is shown at the address above it."""
+        return self.page_path if self.page_.method == "GET" else self.site.addresses.shown_at(self.page_path)
+
+    @property
+    def words_here(self) -> list[tuple[str, str]]:
+        """The words of the query that belong to where this page is looked at again."""
+        return [
+            (name, value)
+            for name, value in self.asked.items()
+            if name == "tenant" or self.seen_at == self.page_path
+        ]
+
+    @property
+    def again(self) -> str:
+        """The same page to go on to: its path and its query, inside the site."""
+        return self.seen_at + (f"?{urlencode(self.words_here)}" if self.words_here else "")
 
     # Answers -------------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
@@ -29,10 +29,35 @@ class Threads:
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
         self._closed = False
-        self._busy = 0  # only ever changed on event loops, under the lock as there may be several
+        self._busy = 0
 
     async def run(self, act: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call it on a thread, in a copy of the caller's context."""
+        pool = self._enter()
+        try:
+            context = contextvars.copy_context()
+            return await asyncio.get_running_loop().run_in_executor(
+                pool, partial(context.run, partial(act, *args, **kwargs))
+            )
+        finally:
+            self._leave()
+
+    def begin(self, act: Callable[[], R], *, only_if_free: bool = False) -> Future[R] | None:
+        """Call it on a thread, whoever waits for it; with ``only_if_free`` None where it would have to stand in line."""
+        if only_if_free:
+            with self._lock:
+                if self._closed or self._busy >= self._size:
+                    return None
+        pool = self._enter()
+        try:
+            future = pool.submit(act)
+        except RuntimeError:  # closed meanwhile
+            self._leave()
+            raise Problem(503, None, "the server is stopping", headers={"retry-after": "5"}) from None
+        future.add_done_callback(lambda _: self._leave())
+        return future
+
+    def _enter(self) -> ThreadPoolExecutor:
         with self._lock:
             if self._closed:
                 raise Problem(503, None, "the server is stopping", headers={"retry-after": "5"})
@@ -41,15 +66,11 @@ class Threads:
             if self._pool is None:
                 self._pool = ThreadPoolExecutor(self._size, thread_name_prefix="tidemill-rest")
             self._busy += 1
-            pool = self._pool
-        try:
-            context = contextvars.copy_context()
-            return await asyncio.get_running_loop().run_in_executor(
-                pool, partial(context.run, partial(act, *args, **kwargs))
-            )
-        finally:
-            with self._lock:
-                self._busy -= 1
+            return self._pool
+
+    def _leave(self) -> None:
+        with self._lock:
+            self._busy -= 1
 
     def close(self) -> None:
         """Wait for what runs; nothing more is begun."""

@@ -14,6 +14,7 @@ from tidemill.errors import BadFilter
 from tidemill.stores.base import Queries
 from tidemill.stores.sql.face import Face
 from tidemill.stores.sql.values import (
+    filter_flags,
     filter_takes,
     last_execution,
     load_claim,
@@ -39,18 +40,18 @@ class SqlQueries(Face, Queries):
         takes = filter_takes(where) | page_takes(sort, page_size(limit), after)
         if where.text:
             return self._with_text(where, takes, sort, limit)
-        rows = self._db.run("jobs", takes, flags=(sort.value,))
+        rows = self._db.run("jobs", takes, flags=(sort.value, *filter_flags(where)))
         more = len(rows) > limit
         items = self._jobs(rows[:limit])
         return Page(items, encode_cursor(sort, items[-1].id) if more else None)
 
     def _with_text(self, where: JobFilter, takes: dict[str, Any], sort: Sort, limit: int) -> Page[Job]:
         """The jobs with the text among the next ones; first it is asked where to stop."""
-        last = self._db.run("looked", takes | {"skip": max(where.look, 1) - 1}, flags=(sort.value,))
+        flags = [sort.value, *filter_flags(where)]
+        last = self._db.run("looked", takes | {"skip": max(where.look, 1) - 1}, flags=flags)
         if last:
             takes["floor" if sort is Sort.NEWEST else "ceiling"] = last[0][0]
         sought = text_takes(where)
-        flags = [sort.value]
         if where.text_in_args:
             flags += ["in_args"] if sought["text"] == sought["escaped"] else ["in_args", "in_args_escaped"]
         rows = self._db.run("jobs", takes | sought, flags=flags)
@@ -63,7 +64,9 @@ class SqlQueries(Face, Queries):
         if where.text:
             raise BadFilter(NO_COUNT, field="text")
         takes = filter_takes(where) | {"most": None if most is None else max(most, 0)}
-        return {JobState(state): jobs for state, jobs in self._db.run("count", takes)}
+        return {
+            JobState(state): jobs for state, jobs in self._db.run("count", takes, flags=filter_flags(where))
+        }
 
     def held(self, worker: UUID) -> list[Claim]:
         return [load_claim(row) for row in self._db.run("held", {"worker": worker})]

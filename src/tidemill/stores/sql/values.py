@@ -11,7 +11,7 @@ from tidemill.domain.cluster import Worker, WorkerState
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort, decode_cursor, needle
 from tidemill.domain.job import NO_DETAILS, Claim, Details, ErrorInfo, Execution, Job, LogEntry, Progress
 from tidemill.domain.retention import ArchivedJob
-from tidemill.domain.states import ENDED, ExecutionState, JobState
+from tidemill.domain.states import ENDED, HELD, ExecutionState, JobState
 from tidemill.stores.sql.driver import Row
 
 _TROUBLED = ENDED - {JobState.COMPLETED}
@@ -269,6 +269,15 @@ def filter_takes(where: JobFilter) -> dict[str, Any]:
         "tag": where.tag,
         "metadata": _metadata(where.metadata),
     }
+
+
+def filter_flags(where: JobFilter) -> list[str]:
+    """What a filter's states leave out whole, for plans that are made without knowing them."""
+    if not where.states:
+        return []
+    return [
+        flag for flag, states in (("unended", ENDED), ("unheld", HELD)) if where.states.isdisjoint(states)
+    ]
 
 
 def text_takes(where: JobFilter) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 -- jobs: one page of the jobs that match, in the order of their ids. Indexes: the primary keys, merged.
 -- A text is looked for down to `floor` or up to `ceiling`, which `looked` finds. `offset 0` keeps the tags a question about one job.
+-- `unended` and `unheld` say in the plan itself that a part of the view is not meant: what is no end is not sought in the history.
 -- takes: tenant text, trouble text, states texts, task text, tasks texts, queues texts
 -- takes: ids uuids, created_after timestamptz
 -- takes: created_before timestamptz, correlation_id text, parent_id uuid, reference_type text, reference_id text
@@ -19,6 +20,8 @@ where true
   and tenant = :tenant -- when tenant
   and state = :trouble and state <> 'completed' -- when trouble
   and state = any(:states::text[]) -- when states
+  and state not in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered') -- when unended
+  and state not in ('claimed', 'running') -- when unheld
   and task = :task -- when task
   and task = any(:tasks::text[]) -- when tasks
   and queue = any(:queues::text[]) -- when queues

@@ -12,7 +12,7 @@ from tidemill.domain.cluster import Worker
 from tidemill.domain.estimate import drain_time
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.firing import NODE_QUEUE
-from tidemill.domain.insight import FAILURES, Group, Lately, quantile
+from tidemill.domain.insight import FAILURES, Depth, Group, Lately, Tally, quantile
 from tidemill.domain.ledger import Pause, PauseKind
 from tidemill.domain.states import JobState
 from tidemill.stores.base import Store
@@ -49,6 +49,14 @@ class QueueLoads(NamedTuple):
     rows: list[QueueLoad]
     since_at: datetime
     more: bool  #: there are more than are told
+
+
+class QueueFacts(NamedTuple):
+    """What is waiting and what ended lately, of all queues: what takes the store longest to tell."""
+
+    at: datetime
+    depths: list[Depth]
+    ended: Tally
 
 
 class TaskLoad(NamedTuple):
@@ -93,6 +101,15 @@ def serving(worker: Worker, queue: str) -> bool:
     return not worker.queues or queue in worker.queues
 
 
+def queue_facts(store: Store, now: datetime, *, tenant: str = ALL_TENANTS) -> QueueFacts:
+    """The facts that ``queue_loads`` is made of, read by themselves."""
+    return QueueFacts(
+        now,
+        store.depths(tenant=tenant, now=now),
+        store.ended_by(Group.QUEUE, RECENT, tenant=tenant, limit=MOST_QUEUES, now=now),
+    )
+
+
 def queue_loads(
     store: Store,
     now: datetime,
@@ -100,10 +117,14 @@ def queue_loads(
     tenant: str = ALL_TENANTS,
     also: Iterable[str] = (),
     named: str | None = None,
+    facts: QueueFacts | None = None,
 ) -> QueueLoads:
-    """The queues in which something waits or has ended lately, that are paused or served, and ``also`` these; or one of them."""
-    depths = {each.queue: each for each in store.depths(tenant=tenant, now=now)}
-    tally = store.ended_by(Group.QUEUE, RECENT, tenant=tenant, limit=MOST_QUEUES, now=now)
+    """The queues in which something waits or has ended lately, that are paused or served, and ``also`` these; or one of them.
+
+    ``facts`` are those that were read a moment ago.
+    """
+    read_at, found, tally = facts or queue_facts(store, now, tenant=tenant)
+    depths = {each.queue: each for each in found}
     ended = {row.name: row.total for row in tally.rows if row.name is not None}
     pauses = {pause.name: pause for pause in store.pauses() if pause.kind is PauseKind.QUEUE}
     workers = [worker for worker in store.workers() if liveness(worker, now) != "gone"]
@@ -112,7 +133,7 @@ def queue_loads(
         names |= {*pauses, *(queue for worker in workers for queue in worker.queues)}
     if named is not None:
         names = {named}
-    minutes = max((now - tally.since_at).total_seconds() / 60, 1 / 60)
+    minutes = max((read_at - tally.since_at).total_seconds() / 60, 1 / 60)
     rows = []
     for name in names:
         depth = depths.get(name)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from starlette.responses import Response
 
 from tidemill.client.limit_states import LimitState
-from tidemill.client.loads import queue_loads, serving, waited_for
+from tidemill.client.loads import QueueFacts, queue_facts, queue_loads, serving, waited_for
 from tidemill.client.stats import liveness
 from tidemill.dashboard.formats import number, percent, span
 from tidemill.dashboard.pages import Pages
@@ -45,14 +45,20 @@ class LimitRow(NamedTuple):
 @pages.get("/queues", role=Role.VIEWER)
 async def queues(visit: Visit) -> Response:
     """All queues, and all limits for those who may see all tenants."""
-    found = await visit.read(_list, visit)
+    found = await visit.read(_list, visit, await _facts(visit))
     return visit.render("queues.html", **found)
 
 
-def _list(visit: Visit) -> dict[str, Any]:
+async def _facts(visit: Visit) -> QueueFacts:
+    """What waits and what ended; who is paused and who serves is asked for anew each time."""
+    about = ("queues", visit.tenant)
+    return await visit.figures(about, queue_facts, visit.app.store, visit.now(), tenant=visit.tenant)
+
+
+def _list(visit: Visit, facts: QueueFacts) -> dict[str, Any]:
     store = visit.app.store
     also = {task.options.queue for task in visit.app.registry}
-    loads = queue_loads(store, visit.now(), tenant=visit.tenant, also=also)
+    loads = queue_loads(store, visit.now(), tenant=visit.tenant, also=also, facts=facts)
     everywhere = visit.identity.tenant == ALL_TENANTS
     return {
         "loads": loads,
@@ -116,14 +122,14 @@ def allows(rule: Rule) -> str:
 @pages.get("/queues/{name:path}", role=Role.VIEWER)
 async def queue(visit: Visit) -> Response:
     """One queue: its load, who serves it, what runs, and the limits on it."""
-    found = await visit.read(_look, visit, visit.path["name"])
+    found = await visit.read(_look, visit, visit.path["name"], await _facts(visit))
     return visit.render("queue.html", **found)
 
 
-def _look(visit: Visit, name: str) -> dict[str, Any]:
+def _look(visit: Visit, name: str, facts: QueueFacts) -> dict[str, Any]:
     store, now = visit.app.store, visit.now()
     everywhere = visit.identity.tenant == ALL_TENANTS
-    (load,) = queue_loads(store, now, tenant=visit.tenant, named=name).rows
+    (load,) = queue_loads(store, now, tenant=visit.tenant, named=name, facts=facts).rows
     living = [worker for worker in store.workers() if liveness(worker, now) != "gone"] if everywhere else []
     own = {f"queue/{name}", f"depth/queue/{name}", "queue", "depth/queue"}
     where = JobFilter(visit.tenant, states=HELD, queues=frozenset({name}))

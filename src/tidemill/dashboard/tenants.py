@@ -10,7 +10,7 @@ from starlette.responses import Response
 from tidemill.client.control import TENANT_SETTING
 from tidemill.client.limit_states import waiting_lanes
 from tidemill.client.questions import WINDOWS
-from tidemill.client.reports import TenantLoad
+from tidemill.client.reports import Report, TenantLoad
 from tidemill.dashboard.asking import ask
 from tidemill.dashboard.pages import Pages
 from tidemill.dashboard.visit import Visit
@@ -102,15 +102,21 @@ async def _page(visit: Visit, status: int = 200, wrong: tuple[str, str, str] | N
     window = visit.asked.get("window") or "24h"
     if window not in WINDOWS:
         window = "24h"
-    found = await visit.read(_look, visit, window)
+    ended = await visit.figures(
+        ("tenants", window, visit.tenant),
+        visit.app.stats.tenants,
+        WINDOWS[window][0],
+        tenant=visit.tenant,
+        limit=MOST,
+    )
+    found = await visit.read(_look, visit, ended)
     return visit.render(
         "tenants.html", status, window=window, windows=list(WINDOWS), wrong=wrong, most=MOST, **found
     )
 
 
-def _look(visit: Visit, window: str) -> dict[str, Any]:
+def _look(visit: Visit, report: Report[TenantLoad]) -> dict[str, Any]:
     store, tenant = visit.app.store, visit.tenant
-    report = visit.app.stats.tenants(WINDOWS[window][0], tenant=tenant, limit=MOST)
     loads = {row.tenant: row for row in report.rows}
     waiting = {lane.tenant for lane in waiting_lanes(store)}
     pauses = {pause.name: pause for pause in store.pauses() if pause.kind is PauseKind.TENANT}

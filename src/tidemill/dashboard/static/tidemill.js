@@ -243,7 +243,7 @@ document.addEventListener("click", async (event) => {
   }
   if (event.target.closest("[data-help]")) $("#help").showModal();
   for (const menu of $$("details[data-menu][open]")) {
-    if (!menu.contains(event.target) && (menu.matches(".me") || matchMedia("(max-width: 40rem)").matches)) menu.open = false;
+    if (!menu.contains(event.target) && (menu.matches(".me") || narrow.matches)) menu.open = false;
   }
 });
 
@@ -275,7 +275,10 @@ document.addEventListener("keydown", (event) => {
 
 document.documentElement.classList.add("scripted");
 for (const each of $$("[data-help], [data-copy]")) each.hidden = false;
-if (matchMedia("(max-width: 40rem)").matches) $("details.rooms")?.removeAttribute("open");
+const narrow = matchMedia("(max-width: 40rem)");
+const fitMenu = () => { const rooms = $("details.rooms"); if (rooms) rooms.open = !narrow.matches; };
+narrow.addEventListener("change", fitMenu); // a phone that is turned, a window that is dragged
+fitMenu();
 for (const each of $$("[data-tail]")) each.scrollTop = each.scrollHeight;
 tellTimes(document);
 showWhen();

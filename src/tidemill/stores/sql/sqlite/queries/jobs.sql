@@ -20,6 +20,8 @@ where true
   and tenant = :tenant -- when tenant
   and state = :trouble and state <> 'completed' -- when trouble
   and instr(:states, '"' || state || '"') > 0 -- when states
+  and instr('completed failed timed_out cancelled dead_lettered', state) = 0 -- when unended
+  and instr('claimed running', state) = 0 -- when unheld
   and task = :task -- when task
   and task in (select value from json_each(:tasks)) -- when tasks
   and queue in (select value from json_each(:queues)) -- when queues

@@ -115,6 +115,8 @@ def count(store: Store, query: str, more: dict[str, list[object]]) -> object:
 
 KEYS = some(*(f"{table}_pkey" for table in JOB_TABLES))
 
+UNENDED = KEYS - some("history_pkey")
+
 VERBS = {
     "claim": Verb(lambda s: s.claim(ClaimRequest(new_id(), LANES, 100)), some("ready_claim"), tid_scan=True),
     "claim of some tasks": Verb(
@@ -172,6 +174,24 @@ VERBS = {
         lambda s: s.jobs(JobFilter(ALL_TENANTS, states=frozenset({JobState.FAILED}))),
         KEYS | some("history_troubled", "parked_state"),
         walked=KEYS,
+    ),
+    # What has not ended is not in the history, and what nobody holds is not in what is held: they are not even planned for.
+    "jobs that run": Verb(
+        lambda s: s.jobs(JobFilter(ALL_TENANTS, states=frozenset({JobState.RUNNING}))),
+        UNENDED | some("parked_state"),
+        walked=UNENDED,
+    ),
+    "jobs that wait": Verb(
+        lambda s: s.jobs(JobFilter(ALL_TENANTS, states=frozenset({JobState.PENDING}))),
+        UNENDED - some("running_pkey") | some("parked_state"),
+        walked=UNENDED - some("running_pkey"),
+    ),
+    "a text in jobs that wait": Verb(
+        lambda s: s.jobs(
+            JobFilter(ALL_TENANTS, states=frozenset({JobState.PENDING}), text="0123456789"),
+            after=encode_cursor(Sort.NEWEST, new_id()),
+        ),
+        UNENDED - some("running_pkey") | some("parked_state"),
     ),
 }
 

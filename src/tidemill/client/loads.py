@@ -12,7 +12,7 @@ from tidemill.domain.cluster import Worker
 from tidemill.domain.estimate import drain_time
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.firing import NODE_QUEUE
-from tidemill.domain.insight import FAILURES, Depth, Group, Lately, Tally, quantile
+from tidemill.domain.insight import FAILURES, Crowd, Depth, Group, Lately, Tally, quantile
 from tidemill.domain.ledger import Pause, PauseKind
 from tidemill.domain.states import JobState
 from tidemill.stores.base import Store
@@ -157,9 +157,14 @@ def queue_loads(
     return QueueLoads(rows[:MOST_QUEUES], tally.since_at, len(rows) > MOST_QUEUES)
 
 
-def task_names(store: Store, now: datetime, *, tenant: str = ALL_TENANTS) -> set[str]:
-    """Tasks that the store has heard of lately: jobs that wait, run or ended, and for all tenants what workers can run."""
-    found = set(store.crowd(tenant=tenant, look=LOOK_FOR_NAMES).counts)
+def task_names(
+    store: Store, now: datetime, *, tenant: str = ALL_TENANTS, crowd: Crowd | None = None
+) -> set[str]:
+    """Tasks that the store has heard of lately: jobs that wait, run or ended, and for all tenants what workers can run.
+
+    ``crowd`` is what was read of those that have not ended, where that is known.
+    """
+    found = set((crowd or store.crowd(tenant=tenant, look=LOOK_FOR_NAMES)).counts)
     tally = store.ended_by(
         Group.TASK, timedelta(days=7), tenant=tenant, limit=MOST_NAMES, look=LOOK_FOR_NAMES, now=now
     )
@@ -172,10 +177,15 @@ def task_names(store: Store, now: datetime, *, tenant: str = ALL_TENANTS) -> set
 
 
 def task_loads(
-    store: Store, names: Collection[str], *, tenant: str = ALL_TENANTS, each: int = EACH
+    store: Store,
+    names: Collection[str],
+    *,
+    tenant: str = ALL_TENANTS,
+    each: int = EACH,
+    crowd: Crowd | None = None,
 ) -> TaskLoads:
-    """These tasks, each with what has not ended and its latest ends."""
-    crowd = store.crowd(tenant=tenant)
+    """These tasks, each with what has not ended and its latest ends; ``crowd`` as for ``task_names``."""
+    crowd = crowd or store.crowd(tenant=tenant)
     lately: dict[str, list[Lately]] = {}
     for job in store.lately(names, tenant=tenant, each=each):
         lately.setdefault(job.task, []).append(job)

@@ -23,6 +23,8 @@ How a page is written:
 -   A ``Visit`` is a ``Call`` (``tidemill.rest.call``): ``tenant``, ``home``, ``read``, ``act``, ``masked``, ``facts()``, ``job()``. ``asked`` is
     the query, ``form`` what was posted; both answer ``get(name)`` with a text or None. A visit answers with ``render(template,
     **facts)``, or after an act with ``back(path, words)``: a redirect, and the words once on the page that follows.
+-   What may take a large store long is asked with ``await visit.figures(about, ask, …)`` in place of ``read``: ``about`` names it and all that it
+    depends on, and who comes meanwhile gets what was found a moment ago.
 -   Every form is ``method="post"`` with ``{{ csrf_field() }}`` inside; its door refuses a post without it. Acts are forms first, so that
     they work without a script. Ask ``may("operator")`` before showing a button; the door asks again.
 -   Addresses are made with ``url("/jobs", state="failed")``: it knows where the site is mounted, and keeps the chosen tenant.

@@ -17,7 +17,7 @@ from tidemill.dashboard.pages import Pages
 from tidemill.dashboard.visit import Visit
 from tidemill.domain.access import Role
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
-from tidemill.domain.insight import Lately
+from tidemill.domain.insight import Crowd, Lately
 from tidemill.domain.ledger import PauseKind
 from tidemill.domain.states import HELD
 from tidemill.errors import TaskNotFound
@@ -40,16 +40,21 @@ async def tasks(visit: Visit) -> Response:
     """All of them, or those that a word is found in; a page at a time."""
     words = visit.asked.get("q")
     page = visit.asked.whole("page", 1, least=1, most=100_000)
-    found = await visit.read(_list, visit, words, page)
+    found = await visit.read(_list, visit, await _crowd(visit), words, page)
     return visit.render("tasks.html", words=words, page=page, **found)
 
 
-def _list(visit: Visit, words: str | None, page: int) -> dict[str, Any]:
+async def _crowd(visit: Visit) -> Crowd:
+    """What has not ended, of all tasks."""
+    return await visit.figures(("crowd", visit.tenant), visit.app.store.crowd, tenant=visit.tenant)
+
+
+def _list(visit: Visit, crowd: Crowd, words: str | None, page: int) -> dict[str, Any]:
     store, registry = visit.app.store, visit.app.registry
-    known = sorted(set(registry.names()) | task_names(store, visit.now(), tenant=visit.tenant))
+    known = sorted(set(registry.names()) | task_names(store, visit.now(), tenant=visit.tenant, crowd=crowd))
     matching = [name for name in known if words is None or words.lower() in name.lower()]
     shown = matching[(page - 1) * PAGE : page * PAGE]
-    loads = task_loads(store, shown, tenant=visit.tenant)
+    loads = task_loads(store, shown, tenant=visit.tenant, crowd=crowd)
     return {
         "total": len(known),
         "matching": len(matching),
@@ -67,14 +72,13 @@ async def task(visit: Visit) -> Response:
 
 async def show(visit: Visit, name: str, form: Filled) -> Response:
     """The page of a task, with what was typed into its form."""
-    found = await visit.read(_look, visit, name)
+    found = await visit.read(_look, visit, await _crowd(visit), name)
     return visit.render("task.html", 422 if form.is_wrong else 200, form=form, units=list(UNITS), **found)
 
 
-def _look(visit: Visit, name: str) -> dict[str, Any]:
+def _look(visit: Visit, crowd: Crowd, name: str) -> dict[str, Any]:
     store, registry = visit.app.store, visit.app.registry
     declared = registry.get(name) if name in registry else None
-    crowd = store.crowd(tenant=visit.tenant)
     lately = store.lately([name], tenant=visit.tenant, each=LATEST)
     counts = crowd.counts.get(name, {})
     pause = next((each for each in store.pauses() if each.kind is PauseKind.TASK and each.name == name), None)

@@ -154,6 +154,8 @@ VERBS = {
         some("history_finished"),
     ),
     "get": Verb(lambda s: s.get([new_id(), new_id()], tenant=ALL_TENANTS), KEYS),
+    "get of a tenant": Verb(lambda s: s.get([new_id(), new_id()], tenant="tenant-1"), KEYS),
+    "logs of a tenant": Verb(lambda s: s.logs(new_id(), tenant="tenant-1"), KEYS),
     # Pages go by id and end when they are full.
     "jobs, the newest": Verb(lambda s: s.jobs(JobFilter(ALL_TENANTS)), KEYS, walked=KEYS),
     "jobs after a cursor": Verb(

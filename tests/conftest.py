@@ -17,7 +17,7 @@ from typing import Any
 
 import hypothesis
 import pytest
-from tests.grounds import new_database
+from tests.grounds import THOROUGH, new_database
 from tests.services import MISSING, go_without
 
 from tidemill.clock import SystemClock
@@ -26,7 +26,7 @@ from tidemill.testing.postgres import GIVEN, RUNNING, TestPostgres, any_postgres
 from tidemill.testing.processes import ServiceMissing, ancestry, child_pids
 
 # A busy machine is slow, and slowness alone is no counterexample.
-hypothesis.settings.register_profile("tidemill", deadline=None)
+hypothesis.settings.register_profile("tidemill", deadline=None, max_examples=100 if THOROUGH else 30)
 hypothesis.settings.load_profile("tidemill")
 
 # A shell starts what it runs in the background with Ctrl-C ignored, and every process we start would inherit that.

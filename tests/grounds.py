@@ -18,6 +18,9 @@ import pytest
 from tidemill.stores.open import open_store
 from tidemill.testing.postgres import TestPostgres
 
+THOROUGH = bool(os.environ.get("CI")) or os.environ.get("TIDEMILL_TEST_ALL") == "1"
+"""Whether this is a run for which time does not matter."""
+
 
 def url_of(kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
     """The URL of a new store of this kind, for a fixture with the kinds of stores as its parameters."""

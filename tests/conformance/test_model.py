@@ -6,7 +6,6 @@ the accounts alone, which share no code with it.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,13 +18,12 @@ from hypothesis import strategies as st
 from tests.conformance.conftest import Shared
 from tests.conformance.rules import KINDS, WEIGHTED, Rules
 from tests.conformance.world import Act
-from tests.grounds import new_file
+from tests.grounds import THOROUGH, new_file
 
 from tidemill.stores.base import Store
 from tidemill.stores.memory import MemoryStore
 from tidemill.stores.open import open_store
 
-THOROUGH = bool(os.environ.get("CI")) or os.environ.get("TIDEMILL_TEST_ALL") == "1"
 EXAMPLES = 200 if THOROUGH else 20
 LEAST_STEPS = 50
 MOST_STEPS = 60

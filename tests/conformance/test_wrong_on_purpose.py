@@ -67,7 +67,7 @@ class Wrong(NamedTuple):
 
 
 TOKEN = r" and (?:\w+\.)?token = (?:\w+\.|:)token"
-TENANT = r"\n\s+and tenant = :tenant -- when tenant"
+TENANT = r"\n\s+and \(?tenant = :tenant\)?(?: is true)? -- when tenant"
 EXPIRY = r" and expires_at > [^\n]+"
 REVISION = r"(?: and)? (?:\w+\.)?revision = (?:\w+\.|:)revision(?= and)"
 LAST_FIRE = r" and s\.last_fire_at is (?:not distinct from )?(?:x\.|:)expected_fire_at"

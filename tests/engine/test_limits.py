@@ -173,6 +173,7 @@ def test_a_queue_and_a_tenant_can_be_limited_while_workers_run(mill: Mill, name:
     assert gauge.most["all"] == 3
 
 
+@pytest.mark.long
 def test_a_breaker_opens_keeps_jobs_back_without_an_attempt_and_closes_again(mill: Mill) -> None:
     broken = threading.Event()
     broken.set()

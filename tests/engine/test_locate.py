@@ -117,6 +117,7 @@ def run(here: Path, *words: str) -> str:
     return subprocess.run(command, cwd=here, capture_output=True, text=True, check=True).stdout.strip()
 
 
+@pytest.mark.long
 def test_the_app_of_a_program_is_named_by_its_file(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(MAIN)
     (tmp_path / "with-dash.py").write_text(MAIN)

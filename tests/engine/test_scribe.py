@@ -142,6 +142,7 @@ def test_an_end_does_not_wait_for_the_lines_of_others(office: Office) -> None:
 # ------------------------------------------------------------------------------------------------------- progress
 
 
+@pytest.mark.long
 def test_progress_is_written_once_a_second_and_the_last_one_in_any_case(office: Office) -> None:
     one, two = office.held(2)
     began = office.clock.monotonic()

@@ -99,6 +99,7 @@ def test_a_suspect_is_running_for_all_to_see_before_it_begins(mill: Mill) -> Non
     assert seen == [S.RUNNING]
 
 
+@pytest.mark.long
 def test_a_suspect_begins_as_soon_as_its_start_can_be_written(mill: Mill) -> None:
     work_of(mill).enqueue()
     claims = held_by_the_dead(mill, start=False)

@@ -184,7 +184,7 @@ path(
     _planned,
     lambda store, row: store.drop_schedules([row.id], tenant=ALL_TENANTS),
 )
-path("fire", "advance note_fires enqueue", _planned, lambda store, _: Fire(store, SystemClock())())
+path("fire", "advance note_fires enqueue", _planned, lambda store, _: Fire(store, SystemClock())._fire())
 path(
     "advance",
     "advance",

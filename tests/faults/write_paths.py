@@ -47,7 +47,7 @@ READS = frozenset({
     "lanes", "get", "jobs", "count", "held", "expired", "executions", "logs", "checkpoints", "workers", "orphans", "overdue",
     "leases", "settings", "pauses", "archivable", "archived", "search_archive", "definitions", "definition_versions",
     "schedules", "due", "fires", "last_fires", "active_jobs", "rules", "gates", "uses", "depth", "audit", "keys", "ended_by",
-    "standing", "series", "troubles", "depths", "holding", "holders", "lately", "crowd", "schema", "check",
+    "standing", "series", "troubles", "depths", "holding", "holders", "lately", "crowd", "schema", "check", "now",
 })  # fmt: skip
 """Verbs that change nothing."""
 

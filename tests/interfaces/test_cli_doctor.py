@@ -94,6 +94,7 @@ def test_tables_that_are_missing_name_the_command(fresh_postgres_url: str) -> No
     assert found["wake-ups"][0] == "ok"
 
 
+@pytest.mark.long
 def test_behind_a_pooler_wake_ups_are_not_heard_and_that_is_said(pgbouncer_url: str) -> None:
     call("db", "migrate", "--store", pgbouncer_url)
     _, found = examined("--store", pgbouncer_url)

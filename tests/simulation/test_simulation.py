@@ -17,9 +17,13 @@ from tests.simulation.wrong import WRONG
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 150
 BLOCK = 15
+QUICK = 45
 
 
-@pytest.mark.parametrize("first", range(1, SEEDS + 1, BLOCK))
+@pytest.mark.parametrize(
+    "first",
+    [pytest.param(first, marks=[pytest.mark.long] * (first > QUICK)) for first in range(1, SEEDS + 1, BLOCK)],
+)
 def test_no_order_of_events_breaks_a_promise(first: int) -> None:
     broken = {seed: ran.violations for seed in range(first, first + BLOCK) if (ran := run(seed)).violations}
     assert broken == {}, "replay: python -m tests.simulation --trace --seed ..."

@@ -215,6 +215,7 @@ def migrate_at_once(path: str, gate: str, number: int) -> None:
     store.close()
 
 
+@pytest.mark.long
 def test_processes_that_migrate_at_once_agree(tmp_path: Path, path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
     gate = tmp_path / "gate"

@@ -71,9 +71,7 @@ class JobFilter:
             if value is not None and value.tzinfo is None:
                 raise BadFilter(f"{name} has no time zone; give an aware datetime", field=name)
         for name in ("correlation_id", "tag", "text"):
-            if (
-                getattr(self, name) == ""
-            ):  # most likely a variable that nobody filled: it must not mean every job
+            if getattr(self, name) == "":  # most likely a variable that nobody filled: it is not every job
                 raise BadFilter(f"{name} is empty; give one, or leave it out", field=name)
         if self.text is not None:
             check_text(self.text)

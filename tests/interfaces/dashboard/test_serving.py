@@ -23,6 +23,7 @@ def test_the_dashboard_is_named_first_with_the_token_that_opens_it() -> None:
     assert len(list(lines("http://127.0.0.1:8080", None))) == 3
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("missing", ["fastapi", "jinja2", "itsdangerous"])
 def test_a_package_that_is_missing_is_named_with_what_to_do(missing: str) -> None:
     program = f"import sys; sys.modules[{missing!r}] = None; import tidemill.dashboard"
@@ -33,6 +34,7 @@ def test_a_package_that_is_missing_is_named_with_what_to_do(missing: str) -> Non
     assert f"the dashboard needs {missing}: pip install 'tidemill[server]'" in done.stderr
 
 
+@pytest.mark.long
 def test_what_is_served_for_looking_only_can_be_opened_and_not_changed(tmp_path: Path) -> None:
     shop = make_shop(tmp_path)
     command = [

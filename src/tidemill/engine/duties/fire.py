@@ -32,10 +32,7 @@ EVERY = timedelta(seconds=10)
 BATCH = 500
 TOPICS = frozenset({"schedules", "change"})
 KEEP = timedelta(days=90)
-_SELDOM, _SOON = (
-    3600.0,
-    1.0,
-)  # seconds between two looks for fires that are older than that; while there are more
+_SELDOM, _SOON = 3600.0, 1.0  # seconds between two looks for older fires; while there are more
 _JOBS = 1_000  # of one statement
 
 FactsOf = Callable[[str], Facts | None]

@@ -90,7 +90,6 @@ class SearchLaws:
         assert _found(store, "send", tenant="b") == [other]
         assert _found(store, "send", tenant=ALL_TENANTS) == [mail, other]
         assert _found(store, "send", states=frozenset({JobState.RUNNING})) == []
-        assert _found(store, "", tenant=ALL_TENANTS) == [mail, other]
 
     @pytest.mark.parametrize("sort", list(Sort))
     @pytest.mark.parametrize("look", [1, 4, 10, 24, 25, 100])
@@ -114,7 +113,7 @@ class SearchLaws:
         assert found == (wanted if sort is Sort.OLDEST else wanted[::-1])
         assert pages >= 24 // max(look, 12)
 
-    @pytest.mark.parametrize("text", ["x" * 201, "a\0b", "\ud800"])
+    @pytest.mark.parametrize("text", ["", "x" * 201, "a\0b", "\ud800"])
     def test_a_text_that_no_job_can_hold_is_refused(self, store: Store, text: str) -> None:
         with pytest.raises(BadFilter):
             store.jobs(JobFilter("default", text=text))

@@ -91,6 +91,20 @@ class EnqueueLaws:
         assert ids_of(store.get([job.id for job in batch], tenant=ALL_TENANTS)) == [taken]
         assert store.enqueue([a_job(unique=UniqueHold("k"))], now=T0)[0].created
 
+    @pytest.mark.parametrize("state", list(JobState))
+    @pytest.mark.parametrize("place", [0, 20, 39])
+    def test_one_refused_id_keeps_a_large_batch_out_wherever_it_is(
+        self, store: Store, state: JobState, place: int
+    ) -> None:
+        # Ids rise with time: one that is stored may be older than the rest, or newer.
+        before = [a_job() for _ in range(place)]
+        taken = bring(store, state).id
+        batch = [*before, a_job(id=taken), *(a_job() for _ in range(39 - place))]
+        with pytest.raises(JobExists):
+            store.enqueue(batch, now=T0)
+        assert ids_of(store.get([job.id for job in batch], tenant=ALL_TENANTS)) == [taken]
+        assert all(answer.created for answer in store.enqueue([a_job() for _ in range(40)], now=T0))
+
     def test_an_id_cannot_be_taken_by_another_tenant_either(self, store: Store) -> None:
         id = put_one(store, tenant="a")
         with pytest.raises(JobExists):

@@ -192,7 +192,12 @@ def grant(lanes: Sequence[Lane], rooms: Mapping[str, int], limit: int) -> tuple[
 
 def gate_of(limits: Collection[str]) -> str:
     """The gate that jobs with these limits stand behind: the same text for the same limits, nothing for none."""
-    return json.dumps(list(limits), separators=(",", ":")) if limits else ""
+    return _gate_of(tuple(limits)) if limits else ""
+
+
+@lru_cache(maxsize=20_000)
+def _gate_of(limits: tuple[str, ...]) -> str:
+    return json.dumps(limits, separators=(",", ":"))
 
 
 @lru_cache(maxsize=20_000)

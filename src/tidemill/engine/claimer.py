@@ -283,26 +283,23 @@ class Claimer:
         """
         with self._lock:
             now = self._clock.monotonic()
-            lanes: dict[tuple[str, str, int, tuple[str, ...]], Lane] = {}
+            newest: dict[tuple[str, str, int, tuple[str, ...]], int] = {}
             for item in settled:
                 claim = item.claim
                 key = (claim.queue, claim.tenant, claim.priority, claim.limits or ())
-                low = max((claim.seq or 0) - SAFETY, 0)
-                known = lanes.get(key)
-                if known is None:
-                    lanes[key] = Lane(*key[:3], low, gate=gate_of(key[3]), limits=key[3])
-                elif low > known.low:
-                    lanes[key] = known._replace(low=low)
+                newest[key] = max(newest.get(key, 0), claim.seq or 0)
+            lanes = [
+                Lane(*key[:3], max(seq - SAFETY, 0), gate=gate_of(key[3]), limits=key[3])
+                for key, seq in newest.items()
+            ]
             tasks = self._tasks({item.held.kind for item in settled})
             if not self._config.enabled or (PauseKind.ALL, "") in self._paused or not tasks:
                 return None
-            if not all(self._goes(lane) and self._is_plain(lane) for lane in lanes.values()):
+            if not all(self._goes(lane) and self._is_plain(lane) for lane in lanes):
                 return None
-            if self._is_others_turn(lanes.values(), now):
+            if self._is_others_turn(lanes, now):
                 return None
-            return ClaimRequest(
-                self._worker, list(lanes.values()), len(settled), tasks, rules=self._rules, inherits=True
-            )
+            return ClaimRequest(self._worker, lanes, len(settled), tasks, rules=self._rules, inherits=True)
 
     def _is_plain(self, lane: Lane) -> bool:
         """Whether all its limits are on how many are held, and are its own."""

@@ -19,7 +19,7 @@ from tidemill.stores.sql.driver import Row
 from tidemill.stores.sql.values import dump_details, dump_error, dump_progress, load_limits
 
 _ROUNDS = 20  # how often a job is tried whose key is let go between two looks
-_CRASHES, _LIMITS = 7, 15  # their places in a claimed row
+_CRASHES, _LIMITS, _SEQ = 7, 15, 17  # their places in a claimed row
 _claim = partial(tuple.__new__, Claim)  # as Claim._make, which counts what it is given once more
 
 
@@ -142,22 +142,20 @@ class SqlFlow(Counting, Flow):
 
 def claims_of(rows: Sequence[Row], request: ClaimRequest) -> list[Claim]:
     """Claimed rows as claims, in the order the lanes were given and by number within each."""
+    if len(request.lanes) > 1:
+        order: dict[tuple[Any, ...], int] = {lane.key: place for place, lane in enumerate(request.lanes)}
+        rows = sorted(rows, key=lambda row: (order[row[2], row[3], row[4], row[_LIMITS] or ""], row[_SEQ]))
+    else:
+        rows = sorted(rows, key=lambda row: row[_SEQ] or 0)
     tail = (JobState.RUNNING if request.start else JobState.CLAIMED, None, request.worker)
-    claims: list[Claim] = [_claim(row + tail) for row in rows]
+    claims: list[Claim] = [
+        _claim(row + tail)
+        if row[_LIMITS] is None
+        else _claim((*row[:_LIMITS], load_limits(row[_LIMITS]), *row[_LIMITS + 1 :], *tail))
+        for row in rows
+    ]
     if request.start and any(row[_CRASHES] for row in rows):
         claims = [claim._replace(state=JobState.CLAIMED) if claim.crashes else claim for claim in claims]
-    if any(row[_LIMITS] is not None for row in rows):
-        claims = [
-            claim._replace(limits=load_limits(row[_LIMITS])) for claim, row in zip(claims, rows, strict=True)
-        ]
-    if len(request.lanes) > 1:
-        order = {lane.key: place for place, lane in enumerate(request.lanes)}
-        gates = {row[0]: row[_LIMITS] or "" for row in rows}
-        claims.sort(
-            key=lambda claim: (order[LaneKey(claim[2], claim[3], claim[4], gates[claim[0]])], claim[17])
-        )
-    else:
-        claims.sort(key=lambda claim: claim[17] or 0)
     return claims
 
 

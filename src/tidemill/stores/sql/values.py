@@ -10,6 +10,7 @@ from typing import Any
 from tidemill.domain.cluster import Worker, WorkerState
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort, decode_cursor, needle
 from tidemill.domain.job import NO_DETAILS, Claim, Details, ErrorInfo, Execution, Job, LogEntry, Progress
+from tidemill.domain.limits import names_of
 from tidemill.domain.retention import ArchivedJob
 from tidemill.domain.states import ENDED, HELD, ExecutionState, JobState
 from tidemill.stores.sql.driver import Row
@@ -121,7 +122,7 @@ def load_details(row: Row) -> Details:
 
 def load_limits(text: str | None) -> tuple[str, ...] | None:
     """The limits a job counts against, from their JSON text."""
-    return None if text is None else tuple(json.loads(text))
+    return None if text is None else names_of(text)
 
 
 def load_claim(row: Row) -> Claim:

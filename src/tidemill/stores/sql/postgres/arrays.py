@@ -22,7 +22,7 @@ _NULL = b"\xff\xff\xff\xff"
 _HEADER = struct.Struct("!iiIii")
 _EMPTY = struct.Struct("!iiI")
 _INTERVAL = struct.Struct("!iqii")
-_MANY = 100
+_FEW, _MANY = 4, 100
 
 
 class Packed:
@@ -47,7 +47,14 @@ def _uuid(values: Sequence[Any]) -> bytes:
     )
 
 
+def _alike(values: Sequence[Any]) -> bool:
+    """Whether a batch has one value throughout, as most of its columns have: that is packed once, and repeated."""
+    return len(values) > _FEW and values[0] == values[-1] and values.count(values[0]) == len(values)
+
+
 def _text(values: Sequence[Any]) -> bytes:
+    if _alike(values):
+        return _text(values[:1]) * len(values)
     parts: list[bytes] = []
     for value in values:
         if value is None:
@@ -66,6 +73,8 @@ def _fixed(code: str) -> Callable[[Sequence[Any]], bytes]:
     many = lru_cache(maxsize=8)(lambda length: struct.Struct("!" + ("i" + code) * length).pack)
 
     def pack(values: Sequence[Any]) -> bytes:
+        if _alike(values):
+            return (_NULL if values[0] is None else one.pack(size, values[0])) * len(values)
         if len(values) >= _MANY and None not in values:
             parts: list[Any] = [size] * (2 * len(values))
             parts[1::2] = values
@@ -76,10 +85,14 @@ def _fixed(code: str) -> Callable[[Sequence[Any]], bytes]:
 
 
 def _timestamptz(values: Sequence[Any]) -> bytes:
+    if _alike(values):
+        return _timestamptz(values[:1]) * len(values)
     return _INT8([None if value is None else (value - _EPOCH) // _MICROSECOND for value in values])
 
 
 def _interval(values: Sequence[Any]) -> bytes:
+    if _alike(values):
+        return _interval(values[:1]) * len(values)
     return b"".join(
         [_NULL if value is None else _INTERVAL.pack(16, value // _MICROSECOND, 0, 0) for value in values]
     )

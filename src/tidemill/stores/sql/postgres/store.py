@@ -106,7 +106,7 @@ def counted_claim(request: ClaimRequest, now: datetime | None) -> Call | None:
     """The request as one statement; None where a limit is of another kind than how many are held, or is not the jobs' own."""
     maxima: dict[str, int] = {}
     pairs: list[tuple[int, str]] = []
-    lanes: list[Lane] = []
+    quotas: list[int] = []
     for place, lane in enumerate(request.lanes, start=1):
         if lane.limits != names_of(lane.gate):
             return None
@@ -117,18 +117,14 @@ def counted_claim(request: ClaimRequest, now: datetime | None) -> Call | None:
                     return None
                 maxima[name] = rule.max if rule is not None and rule.max > 0 else ENDLESS
             pairs.append((place, name))
-        lanes.append(
-            lane._replace(quota=min(lane.quota, *(maxima[name] for name in lane.limits)))
-            if lane.limits
-            else lane
-        )
+        quotas.append(min([lane.quota, *[maxima[name] for name in lane.limits]]))
     takes = claim_takes(request, now) | {
         "pair_lane": [place for place, _ in pairs],
         "pair_name": [name for _, name in pairs],
         "names": list(maxima),
         "maxima": list(maxima.values()),
     }
-    return Call("claim_counted", takes, gated_columns(lanes))
+    return Call("claim_counted", takes, {**gated_columns(request.lanes), "lane_quota": quotas})
 
 
 def _inherited(finishes: Sequence[Finish], request: ClaimRequest, counted: Call) -> Call | None:

@@ -287,3 +287,39 @@ def test_a_wrong_setting_is_named_at_once() -> None:
 
         with pytest.raises(BadSettings, match="there is no store named 'elsewhere'"):
             nothing.using(store="elsewhere").enqueue()
+
+
+def test_a_unique_job_is_replaced_within_its_window_too(app: App) -> None:
+    """The one that is cancelled must not keep its successor out, or nothing would run at all."""
+
+    @app.task(unique=Unique(by=("user",), within=timedelta(hours=1), on_conflict="replace"))
+    def sync(user: int, version: int) -> int:
+        return version
+
+    first = sync.enqueue(user=1, version=1)
+    second = sync.enqueue(user=1, version=2)
+    third = sync.enqueue(user=1, version=3)
+    assert len({first.id, second.id, third.id}) == 3
+    assert first.refresh().status is second.refresh().status is JobState.CANCELLED
+    app.testing().drain()
+    assert third.refresh().status is JobState.COMPLETED
+    assert (
+        sync.enqueue(user=1, version=4) == third
+    )  # it is over, and its window is not: there is nothing to replace
+
+
+def test_a_unique_job_that_was_archived_still_holds_its_key_within_its_window(app: App) -> None:
+    @app.task(unique=Unique(by=("user",), within=timedelta(days=400)))
+    def report(user: int) -> int:
+        return user
+
+    first = report.using(tags=["kept"]).enqueue(user=1)
+    app.testing().drain()
+    assert app.archive.run(older_than=timedelta(0)).archived == 1
+    again = report.enqueue(user=1)
+    assert again.id == first.id
+    assert (again.status, again.tags) == (JobState.COMPLETED, ("kept",))
+    assert app.store.purge_archive(datetime.now(UTC) + timedelta(days=1), tier="archive", limit=9) == 1
+    with pytest.raises(JobExists, match=f"{first.id}.*nothing is kept"):
+        report.enqueue(user=1)
+    assert app.jobs.count() == 0

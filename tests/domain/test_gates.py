@@ -126,3 +126,32 @@ def test_every_gate_is_asked_or_asleep_and_never_asked_twice_at_once(
             gates.seen(lanes[: number + 1])
     gates.seen(lanes)
     assert {lane.key for lane in gates.ask(9, {})} == {lane.key for lane in lanes}
+
+
+def test_one_behind_which_nobody_took_over_is_not_asked_before_somebody_is_seen_there() -> None:
+    gates = Gates()
+    gates.seen([A, B])
+    answer(gates, gates.ask(9, {}), A, B)
+    gates.emptied([A.key])
+    assert gates.ask(9, {}) == [B]
+    gates.freed({"a": 1})
+    assert gates.ask(9, {}) == []
+    gates.seen([A])
+    assert gates.ask(9, {}) == [A]
+
+
+def test_what_is_given_back_wakes_those_who_wait_and_not_those_behind_which_nobody_is() -> None:
+    gates = Gates()
+    first, second = a_lane("all", "key/1"), a_lane("all", "key/2")
+    gates.seen([first, second])
+    answer(gates, gates.ask(9, {}))
+    gates.emptied([first.key])
+    gates.freed({"all": 1})
+    assert gates.ask(9, {}) == [second]
+
+
+def test_nothing_is_kept_in_mind_of_a_gate_that_is_not_known() -> None:
+    gates = Gates()
+    gates.emptied([A.key])
+    gates.seen([A])
+    assert gates.ask(9, {}) == [A]

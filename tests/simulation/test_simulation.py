@@ -36,7 +36,7 @@ def test_the_promises_hold_on_a_file_as_well(seed: int, tmp_path: Path) -> None:
 
 def test_a_storm_is_full_of_trouble() -> None:
     """What never happens proves nothing: each kind of trouble is met within a few seeds."""
-    seen = "\n".join(line for seed in range(1, 16) for line in run(seed).trace)
+    seen = "\n".join(line for seed in range(1, 31) for line in run(seed).trace)
     for trouble in (
         "kill", "pause", "cut", "stop", "is refused", "the answer to finish is lost", "the answer to claim is lost",
         "finish again arrives late", "claim arrives late", "LOST", "has lost its lease", "the answer to transaction is lost",

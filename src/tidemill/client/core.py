@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from tidemill.client.acting import carried, enqueued_entries, who
+from tidemill.client.archived import read_archived
 from tidemill.client.batcher import AsyncBatcher, Batcher
 from tidemill.client.build import Template, tracing
 from tidemill.client.connections import aenqueue_on, enqueue_on
@@ -257,11 +258,15 @@ class Client:
             raise JobExists(
                 f"job {holder} of task {job.task} holds the same unique key", id=holder, task=job.task
             )
-        if rule.on_conflict == "replace" and store.move(
-            [Move(holder, job.tenant, waiting, JobState.CANCELLED, f"replaced by job {job.id}")]
-        ):
-            (again,) = _put(store, [job], _by(declared, call))
-            return job if again.created else self._settle(declared, call, job, again.id)
+        if rule.on_conflict == "replace":
+            away = Move(
+                holder, job.tenant, waiting, JobState.CANCELLED, f"replaced by job {job.id}", lets_go=True
+            )
+            with store.transaction():
+                again = _write(store, [job], _by(declared, call))[0] if store.move([away]) else None
+            if again is not None:
+                _wake(store, [job])
+                return job if again.created else self._settle(declared, call, job, again.id)
         if rule.on_conflict == "extend":
             wait = snapshot(job, self.clock.now()).run_at - self.clock.now()
             if wait > timedelta(0):
@@ -272,7 +277,24 @@ class Client:
         if found:
             return found[0]
         (again,) = _put(store, [job], _by(declared, call))  # the holder is gone meanwhile
-        return job if again.created else self._settle(declared, call, job, again.id)
+        if again.created:
+            return job
+        return (
+            self._left(store, job, holder)
+            if again.id == holder
+            else self._settle(declared, call, job, again.id)
+        )
+
+    def _left(self, store: Store, job: NewJob, holder: UUID) -> Job:
+        """A job that has left the live tables and holds its key until the window ends, as the archive has it."""
+        kept = self.stores.get("archive", store).archived([holder], tenant=ALL_TENANTS)
+        if not kept:
+            raise JobExists(
+                f"job {holder} of task {job.task}, of which nothing is kept, holds the same unique key until its window ends",
+                id=holder,
+                task=job.task,
+            )
+        return read_archived(kept[0])
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
@@ -307,15 +329,23 @@ def _by(declared: Declared, call: CallOptions) -> str | None:
 
 def _put(store: Store, jobs: Sequence[NewJob], by: str | None = None) -> list[Enqueued]:
     """Write a batch, with who asked for it where that is wanted, and wake whoever waits for work."""
+    written = _write(store, jobs, by)
+    _wake(store, jobs)
+    return written
+
+
+def _write(store: Store, jobs: Sequence[NewJob], by: str | None) -> list[Enqueued]:
     if by is None:
+        return store.enqueue(jobs)
+    with store.transaction():
         written = store.enqueue(jobs)
-    else:
-        with store.transaction():
-            written = store.enqueue(jobs)
-            store.record(enqueued_entries(jobs, written, by))
+        store.record(enqueued_entries(jobs, written, by))
+    return written
+
+
+def _wake(store: Store, jobs: Sequence[NewJob]) -> None:
     # A job for later wakes no worker, but whoever promotes it must know by when.
     store.notify({"scheduled" if job.run_at or job.delay else f"ready:{job.queue}" for job in jobs})
-    return written
 
 
 def snapshot(job: NewJob, now: datetime) -> Job:

@@ -1,13 +1,15 @@
 """What a worker knows of the lanes behind gates: which may have something for it, and which are not worth asking just now.
 
 A gate that gave nothing sleeps: its limits are full, or nobody stands behind it any more. It is woken when the worker itself gives
-back what fills one of its limits, and when the store was looked at anew. Pure bookkeeping; what is true, only the store knows.
+back what fills one of its limits, and when the store was looked at anew; where nobody took over from the last one who ended, only
+by that look. Pure bookkeeping; what is true, only the store knows.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import islice
 
 from tidemill.domain.job import Claim
 from tidemill.domain.lanes import Lane, LaneKey
@@ -29,6 +31,7 @@ class Gates:
         self._awake: dict[int, deque[LaneKey]] = {}
         self._asleep: dict[LaneKey, None] = {}
         self._sleepers: dict[str, dict[LaneKey, None]] = {}  # by limit
+        self._empty: set[LaneKey] = set()
         self._held = {} if held is None else held
 
     def __bool__(self) -> bool:
@@ -47,15 +50,17 @@ class Gates:
     def seen(self, lanes: Iterable[Lane], closed: Collection[LaneKey] = ()) -> None:
         """These were just found; all but the closed ones have room."""
         for lane in lanes:
-            known = lane.key in self._lanes
-            self._lanes[lane.key] = lane
-            if lane.key in closed:
+            key = lane.key
+            known = key in self._lanes
+            self._lanes[key] = lane
+            self._empty.discard(key)
+            if key in closed:
                 if not known:
-                    self._sleep(lane)
+                    self._sleep(key)
             elif not known:
-                self._awake.setdefault(lane.priority, deque()).append(lane.key)
+                self._awake.setdefault(lane.priority, deque()).append(key)
             else:
-                self._wake(lane.key)
+                self._wake(key)
         if len(self._lanes) > MOST:
             for key in list(self._asleep)[: len(self._lanes) - MOST]:
                 self._forget(key)
@@ -71,9 +76,10 @@ class Gates:
         for priority in sorted(self._awake, reverse=True):
             line = self._awake[priority]
             while line and len(asked) < most:
-                lane = self._lanes[line.popleft()]
-                if self._is_full(lane, rules):
-                    self._sleep(lane)
+                key = line.popleft()
+                lane = self._lanes[key]
+                if key in self._empty or self._is_full(lane, rules):
+                    self._sleep(key)
                 else:
                     asked.append(lane)
             if not line:
@@ -85,24 +91,28 @@ class Gates:
         gave = {(claim.queue, claim.tenant, claim.priority, claim.limits or ()) for claim in claims}
         silent = False
         for lane in asked:
-            if more or (*lane.key[:3], lane.limits) in gave:
+            if more or (lane.queue, lane.tenant, lane.priority, lane.limits) in gave:
                 self._awake.setdefault(lane.priority, deque()).append(lane.key)
             else:
                 silent = True
-                self._sleep(lane)
+                self._sleep(lane.key)
         return silent
 
-    def waits(self, name: str, but: LaneKey) -> bool:
+    def emptied(self, keys: Iterable[LaneKey]) -> None:
+        """Nobody was found behind these."""
+        self._empty.update(key for key in keys if key in self._lanes)
+
+    def waits(self, name: str, but: Lane) -> bool:
         """Whether another gate than this one is known to wait for a limit."""
-        sleepers = self._sleepers.get(name, {})
-        return len(sleepers) > (but in sleepers)
+        sleepers = self._sleepers.get(name)
+        return sleepers is not None and len(sleepers) > (but.key in sleepers)
 
     def freed(self, counted: Mapping[str, int]) -> None:
         """So much of these limits is given back: as many gates that wait for them are asked again."""
         for name, number in counted.items():
-            sleepers = self._sleepers.get(name)
-            if sleepers:
-                for key in list(sleepers)[:number] if len(sleepers) > number else list(sleepers):
+            if name in self._sleepers:
+                able = (key for key in self._sleepers[name] if key not in self._empty)
+                for key in list(islice(able, number)):
                     self._wake(key)
 
     def _is_full(self, lane: Lane, rules: Rules) -> bool:
@@ -115,10 +125,10 @@ class Gates:
                     return True
         return False
 
-    def _sleep(self, lane: Lane) -> None:
-        self._asleep[lane.key] = None
-        for name in lane.limits:
-            self._sleepers.setdefault(name, {})[lane.key] = None
+    def _sleep(self, key: LaneKey) -> None:
+        self._asleep[key] = None
+        for name in self._lanes[key].limits:
+            self._sleepers.setdefault(name, {})[key] = None
 
     def _wake(self, key: LaneKey) -> None:
         if key in self._asleep:
@@ -135,4 +145,5 @@ class Gates:
 
     def _forget(self, key: LaneKey) -> None:
         self._rouse(key)
+        self._empty.discard(key)
         del self._lanes[key]

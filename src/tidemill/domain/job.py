@@ -159,6 +159,7 @@ class Move:
     delay: timedelta = timedelta(0)
     restart: bool = False  #: attempts and crashes count from zero again
     result: str | None = None
+    lets_go: bool = False  #: where it ends, its unique key is free at once, window or not
 
     def __post_init__(self) -> None:
         for state in self.expect - HELD:

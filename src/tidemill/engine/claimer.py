@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
@@ -63,13 +64,18 @@ class Claimer:
         self._turns: dict[str, float] = {}  # when others than its heirs last had their turn, by limit
         self._gates: dict[tuple[str, ...], Gates] = {}  # by the kinds of tasks that were asked for
         self._after: LaneKey | None = None
+        self._barren, self._reading = (
+            0,
+            0.0,
+        )  # pages of gates in a row that gave nothing; seconds the last one took
         self._again, self._retry_at = SOONEST, float("inf")
         self._read_at = self._pauses_at = float("-inf")
         self._pause = REFRESH
 
     def is_stale(self) -> bool:
-        """Whether the lanes were read too long ago for a worker that is busy."""
-        return self._clock.monotonic() - self._read_at >= self._pause
+        """Whether the lanes were read too long ago for a worker that is busy, or it is time for another look at the gates."""
+        now = self._clock.monotonic()
+        return now - self._read_at >= self._pause or now >= self._retry_at
 
     def is_old(self) -> bool:
         """Whether the lanes were read so long ago that somebody who rang may not be among them."""
@@ -146,7 +152,7 @@ class Claimer:
 
     def _read_gates(self) -> None:
         """Read one page of the gates, and what is used of their limits."""
-        self._retry_at = float("inf")
+        self._retry_at, begun = float("inf"), self._clock.monotonic()
         page = self._store.gates(self._queues, limit=PAGE, after=self._after)
         found = [self._limited(lane) for lane in page if serves(lane.queue, self._node)]
         names = list(dict.fromkeys(name for lane in found for name in lane.limits))
@@ -161,6 +167,7 @@ class Claimer:
                 if at is not None:
                     soonest = min(soonest, (at - now).total_seconds())
         with self._lock:
+            self._barren, self._reading = self._barren + 1, self._clock.monotonic() - begun
             # Behind the whole page, also where all of it is other nodes': what lies beyond must be come to.
             first, self._after = self._after, page[-1].key if len(page) == PAGE else None
             for gates in self._gates.values() or (self._gates_for(()),):
@@ -188,9 +195,14 @@ class Claimer:
         return lane._replace(limits=(*lane.limits, *found)) if found else lane
 
     def _look_again(self, soonest: float = float("inf")) -> None:
-        """Set the time for another look: the less is found, the later; or exactly when time opens a gate."""
-        if self._after is not None or any(gates.waiting for gates in self._gates.values()):
-            self._retry_at = self._clock.monotonic() + min(self._again, max(soonest, 0.0))
+        """Set the time for another look: the less is found, the later; or exactly when time opens a gate. While there are pages
+        that were not looked at, the next one comes at once, or after a rest that grows with those that gave nothing.
+        """
+        now = self._clock.monotonic()
+        if self._after is not None:
+            self._retry_at = now + min(self._reading * self._barren, LATEST, max(soonest, 0.0))
+        elif any(gates.waiting for gates in self._gates.values()):
+            self._retry_at = now + min(self._again, max(soonest, 0.0))
             self._again = min(2 * self._again, LATEST)
 
     # Asking --------------------------------------------------------------------------------------------------------------
@@ -261,7 +273,7 @@ class Claimer:
             self._marks.claimed([claim for claim in claims if not claim.limits])
             asked = [lane for lane in request.lanes if lane.gate]
             if claims:
-                self._again = SOONEST
+                self._again, self._barren = SOONEST, 0
                 for name, number in count(claim.limits for claim in claims).items():
                     self._held[name] = self._held.get(name, 0) + number
             if self._gates_for(plan.kinds).answered(asked, claims, more=len(claims) >= request.limit):
@@ -305,24 +317,28 @@ class Claimer:
         """Whether all its limits are on how many are held, and are its own."""
         if self._lane_limits and self._limited(lane) != lane:
             return False
-        rules = [rule_of(name, self._rules) for name in lane.limits]
-        return all(rule is None or rule.kind is LimitKind.CONCURRENCY for rule in rules)
+        for name in lane.limits:
+            rule = rule_of(name, self._rules)
+            if rule is not None and rule.kind is not LimitKind.CONCURRENCY:
+                return False
+        return True
 
-    def _is_others_turn(self, lanes: Iterable[Lane], now: float) -> bool:
+    def _is_others_turn(self, lanes: Sequence[Lane], now: float) -> bool:
         """Whether other gates wait for one of these limits, and have done so for long enough."""
         waited = False
-        for lane in lanes:
-            for name in lane.limits:
-                if now - self._turns.get(name, float("-inf")) < TURN:
-                    continue
-                if any(gates.waits(name, lane.key) for gates in self._gates.values()):
-                    self._turns[name] = now
-                    waited = True
+        for gates in self._gates.values():
+            for lane in lanes if gates.waiting else ():
+                for name in lane.limits:
+                    if gates.waits(name, lane) and now - self._turns.get(name, float("-inf")) >= TURN:
+                        self._turns[name] = now
+                        waited = True
         return waited
 
-    def given_back(self, settled: Sequence[Settled], request: ClaimRequest | None, claimed: int) -> bool:
-        """These ends are written, and so many took over from them: whether anything is left for others."""
-        if request is not None and claimed >= len(settled):
+    def given_back(
+        self, settled: Sequence[Settled], request: ClaimRequest | None, claims: Sequence[Claim]
+    ) -> bool:
+        """These ends are written, and these took over from them: whether anything is left for others."""
+        if request is not None and len(claims) >= len(settled):
             return False
         counted = count(item.claim.limits for item in settled)
         with self._lock:
@@ -331,6 +347,21 @@ class Claimer:
                 self._held.pop(name, None)
                 if left > 0:
                     self._held[name] = left
+            empty = _without_heirs(settled, request, claims) if request is not None else ()
             for gates in self._gates.values():
+                gates.emptied(empty)
                 gates.freed(counted)
+            if empty:
+                self._look_again()
         return True
+
+
+def _without_heirs(
+    settled: Sequence[Settled], request: ClaimRequest, claims: Sequence[Claim]
+) -> list[LaneKey]:
+    """The lanes of the request that gave fewer than ended: nobody is left in them, or others are at it just now."""
+    ended = Counter((c.queue, c.tenant, c.priority, c.limits) for c in (item.claim for item in settled))
+    ended.subtract((c.queue, c.tenant, c.priority, c.limits) for c in claims)
+    return [
+        lane.key for lane in request.lanes if ended[lane.queue, lane.tenant, lane.priority, lane.limits] > 0
+    ]

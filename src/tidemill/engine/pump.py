@@ -206,7 +206,7 @@ class Pump(Mending):
         claimed: int | None = None
         try:
             self._hand_on(settled)
-            claimed = self._talk(settled) if plan is None else self._talk_and_claim(settled, plan)
+            claimed = len(self._talk(settled)) if plan is None else self._talk_and_claim(settled, plan)
         except Exception as error:
             if is_trouble(error):
                 self._keep(settled)
@@ -249,7 +249,7 @@ class Pump(Mending):
         claimed = 0
         for request in requests:
             if claimed < request.limit:
-                found = self._talk(settled, plan, request._replace(limit=request.limit - claimed))
+                found = len(self._talk(settled, plan, request._replace(limit=request.limit - claimed)))
                 claimed += found
                 if not request.rules and found < min(lane.quota for lane in request.lanes):
                     break  # nobody had more than a share
@@ -265,17 +265,17 @@ class Pump(Mending):
         ends = list(counted)
         request = self._claimer.heirs(counted) if self._claiming else None
         try:
-            claimed = self._talk(counted, None, request)
+            claims = self._talk(counted, None, request)
         finally:
             settled[:] = counted + others  # what is not written yet
-        if self._claimer.given_back(ends, request, claimed):
+        if self._claimer.given_back(ends, request, claims):
             with self.changed:
                 self._planner.wet()
 
     def _talk(
         self, settled: list[Settled], plan: Plan | None = None, request: ClaimRequest | None = None
-    ) -> int:
-        """One step: write these ends and claim; how many were claimed. ``settled`` is emptied once it is written."""
+    ) -> Sequence[Claim]:
+        """One step: write these ends and claim; what was claimed. ``settled`` is emptied once it is written."""
         claims: Sequence[Claim] = ()
         if settled:
             self._owner.about_to_write(settled)
@@ -291,7 +291,7 @@ class Pump(Mending):
         elif request is not None:
             claims = self._ask(plan, request, lambda: self._store.claim(request))
         else:
-            return 0
+            return ()
         if self._failed is not None:
             self._recovered()
         if request is not None:
@@ -301,7 +301,7 @@ class Pump(Mending):
                 self._claimer.claimed(plan, request, claims)
         if claims:
             self._owner.take_over(claims)
-        return len(claims)
+        return claims
 
     def _ask(self, plan: Plan | None, request: ClaimRequest, ask: Callable[[], T]) -> T:
         try:

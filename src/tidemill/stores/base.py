@@ -15,8 +15,8 @@ The laws, which the conformance suite (``tidemill.testing.conformance``) checks 
 6.  **An execution is written down exactly once**: the one that ended the job with the job, every other one as its own row
     (also when an ended job is reopened). A job that ended without being held has no execution for that end.
 7.  **A unique key** of a tenant is held by one job, from enqueue until that job is claimed or ends (as the key says), and
-    until its window has passed. A key held until the claim leaves the job with the claim (``unique_key`` becomes None). A
-    ``move`` that reopens an ended job takes its key again; while another job holds it, the job is not moved.
+    until its window has passed or a ``move`` lets it go. A key held until the claim leaves the job with it (``unique_key`` becomes
+    None). A ``move`` that reopens an ended job takes its key again; while another job holds it, the job is not moved.
 8.  **The tenant is part of every question** about jobs. ``ALL_TENANTS`` must be said aloud.
 9.  **Time is an argument.** ``now=None`` means the store's own clock: the database's on PostgreSQL, the machine's elsewhere.
     A worker's measurements arrive as ages and are subtracted from ``now``; no worker's wall clock enters a table.

@@ -181,7 +181,6 @@ CREATE INDEX schedules_due ON tidemill.schedules USING btree (next_fire_at,
   id) WHERE (enabled AND (scope = 'cluster'::text));
 CREATE INDEX starts_name ON tidemill.starts USING btree (name, begun_at);
 CREATE INDEX uniques_job ON tidemill.uniques USING btree (job_id);
-CREATE INDEX uses_held ON tidemill.uses USING btree (name) WHERE (used > 0);
 CREATE UNIQUE INDEX definitions_key ON tidemill.definitions USING btree (tenant, key) WHERE (deleted_at IS NULL);
 CREATE UNIQUE INDEX schedules_key ON tidemill.schedules USING btree (tenant, key);
 alter table tidemill.history set (autovacuum_vacuum_insert_scale_factor=0.1);

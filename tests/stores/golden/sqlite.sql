@@ -130,7 +130,6 @@ CREATE INDEX tidemill_schedules_due on tidemill_schedules(next_fire_at, id) wher
 CREATE UNIQUE INDEX tidemill_schedules_key on tidemill_schedules(tenant, key);
 CREATE INDEX tidemill_starts_name on tidemill_starts(name, begun_at);
 CREATE INDEX tidemill_uniques_job on tidemill_uniques(job_id);
-CREATE INDEX tidemill_uses_held on tidemill_uses(name) where used > 0;
 CREATE VIEW tidemill_jobs as select id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at,
   created_at, expires_at, timeout, unique_key, limits, detailed, reason, args, cast('pending' as text) as state,
   cast(null as text) as execution, cast(null as blob) as worker, cast(null as integer) as claimed_at,

@@ -25,13 +25,15 @@ class MemoryControl(Core, Control):
             for move in moves:
                 job = state.find(move.id, move.tenant)
                 if job is not None and job.state in move.expect - HELD:
-                    planned.append((job, _moved(job, move, moment)))
+                    planned.append((job, _moved(job, move, moment), move.lets_go))
             changed = set()
-            for before, after in planned:
+            for before, after, lets_go in planned:
                 if before.state in ENDED and not holds.retake(state, after, moment):
                     continue
                 state.place(after)
-                if after.state in ENDED:
+                if after.state in ENDED and lets_go:
+                    holds.drop(state, after.id)
+                elif after.state in ENDED:
                     holds.release(state, after, moment)
                 changed.add(after.id)
             return frozenset(changed)

@@ -34,6 +34,7 @@ class SqlControl(Face, Control):
                 "delay": [item.delay for item in free],
                 "restart": [item.restart for item in free],
                 "result": [item.result for item in free],
+                "lets_go": [item.lets_go for item in free],
             }
             return frozenset(row[0] for row in self._db.run("move", {"now": now}, columns))
 

@@ -143,7 +143,10 @@ class SqlFlow(Counting, Flow):
 def claims_of(rows: Sequence[Row], request: ClaimRequest) -> list[Claim]:
     """Claimed rows as claims, in the order the lanes were given and by number within each."""
     if len(request.lanes) > 1:
-        order: dict[tuple[Any, ...], int] = {lane.key: place for place, lane in enumerate(request.lanes)}
+        order = {
+            (lane.queue, lane.tenant, lane.priority, lane.gate): place
+            for place, lane in enumerate(request.lanes)
+        }
         rows = sorted(rows, key=lambda row: (order[row[2], row[3], row[4], row[_LIMITS] or ""], row[_SEQ]))
     else:
         rows = sorted(rows, key=lambda row: row[_SEQ] or 0)

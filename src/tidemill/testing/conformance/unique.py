@@ -187,6 +187,25 @@ class UniqueLaws:
         assert _holder(store, now=at(59)) == id
         assert _holder(store, now=at(60) + TICK) is None
 
+    @pytest.mark.parametrize("hold", [UNTIL_END, UNTIL_CLAIM, FOR_A_MINUTE, CLAIM_OR_A_MINUTE])
+    def test_a_move_that_lets_go_frees_the_key_within_its_window(
+        self, store: Store, hold: UniqueHold
+    ) -> None:
+        id = put_one(store, unique=hold)
+        beside = put_one(store, unique=UniqueHold("another", window=60 * SECOND))
+        gone = Move(id, "default", frozenset({S.PENDING}), S.CANCELLED, lets_go=True)
+        store.move([gone, Move(beside, "default", frozenset({S.PENDING}), S.CANCELLED)], now=at(1))
+        assert _holder(store, now=at(2)) is None
+        assert _holder(store, UniqueHold("another"), now=at(2)) == beside
+
+    def test_a_move_that_lets_go_and_does_not_happen_frees_nothing(self, store: Store) -> None:
+        id = put_one(store, unique=FOR_A_MINUTE)
+        claim_one(store, id)
+        assert not store.move(
+            [Move(id, "default", frozenset({S.PENDING}), S.CANCELLED, lets_go=True)], now=at(1)
+        )
+        assert _holder(store, now=at(2)) == id
+
     def test_a_window_goes_on_when_the_job_ends_after_its_claim(self, store: Store) -> None:
         id = put_one(store, unique=CLAIM_OR_A_MINUTE)
         finish_all(store, [claim_one(store, id)], FAILED, now=at(1))

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.job import NO_DETAILS, Claim, Enqueued, Finish, NewJob
-from tidemill.domain.lanes import ClaimRequest, Lane
+from tidemill.domain.lanes import ClaimRequest
 from tidemill.domain.limits import ENDLESS, LimitKind, names_of, rule_of
 from tidemill.domain.states import ENDED
 from tidemill.errors import JobExists
@@ -121,15 +121,21 @@ def counted_claim(request: ClaimRequest, now: datetime | None) -> Call | None:
     takes = claim_takes(request, now) | {
         "pair_lane": [place for place, _ in pairs],
         "pair_name": [name for _, name in pairs],
+        "pair_max": [maxima[name] for _, name in pairs],
         "names": list(maxima),
         "maxima": list(maxima.values()),
     }
-    return Call("claim_counted", takes, {**gated_columns(request.lanes), "lane_quota": quotas})
+    columns = gated_columns(request.lanes)
+    columns |= {"lane_quota": quotas, "lane_counts": [bool(lane.limits) for lane in request.lanes]}
+    return Call("claim_counted", takes, columns)
 
 
 def _inherited(finishes: Sequence[Finish], request: ClaimRequest, counted: Call) -> Call | None:
     """The step as one statement; None where a job goes back, has a unique key, or does not come from one of the lanes."""
-    places = {(*lane.key[:3], lane.limits): place for place, lane in enumerate(request.lanes, start=1)}
+    places = {
+        (lane.queue, lane.tenant, lane.priority, lane.limits): place
+        for place, lane in enumerate(request.lanes, start=1)
+    }
     lanes: list[int | None] = [
         places.get((item.claim.queue, item.claim.tenant, item.claim.priority, item.claim.limits or ()))
         for item in finishes

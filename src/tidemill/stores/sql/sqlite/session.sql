@@ -12,7 +12,7 @@ create temp table if not exists tidemill_item_finish(
 
 create temp table if not exists tidemill_item_move(
   n integer primary key, id blob not null unique, tenant text, expect text, to_state text, why text, delay integer,
-  restart integer, result text);
+  restart integer, result text, lets_go integer);
 
 create temp table if not exists tidemill_moved(
   n integer primary key, id blob not null unique, tenant text, queue text, task text, priority integer, attempt integer,

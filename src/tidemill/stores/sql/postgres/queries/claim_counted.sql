@@ -1,50 +1,56 @@
 -- claim_counted: as `claim`, from lanes that count against limits on how many are held, and counts them, in one statement.
 -- Only here: elsewhere, and for other limits, the rooms are looked up, the quotas worked out and the claim counted one after the
 -- other in one transaction. Locks the names of lanes that are not empty, but for those that another counts just now, whose lanes
--- are left out. A lane gets what is left of each of its limits after the quotas of the lanes before it. Names of which one job was
--- taken, the many of limits with keys, are counted by themselves: a plain walk of their index, which no guess about their number
--- can spoil. A claim is dated when its limits are locked: the ends that made room for it lie before that, which now() need not do.
+-- are left out. A lane gets what is left of each of its limits after the quotas of the lanes before it. What belongs to a lane or a
+-- name is looked up in arrays and objects: joins of things whose number nobody can guess would go through all of one for each of
+-- the other. Names of which one job was taken, the many of limits with keys, are counted by themselves: a plain walk of their
+-- index. A claim is dated when its limits are locked: the ends that made room for it lie before that, which now() need not do.
 -- takes: now timestamptz, worker uuid, state text, limit int4, tasks texts
--- takes: pair_lane int4s, pair_name texts, names texts, maxima int4s
--- items: lane_queue text, lane_tenant text, lane_priority int2, lane_gate text, lane_low int8, lane_quota int4
+-- takes: pair_lane int4s, pair_name texts, pair_max int4s
+-- items: lane_queue text, lane_tenant text, lane_priority int2, lane_gate text, lane_low int8, lane_quota int4, lane_counts bool
 -- gives: id uuid, task text, queue text, tenant text, priority int2, attempt int4, max_attempts int4, crashes int4
 -- gives: token int8, run_at timestamptz, created_at timestamptz, expires_at timestamptz, timeout interval, args text
 -- gives: unique_key text, limits text, detailed bool, seq int8
 with lane as materialized (
-  select l.queue, l.tenant, l.priority, l.gate, l.low, l.n, r.jobs as quota
-  from unnest(:lane_queue::text[], :lane_tenant::text[], :lane_priority::smallint[], :lane_gate::text[],
-              :lane_low::bigint[], :lane_quota::int[]) with ordinality as l(queue, tenant, priority, gate, low, quota, n)
+  select l.queue, l.tenant, l.priority, l.gate, l.low, l.counts, l.n::int as n, r.jobs
+  from unnest(:lane_queue::text[], :lane_tenant::text[], :lane_priority::smallint[], :lane_gate::text[], :lane_low::bigint[],
+              :lane_quota::int[], :lane_counts::boolean[])
+    with ordinality as l(queue, tenant, priority, gate, low, quota, counts, n)
   cross join lateral (
     select count(*)::int as jobs from (
       select from tidemill.ready
       where queue = l.queue and tenant = l.tenant and priority = l.priority and gate = l.gate and seq >= l.low
         and task = any(:tasks::text[]) -- when tasks
-      limit least(l.quota::bigint, :limit)) w) r
-  where r.jobs > 0),
+      limit least(l.quota::bigint, :limit)) w) r),
+size as materialized (select array_agg(jobs order by n) as jobs from lane),
 pair as materialized (
-  select p.n, p.name from unnest(:pair_lane::int[], :pair_name::text[]) as p(n, name) where p.n in (select n from lane)),
+  select p.n, p.name, p.max, s.jobs[p.n] as jobs
+  from unnest(:pair_lane::int[], :pair_name::text[], :pair_max::int[]) as p(n, name, max) cross join size s
+  where s.jobs[p.n] > 0),
 counter as materialized (
-  select u.name, x.max - u.used as room
-  from tidemill.uses u join unnest(:names::text[], :maxima::int[]) as x(name, max) on x.name = u.name
-  where u.name = any(array(select name from pair)) order by u.name for update of u skip locked),
+  select u.name, u.used from tidemill.uses u
+  where u.name = any(array(select name from pair)) order by u.name for update skip locked),
+counted as materialized (select coalesce(jsonb_object_agg(name, used), '{}') as used from counter),
+open as materialized (
+  select p.n, p.name, p.jobs, p.max - (c.used -> p.name)::int as room from pair p cross join counted c),
 wanted as materialized (
-  select l.n, least(l.quota, min(c.room)) as quota
-  from lane l left join pair p on p.n = l.n left join counter c on c.name = p.name
-  group by l.n, l.quota having count(p.name) = count(c.name) and coalesce(min(c.room), 1) > 0),
+  select n, name, room, least(jobs, min(room) over lane) as jobs, bool_and(coalesce(room, 0) > 0) over lane as opens
+  from open window lane as (partition by n)),
 share as materialized (
-  select s.n, min(least(s.quota, s.left_over)) as quota
-  from (select w.n, w.quota, coalesce(c.room - sum(w.quota) over (partition by p.name order by w.n) + w.quota, w.quota) as left_over
-        from wanted w left join pair p on p.n = w.n left join counter c on c.name = p.name) s
-  group by s.n having min(s.left_over) > 0),
+  select n, min(least(jobs, left_over)) as quota
+  from (select n, jobs, room - sum(jobs) over (partition by name order by n) + jobs as left_over from wanted where opens) s
+  group by n having min(left_over) > 0),
+shared as materialized (select coalesce(jsonb_object_agg(n, quota), '{}') as quotas from share),
 got as (
   delete from tidemill.ready where ctid = any(array(
     select r.ctid
-    from (select l.*, s.quota as most from lane l join share s on s.n = l.n order by l.n) l
+    from (select l.*, case when l.counts then (s.quotas -> l.n::text)::int else l.jobs end as most
+          from lane l cross join shared s where l.jobs > 0 order by l.n) l
     cross join lateral (
       select ctid from tidemill.ready
       where queue = l.queue and tenant = l.tenant and priority = l.priority and gate = l.gate and seq >= l.low
         and task = any(:tasks::text[]) -- when tasks
-      order by seq limit l.most for update skip locked) r
+      order by seq limit coalesce(l.most, 0) for update skip locked) r
     limit :limit))
   returning *),
 taken as materialized (

@@ -2,11 +2,12 @@
 -- Locks jobs in the order of their ids. A reopened job's last execution becomes a row of its own; what ends lets its unique key go.
 -- takes: now timestamptz
 -- items: id uuid, tenant text, expect text, to_state text, reason text, delay interval, restart bool, result text
+-- items: lets_go bool
 -- gives: id uuid
 with item as materialized (
   select * from unnest(:id::uuid[], :tenant::text[], :expect::text[], :to_state::text[], :reason::text[], :delay::interval[],
-                       :restart::boolean[], :result::text[]) with ordinality
-    as x(id, tenant, expect, to_state, why, delay, restart, result, n)
+                       :restart::boolean[], :result::text[], :lets_go::boolean[]) with ordinality
+    as x(id, tenant, expect, to_state, why, delay, restart, result, lets_go, n)
   order by id),
 from_ready as (
   delete from tidemill.ready j using item x
@@ -64,9 +65,10 @@ into_history as (
 let_go as (
   delete from tidemill.uniques u using moved g
   where g.to_state not in ('pending', 'scheduled') and u.tenant = g.tenant and u.key = g.unique_key and u.job_id = g.id
-    and (u.window_ends_at is null or u.window_ends_at <= coalesce(:now::timestamptz, now()))),
+    and (u.window_ends_at is null or u.window_ends_at <= coalesce(:now::timestamptz, now())
+         or g.id = any(array(select id from item where lets_go)))),
 dimmed as (
   update tidemill.uniques u set live = false from moved g
   where g.to_state not in ('pending', 'scheduled') and u.tenant = g.tenant and u.key = g.unique_key and u.job_id = g.id
-    and u.window_ends_at > coalesce(:now::timestamptz, now()))
+    and u.window_ends_at > coalesce(:now::timestamptz, now()) and not g.id = any(array(select id from item where lets_go)))
 select id from moved

@@ -3,13 +3,14 @@
 -- what ends lets its unique key go. Only a claim gives a job to a worker, so a move to a held state fits no job.
 -- takes: now timestamptz
 -- items: id uuid, tenant text, expect text, to_state text, reason text, delay interval, restart bool, result text
+-- items: lets_go bool
 -- gives: id uuid
 delete from temp.tidemill_item_move
 ;
 delete from temp.tidemill_moved
 ;
-insert into temp.tidemill_item_move(id, tenant, expect, to_state, why, delay, restart, result)
-select :id, :tenant, ',' || :expect || ',', :to_state, :reason, :delay, :restart, :result
+insert into temp.tidemill_item_move(id, tenant, expect, to_state, why, delay, restart, result, lets_go)
+select :id, :tenant, ',' || :expect || ',', :to_state, :reason, :delay, :restart, :result, :lets_go
 where :to_state not in ('claimed', 'running')
 ;
 insert into temp.tidemill_moved(n, id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
@@ -86,7 +87,7 @@ select id, tenant, unique_key from temp.tidemill_moved where to_state not in ('p
 ;
 delete from tidemill_uniques
 where (tenant, key, job_id) in (select tenant, key, id from temp.tidemill_keyed)
-  and (window_ends_at is null or window_ends_at <= :now)
+  and (window_ends_at is null or window_ends_at <= :now or job_id in (select id from temp.tidemill_item_move where lets_go))
 ;
 update tidemill_uniques set live = 0
 where (tenant, key, job_id) in (select tenant, key, id from temp.tidemill_keyed)

@@ -1,0 +1,114 @@
+"""What a claim behind many gates costs PostgreSQL: work in proportion to the gates that are asked, however little the planner knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import ClientCursor
+
+from tidemill.domain.cluster import Worker
+from tidemill.domain.decide import COMPLETED
+from tidemill.domain.job import Finish, NewJob
+from tidemill.domain.lanes import ClaimRequest
+from tidemill.domain.limits import LimitKind, Rule
+from tidemill.ids import new_id
+from tidemill.stores.base import Store
+from tidemill.stores.open import open_store
+from tidemill.stores.sql.driver import Call
+from tidemill.stores.sql.postgres.driver import _PLANNING
+from tidemill.stores.sql.postgres.statements import Statements
+from tidemill.stores.sql.postgres.store import _finish_call, _inherited, counted_claim
+
+GATES = 300
+RULES = {"key": Rule("key", LimitKind.CONCURRENCY, 1)}
+
+
+@pytest.fixture
+def store(migrated_postgres_url: str) -> Iterator[Store]:
+    made = open_store(migrated_postgres_url)
+    made.put_rules(list(RULES.values()))
+    made.enqueue([NewJob(new_id(), "work", limits=(f"key/{n}",)) for n in range(GATES)])
+    yield made
+    made.close()
+
+
+def request_of(store: Store) -> ClaimRequest:
+    worker = store.register(Worker(new_id(), "here"), lease=timedelta(hours=1))
+    return ClaimRequest(worker.id, store.gates(limit=GATES), GATES, ["work"], rules=RULES)
+
+
+def work(url: str, call: Call, fill: str = "select") -> int:
+    """The rows that all nodes of the plan went through, for a plan made on what was there before the tables were filled."""
+    statement = Statements("tidemill").get(call.name, call.takes, call.flags)
+    given: dict[str, Any] = {**call.takes, **(call.items or {})}
+    values = [given.get(name) for name, _ in statement.values + statement.columns]
+    with psycopg.connect(url, cursor_factory=ClientCursor) as connection:
+        connection.execute("analyze tidemill.uses")
+        for name, value in _PLANNING.items():
+            connection.execute("select set_config(%s, %s, false)", (name, value))
+        kinds = [connection.execute("select format_type(%s, null)", (oid,)) for oid in statement.types]
+        names = ", ".join(name for answer in kinds for (name,) in answer)
+        connection.execute(f"prepare it({names}) as {statement.numbered.decode()}")
+        execute = f"execute it({', '.join(['%s'] * len(values))})"
+        connection.execute(f"explain {execute}", values)
+        connection.execute(fill)
+        row = connection.execute(f"explain (analyze, format json) {execute}", values).fetchone()
+        connection.rollback()
+        assert row is not None
+        return sum(map(_rows, _nodes(row[0][0]["Plan"])))
+
+
+def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from _nodes(child)
+
+
+def _rows(node: dict[str, Any]) -> int:
+    removed: float = node.get("Rows Removed by Join Filter", 0) + node.get("Rows Removed by Filter", 0)
+    return int((node["Actual Rows"] + removed) * node["Actual Loops"])
+
+
+def test_a_claim_behind_many_gates_goes_through_each_a_few_times(
+    store: Store, migrated_postgres_url: str
+) -> None:
+    call = counted_claim(request_of(store), None)
+    assert call is not None
+    fill = f"insert into tidemill.uses(name, changed_at) select 'key/' || n, now() from generate_series(0, {GATES - 1}) n"
+    assert GATES < work(migrated_postgres_url, call, fill) < 100 * GATES
+
+
+def test_the_ends_of_jobs_behind_many_gates_go_through_each_a_few_times(
+    store: Store, migrated_postgres_url: str
+) -> None:
+    request = request_of(store)
+    finishes = [Finish(claim, COMPLETED, "null") for claim in store.claim(request)]
+    assert len(finishes) == GATES
+    given_back = _finish_call(finishes, None)
+    heirs = request._replace(lanes=[lane._replace(quota=1) for lane in request.lanes], inherits=True)
+    counted = counted_claim(heirs, None)
+    assert counted is not None
+    taken_over = _inherited(finishes, heirs, counted)
+    assert taken_over is not None
+    for call in (given_back, taken_over):
+        assert GATES < work(migrated_postgres_url, call) < 100 * GATES
+
+
+def test_names_are_made_countable_without_a_look_at_all_the_others(migrated_postgres_url: str) -> None:
+    call = Call("open_uses", {"now": None, "names": [f"key/{n}" for n in range(4990, 5010)]})
+    fill = "insert into tidemill.uses(name, changed_at) select 'key/' || n, now() from generate_series(1, 5000) n"
+    assert 0 < work(migrated_postgres_url, call, fill) < 1000
+
+
+def test_a_count_changes_in_its_place(store: Store, migrated_postgres_url: str) -> None:
+    """No index holds what is counted, so a change of it is no new entry anywhere."""
+    with psycopg.connect(migrated_postgres_url) as connection:
+        rows = connection.execute(
+            "select pg_get_indexdef(indexrelid) from pg_index where indrelid = 'tidemill.uses'::regclass"
+        ).fetchall()
+    assert rows
+    assert not [text for (text,) in rows if "used" in text or "changed_at" in text]

@@ -181,7 +181,7 @@ class Control(ABC):
 
 
 class Queries(ABC):
-    """Reading; nothing here changes anything."""
+    """Reading; nothing here changes anything. A page of jobs or log lines holds 1 to 1,000; another ``limit`` is ``BadFilter``."""
 
     @abstractmethod
     def get(self, ids: Collection[UUID], *, tenant: str) -> list[Job]:

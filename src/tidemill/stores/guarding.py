@@ -34,7 +34,7 @@ class Audit(ABC):
         limit: int = 1000,
     ) -> list[AuditRecord]:
         """Audit records with a number after that one and before the other, by number, or the ``newest`` first; of one person,
-        one action, one subject.
+        one action, one subject. A page holds 1 to 1,000 of them; another ``limit`` is ``BadFilter``.
         """
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.filters import ALL_TENANTS, page_size
 from tidemill.domain.job import Checkpoint, LogEntry
 from tidemill.domain.ledger import (
     GENESIS,
@@ -82,6 +82,7 @@ class MemoryRecords(Core, Records, Audit):
         newest: bool = False,
         limit: int = 1000,
     ) -> list[AuditRecord]:
+        size = page_size(limit)
         with self._open() as state:
             # Numbers have no gaps: record n stands at n - 1.
             later = state.audit[max(after, 0) : None if before is None else max(before - 1, 0)]
@@ -93,7 +94,7 @@ class MemoryRecords(Core, Records, Audit):
                 and action in (None, record.entry.action)
                 and subject in (None, record.entry.subject)
             ]
-            return [_shown(record) for record in found[: max(limit, 0)]]
+            return [_shown(record) for record in found[:size]]
 
 
 class MemorySettings(Core, Settings):

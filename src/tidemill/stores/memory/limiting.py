@@ -63,7 +63,7 @@ class MemoryLimits(Core, Limits):
             moment = self._at(now)
             if names is None:
                 found = [(-counted.used, name) for name, counted in state.counted.items() if counted.used]
-                names = [name for _, name in sorted(found)[:limit]]
+                names = [name for _, name in sorted(found)[: max(limit, 0)]]
             return [counts.use_of(state, name, rule_of(name, rules), moment) for name in names]
 
     def change_breaker(

@@ -8,7 +8,7 @@ from datetime import datetime
 from itertools import islice
 from uuid import UUID
 
-from tidemill.domain.filters import NO_COUNT, JobFilter, Page, Sort
+from tidemill.domain.filters import NO_COUNT, JobFilter, Page, Sort, page_size
 from tidemill.domain.job import Claim, Execution, Job, LogEntry
 from tidemill.domain.states import HELD, ExecutionState, JobState
 from tidemill.errors import BadFilter
@@ -70,15 +70,15 @@ class MemoryQueries(Core, Queries):
     def logs(
         self, id: UUID, *, tenant: str, after: int = 0, before: int | None = None, limit: int = 1000
     ) -> list[tuple[int, LogEntry]]:
+        size = page_size(limit)
         with self._open() as state:
             if state.find(id, tenant) is None:
                 return []
             lines = [line for line in state.logs.get(id, []) if line[0] > after]
             if before is None:
-                lines = lines[: max(limit, 0)]
+                lines = lines[:size]
             else:
-                lines = [line for line in lines if line[0] < before]
-                lines = lines[max(len(lines) - limit, 0) :]
+                lines = [line for line in lines if line[0] < before][-size:]
             return [(position, kept_line(entry)) for position, entry in lines]
 
 

@@ -102,6 +102,5 @@ class SqlArchive(Face, Archive):
         return Page(items, encode_cursor(sort, items[-1].id) if len(rows) > limit else None)
 
     def purge_archive(self, ended_before: datetime, *, tier: str, limit: int) -> int:
-        return len(
-            self._db.run("purge_archive", {"ended_before": ended_before, "tier": tier, "limit": limit})
-        )
+        takes = {"ended_before": ended_before, "tier": tier, "limit": max(limit, 0)}
+        return len(self._db.run("purge_archive", takes))

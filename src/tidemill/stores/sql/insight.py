@@ -55,7 +55,13 @@ class SqlInsight(Face, Insight):
         now: datetime | None = None,
     ) -> Tally:
         since = self._time(now) - window
-        takes = {"group": group, "since": since, "tenant": tenant_of(tenant), "look": look, "limit": limit}
+        takes = {
+            "group": group,
+            "since": since,
+            "tenant": tenant_of(tenant),
+            "look": max(look, 0),
+            "limit": max(limit, 0),
+        }
         rows = self._db.run("failed_by", takes) if failures else self._db.run("ended_by", takes)
         seen, first_at = rows[0][:2]
         sampled = seen >= look > 0

@@ -79,7 +79,7 @@ class SqlLimits(Counting, Limits):
             rows = self._db.run("uses", {"now": now, "names": wanted, "limit": len(wanted)})
             found = self._with_starts(rows, rules, wanted, now)
             return [found[name] for name in wanted]
-        rows = self._db.run("uses", {"now": now, "limit": limit}, flags=("held",))
+        rows = self._db.run("uses", {"now": now, "limit": max(limit, 0)}, flags=("held",))
         return list(self._with_starts(rows, rules, [row[0] for row in rows], now).values())
 
     def change_breaker(

@@ -322,6 +322,7 @@ class ArchiveSearchLaws:
         assert store.forget(documents) == set(ids_of(documents))
         assert store.purge_archive(at(-1), tier="archive", limit=10) == 0
         assert store.purge_archive(at(2.5), tier="none", limit=10) == 0
+        assert store.purge_archive(at(2.5), tier="archive", limit=-1) == 0
         assert store.purge_archive(at(2.5), tier="archive", limit=2) == 2
         assert store.purge_archive(at(2.5), tier="archive", limit=2) == 1
         assert store.purge_archive(at(2.5), tier="archive", limit=2) == 0

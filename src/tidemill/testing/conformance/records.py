@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import LogEntry
 from tidemill.domain.ledger import AuditEntry, first_break
+from tidemill.errors import BadFilter
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.testing.conformance.kit import (
@@ -87,6 +90,15 @@ class LogLaws:
             after = lines[-1][0]
         assert seen == [f"line {n}" for n in range(7)]
 
+    @pytest.mark.parametrize("limit", [-1, 0, 1001])
+    def test_a_page_of_lines_holds_one_to_a_thousand(self, store: Store, limit: int) -> None:
+        claim = claim_one(store, put_one(store))
+        for before in (None, 9):
+            with pytest.raises(BadFilter, match="1 to 1000"):
+                store.logs(claim.id, tenant="default", before=before, limit=limit)
+        with pytest.raises(BadFilter, match="1 to 1000"):
+            store.logs(new_id(), tenant="default", limit=limit)
+
     def test_lines_of_different_jobs_do_not_mix(self, store: Store) -> None:
         put(store, a_job(), a_job())
         one, two = claim_all(store)
@@ -143,6 +155,12 @@ class AuditLaws:
         assert [record.number for record in store.audit(tenant="default", after=2)] == [3, 4, 5]
         assert [record.number for record in store.audit(tenant="default", after=1, limit=2)] == [2, 3]
         assert store.audit(tenant="default", after=5) == []
+
+    @pytest.mark.parametrize("limit", [-1, 0, 1001])
+    def test_a_page_of_the_audit_holds_one_to_a_thousand(self, store: Store, limit: int) -> None:
+        for newest in (False, True):
+            with pytest.raises(BadFilter, match="1 to 1000"):
+                store.audit(tenant="default", newest=newest, limit=limit)
 
     def test_reading_backwards_begins_with_the_newest(self, store: Store) -> None:
         store.record([_entry(n) for n in range(5)], now=T0)

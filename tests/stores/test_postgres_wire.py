@@ -18,7 +18,7 @@ from tidemill.domain.cluster import Worker
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import NewJob
 from tidemill.domain.lanes import ClaimRequest
-from tidemill.errors import JobExists, StoreBusy, StoreCorrupt, StoreUnavailable
+from tidemill.errors import JobExists, StoreBusy, StoreUnavailable, UsageError
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
@@ -131,11 +131,29 @@ def test_a_batch_larger_than_every_buffer_goes_through(store: Store) -> None:
     assert {job.id: job.args for job in found} == {job.id: job.args for job in large}
 
 
-def test_text_that_the_server_cannot_hold_is_refused_and_the_connection_stays(store: Store) -> None:
+@pytest.mark.parametrize(
+    "job",
+    [
+        NewJob(new_id(), "t", args='"\0"'),
+        NewJob(new_id(), "t", args='"\ud800"'),
+        NewJob(new_id(), "t", timeout=timedelta.max),
+    ],
+    ids=["nul", "surrogate", "span"],
+)
+def test_what_the_server_cannot_hold_is_refused_and_the_connection_stays(store: Store, job: NewJob) -> None:
     before = backend(store)
-    with pytest.raises(StoreCorrupt, match="refused the data"):
-        store.enqueue([NewJob(new_id(), "t", args='"\0"')])
+    with pytest.raises(UsageError, match="cannot be stored"):
+        store.enqueue([job])
+    with pytest.raises(UsageError, match="cannot be stored"), store.transaction():
+        store.enqueue([job])
     assert backend(store) == before
+
+
+def test_a_question_that_the_server_cannot_hold_is_refused(store: Store) -> None:
+    with pytest.raises(UsageError, match="cannot be stored"):
+        store.request_cancel([new_id()], tenant=ALL_TENANTS, reason="\ud800")
+    with pytest.raises(UsageError, match="cannot be stored"):
+        store.logs(new_id(), tenant=ALL_TENANTS, after=2**70)
 
 
 def test_a_job_that_is_stored_already_is_named_and_its_transaction_lives(store: Store) -> None:

@@ -10,8 +10,9 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
 
 import psycopg
 
@@ -21,13 +22,16 @@ from tidemill.stores.coalesce import Coalescer
 from tidemill.stores.sql import migrations
 from tidemill.stores.sql.driver import Call, Items, Row, Takes
 from tidemill.stores.sql.postgres import holding, schema
-from tidemill.stores.sql.postgres.failures import RETRIED, translate
+from tidemill.stores.sql.postgres.failures import RETRIED, UNPACKABLE, translate
 from tidemill.stores.sql.postgres.pool import Pool
 from tidemill.stores.sql.postgres.settings import PostgresSettings
 from tidemill.stores.sql.postgres.signals import DeafListener, PostgresListener, payloads
 from tidemill.stores.sql.postgres.statements import Statement, Statements
 from tidemill.stores.sql.postgres.wire import Connection
 from tidemill.stores.waiting import meanwhile
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _TRIES = 5
 _NO_TAKES: Takes = {}
@@ -77,19 +81,17 @@ class PostgresDriver:
         self._begin_anew()
         takes = takes or _NO_TAKES
         statement = self._statements.get(name, takes, flags)
-        parameters = statement.pack(takes, items)
         connection: Connection | None = getattr(self._local, "connection", None)
         try:
+            parameters = statement.pack(takes, items)
             if connection is not None:
                 return self._execute(connection, statement, parameters)
             self._ensure()
-            for tried in range(1, _TRIES):
-                try:
-                    return self._run_alone(statement, parameters)
-                except RETRIED:
-                    time.sleep(random.uniform(0.001, 0.01) * tried)  # noqa: S311  (no secret)
-            return self._run_alone(statement, parameters)
-        except psycopg.Error as error:
+            try:
+                return self._run_alone(statement, parameters)
+            except RETRIED:
+                return _again(self._run_alone, statement, parameters)
+        except (psycopg.Error, *UNPACKABLE) as error:
             raise translate(error, self.url) from error
 
     def _run_alone(self, statement: Statement, parameters: list[bytes | None]) -> list[Row]:
@@ -121,18 +123,16 @@ class PostgresDriver:
             with self.transaction():
                 return [self.run(*call) for call in calls]
         statements = [self._statements.get(call.name, call.takes, call.flags) for call in calls]
-        packed = [
-            (statement, statement.pack(call.takes, call.items))
-            for statement, call in zip(statements, calls, strict=True)
-        ]
         try:
-            for tried in range(1, _TRIES):
-                try:
-                    return self._run_all(packed)
-                except RETRIED:
-                    time.sleep(random.uniform(0.001, 0.01) * tried)  # noqa: S311  (no secret)
-            return self._run_all(packed)
-        except psycopg.Error as error:
+            packed = [
+                (statement, statement.pack(call.takes, call.items))
+                for statement, call in zip(statements, calls, strict=True)
+            ]
+            try:
+                return self._run_all(packed)
+            except RETRIED:
+                return _again(self._run_all, packed)
+        except (psycopg.Error, *UNPACKABLE) as error:
             raise translate(error, self.url) from error
 
     def _run_all(self, packed: Sequence[tuple[Statement, list[bytes | None]]]) -> list[list[Row]]:
@@ -348,6 +348,19 @@ class PostgresDriver:
         self._pool.close()
         for hold in list(self._holds):
             hold.release()
+
+
+def _again(act: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Do once more what failed for what others did at the same moment; the last failure is the caller's."""
+    tried = 1
+    while True:
+        time.sleep(random.uniform(0.001, 0.01) * tried)  # noqa: S311  (no secret)
+        tried += 1
+        try:
+            return act(*args, **kwargs)
+        except RETRIED:
+            if tried == _TRIES:
+                raise
 
 
 def _refuse_half(connection: Connection) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 
 import psycopg
 from psycopg import errors as pg
@@ -15,10 +16,20 @@ from tidemill.errors import (
     StoreCorrupt,
     StoreError,
     StoreUnavailable,
+    UsageError,
 )
 
 RETRIED = (pg.DeadlockDetected, pg.SerializationFailure)
 """Nothing happened, and the same statement may well succeed at once."""
+
+UNPACKABLE = (UnicodeEncodeError, struct.error)
+"""What packing says to a value the server has no place for: half a character, a number or a span beyond all bounds."""
+
+_UNSTORABLE = (
+    *UNPACKABLE,
+    pg.CharacterNotInRepertoire,
+    pg.UntranslatableCharacter,
+)  # the server's own words: a NUL
 
 _BUSY = (pg.LockNotAvailable, pg.QueryCanceled, *RETRIED)
 _CORRUPT = (pg.DataCorrupted, pg.IndexCorrupted)
@@ -47,8 +58,17 @@ _REFUSALS = [
 """What a server that refuses us says, and what is to be done."""
 
 
-def translate(error: psycopg.Error, where: str) -> StoreError | JobExists:
+def translate(
+    error: psycopg.Error | UnicodeEncodeError | struct.error, where: str
+) -> StoreError | JobExists | UsageError:
     """The error to raise instead of the driver's own."""
+    if isinstance(error, psycopg.Error) and not isinstance(error, _UNSTORABLE):
+        return _translated(error, where)
+    text = _sentence(error) if isinstance(error, psycopg.Error) else str(error)
+    return UsageError(f"a value cannot be stored in {where} ({text}); nothing was changed")
+
+
+def _translated(error: psycopg.Error, where: str) -> StoreError | JobExists:
     text = _sentence(error)
     match error:
         case pg.UniqueViolation() if error.diag.table_name in _JOB_TABLES:

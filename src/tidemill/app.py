@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
@@ -125,13 +125,14 @@ class App:
             **{name: settings[f"{name}_limit"] for name in ("args", "result") if f"{name}_limit" in settings}
         )
         rules = read_app_limits(settings.get("limits"))
+        policies = read_policies(settings.get("archive", DEFAULT_POLICIES))
         self._client = Client(
-            {name: self._opened(where, migrate=migrate) for name, where in given.items()},
+            self._opened(given, migrate=migrate),
             clock=self.clock,
             tenant=tenant,
             limits=limits,
             rules=rules,
-            policies=read_policies(settings.get("archive", DEFAULT_POLICIES)),
+            policies=policies,
         )
         self.jobs = Jobs(self._client)
         self.archive = Archive(self._client)
@@ -145,8 +146,18 @@ class App:
         self._declarations = Declarations(self._client, self.schedules)
         self._name: str | None = settings.get("name")
 
-    def _opened(self, where: str | Store, *, migrate: bool) -> Store:
-        return where if isinstance(where, Store) else open_store(where, clock=self.clock, migrate=migrate)
+    def _opened(self, given: Mapping[str, str | Store], *, migrate: bool) -> dict[str, Store]:
+        """All stores, or none: where one cannot be opened, those that were opened before it here are closed."""
+        with ExitStack() as undo:
+            found: dict[str, Store] = {}
+            for name, where in given.items():
+                if isinstance(where, Store):
+                    found[name] = where
+                else:
+                    found[name] = open_store(where, clock=self.clock, migrate=migrate)
+                    undo.callback(found[name].close)
+            undo.pop_all()
+        return found
 
     @property
     def store(self) -> Store:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -13,7 +14,17 @@ from tidemill import Exponential, Unique
 from tidemill.app import App
 from tidemill.domain.states import JobState
 from tidemill.engine.context import Context
-from tidemill.errors import BadArguments, BadSettings, DuplicateTask, JobExists, PayloadTooLarge, TaskNotFound
+from tidemill.errors import (
+    BadArguments,
+    BadSettings,
+    DuplicateTask,
+    JobExists,
+    PayloadTooLarge,
+    StoreUnavailable,
+    TaskNotFound,
+)
+from tidemill.stores.base import Store
+from tidemill.stores.open import open_store
 from tidemill.tasks.events import Event
 from tidemill.tasks.middleware import Step
 
@@ -273,6 +284,26 @@ def test_the_context_is_not_an_argument(app: App) -> None:
 
     assert first.enqueue(destination="/x").args == {"destination": "/x"}
     assert last.enqueue(destination="/x").args == {"destination": "/x"}  # type: ignore[call-arg]
+
+
+def test_where_one_store_cannot_be_opened_the_others_are_closed_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: list[Store] = []
+
+    def noted(url: str, **how: Any) -> Store:
+        opened.append(open_store(url, **how))
+        return opened[-1]
+
+    monkeypatch.setattr("tidemill.app.open_store", noted)
+    given = open_store("memory://")
+    with pytest.raises(BadSettings, match="there is no store for redis"):
+        App(stores={"archive": given, "default": "memory://", "jobs": "redis://x"})
+    (ours,) = opened
+    with pytest.raises(StoreUnavailable, match="closed"):
+        ours.lanes()
+    assert given.lanes() == []  # it was there before, and is whoever's who gave it
+    given.close()
 
 
 def test_a_wrong_setting_is_named_at_once() -> None:

@@ -73,10 +73,10 @@ def release(held: Held, reason: str, at: float) -> Settled:
     return settle_as(held, Released(reason), None, at)
 
 
-def topics(settled: Iterable[Settled]) -> set[str]:
-    """Who is to be woken by these writes."""
+def topics(written: Iterable[Settled | Finish]) -> set[str]:
+    """Who is to be woken by these writes: workers of the queue, whoever waits for an end, whoever promotes or watches."""
     found: set[str] = set()
-    for item in settled:
+    for item in written:
         if item.transition is COMPLETED:  # nearly always
             found.add("ended")
             continue

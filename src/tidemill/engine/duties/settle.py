@@ -16,7 +16,7 @@ from tidemill.domain.decide import DEFAULT_POLICY, Policy, decide
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import NO_DETAILS, Claim, Details, Finish, Transition
 from tidemill.domain.outcome import Outcome
-from tidemill.domain.states import ENDED, JobState
+from tidemill.engine.finisher import topics
 from tidemill.errors import StoreBusy, StoreError, StoreUnavailable
 from tidemill.stores.base import Store
 
@@ -57,7 +57,7 @@ class Settle:
             for claim in claims
         ]
         written = self._write(finishes)
-        wake(self._store, topics_of(written))
+        wake(self._store, topics(written))
         return written
 
     def _details(self, claims: Sequence[Claim]) -> dict[UUID, Details]:
@@ -94,19 +94,6 @@ class Settle:
             half = len(finishes) // 2
             return self._write(finishes[:half]) + self._write(finishes[half:])
         return [finish for finish in finishes if finish.claim.id not in lost]
-
-
-def topics_of(written: Iterable[Finish]) -> set[str]:
-    """Who is to be woken: workers of the queue, whoever promotes, whoever waits for an end."""
-    topics: set[str] = set()
-    for claim, transition, *_ in written:
-        if transition.state is JobState.PENDING:
-            topics.add(f"ready:{claim.queue}")
-        elif transition.state is JobState.SCHEDULED:
-            topics.add("scheduled")
-        elif transition.state in ENDED:
-            topics.add("ended")
-    return topics
 
 
 def wake(store: Store, topics: Iterable[str]) -> None:

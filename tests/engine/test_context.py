@@ -15,7 +15,7 @@ from tests.engine.kit import ID, START, Notes, a_job
 from tidemill.domain.job import Details, Progress
 from tidemill.engine.context import LINE_LENGTH, Context, OutOfTime, current
 from tidemill.engine.words import MESSAGE_LENGTH
-from tidemill.errors import Cancel, Retry, UsageError
+from tidemill.errors import BadSettings, Cancel, Retry, UsageError
 from tidemill.tasks.ambient import in_transaction, inside_job
 
 
@@ -252,13 +252,20 @@ def test_details_that_json_cannot_hold_do_not_fail_the_line(ctx: Context, notes:
     around["self"] = around
     ctx.log("a", thing=object(), nan=float("nan"))
     ctx.log("b", around=around)
-    ctx.log("c", text="\ud800")
+    ctx.log("c", text="a\ud800b", rows=12)
     assert notes.lines[0].details is not None
     assert "object" in str(notes.lines[0].details["thing"])
     assert notes.lines[0].details["nan"] == "NaN"
     assert notes.lines[1].details == {"around": {"self": "..."}}
-    assert notes.lines[2].details is not None
-    assert list(notes.lines[2].details) == ["unreadable"]
+    assert notes.lines[2].details == {"text": "a?b", "rows": 12}
+
+
+@pytest.mark.parametrize("text", ["a\0b", "\ud800"])
+def test_a_checkpoint_that_no_store_can_hold_is_refused_and_not_changed(ctx: Context, text: str) -> None:
+    with pytest.raises(BadSettings, match="checkpoint page"):
+        ctx.save_checkpoint("page", text)
+    with pytest.raises(BadSettings, match="name"):
+        ctx.save_checkpoint(text, "7")
 
 
 def test_a_long_line_is_cut_and_holds_no_nul(ctx: Context, notes: Notes) -> None:

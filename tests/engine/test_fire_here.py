@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -20,7 +21,8 @@ from tidemill.domain.states import JobState
 from tidemill.engine.claimer import Claimer
 from tidemill.engine.duties import FireHere
 from tidemill.engine.duty import Done
-from tidemill.engine.node import VARIABLE, machine_name, own_queue, serves
+from tidemill.engine.node import VARIABLE, host_name, machine_name, own_queue, serves
+from tidemill.errors import BadSettings
 from tidemill.ids import new_id
 
 
@@ -154,6 +156,15 @@ def test_the_environment_may_name_the_node(monkeypatch: pytest.MonkeyPatch) -> N
     assert machine_name() == "blue-7"
     monkeypatch.setenv(VARIABLE, "")
     assert machine_name() == own
+    for wrong in ("blue\udcff", "x" * 201, "*"):
+        monkeypatch.setenv(VARIABLE, wrong)
+        with pytest.raises(BadSettings, match="node's name"):
+            machine_name()
+
+
+def test_a_host_whose_name_is_no_text_has_one_that_can_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "blue\udcff")
+    assert host_name() == "blue?"
 
 
 def test_a_queue_of_another_node_is_never_served() -> None:

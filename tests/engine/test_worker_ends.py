@@ -104,6 +104,27 @@ def test_what_a_task_raises_decides_how_it_goes_on(mill: Mill) -> None:
     assert (row.state, row.reason) == (S.CANCELLED, "not needed")
 
 
+@pytest.mark.parametrize("text", ["a\0b", "a\ud800b"])
+def test_a_reason_that_no_store_can_hold_is_replaced_and_the_wish_stands(mill: Mill, text: str) -> None:
+    @mill.app.task
+    def cancelled() -> None:
+        raise Cancel(text)
+
+    @mill.app.task
+    def snoozed() -> None:
+        raise Snooze(timedelta(hours=1), text)
+
+    @mill.app.task
+    def reviewed() -> None:
+        raise Review(text)
+
+    with mill.worker():
+        jobs = [task.enqueue() for task in (cancelled, snoozed, reviewed)]
+        for job, state in zip(jobs, (S.CANCELLED, S.SCHEDULED, S.REVIEW_NEEDED), strict=True):
+            mill.becomes(job, state)
+    assert {mill.row(job).reason for job in jobs} <= {"a?b", "a\ufffdb"}
+
+
 def test_a_review_waits_for_a_person(mill: Mill) -> None:
     @mill.app.task
     def ask(number: int) -> None:

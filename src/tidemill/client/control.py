@@ -10,6 +10,7 @@ from uuid import UUID
 from tidemill.client.acting import HIDDEN, note, plain, who
 from tidemill.client.stats import liveness
 from tidemill.client.tellers import Teller
+from tidemill.domain.bounds import check_text, data_flaw
 from tidemill.domain.cluster import Worker
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.ledger import Pause, PauseKind, Setting
@@ -44,6 +45,7 @@ class Control(Teller):
         What is paused already keeps its first reason.
         """
         target = _target(kind, name)
+        check_text("reason", reason)
         with self._store.transaction():
             new = self._store.pause([Pause(*target, reason, who())], now=self._pin)
             if new:
@@ -80,6 +82,7 @@ class Control(Teller):
     def set(self, key: str, value: object, *, description: str | None = None) -> Setting:
         """Write a setting, a value that JSON knows, over what was there; a description of None keeps the old one."""
         _check_setting(key, value)
+        check_text("description", description)
         with self._store.transaction():
             old = self._setting(key)
             if old is not None and _same(old.value, value) and description in (None, old.description):
@@ -212,10 +215,8 @@ def _check_setting(key: str, value: object) -> None:
         _check_task(key, value)
     if key.startswith(TENANT_SETTING):
         _check_tenant(key, value)
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError):
-        raise BadSettings(f"setting {key}: {value!r} is no value that JSON knows", setting=key) from None
+    if flaw := data_flaw(value):
+        raise BadSettings(f"setting {key}: {value!r} is no value that JSON knows: {flaw}", setting=key)
 
 
 def shown_value(setting: Setting) -> object:

@@ -13,6 +13,7 @@ from tidemill.client.limiting import drop_rule
 from tidemill.client.ruled import definition_changes
 from tidemill.client.rules import check_key, encoded, read_job_options
 from tidemill.client.scheduled import Tenanted, task_facts_of
+from tidemill.domain.bounds import check_text, data_flaw
 from tidemill.domain.firing import definition_limit, limited
 from tidemill.domain.limits import LimitKind, Rule
 from tidemill.domain.requests import request
@@ -185,6 +186,7 @@ class Definitions(Tenanted):
         )
 
     def _put(self, verb: str, before: Definition | None, after: Definition, by: str | None) -> Definition:
+        check_text("by", by)
         with self._store.transaction():
             written = self._store.put_definition(after, by=by or named(), now=self._pin)
             if written is None:
@@ -267,10 +269,8 @@ def _most(given: Any) -> int:
 
 
 def _plain(field: str, value: Any) -> Any:
-    try:
-        json.dumps(value)
-    except (TypeError, ValueError):
-        raise BadArguments(f"{field}: {value!r} is not plain data", field=field) from None
+    if flaw := data_flaw(value):
+        raise BadArguments(f"{field}: {value!r} is not plain data: {flaw}", field=field)
     return value
 
 

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from tidemill.client.acting import note
 from tidemill.client.facts import Known
+from tidemill.domain.bounds import check_text
 from tidemill.domain.decide import Action, move
 from tidemill.domain.filters import JobFilter, Sort
 from tidemill.domain.job import Execution, LogEntry
@@ -229,6 +230,7 @@ class Job(Known[R]):
 
     def cancel(self, reason: str | None = None) -> Job[R]:
         """End it if nobody holds it; ask its worker to stop it otherwise."""
+        check_text("reason", reason)
         store, said = self._client.store(self._store), reason or "cancelled"
         self.refresh()
         if self._facts.state not in HELD:
@@ -256,6 +258,7 @@ class Job(Known[R]):
 
     def approve(self, comment: str | None = None) -> Job[R]:
         """Complete a job that waits for a person."""
+        check_text("comment", comment)
         return self._act(Action.APPROVE, comment or "approved")
 
     async def aapprove(self, comment: str | None = None) -> Job[R]:
@@ -264,6 +267,7 @@ class Job(Known[R]):
 
     def reject(self, comment: str | None = None) -> Job[R]:
         """Fail a job that waits for a person."""
+        check_text("comment", comment)
         return self._act(Action.REJECT, comment or "rejected")
 
     async def areject(self, comment: str | None = None) -> Job[R]:

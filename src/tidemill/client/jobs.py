@@ -14,7 +14,8 @@ from uuid import UUID
 from tidemill.client.acting import NAMED, note, plain
 from tidemill.client.core import Client
 from tidemill.client.handle import Job
-from tidemill.client.options import id_of
+from tidemill.client.options import id_of, read_reference
+from tidemill.domain.bounds import check_text
 from tidemill.domain.decide import Action, expected, move
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Page, Sort
 from tidemill.domain.job import Job as Facts
@@ -116,6 +117,7 @@ class Jobs:
         self, *, reason: str | None = None, store: str | None = None, asked: Where | None = None, **where: Any
     ) -> Acted:
         """Cancel every job that matches: those nobody holds end, the others are asked to stop."""
+        check_text("reason", reason)
         said = reason or "cancelled"
         target = self._client.store(store)
 
@@ -223,7 +225,7 @@ class Jobs:
             ids=frozenset(found for id in _several(where.get("ids")) if (found := id_of(id)) is not None),
             correlation_id=where.get("correlation_id"),
             parent_id=id_of(where.get("parent_id")),
-            reference=where.get("reference"),
+            reference=None if where.get("reference") is None else read_reference(where["reference"]),
             tag=where.get("tag"),
             metadata={
                 key: value if isinstance(value, str) else json.dumps(value)

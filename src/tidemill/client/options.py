@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypedDict
 from uuid import UUID
 
-from tidemill.domain.bounds import check_instant, check_span
+from tidemill.domain.bounds import check_data, check_instant, check_span, check_text
 from tidemill.domain.retry import RetryPolicy
 from tidemill.domain.unique import Unique
 from tidemill.errors import BadSettings
@@ -109,13 +109,21 @@ def read_call(given: Mapping[str, Any]) -> dict[str, Any]:
     if "retry" in values:
         values["retry"] = read_retry(values["retry"])
     _check_times(values)
-    if "tags" in values:
-        values["tags"] = _tags(values["tags"])
-    if "metadata" in values:
-        values["metadata"] = _metadata(values["metadata"])
-    if values.get("reference") is not None:
-        values["reference"] = _reference(values["reference"])
-    return values
+    return values | _details(values)
+
+
+def _details(given: Mapping[str, Any]) -> dict[str, Any]:
+    """What is kept with the job for people and programs to find it by."""
+    for name in ("correlation_id", "tier"):
+        check_text(name, given.get(name))
+    found: dict[str, Any] = {}
+    if "tags" in given:
+        found["tags"] = _tags(given["tags"])
+    if "metadata" in given:
+        found["metadata"] = _metadata(given["metadata"])
+    if given.get("reference") is not None:
+        found["reference"] = read_reference(given["reference"])
+    return found
 
 
 def _check_times(values: Mapping[str, Any]) -> None:
@@ -149,6 +157,8 @@ def _tags(tags: Any) -> tuple[str, ...]:
     found = None if isinstance(tags, str) or not isinstance(tags, Iterable) else tuple(tags)
     if found is None or not all(isinstance(tag, str) for tag in found):
         raise BadSettings(f"tags are {tags!r}; give a list of texts", option="tags")
+    for tag in found:
+        check_text("tags", tag)
     return found
 
 
@@ -157,15 +167,20 @@ def _metadata(metadata: Any) -> dict[str, object]:
         raise BadSettings(
             f"metadata is {metadata!r}; give a dictionary with texts as keys", option="metadata"
         )
+    check_data("metadata", dict(metadata))
     return dict(metadata)
 
 
-def _reference(reference: Any) -> tuple[str, str]:
+def read_reference(reference: Any) -> tuple[str, str]:
+    """What a job is about: a kind and an id, as texts."""
     if not isinstance(reference, tuple | list) or len(reference) != 2:
         raise BadSettings(
             f'reference is {reference!r}; give a kind and an id, such as ("user", "42")', option="reference"
         )
-    return str(reference[0]), str(reference[1])
+    kind, id = str(reference[0]), str(reference[1])
+    check_text("reference", kind)
+    check_text("reference", id)
+    return kind, id
 
 
 def id_of(job: Any) -> UUID | None:

@@ -10,6 +10,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from tidemill.client.options import read_call
+from tidemill.domain.bounds import data_flaw
 from tidemill.domain.calendar import BusinessCalendar, as_exclude
 from tidemill.domain.firing import NODE_QUEUE, merged_args, read_rules
 from tidemill.domain.payload import PayloadLimits
@@ -133,6 +134,7 @@ def read_job_options(given: Mapping[str, Any]) -> dict[str, object]:
             f"queue: {rest['queue']!r} begins with {NODE_QUEUE!r}, as only nodes' own queues do; use scope='instance'",
             field="queue",
         )
+    _check_plain("metadata", rest.get("metadata"))
     values = read_call(rest)
     if isinstance(values.get("expires"), datetime):
         raise BadSchedule("expires: give a timedelta, which counts from each fire", field="expires")
@@ -145,13 +147,13 @@ def read_job_options(given: Mapping[str, Any]) -> dict[str, object]:
     if jitter is not None:
         data["jitter"] = jitter
     for name, value in data.items():
-        try:
-            json.dumps(value)
-        except (TypeError, ValueError):
-            raise BadSchedule(
-                f"{name}: {value!r} cannot be stored, for it is not plain data", field=name
-            ) from None
+        _check_plain(name, value)
     return data
+
+
+def _check_plain(name: str, value: object) -> None:
+    if flaw := data_flaw(value):
+        raise BadSchedule(f"{name}: it cannot be stored, for it is not plain data: {flaw}", field=name)
 
 
 def _args(declared: Declared, definition: Definition | None, given: object, limits: PayloadLimits) -> str:

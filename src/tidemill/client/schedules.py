@@ -14,6 +14,7 @@ from tidemill.client.ruled import schedule_changes
 from tidemill.client.rules import as_trigger, check_key, ruled
 from tidemill.client.scheduled import Schedule, Tenanted, named, task_facts_of
 from tidemill.client.stats import liveness
+from tidemill.domain.bounds import check_text
 from tidemill.domain.firing import NODE_QUEUE, fire_job, read_rules
 from tidemill.domain.job import NewJob
 from tidemill.domain.requests import Facts as TaskFacts
@@ -168,6 +169,7 @@ class Schedules(Tenanted):
 
     def pause(self, key: str | UUID, *, reason: str | None = None, tenant: str | None = None) -> Schedule:
         """Fire no more, until it is resumed."""
+        check_text("reason", reason)
         return self._enable(key, tenant, enabled=False, note=reason)
 
     def resume(self, key: str | UUID, *, tenant: str | None = None) -> Schedule:

@@ -1,7 +1,9 @@
-"""How far instants, durations and counts may go, so that whatever is stored can be read again, by every store and every reader."""
+"""How far instants, durations, counts and texts may go, so that what is stored can be read again, by every store and reader."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from tidemill.errors import BadSettings
@@ -38,3 +40,58 @@ def check_attempts(name: str, attempts: int) -> None:
     if not 1 <= attempts <= MOST_ATTEMPTS:
         least = "one attempt is the least" if attempts < 1 else f"{MOST_ATTEMPTS:,} are the most"
         raise BadSettings(f"{name}: max_attempts is {attempts}; {least}", max_attempts=attempts)
+
+
+def check_text(name: str, text: object) -> None:
+    """Refuse what is no text that every store can hold; None is none, and may be.
+
+    >>> check_text("reason", "Zoë asked for it")
+    """
+    if text is not None and not isinstance(text, str):
+        raise BadSettings(f"{name} is {text!r}; give a text", option=name)
+    if text is not None and (flaw := text_flaw(text)):
+        raise BadSettings(f"{name} is {text!r}, which has {flaw}; leave it out", option=name)
+
+
+def check_data(name: str, data: object) -> None:
+    """Refuse what is no plain data that every store can hold.
+
+    >>> check_data("metadata", {"rows": [1, 2.5, None]})
+    """
+    if flaw := data_flaw(data):
+        raise BadSettings(f"{name} is not plain data: {flaw}", option=name)
+
+
+def text_flaw(text: str) -> str | None:
+    """What keeps a text out of some stores, in words: a NUL has no place in a table, half a surrogate pair no encoding.
+
+    >>> text_flaw("a"), text_flaw("\\0"), text_flaw("\\ud800")
+    (None, 'a NUL in it', 'a lone surrogate in it, which is no character')
+    """
+    if "\0" in text:
+        return "a NUL in it"
+    if not text.isascii() and any("\ud800" <= letter <= "\udfff" for letter in text):
+        return "a lone surrogate in it, which is no character"
+    return None
+
+
+def data_flaw(data: object) -> str | None:
+    """What keeps data out of some stores, in words: all that JSON does not know, and texts that cannot be held."""
+    try:
+        written = json.loads(json.dumps(data, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        return str(error)
+    return next((f"{text!r} has {flaw}" for text in _texts(written) if (flaw := text_flaw(text))), None)
+
+
+def _texts(data: object) -> Iterator[str]:
+    match data:
+        case str():
+            yield data
+        case list():
+            for each in data:
+                yield from _texts(each)
+        case dict():
+            for key, value in data.items():
+                yield from _texts(key)
+                yield from _texts(value)

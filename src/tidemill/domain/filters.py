@@ -9,13 +9,14 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from typing import Generic, NamedTuple, TypeVar
 from uuid import UUID
 
+from tidemill.domain.bounds import text_flaw
 from tidemill.domain.states import JobState
 from tidemill.errors import BadFilter
 
@@ -75,6 +76,23 @@ class JobFilter:
                 raise BadFilter(f"{name} is empty; give one, or leave it out", field=name)
         if self.text is not None:
             check_text(self.text)
+        self._check_storable()
+
+    def _check_storable(self) -> None:
+        """No job has what no store can hold, and a store would not understand the question."""
+        said: dict[str, Iterable[str | None]] = {
+            "tenant": (self.tenant,),
+            "task": self.tasks,
+            "queue": self.queues,
+            "correlation_id": (self.correlation_id,),
+            "tag": (self.tag,),
+            "reference": self.reference or (),
+            "metadata": (*self.metadata, *self.metadata.values()),
+        }
+        for name, texts in said.items():
+            for text in texts:
+                if text is not None and (flaw := text_flaw(text)):
+                    raise BadFilter(f"{name} is {text!r}, which has {flaw}; no job has that", field=name)
 
     @property
     def narrows(self) -> bool:
@@ -89,8 +107,8 @@ def check_text(text: str) -> None:
     """Refuse a text that no job can hold."""
     if len(text) > MAX_TEXT:
         raise BadFilter(f"the text has {len(text)} characters; give at most {MAX_TEXT}", field="text")
-    if "\0" in text or any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise BadFilter("the text has a NUL or half a character, which no job has", field="text")
+    if flaw := text_flaw(text):
+        raise BadFilter(f"the text has {flaw}; no job has that", field="text")
 
 
 class Needle(NamedTuple):

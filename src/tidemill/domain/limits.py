@@ -15,6 +15,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple
 
+from tidemill.domain.bounds import text_flaw
 from tidemill.domain.breaker import Breaker, Phase, phase_at, reopens_at
 from tidemill.domain.lanes import Lane
 
@@ -85,9 +86,11 @@ def key_text(value: object) -> str:
     ('7', 'acme', 'null')
     """
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
-    if len(text) <= LONGEST_KEY:
+    if (
+        len(text) <= LONGEST_KEY and text_flaw(text) is None
+    ):  # a name is a text in a table, and an argument may hold more
         return text
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def window_of(rule: Rule | None) -> timedelta | None:

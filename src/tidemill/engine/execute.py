@@ -183,13 +183,13 @@ class _Attempt:
             case OutOfTime() if self._claim.timeout is not None:
                 return TimedOut(self._claim.timeout)
             case CancelSignal():
-                return Cancelled(error.reason)
+                return Cancelled(words.reason_of(error.reason))
             case asyncio.CancelledError():
                 return Cancelled(self._claim.cancel_reason)
             case SnoozeSignal():
-                return Snoozed(_span(error, error.for_), error.reason)
+                return Snoozed(_span(error, error.for_), words.reason_of(error.reason))
             case ReviewSignal():
-                return Review(error.reason, self._output(error))
+                return Review(words.reason_of(error.reason) or "review", self._output(error))
             case RetrySignal():
                 after = None if error.after is None else _span(error, error.after)
                 return Failed(words.error_info(error), retry_after=after)

@@ -9,20 +9,30 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tidemill.domain.firing import NODE_QUEUE
+from tidemill.domain.payload import clip
+from tidemill.tasks.options import check_name
 
 VARIABLE = "TIDEMILL_NODE"
 """The environment's word for the name, where machines cannot be told apart otherwise (copies of one image)."""
+
+_LONGEST = 200
 
 
 def machine_name() -> str:
     """A name that this machine keeps: what ``TIDEMILL_NODE`` says, its id, or its host name where it has none."""
     said = os.environ.get(VARIABLE, "").strip()
     if said:
+        check_name("node", said)
         return said
     try:
-        return Path("/etc/machine-id").read_text(encoding="ascii").strip() or socket.gethostname()
+        return Path("/etc/machine-id").read_text(encoding="ascii").strip() or host_name()
     except (OSError, UnicodeDecodeError):
-        return socket.gethostname()
+        return host_name()
+
+
+def host_name() -> str:
+    """What this machine is called; a system may answer with bytes that are no text, and no table holds those."""
+    return clip(socket.gethostname(), _LONGEST)
 
 
 def release_here() -> str:

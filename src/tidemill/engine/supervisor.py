@@ -10,7 +10,6 @@ import logging
 import os
 import queue
 import signal
-import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -31,7 +30,7 @@ from tidemill.engine.crew import (
 )
 from tidemill.engine.deathwatch import end_in_words
 from tidemill.engine.health import Health
-from tidemill.engine.node import machine_name
+from tidemill.engine.node import host_name, machine_name
 from tidemill.engine.registrar import (
     CancelAsked,
     DrainAsked,
@@ -280,7 +279,7 @@ class Supervisor:
             _log.error("task %s cannot be run, and its jobs are not claimed: %s", name, error)
         runner.phase = Phase.JOINING
         self._registrar.learn(tasks)
-        host = socket.gethostname()
+        host = host_name()
         self._registrar.join(
             Worker(
                 id=runner.worker,

@@ -5,6 +5,7 @@ Pure functions of what they are given. None of them may fail because of what a u
 
 from __future__ import annotations
 
+import json
 import math
 import traceback
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ from typing import Any
 
 from tidemill.domain.estimate import fraction_of
 from tidemill.domain.job import ErrorInfo, Progress
-from tidemill.domain.payload import clip, clip_error
+from tidemill.domain.payload import ERROR_MESSAGE_LENGTH, clip, clip_error
 from tidemill.errors import UsageError
 
 MESSAGE_LENGTH = 500
@@ -49,9 +50,24 @@ def plain(details: Mapping[str, object]) -> dict[str, object]:
 
     try:
         made: dict[str, object] = from_json(to_json(details, serialize_unknown=True, inf_nan_mode="strings"))
-    except Exception as why:  # noqa: BLE001  (a user's objects may do anything)
+    except Exception:  # noqa: BLE001  (a user's objects may do anything)
+        return _replaced(details)
+    return made
+
+
+def _replaced(details: Mapping[str, object]) -> dict[str, object]:
+    """The same for what UTF-8 cannot say: lone surrogates become question marks, and nothing else is lost."""
+    try:
+        text = json.dumps(details, default=repr, ensure_ascii=False).encode("utf-8", "replace")
+        made: dict[str, object] = json.loads(text, parse_constant=str)
+    except Exception as why:  # noqa: BLE001  (the same objects)
         return {"unreadable": type(why).__name__}
     return made
+
+
+def reason_of(said: object) -> str | None:
+    """The reason a signal gives, within what a store keeps; None where it gives none."""
+    return None if said is None else clip(str(said), ERROR_MESSAGE_LENGTH)
 
 
 def text_of(error: BaseException) -> str:

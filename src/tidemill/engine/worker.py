@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
 import threading
 from collections.abc import Callable, Sequence
 from random import Random
@@ -27,7 +26,7 @@ from tidemill.engine.duties.retention import MEMORY_RETENTION
 from tidemill.engine.duty import Duties
 from tidemill.engine.ear import Ear
 from tidemill.engine.heart import Heart
-from tidemill.engine.node import machine_name, release_here
+from tidemill.engine.node import host_name, machine_name, release_here
 from tidemill.engine.plan import RunnerStats
 from tidemill.engine.runner import Runner
 from tidemill.engine.settings import WorkerSettings, fitted
@@ -154,7 +153,7 @@ class EmbeddedWorker:
         """Register as a new worker and run for it."""
         me = new_id()
         settings = self._settings
-        host = socket.gethostname()
+        host = host_name()
         heart.add(
             Worker(
                 me,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Literal
 
-from tidemill.domain.bounds import check_attempts, check_span
+from tidemill.domain.bounds import check_attempts, check_span, check_text
 from tidemill.domain.breaker import Breaker
 from tidemill.domain.decide import OrphanRule, Policy
 from tidemill.domain.job import DEFAULT_QUEUE, DEFAULT_TIMEOUT, HIGHEST_PRIORITY, LOWEST_PRIORITY
@@ -67,6 +67,8 @@ class TaskOptions:
                 f"task {self.name}: result_limit is {self.result_limit!r}; give 1 to {CEILING} bytes"
             )
         check_unique(self.unique)
+        for text in (*self.tags, self.owner, self.description):
+            check_text(f"task {self.name}: a tag, the owner or the description", text)
 
     @property
     def is_limited(self) -> bool:

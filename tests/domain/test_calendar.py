@@ -66,6 +66,21 @@ def test_a_month_with_too_few_business_days_follows_the_roll_rule(
     assert dates(MonthlyBusinessDay(n, "18:00", roll=roll), "2026-01-02", 4) == expected
 
 
+def test_a_roll_goes_on_through_months_without_a_business_day() -> None:
+    march = {date(2026, 3, day) for day in range(1, 32)}
+    closed = BusinessCalendar(holidays=march)
+    # February has 20 business days: its 21st comes after March, and so does March's own.
+    assert dates(MonthlyBusinessDay(21, "18:00", roll="next"), "2026-02-01", 2, closed) == [
+        "2026-04-01",
+        "2026-04-29",
+    ]
+    long = BusinessCalendar(holidays=march | {date(2026, 4, day) for day in range(1, 31)})
+    found = dates(MonthlyBusinessDay(21, "18:00", roll="next"), "2026-02-01", 2, long)
+    assert found == ["2026-05-01", "2026-05-29"]
+    back = dates(MonthlyBusinessDay(-21, "18:00", roll="previous"), "2026-02-27", 3, long)
+    assert back == ["2026-02-27", "2026-05-01", "2026-06-02"]
+
+
 @settings(max_examples=60)
 @given(st.integers(-23, 23).filter(bool), calendars, st.integers(2023, 2025), st.integers(1, 12), rolls)
 def test_the_nth_business_day_is_found_by_counting(

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from importlib import resources
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
+from tidemill.domain.calendar import Exclude
 from tidemill.domain.schedule import Cron, Daily, Every, Monthly, Once, Trigger, Weekly
 from tidemill.domain.zones import frontier, reached, span_at, wall_at, zone_of
 from tidemill.errors import BadSchedule
@@ -164,3 +166,26 @@ def test_a_moment_at_the_edge_of_what_can_be_reckoned_ends_the_search() -> None:
         assert trigger.next_after(far) is None
         assert trigger.last_at_or_before(datetime(2, 1, 1, tzinfo=UTC)) is None
     assert Once(far).next_after(datetime(2026, 1, 1, tzinfo=UTC)) == far
+
+
+@pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Pacific/Pago_Pago"])
+@pytest.mark.parametrize(
+    "exclude", ["sat", Exclude(weekdays="sat", roll="next"), Exclude(weekdays="sat", roll="previous")]
+)
+def test_excluded_days_at_the_ends_of_the_calendar_break_nothing(zone: str, exclude: Any) -> None:
+    first, last = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+    assert Once(last).next_after(first, zone, None, exclude) == last
+    assert Once(first).last_at_or_before(last, zone, None, exclude) == first
+    if exclude == "sat":
+        hourly = Every(timedelta(hours=1), anchor=first)
+        early, late = (
+            hourly.next_after(first, zone, None, exclude),
+            hourly.last_at_or_before(last, zone, None, exclude),
+        )
+        assert early is not None
+        assert late is not None
+        assert (early.year, late.year) == (1800, 9900)
+        assert hourly.next_after(last, zone, None, exclude) is None
+        assert hourly.last_at_or_before(first, zone, None, exclude) is None
+        assert hourly.between(first, last, zone, None, exclude, limit=1) == [early]
+        assert hourly.count_between(late, last, zone, None, exclude) == 0

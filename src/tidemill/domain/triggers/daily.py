@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from calendar import monthrange
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, time
 from functools import lru_cache
@@ -99,15 +99,21 @@ class BusinessDay(NamedTuple):
     calendar: BusinessCalendar
 
     def days_of(self, year: int, month: int) -> Sequence[int]:
-        # A roll may carry a neighbouring month's day into this one.
-        months = [(year, month)]
-        if self.roll != "none":
-            total = year * 12 + month - 1
-            months = [((total + step) // 12, (total + step) % 12 + 1) for step in (-1, 0, 1)]
-        found = (self._day(*each) for each in months)
+        found = (self._day(*each) for each in ((year, month), *self._carriers(year, month)))
         return sorted(
             {day.day for day in found if day is not None and (day.year, day.month) == (year, month)}
         )
+
+    def _carriers(self, year: int, month: int) -> Iterator[tuple[int, int]]:
+        """The months whose day a roll may carry into this one: the neighbour, and those behind it that have no business day."""
+        if self.roll == "none":
+            return
+        total, step = year * 12 + month - 1, -1 if self.roll == "next" else 1
+        for distance in range(1, 13):
+            there = (total + distance * step) // 12, (total + distance * step) % 12 + 1
+            yield there
+            if self.calendar.business_days(*there):
+                return
 
     def _day(self, year: int, month: int) -> date | None:
         days = self.calendar.business_days(year, month)

@@ -12,7 +12,7 @@ from tidemill.domain.calendar import BusinessCalendar, Exclude
 from tidemill.domain.triggers.base import Trigger, instant_of
 from tidemill.domain.triggers.timeline import MICRO, Steps, Timeline
 from tidemill.domain.triggers.words import instant_text, sentence, span_text
-from tidemill.domain.zones import DAY, EPOCH, date_of, day_of, reached, wall_at
+from tidemill.domain.zones import DAY, EARLIEST, EPOCH, LATEST, date_of, day_of, reached, wall_at
 from tidemill.errors import BadSchedule
 
 _SHORTEST = timedelta(seconds=1)
@@ -120,7 +120,9 @@ class Once(Trigger, kind="once"):
         self, zone: ZoneInfo, calendar: BusinessCalendar | None, exclude: Exclude | None
     ) -> Timeline:
         at = (self.at - EPOCH) // _MICROSECOND
-        if exclude is None:
+        if (
+            exclude is None or not EARLIEST * MICRO <= at <= LATEST * MICRO
+        ):  # no zone tells what day it is out there
             return Moment(at)
         wall = wall_at(zone, at // MICRO)
         day = date_of(wall // DAY)

@@ -20,6 +20,7 @@ from tidemill.domain.zones import DAY, EARLIEST, LATEST, date_of, frontier, reac
 
 MICRO = 1_000_000
 _FURTHEST = 366 * 10 * DAY
+_FIRST, _LAST = EARLIEST * MICRO, LATEST * MICRO
 
 
 class Timeline(Protocol):
@@ -131,33 +132,36 @@ class Steps:
         self._exclude = exclude
 
     def after(self, instant: int) -> int | None:
-        there = self._next(instant + 1)
+        there = self._next(max(instant + 1, _FIRST))
         if self._exclude is None:
-            return there if there <= LATEST * MICRO else None
-        end = there + _FURTHEST * MICRO
-        while there < min(end, LATEST * MICRO):
+            return there if there <= _LAST else None
+        end = min(there + _FURTHEST * MICRO, _LAST)
+        while there <= end:
             if not self._left_out(there // MICRO):
                 return there
             there = self._next(self._piece(there // MICRO)[1] * MICRO)
         return None
 
     def upto(self, instant: int) -> int | None:
-        there = self._last(instant)
-        if self._exclude is None or there is None:
+        there = self._last(min(instant, _LAST))
+        if there is None or there < _FIRST:
+            return None
+        if self._exclude is None:
             return there
-        end = there - _FURTHEST * MICRO
-        while there is not None and there > max(end, EARLIEST * MICRO):
+        end = max(there - _FURTHEST * MICRO, _FIRST)
+        while there is not None and there >= end:
             if not self._left_out(there // MICRO):
                 return there
             there = self._last(self._piece(there // MICRO)[0] * MICRO - 1)
         return None
 
     def count(self, after: int, until: int) -> int:
+        first, last = max(after + 1, _FIRST), min(until, _LAST)
         if self._exclude is None:
-            return self._within(after + 1, until)
+            return self._within(first, last)
         return sum(
-            self._within(max(after + 1, start * MICRO), min(until, stop * MICRO - 1))
-            for start, stop in self._pieces(after // MICRO, until // MICRO)
+            self._within(max(first, start * MICRO), min(last, stop * MICRO - 1))
+            for start, stop in self._pieces(first // MICRO, last // MICRO)
             if not self._left_out(start)
         )
 

@@ -1,6 +1,7 @@
 -- claim: takes pending jobs lane by lane and holds them for one worker.
--- Locks the rows it takes and skips those others hold. `ctid = any(array(…))` stays a Tid scan in every state of statistics and
--- plan cache; each lane is an index scan of ready_claim from its watermark on.
+-- Locks the rows it takes and skips those others hold, then the unique keys they let go, in their order, as everybody does: one by
+-- one, so that no plan walks all keys for the order. `ctid = any(array(…))` stays a Tid scan in every state of statistics and plan
+-- cache; each lane is an index scan of ready_claim from its watermark on.
 -- takes: now timestamptz, worker uuid, state text, limit int4, tasks texts
 -- items: lane_queue text, lane_tenant text, lane_priority int2, lane_gate text, lane_low int8, lane_quota int4
 -- gives: id uuid, task text, queue text, tenant text, priority int2, attempt int4, max_attempts int4, crashes int4
@@ -26,14 +27,15 @@ begun as (
          case crashes when 0 then :state::text else 'claimed' end, :worker::uuid, coalesce(:now::timestamptz, now()),
          case when crashes = 0 and :state::text = 'running' then coalesce(:now::timestamptz, now()) end
   from got),
-let_go as (
-  delete from tidemill.uniques u using got g
-  where g.until_claimed and u.tenant = g.tenant and u.key = g.unique_key and u.job_id = g.id
-    and (u.window_ends_at is null or u.window_ends_at <= coalesce(:now::timestamptz, now()))),
-dimmed as (
-  update tidemill.uniques u set live = false from got g
-  where g.until_claimed and u.tenant = g.tenant and u.key = g.unique_key and u.job_id = g.id
-    and u.window_ends_at > coalesce(:now::timestamptz, now()))
+keyed as materialized (
+  select u.place, u.stays
+  from (select tenant, unique_key, id from got where until_claimed
+        order by tenant collate "C", unique_key collate "C") g
+  cross join lateral (
+    select ctid as place, coalesce(window_ends_at > coalesce(:now::timestamptz, now()), false) as stays from tidemill.uniques
+    where tenant = g.tenant and key = g.unique_key and job_id = g.id for update) u),
+let_go as (delete from tidemill.uniques where ctid = any(array(select place from keyed where not stays))),
+dimmed as (update tidemill.uniques set live = false where ctid = any(array(select place from keyed where stays)))
 select id, task, queue, tenant, priority, attempt + 1 as attempt, max_attempts, crashes, token + 1 as token, run_at, created_at,
        expires_at, timeout, args, case when not until_claimed then unique_key end as unique_key, limits, detailed, seq
 from got

@@ -6,7 +6,13 @@ with gone as (
   where id = any(:ids::uuid[])
     and tenant = :tenant -- when tenant
   returning id, detailed),
-keys_gone as (delete from tidemill.uniques u using gone g where u.job_id = g.id),
+keyed as materialized (
+  select l.place
+  from (select u.tenant, u.key from gone g cross join lateral (
+          select tenant, key from tidemill.uniques where job_id = g.id offset 0) u
+        order by u.tenant, u.key) k
+  cross join lateral (select ctid as place from tidemill.uniques where tenant = k.tenant and key = k.key for update) l),
+keys_gone as (delete from tidemill.uniques where ctid = any(array(select place from keyed))),
 details_gone as (delete from tidemill.details d using gone g where g.detailed and d.id = g.id),
 executions_gone as (delete from tidemill.executions e using gone g where e.job_id = g.id),
 logs_gone as (delete from tidemill.logs l using gone g where l.job_id = g.id),

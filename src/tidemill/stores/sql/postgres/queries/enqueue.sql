@@ -1,7 +1,7 @@
 -- enqueue: inserts a batch of jobs, all or none; answers with the ids that were not inserted.
--- Locks the unique keys it takes. `taken` finds ids that are stored already (then nothing is inserted at all); `held` takes the
--- keys that are free, the first of a batch winning; a key held by another leaves its job out. Lines for jobs that wait from the
--- beginning are there only if the batch has one.
+-- Locks the unique keys it takes, in their order, as everybody does. `taken` finds ids that are stored already (then nothing is
+-- inserted at all); `held` takes the keys that are free, the first of a batch winning; a key held by another leaves its job out.
+-- Lines for jobs that wait from the beginning are there only if the batch has one.
 -- takes: now timestamptz
 -- items: id uuid, tenant text, queue text, task text, priority int2, max_attempts int4, timeout interval, run_at timestamptz
 -- items: delay interval, expires_at timestamptz, unique_key text, until_claimed bool, hold interval, limits text
@@ -29,9 +29,9 @@ taken as materialized (
      or exists (select from tidemill.history j where j.id = x.id)),
 held as (
   insert into tidemill.uniques as u (tenant, key, job_id, live, window_ends_at)
-  select distinct on (tenant, unique_key) tenant, unique_key, id, true, now + hold
+  select distinct on (tenant collate "C", unique_key collate "C") tenant, unique_key, id, true, now + hold
   from item where unique_key is not null and not exists (select from taken)
-  order by tenant, unique_key, n
+  order by tenant collate "C", unique_key collate "C", n
   on conflict (tenant, key) do update
     set job_id = excluded.job_id, live = true, window_ends_at = excluded.window_ends_at
     where not u.live and (u.window_ends_at is null or u.window_ends_at <= coalesce(:now::timestamptz, now()))

@@ -1,7 +1,7 @@
 -- finish: every exit of a held job, keyed by id and token; answers with the ids that are lost.
 -- What ended goes to history with its last execution; what goes back leaves that execution as a row of its own. What would go back
--- though somebody asked for it to stop is cancelled, and ended so. Where jobs count against limits, these are given back: their names
--- are locked in their order, waiting.
+-- though somebody asked for it to stop is cancelled, and ended so. Locks jobs in the order of their ids, then the keys they let go in
+-- theirs. Where jobs count against limits, these are given back: their names are locked in their order, waiting.
 -- takes: now timestamptz
 -- items: id uuid, token int8, to_state text, execution text, reason text, delay interval, refund bool, crashed bool
 -- items: result text, error text, started_ago float8, ended_ago float8
@@ -10,7 +10,8 @@ with item as materialized (
   select * from unnest(:id::uuid[], :token::bigint[], :to_state::text[], :execution::text[], :reason::text[],
                        :delay::interval[], :refund::boolean[], :crashed::boolean[], :result::text[], :error::text[],
                        :started_ago::float8[], :ended_ago::float8[]) with ordinality
-    as x(id, token, to_state, execution, why, delay, refund, crashed, result, error, started_ago, ended_ago, n)),
+    as x(id, token, to_state, execution, why, delay, refund, crashed, result, error, started_ago, ended_ago, n)
+  order by id),
 gone as (
   delete from tidemill.running r using item x where r.id = x.id and r.token = x.token
   returning r.*, x.to_state, x.execution, x.why, x.delay, x.refund, x.crashed, x.result, x.error, x.n,
@@ -53,14 +54,15 @@ aside as (
          coalesce(:now::timestamptz, now()) + delay, created_at, expires_at, timeout, unique_key, false, limits, detailed, why,
          args, to_state, to_state = 'waiting' and delay > interval '0', case to_state when 'review_needed' then result end
   from gone where not ends and to_state in ('waiting', 'review_needed')),
-let_go as (
-  delete from tidemill.uniques u using gone g
-  where g.ends and u.tenant = g.tenant and u.key = g.unique_key and u.job_id = g.id
-    and (u.window_ends_at is null or u.window_ends_at <= coalesce(:now::timestamptz, now()))),
-dimmed as (
-  update tidemill.uniques u set live = false from gone g
-  where g.ends and u.tenant = g.tenant and u.key = g.unique_key and u.job_id = g.id
-    and u.window_ends_at > coalesce(:now::timestamptz, now()))
+keyed as materialized (
+  select u.place, u.stays
+  from (select tenant, unique_key, id from gone where ends and unique_key is not null
+        order by tenant collate "C", unique_key collate "C") g
+  cross join lateral (
+    select ctid as place, coalesce(window_ends_at > coalesce(:now::timestamptz, now()), false) as stays from tidemill.uniques
+    where tenant = g.tenant and key = g.unique_key and job_id = g.id for update) u),
+let_go as (delete from tidemill.uniques where ctid = any(array(select place from keyed where not stays))),
+dimmed as (update tidemill.uniques set live = false where ctid = any(array(select place from keyed where stays)))
 , -- when counted
 returned as materialized ( -- when counted
   select n.name, count(*)::int as jobs -- when counted

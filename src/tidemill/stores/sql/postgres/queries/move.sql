@@ -1,5 +1,6 @@
 -- move: transitions of jobs nobody holds, each only from an expected state; answers with the ids that changed.
--- Locks jobs in the order of their ids. A reopened job's last execution becomes a row of its own; what ends lets its unique key go.
+-- Locks jobs in the order of their ids, then keys in theirs. A reopened job's last execution becomes a row of its own; what ends
+-- lets its unique key go.
 -- takes: now timestamptz
 -- items: id uuid, tenant text, expect text, to_state text, reason text, delay interval, restart bool, result text
 -- items: lets_go bool
@@ -62,13 +63,14 @@ into_history as (
          case when not restart then crashes else 0 end, token, run_at, created_at, expires_at, timeout,
          unique_key, until_claimed, limits, detailed, why, args, to_state, coalesce(:now::timestamptz, now()), coalesce(result, old_result)
   from moved where to_state in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered')),
-let_go as (
-  delete from tidemill.uniques u using moved g
-  where g.to_state not in ('pending', 'scheduled') and u.tenant = g.tenant and u.key = g.unique_key and u.job_id = g.id
-    and (u.window_ends_at is null or u.window_ends_at <= coalesce(:now::timestamptz, now())
-         or g.id = any(array(select id from item where lets_go)))),
-dimmed as (
-  update tidemill.uniques u set live = false from moved g
-  where g.to_state not in ('pending', 'scheduled') and u.tenant = g.tenant and u.key = g.unique_key and u.job_id = g.id
-    and u.window_ends_at > coalesce(:now::timestamptz, now()) and not g.id = any(array(select id from item where lets_go)))
+keyed as materialized (
+  select u.place, u.stays
+  from (select tenant, unique_key, id from moved where to_state not in ('pending', 'scheduled') and unique_key is not null
+        order by tenant collate "C", unique_key collate "C") g
+  cross join lateral (
+    select ctid as place, coalesce(window_ends_at > coalesce(:now::timestamptz, now()), false)
+                          and not g.id = any(array(select id from item where lets_go)) as stays
+    from tidemill.uniques where tenant = g.tenant and key = g.unique_key and job_id = g.id for update) u),
+let_go as (delete from tidemill.uniques where ctid = any(array(select place from keyed where not stays))),
+dimmed as (update tidemill.uniques set live = false where ctid = any(array(select place from keyed where stays)))
 select id from moved

@@ -7,7 +7,9 @@ insert into tidemill.archive(id, tenant, task, queue, state, token, created_at, 
 select x.*, coalesce(:now::timestamptz, now())
 from unnest(:id::uuid[], :tenant::text[], :task::text[], :queue::text[], :state::text[], :token::bigint[],
             :created_at::timestamptz[], :finished_at::timestamptz[], :correlation_id::text[], :parent_id::uuid[], :tier::text[],
-            :policy::text[], :document::text[], :fingerprint::text[]) as x
+            :policy::text[], :document::text[], :fingerprint::text[])
+  as x(id, tenant, task, queue, state, token, created_at, finished_at, correlation_id, parent_id, tier, policy, document, fingerprint)
+order by x.id
 on conflict (id) do update set
   tenant = excluded.tenant, task = excluded.task, queue = excluded.queue, state = excluded.state, token = excluded.token,
   created_at = excluded.created_at, finished_at = excluded.finished_at, correlation_id = excluded.correlation_id,

@@ -1,6 +1,6 @@
 -- put_schedules: writes schedules, each over the revision that it names (0: a new one); answers with the lost ids.
 -- Keys are judged as they were before: of a batch the first to name a free one gets it. Locks the definitions it names against
--- being dropped meanwhile, then the schedules. Indexes: schedules' primary key, schedules_key.
+-- being dropped meanwhile, then the schedules in order. Indexes: schedules' primary key, schedules_key.
 -- takes: now timestamptz
 -- items: id uuid, tenant text, key text, definition_id uuid, task text, trigger text, timezone text, calendar text, exclude text
 -- items: args text, options text, misfire text, overlap text, scope text, source text, enabled bool, note text, revision int4
@@ -17,6 +17,8 @@ owner as materialized (
   select d.id, d.tenant, d.deleted_at is null as lives from tidemill.definitions d
   where d.id = any(array(select definition_id from item))
   order by d.id for share),
+locked as materialized (
+  select s.id from tidemill.schedules s where s.id = any(:id::uuid[]) order by s.id for no key update),
 fit as materialized (
   select distinct on (x.tenant, x.key) x.*, coalesce(:now::timestamptz, now()) as now
   from item x left join tidemill.schedules s on s.id = x.id
@@ -31,7 +33,7 @@ changed as (
       calendar = x.calendar, exclude = x.exclude, args = x.args, options = x.options, misfire = x.misfire, overlap = x.overlap,
       scope = x.scope, source = x.source, enabled = x.enabled, note = x.note, revision = s.revision + 1, updated_at = x.now,
       since_at = x.now, next_fire_at = x.next_fire_at
-  from fit x where s.id = x.id and s.revision = x.revision
+  from fit x where s.id = x.id and s.id = any(array(select id from locked)) and s.revision = x.revision
   returning s.id),
 added as (
   insert into tidemill.schedules(id, tenant, key, definition_id, task, trigger, timezone, calendar, exclude, args, options,

@@ -12,7 +12,8 @@ keyed as materialized (
   for update of j),
 taken as (
   insert into tidemill.uniques as u (tenant, key, job_id, live)
-  select distinct on (tenant, unique_key) tenant, unique_key, id, true from keyed order by tenant, unique_key, n
+  select distinct on (tenant, unique_key collate "C") tenant, unique_key, id, true
+  from keyed order by tenant, unique_key collate "C", n
   on conflict (tenant, key) do update
     set job_id = excluded.job_id, live = true,
         window_ends_at = case when u.job_id = excluded.job_id then u.window_ends_at end

@@ -15,7 +15,8 @@ with item as materialized (
   select * from unnest(:id::uuid[], :token::bigint[], :to_state::text[], :execution::text[], :reason::text[],
                        :crashed::boolean[], :result::text[], :error::text[], :started_ago::float8[], :ended_ago::float8[],
                        :lane::int[])
-    as x(id, token, to_state, execution, reason, crashed, result, error, started_ago, ended_ago, lane)),
+    as x(id, token, to_state, execution, reason, crashed, result, error, started_ago, ended_ago, lane)
+  order by id),
 gone as (
   delete from tidemill.running r using item x where r.id = x.id and r.token = x.token
   returning r.*, x.to_state, x.execution, x.reason, x.crashed, x.result, x.error, x.started_ago, x.ended_ago, x.lane),
@@ -71,14 +72,15 @@ begun as (
          case crashes when 0 then :state::text else 'claimed' end, :worker::uuid, coalesce(:now::timestamptz, clock_timestamp()),
          case when crashes = 0 and :state::text = 'running' then coalesce(:now::timestamptz, clock_timestamp()) end
   from got),
-let_go as (
-  delete from tidemill.uniques u using got g
-  where g.until_claimed and u.tenant = g.tenant and u.key = g.unique_key and u.job_id = g.id
-    and (u.window_ends_at is null or u.window_ends_at <= coalesce(:now::timestamptz, now()))),
-dimmed as (
-  update tidemill.uniques u set live = false from got g
-  where g.until_claimed and u.tenant = g.tenant and u.key = g.unique_key and u.job_id = g.id
-    and u.window_ends_at > coalesce(:now::timestamptz, now()))
+keyed as materialized (
+  select u.place, u.stays
+  from (select tenant, unique_key, id from got where until_claimed
+        order by tenant collate "C", unique_key collate "C") g
+  cross join lateral (
+    select ctid as place, coalesce(window_ends_at > coalesce(:now::timestamptz, now()), false) as stays from tidemill.uniques
+    where tenant = g.tenant and key = g.unique_key and job_id = g.id for update) u),
+let_go as (delete from tidemill.uniques where ctid = any(array(select place from keyed where not stays))),
+dimmed as (update tidemill.uniques set live = false where ctid = any(array(select place from keyed where stays)))
 select id, task, queue, tenant, priority, attempt + 1 as attempt, max_attempts, crashes, token + 1 as token, run_at, created_at,
        expires_at, timeout, args, case when not until_claimed then unique_key end as unique_key, limits, detailed, seq,
        null::uuid as lost

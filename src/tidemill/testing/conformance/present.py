@@ -45,6 +45,13 @@ class DepthLaws:
         assert store.depths(tenant=ALL_TENANTS, now=at(9)) == [("a", 1, 0, at(7)), ("b", 3, 0, at(3))]
         assert store.depths(tenant="t", now=at(9)) == [("b", 1, 0, at(5))]
 
+    def test_the_first_of_every_lane_is_looked_at_those_with_limits_too(self, store: Store) -> None:
+        put(store, a_job(), a_job(limits=("x",)), now=at(7))
+        put(store, a_job(limits=("y",), run_at=at(3)), a_job(limits=("x",), run_at=at(1)), now=at(8))
+        put(store, a_job(tenant="t", limits=("y",), run_at=at(5)), now=at(8))
+        assert store.depths(tenant=ALL_TENANTS, now=at(9)) == [("default", 5, 0, at(3))]
+        assert store.depths(tenant="t", now=at(9)) == [("default", 1, 0, at(5))]
+
     def test_what_is_due_and_not_yet_promoted_is_late(self, store: Store) -> None:
         put(store, a_job(queue="a", run_at=at(60)), a_job(queue="a", run_at=at(61)), a_job(queue="a"))
         assert store.depths(tenant=ALL_TENANTS, now=at(60)) == [("a", 1, 1, T0)]

@@ -190,3 +190,10 @@ def test_a_limits_key_is_a_name_whatever_the_argument_holds(app: App) -> None:
 def test_a_filter_is_refused_before_any_store_is_asked() -> None:
     with pytest.raises(BadFilter, match="tag"):
         JobFilter("default", tag="\ud800")
+
+
+@pytest.mark.parametrize("value", [[1, 2], {"a": 1}, object()])
+def test_metadata_is_found_by_single_values_alone(app: App, value: object) -> None:
+    with pytest.raises(BadFilter, match="metadata"):
+        app.jobs.count(metadata={"a": value})
+    assert app.jobs.count(metadata={"a": True, "b": None, "c": 3, "d": "x"}) == 0

@@ -227,15 +227,22 @@ class Jobs:
             parent_id=id_of(where.get("parent_id")),
             reference=None if where.get("reference") is None else read_reference(where["reference"]),
             tag=where.get("tag"),
-            metadata={
-                key: value if isinstance(value, str) else json.dumps(value)
-                for key, value in (where.get("metadata") or {}).items()
-            },
+            metadata={key: _value(value) for key, value in (where.get("metadata") or {}).items()},
             created_after=_instant(where.get("created_after")),
             created_before=_instant(where.get("created_before")),
             text=where.get("text"),
             text_in_args=where.get("text_in_args", True),
         )
+
+
+def _value(given: object) -> str:
+    """A value of metadata as it is compared: a text, or what JSON writes for a number, a truth or none.
+
+    Lists and dictionaries are spelt differently by every database, so that nothing would be found.
+    """
+    if given is not None and not isinstance(given, str | bool | int | float):
+        raise BadFilter(f"metadata: {given!r} cannot be looked for; give a text, a number, a truth or None")
+    return given if isinstance(given, str) else json.dumps(given)
 
 
 def _asked_before(facts: Facts) -> bool:

@@ -73,6 +73,11 @@ def test_bad_input_is_refused_and_nothing_is_saved(mill: App) -> None:
         face.save("m", "report", args=SAID, colour="red")
     with pytest.raises(BadArguments, match="notifications"):
         face.save("m", "report", args=SAID, notifications={"to": object()})
+    with pytest.raises(BadArguments, match="name: it has 201 characters"):
+        face.save("m", "report", args=SAID, name="x" * 201)
+    for field in ("name", "owner"):
+        with pytest.raises(BadArguments, match=f"{field}: 5 is no text"):
+            face.save("m", "report", args=SAID, **{field: 5})  # type: ignore[arg-type]
     assert face.list(tenant="*", deleted=True) == []
 
 

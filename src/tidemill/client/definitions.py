@@ -13,7 +13,7 @@ from tidemill.client.limiting import drop_rule
 from tidemill.client.ruled import definition_changes
 from tidemill.client.rules import check_key, encoded, read_job_options
 from tidemill.client.scheduled import Tenanted, task_facts_of
-from tidemill.domain.bounds import check_text, data_flaw
+from tidemill.domain.bounds import check_text, data_flaw, text_flaw
 from tidemill.domain.firing import definition_limit, limited
 from tidemill.domain.limits import LimitKind, Rule
 from tidemill.domain.requests import request
@@ -21,6 +21,8 @@ from tidemill.domain.timetable import Definition, DefinitionVersion
 from tidemill.errors import BadArguments, BadSchedule, DefinitionExists, DefinitionNotFound, JobExists
 from tidemill.ids import new_id
 from tidemill.tasks.limiting import called_names
+
+_LONGEST = 200  # characters of a name, as every store's table has it
 
 
 class Definitions(Tenanted):
@@ -63,9 +65,11 @@ class Definitions(Tenanted):
         changes: dict[str, Any] = {"settings": {**base.settings, **read_job_options(settings), **most}}
         if args is not None or found is None:
             changes["args"] = encoded(declared, args or {}, self._client.limits)
-        for field, value in (("name", name), ("owner", owner), ("notifications", notifications)):
+        for field, value in (("name", name), ("owner", owner)):
             if value is not None:
-                changes[field] = _plain(field, value)
+                changes[field] = _words(field, value)
+        if notifications is not None:
+            changes["notifications"] = _plain("notifications", notifications)
         return self._put("saved", found, replace(base, **changes), by)
 
     def get(self, key: str, *, tenant: str | None = None) -> Definition:
@@ -266,6 +270,14 @@ def _most(given: Any) -> int:
             field="max_concurrent",
         )
     return given
+
+
+def _words(field: str, value: Any) -> str:
+    if not isinstance(value, str) or text_flaw(value):
+        raise BadArguments(f"{field}: {value!r} is no text that can be stored", field=field)
+    if field == "name" and len(value) > _LONGEST:
+        raise BadArguments(f"name: it has {len(value)} characters; give at most {_LONGEST}", field=field)
+    return value
 
 
 def _plain(field: str, value: Any) -> Any:

@@ -181,7 +181,9 @@ def test_each_job_is_judged_by_its_own_policy_and_details_are_read_once(mill: Mi
     ]
     worker = mill.worker()
     claim(mill.memory, worker)
+    mill.heard()
     mill.reclaim(policy_of).now([worker])
+    assert mill.heard() == {"ready:default", "scheduled", "ended"}  # one for each kind of end
     assert set(seen) == set(ids)
     assert [found.state for found in the_jobs(mill.memory, ids)] == [
         *[JobState.PENDING] * 5,

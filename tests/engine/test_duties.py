@@ -328,15 +328,21 @@ def test_ended_jobs_in_memory_go_after_a_quarter_of_an_hour_or_an_hour(mill: Mil
 
 
 def test_a_tick_repeats_the_wake_up_of_every_queue_with_pending_jobs(mill: Mill) -> None:
-    tick = Tick(mill.store)
-    assert tick() == Done(0)
+    promote = Promote(mill.store, tick=Tick(mill.store, mill.clock))
+    assert promote() == Done(0)
     assert mill.heard() == {"tick"}
     enqueue(mill.memory, 2, queue="mail")
     enqueue(mill.memory, 1, queue="mail", tenant="acme")
     enqueue(mill.memory, 1, queue="reports")
     enqueue(mill.memory, 1, queue="later", delay=MINUTE)
-    assert tick() == Done(2)
+    assert promote().items == 0
+    assert mill.heard() == set()  # not so soon after the last one
+    mill.clock.advance(timedelta(seconds=5))
+    assert promote().items == 0
     assert mill.heard() == {"tick", "ready:mail", "ready:reports"}
+    mill.clock.advance(MINUTE)
+    assert promote() == Done(1)
+    assert mill.heard() == {"tick", "ready:later", "ready:mail", "ready:reports"}
 
 
 def test_the_usual_duties_are_named_and_retention_is_only_for_whom_it_is_asked(mill: Mill) -> None:
@@ -348,7 +354,6 @@ def test_the_usual_duties_are_named_and_retention_is_only_for_whom_it_is_asked(m
         "promote",
         "reclaim",
         "sweep",
-        "tick",
         "wake",
     ]
     more = usual_duties(mill.store, mill.clock, usual, Random(1), retention=MEMORY_RETENTION)

@@ -19,7 +19,7 @@ from tidemill.domain.decide import DEFAULT_POLICY, Policy
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Claim, Details
 from tidemill.domain.states import JobState
-from tidemill.engine.duties import Reclaim, Tick, usual_duties
+from tidemill.engine.duties import Promote, Reclaim, Tick, usual_duties
 from tidemill.engine.duty import Duties, Duty
 from tidemill.engine.ear import Ear
 from tidemill.engine.heart import Heart
@@ -85,7 +85,8 @@ def house(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
 
 
 def ticking(store: Store) -> list[Duty]:
-    return [Tick(store).duty(timedelta(milliseconds=500))]
+    half = timedelta(milliseconds=500)
+    return [Promote(store, tick=Tick(store, SystemClock(), every=half)).duty(half)]
 
 
 @pytest.mark.parametrize("ear", [True, False], ids=["hearing", "deaf"])

@@ -267,4 +267,4 @@ def test_what_an_idle_worker_asks_for_its_node_is_one_question() -> None:
     with a_tower() as tower:
         duty = here(tower, "a")
         assert duty() == Done()
-        assert timedelta(seconds=10) == duty.duty().every
+        assert timedelta(seconds=30) == duty.duty().every  # and whenever a schedule is written

@@ -120,9 +120,15 @@ class Claimer:
                 begun  # before they are read: whoever changes them meanwhile has them read again
             )
             try:
-                self._paused = frozenset((pause.kind, pause.name) for pause in self._store.pauses())
-                self._configure(Config.read(self._store.settings()))
-                self._learn(self._store.rules())
+                with self._store.transaction():  # an idle store is to be asked as little as can be
+                    pauses, settings, rules = (
+                        self._store.pauses(),
+                        self._store.settings(),
+                        self._store.rules(),
+                    )
+                self._paused = frozenset((pause.kind, pause.name) for pause in pauses)
+                self._configure(Config.read(settings))
+                self._learn(rules)
             except BaseException:
                 self.forget_pauses()
                 raise

@@ -63,11 +63,10 @@ def usual_duties(
     """
     waiting = Wake(store, clock)
     duties = [
-        Promote(store, batch=batch).duty(),
+        Promote(store, batch=batch, tick=Tick(store, clock)).duty(),
         (reclaim or Reclaim(store, clock, policy_of, random, batch=batch)).duty(),
         Fire(store, clock, facts_of, batch=batch, on_waiting=waiting.knows).duty(),
         waiting.duty(),
-        Tick(store).duty(),
         Expire(store, clock, policy_of, random, batch=batch).duty(),
         CancelExpired(store, batch=batch).duty(),
         Sweep(store).duty(),

@@ -122,7 +122,7 @@ class FireHere(Firing):
         mine = {row.id for row in rows if row.queue == own_queue(self._node)}
         return [job for job in jobs if job.job_id in mine], parked & mine
 
-    def duty(self, every: timedelta = EVERY) -> Duty:
+    def duty(self, every: timedelta = 3 * EVERY) -> Duty:
         """As a duty, also woken when a schedule is written."""
         return Duty("fire_here", every, self, TOPICS)
 

@@ -1,10 +1,11 @@
-"""Promote: scheduled jobs, and waiting ones whose delay is over, become pending when they are due."""
+"""Promote: scheduled jobs, and waiting ones whose delay is over, become pending when they are due; and every now and then a tick."""
 
 from __future__ import annotations
 
 from datetime import timedelta
 
 from tidemill.engine.duties.settle import wake
+from tidemill.engine.duties.tick import Tick
 from tidemill.engine.duty import Done, Duty
 from tidemill.stores.base import Store
 
@@ -13,12 +14,24 @@ BATCH = 500
 
 
 class Promote:
-    """One batch, the earliest first, and word to the workers of its queues. It is next needed when the next job is due."""
+    """One batch, the earliest first, and word to the workers of its queues. It is next needed when the next job is due.
 
-    def __init__(self, store: Store, *, batch: int = BATCH) -> None:
-        self._store, self._batch = store, batch
+    With ``tick``, whatever that has to say is found out in the same transaction, and said with it.
+    """
+
+    def __init__(self, store: Store, *, batch: int = BATCH, tick: Tick | None = None) -> None:
+        self._store, self._batch, self._tick = store, batch, tick
 
     def __call__(self) -> Done:
+        if self._tick is None or not self._tick.due:
+            return self._promote()
+        with self._store.transaction():
+            done = self._promote()
+            topics = self._tick.topics()
+        wake(self._store, topics)
+        return done
+
+    def _promote(self) -> Done:
         moved, lanes, next_run_at = self._store.promote(self._batch)
         wake(self._store, {f"ready:{lane.queue}" for lane in lanes})
         return Done(moved, next_run_at, more=moved >= self._batch)

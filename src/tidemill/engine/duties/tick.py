@@ -1,14 +1,14 @@
 """Tick: a wake-up that was lost is repeated, and everybody hears that the duties are done.
 
-Idle workers need not ask the store as long as they hear it.
+Idle workers need not ask the store as long as they hear it. It goes along with promoting, which looks as often: an idle store is to
+be asked as little as can be.
 """
 
 from __future__ import annotations
 
 from datetime import timedelta
 
-from tidemill.engine.duties.settle import wake
-from tidemill.engine.duty import Done, Duty
+from tidemill.clock import Clock
 from tidemill.engine.ear import TICK
 from tidemill.stores.base import Store
 
@@ -16,16 +16,21 @@ EVERY = timedelta(seconds=5)
 
 
 class Tick:
-    """Says ``tick``, and ``ready:{queue}`` for each queue in which jobs are pending."""
+    """What is to be said: ``tick``, and ``ready:{queue}`` for each queue in which jobs are pending."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, store: Store, clock: Clock, *, every: timedelta = EVERY) -> None:
+        self._store, self._clock = store, clock
+        # Those who are called now and then say it somewhat early rather than much too late.
+        self._gap = every.total_seconds() / 2
+        self._said = float("-inf")
 
-    def __call__(self) -> Done:
-        queues = {lane.queue for lane in self._store.lanes()}
-        wake(self._store, {TICK, *(f"ready:{queue}" for queue in queues)})
-        return Done(len(queues))
+    @property
+    def due(self) -> bool:
+        """Whether it is time to say it again."""
+        return self._clock.monotonic() - self._said >= self._gap
 
-    def duty(self, every: timedelta = EVERY) -> Duty:
-        """As a duty."""
-        return Duty("tick", every, self)
+    def topics(self) -> frozenset[str]:
+        """What to say now; whoever asks says it."""
+        found = {f"ready:{lane.queue}" for lane in self._store.lanes()}
+        self._said = self._clock.monotonic()
+        return frozenset({TICK, *found})

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 import click
 
 from tidemill.cli.desk import Desk, at_desk
-from tidemill.cli.screen import print_json, print_lines
+from tidemill.cli.screen import STYLES, print_json, print_lines
 from tidemill.errors import BadSettings
 from tidemill.stores.sql import migrations
 
@@ -41,7 +39,7 @@ def status(desk: Desk) -> None:
         print_json(facts | {"pending": list(state.pending)})
     else:
         print_lines([(f"{where} has schema version {state.version} of {state.wanted}", "")])
-        print_lines([(f"pending {name}", "yellow") for name in state.pending])
+        print_lines([(f"pending {name}", STYLES["warn"]) for name in state.pending])
     if state.pending:
         click.get_current_context().exit(1)
 
@@ -50,7 +48,7 @@ def status(desk: Desk) -> None:
 @click.argument("dialect", metavar="postgres|sqlite|URL")
 def sql(dialect: str) -> None:
     """Print the whole schema as one SQL text, to read or to apply to an empty database with a tool of your own."""
-    scheme = urlsplit(dialect).scheme or dialect
+    scheme = dialect.partition("://")[0].lower()
     names = {"postgres": "postgres", "postgresql": "postgres", "sqlite": "sqlite"}
     if scheme not in names:
         raise BadSettings(f"there is no SQL for {dialect!r}; give postgres, sqlite or a store's URL")

@@ -6,10 +6,9 @@ import json
 
 import click
 
-from tidemill.cli.desk import Desk, at_desk, tenant_option
+from tidemill.cli.desk import Desk, at_desk, own_tenant_option, tenant_option
 from tidemill.cli.jobs import InOrder
 from tidemill.cli.reading import read_arguments
-from tidemill.cli.schedules_act import tenant_one
 from tidemill.cli.screen import (
     Column,
     age,
@@ -56,7 +55,7 @@ def list_definitions(desk: Desk, task: str | None, deleted: bool, tenant: str) -
 
 @definitions.command()
 @click.argument("key")
-@tenant_one
+@own_tenant_option
 @at_desk
 def show(desk: Desk, key: str, tenant: str | None) -> None:
     """One definition, and its versions."""
@@ -99,7 +98,7 @@ def show(desk: Desk, key: str, tenant: str | None) -> None:
 
 @definitions.command()
 @click.argument("key")
-@tenant_one
+@own_tenant_option
 @at_desk
 def enable(desk: Desk, key: str, tenant: str | None) -> None:
     """Let its schedules fire again, from now on."""
@@ -108,7 +107,7 @@ def enable(desk: Desk, key: str, tenant: str | None) -> None:
 
 @definitions.command()
 @click.argument("key")
-@tenant_one
+@own_tenant_option
 @at_desk
 def disable(desk: Desk, key: str, tenant: str | None) -> None:
     """Let none of its schedules fire."""
@@ -118,7 +117,7 @@ def disable(desk: Desk, key: str, tenant: str | None) -> None:
 @definitions.command()
 @click.argument("key")
 @click.argument("words", nargs=-1, metavar="[NAME=VALUE]...")
-@tenant_one
+@own_tenant_option
 @at_desk
 def trigger(desk: Desk, key: str, words: tuple[str, ...], tenant: str | None) -> None:
     """Make a job now, with these arguments over the definition's own."""
@@ -140,7 +139,7 @@ def trigger(desk: Desk, key: str, words: tuple[str, ...], tenant: str | None) ->
 @definitions.command()
 @click.argument("key")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask first.")
-@tenant_one
+@own_tenant_option
 @at_desk
 def remove(desk: Desk, key: str, yes: bool, tenant: str | None) -> None:
     """Remove a definition with its schedules; its versions stay."""

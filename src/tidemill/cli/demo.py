@@ -10,6 +10,7 @@ import webbrowser
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import click
 
@@ -17,6 +18,7 @@ from tidemill.cli.serve import door
 from tidemill.cli.up import bring_up, told
 from tidemill.engine.logs import LEVELS
 from tidemill.engine.settings import read_settings
+from tidemill.errors import BadSettings
 
 APP = "tidemill.demo.world:app"
 SETTINGS: dict[str, Any] = {"concurrency": 50, "threads": 8, "children": 0, "grace": 5.0}
@@ -48,7 +50,7 @@ def demo(host: str, port: int, keep: Path | None, no_browser: bool, log_level: s
             webbrowser.open(door(api["url"], api["token"]))
 
     with _folder(keep) as folder:
-        os.environ["TIDEMILL_STORE"] = f"sqlite:///{folder.resolve() / 'demo.db'}"
+        os.environ["TIDEMILL_STORE"] = f"sqlite:///{quote(str(folder.resolve() / 'demo.db'))}"
         bring_up(
             APP,
             host=host,
@@ -63,7 +65,11 @@ def demo(host: str, port: int, keep: Path | None, no_browser: bool, log_level: s
 @contextlib.contextmanager
 def _folder(keep: Path | None) -> Iterator[Path]:
     if keep is not None:
-        keep.mkdir(parents=True, exist_ok=True)
+        try:
+            keep.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            why = error.strerror or error
+            raise BadSettings(f"the folder {keep} cannot be made: {why}; name another with --keep") from None
         yield keep
         return
     with tempfile.TemporaryDirectory(prefix="tidemill-demo-", ignore_cleanup_errors=True) as folder:

@@ -7,8 +7,7 @@ all of it is closed when the command ends.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self
@@ -24,7 +23,7 @@ from tidemill.clock import SystemClock
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import DEFAULT_TENANT
 from tidemill.domain.payload import PayloadLimits
-from tidemill.errors import BadSettings, StoreError
+from tidemill.errors import BadSettings
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 from tidemill.tasks.registry import Registry
@@ -97,11 +96,6 @@ class Desk:
         if not self.app:
             raise BadSettings(f"{what} needs the tasks: give --app module:attr, or set TIDEMILL_APP")
 
-    def tell(self, topics: Iterable[str]) -> None:
-        """Wake whoever listens; a hint that fails has done no harm."""
-        with suppress(StoreError):
-            self.store.notify(topics)
-
     def __enter__(self) -> Self:
         if not self.app and not self.url:
             raise BadSettings(
@@ -153,3 +147,10 @@ def tenant_option(command: Callable[..., None]) -> Callable[..., None]:
         show_default="all tenants",
         help="Only this tenant's.",
     )(command)
+
+
+def own_tenant_option(command: Callable[..., None]) -> Callable[..., None]:
+    """``--tenant``, where a key is one tenant's: the app's own unless one is named."""
+    return click.option("--tenant", metavar="NAME", show_default="the app's own", help="Whose it is.")(
+        command
+    )

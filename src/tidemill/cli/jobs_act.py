@@ -112,7 +112,7 @@ def _each(desk: Desk, verb: str, ids: tuple[str, ...], act: One) -> None:
     refused: list[dict[str, object]] = []
     for id in ids:
         id_of(id)  # what is no id at all is refused before anything is done
-    for id in ids:
+    for id in dict.fromkeys(ids):
         try:
             job = one(desk, id)
             act(job)

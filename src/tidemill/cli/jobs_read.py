@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import deque
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from uuid import UUID
@@ -39,8 +38,8 @@ from tidemill.errors import JobNotFound
 
 LAST_LINES = 20
 SOME_CHILDREN = 20
-MOST_PAGES = 50
-"""Pages of a log that are read to find its end; beyond fifty thousand lines the last ones are not looked for."""
+END = 2**62
+"""A position that is after every line."""
 
 WAKE = 1.0
 """Seconds between two looks at a log that is followed, if nothing wakes us."""
@@ -189,15 +188,8 @@ def _print_executions(executions: Iterable[Execution], now: datetime) -> None:
 
 def last_lines(desk: Desk, job: Job[object]) -> list[LogEntry]:
     """The end of a job's log."""
-    last: deque[LogEntry] = deque(maxlen=LAST_LINES)
-    after = 0
-    for _ in range(MOST_PAGES):
-        page = desk.store.logs(job.id, tenant=ALL_TENANTS, after=after)
-        if not page:
-            break
-        last.extend(entry for _, entry in page)
-        after = page[-1][0]
-    return list(last)
+    lines = desk.store.logs(job.id, tenant=ALL_TENANTS, before=END, limit=LAST_LINES)
+    return [entry for _, entry in lines]
 
 
 def log_line(entry: LogEntry) -> tuple[str, str]:

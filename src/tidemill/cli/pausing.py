@@ -18,7 +18,7 @@ def pause(desk: Desk, kind: PauseKind, names: tuple[str, ...], reason: str | Non
     before = {found.name for found in desk.control.pauses() if found.kind is kind}
     standing = {name: desk.control.pause(kind, name, reason=reason) for name in dict.fromkeys(names)}
     if desk.as_json:
-        print_json([pause_document(standing[name]) for name in names])
+        print_json([pause_document(found) for found in standing.values()])
         return
     now = desk.now()
     for name, found in standing.items():
@@ -35,8 +35,13 @@ def resume(desk: Desk, kind: PauseKind, names: tuple[str, ...]) -> None:
     if desk.as_json:
         print_json([pause_document(found) for found in stood.values()])
         return
-    for name in names:
+    for name in dict.fromkeys(names):
         print_lines([(f"{kind} {name} {'is resumed' if name in stood else 'was not paused'}", "")])
+
+
+def what(found: Pause) -> str:
+    """What a pause is of."""
+    return "everything" if found.kind is PauseKind.ALL else f"{found.kind} {found.name}"
 
 
 def said(found: Pause | None, now: datetime) -> str | None:

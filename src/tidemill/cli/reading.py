@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from tidemill.domain.bounds import LONGEST
 from tidemill.errors import BadArguments
 
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhdw])")
@@ -41,9 +42,9 @@ def read_instant(text: str) -> datetime | None:
     """
     try:
         found = datetime.fromisoformat(text.strip())
-    except ValueError:
+        return found.astimezone(UTC) if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):  # the edges of the calendar have no UTC
         return None
-    return found.astimezone(UTC) if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def duration(text: str) -> timedelta:
@@ -51,7 +52,7 @@ def duration(text: str) -> timedelta:
     found = read_duration(text)
     if found is None:
         raise click.BadParameter(f"{text!r} is not a duration; write 30s, 5m, 2h, 1d or 1h30m")
-    return found
+    return _bearable(found, text)
 
 
 def instant(text: str) -> datetime:
@@ -64,11 +65,21 @@ def instant(text: str) -> datetime:
 
 def moment(text: str) -> datetime | timedelta:
     """The type of an option that is an instant, or how long ago."""
-    found = read_duration(text) or read_instant(text)
+    ago = read_duration(text)
+    if ago is not None:
+        return _bearable(ago, text)
+    found = read_instant(text)
     if found is None:
         raise click.BadParameter(
             f"{text!r} is not a moment; write 2026-03-01T06:00Z, or 2h for two hours ago"
         )
+    return found
+
+
+def _bearable(found: timedelta, text: str) -> timedelta:
+    """Counted from now, a longer one would lead out of the calendar."""
+    if found > LONGEST:
+        raise click.BadParameter(f"{text!r} is too long; a hundred years are the most")
     return found
 
 

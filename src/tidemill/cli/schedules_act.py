@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from tidemill.cli.desk import Desk, at_desk
+from tidemill.cli.desk import Desk, at_desk, own_tenant_option
 from tidemill.cli.reading import duration, json_or_text, metadata, read_arguments, reference
 from tidemill.cli.reading import instant as an_instant
-from tidemill.cli.screen import clean, print_json, print_lines, stamp, thousands
+from tidemill.cli.screen import STYLES, clean, print_json, print_lines, stamp, thousands
 from tidemill.client.documents import instant, schedule_document
 from tidemill.client.scheduled import Schedule
 from tidemill.client.schedules import Schedules
@@ -32,11 +32,6 @@ from tidemill.domain.timetable import Scope
 from tidemill.errors import BadSchedule
 
 TRIGGERS = ("cron", "every", "daily", "weekly", "monthly", "business_day", "once", "manual")
-
-
-def tenant_one(command: Any) -> Any:
-    """``--tenant``: the app's own unless one is named."""
-    return click.option("--tenant", metavar="NAME", help="Whose schedule it is.")(command)
 
 
 @click.command()
@@ -69,7 +64,7 @@ def tenant_one(command: Any) -> Any:
 )
 @click.option("--reference", type=reference, metavar="KIND:ID", help="Such as user:42.")
 @click.option("--paused", is_flag=True, help="Do not fire before it is resumed.")
-@tenant_one
+@own_tenant_option
 @at_desk
 def add(
     desk: Desk,
@@ -101,7 +96,7 @@ def add(
 @click.command()
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
 @click.option("--reason", metavar="TEXT", help="Why; whoever looks is told.")
-@tenant_one
+@own_tenant_option
 @at_desk
 def pause(desk: Desk, keys: tuple[str, ...], reason: str | None, tenant: str | None) -> None:
     """Let these schedules fire no more."""
@@ -112,7 +107,7 @@ def pause(desk: Desk, keys: tuple[str, ...], reason: str | None, tenant: str | N
 
 @click.command()
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
-@tenant_one
+@own_tenant_option
 @at_desk
 def resume(desk: Desk, keys: tuple[str, ...], tenant: str | None) -> None:
     """Let these schedules fire again, from now on."""
@@ -123,7 +118,7 @@ def resume(desk: Desk, keys: tuple[str, ...], tenant: str | None) -> None:
 
 @click.command()
 @click.argument("key")
-@tenant_one
+@own_tenant_option
 @at_desk
 def trigger(desk: Desk, key: str, tenant: str | None) -> None:
     """Make a job of a schedule now."""
@@ -140,7 +135,7 @@ def trigger(desk: Desk, key: str, tenant: str | None) -> None:
 @click.argument("end", type=an_instant)
 @click.option("--limit", type=click.IntRange(1, 100_000), default=1000, show_default=True)
 @click.option("--dry-run", is_flag=True, help="Only say which fires would be made.")
-@tenant_one
+@own_tenant_option
 @at_desk
 def backfill(
     desk: Desk, key: str, start: datetime, end: datetime, limit: int, dry_run: bool, tenant: str | None
@@ -158,7 +153,7 @@ def backfill(
     lines = [(f"{thousands(len(done.fires))} fires {verb} made, {thousands(done.existing)} existed", "")]
     lines += [(f"  {stamp(at)}", "dim") for at in done.fires[:20]]
     if done.more:
-        lines.append((f"there are more than {thousands(limit)}: ask again for the rest", "yellow"))
+        lines.append((f"there are more than {thousands(limit)}: ask again for the rest", STYLES["warn"]))
     print_lines(lines)
 
 
@@ -168,7 +163,7 @@ def backfill(
     "--force", is_flag=True, help="Also one that an app declares, and that would come back with it."
 )
 @click.option("--yes", "-y", is_flag=True, help="Do not ask first.")
-@tenant_one
+@own_tenant_option
 @at_desk
 def remove(desk: Desk, key: str, force: bool, yes: bool, tenant: str | None) -> None:
     """Remove a schedule; jobs it made stay."""
@@ -199,7 +194,7 @@ def sync(desk: Desk) -> None:
         if keys
     ]
     if done.conflicts:
-        lines.append((f"not ours to change: {', '.join(done.conflicts)}", "red"))
+        lines.append((f"not ours to change: {', '.join(done.conflicts)}", STYLES["error"]))
     lines.append((f"{thousands(done.unchanged)} unchanged", ""))
     print_lines(lines)
     if done.conflicts:
@@ -253,7 +248,7 @@ def read_misfire(text: str) -> Misfire:
     """``skip``, ``once``, ``all`` or ``all:N``."""
     word, sign, number = text.partition(":")
     if word == "all":
-        if sign and not number.isdigit():
+        if sign and not number.isdecimal():
             raise BadSchedule(f"misfire: {text!r} is no misfire rule; write all:100", field="misfire")
         return All(int(number)) if sign else All()
     if text == "skip":

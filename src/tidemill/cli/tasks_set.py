@@ -99,7 +99,8 @@ def set_words(said: Mapping[str, object], rule: Rule | None) -> str | None:
     """What is set, in words; None where nothing is."""
     words = []
     if "max_attempts" in said:
-        words.append(f"{said['max_attempts']} attempts")
+        attempts = said["max_attempts"]
+        words.append("1 attempt" if attempts == 1 else f"{attempts} attempts")
     if "timeout" in said:
         limit = said["timeout"]
         words.append(

@@ -10,7 +10,7 @@ from uuid import UUID
 from tidemill.client.acting import HIDDEN, note, plain, who
 from tidemill.client.stats import liveness
 from tidemill.client.tellers import Teller
-from tidemill.domain.bounds import check_text, data_flaw
+from tidemill.domain.bounds import check_attempts, check_text, data_flaw
 from tidemill.domain.cluster import Worker
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.ledger import Pause, PauseKind, Setting
@@ -239,9 +239,11 @@ def _check_task(key: str, value: object) -> None:
     attempts, timeout = value.get("max_attempts", 1), value.get("timeout")
     if type(attempts) is not int or attempts < 1:
         raise BadSettings(f"setting {key}: max_attempts is {attempts!r}; one is the least", setting=key)
+    check_attempts(f"setting {key}", attempts)
     if timeout is not None and (type(timeout) not in (int, float) or not 0 < timeout <= _LONGEST):
         raise BadSettings(
-            f"setting {key}: timeout is {timeout!r}; give seconds, longer than zero", setting=key
+            f"setting {key}: timeout is {timeout!r}; give seconds, longer than zero and {_LONGEST:,.0f} at the most",
+            setting=key,
         )
 
 

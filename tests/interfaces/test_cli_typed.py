@@ -1,0 +1,99 @@
+"""What is typed: at the edges of the calendar, twice, or beyond what a number can be, it is read, or refused in a sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.interfaces.cli_kit import Shop, call, make_shop
+
+
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return make_shop(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("jobs", "list", "--created-after", "9999999d"), "a hundred years are the most"),
+        (("jobs", "list", "--created-after", "0001-01-01T00:00+14:00"), "is not a moment"),
+        (("jobs", "list", "--created-before", "9999-12-31T23:59-14:00"), "is not a moment"),
+        (("jobs", "enqueue", "send", "to=a", "--at", "9999-12-31T23:59-14:00"), "is not an instant"),
+        (("stats", "lag", "--window", "9999999d"), "a hundred years are the most"),
+        (("alerts", "--window", "9999999d"), "a hundred years are the most"),
+        (("limits", "set", "queue/mail", "5", "--per", "9999999d"), "a hundred years are the most"),
+        (
+            ("schedules", "add", "k", "send", "--arg", "to=a", "--daily", "06:00", "--misfire", "all:²"),
+            "all:100",
+        ),
+    ],
+)
+def test_what_leads_out_of_the_calendar_is_refused_in_a_sentence(
+    shop: Shop, words: tuple[str, ...], why: str
+) -> None:
+    done = shop.run(*words)
+    assert done.exit_code == 2
+    assert why in done.stderr
+    assert "Traceback" not in done.output
+
+
+def test_no_time_ago_is_now(shop: Shop) -> None:
+    made = shop.run("jobs", "enqueue", "send", "to=ann").stdout.strip()
+    assert [job["id"] for job in shop.json("jobs", "list", "--created-before", "0s")["items"]] == [made]
+    assert shop.json("jobs", "list", "--created-after", "0")["items"] == []
+
+
+def test_what_is_named_twice_is_done_once(shop: Shop) -> None:
+    made = shop.run("jobs", "enqueue", "send", "to=ann").stdout.strip()
+    done = shop.json("jobs", "cancel", made, made)
+    assert ([each["id"] for each in done["done"]], done["refused"]) == ([made], [])
+    assert [each["name"] for each in shop.json("queues", "pause", "mail", "mail")] == ["mail"]
+    assert shop.run("queues", "resume", "mail", "mail").stdout == "queue mail is resumed\n"
+
+
+CHATTY = """
+from tidemill import App, Context
+from tidemill.domain.job import LogEntry
+
+app = App({url!r})
+
+
+@app.task
+def chatter(ctx: Context, lines: int) -> None:
+    at, job = app.store.now(), ctx.job
+    app.store.log([LogEntry(job.id, job.token, at, f"line {{number}}") for number in range(lines)])
+"""
+
+
+def test_the_last_log_lines_are_the_last_however_many_there_are(tmp_path: Path, shop: Shop) -> None:
+    (tmp_path / "chatty.py").write_text(CHATTY.format(url=shop.url), encoding="utf-8")
+    chatty = Shop("chatty", shop.url)
+    made = chatty.run("jobs", "enqueue", "chatter", "lines=50021").stdout.strip()
+    chatty.drain()
+    lines = [each["message"] for each in chatty.json("jobs", "show", made)["logs"]]
+    assert lines == [f"line {number}" for number in range(50001, 50021)]
+
+
+def test_no_sql_is_known_for_what_is_no_url_at_all() -> None:
+    done = call("db", "sql", "http://[")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert "give postgres, sqlite or a store's URL" in done.stderr
+
+
+def test_a_demo_that_cannot_have_its_folder_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("here first")
+    done = call("demo", "--keep", str(tmp_path / "file" / "below"), "--no-browser", "--port", "0")
+    assert done.exit_code == 2
+    assert "cannot be made" in done.stderr
+    assert "--keep" in done.stderr
+
+
+def test_attempts_that_nobody_means_are_not_set(shop: Shop) -> None:
+    done = shop.run("tasks", "set", "send", "--max-attempts", "1" + "0" * 30)
+    assert done.exit_code == 2
+    assert "10,000 are the most" in done.stderr
+    assert json.loads(shop.run("tasks", "show", "send", "--json").stdout)["set"] == {}
+    assert shop.run("tasks", "set", "send", "--max-attempts", "1").stdout == "task send: 1 attempt\n"

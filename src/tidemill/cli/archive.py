@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import click
 
 from tidemill.cli.desk import Desk, at_desk
-from tidemill.cli.filters import Where
+from tidemill.cli.filters import Where, archive_filtered
 from tidemill.cli.jobs import InOrder
-from tidemill.cli.reading import duration, moment
+from tidemill.cli.reading import duration
 from tidemill.cli.screen import (
     Column,
     age,
@@ -26,23 +23,6 @@ from tidemill.cli.screen import (
 from tidemill.client.archive import BUDGET, MOST, Archive
 from tidemill.client.documents import archived_document
 from tidemill.client.reports import document
-from tidemill.domain.states import ENDED
-
-_OPTIONS = (
-    click.option("--status", multiple=True, type=click.Choice(sorted(state.value for state in ENDED)),
-                 metavar="STATUS", help="How the job ended, such as failed; may be repeated."),
-    click.option("--task", multiple=True, metavar="NAME", help="May be repeated."),
-    click.option("--queue", multiple=True, metavar="NAME", help="May be repeated."),
-    click.option("--tenant", metavar="NAME", help="Only this tenant's; all tenants unless given."),
-    click.option("--correlation-id", metavar="ID", help="Jobs of one story."),
-    click.option("--parent", "parent_id", metavar="ID", help="Jobs enqueued from this one."),
-    click.option("--created-after", type=moment, metavar="WHEN", help="An ISO instant, or 2h for two hours ago."),
-    click.option("--created-before", type=moment, metavar="WHEN", help="An ISO instant, or 2h for two hours ago."),
-)  # fmt: skip
-
-_NAMES = (
-    "status", "task", "queue", "tenant", "correlation_id", "parent_id", "created_after", "created_before",
-)  # fmt: skip
 
 
 @click.group(cls=InOrder)
@@ -101,22 +81,8 @@ def run(desk: Desk, older_than: timedelta | None, limit: int, budget: timedelta)
         click.get_current_context().exit(1)
 
 
-def _conditions(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the conditions by which archived jobs are found, gathered in its argument ``where``."""
-
-    @functools.wraps(command)
-    def called(*args: Any, **kwargs: Any) -> None:
-        where = Where({name: kwargs.pop(name) for name in _NAMES})
-        command(*args, where=where, **kwargs)
-
-    decorated: Callable[..., None] = called
-    for option in reversed(_OPTIONS):
-        decorated = option(decorated)
-    return decorated
-
-
 @archive.command()
-@_conditions
+@archive_filtered
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="Jobs on a page.")
 @click.option("--cursor", metavar="TEXT", help="Where the page before ended.")
 @click.option("--oldest", is_flag=True, help="The oldest first.")

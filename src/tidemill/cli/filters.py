@@ -1,9 +1,9 @@
-"""The options that say which jobs are meant: one for each condition of ``app.jobs.list``."""
+"""The options that say which jobs are meant: one for each condition of ``app.jobs.list``, or of the archive's search."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -12,28 +12,37 @@ import click
 from tidemill.cli.desk import Desk
 from tidemill.cli.reading import metadata, moment, reference
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.states import JobState
+from tidemill.domain.states import ENDED, JobState
 
-_OPTIONS = (
-    click.option("--status", multiple=True, type=click.Choice([state.value for state in JobState]),
-                 metavar="STATUS", help="One of the states, such as pending or failed; may be repeated."),
-    click.option("--task", multiple=True, metavar="NAME", help="May be repeated."),
-    click.option("--queue", multiple=True, metavar="NAME", help="May be repeated."),
-    click.option("--tenant", metavar="NAME", help="Only this tenant's; all tenants unless given."),
-    click.option("--tag", metavar="TAG", help="Jobs with this tag."),
-    click.option("--text", metavar="TEXT", help="In the id, task, tags, arguments or error; capitals do not matter."),
-    click.option("--correlation-id", metavar="ID", help="Jobs of one story."),
-    click.option("--parent", "parent_id", metavar="ID", help="Jobs enqueued from this one."),
-    click.option("--reference", type=reference, metavar="KIND:ID", help="Such as user:42."),
-    click.option("--metadata", type=metadata, multiple=True, metavar="KEY=VALUE", help="May be repeated."),
-    click.option("--created-after", type=moment, metavar="WHEN", help="An ISO instant, or 2h for two hours ago."),
-    click.option("--created-before", type=moment, metavar="WHEN", help="An ISO instant, or 2h for two hours ago."),
-)  # fmt: skip
+Command = Callable[..., None]
+Option = Callable[[Command], Command]
 
-NAMES = (
-    "status", "task", "queue", "tenant", "tag", "text", "correlation_id", "parent_id", "reference", "metadata",
-    "created_after", "created_before",
-)  # fmt: skip
+_WHEN = "An ISO instant, or 2h for two hours ago."
+
+_OPTIONS: dict[str, Option] = {
+    "status": click.option("--status", multiple=True, type=click.Choice([state.value for state in JobState]),
+                           metavar="STATUS", help="One of the states, such as pending or failed; may be repeated."),
+    "task": click.option("--task", multiple=True, metavar="NAME", help="May be repeated."),
+    "queue": click.option("--queue", multiple=True, metavar="NAME", help="May be repeated."),
+    "tenant": click.option("--tenant", metavar="NAME", help="Only this tenant's; all tenants unless given."),
+    "tag": click.option("--tag", metavar="TAG", help="Jobs with this tag."),
+    "text": click.option("--text", metavar="TEXT",
+                         help="In the id, task, tags, arguments or error; capitals do not matter."),
+    "correlation_id": click.option("--correlation-id", metavar="ID", help="Jobs of one story."),
+    "parent_id": click.option("--parent", "parent_id", metavar="ID", help="Jobs enqueued from this one."),
+    "reference": click.option("--reference", type=reference, metavar="KIND:ID", help="Such as user:42."),
+    "metadata": click.option("--metadata", type=metadata, multiple=True, metavar="KEY=VALUE", help="May be repeated."),
+    "created_after": click.option("--created-after", type=moment, metavar="WHEN", help=_WHEN),
+    "created_before": click.option("--created-before", type=moment, metavar="WHEN", help=_WHEN),
+}  # fmt: skip
+"""By the names that ``app.jobs.list`` has for them."""
+
+_ARCHIVED: dict[str, Option] = {
+    name: option for name, option in _OPTIONS.items() if name not in ("tag", "text", "reference", "metadata")
+} | {
+    "status": click.option("--status", multiple=True, type=click.Choice(sorted(state.value for state in ENDED)),
+                           metavar="STATUS", help="How the job ended, such as failed; may be repeated."),
+}  # fmt: skip
 
 
 class Where:
@@ -59,15 +68,23 @@ class Where:
         return found
 
 
-def filtered(command: Callable[..., None]) -> Callable[..., None]:
+def filtered(command: Command) -> Command:
     """Give a command the filter options, gathered in its argument ``where``."""
+    return _with(_OPTIONS, command)
 
+
+def archive_filtered(command: Command) -> Command:
+    """The same, of the conditions by which archived jobs are found."""
+    return _with(_ARCHIVED, command)
+
+
+def _with(options: Mapping[str, Option], command: Command) -> Command:
     @functools.wraps(command)
     def called(*args: Any, **kwargs: Any) -> None:
-        where = Where({name: kwargs.pop(name) for name in NAMES})
+        where = Where({name: kwargs.pop(name) for name in options})
         command(*args, where=where, **kwargs)
 
-    decorated: Callable[..., None] = called
-    for option in reversed(_OPTIONS):
+    decorated: Command = called
+    for option in reversed(list(options.values())):
         decorated = option(decorated)
     return decorated

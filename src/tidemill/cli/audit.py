@@ -9,7 +9,7 @@ import click
 
 from tidemill.cli.desk import Desk, at_desk, tenant_option
 from tidemill.cli.jobs import InOrder
-from tidemill.cli.screen import Column, print_json, print_lines, print_table, stamp, thousands
+from tidemill.cli.screen import STYLES, Column, print_json, print_lines, print_table, stamp, thousands
 from tidemill.client.audit import Audit
 from tidemill.client.documents import audit_document
 from tidemill.domain.ledger import AuditEntry
@@ -92,7 +92,7 @@ def verify(desk: Desk) -> None:
             f"entry {done.broken_at} does not follow from the one before it: it was changed, removed or put there;"
             f" the {thousands(done.entries)} before it are whole"
         )
-        print_lines([(words, "bold red")])
+        print_lines([(words, STYLES["fail"])])
     if not done.ok:
         click.get_current_context().exit(1)
 

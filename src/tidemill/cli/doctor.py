@@ -10,6 +10,7 @@ from typing import NamedTuple
 import click
 from rich.text import Text
 
+from tidemill.cli import pausing
 from tidemill.cli.desk import Desk, at_desk
 from tidemill.cli.doctor_sqlite import look_at_file
 from tidemill.cli.screen import STYLES, age, clean, print_json, put, span, thousands
@@ -168,9 +169,7 @@ def _workers(desk: Desk) -> Findings:
     waiting = sum(pending.values())
     living = crew.alive + crew.late
     if not living and waiting:
-        text = (
-            f"none is alive and {thousands(waiting)} jobs are pending; start one: tidemill worker module:app"
-        )
+        text = f"none is alive and {_pending(waiting)}; start one: tidemill worker module:app"
         yield Finding("fail", "workers", text)
     elif not living:
         yield Finding("warn", "workers", "none is alive; start one: tidemill worker module:app")
@@ -181,7 +180,11 @@ def _workers(desk: Desk) -> Findings:
     elif crew.draining == living:
         yield Finding("warn", "workers", "all of them are draining and claim nothing more; start new ones")
     else:
-        yield Finding("ok", "workers", f"{crew.alive} alive, {thousands(waiting)} jobs pending")
+        yield Finding("ok", "workers", f"{crew.alive} alive, {_pending(waiting)}")
+
+
+def _pending(number: int) -> str:
+    return "1 job is pending" if number == 1 else f"{thousands(number)} jobs are pending"
 
 
 def _orphans(desk: Desk) -> Findings:
@@ -201,7 +204,7 @@ def _overdue(desk: Desk) -> Findings:
         return
     ids = ", ".join(str(claim.id) for claim in found[:3])
     yield Finding(
-        "warn", "overdue", f"{_many(found)} past their timeout ({ids}); tidemill jobs show tells where"
+        "warn", "overdue", f"{_many(found)} past the timeout ({ids}); tidemill jobs show tells where"
     )
 
 
@@ -216,15 +219,15 @@ def _pauses(desk: Desk) -> Findings:
     if not found:
         yield Finding("ok", "pauses", "nothing is paused")
     for pause in found:
-        what = "everything" if pause.kind is PauseKind.ALL else f"{pause.kind} {pause.name}"
         by = f" by {pause.paused_by}" if pause.paused_by else ""
         why = f" ({pause.reason})" if pause.reason else ""
         again = (
-            f"; tidemill {pause.kind}s resume {pause.name}"
+            f"tidemill {pause.kind}s resume {pause.name}"
             if pause.kind in (PauseKind.QUEUE, PauseKind.TASK)
-            else ""
+            else "resume it on the dashboard, or with app.control.resume"
         )
-        yield Finding("warn", "pauses", f"{what} was paused{by} {age(pause.paused_at, now)}{why}{again}")
+        when = f"{by} {age(pause.paused_at, now)}{why}"
+        yield Finding("warn", "pauses", f"{pausing.what(pause)} was paused{when}; {again}")
 
 
 def _unknown_tasks(desk: Desk) -> Findings:
@@ -237,7 +240,7 @@ def _unknown_tasks(desk: Desk) -> Findings:
     if not unknown:
         yield Finding("ok", "tasks", "living workers know every task that waits")
     for name in unknown:
-        text = f"no living worker knows task {name}, of which {thousands(waiting[name])} jobs are pending; deploy it or cancel them"
+        text = f"no living worker knows task {name}, of which {_pending(waiting[name])}; deploy it, or cancel what waits"
         yield Finding("warn", "tasks", text)
 
 
@@ -249,7 +252,10 @@ def _leases(desk: Desk) -> Findings:
         if lease.name == ARCHIVE:  # held only while somebody archives
             continue
         if lease.holder is not None and lease.expires_at is not None and lease.expires_at <= now:
-            text = f"lease {lease.name} ran out {span(now - lease.expires_at)} ago and nobody took it over"
+            ago = f"{span(now - lease.expires_at)} ago"
+            text = (
+                f"lease {lease.name} ran out {ago} and nobody took it over; see what the workers log about it"
+            )
             yield Finding("warn", "leases", text)
 
 

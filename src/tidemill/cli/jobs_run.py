@@ -16,7 +16,9 @@ from tidemill.cli.desk import Desk, at_desk
 from tidemill.cli.jobs_read import one
 from tidemill.cli.reading import duration, instant, json_or_text, metadata, read_arguments, reference
 from tidemill.cli.screen import (
+    STYLES,
     age,
+    can_draw_over,
     clean,
     console,
     percent,
@@ -98,7 +100,7 @@ def watch(desk: Desk, id: str) -> None:
 def _follow(desk: Desk, job: Job[Any], *, quiet: bool) -> None:
     """Show a job's progress until it has ended, then its outcome. ``quiet`` shows only the outcome."""
     screen = console()
-    if not desk.as_json and screen.is_terminal:
+    if not desk.as_json and can_draw_over(screen):
         _bar(desk, job)
     else:
         last = ""
@@ -164,8 +166,8 @@ def _line(job: Job[Any]) -> str:
 def _outcome(job: Job[Any]) -> None:
     if job.status is JobState.COMPLETED:
         value = documents.plain(job.facts.result)
-        print_lines([(f"{job.id} completed", "green")])
+        print_lines([(f"{job.id} completed", STYLES["completed"])])
         if value is not None:
             print_lines([(value if isinstance(value, str) else json.dumps(value), "")])
         return
-    print_lines([(f"{job.id} {job.status}: {job.reason or 'no reason was given'}", "red")])
+    print_lines([(f"{job.id} {job.status}: {job.reason or 'no reason was given'}", STYLES["error"])])

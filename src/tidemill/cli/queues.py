@@ -2,14 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import datetime
+
 import click
 
 from tidemill.cli import pausing
 from tidemill.cli.desk import Desk, at_desk, tenant_option
 from tidemill.cli.screen import Column, print_json, print_table, span, thousands
 from tidemill.client.documents import instant, pause_document
-from tidemill.client.stats import liveness, queue_stats
+from tidemill.client.stats import QueueStats, liveness, queue_stats
 from tidemill.domain.ledger import PauseKind
+
+QUEUES = (
+    Column("queue"),
+    Column("pending", right=True),
+    Column("oldest", right=True),
+    Column("paused", folds=True),
+)
+
+
+def queue_rows(found: Iterable[QueueStats], now: datetime) -> list[list[object]]:
+    """Queues as rows of a table."""
+    return [
+        [
+            queue.name,
+            thousands(queue.pending),
+            None if queue.oldest_at is None else span(now - queue.oldest_at),
+            pausing.said(queue.pause, now),
+        ]
+        for queue in found
+    ]
+
+
+def queue_document(queue: QueueStats) -> dict[str, object]:
+    """One queue as a document."""
+    return {
+        "name": queue.name,
+        "pending": queue.pending,
+        "oldest_at": instant(queue.oldest_at),
+        "paused": None if queue.pause is None else pause_document(queue.pause),
+    }
 
 
 @click.group()
@@ -29,31 +62,9 @@ def list_queues(desk: Desk, tenant: str) -> None:
     declared = {task.options.queue for task in desk.registry}
     found = queue_stats(desk.store, tenant=tenant, also=served | declared)
     if desk.as_json:
-        print_json(
-            [
-                {
-                    "name": queue.name,
-                    "pending": queue.pending,
-                    "oldest_at": instant(queue.oldest_at),
-                    "paused": None if queue.pause is None else pause_document(queue.pause),
-                }
-                for queue in found
-            ]
-        )
+        print_json([queue_document(queue) for queue in found])
         return
-    columns = (
-        Column("queue"), Column("pending", right=True), Column("oldest", right=True), Column("paused", folds=True)
-    )  # fmt: skip
-    rows = [
-        [
-            queue.name,
-            thousands(queue.pending),
-            None if queue.oldest_at is None else span(now - queue.oldest_at),
-            pausing.said(queue.pause, now),
-        ]
-        for queue in found
-    ]
-    print_table(columns, rows, empty="no queues: nothing waits, and no worker is alive")
+    print_table(QUEUES, queue_rows(found, now), empty="no queues: nothing waits, and no worker is alive")
 
 
 @queues.command()

@@ -132,6 +132,11 @@ def console(*, err: bool = False) -> Console:
     )
 
 
+def can_draw_over(screen: Console) -> bool:
+    """Whether what stands there can be drawn over: not in a pipe, nor on a terminal that takes no orders (``TERM=dumb``)."""
+    return screen.is_terminal and not screen.is_dumb_terminal
+
+
 def styled(value: object, style: str | None = None) -> Text:
     """Inert text; its own word decides its colour unless one is given."""
     text = clean(value)

@@ -10,6 +10,7 @@ import click
 from tidemill.cli import pausing, stats_named
 from tidemill.cli.desk import Desk, at_desk, tenant_option
 from tidemill.cli.limits import USES, use_rows
+from tidemill.cli.queues import QUEUES, queue_document, queue_rows
 from tidemill.cli.reading import duration
 from tidemill.cli.screen import Column, heading, print_facts, print_json, print_table, span, thousands
 from tidemill.client.documents import instant, limit_document, pause_document
@@ -59,7 +60,7 @@ def stats(
     print_table((Column("status"), Column("jobs", right=True)), rows, empty="no jobs")
     if found.queues:
         heading("Queues")
-        print_table(QUEUES, queue_rows(found, now), empty="")
+        print_table(QUEUES, queue_rows(found.queues, now), empty="")
     if found.tasks:
         heading("Pending by task")
         print_table(
@@ -85,27 +86,6 @@ def stats(
     print_facts(_now(found, now))
 
 
-QUEUES = (
-    Column("queue"),
-    Column("pending", right=True),
-    Column("oldest", right=True),
-    Column("paused", folds=True),
-)
-
-
-def queue_rows(found: Stats, now: datetime) -> list[list[object]]:
-    """Queues as rows of a table."""
-    return [
-        [
-            queue.name,
-            thousands(queue.pending),
-            None if queue.oldest_at is None else span(now - queue.oldest_at),
-            pausing.said(queue.pause, now),
-        ]
-        for queue in found.queues
-    ]
-
-
 def _now(found: Stats, now: datetime) -> Iterator[tuple[str, object]]:
     yield "workers", workers_line(found)
     yield "running", thousands(found.counts.get(JobState.RUNNING, 0))
@@ -113,8 +93,7 @@ def _now(found: Stats, now: datetime) -> Iterator[tuple[str, object]]:
     yield "oldest pending", None if oldest is None else span(now - oldest)
     for pause in found.pauses:
         if pause.kind is not PauseKind.QUEUE:
-            what = "everything" if pause.kind is PauseKind.ALL else f"{pause.kind} {pause.name}"
-            yield "paused", f"{what}, {pausing.said(pause, now)}"
+            yield "paused", f"{pausing.what(pause)}, {pausing.said(pause, now)}"
 
 
 def workers_line(found: Stats) -> str:
@@ -134,15 +113,7 @@ def stats_document(found: Stats) -> dict[str, object]:
     return {
         "at": instant(found.at),
         "counts": {state.value: number for state, number in found.counts.items()},
-        "queues": [
-            {
-                "name": queue.name,
-                "pending": queue.pending,
-                "oldest_at": instant(queue.oldest_at),
-                "paused": None if queue.pause is None else pause_document(queue.pause),
-            }
-            for queue in found.queues
-        ],
+        "queues": [queue_document(queue) for queue in found.queues],
         "tasks": found.tasks,
         "oldest_pending_at": instant(found.oldest_pending_at),
         "recent": {name: recent._asdict() for name, recent in found.recent.items()},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import sys
 import threading
@@ -17,12 +18,15 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from tidemill.cli import pausing
 from tidemill.cli.desk import Desk, at_desk, tenant_option
 from tidemill.cli.limits import USES, use_rows
+from tidemill.cli.queues import QUEUES, queue_rows
 from tidemill.cli.screen import (
     STYLES,
     Column,
     age,
+    can_draw_over,
     clean,
     console,
     print_json_line,
@@ -32,7 +36,7 @@ from tidemill.cli.screen import (
     table,
     thousands,
 )
-from tidemill.cli.stats import QUEUES, queue_rows, stats_document, workers_line
+from tidemill.cli.stats import stats_document, workers_line
 from tidemill.client import documents
 from tidemill.client.stats import Stats, gather, held_by_worker, liveness
 from tidemill.domain.cluster import Worker
@@ -43,6 +47,7 @@ from tidemill.domain.states import LIVE, JobState
 from tidemill.errors import StoreError
 
 EVERY = 1.0
+CTRL_C, ESCAPE = "\x03", "\x1b"
 MOST_RUNNING = 30
 MOST_WORKERS = 10
 MOST_LIMITS = 10
@@ -77,14 +82,14 @@ def look(desk: Desk, tenant: str) -> Frame:
 def top(desk: Desk, once: bool, every: float, tenant: str) -> None:
     """How the store is doing, live; q or Ctrl-C ends it. With --json one line for each look."""
     screen = console()
-    if desk.as_json or once or not screen.is_terminal:
+    if desk.as_json or once or not can_draw_over(screen):
         _lines(desk, tenant, screen, once=once, every=every)
         return
     with Live(console=screen, screen=True, auto_refresh=False) as live, _keys() as pressed:
         while True:
             live.update(_seen(desk, tenant, screen), refresh=True)
             try:
-                if pressed(every) in ("q", "Q", "\x03", "\x1b"):
+                if _ends(pressed(every)):
                     return
             except KeyboardInterrupt:
                 return
@@ -112,12 +117,12 @@ def _seen(desk: Desk, tenant: str, screen: Console) -> RenderableType:
     try:
         return draw(look(desk, tenant), screen.width, screen.height)
     except StoreError as error:
-        return Text(clean(error), "red")
+        return Text(clean(error), STYLES["error"])
 
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """Waits for a key, at most so many seconds; where there is no keyboard it only waits."""
+    """Waits for keys, at most so many seconds; where there is no keyboard it only waits."""
     if not sys.stdin.isatty():
         yield _no_key
         return
@@ -133,7 +138,12 @@ def _keys() -> Iterator[Callable[[float], str]]:
 
     def pressed(seconds: float) -> str:
         ready, _, _ = select.select([number], [], [], seconds)
-        return sys.stdin.read(1) if ready else ""
+        if not ready:
+            return ""
+        # All that was typed, past Python's own buffer: what stays in that one is never announced again.
+        return (
+            os.read(number, 64).decode(errors="replace") or CTRL_C
+        )  # a keyboard that is gone says nothing more
 
     try:
         yield pressed
@@ -144,6 +154,17 @@ def _keys() -> Iterator[Callable[[float], str]]:
 def _no_key(seconds: float) -> str:
     threading.Event().wait(seconds)
     return ""
+
+
+def _ends(typed: str) -> bool:
+    """Whether these keys ask for the end: q, Ctrl-C, or Escape alone. Arrows and their like begin with Escape, too.
+
+    >>> _ends("q"), _ends("xq"), _ends("\\x1b"), _ends("\\x1b[A"), _ends("")
+    (True, True, True, False, False)
+    """
+    if typed.startswith(ESCAPE):
+        return typed == ESCAPE
+    return any(key in typed for key in ("q", "Q", CTRL_C))
 
 
 # Drawing ---------------------------------------------------------------------------------------------------------------
@@ -164,15 +185,16 @@ def draw(frame: Frame, width: int, height: int | None = None) -> RenderableType:
         Text.assemble(("tidemill ", "bold"), f"{stamp(now)}   workers {workers_line(stats)}{waits}"),
         counts,
     ]
-    parts += [Text(f"paused: {pause.kind} {clean(pause.name)}", "yellow") for pause in stats.pauses]
+    parts += [Text(f"paused: {clean(pausing.what(pause))}", STYLES["paused"]) for pause in stats.pauses]
     if stats.queues:
-        parts += [Text(), table(QUEUES, queue_rows(frame.stats, now), empty="", fit=width)]
+        parts += [Text(), table(QUEUES, queue_rows(stats.queues, now), empty="", fit=width)]
     limits = use_rows(stats.limits, now)[:MOST_LIMITS]
     if limits:
         parts += [Text(), table(USES, limits, empty="", fit=width)]
     if frame.workers:
         parts += [Text(), table(WORKERS, _worker_rows(frame, now), empty="", fit=width)]
-    above = len(stats.queues) + len(frame.workers) + (len(limits) + 2 if limits else 0)
+    above = len(stats.pauses) + len(stats.queues) + min(len(frame.workers), MOST_WORKERS)
+    above += len(limits) + 2 if limits else 0
     room = MOST_RUNNING if height is None else max(3, height - 8 - above)
     parts += [Text(), _running(frame.running[:room], now, width)]
     return Group(*parts)

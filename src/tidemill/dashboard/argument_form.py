@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from tidemill.dashboard.typed import read_json, read_object
 from tidemill.dashboard.visit import Fields
 from tidemill.rest.masking import looks_secret
 
@@ -160,11 +161,9 @@ def read_arguments(form: Fields, arguments: list[Argument]) -> tuple[str, dict[s
     text = form.get(WHOLE)
     if text is not None:
         try:
-            found = json.loads(text)
+            read_object(text)
         except ValueError as error:
-            return "{}", {WHOLE: f"this is no JSON: {error}"}
-        if not isinstance(found, dict):
-            return "{}", {WHOLE: "give a JSON object: names and values in braces"}
+            return "{}", {WHOLE: str(error)}
         return text, {}
     values: dict[str, Any] = {}
     for argument in arguments:
@@ -189,15 +188,12 @@ def _read(argument: Argument, typed: str) -> Any:
         case "number":
             return _number(typed, "give a number", whole=False)
         case _:
-            try:
-                return json.loads(typed)
-            except ValueError as error:
-                raise ValueError(f"this is no JSON: {error}") from None
+            return read_json(typed)
 
 
 def _number(typed: str, words: str, *, whole: bool) -> int | float:
     try:
-        found = json.loads(typed.replace("−", "-"))
+        found = read_json(typed.replace("−", "-"))
     except ValueError:
         found = None
     wanted: Any = int if whole else (int, float)

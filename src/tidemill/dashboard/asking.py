@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from starlette.responses import Response
 
+from tidemill.dashboard.filled import refuse_to_look
 from tidemill.dashboard.visit import Visit
-from tidemill.rest.problems import Problem
 
 
 def ask(
@@ -23,8 +23,7 @@ def ask(
     reason: bool = False,
 ) -> Response:
     """A question, what follows from a yes, and a form that says yes to the path ``action``; ``reason`` asks for one as well."""
-    if visit.service.settings.read_only:
-        raise Problem(403, "read_only", "this dashboard is for looking only")
+    refuse_to_look(visit)
     return visit.render(
         "ask_first.html",
         title=title,

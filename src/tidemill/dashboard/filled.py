@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
+from tidemill.dashboard.typed import read_number, read_object
 from tidemill.dashboard.visit import Fields, Visit
 from tidemill.errors import StoreError, TidemillError
 from tidemill.rest.problems import Problem
@@ -15,7 +15,7 @@ UNITS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86_400}
 """Units a duration is given in."""
 
 LONGEST_WORDS = 2_000
-"""Characters of a reason."""
+"""Characters of a reason or a comment."""
 
 
 def refuse_to_look(visit: Visit) -> None:
@@ -85,22 +85,15 @@ def complaints(
     return {fields.get(str(named), ""): error.message}
 
 
-def read_json(form: Fields, field: str, kind: type = dict) -> Any:
-    """The JSON in a field; None where it is empty."""
+def read_json_field(form: Fields, field: str) -> dict[str, Any] | None:
+    """The JSON object in a field; None where it is empty."""
     text = form.get(field)
     if text is None:
         return None
     try:
-        found = json.loads(text)
+        return read_object(text)
     except ValueError as error:
-        where = (
-            f"line {error.lineno}, column {error.colno}: " if isinstance(error, json.JSONDecodeError) else ""
-        )
-        said = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-        raise Wrong(field, f"this is no JSON: {where}{said}") from None
-    if not isinstance(found, kind):
-        raise Wrong(field, "give a JSON object: names and values in braces")
-    return found
+        raise Wrong(field, str(error)) from None
 
 
 def read_span(form: Fields, field: str) -> timedelta | None:
@@ -135,10 +128,10 @@ def read_whole(form: Fields, field: str, *, least: int, most: int) -> int | None
     text = form.get(field)
     if text is None:
         return None
-    plain = text.replace("−", "-")
-    if not plain.isascii() or not plain.removeprefix("-").isdigit() or not least <= int(plain[:20]) <= most:
-        raise Wrong(field, f"{text[:40]!r}: give a whole number from {least:,} to {most:,}")
-    return int(plain)
+    try:
+        return read_number(text, least, most)
+    except ValueError as error:
+        raise Wrong(field, f"{text[:40]!r}: {error}") from None
 
 
 def read_tags(form: Fields, field: str = "tags") -> list[str]:
@@ -146,7 +139,7 @@ def read_tags(form: Fields, field: str = "tags") -> list[str]:
     return [tag.strip() for tag in (form.get(field) or "").split(",") if tag.strip()]
 
 
-def read_reason(form: Fields) -> str | None:
-    """Why something is done; a very long one is cut."""
-    reason = form.get("reason")
+def read_reason(form: Fields, field: str = "reason") -> str | None:
+    """Why something is done, or a comment on it; a very long one is cut."""
+    reason = form.get(field)
     return None if reason is None else reason[:LONGEST_WORDS]

@@ -7,6 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from tidemill.dashboard.filled import read_reason, refuse_to_look
 from tidemill.dashboard.pages import Pages
 from tidemill.dashboard.visit import Visit
 from tidemill.domain.access import Role
@@ -14,9 +15,6 @@ from tidemill.domain.states import ENDED, HELD
 from tidemill.errors import JobError
 
 pages = Pages()
-
-WORDS = 2_000
-"""The most that is kept of a reason or a comment."""
 
 
 @pages.post("/jobs/{id}/retry", role=Role.OPERATOR)
@@ -34,7 +32,7 @@ async def cancel(visit: Visit) -> Response:
         visit,
         job.cancel,
         lambda: "Its worker was asked to stop it." if job.status in HELD else "The job is cancelled.",
-        _words(visit, "reason"),
+        read_reason(visit.form),
     )
 
 
@@ -43,7 +41,7 @@ async def approve(visit: Visit) -> Response:
     """Complete a job that waits for a person."""
     job = await visit.job()
     return await _done(
-        visit, job.approve, lambda: "Approved: the job is completed.", _words(visit, "comment")
+        visit, job.approve, lambda: "Approved: the job is completed.", read_reason(visit.form, "comment")
     )
 
 
@@ -51,12 +49,15 @@ async def approve(visit: Visit) -> Response:
 async def reject(visit: Visit) -> Response:
     """Fail a job that waits for a person."""
     job = await visit.job()
-    return await _done(visit, job.reject, lambda: "Rejected: the job has failed.", _words(visit, "comment"))
+    return await _done(
+        visit, job.reject, lambda: "Rejected: the job has failed.", read_reason(visit.form, "comment")
+    )
 
 
 @pages.get("/jobs/{id}/delete", role=Role.ADMIN)
 async def ask_delete(visit: Visit) -> Response:
     """What would be removed."""
+    refuse_to_look(visit)
     job = await visit.facts()
     return visit.render("job_delete.html", job=job, possible=job.state in ENDED)
 
@@ -79,11 +80,6 @@ async def _done(visit: Visit, act: Callable[..., Any], words: Callable[[], str],
     except JobError as error:  # it has moved on: its page says where it is now
         return visit.back(f"/jobs/{id}", _sentence(error.message), good=False)
     return visit.back(f"/jobs/{id}", words())
-
-
-def _words(visit: Visit, name: str) -> str | None:
-    text = visit.form.get(name)
-    return None if text is None else text[:WORDS]
 
 
 def _sentence(text: str) -> str:

@@ -8,9 +8,10 @@ from starlette.responses import Response
 
 from tidemill.client.documents import plain
 from tidemill.client.options import NO_OPTIONS
+from tidemill.dashboard.filled import refuse_to_look
 from tidemill.dashboard.formats import as_json
-from tidemill.dashboard.job_fields import read_object, read_span
 from tidemill.dashboard.pages import Pages
+from tidemill.dashboard.typed import read_number, read_object, read_span
 from tidemill.dashboard.visit import Visit
 from tidemill.domain.access import Role
 from tidemill.domain.job import HIGHEST_PRIORITY, LOWEST_PRIORITY, Job, NewJob
@@ -22,6 +23,7 @@ pages = Pages()
 @pages.get("/jobs/{id}/again", role=Role.OPERATOR)
 async def edit(visit: Visit) -> Response:
     """The form, filled in as the job was asked for."""
+    refuse_to_look(visit)
     facts = await visit.facts()
     typed = {
         "args": as_json(plain(facts.args)),
@@ -44,11 +46,9 @@ async def enqueue_again(visit: Visit) -> Response:
     except ValueError as error:
         wrong["args"] = str(error)
     try:
-        options["priority"] = int(typed["priority"][:6] or "0")
-        if not LOWEST_PRIORITY <= options["priority"] <= HIGHEST_PRIORITY:
-            raise ValueError
-    except ValueError:
-        wrong["priority"] = f"give a whole number from {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}"
+        options["priority"] = read_number(typed["priority"] or "0", LOWEST_PRIORITY, HIGHEST_PRIORITY)
+    except ValueError as error:
+        wrong["priority"] = str(error)
     try:
         if typed["delay"]:
             options["delay"] = read_span(typed["delay"])

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from tidemill.dashboard.job_fields import read_moment
+from tidemill.dashboard.typed import read_moment
 from tidemill.dashboard.visit import Fields
 from tidemill.domain.filters import check_text
 from tidemill.domain.states import JobState

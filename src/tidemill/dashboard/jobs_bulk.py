@@ -15,6 +15,7 @@ from starlette.responses import Response
 
 from tidemill.client.jobs import BATCH, Acted
 from tidemill.dashboard import job_filter
+from tidemill.dashboard.filled import read_reason, refuse_to_look
 from tidemill.dashboard.job_filter import Asked, in_words
 from tidemill.dashboard.pages import Pages
 from tidemill.dashboard.visit import Visit
@@ -83,6 +84,7 @@ class Impact(NamedTuple):
 @pages.get("/jobs/bulk", role=Role.OPERATOR)
 async def choose(visit: Visit) -> Response:
     """All that match: what could be done, and to how many."""
+    refuse_to_look(visit)
     act = _act(visit, visit.asked.get("act") or "retry")
     return await _ask(visit, act, _asked(visit), [])
 
@@ -187,7 +189,7 @@ def _do(visit: Visit, act: Act, ids: list[UUID], asked: dict[str, Any]) -> Acted
         case "retry":
             return jobs.retry(**where)
         case "cancel":
-            return jobs.cancel(reason=visit.form.get("reason"), **where)
+            return jobs.cancel(reason=read_reason(visit.form), **where)
         case _:
             return jobs.delete(**where)
 

@@ -13,7 +13,7 @@ from tidemill.dashboard.filled import (
     Filled,
     Wrong,
     complaints,
-    read_json,
+    read_json_field,
     read_span,
     read_tags,
     read_whole,
@@ -104,7 +104,7 @@ def read_rules(form: Fields) -> tuple[dict[str, Any], dict[str, str]]:
 
     take("timezone", lambda: zone_of(form.get("timezone") or "UTC").key)
     take("trigger", lambda: _trigger(form, found.get("timezone", "UTC")))
-    take("args", lambda: read_json(form, "args") or {})
+    take("args", lambda: read_json_field(form, "args") or {})
     take("misfire", lambda: _misfire(form))
     found["overlap"] = form.get("overlap") or "skip"
     take("calendar", lambda: _days(form, "calendar", BusinessCalendar.from_data))
@@ -213,7 +213,7 @@ def _misfire(form: Fields) -> Any:
 
 
 def _days(form: Fields, field: str, read: Callable[[Mapping[str, Any]], Any]) -> Any:
-    data = read_json(form, field)
+    data = read_json_field(form, field)
     if data is None:
         return None
     data = {"format": 1, **data}

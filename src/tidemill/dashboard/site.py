@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import importlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -168,8 +169,6 @@ class PageDoor:
 
 
 def _same(given: str | None, expected: str) -> bool:
-    import hmac
-
     return hmac.compare_digest((given or "").encode(), expected.encode())
 
 

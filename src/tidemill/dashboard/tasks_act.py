@@ -91,11 +91,10 @@ async def change_settings(visit: Visit) -> Response:
 
 def _set(visit: Visit, name: str, wanted: Mapping[str, Any], concurrent: int | None) -> None:
     control, limits = visit.app.control, visit.app.limits
-    with visit.app.store.transaction():  # all of it or nothing
-        if wanted:
-            control.set(TASK_SETTING + name, dict(wanted))
-        elif setting_of(visit, name):
-            control.unset(TASK_SETTING + name)
+    if wanted:
+        control.set(TASK_SETTING + name, dict(wanted))
+    elif setting_of(visit, name):
+        control.unset(TASK_SETTING + name)
     rule = _pinned(visit, name)
     if concurrent is None and rule is not None:
         limits.unset(f"task/{name}")

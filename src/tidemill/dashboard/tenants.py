@@ -12,6 +12,7 @@ from tidemill.client.limit_states import waiting_lanes
 from tidemill.client.questions import WINDOWS
 from tidemill.client.reports import Report, TenantLoad
 from tidemill.dashboard.asking import ask
+from tidemill.dashboard.filled import read_reason
 from tidemill.dashboard.pages import Pages
 from tidemill.dashboard.visit import Visit
 from tidemill.domain.access import Role
@@ -39,6 +40,11 @@ class TenantRow(NamedTuple):
     more: bool  #: more than that waits
     pause: Pause | None
     weight: float
+
+    @property
+    def typed(self) -> str:
+        """Its weight as it would be typed: all of it, and nothing between its digits."""
+        return f"{self.weight:.12g}"
 
 
 @pages.get("/tenants", role=Role.VIEWER)
@@ -70,7 +76,7 @@ async def ask_pause(visit: Visit) -> Response:
 async def pause(visit: Visit) -> Response:
     """Start nothing more of a tenant."""
     name = _named(visit.form.get("name"))
-    await visit.act(visit.app.control.pause, PauseKind.TENANT, name, reason=visit.form.get("reason"))
+    await visit.act(visit.app.control.pause, PauseKind.TENANT, name, reason=read_reason(visit.form))
     return visit.back("/tenants", f"Tenant {name} is paused; what runs goes on.")
 
 

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from tidemill.dashboard.sessions import THEMES
+from tidemill.dashboard.typed import read_number
 from tidemill.domain.access import Identity, Role
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.rest.call import Call
@@ -63,11 +64,10 @@ class Fields:
         text = self.get(name)
         if text is None:
             return otherwise
-        if not text.isascii() or not text.lstrip("-").isdigit() or not least <= int(text[:20]) <= most:
-            raise Problem(
-                422, None, f"{name} is {text[:40]!r}; give a whole number from {least:,} to {most:,}"
-            )
-        return int(text)
+        try:
+            return read_number(text, least, most)
+        except ValueError as error:
+            raise Problem(422, None, f"{name} is {text[:40]!r}; {error}") from None
 
 
 class Visit(Call):

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from tidemill.dashboard import job_fields, snippets, timelines, tracebacks
+from tidemill.dashboard import snippets, timelines, tracebacks, typed
 from tidemill.domain.job import Execution, Job
 from tidemill.domain.states import ExecutionState, JobState
 
@@ -149,7 +149,7 @@ def test_whose_file_it_is(file: str, users: bool) -> None:
 @pytest.mark.parametrize("text", ["", "soon", "5x", "-3s", "1h nonsense", "9" * 50, "99999w"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a duration|longer than ten years"):
-        job_fields.read_span(text)
+        typed.read_span(text)
 
 
 def test_snippets_say_what_was_asked_whatever_it_holds() -> None:

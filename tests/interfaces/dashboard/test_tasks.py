@@ -128,7 +128,7 @@ def test_what_is_wrong_is_said_beside_its_field_and_what_was_typed_stays(shop: H
         ("queue", "@node", "nodes"),
         ("delay", "soon", "is no duration"),
         ("delay", "inf", "is no duration"),
-        ("args_json", "{", "no JSON"),
+        ("args_json", "{", "not JSON"),
     ],
 )
 def test_wrong_options_are_said_beside_their_fields(shop: House, field: str, value: str, words: str) -> None:

@@ -1,4 +1,4 @@
-"""What people type about jobs, read: spans, moments and JSON. Pure; what cannot be read is a ``ValueError`` in words."""
+"""What people type, read: numbers, spans, moments and JSON. Pure; what cannot be read is a ``ValueError`` in words."""
 
 from __future__ import annotations
 
@@ -12,6 +12,21 @@ from tidemill.domain.bounds import FIRST_YEAR, LAST_YEAR
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|[smhdw])")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _LONGEST = timedelta(days=3660)
+
+
+_WHOLE = re.compile(r"[-−]?[0-9]{1,20}")
+
+
+def read_number(text: str, least: int, most: int) -> int:
+    """A whole number within these bounds.
+
+    >>> read_number("−7", -10, 10)
+    -7
+    """
+    found = int(text.replace("−", "-")) if _WHOLE.fullmatch(text) else None
+    if found is None or not least <= found <= most:
+        raise ValueError(f"give a whole number from {least:,} to {most:,}")
+    return found
 
 
 def read_span(text: str) -> timedelta:
@@ -55,14 +70,10 @@ def read_moment(text: str, now: datetime) -> datetime:
     return found.astimezone(UTC) if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
-def read_object(text: str) -> dict[str, Any]:
-    """A JSON object.
-
-    >>> read_object('{"to": "ada"}')
-    {'to': 'ada'}
-    """
+def read_json(text: str) -> Any:
+    """A value in JSON."""
     try:
-        found = json.loads(text)
+        return json.loads(text)
     except ValueError as error:
         where = (
             f", line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
@@ -71,6 +82,15 @@ def read_object(text: str) -> dict[str, Any]:
         raise ValueError(f"this is not JSON: {said}{where}") from None
     except RecursionError:
         raise ValueError("this is nested too deep") from None
+
+
+def read_object(text: str) -> dict[str, Any]:
+    """A JSON object.
+
+    >>> read_object('{"to": "ada"}')
+    {'to': 'ada'}
+    """
+    found = read_json(text)
     if not isinstance(found, dict):
         raise ValueError('this is not a JSON object; write {"name": "value"}')
     return found

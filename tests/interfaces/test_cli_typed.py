@@ -97,3 +97,14 @@ def test_attempts_that_nobody_means_are_not_set(shop: Shop) -> None:
     assert "10,000 are the most" in done.stderr
     assert json.loads(shop.run("tasks", "show", "send", "--json").stdout)["set"] == {}
     assert shop.run("tasks", "set", "send", "--max-attempts", "1").stdout == "task send: 1 attempt\n"
+
+
+def test_no_limit_has_the_same_name_wherever_it_is_said(shop: Shop) -> None:
+    assert shop.run("limits", "set", "queue/mail", "0").stdout.startswith("limit queue/mail is lifted")
+    assert "no limit" in shop.run("limits", "list").stdout
+    shown = shop.run("tasks", "show", "send").stdout
+    assert "at a time    no limit" in shown
+    assert (
+        shop.run("tasks", "set", "send", "--max-concurrent", "0").stdout
+        == "task send: no limit of jobs at a time\n"
+    )

@@ -14,6 +14,7 @@ from tidemill.cli.screen import (
     Column,
     age,
     heading,
+    percent,
     print_facts,
     print_json,
     print_lines,
@@ -23,6 +24,7 @@ from tidemill.cli.screen import (
 )
 from tidemill.client.documents import limit_document
 from tidemill.client.limit_states import LimitState
+from tidemill.client.limit_words import allows
 from tidemill.domain.limits import LimitKind, Rule
 
 USES = (Column("limit", flexible=True), Column("used", right=True), Column("says", flexible=True))
@@ -78,7 +80,7 @@ def list_limits(desk: Desk) -> None:
         Column("says", flexible=True), Column("set", flexible=True, optional=True),
     )  # fmt: skip
     rows = [
-        [limit.name, allows(limit.rule), used(limit), _says(limit, now), _set(limit.rule, now)]
+        [limit.name, allowed(limit.rule), used(limit), _says(limit, now), _set(limit.rule, now)]
         for limit in found
     ]
     print_table(columns, rows, empty="no limits: tasks declare them, and tidemill limits set sets them")
@@ -105,8 +107,8 @@ def _facts(desk: Desk, limit: LimitState, now: datetime) -> Iterator[tuple[str, 
     yield "limit", limit.name
     if limit.name != limit.rule.name:
         yield "by the rule", limit.rule.name
-    yield "allows", allows(limit.rule)
-    yield "the code says", None if code is None else allows(code)
+    yield "allows", allowed(limit.rule)
+    yield "the code says", None if code is None else allowed(code)
     yield "used", thousands(limit.used)
     yield "room", None if limit.room is None else thousands(limit.room)
     yield "breaker", None if limit.phase is None else str(limit.phase).replace("_", " ")
@@ -126,7 +128,8 @@ def set_limit(desk: Desk, name: str, most: int, per: timedelta | None, burst: in
     if desk.as_json:
         print_json(limit_document(limit))
         return
-    print_lines([(f"limit {name} allows {allows(limit.rule)}; what runs goes on", "")])
+    words = "is lifted" if limit.rule.max <= 0 else f"allows {allowed(limit.rule)}"
+    print_lines([(f"limit {name} {words}; what runs goes on", "")])
 
 
 @limits.command()
@@ -154,24 +157,9 @@ def reset_breaker(desk: Desk, name: str) -> None:
     print_lines([(f"{limit.name} is {limit.phase}", "")])
 
 
-def allows(rule: Rule) -> str:
+def allowed(rule: Rule) -> str:
     """A rule in a few words."""
-    if rule.kind is LimitKind.BREAKER:
-        breaker = rule.breaker
-        if breaker is None:
-            return "everything"
-        return f"{breaker.failures:.0%} failures of {breaker.least} in {span(breaker.window)}"
-    if rule.max <= 0:
-        return "unlimited"
-    most = thousands(rule.max)
-    match rule.kind:
-        case LimitKind.RATE:
-            bucket = "" if rule.burst is None else f", {thousands(rule.burst)} at once"
-            return f"{most} in {span(rule.per)}{bucket}"
-        case LimitKind.DEPTH:
-            return f"{most} waiting"
-        case _:
-            return f"{most} at a time"
+    return allows(rule, span, percent)
 
 
 def _set(rule: Rule, now: datetime) -> str | None:

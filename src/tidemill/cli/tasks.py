@@ -22,6 +22,7 @@ from tidemill.cli.screen import (
 )
 from tidemill.cli.tasks_set import set_document, set_task, set_words, task_rule, task_setting
 from tidemill.client.documents import pause_document, seconds
+from tidemill.client.limit_words import NO_LIMIT
 from tidemill.client.stats import liveness, waiting_tasks
 from tidemill.domain.filters import JobFilter
 from tidemill.domain.ledger import Pause, PauseKind
@@ -106,7 +107,7 @@ def show(desk: Desk, name: str, tenant: str) -> None:
             ("timeout", span(options.timeout)),
             ("isolation", options.isolation),
             ("scope", options.scope),
-            ("at a time", options.max_concurrent or "unlimited"),
+            ("at a time", options.max_concurrent or NO_LIMIT),
             ("unique", None if options.unique is None else repr(options.unique)),
             ("tags", ", ".join(options.tags) or None),
             ("owner", options.owner),

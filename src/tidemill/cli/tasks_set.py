@@ -8,11 +8,12 @@ from datetime import timedelta
 import click
 
 from tidemill.cli.desk import Desk, at_desk
-from tidemill.cli.limits import allows
+from tidemill.cli.limits import allowed
 from tidemill.cli.reading import duration
 from tidemill.cli.screen import print_json, print_lines, span
 from tidemill.client.control import TASK_SETTING
 from tidemill.client.documents import seconds
+from tidemill.client.limit_words import NO_LIMIT
 from tidemill.domain.limits import Rule
 
 KEYS = ("max_attempts", "timeout", "max_concurrent")
@@ -107,5 +108,5 @@ def set_words(said: Mapping[str, object], rule: Rule | None) -> str | None:
             "no timeout" if limit is None else f"timeout {span(timedelta(seconds=float(str(limit))))}"
         )
     if rule is not None:
-        words.append(allows(rule))
+        words.append(f"{NO_LIMIT} of jobs at a time" if rule.max <= 0 else allowed(rule))
     return ", ".join(words) or None

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 from starlette.responses import Response
 
 from tidemill.client.limit_states import LimitState
+from tidemill.client.limit_words import allows
 from tidemill.client.loads import QueueFacts, queue_facts, queue_loads, serving, waited_for
 from tidemill.client.stats import liveness
-from tidemill.dashboard.formats import number, percent, span
+from tidemill.dashboard.formats import percent, span
 from tidemill.dashboard.pages import Pages
 from tidemill.dashboard.visit import Visit
 from tidemill.domain.access import Role
@@ -84,39 +85,14 @@ def limit_row(state: LimitState, behind: frozenset[str], declared: Rule | None =
     keyed = bool(state.keys) or (state.room is None and rule.max > 0)
     return LimitRow(
         state,
-        allows(rule),
+        allows(rule, span, percent),
         used,
         None if keyed or rule.max <= 0 or rule.kind is LimitKind.BREAKER else most,
         state.is_full or state.phase is Phase.OPEN,
         state.name in behind,
         [limit_row(key, behind) for key in state.keys],
-        allows(declared) if declared is not None and rule.pinned else None,
+        allows(declared, span, percent) if declared is not None and rule.pinned else None,
     )
-
-
-def allows(rule: Rule) -> str:
-    """A rule in a few words.
-
-    >>> from datetime import timedelta
-    >>> allows(Rule("x", LimitKind.RATE, 20, timedelta(minutes=1))), allows(Rule("x", max=2)), allows(Rule("x"))
-    ('20 in 1 min', '2 at a time', 'no limit')
-    """
-    if rule.kind is LimitKind.BREAKER:
-        breaker = rule.breaker
-        if breaker is None:
-            return "everything"
-        return f"opens at {percent(breaker.failures)} failures of {breaker.least} in {span(breaker.window)}"
-    if rule.max <= 0:
-        return "no limit"
-    most = number(rule.max)
-    match rule.kind:
-        case LimitKind.RATE:
-            bucket = "" if rule.burst is None else f", {number(rule.burst)} at once"
-            return f"{most} in {span(rule.per)}{bucket}"
-        case LimitKind.DEPTH:
-            return f"{most} waiting"
-        case _:
-            return f"{most} at a time"
 
 
 @pages.get("/queues/{name:path}", role=Role.VIEWER)

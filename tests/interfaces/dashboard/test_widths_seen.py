@@ -95,3 +95,21 @@ def test_the_menu_of_pages_follows_a_window_that_becomes_narrow_or_wide(desk: De
     expect(link).to_be_hidden()
     page.set_viewport_size({"width": 1280, "height": 800})
     expect(link).to_be_visible()
+
+
+@pytest.mark.parametrize("shown", ["full"], indirect=True)
+def test_the_table_of_jobs_never_scrolls_inside_its_card(desk: Desk) -> None:
+    page = desk.window().open("/jobs")
+    wide = "[...document.querySelectorAll('.scroll')].map((each) => each.scrollWidth - each.clientWidth)"
+    for width in (360, 768, 961, 1024, 1100, 1160, 1169, 1280):
+        page.set_viewport_size({"width": width, "height": 900})
+        assert page.evaluate(wide) == [0], width
+
+
+@pytest.mark.parametrize("shown", ["full"], indirect=True)
+def test_a_card_of_a_scheduled_job_says_when_it_is_due(desk: Desk) -> None:
+    page = desk.window().open("/jobs?state=scheduled")
+    page.set_viewport_size({"width": 360, "height": 800})
+    due = page.locator("table.jobs td[data-label=Is]").first
+    expect(due).to_be_visible()
+    expect(due).to_contain_text("due")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from tidemill.dashboard.job_filter import FAILED
 from tidemill.domain.alerts import Alert
-
-_FAILED = ["failed", "timed_out", "dead_lettered"]
 
 
 class Concern(NamedTuple):
@@ -51,4 +50,4 @@ def _place(alert: Alert) -> tuple[str, dict[str, Any], str]:
         case "no_workers" | "orphans" | "stuck_leader":
             return "/workers", {}, "The workers"
         case _:
-            return "/jobs", {"state": _FAILED}, "The jobs"
+            return "/jobs", {"state": FAILED}, "The jobs"

@@ -46,7 +46,6 @@ class Chart(NamedTuple):
 
     width: float
     height: float
-    top: float  #: the value at the upper edge
     scale: list[Mark]
     bars: list[Bar]
     lines: dict[str, str]
@@ -81,7 +80,6 @@ def stacked(
     return Chart(
         width,
         height,
-        top,
         _scale(top, height),
         bars,
         {},
@@ -116,7 +114,6 @@ def lines(
     return Chart(
         width,
         height,
-        top,
         _scale(top, height),
         [],
         paths,

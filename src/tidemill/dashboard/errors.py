@@ -12,7 +12,7 @@ from starlette.responses import Response
 from tidemill.client.jobs import Acted
 from tidemill.client.questions import TROUBLES, WINDOWS
 from tidemill.dashboard import charts, tracebacks
-from tidemill.dashboard.job_filter import in_words
+from tidemill.dashboard.job_filter import FAILED, in_words
 from tidemill.dashboard.pages import Pages
 from tidemill.dashboard.visit import Visit
 from tidemill.domain.access import Role
@@ -26,7 +26,6 @@ pages = Pages()
 STEPS = 30
 GROUPS = 100
 LISTED = 50
-STATES = ("failed", "timed_out", "dead_lettered")
 
 
 class Kind(NamedTuple):
@@ -163,7 +162,7 @@ def steps(moments: Sequence[datetime], now: datetime, length: timedelta, number:
 
 def query_of(group: ErrorGroup) -> dict[str, Any]:
     """Which jobs these are, as the page of jobs asks for them; nearly so, where messages differ in what they hold."""
-    query: dict[str, Any] = {"task": group.task, "state": list(STATES)}
+    query: dict[str, Any] = {"task": group.task, "state": FAILED}
     if group.type is not None:
         query["text"] = _piece(group.message) or group.type[:MAX_TEXT]
     return query

@@ -14,12 +14,15 @@ NONE = "–"
 def number(value: float | None) -> str:
     """A count, with thousands set apart.
 
-    >>> number(1234567), number(None), number(0.25)
-    ('1,234,567', '–', '0.25')
+    >>> number(1234567), number(None), number(0.25), number(0.005)
+    ('1,234,567', '–', '0.25', '0.005')
     """
     if value is None:
         return NONE
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.2f}".rstrip("0").rstrip(".")
+    if isinstance(value, int):
+        return f"{value:,}"
+    small = 0 < abs(value) < 0.1  # two decimals would say nothing of it
+    return f"{value:.2g}" if small else f"{value:,.2f}".rstrip("0").rstrip(".")
 
 
 def short_number(value: float | None) -> str:

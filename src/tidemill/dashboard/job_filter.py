@@ -14,6 +14,7 @@ from uuid import UUID
 from tidemill.dashboard.typed import read_moment
 from tidemill.dashboard.visit import Fields
 from tidemill.domain.filters import check_text
+from tidemill.domain.insight import FAILURES
 from tidemill.domain.states import JobState
 from tidemill.errors import BadFilter
 
@@ -21,6 +22,9 @@ SEVERAL = ("state", "task", "queue", "metadata")
 SINGLE = ("text", "tag", "reference", "correlation_id", "parent_id", "since", "until")
 MOST = 20
 """Of each condition that may be said several times."""
+
+FAILED = [state.value for state in JobState if state in FAILURES]
+"""The states of jobs that failed, as an address asks for them."""
 
 LABELS = {
     "text": "text",

@@ -58,7 +58,6 @@ def _look(visit: Visit, window: str) -> dict[str, Any]:
         **_charts(steps, marks),
         "sampled": steps.sampled,
         "since_at": steps.since_at,
-        "until_at": steps.at,
     }
 
 

@@ -182,7 +182,6 @@ async def _form(visit: Visit, form: Filled, fixed: str | None) -> Response:
         422 if form.is_wrong else 200,
         form=form,
         fixed=fixed,
-        declared=None if fixed is None else declared.get(fixed),
         names=sorted(known),
         units=list(UNITS),
     )

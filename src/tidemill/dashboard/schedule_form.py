@@ -9,7 +9,6 @@ from typing import Any, cast
 
 from tidemill.client.scheduled import Schedule
 from tidemill.dashboard.filled import (
-    UNITS,
     Filled,
     Wrong,
     complaints,
@@ -32,7 +31,6 @@ from tidemill.domain.schedule import (
     Once,
     Weekly,
 )
-from tidemill.domain.timetable import Scope
 from tidemill.domain.triggers.base import Trigger
 from tidemill.domain.triggers.cron import FIELDS as CRON_FIELDS
 from tidemill.domain.zones import zone_of
@@ -302,16 +300,6 @@ def _local(text: object, timezone: str) -> str:
 def blank(values: Mapping[str, Any]) -> Filled:
     """A new form, with these values in it."""
     return Filled({**EMPTY, **{name: value for name, value in values.items() if value is not None}})
-
-
-def scopes() -> list[str]:
-    """Where a schedule can fire."""
-    return [scope.value for scope in Scope]
-
-
-def units() -> list[str]:
-    """Units of durations."""
-    return list(UNITS)
 
 
 def without_empty(rules: dict[str, Any], defaults: Mapping[str, Any] | None) -> dict[str, Any]:

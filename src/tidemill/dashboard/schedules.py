@@ -60,7 +60,9 @@ async def schedules(visit: Visit) -> Response:
     state = visit.asked.get("state")
     page = visit.asked.whole("page", 1, least=1, most=100_000)
     found = await visit.read(_list, visit, words, state if state in STATES else None, page)
-    return visit.render("schedules.html", words=words, state=state, page=page, states=STATES, **found)
+    return visit.render(
+        "schedules.html", words=words, state=state, page=page, states=STATES, state_of=state_of, **found
+    )
 
 
 def _list(visit: Visit, words: str | None, state: str | None, page: int) -> dict[str, Any]:
@@ -126,7 +128,7 @@ def state_of(found: Schedule) -> str:
     """One word on whether it fires."""
     if found.broken is not None:
         return "broken"
-    return "active" if found.enabled else "paused"
+    return "enabled" if found.enabled else "paused"
 
 
 def may_remove(found: Schedule) -> bool:

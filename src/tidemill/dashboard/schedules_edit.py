@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from tidemill.client.scheduled import Schedule
 from tidemill.dashboard import schedule_form
-from tidemill.dashboard.filled import Filled, complaints, refuse_to_look
+from tidemill.dashboard.filled import UNITS, Filled, complaints, refuse_to_look
 from tidemill.dashboard.pages import Pages
 from tidemill.dashboard.schedules import found_at, preview
 from tidemill.dashboard.visit import Visit
@@ -135,8 +135,7 @@ async def _form(
         changes=changes,
         kinds=schedule_form.KINDS,
         week=schedule_form.WEEK,
-        units=schedule_form.units(),
-        scopes=schedule_form.scopes(),
+        units=list(UNITS),
         zones=zone_names(),
         tasks=visit.app.registry.names(),
     )

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from tidemill.dashboard import charts, formats
+from tidemill.dashboard import formats
 from tidemill.dashboard.files import files
-from tidemill.domain.states import ENDED, HELD, JobState
+from tidemill.dashboard.job_filter import FAILED
+from tidemill.domain.states import ENDED, JobState
 
 if TYPE_CHECKING:
     from tidemill.dashboard.visit import Visit
@@ -30,10 +31,9 @@ class Views:
         )
         self._environment.filters.update(formats.FILTERS)
         self._environment.globals.update(
-            charts=charts,
             states=list(JobState),
             ended_states=ENDED,
-            held_states=HELD,
+            failed_states=FAILED,
             version_of=lambda name: files()[name].version,
         )
 

@@ -160,3 +160,21 @@ def test_times_are_shown_in_the_reader_s_own_zone(desk: Desk) -> None:
     page = desk.window().open(f"/jobs/{job}")
     shown = page.locator("time[data-time]").first
     expect(shown).to_have_attribute("title", re.compile("UTC"))
+
+
+def test_an_id_is_copied_also_where_the_browser_has_no_clipboard_and_the_button_keeps_its_words(
+    desk: Desk,
+) -> None:
+    job = desk.site.enqueue("send", to="ann")
+    window = desk.window()
+    window.page.add_init_script("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    page = window.open(f"/jobs/{job.id}")
+    button = page.locator('[data-copy="#job-id"]')
+    button.click()
+    button.click()
+    expect(button).to_have_text("Copied")
+    expect(button).to_have_text("Copy")
+    field = page.get_by_placeholder("all tenants")
+    field.focus()
+    page.keyboard.press("ControlOrMeta+V")
+    expect(field).to_have_value(str(job.id))

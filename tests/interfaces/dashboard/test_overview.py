@@ -82,3 +82,17 @@ def test_a_mark_stands_where_its_moment_is() -> None:
     assert [hit.values for hit in lines.hits] == [{"a": 1.0}, {"a": None}]
     assert [hit.x for hit in lines.hits] == [0, 50]
     assert charts.lines({"a": []}).times == []
+
+
+def test_who_sees_one_tenant_is_led_to_no_room_that_is_closed_to_them(shop: House) -> None:
+    post(shop)
+    page = shop.person("viewer", "acme").open("/")
+    assert "No worker is alive while 1 job is waiting" in page
+    assert "/workers" not in page
+
+
+def test_failing_tasks_lead_to_every_job_that_is_counted(shop: House) -> None:
+    post(shop, "fail", words="no")
+    shop.drain()
+    page = shop.person("viewer").open("/")
+    assert 'href="/jobs?task=fail&amp;state=failed&amp;state=timed_out&amp;state=dead_lettered"' in page

@@ -355,3 +355,13 @@ def test_fires_come_page_by_page_with_their_jobs(shop: House) -> None:
     page = person.open(older[1].replace("&amp;", "&"))
     assert ">r4<" in page
     assert ">r5<" not in page
+
+
+def test_a_schedule_that_fires_is_called_enabled_in_the_list_on_its_page_and_by_the_filter(
+    shop: House,
+) -> None:
+    made = shop.app.schedules.add("send", Daily("06:00"), "nightly", args={"to": "ada"})
+    person = shop.person()
+    for page in (person.open("/schedules?state=enabled"), person.open(f"/schedules/{made.id}")):
+        assert 'class="badge s-enabled"' in page
+        assert 'class="badge s-active"' not in page

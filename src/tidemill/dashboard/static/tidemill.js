@@ -233,13 +233,25 @@ document.addEventListener("change", (event) => {
   if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
 });
 
+// Into the clipboard. Browsers have it for https and for this machine only; elsewhere the old way still works.
+async function put(text) {
+  if (navigator.clipboard) { await navigator.clipboard.writeText(text); return; }
+  const field = document.createElement("textarea");
+  field.value = text;
+  field.className = "sr";
+  document.body.append(field);
+  field.select();
+  document.execCommand("copy");
+  field.remove();
+}
+
 document.addEventListener("click", async (event) => {
   const copy = event.target.closest("[data-copy]");
   if (copy) {
-    await navigator.clipboard.writeText($(copy.dataset.copy).textContent);
-    const before = copy.textContent;
+    await put($(copy.dataset.copy).textContent);
+    copy.dataset.words ??= copy.textContent; // of a second press, too
     copy.textContent = "Copied";
-    setTimeout(() => { copy.textContent = before; }, 1500);
+    setTimeout(() => { copy.textContent = copy.dataset.words; }, 1500);
   }
   if (event.target.closest("[data-help]")) $("#help").showModal();
   for (const menu of $$("details[data-menu][open]")) {

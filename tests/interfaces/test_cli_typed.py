@@ -108,3 +108,15 @@ def test_no_limit_has_the_same_name_wherever_it_is_said(shop: Shop) -> None:
         shop.run("tasks", "set", "send", "--max-concurrent", "0").stdout
         == "task send: no limit of jobs at a time\n"
     )
+
+
+def test_where_nobody_can_be_asked_it_is_said_how_to_do_it_unasked(shop: Shop) -> None:
+    made = shop.run("jobs", "enqueue", "send", "to=ann").stdout.strip()
+    shop.run("schedules", "add", "nightly", "send", "--arg", "to=ann", "--daily", "06:00")
+    for words in (("jobs", "cancel", "--task", "send"), ("schedules", "remove", "nightly")):
+        done = shop.run(*words)
+        assert done.exit_code == 2
+        assert "give --yes" in done.stderr
+        assert shop.run(*words, input="n\n").exit_code == 1
+    assert shop.json("jobs", "show", made)["status"] == "pending"
+    assert [each["key"] for each in shop.json("schedules", "list")] == ["nightly"]

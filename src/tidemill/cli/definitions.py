@@ -6,13 +6,12 @@ import json
 
 import click
 
-from tidemill.cli.desk import Desk, at_desk, own_tenant_option, tenant_option
+from tidemill.cli.desk import Desk, ask_first, at_desk, own_tenant_option, tenant_option
 from tidemill.cli.jobs import InOrder
 from tidemill.cli.reading import read_arguments
 from tidemill.cli.screen import (
     Column,
     age,
-    clean,
     heading,
     print_facts,
     print_json,
@@ -146,8 +145,7 @@ def remove(desk: Desk, key: str, yes: bool, tenant: str | None) -> None:
     face = Definitions(desk.client)
     found = face.get(key, tenant=tenant)
     if not yes:
-        question = f"remove definition {found.key} of tenant {found.tenant} with its schedules?"
-        click.confirm(clean(question), abort=True, err=True)
+        ask_first(f"remove definition {found.key} of tenant {found.tenant} with its schedules?")
     face.remove(key, tenant=found.tenant)
     _said(desk, found, "removed")
 

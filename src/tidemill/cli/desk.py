@@ -7,6 +7,7 @@ all of it is closed when the command ends.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
 from datetime import datetime
 from types import TracebackType
@@ -14,6 +15,7 @@ from typing import Any, Concatenate, ParamSpec, Self
 
 import click
 
+from tidemill.cli.screen import clean
 from tidemill.client.acting import acting, os_user
 from tidemill.client.control import Control
 from tidemill.client.core import Client
@@ -136,6 +138,18 @@ def at_desk(command: Callable[Concatenate[Desk, P], None]) -> Callable[..., None
             command(desk, *args, **kwargs)
 
     return called
+
+
+def ask_first(question: str) -> None:
+    """Go on only if a person says yes; where nobody can be asked, say how to do it unasked."""
+    try:
+        agreed = click.confirm(clean(question), err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise BadSettings("there is nobody here to ask; give --yes where you are sure") from None
+    if not agreed:
+        raise click.Abort
 
 
 def tenant_option(command: Callable[..., None]) -> Callable[..., None]:

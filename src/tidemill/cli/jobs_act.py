@@ -8,7 +8,7 @@ from typing import Any
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from tidemill.cli.desk import Desk, at_desk
+from tidemill.cli.desk import Desk, ask_first, at_desk
 from tidemill.cli.filters import Where, filtered
 from tidemill.cli.jobs_read import one
 from tidemill.cli.screen import clean, console, print_json, print_lines, thousands
@@ -147,7 +147,7 @@ def _matching(
     if total and not yes:
         told = ", ".join(f"{thousands(number)} {state}" for state, number in sorted(counts.items()))
         plural = "job" if total == 1 else "jobs"
-        click.confirm(f"{verb} {thousands(total)} {plural} ({told})?", abort=True, err=True)
+        ask_first(f"{verb} {thousands(total)} {plural} ({told})?")
     asked_for = {**conditions, "status": states}
     done = seen = 0
     cursor: str | None = None

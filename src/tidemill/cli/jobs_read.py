@@ -214,11 +214,15 @@ def logs(desk: Desk, id: str, follow: bool) -> None:
     if desk.as_json and not follow:
         print_json([documents.log_document(entry) for entry in job.logs()])
         return
+    written = False
     for entry in _following(desk, job.id) if follow else job.logs():
+        written = True
         if desk.as_json:
             print_json_line(documents.log_document(entry))
         else:
             print_lines([log_line(entry)])
+    if not written and not desk.as_json:
+        print_lines([("it has written nothing", "dim")])
 
 
 def _following(desk: Desk, id: UUID) -> Iterator[LogEntry]:

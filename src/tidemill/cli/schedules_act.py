@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from tidemill.cli.desk import Desk, at_desk, own_tenant_option
+from tidemill.cli.desk import Desk, ask_first, at_desk, own_tenant_option
 from tidemill.cli.reading import duration, json_or_text, metadata, read_arguments, reference
 from tidemill.cli.reading import instant as an_instant
-from tidemill.cli.screen import STYLES, clean, print_json, print_lines, stamp, thousands
+from tidemill.cli.screen import STYLES, print_json, print_lines, stamp, thousands
 from tidemill.client.documents import instant, schedule_document
 from tidemill.client.scheduled import Schedule
 from tidemill.client.schedules import Schedules
@@ -101,7 +101,7 @@ def add(
 def pause(desk: Desk, keys: tuple[str, ...], reason: str | None, tenant: str | None) -> None:
     """Let these schedules fire no more."""
     face = Schedules(desk.client)
-    done = [face.pause(key, reason=reason, tenant=tenant) for key in keys]
+    done = [face.pause(key, reason=reason, tenant=tenant) for key in dict.fromkeys(keys)]
     _each(desk, done, lambda each: f"schedule {each.key} is paused")
 
 
@@ -112,7 +112,7 @@ def pause(desk: Desk, keys: tuple[str, ...], reason: str | None, tenant: str | N
 def resume(desk: Desk, keys: tuple[str, ...], tenant: str | None) -> None:
     """Let these schedules fire again, from now on."""
     face = Schedules(desk.client)
-    done = [face.resume(key, tenant=tenant) for key in keys]
+    done = [face.resume(key, tenant=tenant) for key in dict.fromkeys(keys)]
     _each(desk, done, lambda each: f"schedule {each.key} is resumed")
 
 
@@ -170,8 +170,7 @@ def remove(desk: Desk, key: str, force: bool, yes: bool, tenant: str | None) -> 
     face = Schedules(desk.client)
     found = face.get(key, tenant=tenant)
     if not yes:
-        question = f"remove schedule {found.key} of task {found.task}, tenant {found.tenant}?"
-        click.confirm(clean(question), abort=True, err=True)
+        ask_first(f"remove schedule {found.key} of task {found.task}, tenant {found.tenant}?")
     face.remove(found.id, force=force, tenant=found.tenant)
     _said(desk, found, f"schedule {found.key} is removed")
 

@@ -7,18 +7,17 @@ imports the user's code and answers strangers, and neither must ever hold up the
 from __future__ import annotations
 
 import json
-import os
 import secrets
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
 from tidemill.cli.reading import duration
 from tidemill.cli.serve import lines
-from tidemill.cli.worker import announced
+from tidemill.cli.worker import announced, work
 from tidemill.engine.companion import Companion
 from tidemill.engine.health import LOOPBACK
 from tidemill.engine.logs import LEVELS, write_logs
@@ -157,8 +156,8 @@ def bring_up(
     read_only: bool = False,
     log_level: str = "info",
     log_json: bool = False,
-) -> None:
-    """Work until told to stop, then exit with the code of that."""
+) -> NoReturn:
+    """Bring all of it up and work until told to stop, then exit with the code of that."""
     starting = Starting(tell)
     with listening(host, port) as sock:
         command = [sys.executable, "-m", "tidemill.cli.up_api", "--app", app, "--host", host]
@@ -186,10 +185,4 @@ def bring_up(
             complain=lambda why: click.echo(f"tidemill: {why}", err=True),
         )
         write_logs(log_level, as_json=log_json)
-        code = supervisor.run()
-    if not supervisor.clean:
-        # A thread still waits for a store that does not answer, and would keep us from ending in time.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)
+        work(supervisor)

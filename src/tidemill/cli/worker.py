@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -125,6 +125,11 @@ def worker(
         complain=lambda why: click.echo(f"tidemill: {why}", err=True),
     )
     write_logs(log_level, as_json=log_json)
+    work(supervisor)
+
+
+def work(supervisor: Supervisor) -> NoReturn:
+    """Work until told to stop, then exit with the code of that."""
     code = supervisor.run()
     if not supervisor.clean:
         # A thread still waits for a store that does not answer, and would keep us from ending in time.

@@ -105,8 +105,11 @@ class Visit(Call):
 
     # Addresses -----------------------------------------------------------------------------------------------------------
 
-    def url(self, path: str, **query: Any) -> str:
-        """An address of this site: right wherever it is mounted, and for the tenant that was chosen."""
+    def url(self, path: str, /, **query: Any) -> str:
+        """An address of this site: right wherever it is mounted, and for the tenant that was chosen.
+
+        Anybody may put any word into a query, ``path`` and ``self`` as well.
+        """
         said = {"tenant": self.asked.get("tenant"), **query}
         pairs = [
             (name, each)
@@ -116,7 +119,7 @@ class Visit(Call):
         ]
         return self.where(path) + (f"?{urlencode(pairs)}" if pairs else "")
 
-    def here(self, **changes: Any) -> str:
+    def here(self, /, **changes: Any) -> str:
         """The address of this page with other words in its query; None takes one away."""
         said: dict[str, Any] = {}
         for name, value in self.words_here:

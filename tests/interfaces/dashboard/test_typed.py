@@ -28,6 +28,13 @@ def test_a_number_in_an_address_that_is_none_is_refused_in_words(
     assert "give a whole number from" in page
 
 
+@pytest.mark.parametrize("word", ["path", "self", "query", "changes", "tenant_", "visit"])
+@pytest.mark.parametrize(("address", "status"), [("/", 200), ("/jobs", 200), ("/nowhere", 404)])
+def test_any_word_may_stand_in_an_address(shop: House, address: str, status: int, word: str) -> None:
+    page = shop.person().open(f"{address}?{word}=x", status=status)
+    assert f"{word}=x" in page
+
+
 @pytest.mark.parametrize(
     ("path", "fields"),
     [

@@ -283,3 +283,20 @@ def test_a_task_without_items_or_process_says_so(world: World) -> None:
 
     with pytest.raises(BadSettings):
         declare(Empty, TaskOptions(name="empty"))
+
+
+def test_a_class_is_described_by_its_own_words_and_not_by_those_it_inherits() -> None:
+    class Silent(Numbers):
+        pass
+
+    class Told(Numbers):
+        """Sums it up.
+
+        And more.
+        """
+
+    silent, told = (declare(each, TaskOptions(name="sum")) for each in (Silent, Told))
+    assert (silent.description, silent.summary) == (None, None)
+    assert (told.description, told.summary) == ("Sums it up.\n\nAnd more.", "Sums it up.")
+    said = declare(Told, TaskOptions(name="sum", description="By hand."))
+    assert said.description == said.summary == "By hand."

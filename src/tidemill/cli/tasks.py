@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 from typing import Any
 
@@ -28,7 +27,6 @@ from tidemill.domain.filters import JobFilter
 from tidemill.domain.ledger import Pause, PauseKind
 from tidemill.domain.states import LIVE, JobState
 from tidemill.errors import TaskNotFound
-from tidemill.tasks.task import Declared
 
 SHOWN = (JobState.PENDING, JobState.RUNNING, JobState.SCHEDULED)
 
@@ -72,7 +70,7 @@ def list_tasks(desk: Desk, tenant: str) -> None:
                 task and task.options.retry.max_attempts,
                 task and span(task.options.timeout),
                 pausing.said(pauses.get(name), now),
-                task and _description(task),
+                task and task.summary,
             ]
         )
     print_table(columns, rows, empty="no tasks: give --app to see what is declared")
@@ -100,7 +98,7 @@ def show(desk: Desk, name: str, tenant: str) -> None:
     if task is not None:
         options = task.options
         facts += [
-            ("description", _description(task)),
+            ("description", task.summary),
             ("queue", options.queue),
             ("priority", options.priority),
             ("retry", repr(options.retry)),
@@ -167,7 +165,7 @@ def _document(desk: Desk, name: str, counts: dict[JobState, int], pause: Pause |
         task = desk.registry.get(name)
         options = task.options
         document |= {
-            "description": _description(task),
+            "description": task.summary,
             "queue": options.queue,
             "priority": options.priority,
             "retry": repr(options.retry),
@@ -180,11 +178,6 @@ def _document(desk: Desk, name: str, counts: dict[JobState, int], pause: Pause |
             "owner": options.owner,
         }
     return document
-
-
-def _description(task: Declared) -> str | None:
-    said = task.options.description or inspect.getdoc(task.target) or ""
-    return said.strip().partition("\n")[0] or None
 
 
 def _print_arguments(schema: dict[str, Any]) -> None:

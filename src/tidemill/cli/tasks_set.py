@@ -14,6 +14,7 @@ from tidemill.cli.screen import print_json, print_lines, span
 from tidemill.client.control import TASK_SETTING
 from tidemill.client.documents import seconds
 from tidemill.client.limit_words import NO_LIMIT
+from tidemill.client.task_settings import limit_of, setting_of
 from tidemill.domain.limits import Rule
 
 KEYS = ("max_attempts", "timeout", "max_concurrent")
@@ -81,14 +82,12 @@ def _report(desk: Desk, name: str) -> None:
 
 def task_setting(desk: Desk, name: str) -> Mapping[str, object]:
     """What is set for a task beside its limit."""
-    found = next((each.value for each in desk.control.settings() if each.key == TASK_SETTING + name), None)
-    return found if isinstance(found, Mapping) else {}
+    return setting_of(name, desk.control.settings())
 
 
 def task_rule(desk: Desk, name: str) -> Rule | None:
     """The limit that was set for a task."""
-    found = (rule for rule in desk.store.rules() if rule.name == f"task/{name}" and rule.pinned)
-    return next(found, None)
+    return limit_of(name, desk.store.rules())
 
 
 def set_document(said: Mapping[str, object], rule: Rule | None) -> dict[str, object]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
 from starlette.responses import Response
 
-from tidemill.client.control import TASK_SETTING
+from tidemill.client import task_settings
 from tidemill.client.loads import task_load, task_loads, task_names
 from tidemill.dashboard import charts
 from tidemill.dashboard.argument_form import Argument, arguments_of, takes_more
@@ -91,7 +90,7 @@ def _look(visit: Visit, crowd: Crowd, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "task": declared,
-        "description": None if declared is None else described(declared),
+        "description": None if declared is None else declared.description,
         "retry": None if declared is None else type(declared.options.retry).__name__,
         "load": task_load(name, counts, lately, pause),
         "sampled": crowd.sampled,
@@ -110,11 +109,6 @@ def _look(visit: Visit, crowd: Crowd, name: str) -> dict[str, Any]:
 
 def _arguments(schema: Mapping[str, Any] | None) -> list[Argument]:
     return [] if schema is None else arguments_of(schema)
-
-
-def described(task: Declared) -> str | None:
-    """What is said of a task, whole."""
-    return (task.options.description or inspect.getdoc(task.target) or "").strip() or None
 
 
 def concerns(limit: str, task: str, declared: Declared | None) -> bool:
@@ -148,7 +142,4 @@ def bars(lately: list[Lately]) -> list[dict[str, Any]]:
 
 def setting_of(visit: Visit, name: str) -> Mapping[str, Any]:
     """What is set for a task beside its limit."""
-    found = next(
-        (each.value for each in visit.app.control.settings() if each.key == TASK_SETTING + name), None
-    )
-    return found if isinstance(found, Mapping) else {}
+    return task_settings.setting_of(name, visit.app.control.settings())

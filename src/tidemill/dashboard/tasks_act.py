@@ -12,6 +12,7 @@ from urllib.parse import quote
 from starlette.responses import Response
 
 from tidemill.client.control import TASK_SETTING
+from tidemill.client.task_settings import limit_of
 from tidemill.dashboard.filled import (
     UNITS,
     Filled,
@@ -130,8 +131,8 @@ def _shown(visit: Visit, name: str) -> dict[str, Any]:
 
 def _pinned(visit: Visit, name: str) -> int | None:
     """The limit that was set for a task."""
-    rules = (rule for rule in visit.app.store.rules() if rule.name == f"task/{name}" and rule.pinned)
-    return next((rule.max for rule in rules), None)
+    rule = limit_of(name, visit.app.store.rules())
+    return None if rule is None else rule.max
 
 
 def _named(visit: Visit) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 from pydantic import Field
@@ -153,10 +152,9 @@ def _shown(call: Call, document: dict[str, Any]) -> dict[str, Any]:
 
 def _document(task: Declared, paused: dict[str, Any] | None) -> dict[str, Any]:
     options = task.options
-    said = options.description or inspect.getdoc(task.target) or ""
     return {
         "name": task.name,
-        "description": said.strip().partition("\n")[0] or None,
+        "description": task.summary,
         "queue": options.queue,
         "priority": options.priority,
         "max_attempts": options.retry.max_attempts,

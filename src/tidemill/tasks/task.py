@@ -66,6 +66,16 @@ class Declared:
         return self.options.name
 
     @property
+    def description(self) -> str | None:
+        """What is said of it, whole: by its options, else by its own docstring. What a class inherits says nothing of it."""
+        return inspect.cleandoc(self.options.description or self.target.__doc__ or "").strip() or None
+
+    @property
+    def summary(self) -> str | None:
+        """The first line of its description."""
+        return None if self.description is None else self.description.partition("\n")[0]
+
+    @property
     def facts(self) -> dict[str, object]:
         """Its options as plain data, for those who do not import it."""
         return task_facts(self.options, self.arguments.defaults() if self.options.limits else None)

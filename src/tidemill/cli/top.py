@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import sys
 import threading
@@ -47,7 +48,10 @@ from tidemill.domain.states import LIVE, JobState
 from tidemill.errors import StoreError
 
 EVERY = 1.0
-CTRL_C, ESCAPE = "\x03", "\x1b"
+CTRL_C = "\x03"
+_SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.)")
+"""What a terminal sends for keys that are no letters."""
+
 MOST_RUNNING = 30
 MOST_WORKERS = 10
 MOST_LIMITS = 10
@@ -157,14 +161,12 @@ def _no_key(seconds: float) -> str:
 
 
 def _ends(typed: str) -> bool:
-    """Whether these keys ask for the end: q, Ctrl-C, or Escape alone. Arrows and their like begin with Escape, too.
+    """Whether these keys ask for the end: q, Ctrl-C, or Escape. Arrows and their like begin with Escape, and do not.
 
-    >>> _ends("q"), _ends("xq"), _ends("\\x1b"), _ends("\\x1b[A"), _ends("")
+    >>> _ends("q"), _ends("\\x1b[Aq"), _ends("\\x1b"), _ends("\\x1b[A\\x1bOP"), _ends("")
     (True, True, True, False, False)
     """
-    if typed.startswith(ESCAPE):
-        return typed == ESCAPE
-    return any(key in typed for key in ("q", "Q", CTRL_C))
+    return any(key in "qQ\x03\x1b" for key in _SEQUENCES.sub("", typed))
 
 
 # Drawing ---------------------------------------------------------------------------------------------------------------

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 from functools import lru_cache
-
-from pydantic import TypeAdapter
+from typing import TYPE_CHECKING
 
 from tidemill.domain.job import Job
 from tidemill.domain.retention import ArchivedJob
 
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
 
 @lru_cache(maxsize=1)
 def _reader() -> TypeAdapter[Job]:
+    from pydantic import TypeAdapter  # noqa: PLC0415  (declaring a task does not load it)
+
     return TypeAdapter(Job)
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @lru_cache(maxsize=1)
 def _reader() -> TypeAdapter[Job]:
-    from pydantic import TypeAdapter  # noqa: PLC0415  (declaring a task does not load it)
+    from pydantic import TypeAdapter  # declaring a task does not load it
 
     return TypeAdapter(Job)
 

@@ -354,3 +354,15 @@ def test_a_unique_job_that_was_archived_still_holds_its_key_within_its_window(ap
     with pytest.raises(JobExists, match=f"{first.id}.*nothing is kept"):
         report.enqueue(user=1)
     assert app.jobs.count() == 0
+
+
+def test_one_bad_call_among_many_leaves_nothing_behind(app: App) -> None:
+    @app.task
+    def add(number: int) -> None: ...
+
+    with pytest.raises(BadArguments, match="number"):
+        add.enqueue_many([*({"number": n} for n in range(900)), {"number": "two"}])
+    assert app.jobs.count() == 0
+    jobs = add.enqueue_many({"number": n} for n in range(900))
+    assert [job.args["number"] for job in jobs] == list(range(900))
+    assert app.jobs.count(task=add) == 900

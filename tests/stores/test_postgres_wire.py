@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 from uuid import UUID
@@ -18,7 +19,7 @@ from tidemill.domain.cluster import Worker
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import NewJob
 from tidemill.domain.lanes import ClaimRequest
-from tidemill.errors import JobExists, StoreBusy, StoreUnavailable, UsageError
+from tidemill.errors import JobExists, StoreBusy, StoreError, StoreUnavailable, UsageError
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
@@ -289,3 +290,37 @@ def test_a_claim_that_was_not_committed_gives_nothing(store: Store, url: str) ->
             admin.execute("drop function at_commit() cascade")
     assert store.held(worker.id) == []
     assert len(store.claim(ClaimRequest(worker.id, store.lanes(), 1))) == 1
+
+
+def test_jobs_whose_making_fails_cost_no_connection(url: str) -> None:
+    """What was sent of them is taken back on the same session."""
+    with closing(open_store(f"{url}?pool=1")) as store:
+        session = backend(store)
+
+        def made() -> Iterator[NewJob]:
+            for _ in range(500):
+                yield NewJob(new_id(), "made")
+            raise LookupError("no more")
+
+        for _ in range(3):
+            with pytest.raises(LookupError):
+                store.enqueue(made())
+        assert store.count(JobFilter(ALL_TENANTS, tasks=frozenset({"made"}))) == {}
+        assert backend(store) == session
+        jobs = [NewJob(new_id(), "made") for _ in range(500)]
+        store.enqueue(iter(jobs))
+        with pytest.raises(JobExists):
+            store.enqueue(iter([*(NewJob(new_id(), "made") for _ in range(500)), jobs[0]]))
+        assert sum(store.count(JobFilter(ALL_TENANTS, tasks=frozenset({"made"}))).values()) == 500
+        assert backend(store) == session
+
+
+def test_a_failure_among_jobs_that_are_made_meanwhile_is_said_and_nothing_is_kept(url: str) -> None:
+    with closing(open_store(f"{url}?pool=1")) as store:
+        session = backend(store)
+        too_long = "".join(new_id().hex for _ in range(500))  # for an index
+        jobs = [NewJob(new_id(), "wrong", queue=too_long) for _ in range(1000)]
+        with pytest.raises(StoreError):
+            store.enqueue(iter(jobs))
+        assert store.count(JobFilter(ALL_TENANTS, tasks=frozenset({"wrong"}))) == {}
+        assert backend(store) == session

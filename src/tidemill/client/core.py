@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 from uuid import UUID
 
-from tidemill.client.acting import carried, enqueued_entries, who
+from tidemill.client.acting import carried, who
 from tidemill.client.archived import read_archived
 from tidemill.client.batcher import AsyncBatcher, Batcher
 from tidemill.client.build import Template, tracing
@@ -19,6 +19,7 @@ from tidemill.client.connections import aenqueue_on, enqueue_on
 from tidemill.client.limiting import Limiting
 from tidemill.client.options import NO_OPTIONS, CallOptions
 from tidemill.client.waiting import Waiting
+from tidemill.client.writing import put, snapshot, wake, write
 from tidemill.clock import Clock, ManualClock
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Enqueued, Job, Move, NewJob
@@ -28,7 +29,6 @@ from tidemill.domain.retention import DEFAULT_POLICIES, ArchivePolicy
 from tidemill.domain.states import JobState
 from tidemill.domain.unique import Unique
 from tidemill.errors import BadSettings, JobExists, JobNotFound, UsageError
-from tidemill.ids import made_at
 from tidemill.stores.base import Store
 from tidemill.tasks.ambient import current_job, current_tenant, in_transaction
 from tidemill.tasks.events import Event, Events
@@ -40,6 +40,9 @@ Call = tuple[Sequence[Any], Mapping[str, Any]]
 
 BATCH = 1_000
 """Jobs of ``enqueue_many`` in one statement."""
+
+MANY = 400
+"""Jobs of one call of which some can be written while others are made."""
 
 
 class Client:
@@ -121,6 +124,8 @@ class Client:
 
     def enqueue(self, declared: Declared, call: CallOptions, calls: Sequence[Call]) -> list[Job | NewJob]:
         """Write the jobs of these calls and answer with them, or with those that hold their keys."""
+        if len(calls) >= MANY and self._is_plain(declared, call):
+            return self._enqueue_meanwhile(declared, call, calls)
         jobs = self._build(declared, call, calls)
         if not jobs:
             return []
@@ -131,6 +136,36 @@ class Client:
             self.middleware, step, lambda: self._write(declared, step.jobs, call)
         )
         return self._answer(declared, call, step.jobs, written)
+
+    def _is_plain(self, declared: Declared, call: CallOptions) -> bool:
+        """Whether nobody has to see all the jobs before the first of them is written."""
+        limiting = self.limiting(call.store)
+        limiting.look(declared)
+        return not (
+            self.middleware
+            or call.connection is not None
+            or call.given("unique", declared.options.unique) is not None
+            or not limiting.is_silent
+            or in_transaction()
+            or _by(declared, call) is not None
+        )
+
+    def _enqueue_meanwhile(
+        self, declared: Declared, call: CallOptions, calls: Sequence[Call]
+    ) -> list[Job | NewJob]:
+        """The store inserts some of the jobs while others are made; all of them or none."""
+        template, jobs = self._template(declared, call), list[NewJob]()
+
+        def made() -> Iterator[NewJob]:
+            for args, kwargs in calls:
+                job = template.job(args, kwargs)
+                jobs.append(job)
+                yield job
+
+        store = self.store(call.store)
+        written = store.enqueue(made())
+        wake(store, jobs[:1])
+        return self._answer(declared, call, jobs, written)
 
     async def aenqueue(
         self, declared: Declared, call: CallOptions, calls: Sequence[Call]
@@ -201,12 +236,12 @@ class Client:
         if len(jobs) == 1 and by is None and not in_transaction():
             return self._batcher(call.store).submit(jobs)
         if len(jobs) <= BATCH:
-            return _put(store, jobs, by)
+            return put(store, jobs, by)
         with store.transaction():
             return [
                 enqueued
                 for at in range(0, len(jobs), BATCH)
-                for enqueued in _put(store, jobs[at : at + BATCH], by)
+                for enqueued in put(store, jobs[at : at + BATCH], by)
             ]
 
     def _batcher(self, name: str | None) -> Batcher:
@@ -214,7 +249,7 @@ class Client:
         found = self._batchers.get(key)
         if found is None:
             with self._lock:
-                found = self._batchers.setdefault(key, Batcher(partial(_put, self.store(name))))
+                found = self._batchers.setdefault(key, Batcher(partial(put, self.store(name))))
         return found
 
     def _async_batcher(self, name: str | None) -> AsyncBatcher:
@@ -222,7 +257,7 @@ class Client:
             key = name or ""
             found = self._async_batchers.get(key)
         if found is None:
-            found = AsyncBatcher(partial(_put, self.store(name)), self.executor)
+            found = AsyncBatcher(partial(put, self.store(name)), self.executor)
             with self._lock:
                 found = self._async_batchers.setdefault(key, found)
         return found
@@ -263,9 +298,9 @@ class Client:
                 holder, job.tenant, waiting, JobState.CANCELLED, f"replaced by job {job.id}", lets_go=True
             )
             with store.transaction():
-                again = _write(store, [job], _by(declared, call))[0] if store.move([away]) else None
+                again = write(store, [job], _by(declared, call))[0] if store.move([away]) else None
             if again is not None:
-                _wake(store, [job])
+                wake(store, [job])
                 return job if again.created else self._settle(declared, call, job, again.id)
         if rule.on_conflict == "extend":
             wait = snapshot(job, self.clock.now()).run_at - self.clock.now()
@@ -276,7 +311,7 @@ class Client:
         found = store.get([holder], tenant=ALL_TENANTS)
         if found:
             return found[0]
-        (again,) = _put(store, [job], _by(declared, call))  # the holder is gone meanwhile
+        (again,) = put(store, [job], _by(declared, call))  # the holder is gone meanwhile
         if again.created:
             return job
         return (
@@ -325,50 +360,3 @@ def _by(declared: Declared, call: CallOptions) -> str | None:
     """Whom the audit is to name, where the call or its task asks for that."""
     audited = declared.options.audit if call.audit is None else call.audit
     return who() if audited else None
-
-
-def _put(store: Store, jobs: Sequence[NewJob], by: str | None = None) -> list[Enqueued]:
-    """Write a batch, with who asked for it where that is wanted, and wake whoever waits for work."""
-    written = _write(store, jobs, by)
-    _wake(store, jobs)
-    return written
-
-
-def _write(store: Store, jobs: Sequence[NewJob], by: str | None) -> list[Enqueued]:
-    if by is None:
-        return store.enqueue(jobs)
-    with store.transaction():
-        written = store.enqueue(jobs)
-        store.record(enqueued_entries(jobs, written, by))
-    return written
-
-
-def _wake(store: Store, jobs: Sequence[NewJob]) -> None:
-    # A job for later wakes no worker, but whoever promotes it must know by when.
-    store.notify({"scheduled" if job.run_at or job.delay else f"ready:{job.queue}" for job in jobs})
-
-
-def snapshot(job: NewJob, now: datetime) -> Job:
-    """A job as it was asked for, without asking the store what it wrote."""
-    created_at = min(made_at(job.id), now)
-    run_at = job.run_at or created_at + (job.delay or timedelta(0))
-    return Job(
-        id=job.id,
-        task=job.task,
-        state=JobState.SCHEDULED if run_at > now else JobState.PENDING,
-        tenant=job.tenant,
-        queue=job.queue,
-        priority=job.priority,
-        args=job.args,
-        attempt=0,
-        max_attempts=job.max_attempts,
-        crashes=0,
-        token=0,
-        run_at=run_at,
-        created_at=created_at,
-        expires_at=job.expires_at,
-        timeout=job.timeout,
-        unique_key=job.unique.key if job.unique is not None else None,
-        limits=job.limits,
-        details=job.details,
-    )

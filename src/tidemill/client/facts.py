@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-from tidemill.client.core import Client, snapshot
+from tidemill.client.core import Client
+from tidemill.client.writing import snapshot
 from tidemill.domain.estimate import eta_of, fraction_done
 from tidemill.domain.job import ErrorInfo, NewJob
 from tidemill.domain.job import Job as Facts

@@ -8,8 +8,8 @@ from pydantic_core import to_json
 from starlette.responses import Response
 
 from tidemill.client.acting import acting
-from tidemill.client.core import snapshot
 from tidemill.client.options import NO_OPTIONS, CallOptions
+from tidemill.client.writing import snapshot
 from tidemill.domain.access import Role
 from tidemill.domain.job import Job, NewJob
 from tidemill.domain.unique import Unique

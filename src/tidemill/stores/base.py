@@ -111,14 +111,14 @@ class Flow(ABC):
     """A job's way: enqueue → promote → claim → start → report → finish."""
 
     @abstractmethod
-    def enqueue(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Enqueued]:
-        """Insert all jobs, or none. A job whose unique key is held is not inserted: its answer names the holder.
+    def enqueue(self, jobs: Iterable[NewJob], *, now: datetime | None = None) -> list[Enqueued]:
+        """Insert all jobs, or none. A job whose unique key is held is not inserted: its answer names the holder. Jobs may be made
+        while those before them are inserted (``jobs`` is an iterator); what the making raises leaves nothing behind.
 
         ``run_at`` or ``delay`` (from now) ahead of now makes a job ``scheduled``, otherwise it is ``pending`` with the given
         ``run_at``, or now. Within one batch the first job to name a key gets it. An id that is stored anywhere but in the
         archive is ``JobExists``, and nothing is inserted. A job with ``waiting`` is inserted as ``waiting`` for that reason,
-        with ``run_at`` now; nothing but a ``move`` brings it on. Its unique key is its own like any other's.
-        """
+        with ``run_at`` now; nothing but a ``move`` brings it on."""
 
     @abstractmethod
     def promote(self, limit: int, *, now: datetime | None = None) -> Promoted:

@@ -6,7 +6,7 @@ Every verb works out all it will write before it writes, so that one that raises
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from itertools import islice
@@ -30,7 +30,8 @@ _BACK = frozenset({JobState.PENDING, JobState.SCHEDULED, JobState.WAITING})
 class MemoryFlow(Core, Flow):
     """The verbs of producers and workers."""
 
-    def enqueue(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Enqueued]:
+    def enqueue(self, jobs: Iterable[NewJob], *, now: datetime | None = None) -> list[Enqueued]:
+        jobs = list(jobs)
         with self._open() as state:
             moment = self._at(now)
             _refuse_known(state, jobs)

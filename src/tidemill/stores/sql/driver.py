@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
@@ -48,6 +48,14 @@ class Driver(Protocol):
 
     def run_together(self, calls: Sequence[Call]) -> list[list[Row]]:
         """Run several named queries in one transaction, none of which depends on what another gives; the rows of each."""
+        ...
+
+    def run_each(
+        self, name: str, takes: Takes, batches: Iterable[Items], keep: Callable[[list[list[Row]]], bool]
+    ) -> list[list[Row]] | None:
+        """Run a named query for every batch, in one transaction that is kept if the rows of each are to be. A batch may be made while
+        the one before it is at work. None, and nothing asked for, where that cannot be.
+        """
         ...
 
     def transaction(self) -> AbstractContextManager[None]: ...

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -26,7 +26,8 @@ _claim = partial(tuple.__new__, Claim)  # as Claim._make, which counts what it i
 class SqlFlow(Counting, Flow):
     """enqueue → promote → claim → start → report → finish."""
 
-    def enqueue(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Enqueued]:
+    def enqueue(self, jobs: Iterable[NewJob], *, now: datetime | None = None) -> list[Enqueued]:
+        jobs = jobs if isinstance(jobs, Sequence) else list(jobs)
         if len(jobs) > 1 and any(job.unique is not None for job in jobs):
             with self._db.transaction():  # a held key takes a second round, and all of it is one batch
                 return self._enqueue(jobs, now)

@@ -88,7 +88,7 @@ from tidemill.testing.conformance.doing import LatelyLaws, TaskCrowdLaws  # noqa
 from tidemill.testing.conformance.fencing import FenceLaws  # noqa: E402
 from tidemill.testing.conformance.finishing import ExecutionLaws, FinishLaws, StepLaws  # noqa: E402
 from tidemill.testing.conformance.fires import ActiveJobLaws, FireLaws, PruneLaws  # noqa: E402
-from tidemill.testing.conformance.flow import EnqueueLaws, LaneLaws, PromoteLaws  # noqa: E402
+from tidemill.testing.conformance.flow import EnqueueLaws, LaneLaws, MadeLaws, PromoteLaws  # noqa: E402
 from tidemill.testing.conformance.gates import GateLaws, LabelLaws  # noqa: E402
 from tidemill.testing.conformance.heirs import HeirLaws  # noqa: E402
 from tidemill.testing.conformance.holds import HeldLaws, HoldLaws  # noqa: E402
@@ -133,6 +133,7 @@ __all__ = [
 
 class FlowConformance(
     EnqueueLaws,
+    MadeLaws,
     WaitingLaws,
     PromoteLaws,
     LaneLaws,

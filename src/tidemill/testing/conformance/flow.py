@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
 
-from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import UniqueHold
+from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.domain.job import Enqueued, NewJob, UniqueHold
 from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
 from tidemill.domain.states import JobState
 from tidemill.errors import JobExists
@@ -36,6 +38,7 @@ from tidemill.testing.conformance.kit import (
 )
 
 S = JobState
+EVERY = JobFilter(ALL_TENANTS)
 
 
 class EnqueueLaws:
@@ -131,6 +134,64 @@ class EnqueueLaws:
         lost, claims = store.step([], ClaimRequest(WORKER, [], 10), now=T0)
         assert (lost, claims) == (frozenset(), [])
         assert snapshot(store, id) == before
+
+
+class MadeLaws:
+    """Jobs that are made while others are inserted: all of them come in, or none."""
+
+    MANY = 450
+
+    def test_jobs_of_an_iterator_come_in_as_those_of_a_list(self, store: Store) -> None:
+        jobs = [a_job(args=f'{{"n":{n}}}') for n in range(self.MANY)]
+        assert store.enqueue(iter(jobs), now=T0) == [Enqueued(job.id, True) for job in jobs]
+        claims = claim_all(store)
+        assert [(claim.id, claim.args) for claim in claims] == [(job.id, job.args) for job in jobs]
+
+    @pytest.mark.parametrize("count", [0, 1, 7, 200, 201])
+    def test_so_do_few_of_them(self, store: Store, count: int) -> None:
+        jobs = [a_job() for _ in range(count)]
+        assert store.enqueue(iter(jobs), now=T0) == [Enqueued(job.id, True) for job in jobs]
+        assert sorted(ids_of(claim_all(store))) == sorted(job.id for job in jobs)
+
+    @pytest.mark.parametrize("good", [3, 300, 420])
+    def test_what_their_making_raises_leaves_nothing_behind(self, store: Store, good: int) -> None:
+        def made() -> Iterator[NewJob]:
+            for _ in range(good):
+                yield a_job()
+            raise LookupError("no more")
+
+        before = store.count(EVERY)
+        with pytest.raises(LookupError, match="no more"):
+            store.enqueue(made(), now=T0)
+        assert store.count(EVERY) == before
+        put_one(store)
+
+    def test_where_one_of_them_is_stored_already_none_comes_in(self, store: Store) -> None:
+        known = a_job()
+        put(store, known)
+        finish_all(store, [claim_one(store, known.id)])
+        jobs = [a_job() for _ in range(self.MANY)]
+        before = store.count(EVERY)
+        with pytest.raises(JobExists, match=str(known.id)):
+            store.enqueue(iter([*jobs, known]), now=T0)
+        assert store.count(EVERY) == before
+        store.enqueue(iter(jobs), now=T0)
+        assert len(claim_all(store)) == self.MANY
+
+    def test_those_that_differ_come_in_together(self, store: Store) -> None:
+        jobs = [a_job() for _ in range(250)]
+        jobs += [a_job("other", queue="else"), a_job(delay=HOUR), a_job(unique=UniqueHold("key")), a_job()]
+        held = a_job(unique=UniqueHold("key"))
+        answers = store.enqueue(iter([*jobs, held]), now=T0)
+        assert answers == [Enqueued(job.id, True) for job in jobs] + [Enqueued(jobs[-2].id, False)]
+        assert len(claim_all(store)) == len(jobs) - 1
+
+    def test_within_a_transaction_they_come_in_with_the_rest(self, store: Store) -> None:
+        before = store.count(EVERY)
+        with contextlib.suppress(LookupError), store.transaction():
+            assert len(store.enqueue((a_job() for _ in range(self.MANY)), now=T0)) == self.MANY
+            raise LookupError
+        assert store.count(EVERY) == before
 
 
 class PromoteLaws:

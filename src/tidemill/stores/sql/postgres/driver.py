@@ -135,6 +135,22 @@ class PostgresDriver:
         except (psycopg.Error, *UNPACKABLE) as error:
             raise translate(error, self.url) from error
 
+    def run_each(
+        self, name: str, takes: Takes, batches: Iterable[Items], keep: Callable[[list[list[Row]]], bool]
+    ) -> list[list[Row]] | None:
+        self._begin_anew()
+        if self._pooled or getattr(self._local, "connection", None) is not None:
+            return None
+        self._ensure()
+        statement = self._statements.get(name, takes, ())
+        connection = self._pool.take()
+        try:
+            return connection.run_each(statement, (statement.pack(takes, items) for items in batches), keep)
+        except (psycopg.Error, *UNPACKABLE) as error:
+            raise translate(error, self.url) from error
+        finally:
+            self._pool.give_back(connection)
+
     def _run_all(self, packed: Sequence[tuple[Statement, list[bytes | None]]]) -> list[list[Row]]:
         connection = self._pool.take()
         try:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from tidemill.domain.decide import COMPLETED
-from tidemill.domain.job import NO_DETAILS, Claim, Enqueued, Finish, NewJob
+from tidemill.domain.job import Claim, Enqueued, Finish, NewJob
 from tidemill.domain.lanes import ClaimRequest
 from tidemill.domain.limits import ENDLESS, LimitKind, names_of, rule_of
 from tidemill.domain.states import ENDED
-from tidemill.errors import JobExists
+from tidemill.errors import JobExists, StoreBusy
 from tidemill.stores.base import Step
 from tidemill.stores.sql.driver import Call, Row
 from tidemill.stores.sql.flow import (
@@ -25,6 +25,7 @@ from tidemill.stores.sql.flow import (
     lane_columns,
     wants,
 )
+from tidemill.stores.sql.postgres.lots import Lots, Unlike, alike, columns_of
 from tidemill.stores.sql.store import SqlStore
 
 _LOST = 18  # its place in a row of ``step``
@@ -33,19 +34,35 @@ _LOST = 18  # its place in a row of ``step``
 class PostgresStore(SqlStore):
     """A store in PostgreSQL."""
 
-    def enqueue(self, jobs: Sequence[NewJob], *, now: datetime | None = None) -> list[Enqueued]:
-        if not jobs or not _alike(jobs):
+    def enqueue(self, jobs: Iterable[NewJob], *, now: datetime | None = None) -> list[Enqueued]:
+        if not isinstance(jobs, Sequence):
+            return self._enqueue_made(iter(jobs), now)
+        if not jobs or not alike(jobs):
             return super().enqueue(jobs, now=now)
         if len(jobs) == 1:
             return self._enqueue_one(jobs[0], now)
-        columns: dict[str, list[Any]] = {
-            "id": [job.id for job in jobs],
-            "args": [job.args for job in jobs],
-        }
-        taken = [row[0] for row in self._db.run("enqueue_alike", _common(jobs[0], now), columns)]
+        taken = [row[0] for row in self._db.run("enqueue_alike", _common(jobs[0], now), columns_of(jobs))]
         if taken:
             raise JobExists(f"job {taken[0]} is already stored; nothing was enqueued", ids=frozenset(taken))
         return [Enqueued(job.id, True) for job in jobs]
+
+    def _enqueue_made(self, jobs: Iterator[NewJob], now: datetime | None) -> list[Enqueued]:
+        """The server inserts some jobs while others are made, as long as they are alike."""
+        lots = Lots(jobs)
+        if not lots.alike:
+            return self.enqueue(lots.all(), now=now)
+        try:
+            rows = self._db.run_each(
+                "enqueue_alike", _common(lots.made[0], now), lots.columns(), lambda rows: not any(rows)
+            )
+        except (Unlike, StoreBusy):
+            rows = None
+        if rows is None:
+            return self.enqueue(lots.all(), now=now)
+        taken = [row[0] for lot in rows for row in lot]
+        if taken:
+            raise JobExists(f"job {taken[0]} is already stored; nothing was enqueued", ids=frozenset(taken))
+        return [Enqueued(job.id, True) for job in lots.made]
 
     def _enqueue_one(self, job: NewJob, now: datetime | None) -> list[Enqueued]:
         takes = _common(job, now)
@@ -191,16 +208,3 @@ def _done_columns(finishes: Sequence[Finish]) -> dict[str, list[Any]]:
         "started_ago": [item.started_ago for item in finishes],
         "ended_ago": [item.ended_ago for item in finishes],
     }
-
-
-def _alike(jobs: Sequence[NewJob]) -> bool:
-    """Whether the jobs differ only in id and arguments, are due now, and hold and describe nothing."""
-    first = jobs[0]
-    if first.run_at or first.delay or first.unique or first.limits or first.waiting is not None:
-        return False
-    if first.details is not NO_DETAILS and first.details != NO_DETAILS:
-        return False
-    if len(jobs) == 1:
-        return True
-    task, rest = first.task, first[3:]
-    return all(job[1] == task and job[3:] == rest for job in jobs)

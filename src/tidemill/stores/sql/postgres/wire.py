@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import select
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import psycopg
@@ -94,8 +94,61 @@ class Connection(psycopg.Connection[Row]):
             for (statement, _), (_, reader), result in zip(calls, ready, answers, strict=True)
         ]
 
-    def _answers(self) -> list[PGresult]:
-        """Wait for what the server says to all that was sent, until it says that this was all of it, and committed."""
+    def run_each(
+        self,
+        statement: Statement,
+        batches: Iterable[Sequence[bytes | None]],
+        keep: Callable[[list[list[Row]]], bool],
+    ) -> list[list[Row]]:
+        """Run one statement for every batch, all in one transaction of their own; the rows of each.
+
+        Each is sent as soon as it is there, so that the server works on one while the next is made. Where the making of one fails,
+        or the rows are not to be kept, all of it is taken back.
+        """
+        pgconn = self.pgconn
+        try:
+            name, reader = self._ready.get(statement.numbered) or self._prepare(statement)
+            pgconn.enter_pipeline_mode()
+            sent = 0
+            try:
+                for parameters in batches:
+                    pgconn.send_query_prepared(name, parameters, statement.formats, Format.BINARY)
+                    self._flush()
+                    sent += 1
+            except Exception:
+                with contextlib.suppress(psycopg.Error):
+                    self._take_back()
+                raise
+            pgconn.send_flush_request()
+            rows = [self._rows(statement, reader, result) for result in self._answers(sent)]
+            if keep(rows):
+                pgconn.pipeline_sync()
+                self._answers()
+                pgconn.exit_pipeline_mode()
+            else:
+                self._take_back()
+        except psycopg.Error:
+            if pgconn.pipeline_status != PipelineStatus.OFF:
+                self.close()  # whatever is still to come would be taken for an answer to something else
+            raise
+        except BaseException:
+            if pgconn.pipeline_status != PipelineStatus.OFF:
+                self._give_up()
+            raise
+        return rows
+
+    def _take_back(self) -> None:
+        """End what was sent without a commit, and be ready for something else."""
+        pgconn = self.pgconn
+        pgconn.send_query_params(b"rollback", [])
+        pgconn.pipeline_sync()
+        self._answers()
+        pgconn.exit_pipeline_mode()
+
+    def _answers(self, most: int | None = None) -> list[PGresult]:
+        """Wait for what the server says to all that was sent, until it says that this was all of it, and committed; or until so
+        many answers are there, nothing being committed yet.
+        """
         pgconn = self.pgconn
         self._flush()
         answers: list[PGresult] = []
@@ -111,6 +164,11 @@ class Connection(psycopg.Connection[Row]):
                 break
             if result.status in _WELL:
                 answers.append(result)
+                if len(answers) == most:
+                    return answers
+            elif most is not None:
+                pgconn.pipeline_sync()  # what comes behind a failure is only said to be skipped
+                wrong, most = result, None
             elif wrong is None:
                 wrong = result
         if wrong is not None:

@@ -7,7 +7,7 @@ every write transaction takes at its beginning; so none ever fails half way beca
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import get_ident
@@ -109,6 +109,11 @@ class SqliteDriver:
     def run_together(self, calls: Sequence[Call]) -> list[list[Row]]:
         with self.transaction():
             return [self.run(*call) for call in calls]
+
+    def run_each(
+        self, name: str, takes: Takes, batches: Iterable[Items], keep: Callable[[list[list[Row]]], bool]
+    ) -> None:
+        """The database is in this process: nothing can be made meanwhile."""
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

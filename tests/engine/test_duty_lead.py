@@ -69,7 +69,7 @@ def test_a_dead_leader_is_replaced_within_ten_seconds_or_twenty_where_clocks_dis
         while yard.clock.monotonic() < until:
             yard.pass_time(0.1, dead, *others)
             for ear in ears:
-                ear._tell(listener.wait(0))
+                ear.tell(listener.wait(0))
         assert dead.leading
         died = yard.clock.monotonic()
         while not any(other.leading for other in others):
@@ -93,7 +93,7 @@ def test_ten_idle_workers_ask_little_more_than_one(yard: Yard) -> None:
         heard = ear_line.wait(0)
         for _, _, ear in loops:
             if heard:
-                ear._tell(heard)
+                ear.tell(heard)
     ear_line.close()
     # What is promoted and what a tick has to say are asked for in one transaction.
     calls = [len(line.calls) - 2 * line.calls.count("transaction") for _, line, _ in loops]
@@ -170,7 +170,7 @@ def test_a_closed_leader_hands_over_to_whoever_hears_of_it(yard: Yard) -> None:
     listener.close()
     assert "duties" in heard
     for ear in ears:
-        ear._tell(heard)
+        ear.tell(heard)
     yard.pass_time(1, *others)
     assert sorted(other.leading for other in others) == [False, True]
 

@@ -10,12 +10,15 @@ only tries where work was found before; to look around, and to write how the job
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from typing import Any
 
+from tidemill.engine.ear import Ear
 from tidemill.engine.finisher import Settled
 from tidemill.engine.lanes import LOOP, LoopLane
+from tidemill.engine.loop_ear import LoopEar
 from tidemill.engine.plan import Plan
 from tidemill.engine.pump import Pump
 from tidemill.errors import StoreError
@@ -35,10 +38,12 @@ class LoopPump(Pump):
         self._on_loop = False  # a step is under way there
         self._lane: LoopLane | None = None
         self._asked = self._trying = False  # the loop's thread is called for a job; it has come, and is at it
+        self._hearing: LoopEar | None = None
 
-    def attach(self, lane: LoopLane) -> None:
-        """This is the loop."""
+    def attach(self, lane: LoopLane, ear: Ear | None = None) -> None:
+        """This is the loop; what the ear hears is heard there."""
         self._lane = lane
+        self._hearing = None if ear is None else LoopEar(ear)
 
     # The pump's own threads ------------------------------------------------------------------------------------------------
 
@@ -73,7 +78,8 @@ class LoopPump(Pump):
         if lane is not None and free and lane.idle and self._is_able() and not self._claimer.must_look:
             self._asked = self._driven = True
             self._drove_at = self._clock.monotonic()
-            lane.interrupt()
+            if lane.interrupt():
+                return  # on the loop's own thread: it comes for sure
         super()._call()
 
     def _is_able(self) -> bool:
@@ -93,6 +99,8 @@ class LoopPump(Pump):
 
     def drive(self) -> bool:
         """On the loop's thread, while the loop does not turn: one step, if it is wanted and there is anything to do."""
+        if self._hearing is not None and not self._hearing.opened:
+            self._hearing.open(asyncio.get_event_loop())
         with self.changed:
             asked, self._asked = self._asked and self._is_able(), False
             if not (asked or self.wants()) or self._recovering or self._closed.is_set():
@@ -118,6 +126,11 @@ class LoopPump(Pump):
             if asked and self._lane is not None:
                 self._lane.soon(self._leave_rest)  # after the jobs that were found have begun
         return not asked
+
+    def leave(self) -> None:
+        """On the loop's thread: the loop ends."""
+        if self._hearing is not None:
+            self._hearing.close()
 
     def _talk_and_claim(self, settled: list[Settled], plan: Plan) -> int:
         # The pump's own threads claim nothing while the loop's tries; and nobody does before it is known what has changed.

@@ -33,7 +33,7 @@ class Ear:
         self._thread = threading.Thread(target=self._listen, name="tidemill-ear", daemon=True)
 
     def subscribe(self, heard: Heard) -> None:
-        """Have it called, on the ear's thread, with what is heard from now on; it must not block."""
+        """Have it called, on the thread that hears, with what is heard from now on; it must not block."""
         self._subscribers.append(heard)
 
     def unsubscribe(self, heard: Heard) -> None:
@@ -43,6 +43,11 @@ class Ear:
     def heard_at(self, topic: str) -> float:
         """When it was last heard; minus infinity if never."""
         return self._heard.get(topic, float("-inf"))
+
+    @property
+    def listener(self) -> Listener | None:
+        """What it listens with; None before it has begun, and while that has failed."""
+        return self._listener
 
     def start(self) -> None:
         """Begin to listen."""
@@ -62,10 +67,13 @@ class Ear:
                 self._drop()
                 self._closed.wait(_AGAIN)
                 continue
-            if topics and not self._closed.is_set():
-                self._tell(topics)
+            if topics:
+                self.tell(topics)
 
-    def _tell(self, topics: frozenset[str]) -> None:
+    def tell(self, topics: frozenset[str]) -> None:
+        """Pass on what was heard; whoever hears it in the ear's stead says it here."""
+        if self._closed.is_set():
+            return
         now = self._clock.monotonic()
         for topic in topics:
             self._heard[topic] = now

@@ -12,13 +12,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context, copy_context
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from tidemill.clock import Clock
 from tidemill.domain.outcome import Failed
 from tidemill.engine import words
 from tidemill.engine.execute import Ended, arun, run
 from tidemill.engine.held import Held
+from tidemill.engine.looping import Steps, new_loop
 from tidemill.engine.plan import Kind
 from tidemill.engine.settings import WorkerSettings
 from tidemill.stores.waiting import meanwhile
@@ -64,23 +65,6 @@ def kinds_of(tasks: Iterable[Declared], settings: WorkerSettings, *, processes: 
 
 OnEnded = Callable[[Held, Ended | None], None]
 """Called with how a handler ended; None: it was stopped from outside."""
-
-
-def new_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's where it is installed, else Python's own."""
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
-
-
-class Steps(Protocol):
-    """Talks to the store on the loop's own thread, while there is so much to do that another thread would be in the way."""
-
-    def wants(self) -> bool: ...
-
-    def drive(self) -> bool: ...
 
 
 class LoopLane:
@@ -131,6 +115,8 @@ class LoopLane:
                 if self._steps is None or not self._steps.drive():
                     self._turn(loop)
         finally:
+            if self._steps is not None:
+                self._steps.leave()
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
 
@@ -156,10 +142,14 @@ class LoopLane:
         """Whether the loop turns and has nothing to run."""
         return self._loop is not None and not self._active and not self._waiting
 
-    def interrupt(self) -> None:
-        """Have the loop's thread ask ``Steps`` what to do; it comes back to the loop by itself."""
+    def interrupt(self) -> bool:
+        """Have the loop's thread ask ``Steps`` what to do, and then turn again; whether this is that thread."""
+        if threading.current_thread() is self._thread:
+            self._stop_turning()
+            return True
         if self._loop is not None:
             self._loop.call_soon_threadsafe(self._stop_turning)
+        return False
 
     def _stop_turning(self) -> None:
         if not self._waiting_here and self._loop is not None:  # else it will ask when it has its answer

@@ -94,7 +94,7 @@ class Runner:
             poll=self._poll,
         )
         self._loop = LoopLane(settings.concurrency, clock, middleware, self._ended, self._turned, self._pump)
-        self._pump.attach(self._loop)
+        self._pump.attach(self._loop, ear)
         self._watch = Watch(
             store, clock, self, self._loop, settings.patience.total_seconds(), self._note_stuck
         )

@@ -14,6 +14,7 @@ import psycopg
 from tidemill.stores.sql.postgres.wire import Connection, readable
 
 _RECONNECT = 1.0
+_STAND_BY = 0.25  # seconds between two looks while somebody else watches
 _ROOM = 7_000  # a payload holds 8,000 bytes
 
 
@@ -32,7 +33,10 @@ def payloads(topics: frozenset[str]) -> list[str]:
 
 
 class PostgresListener:
-    """Hears notifications of one channel. After every reconnect it reports ``change``: something may have been missed."""
+    """Hears notifications of one channel. After every reconnect it reports ``change``: something may have been missed.
+
+    Its file can be lent to somebody who watches it on a loop; meanwhile ``wait`` stands by, and returns now and then.
+    """
 
     def __init__(
         self, connect: Callable[[], Connection], channel: str, on_close: Callable[[PostgresListener], None]
@@ -42,6 +46,8 @@ class PostgresListener:
         self._on_close = on_close
         self._pid = os.getpid()
         self._lock = threading.Lock()
+        self._reading = threading.Lock()
+        self._lent: Connection | None = None
         self._closed = threading.Event()
         self._bell, self._ear = socket.socketpair()
         self._connection: Connection | None = None
@@ -69,16 +75,44 @@ class PostgresListener:
                 return frozenset()
 
     def _read(self, connection: Connection, timeout: float) -> frozenset[str]:
-        topics = _drain(connection)
+        topics = self._drained(connection)
         if not topics:
-            readable([connection.fileno(), self._ear.fileno()], timeout)
-            topics = frozenset() if self._closed.is_set() else _drain(connection)
+            if self._lent is connection:
+                readable([self._ear.fileno()], min(timeout, _STAND_BY))
+            else:
+                readable([connection.fileno(), self._ear.fileno()], timeout)
+            topics = frozenset() if self._closed.is_set() else self._drained(connection)
         return topics
 
+    def _drained(self, connection: Connection) -> frozenset[str]:
+        with self._reading:
+            return _drain(connection)
+
     def _drop(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            connection.close()
+        with self._reading:
+            connection, self._connection, self._lent = self._connection, None, None
+            if connection is not None:
+                connection.close()
+
+    # For whoever watches in its stead ----------------------------------------------------------------------------------------
+
+    def lend(self) -> int | None:
+        """A file of the caller's own that becomes readable when there is something to hear; None while there is no connection."""
+        with self._reading:
+            self._lent = self._connection
+            return None if self._lent is None else os.dup(self._lent.fileno())
+
+    def hear(self) -> frozenset[str]:
+        """What is to be heard now; an error once the connection whose file was lent is gone."""
+        with self._reading:
+            if self._lent is None or self._lent is not self._connection:
+                raise psycopg.OperationalError("the connection that was lent is gone")
+            return _drain(self._lent)
+
+    def take_back(self) -> None:
+        """Nobody watches any more."""
+        with self._reading:
+            self._lent = None
 
     def close(self) -> None:
         """Wakes whoever waits, and lets the connection go."""
@@ -112,7 +146,11 @@ class DeafListener:
 
 def _drain(connection: Connection) -> frozenset[str]:
     """Everything heard so far, without waiting."""
-    return frozenset(topic for note in connection.notifies(timeout=0) for topic in _topics(note.payload))
+    pgconn, topics = connection.pgconn, list[str]()
+    pgconn.consume_input()
+    while (note := pgconn.notifies()) is not None:
+        topics += _topics(note.extra.decode(errors="replace"))
+    return frozenset(topics)
 
 
 def _topics(payload: str) -> list[str]:

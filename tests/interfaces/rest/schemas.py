@@ -65,6 +65,9 @@ HOOKS = Path(__file__).with_name("counting.py")
 MOST_ROUNDS = 12
 """Runs for one route, at most."""
 
+TOGETHER = 4
+"""Runs in which a route is asked together with those that make such things; after them alone, which makes more questions."""
+
 SLOWEST = 30
 """Seconds an answer may take, also on a machine with much else to do."""
 
@@ -221,7 +224,8 @@ class Thorough:
             for deleting in (False, True):
                 some = [label for label in short if (acts[label].method == "DELETE") is deleting]
                 # Another seed each time: what makes the things to ask about is asked in both, and something new in each.
-                self._deal(hands(some, acts), 2 * number + deleting, phases)
+                dealt = hands(some, acts) if number < TOGETHER else [[label] for label in some]
+                self._deal(dealt, 2 * number + deleting, phases)
         if len(acts) == len(labelled()):  # a part of them may have nothing to do with each other
             # One route after another, each with what the one before answered; nobody else may change things meanwhile.
             print("one after another:", flush=True)

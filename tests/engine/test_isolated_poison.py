@@ -21,6 +21,7 @@ from tidemill.domain.outcome import (
     Succeeded,
     TimedOut,
 )
+from tidemill.domain.payload import ERROR_MESSAGE_LENGTH, clip
 from tidemill.engine.offspring import Offspring
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
@@ -181,7 +182,7 @@ def test_whatever_a_job_raises_is_an_outcome_and_the_child_lives(task: str) -> N
         "surrogates": "ValueError",
         "huge": "ValueError",
         "permanent": "tidemill.errors.PermanentError",
-        "huge reason": "tidemill.errors.PayloadTooLarge",
+        "huge reason": Cancelled(clip("r" * 2 * ERROR_MESSAGE_LENGTH, ERROR_MESSAGE_LENGTH)),
         "cancelled": Cancelled(None),
         "cancel": Cancelled("by itself"),
         "review": Review("look", '{"a":1}'),

@@ -45,8 +45,9 @@ class Rig:
 
 
 def enqueueing(rig: Rig, side: Side, words: Sequence[object]) -> Figures:
-    """W1 and W2: jobs a second as the enqueuer sees them."""
+    """W1 and W2: jobs a second as the enqueuer sees them. What the one before has left to be written is written first."""
     side.fresh()
+    side.ground.settle()
     others = rig.others()
     return {"rate": side.rate(*words), "others": others.cores()}
 

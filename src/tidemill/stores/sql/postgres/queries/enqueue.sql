@@ -22,11 +22,11 @@ with item as materialized (
             n)),
 taken as materialized (
   select x.id from item x
-  where exists (select from tidemill.ready j where j.id = x.id)
-     or exists (select from tidemill.scheduled j where j.id = x.id)
-     or exists (select from tidemill.parked j where j.id = x.id)
-     or exists (select from tidemill.running j where j.id = x.id)
-     or exists (select from tidemill.history j where j.id = x.id)),
+  where exists (select from tidemill.ready j where j.id = x.id offset 0)
+     or exists (select from tidemill.scheduled j where j.id = x.id offset 0)
+     or exists (select from tidemill.parked j where j.id = x.id offset 0)
+     or exists (select from tidemill.running j where j.id = x.id offset 0)
+     or exists (select from tidemill.history j where j.id = x.id offset 0)),
 held as (
   insert into tidemill.uniques as u (tenant, key, job_id, live, window_ends_at)
   select distinct on (tenant collate "C", unique_key collate "C") tenant, unique_key, id, true, now + hold

@@ -1,4 +1,4 @@
-"""What a claim behind many gates costs PostgreSQL: work in proportion to the gates that are asked, however little the planner knows."""
+"""What statements cost PostgreSQL: work in proportion to what they are given, however little the planner knew when it planned them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 from tidemill.stores.sql.driver import Call
+from tidemill.stores.sql.flow import _enqueued
 from tidemill.stores.sql.postgres.driver import _PLANNING
+from tidemill.stores.sql.postgres.lots import columns_of
 from tidemill.stores.sql.postgres.statements import Statements
-from tidemill.stores.sql.postgres.store import _finish_call, _inherited, counted_claim
+from tidemill.stores.sql.postgres.store import _common, _finish_call, _inherited, counted_claim
 
 GATES = 300
 RULES = {"key": Rule("key", LimitKind.CONCURRENCY, 1)}
@@ -47,7 +49,7 @@ def work(url: str, call: Call, fill: str = "select") -> int:
     given: dict[str, Any] = {**call.takes, **(call.items or {})}
     values = [given.get(name) for name, _ in statement.values + statement.columns]
     with psycopg.connect(url, cursor_factory=ClientCursor) as connection:
-        connection.execute("analyze tidemill.uses")
+        connection.execute("analyze")
         for name, value in _PLANNING.items():
             connection.execute("select set_config(%s, %s, false)", (name, value))
         kinds = [connection.execute("select format_type(%s, null)", (oid,)) for oid in statement.types]
@@ -112,3 +114,19 @@ def test_a_count_changes_in_its_place(store: Store, migrated_postgres_url: str) 
         ).fetchall()
     assert rows
     assert not [text for (text,) in rows if "used" in text or "changed_at" in text]
+
+
+def test_a_batch_is_looked_for_by_its_ids_and_not_among_all_that_is_stored(
+    store: Store, migrated_postgres_url: str
+) -> None:
+    jobs = [NewJob(new_id(), "work") for _ in range(20)]
+    calls = [
+        Call("enqueue_alike", _common(jobs[0], None), columns_of(jobs)),
+        Call("enqueue", {"now": None}, *_enqueued(jobs)),
+    ]
+    fill = """
+      insert into tidemill.ready(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
+                                 until_claimed, detailed, args)
+      select gen_random_uuid(), 't', 'q', 'other', 0, 0, 1, 0, 0, now(), now(), false, false, '{}' from generate_series(1, 5000)"""
+    for call in calls:
+        assert 0 < work(migrated_postgres_url, call, fill) < 2000

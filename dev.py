@@ -120,8 +120,8 @@ class Environment:
         """The process environment for tools that run in here."""
         env = dict(os.environ, VIRTUAL_ENV=str(self.path), PIP_DISABLE_PIP_VERSION_CHECK="1")
         env["PATH"] = str(self.bin) + os.pathsep + env.get("PATH", os.defpath)
-        env.pop("PYTHONHOME", None)
-        return env
+        env["PYTHONPYCACHEPREFIX"] = str(self.path / "bytecode")  # compiled once, none beside the sources
+        return {k: v for k, v in env.items() if k not in ("PYTHONHOME", "PYTHONDONTWRITEBYTECODE")}
 
     def fingerprint(self) -> str:
         """Changes whenever the environment has to be installed again."""
@@ -230,8 +230,7 @@ def dev_group() -> list[str]:
     """The requirements of `[dependency-groups] dev`, read here because older pips cannot."""
     import tomllib
 
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    return list(project["dependency-groups"]["dev"])
+    return list(tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["dependency-groups"]["dev"])
 
 
 def last_line(text: str) -> str:

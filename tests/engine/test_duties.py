@@ -328,7 +328,7 @@ def test_ended_jobs_in_memory_go_after_a_quarter_of_an_hour_or_an_hour(mill: Mil
 
 
 def test_a_tick_repeats_the_wake_up_of_every_queue_with_pending_jobs(mill: Mill) -> None:
-    promote = Promote(mill.store, tick=Tick(mill.store, mill.clock))
+    promote = Promote(mill.store, tick=Tick(mill.clock))
     assert promote() == Done(0)
     assert mill.heard() == {"tick"}
     enqueue(mill.memory, 2, queue="mail")

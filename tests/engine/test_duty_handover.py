@@ -86,7 +86,7 @@ def house(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
 
 def ticking(store: Store) -> list[Duty]:
     half = timedelta(milliseconds=500)
-    return [Promote(store, tick=Tick(store, SystemClock(), every=half)).duty(half)]
+    return [Promote(store, tick=Tick(SystemClock(), every=half)).duty(half)]
 
 
 @pytest.mark.parametrize("ear", [True, False], ids=["hearing", "deaf"])

@@ -58,7 +58,7 @@ def test_a_dead_leader_is_replaced_within_ten_seconds_or_twenty_where_clocks_dis
 
     for seed in range(20):
         ears = [Deaf(yard.memory, yard.clock) for _ in range(3)]
-        dead = yard.loop(Promote(yard.memory, tick=Tick(yard.memory, yard.clock)).duty(), ear=ears[0])
+        dead = yard.loop(Promote(yard.memory, tick=Tick(yard.clock)).duty(), ear=ears[0])
         others = [
             Duties(yard.memory, Wrong(), new_id(), [], random=Random(seed * 10 + i), ear=ears[1 + i])
             for i in range(2)
@@ -157,9 +157,7 @@ def test_a_paused_leader_finds_out_before_its_next_duty(yard: Yard) -> None:
 
 def test_a_closed_leader_hands_over_to_whoever_hears_of_it(yard: Yard) -> None:
     ears = [Deaf(yard.memory, yard.clock) for _ in range(3)]
-    first, *others = [
-        yard.loop(Promote(yard.memory, tick=Tick(yard.memory, yard.clock)).duty(), ear=ear) for ear in ears
-    ]
+    first, *others = [yard.loop(Promote(yard.memory, tick=Tick(yard.clock)).duty(), ear=ear) for ear in ears]
     yard.pass_time(1)
     for ear in ears:
         ear.hear("tick")

@@ -157,7 +157,7 @@ def test_a_busy_store_is_asked_again_and_little_is_said_of_it(
     work, ran = counting(small)
     with small.runner(concurrency=5) as runner:
         small.ends(work.enqueue(-1))
-        small.line.refuse_busy("claim", "step", "finish", "lanes", "pauses", "log", times=40)
+        small.line.refuse_busy("claim", "step", "finish", "lanes", "orders", "log", times=40)
         jobs = work.enqueue_many([{"number": number} for number in range(30)])
         small.ends(*jobs)
         assert runner.wait_empty(PATIENCE)
@@ -165,7 +165,7 @@ def test_a_busy_store_is_asked_again_and_little_is_said_of_it(
     assert len(warnings(caplog)) <= 4, warnings(caplog)
 
 
-@pytest.mark.parametrize("verb", ["lanes", "pauses", "claim"])
+@pytest.mark.parametrize("verb", ["lanes", "orders", "claim"])
 def test_what_it_was_rung_for_is_found_although_the_store_was_busy(small: Mill, verb: str) -> None:
     @small.app.task
     async def work() -> float:

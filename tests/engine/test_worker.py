@@ -204,7 +204,7 @@ def test_what_is_paused_is_not_begun_and_goes_on_soon_after(mill: Mill, kind: Pa
         mill.pause(kind, name)
         # It has heard of it; a claim that was under way did not know yet.
         eventually(
-            lambda: mill.line.calls_of("pauses") and worker._runner is not None and worker._runner.quiet
+            lambda: mill.line.calls_of("orders") and worker._runner is not None and worker._runner.quiet
         )
         mill.line.count_anew()
         job = held_back.enqueue()
@@ -312,4 +312,4 @@ def test_an_idle_worker_asks_little_of_a_server(postgres: Any, tmp_path: Path) -
             threading.Event().wait(6.0)
             asked = mill.line.asked()
         assert sum(asked.values()) / 6.0 < 4.0, asked
-        assert asked["claim"] + asked["step"] + asked["pauses"] <= 2, asked
+        assert asked["claim"] + asked["step"] + asked["orders"] <= 2, asked

@@ -203,6 +203,9 @@ class Ground:
 
     def _started(self, words: list[str]) -> Worker:
         environment = {**os.environ, STORE: self.url, WHERE: str(self.ledger.path)}
+        if environment.pop("PYTHONDONTWRITEBYTECODE", None):
+            # What is installed was compiled then; a worker of this checkout, too, must not do it at every start of a process.
+            environment["PYTHONPYCACHEPREFIX"] = str(self.folder / "bytecode")
         self.workers.append(Worker(words, self.folder / f"worker-{len(self.workers)}", environment))
         return self.workers[-1]
 

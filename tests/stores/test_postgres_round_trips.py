@@ -120,4 +120,4 @@ def test_one_promote_tells_what_is_due_after_what_it_moved(store: Store) -> None
     promoted = store.promote(1000)
     assert promoted.lanes == {LaneKey("default", "default", 0)}
     assert promoted.next_run_at is not None
-    assert store.promote(1000) == (0, frozenset(), promoted.next_run_at)
+    assert store.promote(1000) == (0, frozenset(), promoted.next_run_at, frozenset())

@@ -120,12 +120,7 @@ class Claimer:
                 begun  # before they are read: whoever changes them meanwhile has them read again
             )
             try:
-                with self._store.transaction():  # an idle store is to be asked as little as can be
-                    pauses, settings, rules = (
-                        self._store.pauses(),
-                        self._store.settings(),
-                        self._store.rules(),
-                    )
+                pauses, settings, rules = self._store.orders()
                 self._paused = frozenset((pause.kind, pause.name) for pause in pauses)
                 self._configure(Config.read(settings))
                 self._learn(rules)

@@ -56,21 +56,24 @@ from tidemill.domain.job import (
     Report,
 )
 from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
-from tidemill.domain.ledger import Pause, PauseKind, Setting
 from tidemill.domain.states import JobState
 from tidemill.stores.archiving import Archive
 from tidemill.stores.guarding import Audit, Keys
 from tidemill.stores.insight import Insight
 from tidemill.stores.limiting import Limits
 from tidemill.stores.planning import Definitions, Schedules
+from tidemill.stores.steering import Settings
 
 
 class Promoted(NamedTuple):
-    """What ``promote`` moved, into which lanes, and when the next job is due (None: none is scheduled)."""
+    """What ``promote`` moved, into which lanes, and when the next job is due (None: none is scheduled); and, where that was asked
+    for too, the queues in which jobs are pending, of whatever limits.
+    """
 
     moved: int
     lanes: frozenset[LaneKey]
     next_run_at: datetime | None
+    queues: frozenset[str] = frozenset()
 
 
 class Step(NamedTuple):
@@ -121,9 +124,10 @@ class Flow(ABC):
         with ``run_at`` now; nothing but a ``move`` brings it on."""
 
     @abstractmethod
-    def promote(self, limit: int, *, now: datetime | None = None) -> Promoted:
+    def promote(self, limit: int, *, look: bool = False, now: datetime | None = None) -> Promoted:
         """Move up to ``limit`` jobs that are due to ``pending``, the earliest first: scheduled ones, and waiting ones whose
-        transition gave them a delay. ``next_run_at`` is the earliest among those that remain.
+        transition gave them a delay. ``next_run_at`` is the earliest among those that remain. With ``look``, say also which queues
+        have pending jobs.
         """
 
     @abstractmethod
@@ -311,34 +315,6 @@ class Leases(ABC):
         """Instead of a lease, a lock of the database or the machine, outside of transactions; None while anybody has it, be
         it this store. ``BadSettings`` where there can be none.
         """
-
-
-class Settings(ABC):
-    """Worker configuration and pauses."""
-
-    @abstractmethod
-    def settings(self) -> list[Setting]:
-        """All settings by key."""
-
-    @abstractmethod
-    def put_settings(self, settings: Sequence[Setting], *, now: datetime | None = None) -> None:
-        """Write settings, over what was there; a description of None keeps the old one."""
-
-    @abstractmethod
-    def drop_settings(self, keys: Collection[str]) -> frozenset[str]:
-        """Remove settings; the keys that were there."""
-
-    @abstractmethod
-    def pauses(self) -> list[Pause]:
-        """All pauses by kind and name."""
-
-    @abstractmethod
-    def pause(self, pauses: Sequence[Pause], *, now: datetime | None = None) -> list[Pause]:
-        """Pause; the new ones. What is paused already keeps its first reason, person and time."""
-
-    @abstractmethod
-    def resume(self, targets: Collection[tuple[PauseKind, str]]) -> list[Pause]:
-        """End pauses; those that stood."""
 
 
 class Store(

@@ -63,7 +63,7 @@ def usual_duties(
     """
     waiting = Wake(store, clock)
     duties = [
-        Promote(store, batch=batch, tick=Tick(store, clock)).duty(),
+        Promote(store, batch=batch, tick=Tick(clock)).duty(),
         (reclaim or Reclaim(store, clock, policy_of, random, batch=batch)).duty(),
         Fire(store, clock, facts_of, batch=batch, on_waiting=waiting.knows).duty(),
         waiting.duty(),

@@ -16,24 +16,17 @@ BATCH = 500
 class Promote:
     """One batch, the earliest first, and word to the workers of its queues. It is next needed when the next job is due.
 
-    With ``tick``, whatever that has to say is found out in the same transaction, and said with it.
+    With ``tick``, whatever that has to say is found out by the same question, and said with it.
     """
 
     def __init__(self, store: Store, *, batch: int = BATCH, tick: Tick | None = None) -> None:
         self._store, self._batch, self._tick = store, batch, tick
 
     def __call__(self) -> Done:
-        if self._tick is None or not self._tick.due:
-            return self._promote()
-        with self._store.transaction():
-            done = self._promote()
-            topics = self._tick.topics()
-        wake(self._store, topics)
-        return done
-
-    def _promote(self) -> Done:
-        moved, lanes, next_run_at = self._store.promote(self._batch)
-        wake(self._store, {f"ready:{lane.queue}" for lane in lanes})
+        tick = self._tick if self._tick is not None and self._tick.due else None
+        moved, lanes, next_run_at, queues = self._store.promote(self._batch, look=tick is not None)
+        topics = {f"ready:{lane.queue}" for lane in lanes}
+        wake(self._store, topics if tick is None else topics | tick.topics(queues))
         return Done(moved, next_run_at, more=moved >= self._batch)
 
     def duty(self, every: timedelta = EVERY) -> Duty:

@@ -6,11 +6,11 @@ be asked as little as can be.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from datetime import timedelta
 
 from tidemill.clock import Clock
 from tidemill.engine.ear import TICK
-from tidemill.stores.base import Store
 
 EVERY = timedelta(seconds=5)
 
@@ -18,8 +18,8 @@ EVERY = timedelta(seconds=5)
 class Tick:
     """What is to be said: ``tick``, and ``ready:{queue}`` for each queue in which jobs are pending."""
 
-    def __init__(self, store: Store, clock: Clock, *, every: timedelta = EVERY) -> None:
-        self._store, self._clock = store, clock
+    def __init__(self, clock: Clock, *, every: timedelta = EVERY) -> None:
+        self._clock = clock
         # Those who are called now and then say it somewhat early rather than much too late.
         self._gap = every.total_seconds() / 2
         self._said = float("-inf")
@@ -29,8 +29,7 @@ class Tick:
         """Whether it is time to say it again."""
         return self._clock.monotonic() - self._said >= self._gap
 
-    def topics(self) -> frozenset[str]:
-        """What to say now; whoever asks says it."""
-        found = {f"ready:{lane.queue}" for lane in self._store.lanes()}
+    def topics(self, queues: Collection[str]) -> frozenset[str]:
+        """What to say now, if these queues have pending jobs; whoever asks says it."""
         self._said = self._clock.monotonic()
-        return frozenset({TICK, *found})
+        return frozenset({TICK, *(f"ready:{queue}" for queue in queues)})

@@ -47,14 +47,15 @@ class MemoryFlow(Core, Flow):
                 answers.append(Enqueued(job.id, True) if holder is None else Enqueued(holder, False))
             return answers
 
-    def promote(self, limit: int, *, now: datetime | None = None) -> Promoted:
+    def promote(self, limit: int, *, look: bool = False, now: datetime | None = None) -> Promoted:
         with self._open() as state:
             moment = self._at(now)
             due = [id for run_at, id in islice(state.alarms, max(limit, 0)) if run_at <= moment]
             for id in due:
                 state.place(replace(state.jobs[id], state=JobState.PENDING))
             lanes = frozenset(lane_key(state.jobs[id])._replace(gate="") for id in due)
-            return Promoted(len(due), lanes, state.alarms[0][0] if state.alarms else None)
+            queues = frozenset(key.queue for key in state.lanes) if look else frozenset()
+            return Promoted(len(due), lanes, state.alarms[0][0] if state.alarms else None, queues)
 
     def lanes(self, queues: Sequence[str] | None = None) -> list[Lane]:
         with self._open() as state:

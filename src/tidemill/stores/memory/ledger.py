@@ -21,10 +21,11 @@ from tidemill.domain.ledger import (
     Setting,
     audit_hash,
 )
-from tidemill.stores.base import Records, Settings
+from tidemill.stores.base import Records
 from tidemill.stores.guarding import Audit
 from tidemill.stores.memory.core import Core
 from tidemill.stores.memory.plain import kept, kept_line
+from tidemill.stores.steering import Orders, Settings
 
 
 class MemoryRecords(Core, Records, Audit):
@@ -99,6 +100,12 @@ class MemoryRecords(Core, Records, Audit):
 
 class MemorySettings(Core, Settings):
     """Worker configuration and pauses."""
+
+    def orders(self) -> Orders:
+        with self._open() as state:
+            return Orders(
+                self.pauses(), self.settings(), [state.limits[name] for name in sorted(state.limits)]
+            )
 
     def settings(self) -> list[Setting]:
         with self._open() as state:

@@ -15,7 +15,7 @@ from tidemill.domain.states import JobState
 from tidemill.errors import JobExists, StoreBusy
 from tidemill.stores.base import Flow, Promoted, Step
 from tidemill.stores.sql.counting import Counting
-from tidemill.stores.sql.driver import Row
+from tidemill.stores.sql.driver import Call, Row
 from tidemill.stores.sql.values import dump_details, dump_error, dump_progress, load_limits
 
 _ROUNDS = 20  # how often a job is tried whose key is let go between two looks
@@ -75,10 +75,17 @@ class SqlFlow(Counting, Flow):
                 outcome[job.id] = Enqueued(holder, False)
         return again
 
-    def promote(self, limit: int, *, now: datetime | None = None) -> Promoted:
-        rows = self._db.run("promote", {"now": now, "limit": limit})
+    def promote(self, limit: int, *, look: bool = False, now: datetime | None = None) -> Promoted:
+        promote = Call("promote", {"now": now, "limit": limit})
+        found: list[Row] = []
+        if look:
+            rows, found = self._db.run_together([promote, Call("queues", {})])
+        else:
+            rows = self._db.run(*promote)
         lanes = frozenset(LaneKey(*row[:3]) for row in rows if row[0] is not None)
-        return Promoted(sum(row[3] for row in rows), lanes, rows[0][4])
+        return Promoted(
+            sum(row[3] for row in rows), lanes, rows[0][4], frozenset(queue for (queue,) in found)
+        )
 
     def lanes(self, queues: Sequence[str] | None = None) -> list[Lane]:
         if queues is not None and not queues:

@@ -23,7 +23,7 @@ class SqlLimits(Counting, Limits):
     """The verbs of limits."""
 
     def rules(self) -> list[Rule]:
-        return [_rule(row) for row in self._db.run("rules")]
+        return [read_rule(row) for row in self._db.run("rules")]
 
     def put_rules(self, rules: Sequence[Rule], *, now: datetime | None = None) -> frozenset[str]:
         if not rules:
@@ -103,7 +103,8 @@ class SqlLimits(Counting, Limits):
         return len(self._db.run("forget_uses", {"now": now, "idle": idle, "limit": max(limit, 0)}))
 
 
-def _rule(row: Row) -> Rule:
+def read_rule(row: Row) -> Rule:
+    """A rule as the queries give it."""
     name, kind, most, per, burst, breaker, pinned, changed_at, changed_by = row
     return Rule(
         name,

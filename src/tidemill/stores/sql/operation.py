@@ -8,14 +8,26 @@ from datetime import datetime
 from typing import Any
 
 from tidemill.domain.ledger import Pause, PauseKind, Setting
-from tidemill.stores.base import Settings
 from tidemill.stores.sql.driver import Row
 from tidemill.stores.sql.face import Face
+from tidemill.stores.sql.limiting import read_rule
 from tidemill.stores.sql.values import dump
+from tidemill.stores.steering import Orders, Settings
 
 
 class SqlSettings(Face, Settings):
-    """settings, put_settings, drop_settings, pauses, pause, resume."""
+    """orders, settings, put_settings, drop_settings, pauses, pause, resume."""
+
+    def orders(self) -> Orders:
+        found = Orders([], [], [])
+        for what, name, kind, value, note, most, per, burst, pinned, at, by in self._db.run("orders"):
+            if what == "pause":
+                found.pauses.append(_pause((kind, name, note, by, at)))
+            elif what == "setting":
+                found.settings.append(Setting(name, json.loads(value), note, at, by))
+            else:
+                found.rules.append(read_rule((name, kind, most, per, burst, value, pinned, at, by)))
+        return found
 
     def settings(self) -> list[Setting]:
         return [

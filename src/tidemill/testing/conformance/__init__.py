@@ -105,7 +105,7 @@ from tidemill.testing.conformance.returning import GiveBackLaws, UndoneLimitLaws
 from tidemill.testing.conformance.rules import ForgetUseLaws, RuleLaws, WaitingDepthLaws  # noqa: E402
 from tidemill.testing.conformance.schedules import ScheduleLaws  # noqa: E402
 from tidemill.testing.conformance.searching import CountLaws, LogEndLaws, SearchLaws  # noqa: E402
-from tidemill.testing.conformance.settings import PauseLaws, SettingLaws  # noqa: E402
+from tidemill.testing.conformance.settings import OrdersLaws, PauseLaws, SettingLaws  # noqa: E402
 from tidemill.testing.conformance.signals import SignalLaws  # noqa: E402
 from tidemill.testing.conformance.threads import ThreadLaws  # noqa: E402
 from tidemill.testing.conformance.transactions import TransactionLaws, WholeStoreLaws  # noqa: E402
@@ -173,7 +173,7 @@ class ClusterConformance(WorkerLaws, OrphanLaws, LeaseLaws, HoldLaws):
     """Workers, leases and holds."""
 
 
-class SettingsConformance(SettingLaws, PauseLaws):
+class SettingsConformance(SettingLaws, PauseLaws, OrdersLaws):
     """Settings and pauses."""
 
 

@@ -242,6 +242,23 @@ class PromoteLaws:
         assert promoted == Promoted(2, frozenset({LaneKey("a", "t", 5), LaneKey("b", "u", -5)}), T0 + HOUR)
         assert {lane.key for lane in store.lanes()} == promoted.lanes
 
+    def test_whoever_looks_is_told_every_queue_with_pending_jobs_whatever_limits_they_have(
+        self, store: Store
+    ) -> None:
+        put(
+            store,
+            a_job(queue="a", tenant="t", priority=5),
+            a_job(queue="a", tenant="u"),
+            a_job(queue="b", limits=("task/x",)),
+            a_job(queue="c", delay=SECOND),
+            a_job(queue="d", delay=HOUR),
+        )
+        assert store.promote(100, now=T0).queues == frozenset()  # which was not asked for
+        assert store.promote(100, look=True, now=T0).queues == {"a", "b"}
+        looked = store.promote(100, look=True, now=at(1))
+        assert looked.moved == 1
+        assert looked.queues == {"a", "b", "c"}
+
     def test_a_job_waiting_with_a_delay_is_promoted_like_a_scheduled_one(self, store: Store) -> None:
         id = put_one(store)
         finish_all(store, [claim_one(store)], ASLEEP)

@@ -1,12 +1,14 @@
-"""Laws of configuration: settings and pauses."""
+"""Laws of configuration: settings and pauses, and all that workers follow at one look."""
 
 from __future__ import annotations
 
 import pytest
 
+from tidemill.domain.breaker import Breaker
 from tidemill.domain.ledger import Pause, PauseKind, Setting
+from tidemill.domain.limits import LimitKind, Rule
 from tidemill.stores.base import Store
-from tidemill.testing.conformance.kit import T0, at
+from tidemill.testing.conformance.kit import HOUR, SECOND, T0, at
 
 VALUES: list[object] = [
     None,
@@ -100,3 +102,33 @@ class PauseLaws:
             PauseKind.TASK
         ]
         assert [pause.kind for pause in store.pauses()] == [PauseKind.QUEUE]
+
+
+class OrdersLaws:
+    """One look shows what the three questions show."""
+
+    def test_a_store_begins_without_orders(self, store: Store) -> None:
+        assert store.orders() == ([], [], [])
+
+    def test_all_that_workers_follow_is_seen_as_it_is_seen_one_by_one(self, store: Store) -> None:
+        store.pause(
+            [Pause(kind, name, "why “x”", "ada") for kind in PauseKind for name in ("b", "B", "ü")], now=at(1)
+        )
+        store.put_settings(
+            [Setting(f"{n} %s", value, "what", updated_by="bob") for n, value in enumerate(VALUES)], now=at(2)
+        )
+        breaker = Breaker("api", 0.1, 7, HOUR, 90 * SECOND, 3)
+        store.put_rules(
+            [
+                Rule("z", max=3, pinned=True, changed_by="ada"),
+                Rule("A", LimitKind.RATE, 10, 40 * HOUR, 2**40),
+                Rule("b", LimitKind.BREAKER, breaker=breaker),
+                Rule("none"),
+            ],
+            now=at(3),
+        )
+        orders = store.orders()
+        assert sorted(orders.pauses, key=lambda pause: (pause.kind, pause.name)) == store.pauses()
+        assert sorted(orders.settings, key=lambda setting: setting.key) == store.settings()
+        assert sorted(orders.rules, key=lambda rule: rule.name) == store.rules()
+        assert [len(each) for each in orders] == [3 * len(PauseKind), len(VALUES), 4]

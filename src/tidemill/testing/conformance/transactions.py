@@ -249,6 +249,7 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "release": lambda store: store.release("duty", WORKER, 1),
     "leases": lambda store: store.leases(),
     "hold": lambda store: store.hold("duty"),
+    "orders": lambda store: store.orders(),
     "settings": lambda store: store.settings(),
     "put_settings": lambda store: store.put_settings([Setting("a", 1)], now=T0),
     "drop_settings": lambda store: store.drop_settings(["a"]),

@@ -4,11 +4,11 @@
                                 [--ms 0] [--only plain,keyed,…] [--json FILE]
 
 Every round drains each case in turn with ``tidemill worker``: ``plain`` jobs without limits; ``keyed`` 50 keys, three at a time each;
-``together`` one limit of 50 for all; ``both`` of these; ``many`` 10,000 keys, one at a time each; ``beside-others`` jobs without
-limits while a quarter as many others without limits run, in tasks of their own; ``beside-limited`` the same beside limited ones, whose
-share is told of that; ``beside-closed`` jobs without limits while ten times as many stand behind a
-closed gate; ``among-closed`` 50 keys, nine tenths of the jobs behind one that is closed. The rate is of the jobs that can run, from
-the first claim of one to its last end. Ratios are to ``plain`` in the same round, but where said otherwise.
+``together`` one limit of 50 for all; ``both`` of these on every job; ``many`` 10,000 keys, one at a time each; ``beside-limited`` jobs
+without limits while a quarter as many with limits, which came later, wait and run too; ``after-limited`` the same, but those with
+limits came first and are worked off first, so that they share the machine; ``beside-closed`` jobs without limits while ten times as
+many stand behind a closed gate; ``among-closed`` 50 keys, nine tenths of the jobs behind one that is closed. The rate is of the jobs
+that can run, from the first claim of one to its last end. Ratios are to ``plain`` in the same round.
 """
 
 from __future__ import annotations
@@ -40,13 +40,10 @@ PATIENCE = 300.0
 
 CASES = {
     "plain": ("plain", None), "keyed": ("keyed", 0.40), "together": ("together", 0.40), "both": ("keyed_together", 0.40),
-    "many": ("many", 0.35), "beside-others": ("plain", None), "beside-limited": ("plain", 0.95), "beside-closed": ("plain", 0.95),
+    "many": ("many", 0.35), "beside-limited": ("plain", 0.95), "after-limited": ("plain", None), "beside-closed": ("plain", 0.95),
     "among-closed": ("keyed", 0.40),
 }  # fmt: skip
 """Each case with the task whose rate is told, and the least share of ``plain`` that is aimed at."""
-
-OF = {"beside-limited": "beside-others"}
-"""Whose rate a case's share is of, where it is not ``plain``: what others' work takes, whatever it is, is no cost of limits."""
 
 
 @contextmanager
@@ -134,7 +131,6 @@ def main() -> None:
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
     asked = {"plain", *options.only.split(",")}
-    asked |= {OF[case] for case in asked if case in OF}
     only = [case for case in CASES if case in asked]
     results: dict[str, dict[str, list[float]]] = {}
     with ExitStack() as stack:
@@ -157,8 +153,7 @@ def main() -> None:
     for name, found in results.items():
         print(f"\n{name}: jobs/s (median), share of plain (median, range), aim")
         for case, rates in found.items():
-            whose = found[OF.get(case, "plain")]
-            shares = [mine / theirs for mine, theirs in zip(rates, whose, strict=True)]
+            shares = [mine / theirs for mine, theirs in zip(rates, found["plain"], strict=True)]
             aim = CASES[case][1]
             said = "" if aim is None else f"  >= {aim:.0%}"
             print(

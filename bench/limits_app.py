@@ -25,11 +25,6 @@ async def plain(n: int) -> None:  # noqa: ARG001  (as large a payload as the oth
     await _work()
 
 
-@app.task
-async def other(n: int) -> None:  # noqa: ARG001
-    await _work()
-
-
 @app.task(limits=[Limit(3, key="key")])
 async def keyed(key: int) -> None:  # noqa: ARG001
     await _work()

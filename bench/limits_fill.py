@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from datetime import timedelta
 
-from bench.limits_app import app, keyed, keyed_together, many, other, plain, together
+from bench.limits_app import app, keyed, keyed_together, many, plain, together
 
 from tidemill.domain.cluster import Worker
 from tidemill.domain.lanes import ClaimRequest
@@ -26,12 +26,9 @@ def _beside_limited(jobs: int) -> None:
     keyed.enqueue_many({"key": n % 50} for n in range(jobs // 4))
 
 
-def _beside_others(jobs: int) -> None:
-    for start in range(
-        0, jobs, 400
-    ):  # mixed: one lane is worked off in its order, and the two are to run beside each other
-        plain.enqueue_many({"n": n} for n in range(start, start + 400))
-        other.enqueue_many({"n": n} for n in range(100))
+def _after_limited(jobs: int) -> None:
+    keyed.enqueue_many({"key": n % 50} for n in range(jobs // 4))
+    plain.enqueue_many({"n": n} for n in range(jobs))
 
 
 def _beside_closed(jobs: int) -> None:
@@ -54,8 +51,8 @@ CASES: dict[str, Callable[[int], object]] = {
     "together": lambda jobs: together.enqueue_many({"n": n} for n in range(jobs)),
     "both": lambda jobs: keyed_together.enqueue_many({"key": n % 50} for n in range(jobs)),
     "many": lambda jobs: many.enqueue_many({"key": n % 10_000} for n in range(jobs)),
-    "beside-others": _beside_others,
     "beside-limited": _beside_limited,
+    "after-limited": _after_limited,
     "beside-closed": _beside_closed,
     "among-closed": _among_closed,
 }

@@ -10,7 +10,7 @@ import pytest
 from tidemill.clock import ManualClock
 from tidemill.domain.cluster import Worker
 from tidemill.domain.job import NewJob
-from tidemill.domain.lanes import Lane
+from tidemill.domain.lanes import SAFETY, Lane
 from tidemill.domain.limits import LimitKind, Rule
 from tidemill.engine.claimer import LATEST, PAGE, SOONEST, Claimer
 from tidemill.engine.plan import Kind, Plan, Planner
@@ -107,3 +107,61 @@ def test_when_all_pages_were_read_for_nothing_the_next_look_waits_longer_and_lon
         claimer.refresh()
         rests.append(claimer.retry_at - clock.monotonic())
     assert SOONEST <= rests[0] < rests[1] < rests[2] <= LATEST
+
+
+# Those who came first ------------------------------------------------------------------------------------------------------
+
+
+def flooded() -> Store:
+    """A great many jobs without limits, and behind them some with."""
+    made = open_store("memory://")
+    made.migrate()
+    made.put_rules([Rule("key", LimitKind.CONCURRENCY, 1)])
+    made.enqueue([NewJob(new_id(), "work") for _ in range(SAFETY + 2 * PAGE)])
+    made.enqueue([NewJob(new_id(), "work", limits=(f"key/{n}",)) for n in range(5)])
+    return made
+
+
+def step(store: Store, claimer: Claimer, plan: Plan = PLAN) -> list[int]:
+    """Claim as a pump does; how many of each request's lanes were gates."""
+    claimed, gates = 0, []
+    for made in claimer.requests(plan):
+        request = made._replace(limit=made.limit - claimed)
+        found = store.claim(request)
+        claimer.claimed(plan, request, found)
+        claimed += len(found)
+        gates.append(sum(bool(lane.gate) for lane in request.lanes))
+        if claimed >= plan.limit:
+            break
+    return gates
+
+
+def test_jobs_with_limits_that_came_last_are_asked_for_when_their_time_has_come() -> None:
+    store = flooded()
+    try:
+        claimer = a_claimer(store, ManualClock())
+        claimer.refresh()
+        assert step(store, claimer) == [5, 0]  # nobody knows yet how many there are
+        store.enqueue([NewJob(new_id(), "work", limits=(f"key/{n}",)) for n in range(5, 10)])
+        claimer.refresh()
+        seen = [step(store, claimer) for _ in range((SAFETY + 2 * PAGE) // PAGE)]
+        assert seen[0] == [0]  # enough was found without them
+        assert [0, 5] in seen  # there was room left, and so they were asked in the same step
+        assert store.gates() == []
+    finally:
+        store.close()
+
+
+def test_where_little_waits_without_limits_nobody_waits_for_it() -> None:
+    store = flooded()
+    try:
+        claimer = a_claimer(store, ManualClock())
+        claimer.refresh()
+        huge = PLAN._replace(limit=2 * SAFETY + 4 * PAGE)  # more than there are
+        step(store, claimer, huge)
+        store.enqueue([NewJob(new_id(), "work") for _ in range(3)])
+        store.enqueue([NewJob(new_id(), "work", limits=(f"key/{n}",)) for n in range(5, 10)])
+        claimer.refresh()
+        assert step(store, claimer) == [5, 0]
+    finally:
+        store.close()

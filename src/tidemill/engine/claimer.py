@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from uuid import UUID
 
 from tidemill.clock import Clock
@@ -14,6 +14,7 @@ from tidemill.domain.job import Claim
 from tidemill.domain.lanes import SAFETY, ClaimRequest, Lane, LaneKey, Watermarks, shared
 from tidemill.domain.ledger import PauseKind
 from tidemill.domain.limits import LimitKind, Rule, Rules, count, gate_of, opens_at, room, rule_of
+from tidemill.domain.turns import Turns, first_numbers
 from tidemill.engine.config import Config
 from tidemill.engine.finisher import Settled
 from tidemill.engine.node import machine_name, own_queue, serves
@@ -61,7 +62,8 @@ class Claimer:
         self._rules: dict[str, Rule] = {}
         self._lane_limits = False  # a limit for a whole queue or tenant is among the rules
         self._held: dict[str, int] = {}  # by limit
-        self._turns: dict[str, float] = {}  # when others than its heirs last had their turn, by limit
+        self._turned: dict[str, float] = {}  # when others than its heirs last had their turn, by limit
+        self._turns = Turns()
         self._gates: dict[tuple[str, ...], Gates] = {}  # by the kinds of tasks that were asked for
         self._after: LaneKey | None = None
         self._barren, self._reading = (
@@ -171,6 +173,9 @@ class Claimer:
             self._barren, self._reading = self._barren + 1, self._clock.monotonic() - begun
             # Behind the whole page, also where all of it is other nodes': what lies beyond must be come to.
             first, self._after = self._after, page[-1].key if len(page) == PAGE else None
+            self._turns.seen(
+                (lane for lane in found if not closed.intersection(lane.limits)), anew=first is None
+            )
             for gates in self._gates.values() or (self._gates_for(()),):
                 gates.seen(found, {lane.key for lane in found if closed.intersection(lane.limits)})
                 if first is None and self._after is None:
@@ -208,42 +213,59 @@ class Claimer:
 
     # Asking --------------------------------------------------------------------------------------------------------------
 
-    def requests(self, plan: Plan, *, remembered: bool = False) -> list[ClaimRequest]:
+    def requests(self, plan: Plan, *, remembered: bool = False) -> Iterator[ClaimRequest]:
         """The plan as claims: one for what is counted and one for what is not, before which comes one with everybody's share where
         several tenants wait. None where nothing is known to wait, or all of it is paused. Each gets what is left of the plan.
+
+        What is counted comes last where it is not its turn yet; whoever has enough by then does not ask for it.
         """
-        with self._lock:
-            if remembered:
-                self._marks.remember()
-            tasks = self._tasks(plan.kinds)
-            if not tasks or not self._config.enabled or (PauseKind.ALL, "") in self._paused:
-                return []
-            ageing = self._config.ageing
-            found = self._marks.lanes(at=self._clock.monotonic() if ageing else 0.0, ageing=ageing)
-            plain = [lane for lane in found if self._goes(lane)]
-            counted: list[Lane] = []
-            if self._rules:
-                if self._lane_limits:
-                    limited = [self._limited(lane) for lane in plain]
-                    counted = [lane for lane in limited if lane.limits]
-                    plain = [lane for lane in limited if not lane.limits]
-                counted += self._ask_gates(plan)
-        made: list[ClaimRequest] = []
+        tasks, plain, counted, later = self._sorted(plan, remembered=remembered)
+        if not tasks:
+            return
         if counted and plain and len({lane.priority for lane in (*counted, *plain)}) > 1:
             # The order of priorities is kept by asking for all at once, which is slower.
             lanes = sorted((*counted, *plain), key=lambda lane: -lane.priority)
-            return [ClaimRequest(self._worker, lanes, plan.limit, tasks, plan.start, self._rules)]
+            yield ClaimRequest(self._worker, lanes, plan.limit, tasks, plan.start, self._rules)
+            return
         if counted:
             limit = max(plan.limit // 2, 1) if plain else plan.limit
-            made.append(ClaimRequest(self._worker, counted, limit, tasks, plan.start, self._rules))
+            yield ClaimRequest(self._worker, counted, limit, tasks, plan.start, self._rules)
         if plain:
             request = ClaimRequest(self._worker, plain, plan.limit, tasks, plan.start)
             if len(plain) > 1 and plan.limit > 1:
                 fair = shared(plain, plan.limit, self._config.weights)
                 if fair != plain:
-                    made.append(request._replace(lanes=fair))
-            made.append(request)
-        return made
+                    yield request._replace(lanes=fair)
+            yield request
+        if later:
+            with self._lock:
+                counted = self._ask_gates(plan)
+            if counted:
+                yield ClaimRequest(self._worker, counted, plan.limit, tasks, plan.start, self._rules)
+
+    def _sorted(self, plan: Plan, *, remembered: bool) -> tuple[Sequence[str], list[Lane], list[Lane], bool]:
+        """The tasks to ask for (none: nothing is), the lanes without limits and those with; whether the gates come later."""
+        with self._lock:
+            if remembered:
+                self._marks.remember()
+            tasks = self._tasks(plan.kinds)
+            if not tasks or not self._config.enabled or (PauseKind.ALL, "") in self._paused:
+                return (), [], [], False
+            plain, counted = self._plain(), []
+            if self._lane_limits:
+                limited = [self._limited(lane) for lane in plain]
+                counted = [lane for lane in limited if lane.limits]
+                plain = [lane for lane in limited if not lane.limits]
+            later = self._turns.plenty(plan.kinds) and self._turns.come_later(plain)
+            if self._rules and not later:
+                counted += self._ask_gates(plan)
+            return tasks, plain, counted, later
+
+    def _plain(self) -> list[Lane]:
+        """The lanes that are known, in claiming order."""
+        ageing = self._config.ageing
+        found = self._marks.lanes(at=self._clock.monotonic() if ageing else 0.0, ageing=ageing)
+        return [lane for lane in found if self._goes(lane)]
 
     def _ask_gates(self, plan: Plan) -> list[Lane]:
         gates = self._gates_for(plan.kinds)
@@ -270,11 +292,13 @@ class Claimer:
         with self._lock:
             if not request.rules:
                 self._marks.claimed(claims)
+                self._turns.gave(plan.kinds, full=len(claims) >= request.limit)
                 return
             self._marks.claimed([claim for claim in claims if not claim.limits])
             asked = [lane for lane in request.lanes if lane.gate]
             if claims:
                 self._again, self._barren = SOONEST, 0
+                self._turns.took(claim for claim in claims if claim.limits)
                 for name, number in count(claim.limits for claim in claims).items():
                     self._held[name] = self._held.get(name, 0) + number
             if self._gates_for(plan.kinds).answered(asked, claims, more=len(claims) >= request.limit):
@@ -305,13 +329,18 @@ class Claimer:
                 Lane(*key[:3], max(seq - SAFETY, 0), gate=gate_of(key[3]), limits=key[3])
                 for key, seq in newest.items()
             ]
-            tasks = self._tasks({item.held.kind for item in settled})
+            kinds = {item.held.kind for item in settled}
+            tasks = self._tasks(kinds)
             if not self._config.enabled or (PauseKind.ALL, "") in self._paused or not tasks:
                 return None
             if not all(self._goes(lane) and self._is_plain(lane) for lane in lanes):
                 return None
             if self._is_others_turn(lanes, now):
                 return None
+            if self._turns.plenty(kinds):
+                ended = first_numbers(item.claim for item in settled)
+                if self._turns.come_later(self._plain(), ended):
+                    return None
             return ClaimRequest(self._worker, lanes, len(settled), tasks, rules=self._rules, inherits=True)
 
     def _is_plain(self, lane: Lane) -> bool:
@@ -330,8 +359,8 @@ class Claimer:
         for gates in self._gates.values():
             for lane in lanes if gates.waiting else ():
                 for name in lane.limits:
-                    if gates.waits(name, lane) and now - self._turns.get(name, float("-inf")) >= TURN:
-                        self._turns[name] = now
+                    if gates.waits(name, lane) and now - self._turned.get(name, float("-inf")) >= TURN:
+                        self._turned[name] = now
                         waited = True
         return waited
 

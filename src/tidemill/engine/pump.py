@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 from uuid import UUID
 
@@ -244,15 +244,17 @@ class Pump(Mending):
         rest = plan._replace(limit=plan.limit - claimed)
         return claimed + self._talk_about([], rest, self._claimer.requests(rest))
 
-    def _talk_about(self, settled: list[Settled], plan: Plan, requests: Sequence[ClaimRequest]) -> int:
+    def _talk_about(self, settled: list[Settled], plan: Plan, requests: Iterator[ClaimRequest]) -> int:
         """Write these ends and claim what is requested, the ends with the first of it."""
-        claimed = 0
+        claimed, dry = 0, False
         for request in requests:
-            if claimed < request.limit:
+            if claimed < request.limit and (request.rules or not dry):
                 found = len(self._talk(settled, plan, request._replace(limit=request.limit - claimed)))
                 claimed += found
-                if not request.rules and found < min(lane.quota for lane in request.lanes):
-                    break  # nobody had more than a share
+                # Where nobody had more than a share, there is nothing left to ask for beyond the shares.
+                dry = not request.rules and found < min(lane.quota for lane in request.lanes)
+            if claimed >= plan.limit:
+                break
         self._talk(settled)
         return claimed
 
@@ -297,7 +299,7 @@ class Pump(Mending):
         if request is not None:
             with self.changed:
                 self._owner.tally.claim(request.limit, len(claims))
-            if plan is not None and (claims or request.rules):
+            if plan is not None:
                 self._claimer.claimed(plan, request, claims)
         if claims:
             self._owner.take_over(claims)

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import threading
 from abc import ABCMeta
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from tidemill.clock import SystemClock
+from tidemill.domain.job import Finish
+from tidemill.domain.lanes import ClaimRequest
 from tidemill.errors import StoreBusy, StoreUnavailable
-from tidemill.stores.base import Store
+from tidemill.stores.ahead import StepsAhead
+from tidemill.stores.base import Step, Store
 
 LOCAL = frozenset({"close", "notify", "listen", "transaction"})
 """What does not go over the line that is cut: hints may be lost anyway, and a transaction fails at its first verb."""
@@ -154,6 +157,11 @@ class Faulty:
 
         return call
 
+    def steps_ahead(self) -> StepsAhead | None:
+        """Steps that are sent ahead go over the same line."""
+        real = self._store.steps_ahead()
+        return None if real is None else _Ahead(self, real)
+
     def _rule(self, verb: str, given: tuple[Any, ...]) -> _Rule | None:
         with self._lock:
             self._calls.append((verb, self._clock.monotonic()))
@@ -163,10 +171,57 @@ class Faulty:
                     return rule
             return None
 
+    def _unsaid(self, rule: _Rule | None) -> None:
+        """The last call did not take place."""
+        with self._lock:
+            self._calls.pop()
+            if rule is not None:
+                rule.times += 1
+
 
 ABCMeta.register(
     Store, Faulty
 )  # so that an app takes it for a store; ``Store.register`` is a verb of its own
+
+
+class _Ahead:
+    """Steps sent ahead over a bad line. One that is refused is told of when its answer is asked for, as a broken wire is."""
+
+    def __init__(self, line: Faulty, real: StepsAhead) -> None:
+        self._line, self._real = line, real
+        self._fates: deque[_Rule | BaseException | None] = deque()
+
+    def send(self, finishes: Sequence[Finish], request: ClaimRequest) -> bool:
+        rule = self._line._rule("step", (finishes, request))
+        refused = self._line._down or (None if rule is None else rule.before)
+        if refused is not None:
+            self._fates.append(refused)
+            return True
+        if rule is not None and not rule.late:
+            _wait(rule)
+        if self._real.send(finishes, request):
+            self._fates.append(rule)
+            return True
+        self._line._unsaid(rule)
+        return False
+
+    @property
+    def file(self) -> int:
+        return self._real.file
+
+    def answered(self) -> bool:
+        return isinstance(self._fates[0], BaseException) or self._real.answered()
+
+    def receive(self) -> Step:
+        fate = self._fates.popleft()
+        if isinstance(fate, BaseException):
+            raise fate
+        answer = self._real.receive()
+        if fate is not None and fate.late:
+            _wait(fate)
+        if fate is not None and fate.after is not None:
+            raise fate.after
+        return answer
 
 
 def _wait(rule: _Rule) -> None:

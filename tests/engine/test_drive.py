@@ -17,6 +17,7 @@ from tests.engine.mill import PATIENCE, Mill, Place, a_place, opened
 from tidemill import Context, Fixed
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.states import JobState
+from tidemill.engine.drive import LoopPump
 from tidemill.engine.runner import Runner
 from tidemill.errors import StoreError
 from tidemill.stores.waiting import meanwhile
@@ -47,6 +48,23 @@ class Steppers:
             return step(*given, **named)  # type: ignore[arg-type]
 
         mill.line.real.step = noted  # type: ignore[method-assign, assignment]
+        steps_ahead, self.ahead = mill.line.real.steps_ahead, 0
+
+        def watched() -> object:
+            ahead = steps_ahead()
+            assert ahead is not None
+            send = ahead.send
+
+            def noted_too(*given: object) -> bool:
+                sent = send(*given)  # type: ignore[arg-type]
+                self.ahead += sent
+                self.names[threading.current_thread().name.rstrip("0123456789-")] += sent
+                return sent
+
+            ahead.send = noted_too  # type: ignore[method-assign, assignment]
+            return ahead
+
+        mill.line.real.steps_ahead = watched  # type: ignore[method-assign, assignment]
 
 
 def count(mill: Mill) -> Counter[JobState]:
@@ -75,6 +93,7 @@ def test_while_jobs_come_in_plenty_the_loop_s_own_thread_writes_and_claims(mill:
     assert set(ran.values()) == {1}
     assert len(ran) == MANY
     assert steppers.names["tidemill-loop"] > steppers.names["tidemill-pump"]
+    assert steppers.ahead > 0  # the store had the next step before it was done with the last
 
 
 def test_a_loop_that_does_not_turn_holds_up_no_other_job(mill: Mill) -> None:
@@ -202,3 +221,70 @@ def test_what_jobs_ask_of_the_store_is_never_part_of_what_the_loop_writes(mill: 
     parent.enqueue_many([{}] * number)
     with mill.runner(pumps=1):
         ended(mill, 3 * number)
+
+
+# Steps ahead ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", ["lose_answer", "refuse", "refuse_busy"])
+def test_steps_ahead_whose_answers_fail_lose_nothing_and_run_nothing_twice(mill: Mill, fault: str) -> None:
+    ran: Counter[int] = Counter()
+
+    @mill.app.task
+    async def work(number: int) -> None:
+        ran[number] += 1
+
+    steppers = Steppers(mill)
+    work.enqueue_many([{"number": number} for number in range(MANY)])
+    with mill.runner(pumps=2):
+        for _ in range(4):
+            before = len(ran)
+            eventually(lambda: len(ran) >= min(MANY, before + 200), PATIENCE)  # noqa: B023
+            getattr(mill.line, fault)("step", times=2)
+        ended(mill, MANY)
+    assert set(ran.values()) == {1}
+    assert len(ran) == MANY
+    assert steppers.ahead > 0
+
+
+def test_ends_that_cannot_be_sent_ahead_are_written_all_the_same(mill: Mill) -> None:
+    @mill.app.task(retry=Fixed(max_attempts=2, wait=timedelta(0)))
+    async def work(ctx: Context, number: int) -> None:
+        if ctx.attempt == 1 and number % 3 == 0:
+            raise ValueError("again")  # goes back, by another statement
+
+    steppers = Steppers(mill)
+    work.enqueue_many([{"number": number} for number in range(MANY)])
+    with mill.runner(pumps=2):
+        ended(mill, MANY)
+    assert sum(steppers.names.values()) > steppers.ahead
+
+
+def test_a_worker_that_is_abandoned_with_steps_under_way_writes_nothing_more(mill: Mill) -> None:
+    @mill.app.task
+    async def work() -> None: ...
+
+    work.enqueue_many([{}] * MANY)
+    with mill.runner(pumps=2) as runner:
+        eventually(lambda: runner.stats().done > 100, PATIENCE)
+        runner.abandon()
+        found = count(mill)
+        pump = runner._pump
+        assert isinstance(pump, LoopPump)
+        assert not pump._flights
+        assert not pump._stepping
+    assert count(mill) == found
+    assert sum(found.values()) == MANY
+
+
+def test_where_there_is_only_one_connection_no_step_is_sent_ahead(place: Place, tmp_path: Path) -> None:
+    with place(tmp_path) as url, opened(f"{url}?pool=1") as mill:
+
+        @mill.app.task
+        async def work() -> None: ...
+
+        steppers = Steppers(mill)
+        work.enqueue_many([{}] * MANY)
+        with mill.runner(pumps=1):
+            ended(mill, MANY)
+        assert steppers.ahead == 0

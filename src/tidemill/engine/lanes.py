@@ -11,7 +11,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context, copy_context
-from functools import partial
 from typing import Any
 
 from tidemill.clock import Clock
@@ -109,7 +108,7 @@ class LoopLane:
 
     def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
-        meanwhile.set(partial(self._until_readable, loop))
+        meanwhile.set(self.turn_until)
         try:
             while not self._over:
                 if self._steps is None or not self._steps.drive():
@@ -127,9 +126,12 @@ class LoopLane:
         except BaseException as error:  # noqa: BLE001  (sys.exit() in a task that a job has started comes out here)
             _log.error("%r was raised on the event loop; it goes on", error)
 
-    def _until_readable(self, loop: asyncio.AbstractEventLoop, file: int) -> None:
-        """What the loop's own thread does while it waits for the store: it turns the loop."""
-        self._waiting_here = True
+    def turn_until(self, file: int, *, alert: bool = False) -> None:
+        """What the loop's own thread does while it waits for the store: it turns the loop, until this can be read; or, when ``alert``,
+        until there is something to do.
+        """
+        loop = asyncio.get_event_loop()
+        self._waiting_here = not alert
         loop.add_reader(file, loop.stop)
         try:
             self._turn(loop)

@@ -11,11 +11,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 from uuid import UUID
 
 from tidemill.clock import Clock
-from tidemill.domain.job import Claim
+from tidemill.domain.job import Claim, Finish
 from tidemill.domain.lanes import ClaimRequest
 from tidemill.engine.claimer import Claimer
 from tidemill.engine.ends import is_trouble, one_by_one
@@ -24,7 +25,7 @@ from tidemill.engine.mending import LONGEST_PAUSE, Mending, Owner
 from tidemill.engine.outbox import Outbox
 from tidemill.engine.plan import Plan, Planner
 from tidemill.errors import StoreError
-from tidemill.stores.base import Store
+from tidemill.stores.base import Step, Store
 
 _log = logging.getLogger("tidemill.engine")
 
@@ -203,10 +204,23 @@ class Pump(Mending):
     def _step(
         self, settled: list[Settled], plan: Plan | None, on_trouble: Callable[[StoreError], None]
     ) -> None:
+        def act() -> int:
+            self._hand_on(settled)
+            return len(self._talk(settled)) if plan is None else self._talk_and_claim(settled, plan)
+
+        self._act(settled, plan, act, on_trouble)
+
+    def _act(
+        self,
+        settled: list[Settled],
+        plan: Plan | None,
+        act: Callable[[], int],
+        on_trouble: Callable[[StoreError], None],
+    ) -> None:
+        """Do a step, which says how many it claimed. What it could not write is kept, or sorted out."""
         claimed: int | None = None
         try:
-            self._hand_on(settled)
-            claimed = len(self._talk(settled)) if plan is None else self._talk_and_claim(settled, plan)
+            claimed = act()
         except Exception as error:
             if is_trouble(error):
                 self._keep(settled)
@@ -275,18 +289,22 @@ class Pump(Mending):
                 self._planner.wet()
 
     def _talk(
-        self, settled: list[Settled], plan: Plan | None = None, request: ClaimRequest | None = None
+        self,
+        settled: list[Settled],
+        plan: Plan | None = None,
+        request: ClaimRequest | None = None,
+        answer: Callable[[], Step] | None = None,
     ) -> Sequence[Claim]:
-        """One step: write these ends and claim; what was claimed. ``settled`` is emptied once it is written."""
+        """One step: write these ends and claim; what was claimed. ``settled`` is emptied once it is written. Where that was asked
+        for already, this is how the ``answer`` is had.
+        """
         claims: Sequence[Claim] = ()
         if settled:
-            self._owner.about_to_write(settled)
-            at = self._clock.monotonic()
-            finishes = [item.finish(at) for item in settled]
             if request is None:
-                lost = self._store.finish(finishes)
+                lost = self._store.finish(self._finishes(settled))
             else:
-                lost, claims = self._ask(plan, request, lambda: self._store.step(finishes, request))
+                ask = answer or partial(self._store.step, self._finishes(settled), request)
+                lost, claims = self._ask(plan, request, ask)
             written = list(settled)
             settled.clear()
             self._owner.written(written, lost)
@@ -304,6 +322,11 @@ class Pump(Mending):
         if claims:
             self._owner.take_over(claims)
         return claims
+
+    def _finishes(self, settled: Sequence[Settled]) -> list[Finish]:
+        self._owner.about_to_write(settled)
+        at = self._clock.monotonic()
+        return [item.finish(at) for item in settled]
 
     def _ask(self, plan: Plan | None, request: ClaimRequest, ask: Callable[[], T]) -> T:
         try:

@@ -57,6 +57,7 @@ from tidemill.domain.job import (
 )
 from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
 from tidemill.domain.states import JobState
+from tidemill.stores.ahead import StepsAhead
 from tidemill.stores.archiving import Archive
 from tidemill.stores.guarding import Audit, Keys
 from tidemill.stores.insight import Insight
@@ -342,6 +343,10 @@ class Store(
     def cooperative(self) -> bool:
         """Whether a thread that waits for a verb may do something else meanwhile (``stores.waiting``)."""
         return False
+
+    @abstractmethod
+    def steps_ahead(self) -> StepsAhead | None:
+        """A way for one thread to send steps before the last one is answered; None where there is none, as in most stores."""
 
     @abstractmethod
     def schema(self) -> SchemaStatus:

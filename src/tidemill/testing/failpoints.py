@@ -110,6 +110,9 @@ class PointedDriver:
     def run_each(self, *_: object) -> None:
         """It cannot be stopped within: whoever asks puts all into one statement."""
 
+    def ahead(self) -> None:
+        """Nor can that: whoever asks waits for each of its statements."""
+
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """As the driver does."""

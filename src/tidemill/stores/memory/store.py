@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from tidemill.clock import Clock
+from tidemill.stores.ahead import StepsAhead
 from tidemill.stores.base import Listener, SchemaStatus, Store
 from tidemill.stores.memory.archive import MemoryArchive
 from tidemill.stores.memory.cluster import MemoryLeases, MemoryWorkers
@@ -53,6 +54,9 @@ class MemoryStore(
         super().__init__(clock)
         self.url = url
         self._bell = Bell()
+
+    def steps_ahead(self) -> StepsAhead | None:
+        return None
 
     def schema(self) -> SchemaStatus:
         with self._open():

@@ -22,6 +22,19 @@ class Call(NamedTuple):
     flags: tuple[str, ...] = ()
 
 
+class Ahead(Protocol):
+    """Queries that one thread sends before the last one is answered: as ``stores.ahead`` has it, for any query."""
+
+    def send(self, call: Call) -> bool: ...
+
+    @property
+    def file(self) -> int: ...
+
+    def answered(self) -> bool: ...
+
+    def receive(self) -> list[Row]: ...
+
+
 class Driver(Protocol):
     """One dialect, one database.
 
@@ -56,6 +69,10 @@ class Driver(Protocol):
         """Run a named query for every batch, in one transaction that is kept if the rows of each are to be. A batch may be made while
         the one before it is at work. None, and nothing asked for, where that cannot be.
         """
+        ...
+
+    def ahead(self) -> Ahead | None:
+        """A way to send queries ahead, each in a transaction of its own; None where that cannot be."""
         ...
 
     def transaction(self) -> AbstractContextManager[None]: ...

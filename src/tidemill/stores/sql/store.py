@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 
 from tidemill.errors import StoreCorrupt
+from tidemill.stores.ahead import StepsAhead
 from tidemill.stores.base import Listener, SchemaStatus, Store
 from tidemill.stores.sql.archive import SqlArchive
 from tidemill.stores.sql.cluster import SqlLeases, SqlWorkers
@@ -49,6 +50,9 @@ class SqlStore(
     @property
     def cooperative(self) -> bool:
         return self._db.cooperative
+
+    def steps_ahead(self) -> StepsAhead | None:
+        return None
 
     def schema(self) -> SchemaStatus:
         return self._db.schema()

@@ -22,6 +22,7 @@ from tidemill.stores.coalesce import Coalescer
 from tidemill.stores.sql import migrations
 from tidemill.stores.sql.driver import Call, Items, Row, Takes
 from tidemill.stores.sql.postgres import holding, schema
+from tidemill.stores.sql.postgres.ahead import PostgresAhead
 from tidemill.stores.sql.postgres.failures import RETRIED, UNPACKABLE, translate
 from tidemill.stores.sql.postgres.pool import Pool
 from tidemill.stores.sql.postgres.settings import PostgresSettings
@@ -157,6 +158,13 @@ class PostgresDriver:
             return connection.run_together(packed)
         finally:
             self._pool.give_back(connection)
+
+    def ahead(self) -> PostgresAhead | None:
+        self._begin_anew()
+        self._ensure()
+        if self._pooled:
+            return None
+        return PostgresAhead(self._pool, self._statements, lambda call: self.run(*call), self.url)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

@@ -61,6 +61,12 @@ class Pool:
             self._places.put(None)
             raise
 
+    def spare(self) -> Connection | None:
+        """A connection, if that leaves another for others; nobody waits for it."""
+        if self._pid == os.getpid() and self._places.qsize() < 2:
+            return None
+        return self.take()
+
     def give_back(self, connection: Connection) -> None:
         """It is kept only if it is still sound and outside a transaction."""
         try:

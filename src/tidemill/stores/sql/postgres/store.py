@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -14,8 +14,9 @@ from tidemill.domain.lanes import ClaimRequest
 from tidemill.domain.limits import ENDLESS, LimitKind, names_of, rule_of
 from tidemill.domain.states import ENDED
 from tidemill.errors import JobExists, StoreBusy
+from tidemill.stores.ahead import StepsAhead
 from tidemill.stores.base import Step
-from tidemill.stores.sql.driver import Call, Row
+from tidemill.stores.sql.driver import Ahead, Call, Row
 from tidemill.stores.sql.flow import (
     claim_takes,
     claims_of,
@@ -79,18 +80,14 @@ class PostgresStore(SqlStore):
             return Step(self.finish(finishes, now=now), [])
         if any(lane.gate or lane.limits for lane in request.lanes):
             return self._step_counted(finishes, request, now)
-        done = all(item.transition is COMPLETED for item in finishes)
-        ends = done or all(item.transition.state in ENDED for item in finishes)
-        if not ends or any(
-            item.claim.unique_key is not None or item.claim.limits is not None for item in finishes
-        ):
+        call = plain_step(finishes, request, now)
+        if call is None:
             return super().step(finishes, request, now=now)
-        takes = claim_takes(request, now) | lane_columns(request.lanes)
-        if done:
-            rows = self._db.run("step_done", takes, _done_columns(finishes))
-        else:
-            rows = self._db.run("step", takes, end_columns(finishes))
-        return _stepped(rows, request)
+        return _stepped(self._db.run(*call), request)
+
+    def steps_ahead(self) -> StepsAhead | None:
+        ahead = self._db.ahead()
+        return None if ahead is None else _StepsAhead(ahead)
 
     # What counts against limits ------------------------------------------------------------------------------------------
 
@@ -117,6 +114,48 @@ class PostgresStore(SqlStore):
             return super()._claim_counted(request, now, back)
         _, rows = self._db.run_together([_open_call(counted), counted])
         return claims_of(rows, request)
+
+
+class _StepsAhead:
+    """Steps of jobs that count against no limits, and ended for good."""
+
+    def __init__(self, ahead: Ahead) -> None:
+        self._ahead = ahead
+        self._requests: deque[ClaimRequest] = deque()
+
+    def send(self, finishes: Sequence[Finish], request: ClaimRequest) -> bool:
+        if not finishes or not wants(request) or any(lane.gate or lane.limits for lane in request.lanes):
+            return False
+        call = plain_step(finishes, request, None)
+        if call is None or not self._ahead.send(call):
+            return False
+        self._requests.append(request)
+        return True
+
+    @property
+    def file(self) -> int:
+        return self._ahead.file
+
+    def answered(self) -> bool:
+        return self._ahead.answered()
+
+    def receive(self) -> Step:
+        request = self._requests.popleft()
+        return _stepped(self._ahead.receive(), request)
+
+
+def plain_step(finishes: Sequence[Finish], request: ClaimRequest, now: datetime | None) -> Call | None:
+    """The step as one statement; None where a job goes back, has a unique key, or counts against limits."""
+    done = all(item.transition is COMPLETED for item in finishes)
+    ends = done or all(item.transition.state in ENDED for item in finishes)
+    if not ends or any(
+        item.claim.unique_key is not None or item.claim.limits is not None for item in finishes
+    ):
+        return None
+    takes = claim_takes(request, now) | lane_columns(request.lanes)
+    if done:
+        return Call("step_done", takes, _done_columns(finishes))
+    return Call("step", takes, end_columns(finishes))
 
 
 def counted_claim(request: ClaimRequest, now: datetime | None) -> Call | None:

@@ -137,6 +137,82 @@ class Connection(psycopg.Connection[Row]):
             raise
         return rows
 
+    # Statements ahead ----------------------------------------------------------------------------------------------------
+
+    def knows(self, statement: Statement) -> bool:
+        """Whether it can be posted."""
+        return statement.numbered in self._ready
+
+    def learn(self, statement: Statement) -> None:
+        """Prepare it, if it is not; while nothing is posted."""
+        try:
+            if not self.knows(statement):
+                self._prepare(statement)
+        except psycopg.Error:
+            raise
+        except BaseException:
+            self._give_up()
+            raise
+
+    def post(self, statement: Statement, parameters: Sequence[bytes | None]) -> None:
+        """Send a statement that is known, in a transaction of its own; ``collect`` tells what became of it, also if it could not be
+        sent. Until all that was posted is collected, nothing else is done here.
+        """
+        pgconn = self.pgconn
+        try:
+            if pgconn.pipeline_status == PipelineStatus.OFF:
+                pgconn.enter_pipeline_mode()
+            name, _ = self._ready[statement.numbered]
+            pgconn.send_query_prepared(name, parameters, statement.formats, Format.BINARY)
+            pgconn.pipeline_sync()
+            self._flush()
+        except psycopg.Error:
+            self.close()
+        except BaseException:
+            self._give_up()
+            raise
+
+    def answered(self) -> bool:
+        """Whether ``collect`` would not wait."""
+        try:
+            self.pgconn.consume_input()
+            return not self.pgconn.is_busy()
+        except psycopg.Error:
+            return True
+
+    def collect(self, statement: Statement, *, last: bool) -> list[Row]:
+        """The rows of the oldest statement that was posted, waited for; ``last``: nothing else is under way."""
+        try:
+            result = self._posted_answer()
+            if last:
+                self.pgconn.exit_pipeline_mode()
+        except psycopg.Error:
+            self.close()
+            raise
+        except BaseException:
+            self._give_up()
+            raise
+        if result.status not in _WELL:
+            raise error_from_result(result)
+        return self._rows(statement, self._ready[statement.numbered][1], result)
+
+    def _posted_answer(self) -> PGresult:
+        """What the server says to the oldest statement, and that it is committed."""
+        pgconn = self.pgconn
+        answer: PGresult | None = None
+        while True:
+            self._await_input()
+            result = pgconn.get_result()
+            if result is None:
+                if pgconn.status != psycopg.pq.ConnStatus.OK:
+                    raise psycopg.OperationalError("the connection ended before the server had answered")
+            elif result.status == ExecStatus.PIPELINE_SYNC:
+                if answer is None:
+                    raise psycopg.OperationalError("the server gave no answer")
+                return answer
+            elif answer is None or answer.status in _WELL:
+                answer = result
+
     def _take_back(self) -> None:
         """End what was sent without a commit, and be ready for something else."""
         pgconn = self.pgconn

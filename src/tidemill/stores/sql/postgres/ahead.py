@@ -1,0 +1,84 @@
+"""Statements that are sent ahead on one connection, in libpq's pipeline: the server goes on with the next one by itself.
+
+Each is a transaction of its own. The connection is the pool's, and goes back when nothing is under way. If it breaks, nobody knows
+what became of any statement that was sent and not answered, and each of their answers says so.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import psycopg
+
+from tidemill.stores.sql.driver import Call, Row
+from tidemill.stores.sql.postgres.failures import RETRIED, UNPACKABLE, translate
+from tidemill.stores.sql.postgres.pool import Pool
+from tidemill.stores.sql.postgres.statements import Statement, Statements
+from tidemill.stores.sql.postgres.wire import Connection
+
+
+class PostgresAhead:
+    """For one thread. ``again`` runs a call as any other, for one that failed although nothing was wrong with it."""
+
+    def __init__(
+        self, pool: Pool, statements: Statements, again: Callable[[Call], list[Row]], url: str
+    ) -> None:
+        self._pool, self._statements, self._again, self._url = pool, statements, again, url
+        self._sent: deque[tuple[Statement, Call]] = deque()
+        self._connection: Connection | None = None
+
+    def send(self, call: Call) -> bool:
+        """Send it; False where there is no connection to spare, or this one does not know the statement yet."""
+        statement = self._statements.get(call.name, call.takes, call.flags)
+        try:
+            parameters = statement.pack(call.takes, call.items)
+            connection = self._connection or self._pool.spare()
+            if connection is None:
+                return False
+            if self._connection is None:
+                self._connection = connection
+                self._learn(connection, statement)
+            elif not connection.knows(statement):
+                return False
+        except (psycopg.Error, *UNPACKABLE) as error:
+            raise translate(error, self._url) from error
+        self._sent.append((statement, call))
+        connection.post(statement, parameters)
+        return True
+
+    def _learn(self, connection: Connection, statement: Statement) -> None:
+        try:
+            connection.learn(statement)
+        except BaseException:
+            self._let_go()
+            raise
+
+    @property
+    def file(self) -> int:
+        """What the answers are read from."""
+        assert self._connection is not None
+        return self._connection.fileno()
+
+    def answered(self) -> bool:
+        """Whether the oldest has its answer, or can have none any more."""
+        return self._connection is not None and self._connection.answered()
+
+    def receive(self) -> list[Row]:
+        """The rows of the oldest."""
+        statement, call = self._sent.popleft()
+        assert self._connection is not None
+        try:
+            return self._connection.collect(statement, last=not self._sent)
+        except RETRIED:  # nothing happened
+            return self._again(call)
+        except psycopg.Error as error:
+            raise translate(error, self._url) from error
+        finally:
+            if not self._sent:
+                self._let_go()
+
+    def _let_go(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._pool.give_back(connection)

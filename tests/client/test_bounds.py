@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tidemill import App, Exponential, Fixed, JobState, NoRetry, Unique
+from tidemill import App, Exponential, Fixed, JobState, NoRetry, Rate, Unique
 from tidemill.domain.bounds import LONGEST, MOST_ATTEMPTS
 from tidemill.domain.retry import policy_from_data, policy_to_data
 from tidemill.errors import BadSettings
@@ -54,6 +54,7 @@ def test_a_call_beyond_all_reason_is_refused(app: App, options: dict[str, Any], 
         lambda: Fixed(max_attempts=MOST_ATTEMPTS + 1),
         lambda: Exponential(max_attempts=2**40),
         lambda: Unique(within=timedelta.max),
+        lambda: Rate(1, per=timedelta.max),
     ],
 )
 def test_a_rule_beyond_all_reason_is_refused(make: Any) -> None:

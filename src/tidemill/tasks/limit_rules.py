@@ -12,7 +12,7 @@ from uuid import UUID
 
 from tidemill.domain.limits import ENDLESS, LimitKind, Rule
 from tidemill.errors import BadSettings
-from tidemill.tasks.limiting import Limit, Rate, is_long
+from tidemill.tasks.limiting import Limit, Rate, check_rate
 from tidemill.tasks.options import check_name
 
 EACH = ("queue", "tenant", "depth/queue", "depth/tenant")
@@ -106,14 +106,7 @@ def rule_for(
         if burst is not None:
             raise BadSettings(f"limit {name}: a burst is of a rate; give per too", name=name, option="burst")
         return Rule(name, LimitKind.CONCURRENCY, most, pinned=pinned)
-    if not is_long(per):
-        raise BadSettings(
-            f"limit {name}: per is {per!r}; give a timedelta longer than zero", name=name, option="per"
-        )
-    if burst is not None and (not isinstance(burst, int) or isinstance(burst, bool) or burst < 1):
-        raise BadSettings(
-            f"limit {name}: burst is {burst!r}; one at once is the least", name=name, option="burst"
-        )
+    check_rate(f"limit {name}", per, burst, name=name)
     return Rule(name, LimitKind.RATE, most, per, burst, pinned=pinned)
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tidemill.domain.bounds import LONGEST
 from tidemill.domain.breaker import Breaker
-from tidemill.domain.limits import LimitKind, Rule, key_text
+from tidemill.domain.limits import ENDLESS, LimitKind, Rule, key_text
 from tidemill.errors import BadArguments, BadSettings
 
 if TYPE_CHECKING:
@@ -56,20 +57,34 @@ class Rate:
 
     def __post_init__(self) -> None:
         _check_max(self, self.max)
-        if not is_long(self.per):
-            raise BadSettings(f"per is {self.per!r}; give a timedelta longer than zero")
-        if self.burst is not None and self.burst < 1:
-            raise BadSettings(f"burst is {self.burst}; one at once is the least")
+        check_rate("Rate", self.per, self.burst)
 
 
 def _check_max(limit: object, most: object) -> None:
-    if not isinstance(most, int) or isinstance(most, bool) or most < 1:
-        raise BadSettings(f"{type(limit).__name__}: max is {most!r}; give a whole number from 1 on")
+    if not _is_count(most):
+        raise BadSettings(
+            f"{type(limit).__name__}: max is {most!r}; give a whole number from 1 to {ENDLESS:,}"
+        )
 
 
-def is_long(duration: object) -> bool:
-    """Whether this is a duration longer than nothing."""
-    return isinstance(duration, timedelta) and duration > timedelta(0)
+def check_rate(where: str, per: object, burst: object, **context: object) -> None:
+    """Refuse the time and the burst of a rate where they are none, or not every store can hold them."""
+    if not isinstance(per, timedelta) or per <= timedelta(0):
+        raise BadSettings(
+            f"{where}: per is {per!r}; give a timedelta longer than zero", option="per", **context
+        )
+    if per > LONGEST:
+        raise BadSettings(f"{where}: per is {per}; a hundred years are the most", option="per", **context)
+    if burst is not None and not _is_count(burst):
+        raise BadSettings(
+            f"{where}: burst is {burst!r}; give a whole number from 1 to {ENDLESS:,}",
+            option="burst",
+            **context,
+        )
+
+
+def _is_count(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and 1 <= number <= ENDLESS
 
 
 class Declares(Protocol):

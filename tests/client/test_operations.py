@@ -148,6 +148,23 @@ def test_throughput_counts_everything_that_ended_in_its_window(shop: App) -> Non
         shop.stats.throughput(NOTHING)
 
 
+@pytest.mark.parametrize("far", [timedelta.max, timedelta.min, timedelta(days=40_000)])
+def test_a_window_that_leads_out_of_the_calendar_is_refused_in_words(shop: App, far: timedelta) -> None:
+    questions = [
+        name
+        for name, asked in inspect.getmembers(Questions, inspect.isfunction)
+        if "window" in inspect.signature(asked).parameters
+    ]
+    assert len(questions) > 10
+    for name, span in [
+        *((name, "window") for name in questions),
+        ("throughput", "step"),
+        ("stuck", "longer_than"),
+    ]:
+        with pytest.raises(BadFilter, match="a hundred years are the most|longer than zero"):
+            getattr(shop.stats, name)(**{span: far})
+
+
 def test_errors_that_differ_in_a_number_are_one_group(shop: App) -> None:
     (group,) = shop.stats.errors()
     assert (group.task, group.count, group.tenants, group.message) == ("bad", 3, 2, "order 4 not found")

@@ -270,7 +270,7 @@ class Questions:
     ) -> Report[ErrorGroup]:
         """Failures gathered by task, type and message (but for the numbers, ids and quotes in it); the most frequent first."""
         look = self._look(tenant, store)
-        troubles = look.store.troubles(window, tenant=look.tenant, limit=TROUBLES, now=look.at)
+        troubles = look.troubles(window, TROUBLES)
         # Of one tenant fewer are told than were looked at: only of all tenants is it known that there were no more.
         sampled = len(troubles) >= TROUBLES
         since = troubles[-1].finished_at if sampled else look.at - window

@@ -14,7 +14,7 @@ from tidemill.domain.archival import LEASE as ARCHIVE
 from tidemill.domain.archival import PolicySums, read_sums
 from tidemill.domain.cluster import Lease
 from tidemill.domain.filters import JobFilter
-from tidemill.domain.insight import LOOK, Depth, Ended, Group, Held, Tally, Which, mean
+from tidemill.domain.insight import LOOK, Depth, Ended, Group, Held, Tally, Trouble, Which, check_reach, mean
 from tidemill.domain.ledger import PauseKind
 from tidemill.domain.states import HELD, LIVE, JobState
 from tidemill.stores.base import Store
@@ -47,9 +47,14 @@ class Look:
     def ended(
         self, group: Group, window: timedelta, *, failures: bool = False, look: int = LOOK, limit: int = 1000
     ) -> Tally:
+        check_reach("window", window)
         return self.store.ended_by(
             group, window, tenant=self.tenant, failures=failures, look=look, limit=limit, now=self.at
         )
+
+    def troubles(self, window: timedelta, limit: int) -> list[Trouble]:
+        check_reach("window", window)
+        return self.store.troubles(window, tenant=self.tenant, limit=limit, now=self.at)
 
     def states(self, window: timedelta) -> Tally:
         """What ended within the window, by state."""
@@ -60,6 +65,8 @@ class Look:
     def holding(
         self, which: Which, *, longer_than: timedelta | None = None, limit: int = AT_MOST
     ) -> list[Held]:
+        if longer_than is not None:
+            check_reach("longer_than", longer_than)
         return self.store.holding(
             which, tenant=self.tenant, longer_than=longer_than, limit=limit, now=self.at
         )

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import NamedTuple
 from uuid import UUID
 
+from tidemill.domain.bounds import LONGEST
 from tidemill.domain.states import JobState
 from tidemill.errors import BadFilter
 
@@ -282,12 +283,23 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MOST_STEPS = 2_000
 
 
+def check_reach(name: str, span: timedelta) -> None:
+    """Refuse a window, or another span that is counted back from now, that leads out of the calendar.
+
+    >>> check_reach("window", timedelta(days=365))
+    """
+    if not -LONGEST <= span <= LONGEST:
+        raise BadFilter(f"{name} is {span}; a hundred years are the most", field=name)
+
+
 def steps_of(now: datetime, window: timedelta, step: timedelta) -> list[datetime]:
     """When each step of a series begins; the last one is the one that now is in.
 
     >>> [at.minute for at in steps_of(datetime(2026, 1, 1, 12, 5, 9, tzinfo=UTC), timedelta(minutes=3), timedelta(minutes=1))]
     [3, 4, 5]
     """
+    check_reach("window", window)
+    check_reach("step", step)
     number = -(-window // step) if step > _ZERO else 0
     if not 1 <= number <= MOST_STEPS:
         raise BadFilter(

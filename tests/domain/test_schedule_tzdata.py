@@ -12,7 +12,7 @@ from uuid import UUID, uuid4
 import pytest
 from tests.domain.schedules.tzif import lay, tzif
 
-from tidemill.domain.firing import plan
+from tidemill.domain.firing import JOINED, plan, plan_here
 from tidemill.domain.schedule import (
     All,
     Cron,
@@ -24,7 +24,7 @@ from tidemill.domain.schedule import (
     counted_from,
     missed,
 )
-from tidemill.domain.timetable import Schedule
+from tidemill.domain.timetable import Fired, Schedule, Scope
 from tidemill.domain.zones import zone_of
 
 ZONE = "Test/Island"
@@ -155,3 +155,21 @@ def test_a_schedule_whose_zone_changed_late_makes_no_job_for_a_morning_that_had_
     same_day, next_day = last + timedelta(hours=8), last + timedelta(days=1, hours=8)
     assert plan(schedule, None, [], same_day, {}, uuid4).jobs == ()
     assert len(plan(schedule, None, [], next_day, {}, uuid4).jobs) == 1
+
+
+def test_a_node_makes_no_job_either_for_a_morning_that_had_one_there(install: Install) -> None:
+    install("abolished")
+    last = datetime(2026, 7, 4, 4, tzinfo=UTC)  # 06:00 by the old rules
+    schedule = Schedule(
+        UUID(int=1), "k", "t", Daily("06:00").to_data(), timezone=ZONE, revision=1, scope=Scope.INSTANCE,
+        since_at=last - timedelta(days=9),
+    )  # fmt: skip
+
+    def made(fire: Fired, hours: int) -> int:
+        now = last + timedelta(hours=hours)
+        return len(plan_here(schedule, None, [], fire, now, {}, uuid4, node="a")[0].jobs)
+
+    fired = Fired(schedule.id, last, "a", job_id=UUID(int=2))
+    assert (made(fired, 8), made(fired, 32)) == (0, 1)
+    joined = fired._replace(job_id=None, reason=JOINED)
+    assert made(joined, 8) == 1  # whoever only joined then has not had that morning

@@ -22,7 +22,7 @@ from tidemill.engine.claimer import Claimer
 from tidemill.engine.duties import FireHere
 from tidemill.engine.duty import Done
 from tidemill.engine.node import VARIABLE, host_name, machine_name, own_queue, serves
-from tidemill.errors import BadSettings
+from tidemill.errors import BadSettings, StoreUnavailable
 from tidemill.ids import new_id
 
 
@@ -137,6 +137,26 @@ def test_a_pause_between_the_look_and_the_write_keeps_a_node_from_firing(tower: 
     a._store = store
     assert a().items == 0
     assert tower.jobs() == []
+    assert of(tower, "a") == [("00:00", "the node joined")]
+
+
+def test_a_node_whose_joining_could_not_be_written_down_joins_again(tower: Tower) -> None:
+    tower.app.schedules.add(tower.note, Every(HOUR), "each", scope="instance", misfire=All())
+    real = tower.store
+
+    class Broken:
+        def __getattr__(self, verb: str) -> Any:
+            if verb == "note_fires":
+                raise StoreUnavailable("gone for a moment")
+            return getattr(real, verb)
+
+    duty = FireHere(real, tower.clock, "a", pinned=True)
+    store: Any = Broken()
+    duty._store = store
+    with pytest.raises(StoreUnavailable):
+        duty()
+    duty._store = real
+    duty()
     assert of(tower, "a") == [("00:00", "the node joined")]
 
 

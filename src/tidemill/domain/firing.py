@@ -137,9 +137,17 @@ def due_base(schedule: Schedule, now: datetime) -> datetime:
 def _counted(schedule: Schedule, rules: Rules, now: datetime) -> datetime:
     """The due base; where that is a fire, it stands for the same fire by the rules that its zone has by now."""
     base = due_base(schedule, now)
-    if base != schedule.last_fire_at:
-        return base
-    return counted_from(rules.trigger, base, rules.zone, rules.calendar, rules.exclude)
+    return base if base != schedule.last_fire_at else _as_of_now(base, rules)
+
+
+def _counted_here(schedule: Schedule, rules: Rules, last: Fired) -> datetime:
+    """The same on one node, whose joining is written down like a fire and is none."""
+    base = max(last.fire_at, schedule.since_at or last.fire_at)
+    return base if base != last.fire_at or last.reason == JOINED else _as_of_now(base, rules)
+
+
+def _as_of_now(fire_at: datetime, rules: Rules) -> datetime:
+    return counted_from(rules.trigger, fire_at, rules.zone, rules.calendar, rules.exclude)
 
 
 def plan(
@@ -172,7 +180,7 @@ def plan_here(
     schedule: Schedule,
     definition: Definition | None,
     active: Sequence[ActiveJob],
-    base: datetime,
+    last: Fired,
     now: datetime,
     facts: Facts | None,
     new_id: NewId,
@@ -182,14 +190,14 @@ def plan_here(
 ) -> tuple[Plan, datetime | None]:
     """The same on one node, for a schedule that every node fires for itself; and when it is next due there.
 
-    ``base`` is this node's last fire. The schedule itself does not move: it is only checked that nobody changed it.
+    ``last`` is this node's last fire, or its joining. The schedule itself does not move: it is only checked that nobody changed it.
     """
     stays = Advance(
         schedule.id, schedule.revision, schedule.last_fire_at, schedule.last_fire_at, schedule.next_fire_at
     )
     try:
         rules = read_rules(schedule)
-        due = rules.missed(max(base, schedule.since_at or base), now)
+        due = rules.missed(_counted_here(schedule, rules, last), now)
         found = _Look(schedule, definition, facts, new_id, rules, node, now).fires(due, active, parked)
         following = rules.next_after(now)
     except _UNREADABLE as error:

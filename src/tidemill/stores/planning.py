@@ -142,7 +142,7 @@ class Schedules(ABC):
         """A schedule's fires with a ``fire_at`` before that, the newest first; of one instant by scope key."""
 
     @abstractmethod
-    def last_fires(self, ids: Collection[UUID], scope_key: str) -> dict[UUID, datetime]:
+    def last_fires(self, ids: Collection[UUID], scope_key: str) -> dict[UUID, Fired]:
         """The newest fire of each of these schedules under a scope key; those without one are left out."""
 
     @abstractmethod

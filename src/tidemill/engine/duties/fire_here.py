@@ -41,7 +41,7 @@ class FireHere(Firing):
         super().__init__(store, clock, facts_of, pinned=pinned)
         self._node, self._on_waiting = node, on_waiting
         self._began_at: datetime | None = None
-        self._last: dict[UUID, datetime] = {}
+        self._last: dict[UUID, Fired] = {}
 
     def __call__(self) -> Done:
         found = [
@@ -59,7 +59,7 @@ class FireHere(Firing):
         written, lost = self.write(plans) if plans else ([], set())
         for each in written:
             if each.fires:
-                self._last[each.schedule.id] = each.fires[-1].fire_at
+                self._last[each.schedule.id] = each.fires[-1]
         if self._on_waiting is not None:
             self._on_waiting([job for each in written for job in each.jobs if job.waiting is not None])
         return Done(sum(len(each.fires) for each in written), now if lost else next_at)
@@ -71,15 +71,17 @@ class FireHere(Firing):
             return
         self._last |= self._store.last_fires([each.id for each in unknown], self._node)
         assert self._began_at is not None
-        joined: list[Fired] = []
+        joined: dict[UUID, Fired] = {}
         for each in unknown:
             if each.id not in self._last:
                 # A node that was here when the schedule was made has missed nothing of it.
                 at = min(now, max(self._began_at, each.since_at or self._began_at))
-                joined.append(Fired(each.id, at, self._node, each.tenant, None, JOINED))
-                self._last[each.id] = at
+                joined[each.id] = Fired(each.id, at, self._node, each.tenant, None, JOINED)
         if joined:
-            self._store.note_fires(joined, now=self.pin)
+            self._store.note_fires(list(joined.values()), now=self.pin)
+            self._last |= (
+                joined  # only now: what was not written down is not known to the node's next process
+            )
 
     def _plans(
         self, schedules: Sequence[Schedule], definitions: dict[UUID, Definition], now: datetime
@@ -109,9 +111,9 @@ class FireHere(Firing):
         living: list[ActiveJob],
         parked: set[UUID],
     ) -> tuple[Plan, datetime | None]:
-        base, facts = self._last[schedule.id], self.facts_of(schedule.task)
+        last, facts = self._last[schedule.id], self.facts_of(schedule.task)
         return plan_here(
-            schedule, definition, living, base, now, facts, new_id, node=self._node, parked=parked
+            schedule, definition, living, last, now, facts, new_id, node=self._node, parked=parked
         )
 
     def _living(self, schedule: Schedule) -> tuple[list[ActiveJob], set[UUID]]:

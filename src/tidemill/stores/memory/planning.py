@@ -252,13 +252,13 @@ class MemorySchedules(Core, Schedules):
             found.sort(key=lambda row: row.fire_at, reverse=True)
             return found[: max(limit, 0)]
 
-    def last_fires(self, ids: Collection[UUID], scope_key: str) -> dict[UUID, datetime]:
+    def last_fires(self, ids: Collection[UUID], scope_key: str) -> dict[UUID, Fired]:
         with self._open() as state:
             found = {}
             for id in ids:
-                instants = [key.fire_at for key in state.fires.get(id, {}) if key.scope_key == scope_key]
-                if instants:
-                    found[id] = max(instants)
+                rows = [row for row in state.fires.get(id, {}).values() if row.scope_key == scope_key]
+                if rows:
+                    found[id] = max(rows, key=lambda row: row.fire_at)
             return found
 
     def active_jobs(self, ids: Collection[UUID], *, newest: int = 10) -> list[ActiveJob]:

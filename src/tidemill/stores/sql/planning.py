@@ -177,11 +177,12 @@ class SqlSchedules(Face, Schedules):
         }
         return [Fired(*row) for row in self._db.run("fires", takes)]
 
-    def last_fires(self, ids: Collection[UUID], scope_key: str) -> dict[UUID, datetime]:
+    def last_fires(self, ids: Collection[UUID], scope_key: str) -> dict[UUID, Fired]:
         if not ids:
             return {}
         takes = {"ids": list(ids), "scope_key": scope_key}
-        return dict(self._db.run("last_fires", takes, flags=() if scope_key == CLUSTER_KEY else ("node",)))
+        rows = self._db.run("last_fires", takes, flags=() if scope_key == CLUSTER_KEY else ("node",))
+        return {row[0]: Fired(*row) for row in rows}
 
     def active_jobs(self, ids: Collection[UUID], *, newest: int = 10) -> list[ActiveJob]:
         if not ids:

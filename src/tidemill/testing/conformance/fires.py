@@ -100,13 +100,18 @@ class FireLaws:
 
     def test_the_newest_fire_of_a_scope_key_is_known_whatever_became_of_it(self, store: Store) -> None:
         a, b, c = new_id(), new_id(), new_id()
+        skipped = a_fire(a, at(5), tenant="ann", reason="skipped")
+        here, other = a_fire(a, at(9), "node", job_id=new_id()), a_fire(b, at(20), "nodes")
         store.note_fires([a_fire(a, at(n), job_id=new_id()) for n in (3, 1)], now=T0)
-        store.note_fires([a_fire(a, at(5), reason="skipped"), a_fire(a, at(9), "node")], now=T0)
-        store.note_fires([a_fire(b, at(n), "node") for n in (7, 8)], now=T0)
-        store.note_fires([a_fire(b, at(20), "nodes")], now=T0)
-        assert store.last_fires([a, b, c], "") == {a: at(5)}
-        assert store.last_fires([a, b, c], "node") == {a: at(9), b: at(8)}
-        assert store.last_fires([b], "nodes") == {b: at(20)}
+        store.note_fires([skipped, here], now=T0)
+        newest, *_ = later = [a_fire(b, at(n), "node", reason=f"number {n}") for n in (8, 7)]
+        store.note_fires([*later, other], now=at(21))
+        assert store.last_fires([a, b, c], "") == {a: skipped._replace(created_at=T0)}
+        assert store.last_fires([a, b, c], "node") == {
+            a: here._replace(created_at=T0),
+            b: newest._replace(created_at=at(21)),
+        }
+        assert store.last_fires([b, b], "nodes") == {b: other._replace(created_at=at(21))}
         assert store.last_fires([a, b], "nowhere") == {}
         assert store.last_fires([], "") == {}
 

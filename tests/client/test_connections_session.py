@@ -5,17 +5,28 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import psycopg
 import pytest
 import sqlalchemy
 from psycopg.adapt import Dumper, Loader
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
-from tests.client.connections_kit import bare, django_database, engine, job, path_of
+from tests.client.connections_kit import (
+    ON_POSTGRES,
+    ORDERS,
+    Errand,
+    bare,
+    django_database,
+    engine,
+    job,
+    path_of,
+)
 
 from tidemill.client.connections import enqueue_on
 from tidemill.client.connections.sqlite import _UNHEX, statements
@@ -202,6 +213,30 @@ def test_an_old_transaction_counts_delays_from_now_and_not_from_its_beginning(in
     (found,) = stored(in_postgres, one)
     assert found.created_at >= row[0]
     assert found.run_at == found.created_at + timedelta(seconds=60)
+
+
+@pytest.mark.parametrize("user", ON_POSTGRES)
+def test_a_day_of_delay_is_24_hours_also_where_the_user_s_clocks_change_meanwhile(
+    in_postgres: Store, user: str
+) -> None:
+    zone, now = "America/New_York", datetime.now(UTC)
+    delay = next(
+        delay
+        for delay in (timedelta(days=days) for days in range(1, 366))
+        if (now + delay).astimezone(ZoneInfo(zone)).utcoffset() != now.astimezone(ZoneInfo(zone)).utcoffset()
+    ) + timedelta(days=1)
+    url = in_postgres.url
+    with psycopg.connect(bare(url), autocommit=True) as connection:
+        connection.execute(ORDERS.encode())
+        connection.execute(f"alter database {urlsplit(url).path[1:]} set timezone to '{zone}'".encode())
+    plain, held = job(delay=delay, timeout=delay), job(unique=UniqueHold("k", window=delay))
+    ON_POSTGRES[user](Errand(url, in_postgres, [[plain, held]]))
+    later, _ = stored(in_postgres, plain, held)
+    assert later.run_at - later.created_at == delay
+    assert later.timeout == delay
+    with psycopg.connect(bare(url)) as connection:
+        (until,) = connection.execute("select window_ends_at from tidemill.uniques").fetchone() or (None,)
+    assert until == later.created_at + delay
 
 
 def test_a_savepoint_of_the_user_takes_the_job_back(in_postgres: Store, in_sqlite: Store) -> None:

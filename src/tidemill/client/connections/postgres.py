@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -27,6 +27,12 @@ if TYPE_CHECKING:
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 _NOW = re.compile(r"\bnow\(\)")
 _SAVEPOINT = "tidemill_enqueue"
+_MICROSECOND = timedelta(microseconds=1)
+_SPANS = (
+    "array(select s.span * interval '1 microsecond'"
+    " from unnest(%({})s::bigint[]) with ordinality as s(span, place) order by s.place)"
+)
+"""Durations as numbers: drivers make days of them, and a day of the user's session has 23 or 25 hours when clocks change."""
 
 
 class Phrasebook:
@@ -47,8 +53,14 @@ class Phrasebook:
             return Line(sql, statement.bind(takes, items))
         values: dict[str, Any] = {column: takes.get(column) for column, _ in statement.takes}
         for column, kind in statement.items:
-            # Every driver takes an id as text, and not every one takes it as it is.
-            values[column] = [str(id) for id in items[column]] if kind == "uuid" else list(items[column])
+            given: Sequence[Any] = items[column]
+            if kind == "uuid":  # every driver takes an id as text, and not every one takes it as it is
+                values[column] = [str(id) for id in given]
+            elif kind == "interval":
+                values[column] = [None if span is None else span // _MICROSECOND for span in given]
+                sql = sql.replace(f"%({column})s::interval[]", _SPANS.format(column))
+            else:
+                values[column] = list(given)
         return self._spelt(sql, values)
 
     def ask(self, sql: str, **values: object) -> Line:

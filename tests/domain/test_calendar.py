@@ -217,7 +217,14 @@ def ical(*events: str) -> str:
         ("DTSTART;VALUE=DATE:20261225", ["2026-12-25"]),
         ("DTSTART;VALUE=DATE:20261225\r\nDTEND;VALUE=DATE:20261227", ["2026-12-25", "2026-12-26"]),
         ("DTSTART;VALUE=DATE:20261225\r\nDURATION:P2D", ["2026-12-25", "2026-12-26"]),
+        ("DTSTART;VALUE=DATE:20261225\r\nDURATION:+P1W", [f"2026-12-{day}" for day in range(25, 32)]),
+        ("DTSTART:20261225T000000\r\nDURATION:PT48H", ["2026-12-25", "2026-12-26"]),
+        ("DTSTART:20261225T000000\r\nDURATION:P1DT12H", ["2026-12-25", "2026-12-26"]),
+        ("DTSTART:20261224T140000\r\nDURATION:PT10H", ["2026-12-24"]),
+        ("DTSTART:20261224T140000\r\nDURATION:PT10H1S", ["2026-12-24", "2026-12-25"]),
         ("DTSTART:20261225T000000Z\r\nDTEND:20261226T000000Z", ["2026-12-25"]),
+        ('DTSTART;TZID="GMT+01:00":20261225T000000', ["2026-12-25"]),
+        ("DTSTART;VALUE=DATE:99991231", ["9999-12-31"]),
         ("DTSTART;TZID=Europe/Berlin:20261224T140000\r\nDTEND:20261225T100000", ["2026-12-24", "2026-12-25"]),
         ("DTSTART;VALUE=DATE:20261225\r\nSUMMARY:Christmas\\, the first\r\n  day of it", ["2026-12-25"]),
         ("DTSTART;VALUE=DATE:2026\r\n 1225", ["2026-12-25"]),
@@ -232,6 +239,17 @@ def ical(*events: str) -> str:
 )  # fmt: skip
 def test_the_days_of_an_event_are_read(event: str, expected: list[str]) -> None:
     assert sorted(day.isoformat() for day in read_ical(ical(event), through=2030)) == expected
+
+
+def test_a_day_of_a_series_that_is_said_anew_is_as_it_is_said_last() -> None:
+    series = "UID:a\r\nDTSTART:20260101\r\nRRULE:FREQ=YEARLY;COUNT=4"
+    moved = "UID:a\r\nRECURRENCE-ID;VALUE=DATE:20270101\r\nDTSTART:20270104"
+    kept = "UID:a\r\nRECURRENCE-ID:20280101\r\nDTSTART:20280101\r\nDTEND:20280103"
+    cancelled = "UID:a\r\nRECURRENCE-ID:20290101\r\nDTSTART:20290101\r\nSTATUS:CANCELLED"
+    another = "UID:b\r\nDTSTART:20290101"
+    days = [date(2026, 1, 1), date(2027, 1, 4), date(2028, 1, 1), date(2028, 1, 2)]
+    assert sorted(read_ical(ical(series, moved, kept, cancelled))) == days
+    assert sorted(read_ical(ical(cancelled, kept, moved, series, another))) == [*days, date(2029, 1, 1)]
 
 
 def test_all_events_of_a_text_are_read_and_nothing_else() -> None:
@@ -251,11 +269,26 @@ def test_all_events_of_a_text_are_read_and_nothing_else() -> None:
         (ical("DTSTART:tomorrow"), "not a date"),
         (ical("DTSTART:20260101\r\nDTEND:20250101"), "covers"),
         (ical("DTSTART:20260101\r\nDURATION:always"), "DURATION"),
+        (ical("DTSTART:20260101\r\nDURATION:P"), "DURATION"),
+        (ical("DTSTART:20260101\r\nDURATION:PT"), "DURATION"),
+        (ical("DTSTART:20260101\r\nDURATION:P999999999W"), "covers"),
+        (ical(f"DTSTART:20260101\r\nDURATION:P{'9' * 5000}D"), "DURATION"),
+        (ical("DTSTART:99991231\r\nDURATION:P2D"), "ends after the year 9999"),
+        (
+            ical("UID:a\r\nRECURRENCE-ID;RANGE=THISANDFUTURE:20270101\r\nDTSTART:20270102"),
+            "list the dates instead",
+        ),
         (ical("SUMMARY:Thanks\r\nDTSTART:20261126\r\nRRULE:FREQ=YEARLY;BYMONTH=11;BYDAY=4TH"), "'Thanks'"),
         (ical("DTSTART:20261126\r\nRRULE:FREQ=WEEKLY"), "list the dates instead"),
         (ical("DTSTART:20261126\r\nRRULE:FREQ=YEARLY;INTERVAL=0"), "list the dates instead"),
+        (ical(f"DTSTART:20261126\r\nRRULE:FREQ=YEARLY;COUNT={'9' * 5000}"), "list the dates instead"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(BadSchedule, match=why):
         read_ical(text)
+
+
+def test_a_last_year_that_no_calendar_has_is_refused() -> None:
+    with pytest.raises(BadSchedule, match="through: 10000 is no year"):
+        read_ical(ical("DTSTART:20260101"), through=10_000)

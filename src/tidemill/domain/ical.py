@@ -1,8 +1,9 @@
 """Dates out of the text of an iCalendar file: the form in which holidays are published.
 
-Only whole days are of interest here: each event covers the days from its start to before its end. Events that repeat
-every year are written out up to a last year; any other repetition is refused, because guessing would lose a holiday.
-This room reads text that somebody else has fetched.
+Only whole days are of interest here: each event covers the days from its start to before its end, by the clock that its
+times are written in. Events that repeat every year are written out up to a last year, less what another event of the same
+UID says anew; any other repetition is refused, because guessing would lose a holiday. This room reads text that somebody
+else has fetched.
 """
 
 from __future__ import annotations
@@ -15,8 +16,14 @@ from tidemill.errors import BadSchedule
 
 _ONE_DAY = timedelta(days=1)
 _LONGEST = 366
-_DATE = re.compile(r"(\d{4})(\d{2})(\d{2})(?:T(\d{6})Z?)?")
-_DURATION = re.compile(r"P(?:(\d+)W)?(?:(\d+)D)?(?:T.*)?")
+_DAY = 86_400
+_DATE = re.compile(r"(\d{4})(\d{2})(\d{2})(?:T(\d{2})(\d{2})(\d{2})Z?)?")
+_DURATION = re.compile(
+    r"\+?P(?=\w)(?:(\d{1,9})W)?(?:(\d{1,9})D)?(?:T(?=\d)(?:(\d{1,9})H)?(?:(\d{1,9})M)?(?:(\d{1,9})S)?)?"
+)
+_COUNT = re.compile(r"0*[1-9]\d{0,5}")
+_UNITS = (7 * _DAY, _DAY, 3600, 60, 1)
+_LINE = re.compile(r'((?:"[^"]*"|[^":])*):(.*)')  # a colon in quotes belongs to a parameter
 
 Event = dict[str, list[str]]
 
@@ -37,18 +44,26 @@ def read_ical(text: str, *, through: int = 2100) -> frozenset[date]:
         raise BadSchedule(
             f"holidays: a {type(given).__name__} is no iCalendar text; decode what was read", field="holidays"
         )
+    if not date.min.year <= through <= date.max.year:
+        raise BadSchedule(
+            f"through: {through} is no year; give one up to {date.max.year}", field="through", value=through
+        )
     lines = re.sub(r"\r?\n[ \t]", "", text.lstrip("\ufeff")).splitlines()
     if not any(line.strip().upper() == "BEGIN:VCALENDAR" for line in lines):
         raise BadSchedule("this is no iCalendar text: it has no line BEGIN:VCALENDAR", field="holidays")
-    return frozenset(day for event in _events(lines) for day in _days(event, through))
+    events = list(_events(lines))
+    anew = _said_anew(events)
+    return frozenset(day for event in events for day in _days(event, anew, through))
 
 
 def _events(lines: list[str]) -> Iterator[Event]:
     event: Event | None = None
     depth: list[str] = []
     for line in lines:
-        head, _, value = line.partition(":")
-        name = head.partition(";")[0].strip().upper()
+        match = _LINE.fullmatch(line)
+        head, value = (match[1], match[2]) if match else (line, "")
+        name, _, parameters = head.upper().partition(";")
+        name = name.strip()
         if name == "BEGIN":
             depth.append(value.strip().upper())
             if depth[-1] == "VEVENT":
@@ -59,38 +74,55 @@ def _events(lines: list[str]) -> Iterator[Event]:
                 event = None
         elif event is not None and depth and depth[-1] == "VEVENT":
             event.setdefault(name, []).append(value.strip())
+            if name == "RECURRENCE-ID" and "RANGE=" in parameters:
+                raise _unreadable(event, "it changes all that come after it too; list the dates instead")
     if depth:
         raise BadSchedule(f"the iCalendar text ends inside {depth[-1]}; is it complete?", field="holidays")
 
 
-def _days(event: Event, through: int) -> Iterator[date]:
+def _said_anew(events: list[Event]) -> dict[str, set[date]]:
+    """By UID, the days of a series that an event of their own moves or cancels."""
+    found: dict[str, set[date]] = {}
+    for event in events:
+        if "RECURRENCE-ID" in event and "UID" in event:
+            day, _ = _moment(event, event["RECURRENCE-ID"][0])
+            found.setdefault(event["UID"][0], set()).add(day)
+    return found
+
+
+def _days(event: Event, anew: dict[str, set[date]], through: int) -> Iterator[date]:
     if event.get("STATUS", [""])[0].upper() == "CANCELLED":
         return
     if "DTSTART" not in event:
         raise _unreadable(event, "it has no DTSTART")
-    first = _date(event, event["DTSTART"][0])
-    length = _length(event, first)
-    left_out = {_date(event, each) for line in event.get("EXDATE", ()) for each in line.split(",")}
-    added = [_date(event, each) for line in event.get("RDATE", ()) for each in line.split(",")]
+    first, second = _moment(event, event["DTSTART"][0])
+    length = _length(event, first, second)
+    left_out, added = set(_listed(event, "EXDATE")), _listed(event, "RDATE")
+    if "RECURRENCE-ID" not in event and "UID" in event:
+        left_out |= anew.get(event["UID"][0], set())
     for start in (*_starts(event, first, through), *added):
         if start not in left_out:
+            if (date.max - start).days < length - 1:
+                raise _unreadable(event, f"it ends after the year {date.max.year}")
             yield from (start + offset * _ONE_DAY for offset in range(length))
 
 
-def _length(event: Event, first: date) -> int:
-    """How many days an event covers; one that ends within its first day covers that day."""
+def _listed(event: Event, name: str) -> list[date]:
+    return [_moment(event, each)[0] for line in event.get(name, ()) for each in line.split(",")]
+
+
+def _length(event: Event, first: date, second: int) -> int:
+    """How many days an event covers that begins at that second of its first day; one that ends within it covers that day."""
     if "DTEND" in event:
-        text = event["DTEND"][0]
-        end = _date(event, text)
-        match = _DATE.fullmatch(text)
+        end, over = _moment(event, event["DTEND"][0])
         # An end at midnight, or a plain date, is the first moment that is not covered.
-        over = match is not None and match[4] is not None and match[4] != "000000"
         length = (end - first).days + (1 if over else 0)
     elif "DURATION" in event:
         match = _DURATION.fullmatch(event["DURATION"][0].upper())
         if match is None:
             raise _unreadable(event, f"its DURATION {event['DURATION'][0]!r} cannot be read")
-        length = int(match[1] or 0) * 7 + int(match[2] or 0)
+        lasts = sum(int(number or 0) * unit for number, unit in zip(match.groups(), _UNITS, strict=True))
+        length = -(-(second + lasts) // _DAY)
     else:
         length = 1
     if length < 0 or length > _LONGEST:
@@ -112,12 +144,10 @@ def _starts(event: Event, first: date, through: int) -> Iterator[date]:
             key not in ("FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST") and rule[key] != same.get(key)
             for key in rule
         )
-        or not all(
-            rule.get(key, "1").isdecimal() and int(rule.get(key, "1")) > 0 for key in ("INTERVAL", "COUNT")
-        )
+        or not all(_COUNT.fullmatch(rule.get(key, "1")) for key in ("INTERVAL", "COUNT"))
     ):
         raise _unreadable(event, f"its repetition {text!r} is not a plain yearly one; list the dates instead")
-    last = _date(event, rule["UNTIL"]) if "UNTIL" in rule else date(through, 12, 31)
+    last = _moment(event, rule["UNTIL"])[0] if "UNTIL" in rule else date(through, 12, 31)
     count = int(rule["COUNT"]) if "COUNT" in rule else None
     for year in range(first.year, min(last.year, through) + 1, int(rule.get("INTERVAL", "1"))):
         if count == 0:
@@ -131,11 +161,13 @@ def _starts(event: Event, first: date, through: int) -> Iterator[date]:
             count = count - 1 if count is not None else None
 
 
-def _date(event: Event, text: str) -> date:
+def _moment(event: Event, text: str) -> tuple[date, int]:
+    """A day, and the second of it; a plain date is its beginning."""
     match = _DATE.fullmatch(text.strip())
     try:
         if match is not None:
-            return date(int(match[1]), int(match[2]), int(match[3]))
+            year, month, day, hour, minute, second = (int(number or 0) for number in match.groups())
+            return date(year, month, day), hour * 3600 + minute * 60 + second
     except ValueError:
         pass
     raise _unreadable(event, f"{text!r} is not a date")

@@ -168,6 +168,13 @@ def test_a_moment_at_the_edge_of_what_can_be_reckoned_ends_the_search() -> None:
     assert Once(far).next_after(datetime(2026, 1, 1, tzinfo=UTC)) == far
 
 
+def test_a_moment_that_a_zone_s_calendar_has_no_day_for_is_not_shown_there_but_refused_in_words() -> None:
+    start, last = datetime(2026, 1, 1, tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+    assert Once(last).preview(3, start) == [last]
+    with pytest.raises(BadSchedule, match="beyond the calendar in Pacific/Kiritimati; look at it in UTC"):
+        Once(last).preview(3, start, "Pacific/Kiritimati")
+
+
 @pytest.mark.parametrize("zone", ["UTC", "Pacific/Kiritimati", "Pacific/Pago_Pago"])
 @pytest.mark.parametrize(
     "exclude", ["sat", Exclude(weekdays="sat", roll="next"), Exclude(weekdays="sat", roll="previous")]

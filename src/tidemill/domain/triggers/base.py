@@ -121,7 +121,7 @@ class Trigger(ABC):
         found: list[datetime] = []
         at = fires.after(_micros(after, "after"))
         while at is not None and len(found) < n:
-            found.append((EPOCH + at * _MICROSECOND).astimezone(zone))
+            found.append(_shown(at, zone))
             at = fires.after(at)
         return found
 
@@ -204,6 +204,18 @@ def _micros(when: datetime, field: str) -> int:
     if when.utcoffset() is None:
         raise UsageError(f"{field}: {when.isoformat()} has no time zone; give an aware datetime")
     return (when - EPOCH) // _MICROSECOND
+
+
+def _shown(micros: int, zone: ZoneInfo) -> datetime:
+    when = EPOCH + micros * _MICROSECOND
+    try:
+        return when.astimezone(zone)
+    except OverflowError:
+        raise BadSchedule(
+            f"timezone: {when.isoformat()} is beyond the calendar in {zone.key}; look at it in UTC",
+            field="timezone",
+            value=zone.key,
+        ) from None
 
 
 def _instant(micros: int | None) -> datetime | None:

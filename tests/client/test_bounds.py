@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from tidemill import App, Exponential, Fixed, JobState, NoRetry, Rate, Unique
-from tidemill.domain.bounds import LONGEST, MOST_ATTEMPTS
+from tidemill.domain.bounds import LONGEST, LONGEST_KEY, MOST_ATTEMPTS
 from tidemill.domain.retry import policy_from_data, policy_to_data
 from tidemill.errors import BadSettings
 
@@ -36,6 +37,8 @@ class Many(NoRetry):
         ({"expires": FAR}, "expires is 9500-"),
         ({"expires": timedelta.max}, "expires is .*a hundred years"),
         ({"timeout": timedelta.max}, "timeout is .*a hundred years"),
+        ({"reference": ("user", "x" * 301)}, "reference has 301 characters; 300 are the most"),
+        ({"reference": ("x" * 9000, "42")}, "reference has 9,000 characters; 300 are the most"),
         ({"retry": Many()}, "max_attempts is 1099511627776; 10,000 are the most"),
     ],
 )
@@ -66,6 +69,9 @@ def test_what_is_just_within_reason_is_stored_and_read_again(app: App) -> None:
     @app.task
     def nothing() -> None: ...
 
+    long = "".join(random.Random(5).choices("𐍈𐍉𐌰𐌱𐌲𐌳𐌴𐌵𐌶𐌷", k=LONGEST_KEY))
+    assert nothing.using(reference=(long, long)).enqueue().refresh().reference == (long, long)
+    assert app.jobs.count(reference=(long, long)) == 1
     last = datetime(9000, 12, 31, tzinfo=UTC)
     far = nothing.using(run_after=last, expires=last, timeout=LONGEST).enqueue()
     slow = nothing.using(delay=LONGEST, retry=Fixed(max_attempts=MOST_ATTEMPTS, wait=LONGEST)).enqueue()

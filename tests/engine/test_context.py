@@ -296,6 +296,11 @@ def test_check_raises_once_the_deadline_has_passed(ctx: Context, notes: Notes) -
         ctx.check()
 
 
+def test_a_checkpoint_s_name_that_no_index_takes_is_refused(ctx: Context) -> None:
+    with pytest.raises(BadSettings, match="a checkpoint's name has 301 characters; 300 are the most"):
+        ctx.save_checkpoint("x" * 301, "7")
+
+
 def test_checkpoints_and_transactions_go_through_the_outlet(ctx: Context, notes: Notes) -> None:
     ctx.save_checkpoint("at", "5")
     assert (ctx.checkpoint("at"), ctx.checkpoint("other")) == ("5", None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -20,7 +21,7 @@ import pytest
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import NewJob
 from tidemill.domain.lanes import ClaimRequest
-from tidemill.errors import StoreBusy, StoreUnavailable
+from tidemill.errors import StoreBusy, StoreUnavailable, UsageError
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
@@ -213,6 +214,12 @@ def test_a_transaction_in_which_a_verb_failed_is_not_taken_for_done(
         swallow()
     raw.rollback()
     assert token not in {lease.name for lease in store.leases()}
+
+
+def test_a_text_that_is_too_long_for_an_index_is_the_caller_s_and_not_an_outage(store: Store) -> None:
+    name = "".join(random.Random(3).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=9000))
+    with pytest.raises(UsageError, match="a value cannot be stored in .*index row.*nothing was changed"):
+        store.acquire(name, new_id(), ttl=timedelta(days=1))
 
 
 # --------------------------------------------------------------------------------------------- broken connections

@@ -18,7 +18,8 @@ import pytest
 from tidemill.errors import StoreUnavailable
 from tidemill.stores.base import Listener, Store
 from tidemill.stores.open import open_store
-from tidemill.stores.sql.postgres.signals import payloads
+from tidemill.stores.sql.postgres.signals import PostgresListener, payloads
+from tidemill.stores.sql.postgres.wire import Connection
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 PATIENCE = 30.0
@@ -189,6 +190,19 @@ def test_a_listener_whose_connection_was_ended_comes_back_and_reports_a_change(
     assert hear(listener, {"change"}) == {"change"}
     store.notify(["heard again"])
     assert hear(listener, {"heard again"}) == {"heard again"}
+
+
+def test_a_connection_that_cannot_listen_is_let_go(store: Store) -> None:
+    made: list[Connection] = []
+
+    def connect() -> Connection:
+        made.append(store._db._connect())  # type: ignore[attr-defined]
+        return made[-1]
+
+    listener = PostgresListener(connect, 'no"channel', lambda _: None)
+    assert listener.wait(0.0) == frozenset()
+    listener.close()
+    assert [connection.closed for connection in made] == [True, True]
 
 
 def test_topics_of_a_transaction_are_sent_when_it_has_committed(store: Store, other: Store) -> None:

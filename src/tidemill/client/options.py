@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, TypedDict
 from uuid import UUID
 
-from tidemill.domain.bounds import check_data, check_instant, check_span, check_text
+from tidemill.domain.bounds import check_data, check_instant, check_key, check_span, check_text
 from tidemill.domain.retry import RetryPolicy
 from tidemill.domain.unique import Unique
 from tidemill.errors import BadSettings
@@ -178,8 +178,8 @@ def read_reference(reference: Any) -> tuple[str, str]:
             f'reference is {reference!r}; give a kind and an id, such as ("user", "42")', option="reference"
         )
     kind, id = str(reference[0]), str(reference[1])
-    check_text("reference", kind)
-    check_text("reference", id)
+    check_key("reference", kind)
+    check_key("reference", id)
     return kind, id
 
 

@@ -16,6 +16,9 @@ LONGEST = timedelta(days=36_525)
 
 MOST_ATTEMPTS = 10_000
 
+LONGEST_KEY = 300
+"""Characters of a text that is looked for by an index: PostgreSQL's take 2,704 bytes, and two of these have to fit."""
+
 
 def check_instant(name: str, at: datetime) -> None:
     """Refuse an instant that not every store can hold.
@@ -51,6 +54,16 @@ def check_text(name: str, text: object) -> None:
         raise BadSettings(f"{name} is {text!r}; give a text", option=name)
     if text is not None and (flaw := text_flaw(text)):
         raise BadSettings(f"{name} is {text!r}, which has {flaw}; leave it out", option=name)
+
+
+def check_key(name: str, text: str) -> None:
+    """Refuse a text that is looked for and that not every store can hold, or not every index.
+
+    >>> check_key("reference", "user")
+    """
+    check_text(name, text)
+    if len(text) > LONGEST_KEY:
+        raise BadSettings(f"{name} has {len(text):,} characters; {LONGEST_KEY} are the most", option=name)
 
 
 def check_data(name: str, data: object) -> None:

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, ClassVar, Protocol, TypeVar, overload
 from uuid import UUID
 
-from tidemill.domain.bounds import check_text
+from tidemill.domain.bounds import check_key, check_text
 from tidemill.domain.job import Job, LogEntry, Progress
 from tidemill.domain.payload import clip
 from tidemill.engine.words import MESSAGE_LENGTH, plain, read_progress, text_of
@@ -232,7 +232,7 @@ class Context:
 
     def save_checkpoint(self, name: str, value: str) -> None:
         """Keep a text for the next attempt at this job, over what was there."""
-        check_text("a checkpoint's name", name)
+        check_key("a checkpoint's name", name)
         check_text(f"checkpoint {name}", value)
         self.outlet.save_checkpoint(name, value)
 

@@ -28,8 +28,9 @@ UNPACKABLE = (UnicodeEncodeError, struct.error)
 _UNSTORABLE = (
     *UNPACKABLE,
     pg.CharacterNotInRepertoire,
-    pg.UntranslatableCharacter,
-)  # the server's own words: a NUL
+    pg.UntranslatableCharacter,  # the server's own words: a NUL
+    pg.ProgramLimitExceeded,  # and a text that is too long for an index
+)
 
 _BUSY = (pg.LockNotAvailable, pg.QueryCanceled, *RETRIED)
 _CORRUPT = (pg.DataCorrupted, pg.IndexCorrupted)

@@ -56,7 +56,11 @@ class PostgresListener:
 
     def _open(self) -> Connection:
         connection = self._connect()
-        connection.execute(f'listen "{self._channel}"')
+        try:
+            connection.execute(f'listen "{self._channel}"')
+        except BaseException:
+            connection.close()
+            raise
         self._connection = connection
         return connection
 

@@ -109,6 +109,35 @@ def test_a_pause_keeps_who_and_why_until_it_is_resumed(shop: Shop, group: str, n
     assert "was not paused" in shop.run(group, "resume", name).stdout
 
 
+@pytest.mark.parametrize(
+    ("words", "kind", "name"),
+    [(("queues", "--all"), "all", ""), (("tenants", "default"), "tenant", "default")],
+)
+def test_everything_and_a_tenant_are_paused_and_resumed_too(
+    shop: Shop, words: tuple[str, str], kind: str, name: str
+) -> None:
+    group, which = words
+    id = shop.run("jobs", "enqueue", "send", "to=x").stdout.strip()
+    (made,) = shop.json(group, "pause", which, "--reason", "flood")
+    assert (made["kind"], made["name"], made["paused_by"]) == (kind, name, "cli:ann")
+    what = "everything" if kind == "all" else "tenant default"
+    assert f"{what} is paused already (paused by cli:ann" in shop.run(group, "pause", which).stdout
+    assert "paused by cli:ann" in shop.run("jobs", "why", id).stdout
+    assert f"(flood); tidemill {group} resume {which}" in shop.run("doctor").stdout
+    assert shop.run(group, "resume", which).stdout == f"{what} is resumed\n"
+    assert shop.run(group, "resume", which).stdout == f"{what} was not paused\n"
+
+
+@pytest.mark.parametrize("verb", ["pause", "resume"])
+@pytest.mark.parametrize("which", [(), ("mail", "--all")])
+def test_queues_are_named_or_all_are_meant(shop: Shop, verb: str, which: tuple[str, ...]) -> None:
+    said = shop.run("queues", verb, *which)
+    assert (said.exit_code, said.stderr) == (
+        2,
+        "tidemill: name the queues that are meant, or say --all for everything\n",
+    )
+
+
 def test_pausing_a_task_the_app_does_not_have_is_refused(shop: Shop) -> None:
     assert shop.run("tasks", "pause", "sned").exit_code == 2
 

@@ -65,7 +65,7 @@ def test_a_command_whose_file_is_not_there_is_not_there_and_breaks_nothing(
     assert call("absent").exit_code == 2
 
 
-@pytest.mark.parametrize("group", ["jobs", "tasks", "queues", "workers", "leases", "db"])
+@pytest.mark.parametrize("group", ["jobs", "tasks", "queues", "tenants", "workers", "leases", "db"])
 def test_every_verb_has_the_options_every_command_has(group: str) -> None:
     command = cli.commands.get_command(None, group)  # type: ignore[arg-type]
     verbs = getattr(command, "commands", {})

@@ -29,6 +29,7 @@ COMMANDS = {
     "schedules": "When jobs are made: list, add, pause, preview, trigger.",
     "definitions": "Tenants' own configurations of tasks.",
     "queues": "What waits where, and pausing it.",
+    "tenants": "Pausing tenants.",
     "limits": "How much may run or begin at once: list it, set it.",
     "config": "The workers' configuration: list it, set it.",
     "workers": "Who works here.",

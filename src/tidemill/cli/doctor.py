@@ -19,7 +19,6 @@ from tidemill.domain.archival import LEASE as ARCHIVE
 from tidemill.domain.cluster import Worker
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import Claim
-from tidemill.domain.ledger import PauseKind
 from tidemill.domain.states import JobState
 from tidemill.errors import StoreError, TidemillError
 
@@ -221,13 +220,8 @@ def _pauses(desk: Desk) -> Findings:
     for pause in found:
         by = f" by {pause.paused_by}" if pause.paused_by else ""
         why = f" ({pause.reason})" if pause.reason else ""
-        again = (
-            f"tidemill {pause.kind}s resume {pause.name}"
-            if pause.kind in (PauseKind.QUEUE, PauseKind.TASK)
-            else "resume it on the dashboard, or with app.control.resume"
-        )
         when = f"{by} {age(pause.paused_at, now)}{why}"
-        yield Finding("warn", "pauses", f"{pausing.what(pause)} was paused{when}; {again}")
+        yield Finding("warn", "pauses", f"{pausing.what(pause)} was paused{when}; {pausing.way_back(pause)}")
 
 
 def _unknown_tasks(desk: Desk) -> Findings:

@@ -1,7 +1,8 @@
-"""Pausing and resuming a queue or a task: what runs goes on, nothing more of it starts."""
+"""Pausing and resuming a queue, a task, a tenant or everything: what runs goes on, nothing more of it starts."""
 
 from __future__ import annotations
 
+import shlex
 from datetime import datetime
 
 from tidemill.cli.desk import Desk
@@ -10,10 +11,13 @@ from tidemill.client.documents import pause_document
 from tidemill.domain.ledger import Pause, PauseKind
 from tidemill.tasks.options import check_name
 
+EVERYTHING = ("",)
+"""The only name there is of the kind that is everything."""
+
 
 def pause(desk: Desk, kind: PauseKind, names: tuple[str, ...], reason: str | None) -> None:
     """Pause these; what is paused already stays so, with its first reason."""
-    for name in names:
+    for name in names if kind is not PauseKind.ALL else ():
         check_name(kind, name)  # what cannot be is refused before anything is done
     before = {found.name for found in desk.control.pauses() if found.kind is kind}
     standing = {name: desk.control.pause(kind, name, reason=reason) for name in dict.fromkeys(names)}
@@ -23,9 +27,9 @@ def pause(desk: Desk, kind: PauseKind, names: tuple[str, ...], reason: str | Non
     now = desk.now()
     for name, found in standing.items():
         if name in before:
-            print_lines([(f"{kind} {name} is paused already ({said(found, now)})", "")])
+            print_lines([(f"{what(found)} is paused already ({said(found, now)})", "")])
         else:
-            print_lines([(f"{kind} {name} is paused; what runs goes on", "")])
+            print_lines([(f"{what(found)} is paused; what runs goes on", "")])
 
 
 def resume(desk: Desk, kind: PauseKind, names: tuple[str, ...]) -> None:
@@ -36,12 +40,24 @@ def resume(desk: Desk, kind: PauseKind, names: tuple[str, ...]) -> None:
         print_json([pause_document(found) for found in stood.values()])
         return
     for name in dict.fromkeys(names):
-        print_lines([(f"{kind} {name} {'is resumed' if name in stood else 'was not paused'}", "")])
+        done = "is resumed" if name in stood else "was not paused"
+        print_lines([(f"{what(Pause(kind, name))} {done}", "")])
 
 
 def what(found: Pause) -> str:
     """What a pause is of."""
     return "everything" if found.kind is PauseKind.ALL else f"{found.kind} {found.name}"
+
+
+def way_back(found: Pause) -> str:
+    """The command that ends a pause.
+
+    >>> way_back(Pause(PauseKind.TENANT, "acme"))
+    'tidemill tenants resume acme'
+    """
+    if found.kind is PauseKind.ALL:
+        return "tidemill queues resume --all"
+    return f"tidemill {found.kind}s resume {shlex.quote(found.name)}"
 
 
 def said(found: Pause | None, now: datetime) -> str | None:

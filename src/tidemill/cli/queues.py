@@ -13,6 +13,7 @@ from tidemill.cli.screen import Column, print_json, print_table, span, thousands
 from tidemill.client.documents import instant, pause_document
 from tidemill.client.stats import QueueStats, liveness, queue_stats
 from tidemill.domain.ledger import PauseKind
+from tidemill.errors import UsageError
 
 QUEUES = (
     Column("queue"),
@@ -67,18 +68,26 @@ def list_queues(desk: Desk, tenant: str) -> None:
     print_table(QUEUES, queue_rows(found, now), empty="no queues: nothing waits, and no worker is alive")
 
 
+def _chosen(names: tuple[str, ...], everything: bool) -> tuple[PauseKind, tuple[str, ...]]:
+    if bool(names) == everything:
+        raise UsageError("name the queues that are meant, or say --all for everything")
+    return (PauseKind.ALL, pausing.EVERYTHING) if everything else (PauseKind.QUEUE, names)
+
+
 @queues.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, metavar="[NAME...]")
+@click.option("--all", "everything", is_flag=True, help="Everything: no worker starts anything more.")
 @click.option("--reason", metavar="TEXT", help="Why; whoever asks is told.")
 @at_desk
-def pause(desk: Desk, names: tuple[str, ...], reason: str | None) -> None:
-    """Start nothing more from these queues; what runs goes on."""
-    pausing.pause(desk, PauseKind.QUEUE, names, reason)
+def pause(desk: Desk, names: tuple[str, ...], everything: bool, reason: str | None) -> None:
+    """Start nothing more from these queues, or from any; what runs goes on."""
+    pausing.pause(desk, *_chosen(names, everything), reason)
 
 
 @queues.command()
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, metavar="[NAME...]")
+@click.option("--all", "everything", is_flag=True, help="End the pause of everything; other pauses stay.")
 @at_desk
-def resume(desk: Desk, names: tuple[str, ...]) -> None:
-    """Let these queues go on."""
-    pausing.resume(desk, PauseKind.QUEUE, names)
+def resume(desk: Desk, names: tuple[str, ...], everything: bool) -> None:
+    """Let these queues go on, or all that was paused as a whole."""
+    pausing.resume(desk, *_chosen(names, everything))

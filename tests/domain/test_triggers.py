@@ -40,6 +40,7 @@ WORDS = [
     (Cron("@yearly"), "At 00:00 on the 1st of January"),
     (Cron("@monthly"), "At 00:00 on the 1st of the month"),
     (Cron("@weekly"), "At 00:00 on Sunday"),
+    (Cron("0 0 * * 0-7"), "At 00:00 on any day of the week"),
     (Cron("@midnight"), "At 00:00 every day"),
     (Cron("0 9 * * sat-sun"), "At 09:00 on Saturday and Sunday"),
     (Cron("0 9 * * MON#2"), "At 09:00 on the 2nd Monday of the month"),

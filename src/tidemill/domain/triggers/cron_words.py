@@ -140,7 +140,7 @@ def _weekday_words(field: str, word: str) -> str:
             # The week is told from Monday, so that "5-7" is "Friday to Sunday".
             plain.update((day or 7) for day in _values(term, _WEEKDAYS, 0, 7))
     if len(plain) == 7:
-        return "any weekday"
+        return "any day of the week"  # a weekday alone would be Monday to Friday, as in LW
     parts = [named(sorted(plain), _WEEK, word)] if plain else []
     return joined([*parts, *special], word)
 

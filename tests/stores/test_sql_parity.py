@@ -273,3 +273,35 @@ def asked_for() -> set[str]:
 
 def test_every_query_is_run_by_somebody_and_nobody_runs_one_that_is_not_there() -> None:
     assert asked_for() == set(queries.load("postgres")) | set(queries.load("sqlite"))
+
+
+GOLDEN = Path(__file__).parent / "golden" / "postgres.sql"
+TABLE = re.compile(r"create table tidemill\.(\w+)\((.*?)\);", re.DOTALL)
+
+
+def by_the_database_s_own_order() -> set[tuple[str, str]]:
+    """Columns of text that PostgreSQL sorts as the locale of the database does, by table and name."""
+    return {
+        (table, column)
+        for table, body in TABLE.findall(GOLDEN.read_text("utf-8"))
+        for column, rest in re.findall(r"(\w+) text\b([^,]*)", body)
+        if "collate" not in rest
+    }
+
+
+def test_rows_are_told_in_the_order_of_code_points_whatever_the_locale_of_the_database() -> None:
+    local, looked_at = by_the_database_s_own_order(), 0
+    assert ("checkpoints", "name") in local
+    for name, query in queries.load("postgres").items():
+        for text in query.statements(query.optional):
+            tables = set(re.findall(r"tidemill\.(\w+)", text))
+            depth = [text[:place].count("(") - text[:place].count(")") for place in range(len(text))]
+            for found in re.finditer(r"\border by ([^()]+?)(?= limit\b| for\b|$)", text, re.DOTALL):
+                if depth[found.start()]:
+                    continue  # within: nobody sees that order
+                for term in found[1].split(","):
+                    looked_at += 1
+                    column = term.split()[0].rpartition(".")[2]
+                    sorted_locally = any((table, column) in local for table in tables)
+                    assert not sorted_locally or 'collate "C"' in term, f"{name}: order by {term}"
+    assert looked_at > 40

@@ -5,4 +5,4 @@ select c.name, c.value
 from tidemill.checkpoints c
 where c.job_id = :id
   and exists (select from tidemill.jobs j where j.id = :id and j.tenant = :tenant) -- when tenant
-order by c.name
+order by c.name collate "C"

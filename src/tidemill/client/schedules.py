@@ -85,7 +85,7 @@ class Schedules(Tenanted):
         before: datetime | None = None,
         tenant: str | None = None,
     ) -> Sequence[Fired]:
-        """What became of a schedule's fires, the newest first."""
+        """What became of a schedule's fires, the newest first. ``before`` passes over all fires of that instant, of whichever node."""
         facts = self._facts(key, tenant)
         return self._store.fires(facts.id, tenant=facts.tenant, limit=limit, before=before)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -31,6 +32,9 @@ PAGE = 50
 
 FIRES = 25
 """Fires on a page."""
+
+MOST_NODES = 1_000
+"""Fires of one instant on a page, one for each node: these are not divided."""
 
 MOST_SHOWN = 100
 """Fires of a preview."""
@@ -97,10 +101,9 @@ async def schedule(visit: Visit) -> Response:
 
 def _look(visit: Visit, count: int, before: datetime | None) -> dict[str, Any]:
     found = visit.app.schedules.get(visit.path["id"], tenant=visit.tenant)
-    fires = visit.app.schedules.fires(found.id, limit=FIRES + 1, before=before, tenant=found.tenant)
-    ids = [fire.job_id for fire in fires if fire.job_id is not None]
+    shown, more = _fires(visit, found, before)
+    ids = [fire.job_id for fire in shown if fire.job_id is not None]
     states = {job.id: job.state for job in visit.app.store.get(ids, tenant=found.tenant)} if ids else {}
-    shown = fires[:FIRES]
     after = _after(visit, found)
     coming, changes = preview(found, count, after or visit.now())
     return {
@@ -108,7 +111,7 @@ def _look(visit: Visit, count: int, before: datetime | None) -> dict[str, Any]:
         "args": visit.masked(found.args),
         "options": visit.masked(found.options),
         "fires": [_happened(fire, states) for fire in shown],
-        "older": shown[-1].fire_at.isoformat() if len(fires) > FIRES else None,
+        "older": shown[-1].fire_at.isoformat() if more else None,
         "newest": before is None,
         "coming": coming,
         "changes": changes,
@@ -118,6 +121,22 @@ def _look(visit: Visit, count: int, before: datetime | None) -> dict[str, Any]:
         "is_stored": found.source is Source.STORED,
         "state": state_of(found),
     }
+
+
+def _fires(visit: Visit, found: Schedule, before: datetime | None) -> tuple[Sequence[Fired], bool]:
+    """A page of them, and whether there are older ones. Where an instant has one for each node, the next page begins before it:
+    so a page ends with all of them.
+    """
+    ask = partial(visit.app.schedules.fires, found.id, tenant=found.tenant)
+    fires = ask(limit=FIRES + 1, before=before)
+    if len(fires) <= FIRES:
+        return fires, False
+    last = fires[-1].fire_at
+    whole = [fire for fire in fires if fire.fire_at > last]
+    if whole:
+        return whole, True
+    nodes = ask(limit=MOST_NODES, before=last + timedelta(microseconds=1))
+    return [fire for fire in nodes if fire.fire_at == last], bool(ask(limit=1, before=last))
 
 
 def _happened(fire: Fired, states: dict[UUID, JobState]) -> Happened:

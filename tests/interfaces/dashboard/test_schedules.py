@@ -357,6 +357,28 @@ def test_fires_come_page_by_page_with_their_jobs(shop: House) -> None:
     assert ">r5<" not in page
 
 
+@pytest.mark.parametrize("nodes", [10, 30])
+def test_no_node_s_fire_is_lost_between_two_pages(shop: House, nodes: int) -> None:
+    made = added(shop)
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    every = [(hour, node) for hour in range(4) for node in range(nodes)]
+    shop.app.store.note_fires(
+        [
+            Fired(made.id, start + timedelta(hours=hour), f"n{node}", "acme", reason=f"r{hour}-{node}")
+            for hour, node in every
+        ]
+    )
+    person = shop.person("viewer", "acme")
+    shown: list[str] = []
+    address: str | None = f"/schedules/{made.id}"
+    while address is not None:
+        page = person.open(address)
+        shown += re.findall(r">(r\d-\d+)<", page)
+        older = re.search(r'href="([^"]*before=[^"]*)">Older', page)
+        address = None if older is None else older[1].replace("&amp;", "&")
+    assert sorted(shown) == sorted(f"r{hour}-{node}" for hour, node in every)
+
+
 def test_a_schedule_that_fires_is_called_enabled_in_the_list_on_its_page_and_by_the_filter(
     shop: House,
 ) -> None:

@@ -103,6 +103,22 @@ def test_a_listener_that_died_is_removed(store: SqlStore, path: Path) -> None:
 
 
 @sockets
+def test_a_listener_that_was_told_more_than_the_system_keeps_looks_at_everything(
+    store: SqlStore, path: Path
+) -> None:
+    listener = store.listen()
+    room = int(Path("/proc/sys/net/unix/max_dgram_qlen").read_text()) if sys.platform == "linux" else 10
+    for n in range(room + 50):
+        broadcast(str(path), [f"topic-{n}"])
+    heard = listener.wait(PATIENCE)
+    assert f"topic-{room + 49}" not in heard
+    assert CHANGE in heard
+    broadcast(str(path), ["one"])
+    assert listener.wait(PATIENCE) == {"one"}
+    listener.close()
+
+
+@sockets
 def test_a_listener_that_does_not_listen_holds_nobody_up(store: SqlStore, path: Path) -> None:
     deaf, listener = store.listen(), store.listen()
     for n in range(2000):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import os
 import socket
@@ -25,6 +26,8 @@ LARGEST = 4096
 _LOOK = 0.5  # how often a listener with a socket looks at the file all the same
 _LOOK_ALONE = 0.05  # how often one without does
 _PATH_LIMIT = 100
+_QUEUE = Path("/proc/sys/net/unix/max_dgram_qlen")
+_FEW = 10  # messages that wait for a listener, where the system does not say how many it keeps
 _AF_UNIX: int | None = getattr(socket, "AF_UNIX", None)
 
 
@@ -85,6 +88,7 @@ class SqliteListener:
         self._owner = os.getpid()
         self._clock = SystemClock()
         self._address, self._socket = _bind(path)
+        self._room = _room()
         self._step = _LOOK_ALONE if self._socket is None else _LOOK
         self._seen = version()
         self._looked = self._clock.monotonic()
@@ -106,13 +110,17 @@ class SqliteListener:
         return frozenset()
 
     def _listen(self, seconds: float) -> frozenset[str]:
-        """What arrives at the socket within this time."""
+        """What arrives at the socket within this time. Where as many waited as there is room for, more may have been refused:
+        then ``change`` stands for whatever these said.
+        """
         if self._socket is None:
             self._closed.wait(seconds)
             return frozenset()
         heard: set[str] = set()
-        while True:
+        for received in itertools.count():
             self._socket.settimeout(seconds)
+            if received == self._room:
+                heard.add(CHANGE)
             try:
                 heard.update(json.loads(self._socket.recv(LARGEST) or "[]"))
             except (TimeoutError, BlockingIOError):
@@ -176,6 +184,14 @@ def _bind(path: str) -> tuple[Path | None, socket.socket | None]:
         ear.setblocking(False)
         return address, ear
     return None, None
+
+
+def _room() -> int:
+    """How many messages the system keeps for whoever does not listen just now."""
+    try:
+        return int(_QUEUE.read_text("ascii"))
+    except (OSError, ValueError):
+        return _FEW
 
 
 def _is_ours(folder: Path) -> bool:

@@ -161,7 +161,7 @@ def test_a_window_that_leads_out_of_the_calendar_is_refused_in_words(shop: App, 
         ("throughput", "step"),
         ("stuck", "longer_than"),
     ]:
-        with pytest.raises(BadFilter, match="a hundred years are the most|longer than zero"):
+        with pytest.raises(BadFilter, match=r"a hundred years are the most|longer than zero"):
             getattr(shop.stats, name)(**{span: far})
 
 

@@ -218,7 +218,7 @@ def test_a_transaction_in_which_a_verb_failed_is_not_taken_for_done(
 
 def test_a_text_that_is_too_long_for_an_index_is_the_caller_s_and_not_an_outage(store: Store) -> None:
     name = "".join(random.Random(3).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=9000))
-    with pytest.raises(UsageError, match="a value cannot be stored in .*index row.*nothing was changed"):
+    with pytest.raises(UsageError, match=r"a value cannot be stored in .*index row.*nothing was changed"):
         store.acquire(name, new_id(), ttl=timedelta(days=1))
 
 

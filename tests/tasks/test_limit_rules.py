@@ -94,7 +94,11 @@ def test_what_is_left_out_of_a_rate_is_as_it_was() -> None:
         ("queue/a", {"most": 1, "burst": 3}, "give per too"),
         ("queue/a", {"most": 1, "per": timedelta(0)}, "longer than zero"),
         ("queue/a", {"most": 1, "per": 5}, "longer than zero"),
-        ("queue/a", {"most": 1, "per": timedelta.max}, "limit queue/a: per is .* a hundred years are the most"),
+        (
+            "queue/a",
+            {"most": 1, "per": timedelta.max},
+            "limit queue/a: per is .* a hundred years are the most",
+        ),
         ("queue/a", {"most": 1, "per": SECOND, "burst": 0}, "burst is 0"),
         ("queue/a", {"most": 1, "per": SECOND, "burst": 2**31}, "burst is 2147483648; .* 1 to 2,147,483,647"),
         ("depth/queue", {"most": 1, "per": SECOND}, "a depth has no per"),

@@ -216,6 +216,21 @@ def test_a_transaction_in_which_a_verb_failed_is_not_taken_for_done(
     assert token not in {lease.name for lease in store.leases()}
 
 
+def test_an_error_of_the_caller_s_own_database_within_a_transaction_stays_the_caller_s(
+    store: Store, raw: psycopg.Connection[Any]
+) -> None:
+    token = str(new_id())
+
+    def fail() -> None:
+        with store.transaction():
+            store.acquire(token, new_id(), ttl=timedelta(days=1))
+            raw.execute("select 1 / 0")
+
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        fail()
+    assert token not in {lease.name for lease in store.leases()}
+
+
 def test_a_text_that_is_too_long_for_an_index_is_the_caller_s_and_not_an_outage(store: Store) -> None:
     name = "".join(random.Random(3).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=9000))
     with pytest.raises(UsageError, match=r"a value cannot be stored in .*index row.*nothing was changed"):

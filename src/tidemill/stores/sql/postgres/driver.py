@@ -175,6 +175,7 @@ class PostgresDriver:
         self._ensure()
         # What this thread would do meanwhile might ask the store for something, and find itself in our transaction.
         alone = meanwhile.set(None)
+        theirs: psycopg.Error | None = None  # of a connection of the caller's own: our verbs tell ours
         try:
             with self._pool.connection() as connection, connection.transaction():
                 if self._pooled:
@@ -183,10 +184,15 @@ class PostgresDriver:
                 self._local.topics = set()
                 try:
                     yield
+                except psycopg.Error as error:
+                    theirs = error
+                    raise
                 finally:
                     self._local.connection = None
                 _refuse_half(connection)
         except psycopg.Error as error:
+            if error is theirs:
+                raise
             raise translate(error, self.url) from error
         finally:
             meanwhile.reset(alone)

@@ -15,6 +15,7 @@ from tidemill.stores.archiving import Archive
 from tidemill.stores.sql.driver import Row
 from tidemill.stores.sql.face import Face
 from tidemill.stores.sql.values import (
+    at_most,
     filter_takes,
     last_execution,
     load_archived,
@@ -102,5 +103,5 @@ class SqlArchive(Face, Archive):
         return Page(items, encode_cursor(sort, items[-1].id) if len(rows) > limit else None)
 
     def purge_archive(self, ended_before: datetime, *, tier: str, limit: int) -> int:
-        takes = {"ended_before": ended_before, "tier": tier, "limit": max(limit, 0)}
+        takes = {"ended_before": ended_before, "tier": tier, "limit": at_most(limit)}
         return len(self._db.run("purge_archive", takes))

@@ -33,7 +33,7 @@ from tidemill.domain.states import JobState
 from tidemill.stores.insight import Insight
 from tidemill.stores.sql.driver import Row
 from tidemill.stores.sql.face import Face
-from tidemill.stores.sql.values import filter_takes, tenant_of
+from tidemill.stores.sql.values import at_most, filter_takes, tenant_of
 
 _PART = r'"((?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*)'
 _ERROR = re.compile(rf"\[{_PART}\",{_PART}")
@@ -60,7 +60,7 @@ class SqlInsight(Face, Insight):
             "since": since,
             "tenant": tenant_of(tenant),
             "look": max(look, 0),
-            "limit": max(limit, 0),
+            "limit": at_most(limit),
         }
         rows = self._db.run("failed_by", takes) if failures else self._db.run("ended_by", takes)
         seen, first_at = rows[0][:2]
@@ -146,7 +146,7 @@ class SqlInsight(Face, Insight):
             "now": moment,
             "tenant": tenant_of(tenant),
             "since": None if longer_than is None else moment - longer_than,
-            "limit": max(limit, 0),
+            "limit": at_most(limit),
         }
         rows = self._db.run("holding", takes, flags=() if which is Which.ALL else (which.value,))
         return [Held._make((*row[:4], JobState(row[4]), *row[5:])) for row in rows]

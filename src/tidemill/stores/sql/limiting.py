@@ -14,6 +14,7 @@ from tidemill.domain.limits import LimitKind, Rule, Rules, Use, names_of
 from tidemill.stores.limiting import Limits
 from tidemill.stores.sql.counting import Counting
 from tidemill.stores.sql.driver import Row
+from tidemill.stores.sql.values import at_most
 
 _FIRST = LaneKey("", "", 0)
 """Before every lane: no queue's name is empty."""
@@ -79,7 +80,7 @@ class SqlLimits(Counting, Limits):
             rows = self._db.run("uses", {"now": now, "names": wanted, "limit": len(wanted)})
             found = self._with_starts(rows, rules, wanted, now)
             return [found[name] for name in wanted]
-        rows = self._db.run("uses", {"now": now, "limit": max(limit, 0)}, flags=("held",))
+        rows = self._db.run("uses", {"now": now, "limit": at_most(limit)}, flags=("held",))
         return list(self._with_starts(rows, rules, [row[0] for row in rows], now).values())
 
     def change_breaker(
@@ -92,7 +93,7 @@ class SqlLimits(Counting, Limits):
 
     def label(self, task: str, name: str, *, limit: int) -> int:
         # Quoted here, so that a gate's text is the same however its jobs came to stand behind it.
-        takes = {"task": task, "name": name, "quoted": json.dumps(name), "limit": max(limit, 0)}
+        takes = {"task": task, "name": name, "quoted": json.dumps(name), "limit": at_most(limit)}
         return len(self._db.run("label", takes))
 
     def depth(self, *, queue: str | None = None, tenant: str | None = None, most: int) -> int:
@@ -100,7 +101,7 @@ class SqlLimits(Counting, Limits):
         return int(self._db.run("depth", takes)[0][0])
 
     def forget_uses(self, idle: timedelta, *, limit: int, now: datetime | None = None) -> int:
-        return len(self._db.run("forget_uses", {"now": now, "idle": idle, "limit": max(limit, 0)}))
+        return len(self._db.run("forget_uses", {"now": now, "idle": idle, "limit": at_most(limit)}))
 
 
 def read_rule(row: Row) -> Rule:

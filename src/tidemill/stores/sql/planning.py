@@ -30,7 +30,7 @@ from tidemill.stores.sql.timetable import (
     schedule_columns,
     version_takes,
 )
-from tidemill.stores.sql.values import tenant_of
+from tidemill.stores.sql.values import at_most, tenant_of
 
 
 class SqlDefinitions(Face, Definitions):
@@ -133,7 +133,7 @@ class SqlSchedules(Face, Schedules):
         return frozenset(row[0] for row in self._db.run("drop_schedules", takes))
 
     def due(self, limit: int, *, now: datetime | None = None) -> Due:
-        rows = self._db.run("due", {"now": now, "limit": max(limit, 0)})
+        rows = self._db.run("due", {"now": now, "limit": at_most(limit)})
         return Due([load_schedule(row[1:]) for row in rows if row[1] is not None], rows[0][0])
 
     def advance(self, advances: Sequence[Advance]) -> frozenset[UUID]:
@@ -173,7 +173,7 @@ class SqlSchedules(Face, Schedules):
             "schedule_id": schedule_id,
             "tenant": tenant_of(tenant),
             "before": before,
-            "limit": max(limit, 0),
+            "limit": at_most(limit),
         }
         return [Fired(*row) for row in self._db.run("fires", takes)]
 
@@ -194,7 +194,7 @@ class SqlSchedules(Face, Schedules):
         ]
 
     def purge_fires(self, before: datetime, *, limit: int) -> int:
-        return len(self._db.run("purge_fires", {"before": before, "limit": max(limit, 0)}))
+        return len(self._db.run("purge_fires", {"before": before, "limit": at_most(limit)}))
 
 
 def _listed(names: Collection[Any] | None) -> list[Any] | None:

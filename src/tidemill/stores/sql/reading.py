@@ -14,6 +14,7 @@ from tidemill.errors import BadFilter
 from tidemill.stores.base import Queries
 from tidemill.stores.sql.face import Face
 from tidemill.stores.sql.values import (
+    at_most,
     filter_flags,
     filter_takes,
     last_execution,
@@ -72,7 +73,7 @@ class SqlQueries(Face, Queries):
         return [load_claim(row) for row in self._db.run("held", {"worker": worker})]
 
     def expired(self, limit: int, *, now: datetime | None = None) -> list[Job]:
-        return self._jobs(self._db.run("expired", {"now": now, "limit": max(limit, 0)}))
+        return self._jobs(self._db.run("expired", {"now": now, "limit": at_most(limit)}))
 
     def executions(self, ids: Collection[UUID], *, tenant: str) -> list[Execution]:
         if not ids:

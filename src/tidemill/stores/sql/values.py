@@ -29,6 +29,15 @@ _DETAIL_FIELDS = (
 )
 
 
+def at_most(limit: int) -> int:
+    """A limit that every database can count to: none below zero, and what is endless ends there.
+
+    >>> at_most(-1), at_most(25), at_most(10**12)
+    (0, 25, 2147483647)
+    """
+    return min(max(limit, 0), 2**31 - 1)
+
+
 def dump(value: object) -> str:
     """Compact JSON text in ASCII, so that no database has an opinion on what is inside."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=True)

@@ -91,6 +91,7 @@ class FireLaws:
         assert [(row.fire_at, row.scope_key) for row in page] == [(at(1), ""), (at(1), "B")]
         assert len(store.fires(NOBODY, tenant="default", before=at(0.5))) == 4
         assert store.fires(NOBODY, tenant="default", limit=0) == []
+        assert store.fires(NOBODY, tenant="default", limit=2**40) == store.fires(NOBODY, tenant="default")
 
     def test_fires_are_shown_to_their_tenant(self, store: Store) -> None:
         store.note_fires([a_fire(NOBODY, tenant="ann")], now=T0)

@@ -99,7 +99,7 @@ def _translated(error: psycopg.Error, where: str) -> StoreError | JobExists:
         case pg.DuplicateTable() | pg.DuplicateObject():
             return SchemaForeign(f"{where} holds tables that are not ours ({text}); choose another ?schema=")
         case pg.IntegrityError() | pg.DataError():
-            return StoreCorrupt(f"{where} refused the data ({text})")
+            return StoreCorrupt(f"{where} refused the data ({text}); nothing was changed")
         case psycopg.OperationalError() | psycopg.InterfaceError():
             return StoreUnavailable(_unreachable(text, where))
         case _:

@@ -67,7 +67,7 @@ def test_what_is_accepted_is_durable_unless_asked_otherwise(path: Path) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"synchronous": "off"}, {"busy_timeout": "long"}, {"busy_timeout": "-1"}, {"busy_timeout": "nan"},
+        {"synchronous": "off"}, {"busy_timeout": "long"}, {"busy_timeout": "-1"}, {"busy_timeout": "nan"}, {"busy_timeout": "1e12"},
         {"shared": "perhaps"}, {"cache": "1"},
     ],
 )  # fmt: skip

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tidemill.errors import BadSettings
+
+_MOST = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +50,10 @@ def _seconds(name: str, text: str, url: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
-    if not (math.isfinite(seconds) and seconds >= 0):
-        raise BadSettings(f"{url}: {name} is {text!r}; give seconds, such as 30", option=name)
+    if not 0 <= seconds <= _MOST:  # a lock cannot be waited for as long as a number can say
+        raise BadSettings(
+            f"{url}: {name} is {text!r}; give seconds from 0 to {_MOST:,}, such as 30", option=name
+        )
     return seconds
 
 

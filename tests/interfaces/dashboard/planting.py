@@ -15,6 +15,7 @@ from tests.interfaces.dashboard.tour import addresses
 
 from tidemill import App, BoundTask, Breaker, Context, Daily, Every, JobState, Limit, PermanentError, Review
 from tidemill.client.acting import acting
+from tidemill.domain.bounds import LONGEST_KEY
 from tidemill.domain.cluster import Worker
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.ids import new_id
@@ -116,7 +117,7 @@ class World:
         options: dict[str, Any] = {
             "tags": [text, SHORT[number % len(SHORT)]],
             "metadata": {text: text, "plain": {text: [text]}},
-            "reference": (text, text),
+            "reference": (text[:LONGEST_KEY], text[:LONGEST_KEY]),
             "correlation_id": SHORT[number % len(SHORT)],
             "queue": QUEUES[number % len(QUEUES)] if task != "hold" else "held",
             "tenant": TENANTS[number % len(TENANTS) if task != "hold" else 1],  # the second is never paused

@@ -7,12 +7,9 @@ transaction. That is noticed by itself, because the time-outs asked for at conne
 from __future__ import annotations
 
 import os
-import random
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import ParamSpec, TypeVar
 
 import psycopg
 
@@ -23,7 +20,7 @@ from tidemill.stores.sql import migrations
 from tidemill.stores.sql.driver import Call, Items, Row, Takes
 from tidemill.stores.sql.postgres import holding, schema
 from tidemill.stores.sql.postgres.ahead import PostgresAhead
-from tidemill.stores.sql.postgres.failures import RETRIED, UNPACKABLE, translate
+from tidemill.stores.sql.postgres.failures import RETRIED, UNPACKABLE, again, translate
 from tidemill.stores.sql.postgres.pool import Pool
 from tidemill.stores.sql.postgres.settings import PostgresSettings
 from tidemill.stores.sql.postgres.signals import DeafListener, PostgresListener, payloads
@@ -31,10 +28,6 @@ from tidemill.stores.sql.postgres.statements import Statement, Statements
 from tidemill.stores.sql.postgres.wire import Connection
 from tidemill.stores.waiting import meanwhile
 
-P = ParamSpec("P")
-R = TypeVar("R")
-
-_TRIES = 5
 _NO_TAKES: Takes = {}
 
 _PLANNING = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_bitmapscan": "off"}
@@ -91,7 +84,7 @@ class PostgresDriver:
             try:
                 return self._run_alone(statement, parameters)
             except RETRIED:
-                return _again(self._run_alone, statement, parameters)
+                return again(self._run_alone, statement, parameters)
         except (psycopg.Error, *UNPACKABLE) as error:
             raise translate(error, self.url) from error
 
@@ -132,7 +125,7 @@ class PostgresDriver:
             try:
                 return self._run_all(packed)
             except RETRIED:
-                return _again(self._run_all, packed)
+                return again(self._run_all, packed)
         except (psycopg.Error, *UNPACKABLE) as error:
             raise translate(error, self.url) from error
 
@@ -378,19 +371,6 @@ class PostgresDriver:
         self._pool.close()
         for hold in list(self._holds):
             hold.release()
-
-
-def _again(act: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Do once more what failed for what others did at the same moment; the last failure is the caller's."""
-    tried = 1
-    while True:
-        time.sleep(random.uniform(0.001, 0.01) * tried)  # noqa: S311  (no secret)
-        tried += 1
-        try:
-            return act(*args, **kwargs)
-        except RETRIED:
-            if tried == _TRIES:
-                raise
 
 
 def _refuse_half(connection: Connection) -> None:

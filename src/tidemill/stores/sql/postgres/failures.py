@@ -1,9 +1,13 @@
-"""psycopg's errors in our words: one sentence, with what to do."""
+"""psycopg's errors in our words: one sentence, with what to do. And trying again, where that is what to do."""
 
 from __future__ import annotations
 
+import random
 import re
 import struct
+import time
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import psycopg
 from psycopg import errors as pg
@@ -18,6 +22,11 @@ from tidemill.errors import (
     StoreUnavailable,
     UsageError,
 )
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_TRIES = 5
 
 RETRIED = (pg.DeadlockDetected, pg.SerializationFailure)
 """Nothing happened, and the same statement may well succeed at once."""
@@ -119,3 +128,16 @@ def _sentence(error: psycopg.Error) -> str:
     text = error.diag.message_primary or str(error) or type(error).__name__
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     return _PREAMBLE.sub("", lines[0]).rstrip(".") if lines else type(error).__name__
+
+
+def again(act: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Do once more what failed for what others did at the same moment; the last failure is the caller's."""
+    tried = 1
+    while True:
+        time.sleep(random.uniform(0.001, 0.01) * tried)  # noqa: S311  (no secret)
+        tried += 1
+        try:
+            return act(*args, **kwargs)
+        except RETRIED:
+            if tried == _TRIES:
+                raise

@@ -4,5 +4,5 @@
 insert into tidemill.uses(name, changed_at)
 select x.name, coalesce(:now::timestamptz, now()) from unnest(:names::text[]) as x(name)
 where (select count(*) from (select from tidemill.uses u where u.name = x.name limit 1) o) = 0
-order by x.name
+order by x.name collate "C"
 on conflict (name) do nothing

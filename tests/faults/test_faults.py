@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.faults import gil, kills, leaders, orphans, outages, sigterm, stops, uncooperative
+from tests.faults import flood, gil, kills, leaders, orphans, outages, sigterm, stops, uncooperative
 from tests.faults.checks import judge
 from tests.faults.kit import Ground, a_ground, own_ground
 from tests.services import go_without
@@ -50,6 +50,10 @@ def test_kills_lose_nothing_in_a_file(on_sqlite: Ground) -> None:
 
 def test_kills_lose_nothing_in_a_database(on_postgres: Ground) -> None:
     assert kills.run(on_postgres, 3, seed=2).violations == []
+
+
+def test_a_flood_loses_nothing_while_runners_die_and_connections_break(on_own_postgres: Ground) -> None:
+    assert flood.run(on_own_postgres, 2, seed=1).violations == []
 
 
 def test_a_dead_runner_s_orphans_are_soon_back(on_sqlite: Ground) -> None:

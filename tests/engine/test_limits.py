@@ -191,14 +191,16 @@ def test_a_breaker_opens_keeps_jobs_back_without_an_attempt_and_closes_again(mil
         return phase_at(use.breaker, use.now or mill.clock.now())
 
     failed = call.enqueue_many([{"n": n} for n in range(4)])
+    began = mill.clock.monotonic()
     with mill.worker(threads=1):
         mill.ends(*failed)
         eventually(lambda: phase() is not Phase.CLOSED, PATIENCE)
         later = call.enqueue_many([{"n": n} for n in range(100, 130)])
         eventually(lambda: any(mill.state(job) is S.FAILED for job in later), PATIENCE)  # the first probe
-        seen = len(tried)
+        seen, rests = len(tried), int((mill.clock.monotonic() - began) / rule.rest.total_seconds())
         waiting = [mill.row(job) for job in later]
-        assert seen <= 4 + 3
+        # On a slow machine, it may have been tried more than once by now.
+        assert seen <= 4 + rule.probes * (rests + 1)
         assert {row.attempt for row in waiting if row.state is S.PENDING} == {0}
         assert sum(row.state is S.PENDING for row in waiting) >= 25
         broken.clear()

@@ -251,18 +251,19 @@ class Claimer:
             tasks = self._tasks(plan.kinds)
             if not tasks or not self._config.enabled or (PauseKind.ALL, "") in self._paused:
                 return (), [], [], False
-            plain, counted = self._plain(), []
+            plain, counted = self._unpaused(), []
             if self._lane_limits:
                 limited = [self._limited(lane) for lane in plain]
                 counted = [lane for lane in limited if lane.limits]
                 plain = [lane for lane in limited if not lane.limits]
-            later = self._turns.plenty(plan.kinds) and self._turns.come_later(plain)
-            if self._rules and not later:
+            gated = bool(self._rules)
+            later = gated and self._turns.plenty(plan.kinds) and self._turns.come_later(plain)
+            if gated and not later:
                 counted += self._ask_gates(plan)
             return tasks, plain, counted, later
 
-    def _plain(self) -> list[Lane]:
-        """The lanes that are known, in claiming order."""
+    def _unpaused(self) -> list[Lane]:
+        """The lanes that are known and not paused, in claiming order."""
         ageing = self._config.ageing
         found = self._marks.lanes(at=self._clock.monotonic() if ageing else 0.0, ageing=ageing)
         return [lane for lane in found if self._goes(lane)]
@@ -339,7 +340,7 @@ class Claimer:
                 return None
             if self._turns.plenty(kinds):
                 ended = first_numbers(item.claim for item in settled)
-                if self._turns.come_later(self._plain(), ended):
+                if self._turns.come_later(self._unpaused(), ended):
                     return None
             return ClaimRequest(self._worker, lanes, len(settled), tasks, rules=self._rules, inherits=True)
 

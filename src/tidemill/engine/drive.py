@@ -181,13 +181,10 @@ class LoopPump(Pump):
             or claimer.is_stale()
         ):
             return False
-        if self._ahead is None:
-            self._ahead = self._store.steps_ahead()
-        requests = list(claimer.requests(plan)) if self._ahead is not None else ()
-        if self._ahead is None or len(requests) != 1:
-            return False
         try:
-            if not self._ahead.send(self._finishes(settled), requests[0]):
+            self._ahead = ahead = self._ahead or self._store.steps_ahead()
+            requests = [] if ahead is None else list(claimer.requests(plan))
+            if ahead is None or len(requests) != 1 or not ahead.send(self._finishes(settled), requests[0]):
                 return False
         except Exception as error:  # noqa: BLE001  (whoever steps without it finds out)
             _log.debug("a step could not be sent ahead: %s", error)

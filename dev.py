@@ -321,7 +321,7 @@ def bench(env: Environment, _options: argparse.Namespace, rest: list[str]) -> in
 
 
 def faults(env: Environment, _options: argparse.Namespace, rest: list[str]) -> int:
-    """Hurt a running system: [--minutes N] [--store postgres|sqlite|both] [--seed N] [--json]; 1 if a promise breaks."""
+    """Hurt a running system: [--minutes N] [--store postgres|sqlite|both] [--seed N] [--faults A,B] [--json]; 1 if a promise breaks."""
     env.ready()
     return become(env, str(env.python), "-m", "tests.faults.chaos", *rest)
 

@@ -1,9 +1,10 @@
-"""How fast the dashboard's pages are answered with a million jobs in the store, at rest and while a worker drains at full speed.
+"""Benchmark of the dashboard's pages on a store with a million jobs.
 
     python3 dev.py bench dashboard [--postgres URL] [--jobs 1000000] [--times 20] [--backlog 300000] [--processes 2]
 
-Each page is asked for one after the other by one person who is signed in, over a connection that is kept alive; what is told is
-the time until the whole page was there. The database is written to: give one of its own.
+One signed-in client requests the pages one after the other over a keep-alive connection, first with an idle store, then while a
+worker drains jobs at full speed. The benchmark reports the time until the whole page has arrived. It writes to the database: use
+a separate one.
 """
 
 from __future__ import annotations
@@ -30,15 +31,15 @@ from tidemill.domain.states import JobState
 from tidemill.testing.postgres import running_postgres
 
 AIM = 300.0
-"""Milliseconds that a page may take."""
+"""Target times of pages, in milliseconds."""
 
 APP = "bench.dashboard_app:app"
 FAILURES = 300
 PATIENCE = 120.0
 
 
-class Place(NamedTuple):
-    """A server of the pages, and its key."""
+class Target(NamedTuple):
+    """A dashboard server and its API key."""
 
     url: str
     key: str
@@ -52,18 +53,18 @@ def application(url: str) -> App:
 
 
 def serve(url: str) -> None:
-    """The server's own process."""
+    """Run the server process."""
     with application(url) as app:
         app.serve("127.0.0.1", 0, announce=lambda serving: print(json.dumps(serving.url), flush=True))
 
 
 @contextlib.contextmanager
-def server(url: str, key: str) -> Iterator[Place]:
+def server(url: str, key: str) -> Iterator[Target]:
     command = [sys.executable, "-m", "bench.dashboard", "--serve", url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            yield Place(json.loads(process.stdout.readline()), key)
+            yield Target(json.loads(process.stdout.readline()), key)
         finally:
             process.terminate()
             process.wait(30)
@@ -71,7 +72,7 @@ def server(url: str, key: str) -> Iterator[Place]:
 
 @contextlib.contextmanager
 def worker(url: str, processes: int) -> Iterator[None]:
-    """A worker at full speed."""
+    """Run a worker at full speed."""
     command = [
         sys.executable,
         "-m",
@@ -93,20 +94,20 @@ def worker(url: str, processes: int) -> Iterator[None]:
 
 
 def pages(app: App, ids: list[str]) -> dict[str, str]:
-    """What is measured, by name."""
+    """Return the measured pages by name."""
     failed = app.jobs.list(status=JobState.FAILED, limit=1).items
     schedule = app.schedules.list()[0]
     return {
         "overview, an hour": "/",
         "overview, a day": "/?window=24h",
         "jobs": "/jobs",
-        "jobs that run": "/jobs?state=running",
-        "jobs that failed": "/jobs?state=failed",
+        "running jobs": "/jobs?state=running",
+        "failed jobs": "/jobs?state=failed",
         "jobs by task and state": "/jobs?task=send_email&state=completed",
-        "jobs by words": "/jobs?text=a%40example.com",
-        "jobs by words, not there": "/jobs?text=nowhere-to-be-found",
+        "jobs by text": "/jobs?text=a%40example.com",
+        "jobs by text, no match": "/jobs?text=nowhere-to-be-found",
         "a job": f"/jobs/{ids[0]}",
-        "a job that failed": f"/jobs/{failed[0].id}",
+        "a failed job": f"/jobs/{failed[0].id}",
         "errors": "/errors",
         "schedules": "/schedules",
         "a schedule": f"/schedules/{schedule.id}",
@@ -121,10 +122,10 @@ def pages(app: App, ids: list[str]) -> dict[str, str]:
     }
 
 
-class Person:
-    """Somebody who is signed in."""
+class Client:
+    """A signed-in client."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: Target) -> None:
         where = urlsplit(place.url)
         self._line = http.client.HTTPConnection(str(where.hostname), where.port, timeout=PATIENCE)
         form = {"content-type": "application/x-www-form-urlencoded"}
@@ -135,7 +136,7 @@ class Person:
         self._cookie = str(answer.headers["set-cookie"]).partition(";")[0]
 
     def open(self, path: str) -> tuple[float, int, int]:
-        """Milliseconds, status and size of a page."""
+        """Return milliseconds, status and size of a page."""
         began = time.perf_counter()
         self._line.request("GET", path, headers={"cookie": self._cookie})
         answer = self._line.getresponse()
@@ -146,30 +147,30 @@ class Person:
         self._line.close()
 
 
-def measure(place: Place, chosen: dict[str, str], times: int) -> dict[str, dict[str, Any]]:
-    """Every page so many times, after one that warms it."""
-    found: dict[str, dict[str, Any]] = {}
-    with contextlib.closing(Person(place)) as person:
+def measure(place: Target, chosen: dict[str, str], times: int) -> dict[str, dict[str, Any]]:
+    """Request every page the given number of times, after one warm-up request."""
+    figures: dict[str, dict[str, Any]] = {}
+    with contextlib.closing(Client(place)) as person:
         for name, path in chosen.items():
             person.open(path)
             taken = [person.open(path) for _ in range(times)]
-            each = sorted(milliseconds for milliseconds, _, _ in taken)
-            found[name] = {
+            durations = sorted(milliseconds for milliseconds, _, _ in taken)
+            figures[name] = {
                 "path": path,
-                "median": each[len(each) // 2],
-                "p95": each[math.ceil(0.95 * len(each)) - 1],
+                "median": durations[len(durations) // 2],
+                "p95": durations[math.ceil(0.95 * len(durations)) - 1],
                 "status": sorted({status for _, status, _ in taken}),
                 "bytes": taken[-1][2],
             }
-    return found
+    return figures
 
 
-def show(title: str, found: dict[str, dict[str, Any]]) -> None:
-    print(f"\n{title}\n{'':<26}{'median ms':>10}{'p95 ms':>9}{'aim':>6}{'kB':>7}  status")
-    for name, row in found.items():
+def show(title: str, figures: dict[str, dict[str, Any]]) -> None:
+    print(f"\n{title}\n{'':<26}{'median ms':>10}{'p95 ms':>9}{'target':>8}{'kB':>7}  status")
+    for name, row in figures.items():
         mark = " " if row["p95"] <= AIM else "!"
         print(
-            f"{name:<26}{row['median']:>10.1f}{row['p95']:>9.1f}{AIM:>6.0f}{row['bytes'] / 1000:>7.0f}"
+            f"{name:<26}{row['median']:>10.1f}{row['p95']:>9.1f}{AIM:>8.0f}{row['bytes'] / 1000:>7.0f}"
             f"{mark} {', '.join(map(str, row['status']))}"
         )
 
@@ -194,27 +195,27 @@ def run(url: str, options: argparse.Namespace) -> dict[str, Any]:
                 beside = measure(place, chosen, options.times)
                 left = app.jobs.count(status=JobState.PENDING)
                 rate = (before - left) / (time.perf_counter() - began)
-            show(f"while {rate:,.0f} jobs a second are drained, of which {left:,} were left", beside)
+            show(f"while {rate:,.0f} jobs/s are drained ({left:,} jobs were left)", beside)
     return {"alone": alone, "beside": beside, "rate": rate, "left": left}
 
 
 def _begun(app: App) -> None:
-    """Wait until the worker is at it."""
+    """Wait until the worker has started a job."""
     ends, first = time.perf_counter() + PATIENCE, app.jobs.count(status=JobState.PENDING)
     while first and app.jobs.count(status=JobState.PENDING) == first:
         if time.perf_counter() > ends:
-            raise RuntimeError("the worker did not begin")
+            raise RuntimeError("the worker did not start")
         time.sleep(0.05)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--postgres", help="a database to write in; a private server unless given")
+    parser.add_argument("--postgres", help="URL of a database to write to (default: a private server)")
     parser.add_argument("--jobs", type=int, default=1_000_000)
     parser.add_argument("--times", type=int, default=20)
     parser.add_argument("--backlog", type=int, default=300_000)
     parser.add_argument("--processes", type=int, default=2)
-    parser.add_argument("--json", type=Path, help="write what was found there, too")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
@@ -222,9 +223,9 @@ def main() -> None:
         return
     with contextlib.ExitStack() as stack:
         url = options.postgres or stack.enter_context(running_postgres()).url()
-        found = run(url, options)
+        results = run(url, options)
     if options.json:
-        options.json.write_text(json.dumps(found))
+        options.json.write_text(json.dumps(results))
 
 
 if __name__ == "__main__":

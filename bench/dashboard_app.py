@@ -1,4 +1,4 @@
-"""The app whose pages are measured: a task that does nothing, and one that fails. Its store is what ``TIDEMILL_STORE`` says."""
+"""The app of the dashboard benchmark: one task does nothing, another one fails."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ app = App()
 
 
 @app.task(name="send_email")
-async def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a payload as users have it)
+async def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a realistic payload)
     return {"ok": True}
 
 

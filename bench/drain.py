@@ -1,4 +1,4 @@
-"""Draining a store through its own verbs, with nothing between claim and finish: what a worker would pay the store."""
+"""A drain through the store's own verbs, without a worker."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import timedelta
 
+from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.job import Claim, Finish, NewJob
 from tidemill.domain.lanes import ClaimRequest, Watermarks
@@ -21,7 +23,7 @@ TASK = "send_email"
 
 @dataclass
 class Drained:
-    """What a drain did: jobs ended, seconds, and the rate of each successive slice."""
+    """The result of a drain: finished jobs, seconds, and the rate of each successive slice."""
 
     jobs: int = 0
     seconds: float = 0.0
@@ -42,10 +44,10 @@ def fill(store: Store, count: int, batch: int = 5_000) -> None:
 
 
 def drain(store: Store, jobs: int, *, connections: int = 2, batch: int = 500, slice_of: int = 0) -> Drained:
-    """Finish ``jobs`` jobs with as many pumps as a lone worker has claim connections."""
+    """Finish ``jobs`` jobs with as many threads as a worker has claim connections."""
     done = Drained()
     lock = threading.Lock()
-    worker = new_id()
+    worker = store.register(Worker(new_id(), "drain"), lease=timedelta(days=1)).id
     begun = time.perf_counter()
 
     def note(count: int) -> None:
@@ -55,7 +57,7 @@ def drain(store: Store, jobs: int, *, connections: int = 2, batch: int = 500, sl
             if slice_of and done.jobs // slice_of > len(done.slices):
                 done.slices.append(done.seconds)
 
-    def pump() -> None:
+    def work() -> None:
         marks, refreshed, pause = Watermarks(), float("-inf"), 1.0
         held: Sequence[Claim] = ()
         while done.jobs + len(held) < jobs or held:
@@ -67,12 +69,12 @@ def drain(store: Store, jobs: int, *, connections: int = 2, batch: int = 500, sl
             lanes = marks.lanes() if done.jobs + len(held) < jobs else []
             step = store.step(ended, ClaimRequest(worker, lanes, batch, (TASK,)))
             if step.lost:
-                raise AssertionError(f"{len(step.lost)} jobs were lost to nobody")
+                raise AssertionError(f"{len(step.lost)} jobs were lost although no other worker runs")
             note(len(ended))
             held = step.claims
             marks.claimed(held)
 
     with ThreadPoolExecutor(connections) as pool:
-        for ended in [pool.submit(pump) for _ in range(connections)]:
+        for ended in [pool.submit(work) for _ in range(connections)]:
             ended.result()
     return done

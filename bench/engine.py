@@ -1,12 +1,13 @@
-"""Tidemill's engine, beside its peers if you like, in one run: workloads W1 to W8, round by round, medians, ratios and the aims.
+"""Benchmark of Tidemill's engine, optionally compared with its peers.
 
     python3 dev.py bench engine [--rounds 3] [--only w3,w5] [--postgres URL] [--into FOLDER --names a,b] [--quick] [--json FILE]
 
-W1 enqueue one by one, W2 in bulk; W3 drain by one worker (also with concurrency 10, and on SQLite), W4 by two; W5 latency of a job
-every 50 ms; W6 an idle worker; W7 memory and start-up, read from W3; W8 drains with finished and pending jobs beside. Every round
-measures all sides in turn, every other one backwards; ratios are taken within a round. Tidemill is run by ``tidemill worker``,
-``--embedded`` by a worker inside a small program. Peers run if ``--into`` names the folder where ``bench.peers.install`` put them;
-``dev.py bench peers`` makes the page of all of them. ``others`` are the cores that anybody else used meanwhile. Linux only.
+Workloads: W1 enqueue one by one, W2 in bulk; W3 drain by one worker (also with concurrency 10, and on SQLite), W4 by two; W5 latency
+of a job every 50 ms; W6 an idle worker; W7 memory and start-up, read from W3; W8 drains with additional finished or pending jobs.
+Every round measures all sides in turn, every second round in reverse order; ratios are computed within a round. Tidemill runs as
+``tidemill worker``, or with ``--embedded`` as a worker inside a small program. Peers run if ``--into`` names the folder where
+``bench.peers.install`` installed them; ``dev.py bench peers`` writes the page of all of them. ``others`` is the number of cores
+that other processes used during a measurement. Linux only.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench import engine_table as show
-from bench.engine_ground import Database, File, Server
 from bench.engine_loads import Rig
 from bench.engine_run import WORKLOADS, Plan, Run, document, postgres_peers, say
 from bench.engine_sides import Failed, Side, tidemill
+from bench.engine_storage import Database, File, Server
 from bench.peers.listing import PEERS
 from bench.peers.redis import RedisServer, running_redis
 from bench.peers.sides import peers
@@ -57,7 +58,7 @@ class Stage:
 
 @contextmanager
 def stage(options: argparse.Namespace, names: Sequence[str]) -> Iterator[Stage]:
-    """Start what the sides need; afterwards no server and no folder is left."""
+    """Start the servers that the sides need; stop and remove everything afterwards."""
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tm-engine-")))
         server = redis = None
@@ -72,30 +73,30 @@ def stage(options: argparse.Namespace, names: Sequence[str]) -> Iterator[Stage]:
             try:
                 redis = RedisServer(options.redis or stack.enter_context(running_redis()))
             except ServiceMissing as missing:
-                say(f"no Redis: {missing}")
+                say(f"Redis is not available: {missing}")
         yield Stage(scratch, server, redis)
 
 
 def sides_of(options: argparse.Namespace, set_: Stage, names: Sequence[str]) -> tuple[list[Side], list[str]]:
-    """Tidemill first on each store, the peers after it; and who is left out."""
+    """Return the sides, Tidemill first on each store, and a sentence for each peer that is left out."""
     sides, left_out = list[Side](), list[str]()
     if set_.server is not None:
-        ground = Database(set_.server, "bench_engine_tidemill")
-        sides.append(tidemill(ground, show.OURS, embedded=options.embedded))
+        storage = Database(set_.server, "bench_engine_tidemill")
+        sides.append(tidemill(storage, show.OURS, embedded=options.embedded))
     if "sqlite" in options.stores:
         ours = File(set_.scratch / "tidemill")
         sides.append(tidemill(ours, show.OURS_SQLITE, embedded=options.embedded))
     for side in sides:
-        # pip compiled the peers when it installed them. A checkout, and what uv installs, is compiled at every start
-        # unless the first one, which is not measured, may write down what it compiled.
+        # pip compiled the peers at installation. A checkout, or a package installed by uv, is compiled at every start
+        # unless the first start, which is not measured, may write the compiled files.
         side.words |= {"PYTHONPYCACHEPREFIX": str(set_.scratch / "compiled"), "PYTHONDONTWRITEBYTECODE": ""}
     if options.into:
         chosen = [name for name in names if name not in PEERS or PEERS[name].store in options.stores]
         theirs, left_out = peers(chosen, options.into, set_.server, set_.redis, set_.scratch)
         sides += theirs
     for sentence in left_out:
-        say(f"LEFT OUT: {sentence}")
-    return sorted(sides, key=lambda side: _ORDER.index(side.ground.kind)), left_out
+        say(f"left out: {sentence}")
+    return sorted(sides, key=lambda side: _ORDER.index(side.storage.kind)), left_out
 
 
 def rig_of(options: argparse.Namespace, set_: Stage) -> Rig:
@@ -123,7 +124,7 @@ def measure(options: argparse.Namespace, set_: Stage, sides: Sequence[Side]) -> 
 
 
 def text(run: Run) -> str:
-    """Everything a reader wants."""
+    """Return the complete report."""
     parts = [
         show.table(show.COLUMNS[what][0], run.results[what], show.COLUMNS[what][1])
         for what in sorted(run.results)
@@ -131,11 +132,11 @@ def text(run: Run) -> str:
     summary = "\n".join(check.line() for check in show.checks(run.results, postgres_peers(run.sides)))
     busy, all_ = show.unquiet(run.results)
     parts.append(
-        f"Summary: median, range over the rounds, aim (ratios: Tidemill divided by the other in the same round)\n{summary}"
+        f"Summary: median, range over the rounds, target (ratios: Tidemill divided by the other side in the same round)\n{summary}"
     )
     if busy:
         parts.append(
-            f"Others used more than {show.NOISY:g} core in {busy} of {all_} measurements: not figures to quote."
+            f"Other processes used more than {show.NOISY:g} core in {busy} of {all_} measurements: do not quote these figures."
         )
     if run.failures:
         parts.append("Failures\n" + "\n".join(f"  {failure}" for failure in run.failures))
@@ -143,36 +144,37 @@ def text(run: Run) -> str:
 
 
 def add_options(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
-    """What can be chosen for every run of the comparison."""
+    """Add the options of every run of the comparison."""
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default=",".join(WORKLOADS), help="workloads, as w3,w5")
+    parser.add_argument("--only", default=",".join(WORKLOADS), help="workloads, for example w3,w5")
     parser.add_argument(
-        "--stores", default="postgres,sqlite,redis", type=lambda words: words.split(","), help="of the sides"
+        "--stores",
+        default="postgres,sqlite,redis",
+        type=lambda words: words.split(","),
+        help="stores of the sides",
     )
     parser.add_argument(
-        "--postgres", help="a server to use instead of a private one; databases are made there"
+        "--postgres", help="server to use instead of a private one; databases are created there"
     )
     parser.add_argument(
-        "--redis", help="a server to use instead of a private one; DATABASES 1 AND UP ARE EMPTIED"
+        "--redis", help="server to use instead of a private one; DATABASES 1 AND HIGHER ARE EMPTIED"
     )
-    parser.add_argument("--into", type=Path, help="the folder where bench.peers.install put the peers")
-    parser.add_argument("--names", default=",".join(names), help="which peers, if they are installed")
-    parser.add_argument("--limit", type=Path, help="another program to be the yardstick of the drains")
+    parser.add_argument("--into", type=Path, help="folder where bench.peers.install installed the peers")
+    parser.add_argument("--names", default=",".join(names), help="peers to measure, if they are installed")
+    parser.add_argument("--limit", type=Path, help="program to use as the yardstick of the drains")
     parser.add_argument("--processes", type=int, default=1, help="runner processes of W3, W5 and W6")
-    parser.add_argument("--concurrency", type=int, default=1_000, help="of Tidemill's drains")
+    parser.add_argument("--concurrency", type=int, default=1_000, help="concurrency of Tidemill's drains")
     parser.add_argument("--jobs", type=int, default=20_000, help="jobs of a drain")
     parser.add_argument("--seconds", type=float, default=2.0, help="of W1")
     parser.add_argument(
-        "--embedded", action="store_true", help="measure a worker inside a program of its own"
+        "--embedded", action="store_true", help="measure a worker embedded in a small program"
     )
-    parser.add_argument(
-        "--quick", action="store_true", help="small numbers and one round, to see that it works"
-    )
+    parser.add_argument("--quick", action="store_true", help="small numbers and one round, as a smoke test")
     parser.add_argument(
         "--settling",
         type=float,
         default=6.0,
-        help="seconds before the window of W6; what a start-up did is counted up to 10 s late, so 12 leaves it out",
+        help="seconds before the window of W6; counters lag by up to 10 s, so 12 excludes the start-up",
     )
 
 
@@ -180,11 +182,11 @@ def read_options(parser: argparse.ArgumentParser) -> argparse.Namespace:
     options = parser.parse_args()
     given = [word for word in options.only.split(",") if word]
     if unknown := sorted(set(given) - {*WORKLOADS, "w7"}):
-        parser.error(f"there is no workload {unknown[0]}; there are w1 to w8")
+        parser.error(f"unknown workload {unknown[0]!r}; expected w1 to w8")
     options.only = [what for what in WORKLOADS if what in given or (what == "w3" and "w7" in given)]
     options.names = [name for name in options.names.split(",") if name]
     if unknown := sorted(set(options.names) - set(PEERS)):
-        parser.error(f"there is no peer {unknown[0]}; there are {', '.join(PEERS)}")
+        parser.error(f"unknown peer {unknown[0]!r}; expected one of {', '.join(PEERS)}")
     if options.quick:
         options.rounds, options.seconds, options.jobs = 1, 0.5, min(options.jobs, 1_000)
     return options
@@ -193,9 +195,10 @@ def read_options(parser: argparse.ArgumentParser) -> argparse.Namespace:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add_options(parser, USUAL)
-    parser.add_argument("--json", type=Path, help="write everything here as well")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = read_options(parser)
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))  # workers are ended on the way out
+    # Exits through the context managers, which stop the workers.
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))
     with stage(options, options.names) as set_:
         try:
             sides, _ = sides_of(options, set_, options.names)

@@ -1,6 +1,6 @@
-"""The app the engine is measured with: one coroutine that does nothing but note that it began.
+"""The app of the engine benchmark: a coroutine that only records its start.
 
-Its store is what ``TIDEMILL_STORE`` says; where it notes is what ``BENCH_SLOTS`` and, for latencies, ``BENCH_LAT`` say.
+``TIDEMILL_STORE`` is its store. Starts are recorded under ``BENCH_SLOTS`` and, for latencies, ``BENCH_LAT``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _slot: Slot | None = None
 
 
 def _open() -> Slot:
-    # Not when the module is imported: enqueuers import it too, and run no jobs.
+    # Not at import: enqueuers import this module too, and run no jobs.
     global _slot  # noqa: PLW0603  (a job body has nowhere else to keep it)
     starts = os.environ.get("BENCH_LAT")
     _slot = Slot(Path(os.environ["BENCH_SLOTS"]), Path(starts) if starts else None)
@@ -25,6 +25,6 @@ def _open() -> Slot:
 
 
 @app.task
-async def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a payload as users have it)
+async def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a realistic payload)
     (_slot or _open()).note(user_id)
     return {"ok": True}

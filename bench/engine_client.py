@@ -1,9 +1,9 @@
-"""Enqueues into the measured app's store, as a program of its own: the commands that the peers' programs understand too.
+"""The enqueuer of the engine benchmark, with the commands of the peers' programs.
 
     python -m bench.engine_client setup | w1 SECONDS | w2 JOBS | fill JOBS | w5 SECONDS FILE
 
-``w1`` one by one, ``w2`` and ``fill`` 1,000 at a time, ``w5`` one every 50 ms, whose calls' begins and ends go into the file.
-The last line printed says as JSON how many jobs that were in how many seconds.
+``w1`` enqueues one by one, ``w2`` and ``fill`` 1,000 at a time, ``w5`` one every 50 ms; ``w5`` writes the begin and end of each
+call to the file. The last line of output is a JSON object with the number of jobs and the seconds.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def main(words: list[str]) -> None:
         return
     if verb in ("w1", "w5"):
         send_email.enqueue(user_id=-1, email=EMAIL)
-    # What the peers' programs do before their time begins: they import all they need, and connect.
+    # As in the peers' programs, imports and the connection are not part of the measured time.
     for task in app.registry:
         task.arguments.prepare()
     app.store.check()
@@ -68,7 +68,7 @@ def main(words: list[str]) -> None:
         case "w5":
             count = regularly(float(rest[0]), Path(rest[1]))
         case _:
-            raise SystemExit(f"there is no command {verb!r}")
+            raise SystemExit(f"unknown command {verb!r}")
     seconds = time.perf_counter() - begun
     app.close()
     print(json.dumps({"n": count, "secs": seconds}))

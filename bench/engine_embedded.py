@@ -1,4 +1,4 @@
-"""The measured app's worker as a thread of a program of its own, instead of under a supervisor; until SIGTERM."""
+"""A worker of the measured app without a supervisor; runs until SIGTERM."""
 
 from __future__ import annotations
 

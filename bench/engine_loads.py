@@ -1,6 +1,7 @@
-"""The workloads, each measured once on one side: enqueueing (W1, W2), drains (W3, W4), latency (W5), idling (W6), scale (W8).
+"""The workloads, each measured once on one side.
 
-Memory and start-up (W7) are read from the drain. Every function returns figures by name and leaves no process behind.
+Enqueueing (W1, W2), drains (W3, W4), latency (W5), idling (W6) and scale (W8); memory and start-up (W7) are read from the drain.
+Every function returns figures by name and leaves no process running.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.engine_ground import Server
 from bench.engine_proc import Others
 from bench.engine_sides import Failed, Side
 from bench.engine_slots import Seen
+from bench.engine_storage import Server
 from bench.engine_workers import Workers
 
 Figures = dict[str, float]
@@ -23,7 +24,7 @@ _POLL = 0.004
 
 @dataclass(frozen=True)
 class Rig:
-    """What a run shares: the scratch folder, the server, the sizes and the times."""
+    """Shared state of a run: the scratch folder, the server, the sizes and the times."""
 
     scratch: Path
     server: Server | None
@@ -45,15 +46,15 @@ class Rig:
 
 
 def enqueueing(rig: Rig, side: Side, words: Sequence[object]) -> Figures:
-    """W1 and W2: jobs a second as the enqueuer sees them. What the one before has left to be written is written first."""
+    """W1 and W2: jobs per second as seen by the enqueuer, after pending writes of the previous run were flushed."""
     side.fresh()
-    side.ground.settle()
+    side.storage.settle()
     others = rig.others()
     return {"rate": side.rate(*words), "others": others.cores()}
 
 
 def warm(rig: Rig, side: Side) -> Figures:
-    """Run all of a side's programs once before anything is measured, so that Python has compiled them."""
+    """Run all programs of a side once before the measurements, so that Python has compiled them."""
     side.fresh()
     side.fill(1)
     with Workers(side, rig.scratch, processes=1, concurrency=None) as workers:
@@ -62,47 +63,47 @@ def warm(rig: Rig, side: Side) -> Figures:
 
 
 def drain(rig: Rig, side: Side, *, processes: int, concurrency: int | None) -> Figures:
-    """W3 and W4: from the first job's start to the moment when the store shows no unfinished job."""
+    """W3 and W4: from the start of the first job until the store has no unfinished job."""
     jobs = rig.jobs_of(side)
     side.fresh()
     side.fill(jobs)
-    side.ground.settle()
+    side.storage.settle()
     figures = _timed(rig, side, jobs, processes=processes, concurrency=concurrency, to_the_end=True)
-    if side.done is not None and figures["jobs"] == jobs and (ended := side.ground.left(side.done)) != jobs:
-        raise Failed(f"{side.name}: of {jobs} jobs {ended} ended well")
+    if side.done is not None and figures["jobs"] == jobs and (ended := side.storage.left(side.done)) != jobs:
+        raise Failed(f"{side.name}: {ended} of {jobs} jobs succeeded")
     return figures
 
 
 def scale(rig: Rig, side: Side, beside: str) -> Figures:
-    """W8: the same to the start of the last of so many jobs, with nothing, finished or pending jobs beside them."""
-    jobs, ground = rig.jobs_of(side), side.ground
+    """W8: as W3, up to the start of the last counted job, with no, finished or pending jobs in addition."""
+    jobs, storage = rig.jobs_of(side), side.storage
     word = f"with_{beside}"
-    if not ground.bring(word):
+    if not storage.bring(word):
         side.fresh()
         if beside == "finished":
             assert side.history is not None
             side.history(rig.finished)
         elif beside == "pending":
             side.fill(rig.pending)
-        ground.settle()
-        ground.keep(word)
+        storage.settle()
+        storage.keep(word)
     side.fill(jobs)
-    ground.settle()
+    storage.settle()
     return _timed(rig, side, jobs, processes=1, concurrency=rig.concurrency, to_the_end=False)
 
 
 def _timed(
     rig: Rig, side: Side, jobs: int, *, processes: int, concurrency: int | None, to_the_end: bool
 ) -> Figures:
-    ground = side.ground
-    written, done = ground.log_bytes(), ground.transactions()
+    storage = side.storage
+    written, done = storage.log_bytes(), storage.transactions()
     others = rig.others()
     with Workers(side, rig.scratch, processes=processes, concurrency=concurrency) as workers:
         before = _wait_for_first(workers, 30.0)
-        each = workers.cpu_each()
+        cpu_before = workers.cpu_each()
         seen, ended_at = _wait_for_all(rig, side, workers, before, jobs, to_the_end=to_the_end)
-        spent, spent_beside = workers.cpu(), workers.cpu_beside(each)
-        # A worker that is not done goes on between the last job that counts and the one that was seen last.
+        spent, spent_beside = workers.cpu(), workers.cpu_beside(cpu_before)
+        # An unfinished worker continues between the last counted job and the last observed one.
         count = min(seen.begun, jobs) if to_the_end else seen.begun
         figures = {
             "rate": count / ((ended_at - seen.first) / 1e9),
@@ -110,7 +111,7 @@ def _timed(
             "first_job_s": (seen.first - workers.spawned_at) / 1e9,
             "stagger_s": seen.stagger / 1e9,
             "again": max(0, seen.begun - count),
-            # What was begun before the first look is no part of the time either.
+            # The jobs started before the first observation are not part of the time.
             "cpu_us": spent * 1e6 / max(1, seen.begun - before.begun),
             "cpu_us_all": (spent + spent_beside) * 1e6 / max(1, seen.begun - before.begun),
             "rss_mb": workers.resident(whole=True),
@@ -118,11 +119,11 @@ def _timed(
             "others": others.cores(),
         }
         if written is not None:
-            figures["wal_bytes"] = ((ground.log_bytes() or 0.0) - written) / max(1, seen.begun)
+            figures["wal_bytes"] = ((storage.log_bytes() or 0.0) - written) / max(1, seen.begun)
         stopping = time.monotonic()
     figures["stop_s"] = time.monotonic() - stopping
     if done is not None:
-        figures["transactions"] = ((ground.transactions() or 0.0) - done) / max(1, seen.begun)
+        figures["transactions"] = ((storage.transactions() or 0.0) - done) / max(1, seen.begun)
     return figures
 
 
@@ -131,7 +132,7 @@ def _wait_for_first(workers: Workers, seconds: float) -> Seen:
     while not (seen := workers.seen()).begun:
         workers.check()
         if time.monotonic() > until:
-            raise Failed(f"{workers.name}: no job began within {seconds:g} s; {workers.last_words()}")
+            raise Failed(f"{workers.name}: no job started within {seconds:g} s; {workers.last_words()}")
         time.sleep(_POLL / 4)
     return seen
 
@@ -139,31 +140,31 @@ def _wait_for_first(workers: Workers, seconds: float) -> Seen:
 def _wait_for_all(
     rig: Rig, side: Side, workers: Workers, before: Seen, jobs: int, *, to_the_end: bool
 ) -> tuple[Seen, int]:
-    """What was seen in the end, and when that was. A drain that takes too long is cut off at its last start."""
+    """Return the final observation and its time. A drain that takes too long ends at its last start."""
     moved_at, last = time.monotonic(), before
     while True:
-        # A peer that was halted in the middle of writing its slot has it empty for a while: then the last look counts.
+        # The slot of a peer that was stopped during a write is empty for a while: then the last observation counts.
         seen, now = max(workers.seen(), last, key=lambda seen: seen.begun), time.monotonic()
         if seen.begun != last.begun:
             moved_at, last = now, seen
         if seen.begun >= jobs and not to_the_end:
             return seen, seen.last
-        # Threads may overwrite each other's count, so one that all but stands still is trusted to the store.
+        # Threads may overwrite each other's count, so the store decides when the count barely changes.
         if seen.begun >= jobs or (seen.begun >= 0.99 * jobs and now - moved_at > 0.15):
-            if side.ground.left(side.left) == 0:
+            if side.storage.left(side.left) == 0:
                 return seen, time.monotonic_ns()
         elif now - seen.first / 1e9 > rig.cap:
             return seen, seen.last
         if now - moved_at > rig.cap:
             raise Failed(
-                f"{side.name}: {side.ground.left(side.left)} jobs are left and nothing moves; {workers.last_words()}"
+                f"{side.name}: {side.storage.left(side.left)} jobs are left without progress; {workers.last_words()}"
             )
         workers.check()
         time.sleep(_POLL)
 
 
 def latency(rig: Rig, side: Side) -> Figures:
-    """W5: a job every 50 ms to an idle, warm worker; milliseconds from the enqueuer's return to the body's start."""
+    """W5: a job every 50 ms to an idle, warm worker; milliseconds from the return of the enqueue call to the job's start."""
     side.fresh()
     side.fill(1)
     starts, sent = rig.scratch / "starts", rig.scratch / "sent"
@@ -181,7 +182,7 @@ def latency(rig: Rig, side: Side) -> Figures:
     waits = sorted((begun[number] - returned) / 1e6 for number, _, returned in calls if number in begun)
     whole = sorted((begun[number] - called) / 1e6 for number, called, _ in calls if number in begun)
     if not waits:
-        raise Failed(f"{side.name}: none of {len(calls)} jobs began")
+        raise Failed(f"{side.name}: none of {len(calls)} jobs started")
     return {
         "jobs": len(waits),
         "missing": len(calls) - len(waits),
@@ -194,7 +195,7 @@ def latency(rig: Rig, side: Side) -> Figures:
 
 
 def _starts(file: Path, wanted: set[int], workers: Workers) -> dict[int, int]:
-    """When each job began, once all have or for two more seconds."""
+    """Return the start of each job, after all have started or two more seconds have passed."""
     until = time.monotonic() + 2.0
     while True:
         lines = file.read_text().splitlines()
@@ -208,12 +209,12 @@ def _starts(file: Path, wanted: set[int], workers: Workers) -> dict[int, int]:
 
 
 def percentile(ordered: Sequence[float], part: int) -> float:
-    """The value below which so many per cent lie; the values come in order."""
+    """Return the value below which ``part`` per cent of the sorted values lie."""
     return ordered[min(len(ordered) - 1, len(ordered) * part // 100)]
 
 
 def idling(rig: Rig, sides: Sequence[Side]) -> dict[str, Figures]:
-    """W6: all workers at once, each with nothing to do; processor time and transactions over one window."""
+    """W6: all workers at once without jobs; processor time and transactions over one window."""
     for side in sides:
         side.fresh()
         side.fill(1)
@@ -226,10 +227,10 @@ def idling(rig: Rig, sides: Sequence[Side]) -> dict[str, Figures]:
             entered.append(workers.__enter__())
             _wait_for_first(workers, 30.0)
         time.sleep(rig.settling)
-        before = {side.name: (crews[side.name].cpu_of_all(), side.ground.transactions()) for side in sides}
+        before = {side.name: (crews[side.name].cpu_of_all(), side.storage.transactions()) for side in sides}
         others, begun_at = rig.others(), time.monotonic()
         time.sleep(rig.window)
-        found = {}
+        results = {}
         for side in sides:
             workers, (spent, done) = crews[side.name], before[side.name]
             seconds = time.monotonic() - begun_at
@@ -240,10 +241,10 @@ def idling(rig: Rig, sides: Sequence[Side]) -> dict[str, Figures]:
                 "others": others.cores(),
             }
             if done is not None:
-                figures["transactions_s"] = ((side.ground.transactions() or 0.0) - done) / seconds
-                figures["connections"] = side.ground.connections() or 0.0
-            found[side.name] = figures
-        return found
+                figures["transactions_s"] = ((side.storage.transactions() or 0.0) - done) / seconds
+                figures["connections"] = side.storage.connections() or 0.0
+            results[side.name] = figures
+        return results
     finally:
         for workers in entered:
             workers.stop()

@@ -1,6 +1,6 @@
-"""What the system says about processes: their families, processor time and memory, and how busy everybody else is.
+"""Process families, processor time, memory, and the load of other processes.
 
-Linux only, as it reads ``/proc``; nothing here starts or ends a process.
+Reads ``/proc``, so Linux only; nothing here starts or ends a process.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields after the program's name; empty when the process is gone."""
+    """Return the fields after the program's name, or an empty list if the process has ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
@@ -23,32 +23,32 @@ def _stat(pid: int) -> list[str]:
 
 
 def family(*pids: int) -> list[int]:
-    """These processes and all that descend from them."""
+    """Return these processes and all their descendants."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and (fields := _stat(int(entry.name))):
             children.setdefault(int(fields[1]), []).append(int(entry.name))
-    found, ahead = [], list(pids)
+    members, ahead = [], list(pids)
     while ahead:
         pid = ahead.pop()
-        found.append(pid)
+        members.append(pid)
         ahead += children.get(pid, [])
-    return found
+    return members
 
 
 def births(pids: Iterable[int]) -> dict[int, int]:
-    """Those of these processes that live, each with the moment of its start: no two ever share both."""
+    """Return the start time of each of these processes that is alive; pid and start time together are unique."""
     return {pid: int(fields[19]) for pid in pids if (fields := _stat(pid)) and fields[0] not in "ZX"}
 
 
 def parent(pid: int) -> int | None:
-    """Who started a process; None when it is not on this machine."""
+    """Return the parent of a process, or None if it is not on this machine."""
     fields = _stat(pid)
     return int(fields[1]) if fields else None
 
 
 def cpu_seconds(pids: Iterable[int], *, reaped: bool = False) -> float:
-    """Processor time of processes, with that of their ended children if ``reaped``."""
+    """Return the processor time of processes, including their ended children if ``reaped``."""
     ticks = 0
     for pid in pids:
         if fields := _stat(pid):
@@ -57,7 +57,7 @@ def cpu_seconds(pids: Iterable[int], *, reaped: bool = False) -> float:
 
 
 def resident_mb(pids: Iterable[int]) -> float:
-    """Resident memory of processes, in MiB."""
+    """Return the resident memory of processes, in MiB."""
     pages = 0
     for pid in pids:
         if fields := _stat(pid):
@@ -66,7 +66,7 @@ def resident_mb(pids: Iterable[int]) -> float:
 
 
 class Others:
-    """How many cores everybody but us and our database server used, from here to ``cores()``."""
+    """Measures how many cores other processes than ours and our database server use, until ``cores()``."""
 
     def __init__(self, server: int | None) -> None:
         self._ours = [os.getpid(), *([] if server is None else [server])]
@@ -76,7 +76,7 @@ class Others:
         return cpu_seconds(family(*self._ours), reaped=True)
 
     def cores(self) -> float:
-        """To be asked before processes are killed: the time of their orphans is lost afterwards."""
+        """Return the cores used so far. Call it before killing processes: the time of their orphans is lost afterwards."""
         busy, mine = _busy() - self._busy, self._used() - self._mine
         return max(0.0, busy - mine) / (time.monotonic() - self._begun)
 

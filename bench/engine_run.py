@@ -1,6 +1,6 @@
-"""One run of the comparison: every workload on every side and the yardsticks, in turn, round by round.
+"""A run of the comparison: every workload on every side, round by round.
 
-It starts no server and prints no table. What fails is noted and the rest goes on.
+It starts no server and prints no table. A failure is recorded, and the run continues.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import psycopg
 from bench import engine_loads as loads
 from bench import engine_table as show
 from bench import yardstick
-from bench.engine_ground import Database
 from bench.engine_loads import Figures, Rig
 from bench.engine_sides import Failed, Side
+from bench.engine_storage import Database
 
 Entry = tuple[str, Callable[[], Figures]]
 Found = dict[str, list[Figures | None]]
@@ -33,7 +33,7 @@ _TROUBLE = (RuntimeError, OSError, subprocess.SubprocessError, psycopg.Error, As
 
 @dataclass(frozen=True)
 class Plan:
-    """What is run: which workloads, how often, and for how long W1 enqueues."""
+    """The workloads to run, the number of rounds, and the duration of W1."""
 
     only: Sequence[str]
     rounds: int
@@ -47,7 +47,7 @@ def say(text: str) -> None:
 
 @dataclass
 class Run:
-    """All sides, all workloads."""
+    """The measurements of all sides and workloads."""
 
     plan: Plan
     rig: Rig
@@ -67,20 +67,20 @@ class Run:
                     self.results[what] = self._rounds(what, list(self._entries(what)))
         finally:
             for side in self.sides:
-                side.ground.drop()
+                side.storage.drop()
         if "w3" in self.results:
             self.results["w7"] = {
-                name: found
-                for name, found in self.results["w3"].items()
-                if show.values({name: found}, name, "rss_mb")
+                name: rounds
+                for name, rounds in self.results["w3"].items()
+                if show.values({name: rounds}, name, "rss_mb")
             }
 
     def _rounds(self, what: str, entries: Sequence[Entry]) -> Found:
-        found: Found = {name: [] for name, _ in entries}
+        results: Found = {name: [] for name, _ in entries}
         for number in range(self.plan.rounds):
             for name, act in entries if number % 2 == 0 else reversed(entries):
-                found[name].append(self._tried(f"{what} {number + 1}/{self.plan.rounds} {name}", act))
-        return found
+                results[name].append(self._tried(f"{what} {number + 1}/{self.plan.rounds} {name}", act))
+        return results
 
     def _tried(self, what: str, act: Callable[[], Figures]) -> Figures | None:
         try:
@@ -93,26 +93,26 @@ class Run:
         return figures
 
     def _idle(self) -> Found:
-        found: Found = {side.name: [] for side in self.sides}
+        results: Found = {side.name: [] for side in self.sides}
         for number in range(self.plan.rounds):
             try:
                 for name, figures in loads.idling(self.rig, self.sides).items():
-                    found[name].append(figures)
+                    results[name].append(figures)
                     say(
                         f"  w6 {number + 1} {name}: " + ", ".join(f"{k} {v:,.4g}" for k, v in figures.items())
                     )
             except _TROUBLE as error:
                 self.failures.append(f"w6: {error}")
                 say(f"  w6: FAILED: {error}")
-        return found
+        return results
 
-    # What is measured in a round --------------------------------------------------------------------------------------
+    # The entries of a round -------------------------------------------------------------------------------------------
 
     def _entries(self, what: str) -> Iterator[Entry]:
         before = ""
         for side in self.sides:
-            if side.ground.kind != before:
-                before = side.ground.kind
+            if side.storage.kind != before:
+                before = side.storage.kind
                 yield from self._sticks(what, before)
             yield from self._entries_of(what, side)
 
@@ -161,7 +161,7 @@ class Run:
 
 
 def bare_postgres(rig: Rig, act: Callable[[str], float]) -> Figures:
-    """A yardstick in a database of its own."""
+    """Run a yardstick in a separate database."""
     assert rig.server is not None
     database = Database(rig.server, "bench_engine_yardstick")
     database.fresh()
@@ -181,7 +181,7 @@ def _bare_enqueue_sqlite(seconds: float, jobs: int, folder: Path) -> float:
 
 
 def _bare_drain(jobs: int, limit: Path | None, processes: int, url: str) -> float:
-    """The bare statement: by the program that was given, or by our own."""
+    """Run the bare statement by the given program, or by ours."""
     if limit is None:
         return yardstick.postgres(url, jobs, processes=processes)
     words = [url, "--procs", str(processes), "--jobs", str(jobs)]
@@ -193,7 +193,7 @@ def _bare_drain(jobs: int, limit: Path | None, processes: int, url: str) -> floa
 
 
 def bare_sqlite(rig: Rig, act: Callable[[Path], float]) -> Figures:
-    """A yardstick in a folder of its own."""
+    """Run a yardstick in a separate folder."""
     others = rig.others()
     with tempfile.TemporaryDirectory(dir=rig.scratch) as folder:
         return {"rate": act(Path(folder)), "others": others.cores()}
@@ -204,7 +204,7 @@ def postgres_peers(sides: Sequence[Side]) -> list[str]:
 
 
 def document(run: Run) -> dict[str, object]:
-    """Everything that was found, for programs."""
+    """Return all results, for programs."""
     rig, server = run.rig, run.rig.server
     return {
         "machine": {

@@ -1,7 +1,7 @@
-"""A side of the comparison: a job system on one store, with its programs and how to see that it is done. Here: Tidemill's own.
+"""A side of the comparison: a job system on one store, with its programs.
 
-Every side's program understands ``setup``, ``w1 SECONDS``, ``w2 JOBS``, ``fill JOBS`` and ``w5 SECONDS FILE``; a worker is started by a
-command of its own. The peers' sides are made in ``bench.peers.sides``.
+Every side's program accepts ``setup``, ``w1 SECONDS``, ``w2 JOBS``, ``fill JOBS`` and ``w5 SECONDS FILE``; a separate command starts
+a worker. This module defines Tidemill's sides; ``bench.peers.sides`` defines those of the peers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import seeds
-from bench.engine_ground import Database, File, Ground
+from bench.engine_storage import Database, File, Storage
 
 ROOT = Path(__file__).resolve().parents[1]
 _LEFT = {
@@ -30,11 +30,11 @@ _DONE = {
 }
 
 Commands = Callable[[int, int | None], list[list[str]]]
-"""The commands that are the workers with so many processes, each with so much concurrency (None: as it comes)."""
+"""Returns the commands that start a number of worker processes, each with this concurrency (None: the default)."""
 
 
 class Failed(RuntimeError):
-    """A side's program did not do what it was started for."""
+    """A side's program failed."""
 
 
 @dataclass
@@ -42,28 +42,28 @@ class Side:
     """One job system on one store."""
 
     name: str
-    ground: Ground
+    storage: Storage
     program: list[str]
     workers: Commands
     left: str  #: counts the jobs that are not finished
     folder: Path
     words: dict[str, str] = field(default_factory=dict)
-    jobs: int | None = None  #: it is so slow that it drains only so many
-    history: Callable[[int], None] | None = None  #: writes finished jobs beside
+    jobs: int | None = None  #: number of jobs to drain, for slow systems
+    history: Callable[[int], None] | None = None  #: adds finished jobs
     done: str | None = None  #: counts the jobs that ended well
     bulk: bool = True
     ours: bool = False
 
     @property
     def on_postgres(self) -> bool:
-        return isinstance(self.ground, Database)
+        return isinstance(self.storage, Database)
 
     @property
     def environment(self) -> dict[str, str]:
-        return {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **self.words, **self.ground.words}
+        return {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **self.words, **self.storage.words}
 
     def call(self, *words: object, seconds: float = 300.0) -> Mapping[str, float]:
-        """Run its program to the end; what it said."""
+        """Run the program to its end; return its answer."""
         command = [*self.program, *map(str, words)]
         done = subprocess.run(
             command,
@@ -76,8 +76,8 @@ class Side:
         )
         if done.returncode:
             raise Failed(f"{self.name} {' '.join(map(str, words))}: {done.stderr.strip()[-800:]}")
-        said = [line for line in done.stdout.splitlines() if line.startswith("{")]
-        answer: dict[str, float] = json.loads(said[-1]) if said else {}
+        answers = [line for line in done.stdout.splitlines() if line.startswith("{")]
+        answer: dict[str, float] = json.loads(answers[-1]) if answers else {}
         return answer
 
     def rate(self, *words: object) -> float:
@@ -85,18 +85,18 @@ class Side:
         return answer["n"] / answer["secs"]
 
     def fresh(self) -> None:
-        """An empty place with a schema."""
-        if not self.ground.bring("empty"):
-            self.ground.fresh()
+        """Create empty storage with a schema."""
+        if not self.storage.bring("empty"):
+            self.storage.fresh()
             self.call("setup")
-            self.ground.keep("empty")
+            self.storage.keep("empty")
 
     def fill(self, jobs: int) -> None:
         self.call("fill", jobs)
 
 
-def tidemill(ground: Ground, name: str, *, embedded: bool = False) -> Side:
-    """Tidemill, run by its own command; or, embedded, by a small program that holds a worker."""
+def tidemill(storage: Storage, name: str, *, embedded: bool = False) -> Side:
+    """Return Tidemill's side, run by its own command, or by a small program that embeds a worker."""
 
     def supervised(processes: int, concurrency: int | None) -> list[list[str]]:
         chosen = [] if concurrency is None else ["--concurrency", str(concurrency)]
@@ -107,17 +107,17 @@ def tidemill(ground: Ground, name: str, *, embedded: bool = False) -> Side:
         chosen = [] if concurrency is None else ["--concurrency", str(concurrency)]
         return [[sys.executable, "-m", "bench.engine_embedded", *chosen] for _ in range(processes)]
 
-    store = "postgres" if isinstance(ground, Database) else "sqlite"
+    store = "postgres" if isinstance(storage, Database) else "sqlite"
 
     def history(count: int) -> None:
-        if isinstance(ground, Database):
-            seeds.finished_postgres(ground.url, count)
-        elif isinstance(ground, File):
-            seeds.finished_sqlite(ground.path, count)
+        if isinstance(storage, Database):
+            seeds.finished_postgres(storage.url, count)
+        elif isinstance(storage, File):
+            seeds.finished_sqlite(storage.path, count)
 
     return Side(
         name,
-        ground,
+        storage,
         [sys.executable, "-m", "bench.engine_client"],
         alone if embedded else supervised,
         _LEFT[store],

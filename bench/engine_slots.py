@@ -1,7 +1,7 @@
-"""Where job bodies note that they began, so that a drain is seen from outside without asking anybody.
+"""Slots in which job bodies record their starts, readable by other processes.
 
-Each process that runs jobs owns a file of 24 bytes, named by its pid and mapped into memory: the first start, the jobs begun and
-the last start; times are monotonic nanoseconds, which all processes of a machine share. The peers' programs write the same.
+Each process that runs jobs owns a file of 24 bytes, named by its pid and mapped into memory: the first start, the number of started
+jobs and the last start. Times are monotonic nanoseconds, which all processes of a machine share. The peers' programs write the same.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _LOOKS = 5
 
 
 class Slot:
-    """This process's slot. Only one thread may note."""
+    """The slot of this process. Only one thread may record."""
 
     def __init__(self, folder: Path, starts: Path | None) -> None:
         with (folder / str(os.getpid())).open("w+b") as file:
@@ -28,11 +28,11 @@ class Slot:
         self._starts = None if starts is None else starts.open("ab", buffering=0)
 
     def note(self, number: int) -> None:
-        """A job begins."""
+        """Record the start of a job."""
         now = time.monotonic_ns()
         if self._starts is not None:
             self._starts.write(b"%d %d\n" % (number, now))
-        # Word by word, the count last: whoever sees it sees the rest (packing would clear all of it for a moment).
+        # Written field by field, the count last: a reader of the count also sees the rest. Packing would clear the slot for a moment.
         words = self._words
         if not words[0]:
             words[0] = now
@@ -40,14 +40,14 @@ class Slot:
         words[1] += 1
 
     def close(self) -> None:
-        """No job will begin any more."""
+        """Close the slot; no further job starts."""
         self._words.release()
         if self._starts is not None:
             self._starts.close()
 
 
 class Seen(NamedTuple):
-    """All slots together: when the first job began, how many have, when the last did, and in which processes."""
+    """All slots together: the first start, the number of starts, the last start, and the processes."""
 
     first: int
     begun: int
@@ -57,13 +57,13 @@ class Seen(NamedTuple):
 
 
 def clear(folder: Path) -> None:
-    """No process has begun a job."""
+    """Remove all slots."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
 
 
 def look(folder: Path) -> Seen:
-    """What the slots say now."""
+    """Read all slots."""
     rows, pids = [], []
     for path in folder.iterdir():
         if (row := _read(path)) is not None:
@@ -76,7 +76,7 @@ def look(folder: Path) -> Seen:
 
 
 def _read(path: Path) -> tuple[int, int, int] | None:
-    """One slot; None where no job has begun. A peer may be in the middle of writing, so half a row is read again."""
+    """Read one slot; None if no job has started. A peer may be writing, so an incomplete row is read again."""
     for _ in range(_LOOKS):
         content = path.read_bytes()
         if len(content) >= _FORM.size:

@@ -1,6 +1,6 @@
-"""What was measured, for a reader: medians over the rounds, ratios of sides within a round, tables and the aims they meet.
+"""Tables and targets: medians over rounds, and ratios within a round.
 
-Pure: it is given the figures and returns text and numbers.
+Pure: computes text and numbers from the figures.
 """
 
 from __future__ import annotations
@@ -10,18 +10,19 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 Rounds = Sequence[Mapping[str, float] | None]
-"""One side's figures of each round; None where it failed."""
+"""The figures of one side for each round; None for a failed round."""
 
 Workload = Mapping[str, Rounds]
 Results = Mapping[str, Workload]
 
 OURS, OURS_SQLITE, OURS_NARROW = "tidemill", "tidemill-sqlite", "tidemill -c 10"
 STICK, STICK_SQLITE = "yardstick", "yardstick-sqlite"
-NOISY = 0.2  # cores used by others above which a figure is marked
+# A figure is marked if other processes used more cores than this.
+NOISY = 0.2
 
 
 class Column(NamedTuple):
-    """A heading, the figure under it, and how it is written."""
+    """A heading, the figure below it, and its format."""
 
     title: str
     figure: str
@@ -43,7 +44,7 @@ COLUMNS: dict[str, tuple[str, tuple[Column, ...]]] = {
     "w3": ("W3 drain, one worker", DRAIN),
     "w4": ("W4 drain, two workers", (*DRAIN, Column("stagger s", "stagger_s", ".2f"))),
     "w5": (
-        "W5 pick-up latency, ms from the enqueuer's return to the body's start",
+        "W5 pick-up latency, ms from the return of the enqueue call to the job's start",
         (
             *(Column(name, name, ".2f") for name in ("p50", "p95", "p99", "max")),
             Column("call p50", "call_p50", ".2f"),
@@ -73,22 +74,22 @@ COLUMNS: dict[str, tuple[str, tuple[Column, ...]]] = {
 
 
 def values(workload: Workload, name: str, figure: str) -> list[float]:
-    """A side's figure, of each round that has it."""
+    """Return a side's figure for each round that has it."""
     return [round_[figure] for round_ in workload.get(name, ()) if round_ is not None and figure in round_]
 
 
 def median(workload: Workload, name: str, figure: str) -> float | None:
-    """The middle one of the rounds.
+    """Return the median over the rounds.
 
     >>> median({"a": [{"rate": 1.0}, None, {"rate": 3.0}]}, "a", "rate")
     2.0
     """
-    found = values(workload, name, figure)
-    return statistics.median(found) if found else None
+    figures = values(workload, name, figure)
+    return statistics.median(figures) if figures else None
 
 
 def ratios(workload: Workload, name: str, other: str, figure: str = "rate") -> list[float]:
-    """A side's figure divided by another's in the same round, of each round that has both.
+    """Return a side's figure divided by that of another side in the same round, for each round with both.
 
     >>> ratios({"a": [{"rate": 2.0}, {"rate": 9.0}], "b": [{"rate": 1.0}, None]}, "a", "b")
     [2.0]
@@ -102,7 +103,7 @@ def ratios(workload: Workload, name: str, other: str, figure: str = "rate") -> l
 
 
 def table(title: str, workload: Workload, columns: Sequence[Column]) -> str:
-    """A workload's sides line by line; ``±`` is half the range of the first figure, ``!`` says that others were busy."""
+    """Return one line for each side; ``±`` is half the range of the first figure, ``!`` marks load by other processes."""
     head = f"{'':<36}" + "".join(f"{column.title:>14}" for column in columns) + f"{'±':>8}{'others':>9}"
     lines = [title, head]
     for name in workload:
@@ -120,13 +121,13 @@ def table(title: str, workload: Workload, columns: Sequence[Column]) -> str:
     return "\n".join(lines)
 
 
-def _spread(found: Sequence[float]) -> str:
-    middle = statistics.median(found) if found else 0.0
-    return f"{(max(found) - min(found)) / 2 / abs(middle):.0%}" if len(found) > 1 and middle else ""
+def _spread(figures: Sequence[float]) -> str:
+    middle = statistics.median(figures) if figures else 0.0
+    return f"{(max(figures) - min(figures)) / 2 / abs(middle):.0%}" if len(figures) > 1 and middle else ""
 
 
 class Check(NamedTuple):
-    """One line of the summary: what, its value in each round, and the aim where one is set (at most, if ``most``)."""
+    """One line of the summary: a name, the value of each round, and an optional target (an upper bound if ``most``)."""
 
     what: str
     rounds: Sequence[float]
@@ -140,7 +141,7 @@ class Check(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """Whether every round meets the aim, none does, or they do not agree: then nothing is shown either way."""
+        """Return "yes" if every round meets the target, "NO" if none does, "open" if they disagree."""
         if self.aim is None:
             return ""
         met = {value <= self.aim if self.most else value >= self.aim for value in self.rounds}
@@ -153,12 +154,12 @@ class Check(NamedTuple):
         return f"  {self.what:<58}{value:>10}{between:>20}{aim:>10}{self.verdict:>6}"
 
     def facts(self) -> dict[str, object]:
-        """The same for programs."""
+        """Return the same values, for programs."""
         return {**self._asdict(), "what": self.what.strip(), "value": self.value, "verdict": self.verdict}
 
 
 def unquiet(results: Results) -> tuple[int, int]:
-    """How many measurements others disturbed, and of how many; W7 is read from W3 and does not count again."""
+    """Return how many measurements other processes disturbed, and the total; W7 is read from W3 and not counted again."""
     busy = [
         round_["others"] > NOISY
         for what, workload in results.items()
@@ -171,23 +172,23 @@ def unquiet(results: Results) -> tuple[int, int]:
 
 
 def best(workload: Workload, names: Sequence[str], figure: str) -> str | None:
-    """Who of these has the lowest figure."""
-    found = {name: value for name in names if (value := median(workload, name, figure)) is not None}
-    return min(found, key=lambda name: found[name]) if found else None
+    """Return the side with the lowest figure."""
+    medians = {name: value for name in names if (value := median(workload, name, figure)) is not None}
+    return min(medians, key=lambda name: medians[name]) if medians else None
 
 
 AIMS = {"pgqueuer": 2.5}
-"""How many times a peer's rate is aimed at, where that is not once."""
+"""The target ratio to a peer's rate, if it is not 1."""
 
 LATENCY = {"p50": 2.5, "p99": 8.0}
-"""Milliseconds from the enqueue call's return to the job's start."""
+"""Target milliseconds from the return of the enqueue call to the job's start."""
 
 
 def checks(results: Results, postgres_peers: Sequence[str]) -> list[Check]:
-    """What is asked of the engine, as far as it was measured."""
+    """Return the requirements on the engine, as far as they were measured."""
     one, two, wait = results.get("w3", {}), results.get("w4", {}), results.get("w5", {})
     idle, scale = results.get("w6", {}), results.get("w8", {})
-    found = [
+    requirements = [
         Check("drain, 1 process: jobs/s", values(one, OURS, "rate")),
         Check("  / yardstick", ratios(one, OURS, STICK), ".2f", 0.6),
         *(
@@ -211,25 +212,29 @@ def checks(results: Results, postgres_peers: Sequence[str]) -> list[Check]:
     ]
     for part in ("p50", "p99"):
         quickest = best(wait, postgres_peers, part)
-        found.append(Check(f"latency {part}, ms", values(wait, OURS, part), ".2f", LATENCY[part], most=True))
+        requirements.append(
+            Check(f"latency {part}, ms", values(wait, OURS, part), ".2f", LATENCY[part], most=True)
+        )
         if quickest is not None:
             share = ratios(wait, OURS, quickest, part)
-            found.append(
-                Check(f"  / the quickest PostgreSQL peer ({quickest})", share, ".2f", 1.5, most=True)
+            requirements.append(
+                Check(f"  / the fastest PostgreSQL peer ({quickest})", share, ".2f", 1.5, most=True)
             )
     quickest = best(wait, postgres_peers, "call_p50")
-    found.append(Check("latency p50 from the call's begin, ms", values(wait, OURS, "call_p50"), ".2f"))
+    requirements.append(
+        Check("latency p50 from the start of the call, ms", values(wait, OURS, "call_p50"), ".2f")
+    )
     if quickest is not None:
         share = ratios(wait, OURS, quickest, "call_p50")
-        found.append(Check(f"  / the quickest PostgreSQL peer ({quickest})", share, ".2f"))
-    found += [
+        requirements.append(Check(f"  / the fastest PostgreSQL peer ({quickest})", share, ".2f"))
+    requirements += [
         Check("idle: transactions/s", values(idle, OURS, "transactions_s"), ".2f", 2.0, most=True),
         Check("idle: CPU %", values(idle, OURS, "cpu_percent"), ".2f", 0.5, most=True),
         Check("idle on SQLite: CPU %", values(idle, OURS_SQLITE, "cpu_percent"), ".2f"),
-        Check("1 process with finished jobs beside / empty", _beside(scale, "finished"), ".2f", 0.8),
-        Check("1 process with pending jobs beside / empty", _beside(scale, "pending"), ".2f", 0.8),
+        Check("1 process with finished jobs in the store / empty", _beside(scale, "finished"), ".2f", 0.8),
+        Check("1 process with pending jobs in the store / empty", _beside(scale, "pending"), ".2f", 0.8),
     ]
-    return [check for check in found if check.rounds]
+    return [check for check in requirements if check.rounds]
 
 
 def _beside(scale: Workload, what: str) -> list[float]:

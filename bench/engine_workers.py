@@ -1,4 +1,4 @@
-"""A side's worker processes while they are measured: started, watched through their slots and ``/proc``, and ended."""
+"""The worker processes of a side: start, observation and stop."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PATIENCE = 15.0  # seconds for ours to stop in good order
 
 
 class Workers:
-    """From the beginning of the block to its end, so many processes of a side's worker."""
+    """The worker processes of a side, for a ``with`` block."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Workers:
         self.stop()
 
     def stop(self) -> None:
-        """End them: ours in good order, peers and whoever does not obey at once."""
+        """Stop them: ours by a graceful stop, peers and unresponsive processes by a kill."""
         everyone = births(family(*self._pids()))
         if self._side.ours:
             for process in self._started:
@@ -77,13 +77,13 @@ class Workers:
         for process in self._started:
             process.kill()
             process.wait()
-        # A pid may be somebody else's by now, but not with the same birth.
+        # Another process may have the pid by now, but not with the same start time.
         for pid, birth in births(everyone).items():
             if birth == everyone[pid]:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
-    # What can be seen ------------------------------------------------------------------------------------------------
+    # Observations ----------------------------------------------------------------------------------------------------
 
     def _pids(self) -> list[int]:
         return [process.pid for process in self._started]
@@ -96,32 +96,32 @@ class Workers:
         return seen
 
     def cpu(self) -> float:
-        """Processor seconds of the processes that run jobs, each since its first job was seen."""
+        """Return the processor seconds of the processes that run jobs, each since its first observed job."""
         return cpu_seconds(self._before) - sum(self._before.values())
 
     def cpu_beside(self, before: Mapping[int, float]) -> float:
-        """Processor seconds of those that run no jobs, since ``cpu_each`` gave what is passed here."""
-        each = self.cpu_each()
-        return sum(spent - before.get(pid, 0.0) for pid, spent in each.items() if pid not in self._before)
+        """Return the processor seconds of the other processes since ``before``, a result of ``cpu_each``."""
+        now = self.cpu_each()
+        return sum(spent - before.get(pid, 0.0) for pid, spent in now.items() if pid not in self._before)
 
     def cpu_each(self) -> dict[int, float]:
-        """Processor seconds so far, process by process."""
+        """Return the processor seconds so far of each process."""
         return {pid: cpu_seconds([pid]) for pid in family(*self._pids())}
 
     def cpu_of_all(self) -> float:
-        """Processor seconds so far of the whole family."""
+        """Return the processor seconds so far of the whole family."""
         return cpu_seconds(family(*self._pids()), reaped=True)
 
     def resident(self, *, whole: bool) -> float:
-        """Resident memory in MiB of the whole family, or of the processes that run jobs."""
+        """Return the resident memory in MiB of the whole family, or of the processes that run jobs."""
         return resident_mb(family(*self._pids()) if whole else self.seen().pids)
 
     def last_words(self) -> str:
-        """The end of what they said."""
-        return "their log ends: " + self._log.read_text(errors="replace").strip()[-600:]
+        """Return the end of their log."""
+        return "end of the log: " + self._log.read_text(errors="replace").strip()[-600:]
 
     def check(self) -> None:
-        """They are all there, or ``Failed`` says why not."""
+        """Raise ``Failed`` if a process has ended."""
         for process in self._started:
             if (code := process.poll()) is not None:
                 raise Failed(f"{self.name}: a worker ended with code {code}; {self.last_words()}")

@@ -1,9 +1,9 @@
-"""How fast jobs are enqueued through the API users type, beside peers in the same run.
+"""Benchmark of enqueueing through the public API, optionally compared with peers.
 
     python3 dev.py bench enqueue [--seconds 2] [--rounds 3] [--postgres URL] [--into FOLDER --names a,b]
 
-One by one (W1), 1,000 at a time (W2), and 64 coroutines at once. Peers run if ``--into`` names the folder where ``bench.peers.install``
-put them. Every round runs all of them in turn; medians are shown.
+One by one (W1), 1,000 at a time (W2), and from 64 concurrent coroutines. Peers run if ``--into`` names the folder where
+``bench.peers.install`` installed them. Every round runs all of them in turn; the output shows medians.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from bench.engine_ground import Database, Server
 from bench.engine_sides import Side, tidemill
+from bench.engine_storage import Database, Server
 from bench.peers.sides import peers
 
 from tidemill.app import App
@@ -31,12 +31,12 @@ Rates = dict[str, float]
 
 
 def ours(side: Side, url: str, seconds: float) -> Rates:
-    """Tidemill's three ways: the first two as a program of their own, as the peers' are."""
+    """Measure Tidemill in three ways: the first two in a separate program, like the peers."""
     return rates(side, seconds) | {"64 at once": asyncio.run(together(url, seconds))}
 
 
 async def together(url: str, seconds: float) -> float:
-    """64 coroutines of one program, each waiting for its own jobs."""
+    """Enqueue from 64 coroutines of one program, each of which awaits its own jobs."""
     with App(url) as app:
 
         @app.task
@@ -56,37 +56,37 @@ async def together(url: str, seconds: float) -> float:
 
 
 def rates(side: Side, seconds: float) -> Rates:
-    """What every side's program can do."""
+    """Measure what every side's program supports."""
     side.fresh()
     one = side.rate("w1", seconds)
     return {"one by one": one, **({"1,000 at a time": side.rate("w2", JOBS)} if side.bulk else {})}
 
 
 def measure(options: argparse.Namespace, server: Server, files: Path) -> dict[str, list[Rates]]:
-    ground = Database(server, "bench_enqueue_tidemill")
-    tide, theirs = tidemill(ground, "tidemill"), list[Side]()
+    storage = Database(server, "bench_enqueue_tidemill")
+    tide, theirs = tidemill(storage, "tidemill"), list[Side]()
     if options.into:
         theirs, left_out = peers(options.names.split(","), options.into, server, None, files)
         for sentence in left_out:
-            print(f"LEFT OUT: {sentence}", file=sys.stderr)
-    found: dict[str, list[Rates]] = {}
+            print(f"left out: {sentence}", file=sys.stderr)
+    results: dict[str, list[Rates]] = {}
     try:
         for _ in range(options.rounds):
-            found.setdefault("tidemill", []).append(ours(tide, ground.url, options.seconds))
+            results.setdefault("tidemill", []).append(ours(tide, storage.url, options.seconds))
             for side in theirs:
-                found.setdefault(side.name, []).append(rates(side, options.seconds))
+                results.setdefault(side.name, []).append(rates(side, options.seconds))
     finally:
         for side in (tide, *theirs):
-            side.ground.drop()
-    return found
+            side.storage.drop()
+    return results
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--postgres", help="a server to use instead of a private one")
-    parser.add_argument("--into", type=Path, help="the folder where bench.peers.install put the peers")
+    parser.add_argument("--postgres", help="server to use instead of a private one")
+    parser.add_argument("--into", type=Path, help="folder where bench.peers.install installed the peers")
     parser.add_argument("--names", default="pgqueuer,graphile-worker", help="which peers")
     options = parser.parse_args()
     with ExitStack() as stack:
@@ -97,10 +97,10 @@ def main() -> None:
         server = Server(url)
         stack.callback(server.close)
         files = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tm-enqueue-")))
-        found = measure(options, server, files)
+        results = measure(options, server, files)
     columns = ("one by one", "1,000 at a time", "64 at once")
     print(f"{'':<22}" + "".join(f"{column:>18}" for column in columns))
-    for name, rounds in found.items():
+    for name, rounds in results.items():
         cells = [
             statistics.median(rates[column] for rates in rounds) if column in rounds[0] else None
             for column in columns

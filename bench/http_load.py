@@ -1,8 +1,8 @@
-"""Loads for the HTTP bench: wrk where it is installed, else a small loader of our own in a process of its own.
+"""Loads for the HTTP benchmark: wrk if it is installed, else a built-in loader.
 
-    python -m bench.http_load HOST PORT SECONDS CONNECTIONS FILE     (the loader; FILE holds requests as JSON)
+    python -m bench.http_load HOST PORT SECONDS CONNECTIONS FILE     (the loader; FILE contains requests as JSON)
 
-Every connection is kept alive and has one request under way at a time.
+Every connection is kept alive and has one open request at a time.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 @dataclass(frozen=True)
 class Load:
-    """Requests of one kind, taken in turn."""
+    """Requests of one kind, used in turn."""
 
     name: str
     method: str
@@ -32,7 +32,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Speed:
-    """What came of a load; latencies in milliseconds."""
+    """The result of a load; latencies in milliseconds."""
 
     rate: float
     p50: float
@@ -42,7 +42,7 @@ class Speed:
 
 
 def drive(load: Load, url: str, key: str, seconds: float, connections: int, *, wrk: bool = True) -> Speed:
-    """Drive a load against a server, and measure it."""
+    """Run a load against a server, and measure it."""
     with tempfile.TemporaryDirectory(prefix="tidemill-load-") as folder:
         program = shutil.which("wrk") if wrk else None
         if program is not None:
@@ -91,14 +91,14 @@ def _wrk(
         str(script),
     ]
     done = subprocess.run([*words, url], capture_output=True, text=True, check=True)
-    found = re.search(r"^RESULT (\d+) (\d+) (\d+) (\d+) (\d+)$", done.stdout, re.MULTILINE)
-    if found is None:
-        raise RuntimeError(f"wrk said nothing that is understood:\n{done.stdout}{done.stderr}")
-    requests, took, p50, p99, errors = map(int, found.groups())
+    match = re.search(r"^RESULT (\d+) (\d+) (\d+) (\d+) (\d+)$", done.stdout, re.MULTILINE)
+    if match is None:
+        raise RuntimeError(f"cannot parse the output of wrk:\n{done.stdout}{done.stderr}")
+    requests, took, p50, p99, errors = map(int, match.groups())
     return Speed(requests / (took / 1e6), p50 / 1000, p99 / 1000, errors, requests)
 
 
-# Our own -----------------------------------------------------------------------------------------------------------------
+# The built-in loader -----------------------------------------------------------------------------------------------------
 
 
 def _own(load: Load, url: str, key: str, seconds: float, connections: int, folder: Path) -> Speed:
@@ -137,7 +137,9 @@ async def _all(host: str, port: int, seconds: float, connections: int, requests:
     took: list[float] = []
     began = time.perf_counter()
     turned = [requests[n % len(requests) :] + requests[: n % len(requests)] for n in range(connections)]
-    errors = await asyncio.gather(*(_connection(host, port, each, began + seconds, took) for each in turned))
+    errors = await asyncio.gather(
+        *(_connection(host, port, share, began + seconds, took) for share in turned)
+    )
     spent = time.perf_counter() - began
     took.sort()
     p50, p99 = (1000 * took[int(len(took) * share)] for share in (0.5, 0.99))

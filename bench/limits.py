@@ -1,14 +1,21 @@
-"""What limits cost: drains of jobs with and without them, in one run, and whether they slow others down.
+"""Benchmark of the cost of limits.
 
     python3 dev.py bench limits [--postgres URL] [--stores postgres,sqlite] [--jobs 20000] [--processes 2] [--rounds 3]
                                 [--ms 0] [--only plain,keyed,…] [--json FILE]
 
-Every round drains each case in turn with ``tidemill worker``: ``plain`` jobs without limits; ``keyed`` 50 keys, three at a time each;
-``together`` one limit of 50 for all; ``both`` of these on every job; ``many`` 10,000 keys, one at a time each; ``beside-limited`` jobs
-without limits while a quarter as many with limits, which came later, wait and run too; ``after-limited`` the same, but those with
-limits came first and are worked off first, so that they share the machine; ``beside-closed`` jobs without limits while ten times as
-many stand behind a closed gate; ``among-closed`` 50 keys, nine tenths of the jobs behind one that is closed. The rate is of the jobs
-that can run, from the first claim of one to its last end. Ratios are to ``plain`` in the same round.
+Every round drains each case in turn with ``tidemill worker``:
+
+- ``plain``: jobs without limits
+- ``keyed``: 50 keys, three jobs at a time each
+- ``together``: one limit of 50 for all jobs
+- ``both``: both of these on every job
+- ``many``: 10,000 keys, one job at a time each
+- ``beside-limited``: jobs without limits, and a quarter as many later ones with limits
+- ``after-limited``: the same, but the jobs with limits are older and run first, so that they share the machine
+- ``beside-closed``: jobs without limits, and ten times as many that are blocked by a full limit
+- ``among-closed``: 50 keys, of which one is full and blocks nine tenths of the jobs
+
+The rate is that of the jobs that can run, from the first claim to the last end. Ratios are to ``plain`` in the same round.
 """
 
 from __future__ import annotations
@@ -27,7 +34,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 
-from bench.engine_ground import Database, Server
+from bench.engine_storage import Database, Server
 
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
 from tidemill.domain.states import JobState
@@ -43,12 +50,12 @@ CASES = {
     "many": ("many", 0.35), "beside-limited": ("plain", 0.95), "after-limited": ("plain", None), "beside-closed": ("plain", 0.95),
     "among-closed": ("keyed", 0.40),
 }  # fmt: skip
-"""Each case with the task whose rate is told, and the least share of ``plain`` that is aimed at."""
+"""Each case with the task whose rate is reported, and the lowest acceptable ratio to ``plain``."""
 
 
 @contextmanager
 def working(url: str, options: argparse.Namespace, folder: Path) -> Iterator[None]:
-    """``tidemill worker`` for the block."""
+    """Run ``tidemill worker``."""
     words = ["worker", "bench.limits_app:app", "--processes", str(options.processes), "--concurrency", "200"]
     with (folder / "worker.log").open("wb") as log:
         worker = subprocess.Popen(
@@ -70,7 +77,7 @@ def environment(url: str, options: argparse.Namespace) -> dict[str, str]:
 
 
 def rate(url: str, case: str, options: argparse.Namespace, folder: Path) -> float:
-    """Jobs a second."""
+    """Return jobs per second."""
     fill = [sys.executable, "-m", "bench.limits_fill", case, str(options.jobs)]
     subprocess.run(fill, env=environment(url, options), cwd=ROOT, check=True)
     store = open_store(url)
@@ -121,7 +128,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--postgres", metavar="URL", help="a server to use instead of a private one")
+    parser.add_argument("--postgres", metavar="URL", help="server to use instead of a private one")
     parser.add_argument("--stores", default="postgres,sqlite")
     parser.add_argument("--jobs", type=int, default=20_000)
     parser.add_argument("--processes", type=int, default=2)
@@ -130,8 +137,8 @@ def main() -> None:
     parser.add_argument("--only", default=",".join(CASES))
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
-    asked = {"plain", *options.only.split(",")}
-    only = [case for case in CASES if case in asked]
+    cases = {"plain", *options.only.split(",")}
+    only = [case for case in CASES if case in cases]
     results: dict[str, dict[str, list[float]]] = {}
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -141,24 +148,24 @@ def main() -> None:
             server = Server(url)
             stack.callback(server.close)
         for name in options.stores.split(","):
-            found = results.setdefault(name, {case: [] for case in only})
+            rates_of = results.setdefault(name, {case: [] for case in only})
             for number in range(options.rounds):
                 for case in only if number % 2 == 0 else reversed(only):
-                    found[case].append(one(name, case, options, folder, server))
+                    rates_of[case].append(one(name, case, options, folder, server))
                     print(
-                        f"  {name} {number + 1}/{options.rounds} {case}: {found[case][-1]:,.0f}/s",
+                        f"  {name} {number + 1}/{options.rounds} {case}: {rates_of[case][-1]:,.0f}/s",
                         file=sys.stderr,
                         flush=True,
                     )
-    for name, found in results.items():
-        print(f"\n{name}: jobs/s (median), share of plain (median, range), aim")
-        for case, rates in found.items():
-            shares = [mine / theirs for mine, theirs in zip(rates, found["plain"], strict=True)]
+    for name, rates_of in results.items():
+        print(f"\n{name}: jobs/s (median), ratio to plain (median, range), target")
+        for case, rates in rates_of.items():
+            shares = [mine / theirs for mine, theirs in zip(rates, rates_of["plain"], strict=True)]
             aim = CASES[case][1]
-            said = "" if aim is None else f"  >= {aim:.0%}"
+            target = "" if aim is None else f"  >= {aim:.0%}"
             print(
                 f"  {case:15} {statistics.median(rates):>9,.0f}  {statistics.median(shares):7.1%} "
-                f"({min(shares):.1%}–{max(shares):.1%}){said}"
+                f"({min(shares):.1%}–{max(shares):.1%}){target}"
             )
     if options.json:
         Path(options.json).write_text(json.dumps(results, indent=1))

@@ -1,6 +1,6 @@
-"""The app that limits are measured with: coroutines that do nothing, or take a millisecond, behind various limits.
+"""The app of the limits benchmark: tasks behind various limits.
 
-Its store is what ``TIDEMILL_STORE`` says; ``BENCH_MS`` is how long a job takes.
+``TIDEMILL_STORE`` is its store; ``BENCH_MS`` is the duration of a job.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ async def _work() -> None:
 
 
 @app.task
-async def plain(n: int) -> None:  # noqa: ARG001  (as large a payload as the others have)
+async def plain(n: int) -> None:  # noqa: ARG001  (a payload of the same size as the others)
     await _work()
 
 

@@ -1,4 +1,7 @@
-"""Fills the store that ``TIDEMILL_STORE`` names for one case of ``bench.limits``: ``python -m bench.limits_fill CASE JOBS``."""
+"""Fills the store of one case of ``bench.limits``.
+
+TIDEMILL_STORE=URL python -m bench.limits_fill CASE JOBS
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from tidemill.ids import new_id
 
 
 def _close(task: str) -> None:
-    """Take all that the gates have open now, for a worker that lives long and does nothing."""
+    """Claim all free slots of the limits for a worker that stays alive and does nothing."""
     store = app.store
     nobody = store.register(Worker(new_id(), f"holds {task}"), lease=timedelta(hours=1))
     rules = {rule.name: rule for rule in store.rules()}

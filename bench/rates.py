@@ -1,9 +1,9 @@
-"""Whether a rate holds across processes: how many jobs begin in a minute, and in the fullest second.
+"""Benchmark of a rate limit across processes.
 
     python3 dev.py bench rates [--stores postgres,sqlite] [--postgres URL] [--seconds 60] [--processes 4]
 
-More jobs than can go wait behind ``Rate(200, per=1 s)``; a worker with four processes runs for so long. Told is the share of what
-the rate allows that began, and the most that began within any second, which must never be more than 200.
+More jobs than can start wait for ``Rate(200, per=1 s)`` while a worker with four processes runs. The benchmark reports the share of
+the allowed starts that were used, and the highest number of starts within any second, which must never exceed 200.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 
-from bench.engine_ground import Database, Server
+from bench.engine_storage import Database, Server
 from bench.limits import working
 
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
@@ -31,7 +31,7 @@ RULE = Rule("rated.rate", LimitKind.RATE, 200, timedelta(seconds=1))
 
 
 def begun(url: str, options: argparse.Namespace, folder: Path) -> list[float]:
-    """When jobs began, in seconds."""
+    """Return the start times of jobs, in seconds."""
     store = open_store(url)
     try:
         store.migrate()
@@ -43,14 +43,14 @@ def begun(url: str, options: argparse.Namespace, folder: Path) -> list[float]:
             while not sum(store.count(done).values()):
                 time.sleep(0.05)
             time.sleep(options.seconds + 2)
-        found: list[float] = []
+        times: list[float] = []
         cursor = None
         while True:
             page = store.jobs(done, sort=Sort.OLDEST, limit=1000, after=cursor)
-            found += [job.claimed_at.timestamp() for job in page.items if job.claimed_at is not None]
+            times += [job.claimed_at.timestamp() for job in page.items if job.claimed_at is not None]
             cursor = page.next
             if cursor is None:
-                return sorted(found)
+                return sorted(times)
     finally:
         store.close()
 
@@ -59,7 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--postgres", metavar="URL", help="a server to use instead of a private one")
+    parser.add_argument("--postgres", metavar="URL", help="server to use instead of a private one")
     parser.add_argument("--stores", default="postgres,sqlite")
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--processes", type=int, default=4)
@@ -83,8 +83,8 @@ def main() -> None:
             fullest = max(bisect_right(times, at + 1 - 1e-6) - place for place, at in enumerate(times))
             allowed = RULE.max * options.seconds
             print(
-                f"{name}: {inside:,} of {allowed:,} jobs began within {options.seconds} s = {inside / allowed:.2%}; "
-                f"the fullest second had {fullest} of {RULE.max}",
+                f"{name}: {inside:,} of {allowed:,} jobs started within {options.seconds} s = {inside / allowed:.2%}; "
+                f"the busiest second had {fullest} of {RULE.max}",
                 flush=True,
             )
 

@@ -1,4 +1,4 @@
-"""Finished jobs by the million, written straight into the tables: what a store has beside it after a while."""
+"""Millions of finished jobs, written directly into the tables."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from at
 
 
 def _id(at: int) -> bytes:
-    """An id as a job of that instant has it: what ended earlier stands before what ends now."""
+    """Return an id with this creation time, so that older jobs sort before newer ones."""
     return (at // 1000).to_bytes(6, "big") + b"\x70\x00" + os.urandom(8)
 
 

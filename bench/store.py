@@ -1,10 +1,10 @@
-"""How fast the stores are, beside the bare statement in the same run.
+"""Benchmark of the stores, compared with the bare statement in the same run.
 
     python3 dev.py bench store [--stores memory,sqlite,postgres] [--jobs 100000] [--quick] [--json FILE] [--postgres URL]
 
-For each store: enqueue one by one and in bulk, then claim+finish through its own verbs in batches of 500 (default durability,
-history kept, results stored) on an empty store, with 200,000 jobs pending beside, with 1,000,000 finished ones beside and, on
-PostgreSQL, for 400,000 jobs with a long transaction open. Each drain stands beside a yardstick run before and after it.
+For each store: enqueue one by one and in bulk, then claim and finish by its own verbs in batches of 500 (default durability, history
+kept, results stored) on an empty store, with 200,000 additional pending jobs, with 1,000,000 additional finished jobs and, on
+PostgreSQL, for 400,000 jobs during a long transaction. A yardstick runs before and after each drain.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def draining(
     each: Stick | None = None,
     slice_of: int = 0,
 ) -> Result:
-    """One drain between two runs of the yardstick; ``each`` is a second one, which goes job by job."""
+    """Run a drain between two runs of the yardstick; ``each`` is a second yardstick that works job by job."""
     before, before_each = stick(), each() if each is not None else 0.0
     done = drain(store, jobs, connections=1 if name == "sqlite" else 2, slice_of=slice_of)
     around = statistics.mean((before, stick()))
@@ -113,7 +113,7 @@ def on_postgres(url: str, jobs: int, pending: int, finished: int) -> Iterator[Re
 
     store = fresh()
     yield from enqueueing("postgres", store, 2_000, jobs // 2)
-    for what, beside in (("empty", 0), (f"{pending:,} pending beside", pending)):
+    for what, beside in (("empty", 0), (f"{pending:,} pending jobs", pending)):
         store.close()
         store = fresh()
         fill(store, jobs + beside)
@@ -125,7 +125,7 @@ def on_postgres(url: str, jobs: int, pending: int, finished: int) -> Iterator[Re
     seeds.finished_postgres(url, finished)
     fill(store, jobs)
     settle()
-    yield draining("postgres", f"claim+finish, {finished:,} finished beside", store, jobs, stick)
+    yield draining("postgres", f"claim+finish, {finished:,} finished jobs", store, jobs, stick)
     store.close()
     store = fresh()
     fill(store, 4 * jobs + 5_000)
@@ -158,8 +158,8 @@ def on_sqlite(folder: Path, jobs: int, pending: int, finished: int) -> Iterator[
     store.close()
     for what, beside, ended in (
         ("empty", 0, 0),
-        (f"{pending:,} pending beside", pending, 0),
-        (f"{finished:,} finished beside", 0, finished),
+        (f"{pending:,} pending jobs", pending, 0),
+        (f"{finished:,} finished jobs", 0, finished),
     ):
         store, path = fresh()
         store.lanes()
@@ -185,7 +185,7 @@ def table(results: list[Result]) -> str:
         lines.append(f"{result['store']:<10}{result['what']:<52}{result['rate']:>10,.0f}{stick}")
         if "yardstick_each" in result:
             other = f"{result['yardstick_each']:>11,.0f}{result['share_each']:>8.0%}"
-            lines.append(f"{'':<10}{'  beside a yardstick that goes job by job':<62}{other}")
+            lines.append(f"{'':<10}{'  compared with a yardstick that works job by job':<62}{other}")
         if "slices" in result:
             lines.append(" " * 10 + "each quarter: " + ", ".join(f"{value:,}" for value in result["slices"]))  # type: ignore[attr-defined]
     return "\n".join(lines)
@@ -196,8 +196,8 @@ def run(options: argparse.Namespace) -> list[Result]:
     jobs, pending, finished = (10_000, 20_000, 50_000) if small else (options.jobs, 200_000, 1_000_000)
     results: list[Result] = []
 
-    def take(found: Iterator[Result]) -> None:
-        for result in found:
+    def take(results_of_store: Iterator[Result]) -> None:
+        for result in results_of_store:
             say(f"  {result['store']}: {result['what']}: {result['rate']:,.0f}/s")
             results.append(result)
 
@@ -219,8 +219,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--stores", default="memory,sqlite,postgres", type=lambda text: text.split(","))
     parser.add_argument("--jobs", type=int, default=100_000)
-    parser.add_argument("--quick", action="store_true", help="small numbers, to see that it works")
-    parser.add_argument("--json", type=Path, help="write the results here as well")
+    parser.add_argument("--quick", action="store_true", help="small numbers, as a smoke test")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     parser.add_argument("--postgres", help="use this server and its database instead of a private one")
     options = parser.parse_args()
     results = run(options)

@@ -1,11 +1,11 @@
-"""The yardsticks: the bare statement and nothing else, in the same run as what it is compared with.
+"""The yardsticks: the bare statements, in the same run as the compared system.
 
-PostgreSQL: rows move ready → running → history by one statement a batch, no-op coroutines between, two connections.
-SQLite: the same columns and indexes, one transaction a batch, the standard library and no more. What PostgreSQL is given as
-arrays goes into a temporary table, from where the batch is moved as a whole; ``each`` moves it job by job instead, which is what
-most programs do and takes half as long again.
-Enqueueing: one bare insert and commit for each job, or 1,000 rows at a time (COPY, or ``executemany``), into the same table.
-No limits, fairness, retries, heartbeats, keys or hooks: a product does more, so this is a bound, not a rival.
+PostgreSQL: one statement per batch moves rows from ready to running to history, with no-op coroutines and two connections.
+SQLite: the same columns and indexes, one transaction per batch, by the standard library alone. A temporary table replaces the
+arrays of PostgreSQL, and the batch is moved from it at once; ``each`` moves it job by job instead, as most programs do, which takes
+half as long again.
+Enqueueing: one insert and commit for each job, or 1,000 rows at a time (COPY, or ``executemany``), into the same table.
+There are no limits, fairness, retries, heartbeats, keys or hooks: a product does more, so this is an upper bound.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ async def _copy(db: asyncpg.Connection, count: int) -> None:
 
 
 async def _drain(url: str, batch: int) -> tuple[float, float]:
-    """From when to when jobs were moved; all processes of a machine share the clock."""
+    """Return the time of the first and last move; all processes of a machine share the clock."""
     loop, ended, low, last = asyncio.get_running_loop(), [], 0, 0.0
     worker = os.getpid()
 
@@ -128,13 +128,13 @@ async def _check(url: str, jobs: int) -> None:
 def _drain_together(url: str, batch: int, processes: int) -> tuple[float, float]:
     command = [sys.executable, "-m", "bench.yardstick", url, str(batch)]
     started = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(processes)]
-    said = [process.communicate(timeout=300)[0] for process in started]
-    spans = [tuple(map(float, words.split())) for words in said]
+    outputs = [process.communicate(timeout=300)[0] for process in started]
+    spans = [tuple(map(float, output.split())) for output in outputs]
     return min(first for first, _ in spans), max(last for _, last in spans)
 
 
 def postgres(url: str, jobs: int, batch: int = 500, processes: int = 1) -> float:
-    """Jobs a second of the bare statement, here or in so many processes of their own."""
+    """Return jobs per second of the bare statement, in this process or in several others."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_fill(url, jobs))
         if processes == 1:
@@ -166,7 +166,7 @@ async def _enqueue(url: str, seconds: float, jobs: int) -> float:
 
 
 def enqueue_postgres(url: str, *, seconds: float = 0.0, jobs: int = 0) -> float:
-    """Bare rows a second: one by one for so many seconds, or so many jobs 1,000 at a time."""
+    """Return bare rows per second: one by one for a time, or a number of jobs 1,000 at a time."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(_enqueue(url, seconds, jobs))
 
@@ -195,7 +195,7 @@ from ended x cross join running r on r.id = x.id and r.worker = ?"""
 
 
 def enqueue_sqlite(folder: Path, *, seconds: float = 0.0, jobs: int = 0) -> float:
-    """The same on SQLite."""
+    """Return bare rows per second on SQLite, as ``enqueue_postgres`` does."""
     db = sqlite3.connect(folder / "yardstick.db", isolation_level=None)
     db.executescript(_SQLITE)
     insert = f"insert into ready({_ROW}) values (?, 1, 1, 1, 0, 0, 1, ?, 0)"
@@ -214,7 +214,7 @@ def enqueue_sqlite(folder: Path, *, seconds: float = 0.0, jobs: int = 0) -> floa
 
 
 def sqlite(folder: Path, jobs: int, batch: int = 500, *, each: bool = False) -> float:
-    """Jobs a second of the bare transaction, accepted means durable."""
+    """Return jobs per second of the bare transaction, with durable commits."""
     db = sqlite3.connect(folder / "yardstick.db", isolation_level=None)
     db.executescript(_SQLITE)
     db.execute("begin immediate")
@@ -228,7 +228,7 @@ def sqlite(folder: Path, jobs: int, batch: int = 500, *, each: bool = False) -> 
     begun = time.perf_counter()
     while done < jobs:
         now = time.time_ns() // 1_000
-        # A bytearray, because the module looks for an adapter whenever it is given bytes.
+        # A bytearray, because sqlite3 looks for an adapter when it is given bytes.
         ended = [(now, now, '{"ok": true}', bytearray(id_), worker) for id_, _, _ in held]
         db.execute("begin immediate")
         if each:

@@ -84,7 +84,8 @@ def a_life(store: Store) -> None:
 
     now += WORKER_EXPIRY + timedelta(seconds=1)
     store.register(tidy := Worker(new_id(), "tidy, restarted"), lease=WORKER_EXPIRY, now=now)
-    for orphan in (orphan for orphan in store.orphans(100, now=now) if orphan.tenant == TENANT):
+    store.declare_gone([(doomed.id, doomed.beats)], now=now)
+    for orphan in (orphan for orphan in store.orphans(100) if orphan.tenant == TENANT):
         lost = Crashed(f"worker {doomed.name} fell silent")
         store.finish([Finish(orphan, decide(orphan, lost, DEFAULT_POLICY, now, 0.5))], now=now)
     store.promote(100, now=now)
@@ -103,7 +104,7 @@ def a_life(store: Store) -> None:
 
 def a_race(store: Store, jobs: int = 20_000) -> None:
     """How fast this store moves jobs that do nothing."""
-    worker = new_id()
+    worker = store.register(Worker(new_id(), "racer"), lease=timedelta(hours=1)).id
     begun = time.perf_counter()
     for _ in track(range(jobs // 1_000), "enqueueing", console=console, transient=True):
         store.enqueue([NewJob(new_id(), "nothing", tenant=TENANT) for _ in range(1_000)])

@@ -1,6 +1,7 @@
-"""What every test may ask for: real services, and a check that nothing is left running.
+"""Shared fixtures: real services, and a check that every test cleans up.
 
-A service that is missing is a loud skip (see the table at the end of the run), or a failure when TIDEMILL_TEST_ALL=1.
+A test that needs a missing service is skipped and listed in the table at the end of the run. With
+TIDEMILL_TEST_ALL=1 it fails instead.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tidemill.testing.processes import ServiceMissing, ancestry, child_pids
 hypothesis.settings.register_profile("tidemill", deadline=None, max_examples=100 if THOROUGH else 30)
 hypothesis.settings.load_profile("tidemill")
 
-# A shell starts what it runs in the background with Ctrl-C ignored, and every process we start would inherit that.
+# A shell starts background commands with SIGINT ignored, and child processes would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -40,30 +41,31 @@ _WANTED = re.compile(r"\b(?:fresh_|migrated_)?postgres(?:_url)?\b|\bpgbouncer_ur
 _run = pytest.StashKey[contextlib.ExitStack]()
 _found = pytest.StashKey[TestPostgres]()
 _left_out = pytest.StashKey[int]()
+_SERVICE_PIDS: set[int] = set()
 
 
 # ------------------------------------------------------------------------------- one server for the whole run
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start PostgreSQL once, in the process that leads the run, when the chosen files speak of it.
+    """Start PostgreSQL once, in the main process of the run, if the chosen files mention it.
 
-    Workers of pytest-xdist inherit the environment and so the address. If the guess was wrong, a process that needs the
-    server starts one of its own, which is slower and no less right.
+    Workers of pytest-xdist inherit the environment and with it the URL. If no chosen file mentions it, a
+    process that needs the server starts its own, which is slower and equally correct.
     """
     config.stash[_run] = contextlib.ExitStack()
     leads_workers = config.getoption("numprocesses", None) and not hasattr(config, "workerinput")
     if not leads_workers or config.getoption("collectonly") or not _speaks_of_postgres(config):
         return
-    with contextlib.suppress(ServiceMissing):  # each test that needs it will say so
+    with contextlib.suppress(ServiceMissing):  # each test that needs it reports that it is missing
         server = config.stash[_run].enter_context(any_postgres())
-        assert server.version  # asked now, so that the table at the end needs no living server
+        assert server.version  # read now, so that the table at the end does not need a running server
         config.stash[_found] = server
         os.environ[RUNNING] = server.url()
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    """Stop what this process started, however the run ended."""
+    """Stop the services that this process started, however the run ended."""
     if _run in config.stash:
         if _found in config.stash:
             os.environ.pop(RUNNING, None)
@@ -85,7 +87,7 @@ def _speaks_of_postgres(config: pytest.Config) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave long tests out of a run on a laptop, unless they are asked for by name; the summary counts them."""
+    """Deselect long tests in a local run, unless they are requested by name. The summary counts them."""
     named = any("::" in argument or "faults" in argument for argument in config.args)
     if os.environ.get("TIDEMILL_TEST_ALL") or named or config.getoption("markexpr"):
         return
@@ -98,7 +100,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker of a parallel run tells how many long tests it left out; each one collects them all."""
+    """Send the number of deselected long tests to the main process. Each xdist worker collects all tests."""
     told: dict[str, int] | None = getattr(session.config, "workeroutput", None)
     if told is not None:
         told["left_out"] = session.config.stash.get(_left_out, 0)
@@ -106,13 +108,13 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """What it told is for the summary."""
+    """Keep the number that the xdist worker sent for the summary."""
     told = getattr(node, "workeroutput", {}).get("left_out", 0)
     node.config.stash[_left_out] = max(told, node.config.stash.get(_left_out, 0))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """A table of the services: which version was used and how it was found, or why tests went without it."""
+    """Print a table of the services: version and location, or why tests were skipped."""
     if left_out := config.stash.get(_left_out, 0):
         terminalreporter.write_line(
             f"{left_out} long tests were left out; --all, or their names, run them", yellow=True, bold=True
@@ -164,13 +166,16 @@ def _seen(config: pytest.Config, name: str) -> tuple[str, str]:
 
 @pytest.fixture(scope="session")
 def postgres(pytestconfig: pytest.Config) -> TestPostgres:
-    """The PostgreSQL server of this run. Others use it too: for restarts start your own with running_postgres()."""
+    """The PostgreSQL server of this run. It is shared: a test that restarts a server uses running_postgres()."""
     if _found not in pytestconfig.stash:
+        before = child_pids(os.getpid()).keys()
         try:
             server = pytestconfig.stash[_run].enter_context(any_postgres())
             assert server.version
         except ServiceMissing as missing:
             go_without("postgres", missing)
+        # The server stays up for the whole run, so it is no leak of the test that started it.
+        _SERVICE_PIDS.update(child_pids(os.getpid()).keys() - before)
         pytestconfig.stash[_found] = server
     return pytestconfig.stash[_found]
 
@@ -187,28 +192,28 @@ def _database(server: TestPostgres) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def postgres_url(postgres: TestPostgres) -> Iterator[str]:
-    """The URL of this worker's own database; it keeps what earlier tests put there."""
+    """The URL of this worker's own database, which keeps the rows of earlier tests."""
     with _database(postgres) as url:
         yield url
 
 
 @pytest.fixture
 def fresh_postgres_url(postgres: TestPostgres) -> Iterator[str]:
-    """The URL of a brand-new empty database, dropped after the test."""
+    """The URL of a new empty database, dropped after the test."""
     with _database(postgres) as url:
         yield url
 
 
 @pytest.fixture
 def migrated_postgres_url(postgres: TestPostgres) -> Iterator[str]:
-    """The URL of a new database with all tables and nothing in them, dropped after the test."""
+    """The URL of a new database with all tables and no rows, dropped after the test."""
     with new_database(postgres) as url:
         yield url
 
 
 @pytest.fixture(scope="session")
 def pgbouncer_url(postgres_url: str) -> Iterator[str]:
-    """This worker's own database again, through PgBouncer in transaction mode."""
+    """The URL of this worker's own database through PgBouncer in transaction mode."""
     with contextlib.ExitStack() as stack:
         try:
             url = stack.enter_context(running_pgbouncer(postgres_url))
@@ -217,12 +222,12 @@ def pgbouncer_url(postgres_url: str) -> Iterator[str]:
         yield url
 
 
-# ---------------------------------------------------------------------------------------- nothing is left over
+# ------------------------------------------------------------------------------------------------- leak check
 
 
 @pytest.fixture(autouse=True)
 def nothing_left_running() -> Iterator[None]:
-    """Fail a test that leaves a thread or a child process behind, after a moment of grace."""
+    """Fail a test that leaves a thread or a child process running after a short grace period."""
     threads, children = set(threading.enumerate()), set(child_pids(os.getpid()))
     yield
     clock = SystemClock()
@@ -231,7 +236,7 @@ def nothing_left_running() -> Iterator[None]:
     for thread in new:
         thread.join(max(0.0, deadline - clock.monotonic()))
     left = [f"thread {thread.name}" for thread in new if thread.is_alive()]
-    while extra := _strangers(children):
+    while extra := _strangers(children | _SERVICE_PIDS):
         if clock.monotonic() > deadline:
             left += [f"process {pid}: {command}" for pid, command in extra.items()]
             break
@@ -241,7 +246,7 @@ def nothing_left_running() -> Iterator[None]:
 
 
 def _strangers(known: set[int]) -> dict[int, str]:
-    """New children of ours; multiprocessing's own attendants stay for the life of a process and are not counted."""
+    """New child processes, without those that multiprocessing keeps for the life of the process."""
     own = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
     return {
         pid: command

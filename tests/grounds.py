@@ -1,6 +1,6 @@
-"""New stores for tests, made quickly: copies of one that was migrated once by this process.
+"""New stores for tests, copied from one that this process migrated once.
 
-Tests of migrations themselves, and those that open a brand-new file on purpose, make their own.
+Tests of migrations, and tests that need a new empty file, create their own.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from tidemill.stores.open import open_store
 from tidemill.testing.postgres import TestPostgres
 
 THOROUGH = bool(os.environ.get("CI")) or os.environ.get("TIDEMILL_TEST_ALL") == "1"
-"""Whether this is a run for which time does not matter."""
+"""Whether this run favours coverage over speed."""
 
 
 def url_of(kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
-    """The URL of a new store of this kind, for a fixture with the kinds of stores as its parameters."""
+    """The URL of a new store of the kind that a fixture's parameter names."""
     match kind:
         case "memory":
             return "memory://"
@@ -34,7 +34,7 @@ def url_of(kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
 
 
 def new_file(folder: Path, name: str = "jobs.db") -> str:
-    """The URL of a new SQLite file with all tables and nothing in them."""
+    """The URL of a new SQLite file with all tables and no rows."""
     path = folder / name
     path.write_bytes(_migrated_file())
     return f"sqlite:///{path}"
@@ -51,7 +51,7 @@ def _migrated_file() -> bytes:
 
 @contextmanager
 def new_database(server: TestPostgres) -> Iterator[str]:
-    """The URL of a new database with all tables and nothing in them, for the block."""
+    """Create a database with all tables and no rows for the block, and yield its URL."""
     name = f"tidemill_{_whose()}_{uuid4().hex[:12]}"
     url = server.create_database(name, template=_migrated_database(server))
     try:
@@ -62,7 +62,7 @@ def new_database(server: TestPostgres) -> Iterator[str]:
 
 @functools.cache
 def _migrated_database(server: TestPostgres) -> str:
-    """Stays as long as the server; several processes share a server, and each has its own."""
+    """Create the template database, which lives as long as the server. Each process has its own."""
     name = f"tidemill_migrated_{_whose()}_{uuid4().hex[:12]}"
     store = open_store(server.create_database(name), migrate=True)
     store.migrate()

@@ -1,4 +1,4 @@
-"""What is said when a service that a test needs is missing: a loud skip, or a failure when everything was asked for."""
+"""The skip or failure of a test whose service is missing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MISSING = re.compile(r"service missing: ([\w-]+): (.*)", re.DOTALL)
 
 
 def go_without(service: str, why: Exception) -> NoReturn:
-    """End the test that needs it; the table at the end of the run repeats why."""
+    """Skip the test, or fail it with TIDEMILL_TEST_ALL=1. The table at the end of the run repeats the reason."""
     text = f"service missing: {service}: {why}"
     if os.environ.get("TIDEMILL_TEST_ALL") == "1":
         pytest.fail(text, pytrace=False)

@@ -1,7 +1,7 @@
-"""Bar charts as small SVG files, readable on light and on dark pages.
+"""Bar charts as small SVG files, readable on light and dark pages.
 
-Pure: rows come in and text goes out. Colours follow what the reader's system prefers; each chart brings its own background, so that it can
-be read wherever it is shown.
+Pure: converts rows to text. Colours follow the reader's colour scheme; each chart has its own background, so that it is readable
+everywhere.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ text{font:12px system-ui,sans-serif;fill:#24292f}.title{font-size:14px;font-weig
 
 
 class Bar(NamedTuple):
-    """One system's figure: the middle, and from where to where the rounds went."""
+    """The figure of one system: the median and the range over the rounds."""
 
     label: str
     value: float
@@ -33,7 +33,7 @@ class Bar(NamedTuple):
 
 
 def bars(title: str, subtitle: str, rows: Sequence[Bar], form: str = ",.0f") -> str:
-    """A chart of these rows, in this order."""
+    """Return a chart of these rows, in this order."""
     height = TOP + ROW * len(rows) + MARGIN
     room = WIDTH - LABELS - VALUES - MARGIN
     most = max((row.high for row in rows), default=0.0)

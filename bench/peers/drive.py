@@ -1,9 +1,10 @@
-"""Runs one command of a Python peer's program, in that peer's environment.
+"""Runs one command of a Python peer's program in that peer's environment.
 
     python -m bench.peers.drive PEER setup | w1 SECONDS | w2 JOBS | fill JOBS | w5 SECONDS FILE | worker
 
-``w1`` enqueues one by one, ``w2`` 1,000 at a time, ``fill`` as fast as the peer's calls allow, ``w5`` one every 50 ms, whose calls'
-begins and ends go into the file. The last line printed says as JSON how many jobs that were in how many seconds. Standard library only.
+``w1`` enqueues one by one, ``w2`` 1,000 at a time, ``fill`` as fast as the peer's calls allow, ``w5`` one every 50 ms; ``w5`` writes
+the begin and end of each call to the file. The last line of output is a JSON object with the number of jobs and the seconds.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from pathlib import Path
 from bench.peers.harness import BULK, Program
 
 EVERY = 0.05
-ABREAST = 50  # calls at once when a store is filled by a peer that has no bulk call
+# Concurrent calls when a store is filled by a peer without a bulk call.
+CONCURRENT_CALLS = 50
 
 
 def load(name: str) -> Program:
-    """The program of that module. Imported by its full name, so that workers of other processes find its tasks again."""
+    """Return the program of a module, imported by its full name so that workers in other processes find its tasks."""
     program = importlib.import_module(f"bench.peers.programs.{name}").Peer()
     assert isinstance(program, Program)
     return program
@@ -49,8 +51,8 @@ async def bulk(program: Program, count: int) -> int:
 async def fill(program: Program, count: int) -> int:
     if in_bulk(program):
         return await bulk(program, count)
-    for start in range(0, count, ABREAST):
-        numbers = range(start, min(count, start + ABREAST))
+    for start in range(0, count, CONCURRENT_CALLS):
+        numbers = range(start, min(count, start + CONCURRENT_CALLS))
         await asyncio.gather(*(program.push(number) for number in numbers))
     return count
 
@@ -63,12 +65,12 @@ async def regularly(program: Program, seconds: float, file: Path) -> int:
         called = time.monotonic_ns()
         await program.push(number)
         lines.append(f"{number} {called} {time.monotonic_ns()}\n")
-    file.write_text("".join(lines))  # noqa: ASYNC240  (nothing else runs any more)
+    file.write_text("".join(lines))  # noqa: ASYNC240  (no other task runs at this point)
     return len(lines)
 
 
 async def enqueue(program: Program, verb: str, rest: list[str]) -> tuple[int, float]:
-    """One enqueuer's command: the jobs and the seconds, without connecting and without the first call."""
+    """Run a command of an enqueuer; return jobs and seconds, without the connection and the first call."""
     await program.open()
     try:
         if verb in ("w1", "w5"):
@@ -84,7 +86,7 @@ async def enqueue(program: Program, verb: str, rest: list[str]) -> tuple[int, fl
             case "w5":
                 count = await regularly(program, float(rest[0]), Path(rest[1]))
             case _:
-                raise SystemExit(f"there is no command {verb!r}")
+                raise SystemExit(f"unknown command {verb!r}")
         return count, time.perf_counter() - begun
     finally:
         await program.close()

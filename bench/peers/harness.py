@@ -1,6 +1,6 @@
-"""What every Python peer's program shares: where its store is, the job's body, and what a program has to offer.
+"""Shared part of the Python peers' programs: store, job body and interface.
 
-Standard library only, because it runs inside each peer's own environment. It knows no peer and measures nothing; ``drive`` does.
+Standard library only, because it runs in each peer's own environment. ``drive`` runs the commands.
 """
 
 from __future__ import annotations
@@ -19,30 +19,30 @@ URL = os.environ.get("BENCH_URL", "")
 
 CONCURRENCY = int(os.environ.get("BENCH_CONCURRENCY", "10"))
 MODE = os.environ.get("BENCH_MODE", "")
-"""Which of a peer's ways is meant, where it has several."""
+"""The mode of a peer that has several."""
 
 EMAIL = "a@example.com"
 BULK = 1_000
 
 
 class Program:
-    """One peer. A program is made for one command: enqueuers are opened and closed, a worker runs until it is killed."""
+    """One peer. Each command creates a program: enqueuers are opened and closed, a worker runs until it is killed."""
 
     def setup(self) -> None:
-        """Make the schema in an empty store."""
+        """Create the schema in an empty store."""
 
     async def open(self) -> None:
         """Connect as an enqueuer."""
 
     async def close(self) -> None:
-        """Let the connection go."""
+        """Close the connection."""
 
     async def push(self, number: int) -> None:
-        """Enqueue one job by the call that users type."""
+        """Enqueue one job by the call that users write."""
         raise NotImplementedError
 
     async def push_many(self, numbers: Sequence[int]) -> None:
-        """Enqueue these at once, where the peer can."""
+        """Enqueue several jobs at once, if the peer supports it."""
         raise NotImplementedError
 
     def worker(self) -> None:
@@ -51,7 +51,7 @@ class Program:
 
 
 def payload(number: int) -> dict[str, object]:
-    """What every job carries."""
+    """Return the payload of a job."""
     return {"user_id": number, "email": EMAIL}
 
 
@@ -59,7 +59,7 @@ def payload(number: int) -> dict[str, object]:
 
 
 class _Slot:
-    """This process's 24 bytes, as ``bench.engine_slots`` reads them; unlike there, threads may note at once."""
+    """The 24 bytes of this process, as ``bench.engine_slots`` reads them; here, threads may record concurrently."""
 
     def __init__(self) -> None:
         path = Path(os.environ["BENCH_SLOTS"]) / str(os.getpid())
@@ -76,7 +76,7 @@ class _Slot:
         count, words = next(self._count), self._words
         if count == 1:
             words[0] = now
-        # The count last: whoever sees it sees the rest.
+        # The count is written last: a reader of the count also sees the rest.
         words[2] = now
         words[1] = count
 
@@ -86,7 +86,8 @@ _opening = threading.Lock()
 
 
 def _forget() -> None:
-    global _slot, _opening  # a forked worker has a slot of its own
+    # A forked worker has its own slot.
+    global _slot, _opening
     _slot, _opening = None, threading.Lock()
 
 
@@ -102,7 +103,7 @@ def _open() -> _Slot:
 
 
 def body(user_id: int) -> dict[str, bool]:
-    """What every job does: it notes that it began, and returns a small result."""
+    """Run a job: record its start, and return a small result."""
     now = time.monotonic_ns()
     (_slot or _open()).note(user_id, now)
     return {"ok": True}

@@ -1,9 +1,9 @@
-"""Installs the peers at the versions that are measured: an environment for each, in a folder of your choice.
+"""Installs the measured versions of the peers, each in a separate environment.
 
     python -m bench.peers.install [NAMES] --into FOLDER
 
-Python peers get a virtual environment and pip, Node peers a folder and npm; both ask the index that they are set up for on this machine.
-What is there already is left alone. What cannot be installed is said aloud and left out; the exit code then is 1.
+Python peers get a virtual environment and pip, Node peers a folder and npm; both use the index that is configured on this machine.
+Installed peers are not changed. A peer that cannot be installed is reported and left out; the exit code is then 1.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _PATIENCE = 900.0
 
 
 class NotInstalled(RuntimeError):
-    """A peer cannot be had here; the message says why."""
+    """A peer cannot be installed; the message says why."""
 
 
 def ready(environment: Environment, folder: Path) -> bool:
-    """Whether just these packages were installed there."""
+    """Return whether exactly these packages are installed."""
     stamp = folder / environment.name / STAMP
     return stamp.is_file() and stamp.read_text().split() == list(environment.packages)
 
 
 def interpreter(environment: Environment, folder: Path) -> str:
-    """The program that runs it: the environment's own, or for Node that of the machine if there is none of its own."""
+    """Return the interpreter: that of the environment, or for Node the one of the machine if there is none."""
     place = folder.absolute() / environment.name
     if not environment.node:
         return str(place / "bin" / "python")
@@ -44,7 +44,7 @@ def interpreter(environment: Environment, folder: Path) -> str:
 
 
 def install(environment: Environment, folder: Path) -> None:
-    """Install one; ``NotInstalled`` if it cannot be."""
+    """Install an environment, or raise ``NotInstalled``."""
     place = folder / environment.name
     place.mkdir(parents=True, exist_ok=True)
     if environment.node:
@@ -61,7 +61,7 @@ def _install_python(environment: Environment, place: Path) -> None:
 
 
 def _newer(least: str) -> str:
-    """A Python of this version or a later one that we support."""
+    """Return a supported Python of this version or later."""
     if _number(HERE) >= _number(least):
         return sys.executable
     for version in SUPPORTED:
@@ -70,7 +70,7 @@ def _newer(least: str) -> str:
                 return find_python(version)
             except Stop:
                 continue
-    raise NotInstalled(f"it needs Python {least} or newer, and there is none here")
+    raise NotInstalled(f"needs Python {least} or newer, which was not found")
 
 
 def _number(version: str) -> tuple[int, ...]:
@@ -80,7 +80,7 @@ def _number(version: str) -> tuple[int, ...]:
 def _install_node(environment: Environment, place: Path) -> None:
     npm = shutil.which("npm")
     if npm is None:
-        raise NotInstalled("it needs npm, and there is none here")
+        raise NotInstalled("needs npm, which was not found")
     (place / "package.json").write_text(json.dumps({"private": True}) + "\n")
     words = ["install", "--no-save", "--no-package-lock", "--no-audit", "--no-fund", "--silent"]
     _run([npm, *words, *environment.packages], place)
@@ -97,36 +97,36 @@ def _run(command: Sequence[str], place: Path) -> None:
     except (OSError, subprocess.TimeoutExpired) as problem:
         raise NotInstalled(str(problem)) from problem
     if done.returncode:
-        said = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()
-        raise NotInstalled(" / ".join(said[-3:]))
+        output = (done.stderr.strip() or done.stdout.strip() or f"exit code {done.returncode}").splitlines()
+        raise NotInstalled(" / ".join(output[-3:]))
 
 
 def wanted(names: Sequence[str]) -> list[Environment]:
-    """The environments of the named peers, each once."""
+    """Return the environments of the named peers, each once."""
     if unknown := sorted(set(names) - set(PEERS)):
-        raise NotInstalled(f"there is no peer {unknown[0]!r}; there are {', '.join(PEERS)}")
+        raise NotInstalled(f"unknown peer {unknown[0]!r}; expected one of {', '.join(PEERS)}")
     return [ENVIRONMENTS[name] for name in dict.fromkeys(PEERS[name].environment for name in names)]
 
 
 def install_all(environments: Sequence[Environment], folder: Path) -> list[str]:
-    """Install them one after the other; what could not be, each with the reason."""
+    """Install environments one after the other; return the failures, each with its reason."""
     failures = []
     for environment in environments:
         if ready(environment, folder):
-            print(f"{environment.name}: is there", file=sys.stderr, flush=True)
+            print(f"{environment.name}: already installed", file=sys.stderr, flush=True)
             continue
         print(f"{environment.name}: installing {' '.join(environment.packages)}", file=sys.stderr, flush=True)
         try:
             install(environment, folder)
         except NotInstalled as problem:
             failures.append(f"{environment.name}: {problem}")
-            print(f"{environment.name}: NOT INSTALLED: {problem}", file=sys.stderr, flush=True)
+            print(f"{environment.name}: not installed: {problem}", file=sys.stderr, flush=True)
     return failures
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bench.peers.install", description=__doc__.splitlines()[0])
-    parser.add_argument("names", nargs="*", help="which peers; all unless named")
+    parser.add_argument("names", nargs="*", help="peers to install (default: all)")
     parser.add_argument("--into", type=Path, required=True, metavar="FOLDER")
     options = parser.parse_args()
     try:

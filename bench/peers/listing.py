@@ -1,7 +1,7 @@
-"""The peers: what is installed for each, its settings, how to see that nothing is left to do, and what it keeps and promises.
+"""The peers: packages, settings, queries, and what each keeps and guarantees.
 
-A list and nothing else. Concurrency is what was best in a few trial drains. ``left`` counts unfinished jobs: SQL, or for
-Redis a Lua script. What is promised is said by the peers' documentation, for the settings used here; it was not tried by killing workers.
+A list without logic. The concurrency is the best of a few trial drains. ``left`` counts unfinished jobs by SQL or, on Redis, by a Lua
+script. The guarantees are those of the peers' documentation for the settings used here; no worker was killed to verify them.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ Store = Literal["postgres", "sqlite", "redis"]
 
 @dataclass(frozen=True)
 class Promise:
-    """What a system still has after a job is done, and what happens when something breaks."""
+    """The data a system keeps after a job, and its behaviour on failures."""
 
     history: str
     result: str
     worker_dies: str
-    durable: str  #: what an accepted job survives
+    durable: str  #: failures that an accepted job survives
 
 
 @dataclass(frozen=True)
 class Peer:
-    """One peer in one of its ways."""
+    """One peer in one of its modes."""
 
     name: str
     store: Store
@@ -34,18 +34,18 @@ class Peer:
     left: str
     promise: Promise
     mode: str = ""
-    jobs: int | None = None  #: it is so slow that it drains only so many
+    jobs: int | None = None  #: number of jobs to drain, for slow systems
     bulk: bool = True
     history: str | None = (
         None  #: SQL that writes ``%(count)s`` finished jobs, as the peer itself would have left them
     )
-    usual: bool = True  #: measured when nobody names peers
-    settings: str = ""  #: said on the page beside the concurrency
+    usual: bool = True  #: whether it is measured by default
+    settings: str = ""  #: shown on the page next to the concurrency
 
 
 @dataclass(frozen=True)
 class Environment:
-    """What is installed for one or more of them; the first package is the peer."""
+    """The packages of one or more peers; the first package is the peer."""
 
     name: str
     packages: tuple[str, ...]
@@ -78,9 +78,9 @@ ENVIRONMENTS = {
     )
 }
 
-_COMMITTED = "a crash of the server: every enqueue is a commit that was flushed"
-_SNAPSHOT = "a restart of Redis; a crash loses what came after the last snapshot (stock: up to minutes)"
-_FILE = "a power failure: every enqueue is a commit that was flushed (SQLite's own default)"
+_COMMITTED = "a crash of the server: every enqueue is a flushed commit"
+_SNAPSHOT = "a restart of Redis; a crash loses the jobs after the last snapshot (default: up to minutes)"
+_FILE = "a power failure: every enqueue is a flushed commit (SQLite's default)"
 _GRAPHILE = Promise(
     "no, the row is deleted", "no", "runs again when its lock expires, after 4 hours", _COMMITTED
 )
@@ -88,7 +88,7 @@ _CELERY_CRASH = "the job is lost (acknowledged before it runs; `acks_late` chang
 _SAQ = Promise(
     "for 10 minutes",
     "yes, as long",
-    "swept when it is over time; runs again only with `retries` above 1",
+    "swept after its timeout; runs again only with `retries` above 1",
     _SNAPSHOT,
 )
 _TASKIQ_CRASH = "runs again: another worker claims the message after 10 minutes"
@@ -220,7 +220,7 @@ PEERS = {
             "huey",
             1,
             "select count(*) from task",
-            Promise("no", "no (switched off)", "the job is lost (taken out before it runs)", _FILE),
+            Promise("no", "no (switched off)", "the job is lost (removed before it runs)", _FILE),
             mode="sqlite",
             jobs=2_000,
             bulk=False,
@@ -233,7 +233,7 @@ PEERS = {
             "huey",
             1,
             "return redis.call('llen', 'huey.redis.bench')",
-            Promise("no", "no (switched off)", "the job is lost (taken out before it runs)", _SNAPSHOT),
+            Promise("no", "no (switched off)", "the job is lost (removed before it runs)", _SNAPSHOT),
             jobs=10_000,
             bulk=False,
             settings="one thread",
@@ -296,10 +296,10 @@ PEERS = {
             "arq",
             100,
             "return redis.call('zcard', 'arq:queue')",
-            Promise("no", "yes, for an hour", "runs again after its time-out", _SNAPSHOT),
+            Promise("no", "yes, for an hour", "runs again after its timeout", _SNAPSHOT),
             jobs=5_000,
             bulk=False,
-            settings="looks every 0.5 s, as it comes",
+            settings="polls every 0.5 s (default)",
         ),
         Peer(
             "saq-redis",
@@ -348,15 +348,15 @@ USUAL = tuple(name for name, peer in PEERS.items() if peer.usual)
 
 OURS: dict[Store, Promise] = {
     "postgres": Promise(
-        "yes, as long as the task's retention says",
+        "yes, for the retention period of the task",
         "yes",
-        "runs again when its worker's lease is lost; the dead worker can no longer write",
+        "runs again when its worker's lease is lost; the old worker can no longer write",
         _COMMITTED,
     ),
     "sqlite": Promise(
-        "yes, as long as the task's retention says",
+        "yes, for the retention period of the task",
         "yes",
-        "runs again when its worker's lease is lost; the dead worker can no longer write",
-        "a power failure: every enqueue is a commit that was flushed (`synchronous=FULL`)",
+        "runs again when its worker's lease is lost; the old worker can no longer write",
+        "a power failure: every enqueue is a flushed commit (`synchronous=FULL`)",
     ),
 }

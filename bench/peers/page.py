@@ -1,6 +1,6 @@
-"""The page of the benchmarks, written from ``results.json`` and from the words in ``notes.md`` that a person wrote.
+"""The benchmarks page, generated from ``results.json`` and ``notes.md``.
 
-Pure: it measures nothing and reads no file. What a person has to say stays in the notes, so the page can always be written anew.
+Pure: it measures nothing and reads no file. Hand-written text is kept in the notes, so that the page can be regenerated at any time.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 
 
 def read_notes(text: str) -> dict[str, str]:
-    """The words under each ``## heading``."""
+    """Return the text under each ``## heading``."""
     parts = _HEADING.split(_COMMENT.sub("", text))
     return {
         name: words.strip() for name, words in zip(parts[1::2], parts[2::2], strict=True) if words.strip()
@@ -41,13 +41,13 @@ def read_notes(text: str) -> dict[str, str]:
 
 
 def unexplained(results: Results, notes: Mapping[str, str]) -> list[str]:
-    """The workloads in which Tidemill is not first, and nobody wrote why."""
+    """Return the workloads in which Tidemill is not first and that have no note."""
     measured = [what for what in SUBJECTS if what != "w8" and what in results["workloads"]]
     return [what for what in measured if not first(results, what) and what not in notes]
 
 
 def page(results: Results, notes: Mapping[str, str]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     parts = [_head(results), notes.get("about", ""), _glance(results)]
     for what, subject in SUBJECTS.items():
         if what in results["workloads"]:
@@ -60,8 +60,8 @@ def page(results: Results, notes: Mapping[str, str]) -> str:
 
 
 def pictures(results: Results) -> dict[str, str]:
-    """The charts by the names of their files."""
-    found = {}
+    """Return the charts by file name."""
+    charts = {}
     for what in CHARTS:
         if what in results["workloads"]:
             subject = SUBJECTS[what]
@@ -70,8 +70,8 @@ def pictures(results: Results) -> dict[str, str]:
                 for row in rows(results, what)
             ]
             subtitle = f"{subject.unit}; {_rounds(results)}"
-            found[f"{what}.svg"] = chart.bars(subject.title, subtitle, drawn, subject.main.form)
-    return found
+            charts[f"{what}.svg"] = chart.bars(subject.title, subtitle, drawn, subject.main.form)
+    return charts
 
 
 def _kind(name: str) -> chart.Kind:
@@ -86,19 +86,23 @@ def _rounds(results: Results) -> str:
 def _head(results: Results) -> str:
     about = results["conditions"]
     smoke = (
-        '\n\n!!! warning "A smoke run"\n'
-        "    One round with few jobs: it shows that every program works, not how fast it is. Do not quote these figures or their ratios;\n"
-        "    in another such run on a busy machine several came out the other way round."
+        '\n\n!!! warning "A smoke test"\n'
+        "    One round with few jobs shows that every program works, not how fast it is. Do not quote these figures or their ratios:\n"
+        "    other such runs on a busy machine gave the opposite result for several of them."
         if results["quick"]
         else ""
     )
     busy, all_ = unquiet(results["workloads"])
-    disturbed = f" Others used more than {NOISY:g} core during {busy} of {all_} measurements." if busy else ""
+    disturbed = (
+        f" Other processes used more than {NOISY:g} core during {busy} of {all_} measurements."
+        if busy
+        else ""
+    )
     return (
         "# Benchmarks\n\n"
-        "Tidemill beside other job systems: the same job, the same payload, the same machine, in one run that takes all of them in turn.\n"
-        "This page is written by `python3 dev.py bench peers --write` from [the raw figures](benchmarks/results.json); its words on each workload\n"
-        "stand in `bench/peers/notes.md`.\n\n"
+        "Tidemill compared with other job systems: the same job, payload and machine, in one run that measures all of them in turn.\n"
+        "`python3 dev.py bench peers --write` generates this page from [the raw figures](benchmarks/results.json); the text about each workload\n"
+        "is in `bench/peers/notes.md`.\n\n"
         f"**{_rounds(results).capitalize()}**, {about['date']}, commit `{about['commit']}`, {about['machine']['cores']} cores.{disturbed}"
         f"{smoke}"
     )
@@ -115,11 +119,11 @@ def _glance(results: Results) -> str:
     ]
     parts = ["## At a glance"]
     for ours in (OURS, OURS_SQLITE):
-        found = glances(results, ours) if ours in results["sides"] else []
-        if not found:
+        lines_of = glances(results, ours) if ours in results["sides"] else []
+        if not lines_of:
             continue
         lines = [line(heads), line(["---", "---:", "---", "---:", "---", "---:"])]
-        for it in found:
+        for it in lines_of:
             subject = SUBJECTS[it.what]
             shown = f"{it.ours:{subject.main.form}} {subject.main.title.replace('p50, ', '')}"
             ratios = (cell(value if subject.ratio else None, ".2f") for value in (it.to_same, it.to_any))
@@ -128,7 +132,7 @@ def _glance(results: Results) -> str:
         parts.append(f"On {STORES[store_of(results, ours)]}:\n\n" + "\n".join(lines))
     parts.append(
         "A ratio is Tidemill's figure divided by the other's in the same round (the median of the rounds): for W1 to W4 above 1 is "
-        "better, for W5 and W7 below 1.\nThe systems do not promise the same; see [what each keeps and promises](#what-each-keeps-and-promises)."
+        "better, for W5 and W7 below 1.\nThe systems give different guarantees; see [what each keeps and guarantees](#what-each-keeps-and-guarantees)."
     )
     return "\n\n".join(parts)
 
@@ -136,12 +140,12 @@ def _glance(results: Results) -> str:
 def _table(results: Results, what: str) -> str:
     subject = SUBJECTS[what]
     heads = ["", "store", subject.main.title, "±"]
-    heads += ["of the best peer"] if subject.ratio else []
-    heads += ["of the yardstick"] if _measured_by_yardstick(results, what) else []
+    heads += ["vs. best peer"] if subject.ratio else []
+    heads += ["vs. yardstick"] if _measured_by_yardstick(results, what) else []
     heads += [column.title for column in subject.beside]
     lines = [line(heads), line(["---", "---", *["---:"] * (len(heads) - 2)])]
     lines += [_row(results, what, row) for row in rows(results, what)]
-    failed = [name for name, found in results["workloads"][what].items() if not any(found)]
+    failed = [name for name, rounds in results["workloads"][what].items() if not any(rounds)]
     words = f"\n\nFailed in every round: {', '.join(failed)}." if failed else ""
     return "\n".join(lines) + words
 
@@ -173,8 +177,8 @@ def _scale(results: Results) -> str:
         shown = f"**{name}**" if name in OWN else name
         lines.append(line([shown, *(cell(it, ",.0f") for it in rates), *(cell(it, ".0%") for it in parts)]))
     return (
-        f"{sizes['finished']:,.0f} finished or {sizes['pending']:,.0f} pending jobs beside. A dash: the system keeps no history, or has no "
-        "call to build the backlog with.\n\n" + "\n".join(lines)
+        f"{sizes['finished']:,.0f} finished or {sizes['pending']:,.0f} pending jobs in addition. A dash: the system keeps no history, or has no "
+        "call to build the backlog.\n\n" + "\n".join(lines)
     )
 
 
@@ -187,8 +191,8 @@ def _promises(results: Results) -> str:
         cells = [promise["history"], promise["result"], promise["worker_dies"], promise["durable"]]
         lines.append(line([shown, STORES[side["store"]], *cells]))
     return (
-        "## What each keeps and promises\n\nAs measured here. For the others this is what their documentation and source say; no worker was killed to "
-        "try it.\n\n" + "\n".join(lines)
+        "## What each keeps and guarantees\n\nAs measured here. For the peers, this follows their documentation and source; no worker was killed to "
+        "verify it.\n\n" + "\n".join(lines)
     )
 
 
@@ -201,7 +205,7 @@ def _settings(results: Results) -> str:
                     name,
                     ", ".join(side["packages"]),
                     str(side["concurrency"]),
-                    side["settings"] or "as it comes",
+                    side["settings"] or "default",
                 ]
             )
         )
@@ -220,13 +224,13 @@ def _conditions(results: Results) -> str:
         f"Machine: {machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']:.0f} GB, {machine['system']}. Servers, enqueuers and workers share it.",
         "Versions: " + ", ".join(f"{name} {version}" for name, version in versions.items() if version) + ".",
         f"PostgreSQL: {about['postgres']}. Redis: {about['redis']}.",
-        f"Drains: {sizes['jobs']:,.0f} jobs, fewer for slow systems. Every round takes all systems in turn, every other round backwards.",
-        'The job notes the time of its start in 24 bytes of shared memory and returns `{"ok": true}`.',
+        f"Drains: {sizes['jobs']:,.0f} jobs, fewer for slow systems. Every round measures all systems in turn, every second round in reverse order.",
+        'The job records the time of its start in 24 bytes of shared memory and returns `{"ok": true}`.',
         'Its payload is `{"user_id": 123, "email": "a@example.com"}`, with another number for each job.',
-        "The concurrency of each peer was the best in a few trial drains made before; it was not tuned again in this run.",
+        "The concurrency of each peer was the best of a few earlier trial drains; it was not tuned again for this run.",
         "The yardstick is bare SQL without limits, retries, leases or heartbeats: W1 and W2 insert rows, W3 and W4 move them to history.",
-        "It is a bound for systems that keep history; one that deletes its rows may pass it.",
-        "Python had compiled Tidemill and every peer before they were measured.",
-        "`±` is half the range over the rounds. Everything was run on loopback.",
+        "It is an upper bound for systems that keep history; one that deletes its rows may exceed it.",
+        "Python had compiled Tidemill and every peer before the measurement.",
+        "`±` is half the range over the rounds. Everything ran on loopback.",
     ]
     return "## Conditions\n\n" + "\n".join(f"- {fact}" for fact in facts)

@@ -1,4 +1,4 @@
-"""What is written down about a run beside its figures: the machine, the versions, the settings, and what was left out. No path of the machine."""
+"""The conditions of a run: machine, versions, settings and omissions; no paths."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PATH = re.compile(r"(?:/[\w.@+~-]+){2,}/?")
 def results(
     run: Run, about: Mapping[str, object], left_out: Sequence[str], *, quick: bool
 ) -> dict[str, object]:
-    """All that ``results.json`` holds; ``about`` are the conditions when the run began."""
+    """Return the content of ``results.json``; ``about`` are the conditions at the start of the run."""
     sizes = {name: value for name, value in vars(run.rig).items() if isinstance(value, (int, float))}
     return {
         "conditions": about,
@@ -39,18 +39,18 @@ def results(
     }
 
 
-def reworded(found: Mapping[str, Any]) -> dict[str, Any]:
-    """What was found before, with the words that the listing has for each side today: they are no measurement."""
+def reworded(results: Mapping[str, Any]) -> dict[str, Any]:
+    """Return earlier results with the current texts of the listing, which are not measurements."""
     sides = {}
-    for name, side in found["sides"].items():
+    for name, side in results["sides"].items():
         promise = OURS[side["store"]] if side["ours"] else PEERS[name].promise if name in PEERS else None
         settings = PEERS[name].settings if name in PEERS else side["settings"]
         sides[name] = side if promise is None else {**side, "settings": settings, "promise": asdict(promise)}
-    return {**found, "sides": sides}
+    return {**results, "sides": sides}
 
 
 def plain(text: str) -> str:
-    """The first line of a complaint, without places on this machine.
+    """Return the first line of an error, without paths of this machine.
 
     >>> plain("rq: File /srv/peers/rq/lib/worker.py is gone")
     'rq: File … is gone'
@@ -61,7 +61,7 @@ def plain(text: str) -> str:
 def _rounded(
     workloads: Mapping[str, Mapping[str, Sequence[Mapping[str, float] | None]]],
 ) -> dict[str, object]:
-    """Six digits say enough, and keep the file small."""
+    """Round to six digits, which is sufficient and keeps the file small."""
     return {
         what: {
             name: [
@@ -81,7 +81,7 @@ def _side(side: Side, run: Run) -> dict[str, object]:
             "store": store,
             "ours": True,
             "concurrency": run.rig.concurrency,
-            "settings": "`tidemill worker --processes 1`; concurrency in W5 and W6 as it comes",
+            "settings": "`tidemill worker --processes 1`; default concurrency in W5 and W6",
             "packages": [f"tidemill {version('tidemill')}"],
             "promise": asdict(OURS[store]),
         }
@@ -101,7 +101,7 @@ def _spaced(package: str) -> str:
 
 
 def conditions(set_: Stage, sides: Sequence[Side], into: Path) -> dict[str, object]:
-    """Where and when, and on what."""
+    """Return the time, the machine and the versions."""
     postgres = None if set_.server is None else set_.server.version.split()[0]
     stated = ", ".join(f"`{name}={value}`" for name, value in POSTGRES_SETTINGS.items())
     return {
@@ -119,10 +119,10 @@ def conditions(set_: Stage, sides: Sequence[Side], into: Path) -> dict[str, obje
             "Redis": None if set_.redis is None else set_.redis.version,
             "Node": _node(sides, into),
         },
-        "postgres": f"{stated}, otherwise stock; `fsync` and `synchronous_commit` are on"
+        "postgres": f"{stated}, otherwise default settings; `fsync` and `synchronous_commit` are on"
         if postgres
         else "none",
-        "redis": "stock settings: snapshots, no append-only file" if set_.redis is not None else "none",
+        "redis": "default settings: snapshots, no append-only file" if set_.redis is not None else "none",
         "load": [round(it, 2) for it in os.getloadavg()],
     }
 

@@ -1,7 +1,7 @@
-"""A Redis server of our own for the peers that need one, and each such peer's part of it.
+"""A private Redis server for the peers that need one, and its databases.
 
-The server comes from the machine (``redis-server`` or ``valkey-server``), runs with stock settings in a folder that is removed afterwards,
-and is asked through a few lines of its protocol: Tidemill itself needs no Redis client.
+The server program comes from the machine (``redis-server`` or ``valkey-server``) and runs with default settings in a folder that is
+removed afterwards. A few lines of its protocol are implemented here: Tidemill itself needs no Redis client.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
-from bench.engine_ground import Ground
+from bench.engine_storage import Storage
 
 from tidemill.testing.processes import Guard, Launcher, ServiceMissing, end, free_port, listening
 
@@ -27,11 +27,11 @@ Reply = int | str | list["Reply"] | None
 
 
 class RedisError(RuntimeError):
-    """Redis refused a command, or went away."""
+    """Redis rejected a command, or closed the connection."""
 
 
 class Link:
-    """One connection; a command is words, and its answer is waited for."""
+    """A connection that sends a command and waits for the reply."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
@@ -65,7 +65,7 @@ class Link:
             case b"*":
                 return [self._read() for _ in range(max(0, int(rest)))]
             case _:
-                raise RedisError(f"an answer of an unknown kind: {line[:40]!r}")
+                raise RedisError(f"unknown reply type: {line[:40]!r}")
 
     def close(self) -> None:
         self._file.close()
@@ -73,7 +73,7 @@ class Link:
 
 
 class RedisServer:
-    """The server all peers on Redis share, each in a numbered database of its own."""
+    """The server of all peers on Redis, each with a separate numbered database."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -81,17 +81,17 @@ class RedisServer:
         link = Link(url)
         answer = link.do("info", "server")
         link.close()
-        facts = dict(line.split(":", 1) for line in str(answer).splitlines() if ":" in line)
-        self.version = facts.get("valkey_version") or facts["redis_version"]
+        info = dict(line.split(":", 1) for line in str(answer).splitlines() if ":" in line)
+        self.version = info.get("valkey_version") or info["redis_version"]
 
     def database(self) -> Keys:
-        """The next database that nobody has."""
+        """Return the next unused database."""
         self._given += 1
         return Keys(urlunsplit(urlsplit(self._url)._replace(path=f"/{self._given}")))
 
 
-class Keys(Ground):
-    """A database of the Redis server. The only state that is kept is an empty one."""
+class Keys(Storage):
+    """A database of the Redis server. It can save only an empty state."""
 
     kind = "redis"
 
@@ -101,24 +101,25 @@ class Keys(Ground):
         self._kept = set[str]()
         self.words = {"BENCH_URL": url}
 
-    def _asked(self) -> Link:
+    def _session(self) -> Link:
         if self._link is None:
             self._link = Link(self._url)
         return self._link
 
     def fresh(self) -> None:
-        self._asked().do("flushdb")
+        self._session().do("flushdb")
 
     def settle(self) -> None:
-        self._asked().do("save")  # or a snapshot of what was filled would be due during the drain
+        # Otherwise, a snapshot would become due during the drain.
+        self._session().do("save")
 
     def left(self, query: str) -> int:
-        answer = self._asked().do("eval", query, "0")
+        answer = self._session().do("eval", query, "0")
         assert isinstance(answer, int)
         return answer
 
     def keep(self, word: str) -> None:
-        if self._asked().do("dbsize") == 0:
+        if self._session().do("dbsize") == 0:
             self._kept.add(word)
 
     def bring(self, word: str) -> bool:
@@ -129,23 +130,21 @@ class Keys(Ground):
 
     def drop(self) -> None:
         self.fresh()
-        self._asked().close()
+        self._session().close()
         self._link = None
 
 
 def find_program() -> str:
-    """The server's program, or ``ServiceMissing``."""
+    """Return the server program, or raise ``ServiceMissing``."""
     for name in PROGRAMS:
-        if found := shutil.which(name):
-            return found
-    raise ServiceMissing(
-        f"there is no {' or '.join(PROGRAMS)} on this machine; on Debian: apt install redis-server"
-    )
+        if program := shutil.which(name):
+            return program
+    raise ServiceMissing(f"{' or '.join(PROGRAMS)} was not found; on Debian, run: apt install redis-server")
 
 
 @contextlib.contextmanager
 def running_redis() -> Iterator[str]:
-    """A private server for the length of a ``with`` block; its URL."""
+    """Run a private server for a ``with`` block; yield its URL."""
     program, launcher = find_program(), Launcher()
     home = Path(tempfile.mkdtemp(prefix="tm-redis-"))
     launcher.give(home)

@@ -1,10 +1,16 @@
 """A FastAPI application with background jobs in the same process and the same database.
 
-    SHOP=sqlite:///shop.db uvicorn --factory shop:create     (in this folder)
+    export SHOP=sqlite:///shop.db                                        (in this folder)
+    uvicorn --factory shop:create
+    tidemill keys create ann --role super_admin --app shop:create        (a key for the dashboard)
+    tidemill jobs list --app shop:create
 
-Placing an order writes the order and enqueues its job in one transaction: both are there, or neither. The answer is 202 with
-the address at which the job can be followed; the worker runs inside the application, and the dashboard with the whole HTTP
-API is mounted under /background, for whoever has a key.
+Placing an order writes the order and enqueues its job in one transaction: both are stored, or neither. The answer is 202 with
+the address at which the job can be followed. The worker runs inside the application. The dashboard and the whole HTTP API are
+mounted under /background; people sign in there with a key.
+
+The command line finds the app behind `shop:create` through the mounted dashboard. `tidemill worker shop:create` runs more
+workers beside the application.
 """
 
 from __future__ import annotations
@@ -20,6 +26,7 @@ from fastapi import APIRouter, FastAPI, HTTPException, Request, Response
 from pydantic import BaseModel, Field
 from sqlalchemy import create_engine, select
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy.schema import CreateTable
 
 from tidemill import App, Context
 from tidemill.dashboard import create_site
@@ -51,7 +58,9 @@ class Shop:
         shared = f"{url}?shared=1" if url.startswith("sqlite") else url
         self.jobs = App(shared, migrate=True, name="shop")
         self.engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://"))
-        Base.metadata.create_all(self.engine)
+        with self.engine.begin() as connection:
+            # Several processes may start at once, so the table may appear between a check and its creation.
+            connection.execute(CreateTable(Base.metadata.tables["orders"], if_not_exists=True))
 
         @self.jobs.task(name="print_order", queue="press")
         def print_order(ctx: Context, order: int) -> dict[str, int]:
@@ -145,7 +154,6 @@ def create(url: str | None = None) -> FastAPI:
     async def life(_: FastAPI) -> AsyncIterator[None]:
         async with shop.jobs.worker(concurrency=10, threads=4, grace=5):
             yield
-            background.state.tidemill.stop()  # open event streams would hold the server up
         shop.close()
 
     site = FastAPI(title="Shop", lifespan=life)

@@ -2,8 +2,9 @@
 
     python examples/patterns/chain_in_code.py [STORE]
 
-The chain is in the code, where one can read it and branch. A published event begins it; what is enqueued inside a job is its
-child, carries its correlation id, and with ``ctx.transaction()`` is stored with the end of the job that enqueued it.
+The chain is in the code, where one can read it and branch. A published event begins it. What is enqueued inside a job is its
+child and carries its correlation id. ``ctx.then`` stores the child in the transaction that completes the job, so an attempt that
+fails leaves no child behind, and a retry does not make a second one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def index_content(ctx: Context, content: int, words: int) -> int:
     with ctx.stage("index"):
         ctx.log("indexed", content=content, words=words)
     if words >= 100:
-        generate_embeddings.enqueue(content=content)
+        ctx.then(generate_embeddings, content=content)
     return words
 
 

@@ -1,12 +1,13 @@
-"""``App``: what a user holds. Stores, tasks, jobs and events in one place."""
+"""``App``: the user's entry point to stores, tasks, jobs and events."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 
 from tidemill.client.archive import Archive
 from tidemill.client.audit import Audit
@@ -15,28 +16,34 @@ from tidemill.client.control import Control
 from tidemill.client.core import Client
 from tidemill.client.declared import Declarations, Reconciled
 from tidemill.client.definitions import Definitions
+from tidemill.client.handle import Job
 from tidemill.client.jobs import Jobs
 from tidemill.client.keys import Keys
 from tidemill.client.limits import Limits
 from tidemill.client.operations import Operations
 from tidemill.client.options import CallKeywords
+from tidemill.client.rules import ScheduleKeywords
 from tidemill.client.schedules import Schedules
 from tidemill.clock import Clock, SystemClock
+from tidemill.decorators import ScheduledDecorator, TaskDecorator
 from tidemill.domain.job import DEFAULT_TENANT
-from tidemill.domain.payload import PayloadLimits
-from tidemill.domain.retention import DEFAULT_POLICIES, read_policies
+from tidemill.domain.payload import DEFAULT_ARGS_LIMIT, DEFAULT_RESULT_LIMIT, PayloadLimits
+from tidemill.domain.releases import Deployment, read_release
+from tidemill.domain.retention import DEFAULT_POLICIES, ArchivePolicy, read_policies
 from tidemill.domain.triggers.base import Trigger
 from tidemill.engine.context import Context
 from tidemill.errors import BadSettings
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 from tidemill.tasks.ambient import tenant_scope
-from tidemill.tasks.events import Events
+from tidemill.tasks.events import Events, Subscriber, Subscription
+from tidemill.tasks.hooks import EnqueueManager, ExecuteManager, Only
 from tidemill.tasks.limit_rules import read_app_limits
+from tidemill.tasks.limiting import Limit, Rate
 from tidemill.tasks.middleware import Middleware
-from tidemill.tasks.options import check_name, read_options
+from tidemill.tasks.options import TaskKeywords, check_name, read_options
 from tidemill.tasks.registry import Registry
-from tidemill.tasks.task import Task, declare, default_name
+from tidemill.tasks.task import Task, declare, default_name, undeclared
 from tidemill.testing.runner import Testing
 
 if TYPE_CHECKING:
@@ -47,44 +54,26 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_SETTINGS = ("archive", "args_limit", "limits", "result_limit", "migrate", "name")
-
-Trigger.present = SystemClock().now  # so that a trigger can be asked for its next fires
+Trigger.present = SystemClock().now  # lets a trigger compute its next fires
 
 
-class _TaskDecorator:
-    """Declares tasks, with the types of what it decorates kept."""
+class AppKeywords(TypedDict, total=False):
+    """The settings of an app, for type checkers."""
 
-    def __init__(self, app: App, options: Mapping[str, Any]) -> None:
-        self._app = app
-        self._options = options
-
-    @overload
-    def __call__(self, target: type[Task[Any, R]]) -> BoundTask[..., R]: ...
-
-    @overload
-    def __call__(
-        self, target: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]]
-    ) -> BoundTask[P, R]: ...
-
-    @overload
-    def __call__(self, target: Callable[Concatenate[Context, P], R]) -> BoundTask[P, R]: ...
-
-    @overload
-    def __call__(self, target: Callable[P, Coroutine[Any, Any, R]]) -> BoundTask[P, R]: ...
-
-    @overload
-    def __call__(self, target: Callable[P, R]) -> BoundTask[P, R]: ...
-
-    def __call__(self, target: Callable[..., Any]) -> BoundTask[Any, Any]:
-        return self._app._declare(target, self._options)
+    archive: Sequence[ArchivePolicy]
+    args_limit: int
+    limits: Mapping[str, int | Limit | Rate] | None
+    result_limit: int
+    migrate: bool
+    name: str | None
+    release: str | None
 
 
 class App:
-    """Tasks and the stores their jobs live in.
+    """Tasks and the stores that hold their jobs.
 
-    ``App()`` keeps jobs in memory, or where ``TIDEMILL_STORE`` says; ``App("sqlite:///jobs.db")`` in a file;
-    ``App("postgresql://…")`` in a database. ``stores={"default": …, "jobs": …, "archive": …}`` names several.
+    ``App()`` keeps jobs in memory, or in the store that ``TIDEMILL_STORE`` names. ``App("sqlite:///jobs.db")`` uses a
+    file, ``App("postgresql://…")`` a database. ``stores={"default": …, "jobs": …, "archive": …}`` names several stores.
 
     >>> app = App("memory://")
     >>> @app.task
@@ -105,12 +94,13 @@ class App:
         stores: Mapping[str, str | Store] | None = None,
         tenant: str = DEFAULT_TENANT,
         clock: Clock | None = None,
-        **settings: Any,
+        **settings: Unpack[AppKeywords],
     ) -> None:
-        unknown = sorted(set(settings) - set(_SETTINGS))
+        unknown = sorted(set(settings) - set(AppKeywords.__annotations__))
         if unknown:
             raise BadSettings(
-                f"there is no setting {unknown[0]!r}; there are {', '.join(_SETTINGS)}", setting=unknown[0]
+                f"unknown setting {unknown[0]!r}; expected one of {', '.join(AppKeywords.__annotations__)}",
+                setting=unknown[0],
             )
         if store is not None and stores is not None:
             raise BadSettings("give store or stores, not both")
@@ -122,7 +112,8 @@ class App:
         self._urls = {name: where if isinstance(where, str) else None for name, where in given.items()}
         self.migrates = migrate = bool(settings.get("migrate", False))
         limits = PayloadLimits(
-            **{name: settings[f"{name}_limit"] for name in ("args", "result") if f"{name}_limit" in settings}
+            args=settings.get("args_limit", DEFAULT_ARGS_LIMIT),
+            result=settings.get("result_limit", DEFAULT_RESULT_LIMIT),
         )
         rules = read_app_limits(settings.get("limits"))
         policies = read_policies(settings.get("archive", DEFAULT_POLICIES))
@@ -145,9 +136,12 @@ class App:
         self.limits = Limits(self._client)
         self._declarations = Declarations(self._client, self.schedules)
         self._name: str | None = settings.get("name")
+        self.release = read_release(settings.get("release", os.environ.get("TIDEMILL_RELEASE")))
+        self.deployed_at: datetime | None = None
+        self._made_at = self.clock.monotonic()
 
     def _opened(self, given: Mapping[str, str | Store], *, migrate: bool) -> dict[str, Store]:
-        """All stores, or none: where one cannot be opened, those that were opened before it here are closed."""
+        """Open all stores. If one cannot be opened, those opened before it are closed again."""
         with ExitStack() as undo:
             found: dict[str, Store] = {}
             for name, where in given.items():
@@ -156,26 +150,30 @@ class App:
                 else:
                     found[name] = open_store(where, clock=self.clock, migrate=migrate)
                     undo.callback(found[name].close)
+                    if migrate and where.startswith("sqlite") and found[name].schema().pending:
+                        # Create the tables now: a user's transaction may lock the file later, and creating them would
+                        # have to wait for it.
+                        found[name].check()
             undo.pop_all()
         return found
 
     @property
     def store(self) -> Store:
-        """Where jobs go unless a call says otherwise."""
+        """The store that jobs are written to unless a call names another."""
         return self._client.store(None)
 
     def store_url(self, name: str | None = None) -> str | None:
-        """The URL a store was opened by, with its password; None if it was given as an object."""
+        """Return the URL a store was opened with, including its password; None if it was given as an object."""
         return self._urls[name or ("jobs" if "jobs" in self._urls else "default")]
 
     @property
     def registry(self) -> Registry:
-        """The tasks this app knows."""
+        """The tasks of this app."""
         return self._client.registry
 
     @property
     def events(self) -> Events:
-        """What happens to jobs in this process; subscribe here."""
+        """The events of this process, for subscribing."""
         return self._client.events
 
     # Tasks -----------------------------------------------------------------------------------------------------------
@@ -186,117 +184,201 @@ class App:
     @overload
     def task(
         self, target: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /
-    ) -> BoundTask[P, R]: ...
+    ) -> BoundTask[P, R, Coroutine[Any, Any, R]]: ...
 
     @overload
-    def task(self, target: Callable[Concatenate[Context, P], R], /) -> BoundTask[P, R]: ...
+    def task(self, target: Callable[Concatenate[Context, P], R], /) -> BoundTask[P, R, R]: ...
 
     @overload
-    def task(self, target: Callable[P, Coroutine[Any, Any, R]], /) -> BoundTask[P, R]: ...
+    def task(
+        self, target: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> BoundTask[P, R, Coroutine[Any, Any, R]]: ...
 
     @overload
-    def task(self, target: Callable[P, R], /) -> BoundTask[P, R]: ...
+    def task(self, target: Callable[P, R], /) -> BoundTask[P, R, R]: ...
 
     @overload
-    def task(self, target: None = None, /, **options: Any) -> _TaskDecorator: ...
+    def task(self, target: None = None, /, **options: Unpack[TaskKeywords]) -> TaskDecorator: ...
 
-    def task(self, target: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-        """Declare a function, a coroutine function or a class as a task; alone or with options."""
+    def task(self, target: Callable[..., Any] | None = None, /, **options: Unpack[TaskKeywords]) -> Any:
+        """Declare a function, a coroutine function or a class as a task, with or without options."""
         if target is None:
-            return _TaskDecorator(self, options)
+            return TaskDecorator(lambda given: self._declare(given, options))
         return self._declare(target, options)
 
-    def _declare(self, target: Callable[..., Any], options: Mapping[str, Any]) -> BoundTask[Any, Any]:
+    def _declare(self, target: Callable[..., Any], options: TaskKeywords) -> BoundTask[Any, Any]:
         name = options.get("name") or default_name(target)
         declared = declare(target, read_options(name, options))
+        self._client.hooks.check(declared)
         self.registry.add(declared)
         return BoundTask(self._client, declared)
 
+    def enqueue(self, task: str, /, **arguments: Any) -> Job[Any]:
+        """Enqueue a job by the name of its task: ``app.enqueue("mail.send", to="ada")``.
+
+        If this app declares the task, its arguments are validated. Otherwise they are stored as given, with the default
+        queue, retries and timeout, and without the limits of the task, which only the declaring code knows.
+        """
+        return self._by_name(task).enqueue(**arguments)
+
+    async def aenqueue(self, task: str, /, **arguments: Any) -> Job[Any]:
+        """Async version of ``enqueue``."""
+        return await self._by_name(task).aenqueue(**arguments)
+
+    def _by_name(self, name: str) -> BoundTask[..., Any]:
+        declared = self.registry.get(name) if name in self.registry else undeclared(name)
+        return BoundTask(self._client, declared)
+
     def recipe(self, **options: Unpack[CallKeywords]) -> Recipe:
-        """A profile of call options: ``recipe(task).enqueue(…)``; per-call options win."""
+        """Return a reusable set of call options: ``recipe(task).enqueue(…)``. Options of a call take precedence."""
         return Recipe(options)
 
     def tenant(self, name: str) -> AbstractContextManager[None]:
-        """Everything inside the block is done for this tenant."""
+        """Run everything inside the block for this tenant."""
         check_name("tenant", name)
         return tenant_scope(name)
 
-    def middleware(self, middleware: Middleware) -> Middleware:
-        """Put this around every enqueue and every execution; the first one added is outermost."""
-        self._client.middleware.append(middleware)
-        return middleware
+    @overload
+    def middleware(self, middleware: Middleware, /, *, only: Only | None = None) -> Middleware: ...
+
+    @overload
+    def middleware(
+        self, middleware: None = None, /, *, only: Only | None = None
+    ) -> Callable[[Middleware], Middleware]: ...
+
+    def middleware(self, middleware: Middleware | None = None, /, *, only: Only | None = None) -> Any:
+        """Call this function around every enqueue and every execution, or only around one of them.
+
+        It may change or refuse jobs; the first one added is outermost. A plain function cannot wrap the execution of a
+        coroutine. It is therefore refused for an app with such a task unless ``only="enqueue"``.
+        """
+
+        def add(given: Middleware) -> Middleware:
+            self._client.hooks.add_middleware(given, only, iter(self.registry))
+            return given
+
+        return add if middleware is None else add(middleware)
+
+    def around(self, *, execute: ExecuteManager | None = None, enqueue: EnqueueManager | None = None) -> None:
+        """Enter a context manager around every execution, every enqueue, or both: ``app.around(execute=span)``.
+
+        ``execute(job)`` returns the context manager of one execution. It is entered where the task's code runs: in the
+        same thread, coroutine or child process, with the same context variables. Its ``__exit__`` receives the
+        exception that the task raises. A synchronous context manager can wrap functions and coroutines; an async one
+        can wrap only coroutines.
+
+        ``enqueue(step)`` returns the context manager of one enqueue; ``step.headers`` are added to each of its jobs.
+        """
+        self._client.hooks.add_managers(execute, enqueue, iter(self.registry))
+
+    def on(self, event: str, handler: Subscriber) -> Subscription:
+        """Call the handler with every matching event of this process: ``app.on("job.finished", notify)``.
+
+        Patterns work like file name patterns. The subscription ends with ``close()``, or with its ``with`` block.
+        """
+        return self.events.subscribe(event, handler)
 
     # Schedules -------------------------------------------------------------------------------------------------------
 
     def schedule(
-        self, task: BoundTask[Any, Any] | str, trigger: Trigger | str, key: str | None = None, **said: Any
+        self,
+        task: BoundTask[Any, Any, Any] | str,
+        trigger: Trigger | str,
+        key: str | None = None,
+        **said: Unpack[ScheduleKeywords],
     ) -> None:
-        """Declare a schedule in code: ``app.schedule(cleanup, Daily("02:00"), key="nightly", timezone="Europe/Berlin")``.
+        """Declare a schedule in code: ``app.schedule(cleanup, Daily("02:00"), key="nightly")``.
 
-        It takes what ``app.schedules.add`` takes, and is checked at once. It is stored when a worker starts, under ``key`` or
-        the task's name; the stored one follows the code.
+        It takes the same arguments as ``app.schedules.add`` and validates them at once. A worker stores the schedule
+        when it starts, under ``key`` or the task's name, and updates the stored one when the code changes.
         """
         self._declarations.add(
             task, trigger, key if key is not None else str(getattr(task, "name", task)), **said
         )
 
     def scheduled(
-        self, trigger: Trigger | str, key: str | None = None, **said: Any
-    ) -> Callable[[Any], BoundTask[Any, Any]]:
-        """Declare a task (or take one that is) and a schedule of it: ``@app.scheduled(Cron("0 2 * * *"))``."""
+        self, trigger: Trigger | str, key: str | None = None, **said: Unpack[ScheduleKeywords]
+    ) -> ScheduledDecorator:
+        """Declare a schedule of a task, and the task if it is not declared yet: ``@app.scheduled(Cron("0 2 * * *"))``."""
 
         def decorate(target: Any) -> BoundTask[Any, Any]:
             task = target if isinstance(target, BoundTask) else self._declare(target, {})
             self.schedule(task, trigger, key, **said)
             return task
 
-        return decorate
+        return ScheduledDecorator(decorate)
 
     @property
     def name(self) -> str | None:
-        """What tells this app from others in the same store: its ``name``, or where it can be imported from."""
+        """The name that identifies this app in a shared store: its ``name`` setting or its import path."""
         from tidemill.engine.locate import whereabouts
 
         return self._name or whereabouts(self)
 
     def declare_limits(self) -> None:
-        """Write the limits of this app and its tasks into the store; done by itself when a worker starts."""
-        self._client.declare_limits()
+        """Write the limits of this app and its tasks into the store. A worker does this when it starts."""
+        self._declarations.declare_limits(self.name, self.deployment)
 
     def _prepare(self) -> None:
         self.declare_limits()
         self.reconcile()
 
-    def reconcile(self) -> Reconciled:
-        """Bring the stored schedules in line with those declared here; done by itself when a worker starts."""
-        return self._declarations.reconcile(self.name)
+    def reconcile(self, *, force: bool = False) -> Reconciled:
+        """Update the stored schedules to those declared here. A worker does this when it starts.
+
+        Nothing changes while a newer deployment of this app is alive, except with ``force``.
+        """
+        done = self._declarations.reconcile(self.name, self.deployment(), force=force)
+        if self._client.declares_limits:
+            self.declare_limits()  # the deployment record now prevents older deployments from changing them
+        return done
+
+    def confirm(self) -> None:
+        """Record in the store that this deployment is alive. A running worker does this every minute."""
+        self._declarations.confirm(self.name, self.deployment())
+
+    def deployment(self) -> Deployment:
+        """Return the release of this code and its start by the store's clock.
+
+        Under ``tidemill worker`` the start is that of the command or its last reload, otherwise the creation of this
+        app.
+        """
+        if self.deployed_at is None:
+            age = timedelta(seconds=self.clock.monotonic() - self._made_at)
+            self.deployed_at = (self._client.pin or self.store.now()) - age
+        return Deployment(self.deployed_at, self.release)
 
     # Work ------------------------------------------------------------------------------------------------------------
 
     def worker(
         self, queues: Sequence[str] | str | None = None, concurrency: int | None = None, **settings: Any
     ) -> EmbeddedWorker:
-        """A worker inside this process: ``with app.worker():`` or ``async with app.worker():``.
+        """Return a worker that runs inside this process: ``with app.worker():`` or ``async with app.worker():``.
 
-        ``threads``, ``children``, ``grace`` and the other settings of a worker may be given as well; durations in seconds.
+        ``threads``, ``children``, ``grace`` and the other worker settings are accepted as well, with durations in
+        seconds.
         """
         from tidemill.engine.locate import whereabouts
-        from tidemill.engine.settings import read_settings
+        from tidemill.engine.settings import check_embedded, read_settings
         from tidemill.engine.worker import EmbeddedWorker
 
+        chosen = read_settings({"queues": queues, "concurrency": concurrency, **settings})
+        check_embedded(chosen)
         return EmbeddedWorker(
             self.store,
             self.registry,
             self.clock,
-            read_settings({"queues": queues, "concurrency": concurrency, **settings}),
+            chosen,
             events=self.events,
-            middleware=self._client.middleware,
+            hooks=self._client.hooks,
             app_path=whereabouts(self),
+            connections=self._client.connections,
             prepare=self._prepare,
+            confirm=self.confirm,
         )
 
     def tick(self, budget: float = 25.0, **settings: Any) -> Tick:
-        """Process what is due for at most ``budget`` seconds, and return; for hosts that run on a timer."""
+        """Run due jobs for at most ``budget`` seconds, then return; for hosts that run on a timer."""
         return self.worker(**settings).tick(budget)
 
     def serve(
@@ -309,10 +391,11 @@ class App:
         token: str | None = None,
         **settings: Any,
     ) -> None:
-        """Serve the HTTP API and the dashboard in this process until told to stop; ``settings`` are those of ``tidemill.rest.ApiSettings``.
+        """Serve the HTTP API and the dashboard in this process until it is stopped.
 
-        Without a living key it is served on this machine only; ``announce`` is called with where, and with the token that
-        opens it. ``sock`` already listens on ``host``; ``token`` is to be that token, where others know it already.
+        ``settings`` are those of ``tidemill.rest.ApiSettings``. Without an active API key, only the local machine is
+        served, and clients need an access token. ``announce`` is called with the address and that token. ``token`` sets
+        it, for cases in which other processes already have it. ``sock`` is a socket that already listens on ``host``.
         """
         from tidemill.dashboard import create_site
         from tidemill.rest.server import serve
@@ -329,21 +412,43 @@ class App:
             make=lambda app, chosen, opens: create_site(app, settings=chosen, token=opens),
         )
 
-    # Life ------------------------------------------------------------------------------------------------------------
+    # Lifecycle -------------------------------------------------------------------------------------------------------
 
     def testing(self) -> Testing:
-        """Run this app's jobs in process, on a clock that can be moved; for tests."""
+        """Return a runner of this app's jobs for tests: in process, on a clock that can be advanced."""
         return Testing(
             self.store,
             self.registry,
             self.clock,
             events=self.events,
-            middleware=self._client.middleware,
-            prepare=lambda: self._declarations.reconcile_changes(self.name),
+            hooks=self._client.hooks,
+            connections=self._client.connections,
+            prepare=lambda: self._declarations.reconcile_changes(self.name, self.deployment),
         )
 
+    @contextmanager
+    def override(self, store: str | Store, *, clock: Clock | None = None) -> Iterator[Self]:
+        """Use another store and clock inside the block: ``with app.override("memory://", clock=ManualClock()):``.
+
+        For tests of an app that a module declares. All its tasks enqueue into this store, also from other threads;
+        every name in ``stores`` refers to it. Schedules fire as if they had just been declared. Afterwards the previous
+        state is restored. A store that is given as a URL is opened for the block and closed afterwards.
+        """
+        kept = {name: getattr(self, name) for name in ("clock", "_urls", "deployed_at", "_made_at")}
+        with ExitStack() as stack:
+            stack.callback(vars(self).update, kept)
+            self.clock = clock or self.clock
+            self._urls = dict.fromkeys(self._urls, store if isinstance(store, str) else None)
+            self.deployed_at, self._made_at = None, self.clock.monotonic()
+            target = self._opened({"default": store}, migrate=self.migrates)["default"]
+            if isinstance(store, str):
+                stack.callback(target.close)
+            stack.enter_context(self._client.override(dict.fromkeys(self._urls, target), self.clock))
+            stack.enter_context(self._declarations.override())
+            yield self
+
     def close(self) -> None:
-        """Let go of every thread, connection and file."""
+        """Close all threads, connections and files."""
         self._client.close()
 
     def __enter__(self) -> Self:

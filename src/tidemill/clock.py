@@ -1,4 +1,7 @@
-"""The only file that reads the time. Everything else is handed an instant or a ``Clock``."""
+"""Clocks: the only module that reads the time.
+
+All other modules receive an instant or a ``Clock``.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Tells aware UTC instants, and seconds that never jump."""
+    """A source of aware UTC instants and monotonic seconds."""
 
     def now(self) -> datetime: ...
 
@@ -17,14 +20,14 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clock. It is read several times for every job, so its readings are not wrapped once more."""
+    """The system clock. It is read several times per job, so its methods are the built-in functions without a wrapper."""
 
     now = staticmethod(partial(datetime.now, UTC))
     monotonic = staticmethod(time.monotonic)
 
 
 class ManualClock:
-    """A clock that stands still until it is moved; for tests.
+    """A clock for tests that changes only when it is advanced.
 
     >>> clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
     >>> clock.advance(timedelta(minutes=5)).isoformat()
@@ -42,9 +45,14 @@ class ManualClock:
         return self._seconds
 
     def advance(self, by: timedelta) -> datetime:
-        """Move on; time does not run backwards here."""
+        """Advance both clocks; a negative duration raises ``ValueError``."""
         if by < timedelta(0):
-            raise ValueError("a clock is advanced, never turned back")
+            raise ValueError("a manual clock cannot be turned back; use leap() to step the wall clock")
         self._now += by
         self._seconds += by.total_seconds()
+        return self._now
+
+    def leap(self, by: timedelta) -> datetime:
+        """Step only the wall clock, forward or back, as NTP or a failover may do."""
+        self._now += by
         return self._now

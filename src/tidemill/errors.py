@@ -1,6 +1,6 @@
-"""Every error Tidemill raises, in one tree.
+"""The exception classes of Tidemill.
 
-A message says what happened, to which thing, and what to do about it; the facts are attributes as well. Each class has
+A message contains what happened, to which object, and what to do about it; the details are also attributes. Each class has
 a stable ``code`` that HTTP problem documents, exit codes and the documentation share.
 
 ::
@@ -15,11 +15,15 @@ a stable ``code`` that HTTP problem documents, exit codes and the documentation 
     │   ├── ScheduleExists
     │   ├── DefinitionNotFound
     │   ├── DefinitionExists
+    │   ├── DefinitionDisabled
+    │   ├── DefinitionBusy
+    │   ├── SchedulePaused
     │   ├── WorkerNotFound
     │   ├── LeaseNotFound
     │   ├── KeyNotFound
     │   ├── LimitNotFound
     │   ├── QueueFull
+    │   ├── PriorityTooHigh
     │   ├── ArchiveRunning
     │   ├── BadSettings
     │   ├── BadFilter
@@ -46,7 +50,7 @@ a stable ``code`` that HTTP problem documents, exit codes and the documentation 
     ├── Cancel
     └── Review
 
-This module imports nothing of ours and may be imported from everywhere.
+This module imports no other module of the package, so any module may import it.
 """
 
 from __future__ import annotations
@@ -56,7 +60,7 @@ from typing import ClassVar
 
 
 class TidemillError(Exception):
-    """Base of everything raised by Tidemill itself; without a message its docstring is the message."""
+    """Base class of all errors raised by Tidemill; without a message, the docstring is the message."""
 
     code: ClassVar[str] = "tidemill_error"
 
@@ -70,19 +74,19 @@ class TidemillError(Exception):
 
 
 class UsageError(TidemillError):
-    """The caller asked for something that cannot be; asking again will not help."""
+    """The request is invalid; repeating it will not help."""
 
     code = "usage_error"
 
 
 class TaskNotFound(UsageError):
-    """No task of that name is registered."""
+    """No task with this name is registered."""
 
     code = "task_not_found"
 
 
 class DuplicateTask(UsageError):
-    """Two tasks claim the same name."""
+    """Two tasks have the same name."""
 
     code = "duplicate_task"
 
@@ -94,7 +98,7 @@ class BadArguments(UsageError):
 
 
 class BadSchedule(UsageError):
-    """The schedule can never fire, or cannot be read."""
+    """The schedule never fires, or cannot be read."""
 
     code = "bad_schedule"
 
@@ -106,7 +110,7 @@ class ScheduleNotFound(UsageError):
 
 
 class ScheduleExists(UsageError):
-    """The tenant has a schedule of this key already, or it was changed meanwhile."""
+    """The tenant already has a schedule with this key, or the schedule was changed in the meantime."""
 
     code = "schedule_exists"
 
@@ -118,67 +122,91 @@ class DefinitionNotFound(UsageError):
 
 
 class DefinitionExists(UsageError):
-    """The tenant has a definition of this key already, or it was changed meanwhile."""
+    """The tenant already has a definition with this key, or the definition was changed in the meantime."""
 
     code = "definition_exists"
 
 
+class DefinitionDisabled(UsageError):
+    """The definition is disabled, so it makes no jobs."""
+
+    code = "definition_disabled"
+
+
+class DefinitionBusy(UsageError):
+    """The definition refuses a second job while one of its jobs has not ended."""
+
+    code = "definition_busy"
+
+
+class SchedulePaused(UsageError):
+    """The schedule fires only by hand, and it is paused."""
+
+    code = "schedule_paused"
+
+
 class WorkerNotFound(UsageError):
-    """No living worker has that id."""
+    """No live worker has this id."""
 
     code = "worker_not_found"
 
 
 class LeaseNotFound(UsageError):
-    """There is no lease of that name."""
+    """There is no lease with this name."""
 
     code = "lease_not_found"
 
 
 class KeyNotFound(UsageError):
-    """There is no key of that id."""
+    """There is no key with this id."""
 
     code = "key_not_found"
 
 
 class LimitNotFound(UsageError):
-    """There is no limit of that name."""
+    """There is no limit with this name."""
 
     code = "limit_not_found"
 
 
 class QueueFull(UsageError):
-    """As many jobs wait in the queue, or of the tenant, as its limit allows; nothing was enqueued."""
+    """The queue or the tenant has reached its limit of waiting jobs; nothing was enqueued."""
 
     code = "queue_full"
 
 
+class PriorityTooHigh(UsageError):
+    """The job's priority is above the maximum of the tenant or the API key; nothing was enqueued."""
+
+    code = "priority_too_high"
+
+
 class ArchiveRunning(UsageError):
-    """Somebody archives jobs just now, and one at a time does."""
+    """Another process is archiving jobs; only one may do so at a time."""
 
     code = "archive_running"
 
 
 class BadSettings(UsageError):
-    """A setting, an option or a store's address is not acceptable."""
+    """A setting, an option or a store URL is invalid."""
 
     code = "bad_settings"
 
 
 class BadFilter(UsageError):
-    """A filter or a cursor cannot be understood."""
+    """A filter or a cursor is invalid."""
 
     code = "bad_filter"
 
 
 class PayloadTooLarge(UsageError):
-    """Arguments or a result are larger than the limit allows."""
+    """Arguments or a result exceed the size limit."""
 
     code = "payload_too_large"
 
 
 class JobError(TidemillError):
-    """Something about one job."""
+    """An error about one job."""
 
     code = "job_error"
 
@@ -190,19 +218,19 @@ class JobNotFound(JobError):
 
 
 class JobExists(JobError):
-    """A job with this id or this unique key is already there."""
+    """A job with this id or unique key already exists."""
 
     code = "job_exists"
 
 
 class IllegalTransition(JobError):
-    """The job's present state does not allow that."""
+    """The job's state does not allow this action."""
 
     code = "illegal_transition"
 
 
 class LeaseLost(JobError):
-    """The worker's claim on the job was given to somebody else; nothing was written."""
+    """The worker's claim on the job has passed to another worker; nothing was written."""
 
     code = "lease_lost"
 
@@ -220,31 +248,31 @@ class JobCancelled(JobError):
 
 
 class WaitTimeout(JobError):
-    """The job did not end within the time given."""
+    """The job did not end within the timeout."""
 
     code = "wait_timeout"
 
 
 class StoreError(TidemillError):
-    """The store could not do what was asked."""
+    """The store could not perform the operation."""
 
     code = "store_error"
 
 
 class StoreBusy(StoreError):
-    """The store is in use by others just now; nothing was changed, and the same call may succeed in a moment."""
+    """The store is busy; nothing was changed, and the same call may succeed later."""
 
     code = "store_busy"
 
 
 class StoreUnavailable(StoreError):
-    """The store cannot be reached or does not let us in."""
+    """The store cannot be reached or refuses access."""
 
     code = "store_unavailable"
 
 
 class StoreCorrupt(StoreError):
-    """The store's own files are damaged, or hold what Tidemill never wrote."""
+    """The store's files are damaged, or contain data that Tidemill did not write."""
 
     code = "store_corrupt"
 
@@ -256,7 +284,7 @@ class SchemaOutdated(StoreError):
 
 
 class SchemaTooNew(StoreError):
-    """The store's tables were made by a newer Tidemill."""
+    """The store's tables were created by a newer Tidemill."""
 
     code = "schema_too_new"
 
@@ -268,25 +296,25 @@ class SchemaForeign(StoreError):
 
 
 class PermanentError(Exception):
-    """Raise it in a task to fail the job at once, without a retry."""
+    """Raise it in a task to fail the job immediately, without a retry."""
 
 
 class Signal(BaseException):
-    """Base of the instructions a task may raise; not errors, so ``except Exception`` does not swallow them."""
+    """Base class of the instructions that a task may raise. Not an ``Exception``, so ``except Exception`` does not catch them."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuilt, (type(self), self.args, self.__dict__)
 
 
 def _rebuilt(kind: type[Signal], args: tuple[object, ...], facts: dict[str, object]) -> Signal:
-    """A signal as it was in another process; its constructor's arguments are not its text."""
+    """A signal restored in another process, without its constructor, whose arguments differ from ``args``."""
     signal = kind.__new__(kind, *args)
     signal.__dict__.update(facts)
     return signal
 
 
 class Retry(Signal):
-    """Try this job again, after a delay if one is given; uses an attempt."""
+    """Retry this job, after a delay if one is given; uses an attempt."""
 
     def __init__(self, after: timedelta | None = None, reason: str | None = None) -> None:
         super().__init__(reason or "retry")
@@ -295,7 +323,7 @@ class Retry(Signal):
 
 
 class Snooze(Signal):
-    """Put this job off without using an attempt."""
+    """Postpone this job without using an attempt."""
 
     def __init__(self, for_: timedelta, reason: str | None = None) -> None:
         super().__init__(reason or "snooze")
@@ -312,7 +340,7 @@ class Cancel(Signal):
 
 
 class Review(Signal):
-    """Ask a person to decide about this job; ``output`` is shown to them."""
+    """Request a decision of a person about this job; ``output`` is shown to them."""
 
     def __init__(self, reason: str, output: object = None) -> None:
         super().__init__(reason)

@@ -1,4 +1,7 @@
-"""Time-ordered ids (UUID version 7), increasing within a process even inside one millisecond."""
+"""Time-ordered ids (UUID version 7), increasing within a process.
+
+Ids created within the same millisecond are ordered too.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +19,22 @@ _dice = bytearray()
 _blank = UUID.__new__
 _put_int: Callable[[UUID, int], None] = vars(UUID)["int"].__set__
 _put_safe: Callable[[UUID, SafeUUID], None] = vars(UUID)["is_safe"].__set__
-_UNKNOWN = SafeUUID.unknown  # looked up once: an enumeration takes its time
+_UNKNOWN = SafeUUID.unknown  # cached, because attribute access on an enumeration is slow
 
 _VERSION = 0x7 << 76
 _VARIANT = 0x2 << 62
 
 
 def new_id() -> UUID:
-    """A fresh UUIDv7: 48 bits of milliseconds, a 12-bit counter that keeps order, 62 random bits.
+    """Return a new UUIDv7: 48 bits of milliseconds, a 12-bit counter that keeps order, 62 random bits.
 
     >>> new_id() < new_id()
     True
     """
-    global _last  # noqa: PLW0603  (the counter is the process's)
+    global _last  # noqa: PLW0603  (the counter is shared by the process)
     now = time.time_ns() // 1_000_000 << 12
     with _lock:
-        # The counter continues into the milliseconds when it runs over: order matters more than the exact instant.
+        # On overflow the counter continues into the milliseconds: order matters more than the exact time.
         stamp = _last = now if now > _last else _last + 1
         if len(_dice) < 8:
             _dice.extend(os.urandom(4096))
@@ -41,7 +44,7 @@ def new_id() -> UUID:
 
 
 def uuid_of(number: int) -> UUID:
-    """The UUID of this number, which is known to be one: its slots are filled without the constructor's checks."""
+    """Return the UUID of a valid number, created without the constructor's checks."""
     made = _blank(UUID)
     _put_int(made, number)
     _put_safe(made, _UNKNOWN)
@@ -49,12 +52,12 @@ def uuid_of(number: int) -> UUID:
 
 
 def made_at(id: UUID) -> datetime:
-    """When an id of ours was made, to the millisecond."""
+    """Return the creation time of an id, to the millisecond."""
     return datetime.fromtimestamp((id.int >> 80) / 1000, UTC)
 
 
 def _after_fork() -> None:
-    """Parent and child must not throw the same dice."""
+    """Discard the random bytes, so that parent and child do not use the same."""
     _dice.clear()
 
 

@@ -1,4 +1,7 @@
-"""Sockets to be served on. It binds them and says why that is impossible; who serves there is not its affair."""
+"""Listening sockets for HTTP servers.
+
+Binding errors are raised as ``BadSettings``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ BACKLOG = 2048
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches that address.
+    """Whether only this machine can reach this address.
 
     >>> is_loopback("127.0.0.1"), is_loopback("localhost"), is_loopback("0.0.0.0")
     (True, True, False)
@@ -24,7 +27,7 @@ def is_loopback(host: str) -> bool:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens there, or an error that says why not."""
+    """Return a socket that listens on this address. Raises with the reason if that is impossible."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -43,5 +46,5 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def address_of(host: str, sock: socket.socket) -> str:
-    """Where a browser finds what is served on this socket."""
+    """Return the URL of the server on this socket."""
     return f"http://{f'[{host}]' if ':' in host else host}:{sock.getsockname()[1]}"

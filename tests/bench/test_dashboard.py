@@ -1,4 +1,4 @@
-"""The benchmark of the dashboard asks for every page, at rest and beside a worker, and leaves nothing behind."""
+"""A small run of the dashboard benchmark."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_small_run_measures_every_page_twice(fresh_postgres_url: str, tmp_path: Path) -> None:
-    file = tmp_path / "found.json"
+    file = tmp_path / "results.json"
     words = [
         "--postgres",
         fresh_postgres_url,
@@ -37,9 +37,9 @@ def test_a_small_run_measures_every_page_twice(fresh_postgres_url: str, tmp_path
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(file.read_text())
-    assert found["alone"].keys() == found["beside"].keys()
+    results = json.loads(file.read_text())
+    assert results["alone"].keys() == results["beside"].keys()
     for part in ("alone", "beside"):
-        for name, row in found[part].items():
+        for name, row in results[part].items():
             assert row["status"] == [200], name
             assert 0 < row["median"] <= row["p95"]

@@ -1,4 +1,4 @@
-"""The peers are listed whole, and the page says of them what was measured and nothing else."""
+"""Tests of the list of peers and of the benchmarks page."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def side(store: str, *, ours: bool = False) -> dict[str, Any]:
     return {"store": store, "ours": ours, **words}
 
 
-def rates(*each: float | None) -> list[dict[str, float] | None]:
-    return [None if it is None else {"rate": it, "others": 0.0} for it in each]
+def rates(*values: float | None) -> list[dict[str, float] | None]:
+    return [None if it is None else {"rate": it, "others": 0.0} for it in values]
 
 
 @pytest.fixture
 def results() -> dict[str, Any]:
-    """Two rounds of a small comparison; ``slow`` failed once, ``broken`` always."""
+    """Return two rounds of a small comparison; ``slow`` failed once, ``broken`` always."""
     return {
         "conditions": {
             "date": "2030-01-02 03:04 UTC",
@@ -59,7 +59,7 @@ def results() -> dict[str, Any]:
             "slow": side("postgres"),
             "broken": side("postgres"),
         },
-        "left_out": ["gone: it is not installed"],
+        "left_out": ["gone: not installed"],
         "failures": [],
         "workloads": {
             "w3": {
@@ -89,7 +89,7 @@ def results() -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("peer", PEERS.values(), ids=list(PEERS))
-def test_every_peer_is_listed_whole(peer: Peer) -> None:
+def test_every_peer_has_complete_details(peer: Peer) -> None:
     assert peer.left
     assert peer.concurrency > 0
     assert all(vars(peer.promise).values())
@@ -101,7 +101,7 @@ def test_every_peer_is_listed_whole(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("peer", PEERS.values(), ids=list(PEERS))
-def test_every_peers_program_is_there_and_can_bulk_if_the_listing_says_so(peer: Peer) -> None:
+def test_every_program_exists_and_supports_bulk_as_listed(peer: Peer) -> None:
     if peer.program.endswith(".mjs"):
         source = (PROGRAMS / peer.program).read_text()
         assert peer.bulk == ("pushMany:" in source)
@@ -122,7 +122,7 @@ def test_every_program_and_every_environment_is_listed() -> None:
     assert all(isinstance(it, Promise) for it in OURS.values())
 
 
-def test_a_modes_program_knows_that_mode() -> None:
+def test_a_program_handles_its_modes() -> None:
     for peer in PEERS.values():
         if peer.mode:
             file = PROGRAMS / (peer.program if peer.program.endswith(".mjs") else f"{peer.program}.py")
@@ -132,7 +132,7 @@ def test_a_modes_program_knows_that_mode() -> None:
 # Installing -------------------------------------------------------------------------------------------------------------
 
 
-def test_an_environment_is_ready_when_just_its_packages_are_there(tmp_path: Path) -> None:
+def test_an_environment_is_ready_with_exactly_its_packages(tmp_path: Path) -> None:
     environment = ENVIRONMENTS["rq"]
     assert not install.ready(environment, tmp_path)
     stamp = tmp_path / "rq" / install.STAMP
@@ -143,26 +143,26 @@ def test_an_environment_is_ready_when_just_its_packages_are_there(tmp_path: Path
     assert not install.ready(environment, tmp_path)
 
 
-def test_what_cannot_be_installed_is_said_and_left_out(
+def test_a_failed_installation_is_reported_and_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda _name: None)
     (failure,) = install.install_all([ENVIRONMENTS["node-bullmq"]], tmp_path)
     assert "needs npm" in failure
-    assert "node-bullmq: NOT INSTALLED" in capsys.readouterr().err
+    assert "node-bullmq: not installed" in capsys.readouterr().err
     assert not install.ready(ENVIRONMENTS["node-bullmq"], tmp_path)
 
 
-def test_two_ways_of_one_peer_share_an_environment(tmp_path: Path) -> None:
+def test_two_modes_of_one_peer_share_an_environment(tmp_path: Path) -> None:
     names = ["huey-redis", "huey-sqlite", "graphile-worker"]
     assert [it.name for it in install.wanted(names)] == ["huey", "node-graphile-worker"]
-    with pytest.raises(install.NotInstalled, match="there is no peer 'sidekiq'"):
+    with pytest.raises(install.NotInstalled, match="unknown peer 'sidekiq'"):
         install.wanted(["sidekiq"])
     assert command(PEERS["huey-redis"], tmp_path)[1:] == ["-m", "bench.peers.drive", "huey"]
     assert command(PEERS["bullmq"], tmp_path) == ["node", str(PROGRAMS / "bullmq.mjs")]
 
 
-def test_the_programs_that_run_in_the_peers_environments_need_only_the_standard_library() -> None:
+def test_the_harness_needs_only_the_standard_library() -> None:
     program = "import bench.peers.drive, bench.peers.harness"
     words = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {str(ROOT)!r}); {program}"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -172,10 +172,10 @@ def test_the_programs_that_run_in_the_peers_environments_need_only_the_standard_
 # Figures ----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_workloads_systems_stand_in_order_with_their_ratios(results: dict[str, Any]) -> None:
-    found = figures.rows(results, "w3")
-    assert [row.name for row in found[:4]] == ["yardstick", "quick", "tidemill", "yardstick-sqlite"]
-    rows = {row.name: row for row in found}
+def test_the_systems_of_a_workload_are_sorted_with_ratios(results: dict[str, Any]) -> None:
+    ordered = figures.rows(results, "w3")
+    assert [row.name for row in ordered[:4]] == ["yardstick", "quick", "tidemill", "yardstick-sqlite"]
+    rows = {row.name: row for row in ordered}
     assert "broken" not in rows
     ours = rows["tidemill"]
     assert (ours.value, ours.low, ours.high) == (90.0, 60.0, 120.0)
@@ -187,13 +187,13 @@ def test_a_workloads_systems_stand_in_order_with_their_ratios(results: dict[str,
     assert rows["yardstick"].to_stick is None
 
 
-def test_less_latency_is_better(results: dict[str, Any]) -> None:
+def test_lower_latency_is_better(results: dict[str, Any]) -> None:
     assert [row.name for row in figures.rows(results, "w5")] == ["tidemill", "slow"]
     assert figures.first(results, "w5")
     assert not figures.first(results, "w3")
 
 
-def test_a_glance_compares_on_the_same_store_and_on_any(results: dict[str, Any]) -> None:
+def test_the_summary_compares_on_the_same_store_and_on_any(results: dict[str, Any]) -> None:
     drain = figures.glances(results)[0]
     assert (drain.what, drain.ours, drain.same, drain.any) == ("w3", 90.0, "slow", "quick")
     assert drain.to_same == pytest.approx(3.0)
@@ -201,7 +201,7 @@ def test_a_glance_compares_on_the_same_store_and_on_any(results: dict[str, Any])
     assert (small.same, small.to_same) == (None, None)
 
 
-def test_scale_is_a_part_of_the_systems_own_empty_drain(results: dict[str, Any]) -> None:
+def test_scale_is_relative_to_the_empty_drain(results: dict[str, Any]) -> None:
     assert figures.scales(results) == [
         ("tidemill", [50.0, 45.0, None], [0.9, None]),
         ("slow", [10.0, None, None], [None, None]),
@@ -211,7 +211,7 @@ def test_scale_is_a_part_of_the_systems_own_empty_drain(results: dict[str, Any])
 # The page ---------------------------------------------------------------------------------------------------------------
 
 
-def test_the_page_tells_conditions_figures_promises_and_who_is_missing(results: dict[str, Any]) -> None:
+def test_the_page_contains_conditions_figures_guarantees_and_omissions(results: dict[str, Any]) -> None:
     text = page.page(results, {"w3": "Because of this.", "about": "First words."})
     assert "**Median of 2 rounds**, 2030-01-02 03:04 UTC, commit `abc123`, 2 cores." in text
     assert "| **tidemill** | PostgreSQL | 90 | 33% | 0.92 | 0.60 |" in text
@@ -220,25 +220,25 @@ def test_the_page_tells_conditions_figures_promises_and_who_is_missing(results: 
     assert "![W3: drain, one worker](benchmarks/w3.svg)" in text
     assert text.index("First words.") < text.index("## At a glance") < text.index("Because of this.")
     assert "| slow | PostgreSQL | yes | no | runs again | a crash |" in text
-    assert "- gone: it is not installed" in text
+    assert "- gone: not installed" in text
     assert "| **tidemill** | 50 | 45 | – | 90% | – |" in text
     assert "Do not quote" not in text
     assert "Do not quote" in page.page({**results, "quick": True, "rounds": 1}, {})
 
 
-def test_every_table_has_as_many_cells_in_each_line(results: dict[str, Any]) -> None:
+def test_every_line_of_a_table_has_the_same_number_of_cells(results: dict[str, Any]) -> None:
     for table in re.findall(r"(?:^\|.*\n)+", page.page(results, {}), re.MULTILINE):
         assert len({line.count("|") for line in table.splitlines()}) == 1, table
 
 
-def test_notes_are_read_by_their_headings_and_missing_reasons_are_named(results: dict[str, Any]) -> None:
+def test_notes_are_read_by_heading_and_missing_ones_are_reported(results: dict[str, Any]) -> None:
     notes = page.read_notes("<!-- ## w1 -->\n## about\n\n## w3\n\nWords\non it.\n")
     assert notes == {"w3": "Words\non it."}
     assert page.unexplained(results, {}) == ["w3"]
     assert page.unexplained(results, notes) == []
 
 
-def test_words_are_renewed_without_measuring(results: dict[str, Any]) -> None:
+def test_texts_are_updated_without_measuring(results: dict[str, Any]) -> None:
     results["sides"]["pg-boss"] = {**side("postgres"), "settings": "old"}
     sides = record.reworded(results)["sides"]
     assert sides["pg-boss"]["promise"]["history"] == PEERS["pg-boss"].promise.history
@@ -247,11 +247,11 @@ def test_words_are_renewed_without_measuring(results: dict[str, Any]) -> None:
     assert sides["slow"] == results["sides"]["slow"]
 
 
-def test_a_complaint_names_no_place_on_the_machine() -> None:
+def test_an_error_contains_no_path_of_the_machine() -> None:
     assert record.plain("rq: /srv/a/b.py failed\nmore") == "rq: … failed"
 
 
-def test_a_chart_is_a_picture_with_a_bar_for_each_row() -> None:
+def test_a_chart_is_an_svg_with_a_bar_for_each_row() -> None:
     rows = [chart.Bar("ours & all", 200.0, 100.0, 300.0, "ours"), chart.Bar("other", 0.0, 0.0, 0.0)]
     drawn = ElementTree.fromstring(chart.bars("A <title>", "jobs/s", rows))
     name = "{http://www.w3.org/2000/svg}"
@@ -269,7 +269,7 @@ def test_charts_are_small(results: dict[str, Any]) -> None:
     assert all(len(picture) < 8_000 for picture in page.pictures(results).values())
 
 
-def test_the_page_in_the_repository_is_the_one_that_its_figures_and_notes_make() -> None:
+def test_the_stored_page_matches_its_figures_and_notes() -> None:
     results = json.loads(RAW.read_text(encoding="utf-8"))
     notes = page.read_notes(NOTES.read_text(encoding="utf-8"))
     assert (DOCS / "benchmarks.md").read_text(encoding="utf-8") == page.page(results, notes)
@@ -281,16 +281,17 @@ def test_the_page_in_the_repository_is_the_one_that_its_figures_and_notes_make()
 # Redis ------------------------------------------------------------------------------------------------------------------
 
 
-def test_without_redis_on_the_machine_it_says_what_would_help(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_without_redis_includes_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda _name: None)
     with pytest.raises(ServiceMissing, match="apt install redis-server"):
         find_program()
 
 
 @pytest.mark.skipif(
-    not (shutil.which("redis-server") or shutil.which("valkey-server")), reason="there is no Redis here"
+    not (shutil.which("redis-server") or shutil.which("valkey-server")),
+    reason="needs redis-server or valkey-server",
 )
-def test_a_private_redis_gives_each_peer_a_place_of_its_own() -> None:
+def test_a_private_redis_gives_each_peer_its_own_database() -> None:
     with running_redis() as url:
         server = RedisServer(url)
         assert server.version

@@ -1,4 +1,4 @@
-"""What the tests of the audit share: an app with a task on each store, and the audit in short."""
+"""Helpers for the audit tests: an app with tasks, and short forms of the log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECRET = "open sesame"
 
 
 class Broken(Exception):
-    """Raised in the place of writing to the audit."""
+    """Raised in place of writing to the audit log."""
 
 
 def send(to: str, size: int = 1) -> str:
@@ -39,7 +39,7 @@ def with_tasks(app: App) -> App:
 
 
 def jobs(app: App, count: int, task: str = "send") -> list[Job[Any]]:
-    """Jobs whose arguments nobody else may see."""
+    """Enqueue jobs whose arguments must not appear in the audit log."""
     given = {"to": SECRET} if task == "send" else {"what": SECRET}
     return [
         Job(app._client, facts)
@@ -56,7 +56,7 @@ def _no_options() -> Any:
 
 
 def claimed(app: App, limit: int = 1) -> list[Claim]:
-    """Jobs in a worker's hands."""
+    """Register a worker and claim jobs for it."""
     worker = app.store.register(Worker(new_id(), "w1"), lease=HOUR)
     marks = Watermarks()
     marks.seen(app.store.lanes())
@@ -64,18 +64,18 @@ def claimed(app: App, limit: int = 1) -> list[Claim]:
 
 
 def entries(app: App) -> list[AuditEntry]:
-    """Everything that was written down, in order."""
+    """All audit entries of all tenants, in order."""
     return [record.entry for record in app.audit.list(tenant="*", limit=1000)]
 
 
 def acts(app: App) -> list[tuple[str, str]]:
-    """What was done to what, in order."""
+    """The action and subject of each audit entry, in order."""
     return [(entry.action, entry.subject) for entry in entries(app)]
 
 
 @contextmanager
 def no_audit(app: App, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """In the block the audit cannot be written."""
+    """Make every write to the audit log fail inside the block."""
 
     def record(*_: Any, **__: Any) -> None:
         raise Broken
@@ -86,6 +86,6 @@ def no_audit(app: App, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def undone(app: App, monkeypatch: pytest.MonkeyPatch, act: Callable[[], object]) -> None:
-    """The act fails where it cannot be written down."""
+    """Check that the action fails if its audit entry cannot be written."""
     with no_audit(app, monkeypatch), pytest.raises(Broken):
         act()

@@ -1,4 +1,4 @@
-"""An app on each store in turn."""
+"""Fixture: an app on each store in turn."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidemill.app import App
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def app(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
-    """The same app, wherever its jobs live."""
+    """The same app on each kind of store."""
     url = url_of(request.param, tmp_path, request)
     with App(url, migrate=True) as app:
         yield app

@@ -1,4 +1,4 @@
-"""Users of every kind: each opens his connection, writes a row of his own, lets jobs be enqueued, and ends his transaction."""
+"""One user per kind of connection, each with its own transaction."""
 
 from __future__ import annotations
 
@@ -17,20 +17,38 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from tidemill.client.connections import aenqueue_on, enqueue_on
-from tidemill.domain.job import Enqueued, NewJob
+from tidemill.client.connections import aenqueue_on, afinish_on, enqueue_on, finish_on
+from tidemill.domain.job import Enqueued, Finish, LogEntry, NewJob, Report
 from tidemill.errors import TidemillError
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 
-Step = Sequence[NewJob] | Callable[[], object]
-Answer = list[Enqueued] | TidemillError
+Answer = list[Enqueued] | bool | TidemillError
 ORDERS = "create table orders(name text)"
 ORDER = "insert into orders values ('a chair')"
 
 
+class Completion:
+    """The completion of a job, with log lines and progress reports that are not written yet."""
+
+    def __init__(
+        self, finish: Finish, lines: Sequence[LogEntry] = (), reports: Sequence[Report] = ()
+    ) -> None:
+        self.finish, self.lines, self.reports = finish, lines, reports
+        self.flushed = False
+
+    def flush(self) -> None:
+        self.flushed = True
+
+    def unwritten(self) -> tuple[Sequence[LogEntry], Sequence[Report]]:
+        return self.lines, self.reports
+
+
+Step = Sequence[NewJob] | Callable[[], object] | Completion
+
+
 class Errand(NamedTuple):
-    """What happens in one transaction of a user: batches to enqueue, and looks from outside in between."""
+    """One user transaction: batches to enqueue, and checks from outside in between."""
 
     url: str
     store: Store
@@ -46,7 +64,7 @@ def job(task: str = "work", **facts: Any) -> NewJob:
 
 
 def bare(url: str) -> str:
-    """The address without what is meant for us alone."""
+    """The URL without the query parameters that only Tidemill understands."""
     return url.partition("?")[0]
 
 
@@ -55,7 +73,7 @@ def path_of(url: str) -> str:
 
 
 def prepare(url: str) -> None:
-    """The table of the user's own."""
+    """Create the user's own table."""
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(path_of(url))) as file, file:
             file.execute(ORDERS)
@@ -65,7 +83,7 @@ def prepare(url: str) -> None:
 
 
 def orders(url: str) -> int:
-    """How many rows of his own have been kept."""
+    """The number of rows in the user's own table."""
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(path_of(url))) as file:
             return int(file.execute("select count(*) from orders").fetchone()[0])
@@ -76,14 +94,17 @@ def orders(url: str) -> int:
 
 
 def through(connection: object, errand: Errand) -> list[Answer]:
-    """Take the steps; an error of ours is an answer, after which the user goes on."""
+    """Run the steps. A Tidemill error is recorded as the answer to its step, and the next step runs."""
     answers: list[Answer] = []
     for step in errand.steps:
         if callable(step):
             step()
             continue
         try:
-            answers.append(enqueue_on(connection, errand.store, step))
+            if isinstance(step, Completion):
+                answers.append(finish_on(connection, errand.store, step.finish, step))
+            else:
+                answers.append(enqueue_on(connection, errand.store, step))
         except TidemillError as error:
             answers.append(error)
     return answers
@@ -96,14 +117,17 @@ async def athrough(connection: object, errand: Errand) -> list[Answer]:
             await asyncio.to_thread(step)
             continue
         try:
-            answers.append(await aenqueue_on(connection, errand.store, step))
+            if isinstance(step, Completion):
+                answers.append(await afinish_on(connection, errand.store, step.finish, step))
+            else:
+                answers.append(await aenqueue_on(connection, errand.store, step))
         except TidemillError as error:
             answers.append(error)
     return answers
 
 
 class Undone(Exception):
-    """Ends a user's block without a commit."""
+    """Leaves the user's block without a commit."""
 
 
 def end(errand: Errand) -> None:
@@ -115,7 +139,7 @@ def end(errand: Errand) -> None:
 
 
 def of_sqlite3(errand: Errand) -> list[Answer]:
-    """sqlite3 opens the transaction with the user's first write, or with ours."""
+    """sqlite3 opens the transaction at the user's first write, or at Tidemill's."""
     with closing(sqlite3.connect(path_of(errand.url))) as connection:
         connection.row_factory = sqlite3.Row
         answers = through(connection, errand)
@@ -125,7 +149,7 @@ def of_sqlite3(errand: Errand) -> list[Answer]:
 
 
 def of_sqlite3_by_hand(errand: Errand) -> list[Answer]:
-    """The user opens his transactions himself."""
+    """The user opens transactions explicitly."""
     with closing(sqlite3.connect(path_of(errand.url), isolation_level=None)) as connection:
         connection.text_factory = bytes
         connection.execute("begin")
@@ -136,7 +160,7 @@ def of_sqlite3_by_hand(errand: Errand) -> list[Answer]:
 
 
 def of_sqlite3_always(errand: Errand) -> list[Answer]:
-    """Python 3.12's way: a transaction is always open."""
+    """The mode of Python 3.12 in which a transaction is always open."""
     options: dict[str, Any] = {"autocommit": False}
     with closing(sqlite3.connect(path_of(errand.url), **options)) as connection:
         answers = through(connection, errand)
@@ -149,7 +173,7 @@ def of_sqlite3_always(errand: Errand) -> list[Answer]:
 
 
 def of_psycopg(errand: Errand) -> list[Answer]:
-    """psycopg opens the transaction with the first statement."""
+    """psycopg opens the transaction at the first statement."""
     with psycopg.connect(bare(errand.url), row_factory=psycopg.rows.dict_row) as connection:
         answers = through(connection, errand)
         connection.execute(ORDER)
@@ -158,7 +182,7 @@ def of_psycopg(errand: Errand) -> list[Answer]:
 
 
 def of_psycopg_block(errand: Errand) -> list[Answer]:
-    """In autocommit, with a block; and cursors that want another spelling."""
+    """Autocommit with a transaction block, and cursors that use another parameter style."""
     factory: Any = psycopg.RawCursor
     with psycopg.connect(bare(errand.url), autocommit=True, cursor_factory=factory) as connection:
         answers: list[Answer] = []
@@ -261,7 +285,7 @@ def of_sqlalchemy_async_session(driver: str) -> User:
     async def story(errand: Errand) -> list[Answer]:
         made = create_async_engine(alchemical(errand.url, driver), poolclass=NullPool)
         async with AsyncSession(made) as session:
-            answers = await athrough(session, errand)  # before the session has said anything itself
+            answers = await athrough(session, errand)  # before the session runs a statement of its own
             await session.execute(sqlalchemy.text(ORDER))
             await (session.commit() if errand.commit else session.rollback())
         await made.dispose()
@@ -275,7 +299,7 @@ def of_sqlalchemy_async_session(driver: str) -> User:
 
 @contextmanager
 def django_database(url: str, **options: Any) -> Iterator[Any]:
-    """Django's own connections, with this database as ``jobs``."""
+    """Django's connection handler, with this database under the alias ``jobs``."""
     conf, db = importlib.import_module("django.conf"), importlib.import_module("django.db")
     if not conf.settings.configured:
         conf.settings.configure(DATABASES={}, USE_TZ=True, INSTALLED_APPS=[], LOGGING_CONFIG=None)

@@ -1,4 +1,4 @@
-"""What the tests of limits share: claiming as a worker does, without one."""
+"""Helper for the limit tests: claims jobs as a worker does, without running one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidemill.stores.base import Store
 
 
 def claim(store: Store, limit: int = 10) -> list[Claim]:
-    """From all lanes, with the rules that there are."""
+    """Claim from all lanes, with all stored rules."""
     worker = store.register(Worker(new_id(), "w1"), lease=timedelta(hours=1))
     rules = {rule.name: rule for rule in store.rules()}
     lanes = [*store.gates(), *store.lanes()]

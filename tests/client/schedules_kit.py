@@ -1,4 +1,4 @@
-"""What the tests of schedules share: an app with one task, on each store, on a clock that is moved by hand."""
+"""Helpers for the schedule tests: an app with one task and a manual clock."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def a_mill(url: str = "memory://") -> Iterator[App]:
 
 @contextmanager
 def on_each_store(request: pytest.FixtureRequest, folder: Path) -> Iterator[App]:
-    """For a fixture with the kinds of stores as its parameters."""
+    """An app on the store that the fixture's parameter names."""
     url = url_of(request.param, folder, request)
     with a_mill(url) as app:
         yield app

@@ -1,4 +1,4 @@
-"""``app.archive.run``: what is due leaves, verified, counted and audited; what is doubtful stays."""
+"""Tests of ``app.archive.run``."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NOW = timedelta(0)
 
 
 def work(app: App, good: int = 3, bad: int = 2) -> list[str]:
-    """Jobs that ended; their ids, the completed first."""
+    """Run jobs to the end and return their ids, completed ones first."""
     if "good" not in app.registry.names():
 
         @app.task(name="good")
@@ -52,9 +52,9 @@ def lease_of(app: App) -> Any:
     return next(lease for lease in app.store.leases() if lease.name == LEASE)
 
 
-def test_what_is_due_leaves_and_is_found_whole_in_the_archive(app: App) -> None:
+def test_due_jobs_are_moved_to_the_archive_unchanged(app: App) -> None:
     ids = work(app)
-    assert app.archive.run().archived == 0  # nothing is thirty days old
+    assert app.archive.run().archived == 0  # no job is thirty days old
     done = app.archive.run(older_than=NOW)
     assert (done.archived, done.failed, done.more) == (5, 0, False)
     assert {run.policy: run.statuses for run in done.policies if run.archived} == {
@@ -69,7 +69,7 @@ def test_what_is_due_leaves_and_is_found_whole_in_the_archive(app: App) -> None:
     assert app.archive.run(older_than=NOW).archived == 0
 
 
-def test_a_run_is_bounded_and_says_that_there_is_more(app: App) -> None:
+def test_a_run_archives_at_most_its_limit_and_reports_that_more_remain(app: App) -> None:
     work(app, good=5, bad=1)
     first = app.archive.run(older_than=NOW, limit=2)
     assert (first.archived, first.more) == (2, True)
@@ -80,7 +80,7 @@ def test_a_run_is_bounded_and_says_that_there_is_more(app: App) -> None:
     assert (last.archived, last.more) == (1, False)
 
 
-def test_a_run_stops_when_its_time_is_over(tmp_path: Path) -> None:
+def test_a_run_stops_when_its_time_budget_is_used_up(tmp_path: Path) -> None:
     clock = ManualClock()
     with App("memory://", clock=clock, archive=[ArchivePolicy("all", max_age=NOW, batch=1)]) as app:
         work(app, good=3, bad=0)
@@ -95,7 +95,7 @@ def test_a_run_stops_when_its_time_is_over(tmp_path: Path) -> None:
         assert (done.archived, done.more) == (2, True)
 
 
-def test_the_longest_ended_go_first_and_policies_choose_by_task_state_and_age() -> None:
+def test_the_oldest_jobs_go_first_and_policies_select_by_task_state_and_age() -> None:
     clock = ManualClock()
     policies = [
         ArchivePolicy(
@@ -118,9 +118,9 @@ def test_the_longest_ended_go_first_and_policies_choose_by_task_state_and_age() 
         }
 
 
-def test_an_app_s_policies_are_checked() -> None:
-    with pytest.raises(BadSettings, match="no ArchivePolicy"):
-        App("memory://", archive=["old"])
+def test_the_policies_of_an_app_are_validated() -> None:
+    with pytest.raises(BadSettings, match="is not an ArchivePolicy"):
+        App("memory://", archive=["old"])  # type: ignore[list-item]
     with pytest.raises(BadSettings, match="two policies named 'a'"):
         App("memory://", archive=[ArchivePolicy("a"), ArchivePolicy("a")])
     with App("memory://") as app:
@@ -131,7 +131,7 @@ def test_an_app_s_policies_are_checked() -> None:
             app.archive.run(older_than=timedelta(seconds=-1))
 
 
-def test_every_batch_is_audited_with_what_it_removed(app: App) -> None:
+def test_every_batch_is_audited_with_the_ids_it_removed(app: App) -> None:
     ids = work(app, good=3, bad=0)
     policy = replace(app.archive.policies[0], max_age=NOW, batch=2)
     with acting("ann"):
@@ -147,21 +147,20 @@ def test_every_batch_is_audited_with_what_it_removed(app: App) -> None:
     assert app.audit.verify().ok
 
 
-def test_nothing_leaves_that_cannot_be_written_down(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_cannot_be_audited_is_not_removed(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = work(app, good=2, bad=0)
     with no_audit(app, monkeypatch), pytest.raises(Broken):
         app.archive.run(older_than=NOW)
     assert {str(job.id) for job in app.jobs.list().items} == set(ids)
     assert [sums.archived for sums in read_sums(lease_of(app).metadata).values()] in ([], [0])
-    assert (
-        app.archive.run(older_than=NOW).archived == 2
-    )  # the lease was given back, the copies are written again
+    # The lease was released, and the copies are written again.
+    assert app.archive.run(older_than=NOW).archived == 2
     assert len(app.archive.search().items) == 2
 
 
 @contextmanager
 def damaged(app: App, monkeypatch: pytest.MonkeyPatch, wrong: set[str]) -> Iterator[None]:
-    """In the block the archive keeps something else of these jobs than it was given."""
+    """Inside the block, the archive stores altered documents for these jobs."""
     put = app.store.put_archive
 
     def other(documents: Sequence[ArchivedJob], *, now: datetime | None = None) -> None:
@@ -180,7 +179,7 @@ def damaged(app: App, monkeypatch: pytest.MonkeyPatch, wrong: set[str]) -> Itera
         yield
 
 
-def test_a_copy_that_is_not_what_was_written_keeps_its_job(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_whose_archived_copy_differs_is_not_removed(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = work(app, good=3, bad=0)
     with damaged(app, monkeypatch, {ids[0]}):
         done = app.archive.run(older_than=NOW)
@@ -190,12 +189,12 @@ def test_a_copy_that_is_not_what_was_written_keeps_its_job(app: App, monkeypatch
     assert (row.archived, row.verified, row.failed) == (2, 2, 1)
     with damaged(app, monkeypatch, {ids[0]}):
         again = app.archive.run(older_than=NOW)
-    assert (again.archived, again.failed, again.more) == (0, 1, True)  # and it ends
+    assert (again.archived, again.failed, again.more) == (0, 1, True)  # and the run ends
     assert app.archive.run(older_than=NOW).archived == 1
     assert app.archive.get(ids[0]).sound
 
 
-def test_a_copy_with_a_sound_fingerprint_of_something_else_is_not_believed(
+def test_a_copy_of_other_content_with_a_valid_fingerprint_is_rejected(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work(app, good=1, bad=0)
@@ -212,7 +211,9 @@ def test_a_copy_with_a_sound_fingerprint_of_something_else_is_not_believed(
     assert app.jobs.count() == 1
 
 
-def test_a_job_that_is_opened_again_meanwhile_stays(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_is_retried_during_the_run_is_not_removed(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ids = work(app, good=0, bad=2)
     forget = app.store.forget
 
@@ -227,7 +228,7 @@ def test_a_job_that_is_opened_again_meanwhile_stays(app: App, monkeypatch: pytes
     assert app.jobs.get(ids[0]).status is JobState.PENDING
 
 
-def test_a_policy_that_fails_does_not_stop_the_others(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_policy_does_not_stop_the_others(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     work(app)
     archivable = app.store.archivable
 
@@ -248,24 +249,24 @@ def test_a_policy_that_fails_does_not_stop_the_others(app: App, monkeypatch: pyt
         assert done.more
         assert {row.policy: row.errors for row in app.stats.archival()} == {"completed": 1, "failed": 0}
         only = replace(app.archive.policies[0], max_age=NOW)
-        with pytest.raises(StoreUnavailable):  # where nothing at all could be done
+        with pytest.raises(StoreUnavailable):  # no policy could run
             app.archive.run([only])
     assert app.archive.run(older_than=NOW).archived == 3
 
 
-def test_one_at_a_time_archives(app: App) -> None:
+def test_only_one_process_archives_at_a_time(app: App) -> None:
     work(app, good=1, bad=0)
     holder = new_id()
     lease = app.store.acquire(LEASE, holder, ttl=timedelta(minutes=1))
     assert lease is not None
-    with pytest.raises(ArchiveRunning, match="somebody archives just now"):
+    with pytest.raises(ArchiveRunning, match="another archive run is in progress"):
         app.archive.run(older_than=NOW)
     assert app.store.release(LEASE, holder, lease.term)
     assert app.archive.run(older_than=NOW).archived == 1
     assert lease_of(app).holder is None
 
 
-def test_a_run_whose_lease_was_taken_removes_nothing_more(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_loses_its_lease_removes_no_more_jobs(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     work(app, good=2, bad=0)
     put = app.store.put_archive
 
@@ -282,7 +283,7 @@ def test_a_run_whose_lease_was_taken_removes_nothing_more(app: App, monkeypatch:
     assert app.archive.run(older_than=NOW).archived == 2
 
 
-def test_sums_rise_from_run_to_run_and_are_the_same_for_every_process(app: App) -> None:
+def test_totals_accumulate_over_runs_and_are_shared_by_all_processes(app: App) -> None:
     for number in range(1, 4):
         work(app, good=2, bad=1)
         app.archive.run(older_than=NOW)
@@ -297,10 +298,10 @@ def test_sums_rise_from_run_to_run_and_are_the_same_for_every_process(app: App) 
     assert 'tidemill_archive_failed_total{policy="failed"} 0' in text
     assert 'tidemill_archive_bytes_total{policy="completed"}' in text
     assert "tidemill_history_age_seconds 0" in text.splitlines()
-    assert 'tidemill_lease_held{lease="archive"}' not in text  # nobody there is no trouble
+    assert 'tidemill_lease_held{lease="archive"}' not in text  # an archive lease without a holder is normal
 
 
-def test_the_age_of_what_was_not_archived_is_told() -> None:
+def test_metrics_report_the_age_of_the_oldest_job_that_is_not_archived() -> None:
     clock = ManualClock()
     with App("memory://", clock=clock) as app:
         work(app, good=1, bad=0)
@@ -318,7 +319,7 @@ def test_copies_go_to_the_store_named_archive(tmp_path: Path) -> None:
         assert app.archive.search(store="default").items == []
 
 
-def test_sums_that_cannot_be_read_count_as_nothing() -> None:
+def test_unreadable_totals_count_as_zero() -> None:
     assert read_sums({}) == {}
     assert read_sums({"policies": "nonsense"}) == {}
     odd = {"policies": {"a": {"verified": "x", "buckets": [1], "statuses": {"failed": 2, "x": "y"}}, "b": 3}}
@@ -328,7 +329,7 @@ def test_sums_that_cannot_be_read_count_as_nothing() -> None:
     assert len(read_sums(many)) == MOST_POLICIES
 
 
-def test_every_verb_has_an_awaited_twin(app: App) -> None:
+def test_every_method_has_an_async_variant(app: App) -> None:
     for name in ("run", "search", "get"):
         assert inspect.iscoroutinefunction(getattr(Archive, f"a{name}"))
     assert inspect.signature(Archive.run).parameters == inspect.signature(Archive.arun).parameters

@@ -1,4 +1,4 @@
-"""``app.audit``: reading what was done, and proving that nothing of it was changed."""
+"""Tests of ``app.audit``: listing entries and detecting tampering."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def numbers(app: App, **where: object) -> list[int]:
     return [record.number for record in app.audit.list(**where)]  # type: ignore[arg-type]
 
 
-def test_entries_are_listed_by_number_or_the_newest_first(app: App) -> None:
+def test_entries_are_listed_by_number_or_newest_first(app: App) -> None:
     fill(app)
     assert numbers(app, tenant="*", limit=3) == [1, 2, 3]
     assert numbers(app, tenant="*", limit=3, after=3) == [4, 5, 6]
@@ -46,7 +46,7 @@ def test_entries_are_listed_by_number_or_the_newest_first(app: App) -> None:
     assert numbers(app, tenant="*", action="job.retried", who="bob") == [1]
 
 
-def test_a_tenant_sees_what_was_done_to_its_own_things(app: App) -> None:
+def test_a_tenant_sees_the_entries_of_its_own_objects(app: App) -> None:
     fill(app, 4)
     app.control.pause("queue", "mail")
     with app.tenant("acme"):
@@ -57,7 +57,9 @@ def test_a_tenant_sees_what_was_done_to_its_own_things(app: App) -> None:
     assert numbers(app, tenant="*") == [1, 2, 3, 4, 5]
 
 
-def test_an_untouched_audit_is_whole_however_it_is_read(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_untouched_audit_log_verifies_with_any_batch_size(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert app.audit.verify() == (True, 0, None, GENESIS)
     fill(app)
     whole = app.audit.verify()
@@ -70,7 +72,7 @@ def test_an_untouched_audit_is_whole_however_it_is_read(app: App, monkeypatch: p
 
 @pytest.mark.parametrize("batch", [1, 6, 7, 1000])
 @pytest.mark.parametrize("change", CHANGES)
-def test_verifying_names_the_first_entry_that_was_tampered_with_in_a_file(
+def test_verify_reports_the_first_tampered_entry_in_sqlite(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, batch: int
 ) -> None:
     monkeypatch.setattr(module, "BATCH", batch)
@@ -85,7 +87,7 @@ def test_verifying_names_the_first_entry_that_was_tampered_with_in_a_file(
         assert (found.ok, found.entries, found.broken_at) == (False, 6, 7)
 
 
-def test_verifying_names_the_first_entry_that_was_tampered_with_in_a_database(
+def test_verify_reports_the_first_tampered_entry_in_postgres(
     fresh_postgres_url: str,
 ) -> None:
     with App(fresh_postgres_url, migrate=True) as app:
@@ -99,7 +101,7 @@ def test_verifying_names_the_first_entry_that_was_tampered_with_in_a_database(
                 assert app.audit.verify()[:3] == (False, place - 1, place)
 
 
-def test_the_audit_of_what_several_do_at_once_is_whole(app: App) -> None:
+def test_concurrent_entries_form_an_unbroken_chain(app: App) -> None:
     async def turn(who: str) -> None:
         for number in range(5):
             with acting(who):

@@ -1,4 +1,4 @@
-"""What is done to jobs by hand is in the audit, in the same transaction, with who did it."""
+"""Tests of the audit entries that actions on jobs write in the same transaction."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def enqueue(app: App, **options: Any) -> Any:
     return BoundTask(app._client, app.registry.get("send")).using(**options)
 
 
-# Who ---------------------------------------------------------------------------------------------------------------------
+# Actor -------------------------------------------------------------------------------------------------------------------
 
 
-def test_who_acts_is_the_one_named_or_the_user_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_actor_is_the_one_given_or_the_user_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("USER", "ada")
     assert who() == "python:ada"
     with acting("ann"):
@@ -47,15 +47,15 @@ def test_who_acts_is_the_one_named_or_the_user_of_the_machine(monkeypatch: pytes
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "x" * 401])
-def test_nobody_can_act_under_a_name_that_says_nothing(name: str) -> None:
-    with pytest.raises(BadSettings, match="says nobody"), acting(name):
+def test_an_invalid_actor_name_is_refused(name: str) -> None:
+    with pytest.raises(BadSettings, match="is not a valid actor"), acting(name):
         pass
 
 
 # One job -----------------------------------------------------------------------------------------------------------------
 
 
-def test_each_act_on_a_job_is_one_entry_with_what_changed(mill: App) -> None:
+def test_each_action_on_a_job_writes_one_entry_with_the_change(mill: App) -> None:
     with acting("ann"):
         (job,) = jobs(mill, 1)
         job.cancel("not needed")
@@ -79,7 +79,7 @@ def test_each_act_on_a_job_is_one_entry_with_what_changed(mill: App) -> None:
 
 
 @pytest.mark.parametrize(("verb", "word"), [("approve", "approved"), ("reject", "rejected")])
-def test_a_decision_about_a_job_is_written_down_with_its_comment(mill: App, verb: str, word: str) -> None:
+def test_a_review_decision_is_audited_with_its_comment(mill: App, verb: str, word: str) -> None:
     (job,) = jobs(mill, 1, "look")
     mill.testing().drain()
     getattr(job, verb)("looks fine")
@@ -91,7 +91,7 @@ def test_a_decision_about_a_job_is_written_down_with_its_comment(mill: App, verb
     assert SECRET not in repr(entry)
 
 
-def test_asking_a_worker_to_stop_is_written_down_for_the_first_who_asks(mill: App) -> None:
+def test_only_the_first_cancel_request_to_a_running_job_is_audited(mill: App) -> None:
     (job,) = jobs(mill, 1)
     claimed(mill)
     job.cancel("enough")
@@ -100,7 +100,7 @@ def test_asking_a_worker_to_stop_is_written_down_for_the_first_who_asks(mill: Ap
     assert entries(mill)[0].after == {"status": "running", "reason": "enough"}
 
 
-def test_an_act_that_is_refused_writes_nothing(mill: App) -> None:
+def test_a_refused_action_writes_no_entry(mill: App) -> None:
     (job,) = jobs(mill, 1)
     for act in (job.retry, job.approve, job.delete):
         with pytest.raises(IllegalTransition):
@@ -109,7 +109,7 @@ def test_an_act_that_is_refused_writes_nothing(mill: App) -> None:
     assert entries(mill) == []
 
 
-def test_an_act_that_cannot_be_written_down_is_not_done(mill: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_action_that_cannot_be_audited_is_rolled_back(mill: App, monkeypatch: pytest.MonkeyPatch) -> None:
     waiting, running = jobs(mill, 2)
     (held,) = claimed(mill)
     if held.id == waiting.id:
@@ -126,7 +126,7 @@ def test_an_act_that_cannot_be_written_down_is_not_done(mill: App, monkeypatch: 
     assert waiting.refresh().status is JobState.CANCELLED
 
 
-def test_awaited_acts_are_done_by_whoever_awaits_them(mill: App) -> None:
+def test_async_actions_are_attributed_to_the_actor_of_the_awaiting_context(mill: App) -> None:
     async def story() -> None:
         with acting("ann"), mill.tenant("acme"):
             (job,) = jobs(mill, 1)
@@ -139,7 +139,7 @@ def test_awaited_acts_are_done_by_whoever_awaits_them(mill: App) -> None:
     assert [(entry.who, entry.tenant) for entry in entries(mill)] == [("ann", "acme")] * 4
 
 
-def test_what_is_awaited_is_asked_for_the_tenant_that_surrounds_it(mill: App) -> None:
+def test_async_calls_use_the_tenant_of_the_awaiting_context(mill: App) -> None:
     async def story() -> int:
         with mill.tenant("acme"):
             (job,) = jobs(mill, 1)
@@ -152,7 +152,7 @@ def test_what_is_awaited_is_asked_for_the_tenant_that_surrounds_it(mill: App) ->
 # Many jobs ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_bulk_act_is_one_entry_with_its_filter_counts_and_ids(mill: App) -> None:
+def test_a_bulk_action_writes_one_entry_with_its_filter_counts_and_ids(mill: App) -> None:
     made = jobs(mill, 3)
     claimed(mill)
     with acting("ann"):
@@ -180,7 +180,7 @@ def test_a_bulk_act_is_one_entry_with_its_filter_counts_and_ids(mill: App) -> No
     ]
 
 
-def test_an_entry_names_a_hundred_of_many_jobs(mill: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_entry_lists_at_most_a_hundred_job_ids(mill: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BATCH", 50)
     made = jobs(mill, 130)
     mill.jobs.cancel(ids=[job.id for job in made])
@@ -190,16 +190,14 @@ def test_an_entry_names_a_hundred_of_many_jobs(mill: App, monkeypatch: pytest.Mo
     assert len(list(entry.after["ids"])) == 100  # type: ignore[call-overload]
 
 
-def test_very_many_jobs_are_done_and_written_down_in_parts(
-    mill: App, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_very_large_bulk_action_is_audited_in_parts(mill: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "TOGETHER", 10)
     jobs(mill, 25)
     assert mill.jobs.cancel(task="send").done == 25
     assert [entry.after and entry.after["done"] for entry in entries(mill)] == [10, 10, 5]
 
 
-def test_a_bulk_act_that_changes_nothing_writes_nothing(mill: App) -> None:
+def test_a_bulk_action_that_changes_nothing_writes_no_entry(mill: App) -> None:
     jobs(mill, 1)
     claimed(mill)
     mill.jobs.cancel(task="send")
@@ -219,7 +217,7 @@ def test_plain_enqueueing_is_not_audited(mill: App) -> None:
     assert entries(mill) == []
 
 
-def test_a_call_that_asks_for_it_is_audited_without_its_arguments(mill: App) -> None:
+def test_an_enqueue_with_audit_is_recorded_without_the_arguments(mill: App) -> None:
     with acting("ann"):
         job = enqueue(mill, audit=True).enqueue(to=SECRET)
     (entry,) = entries(mill)
@@ -228,7 +226,7 @@ def test_a_call_that_asks_for_it_is_audited_without_its_arguments(mill: App) -> 
     assert job.refresh().status is JobState.PENDING
 
 
-def test_a_task_that_asks_for_it_is_audited_unless_a_call_says_otherwise(mill: App) -> None:
+def test_a_task_with_audit_is_recorded_unless_the_call_disables_it(mill: App) -> None:
     @mill.task(audit=True)
     def pay(amount: int) -> None: ...
 
@@ -246,7 +244,7 @@ def test_a_task_that_asks_for_it_is_audited_unless_a_call_says_otherwise(mill: A
     assert entries(mill)[2].after["done"] == 3  # type: ignore[index]
 
 
-def test_a_job_that_was_not_made_is_not_audited(mill: App) -> None:
+def test_a_job_that_was_not_created_is_not_audited(mill: App) -> None:
     task = enqueue(mill, audit=True, unique=Unique())
     first = task.enqueue(to="ann")
     assert task.enqueue(to="ann").id == first.id
@@ -255,14 +253,12 @@ def test_a_job_that_was_not_made_is_not_audited(mill: App) -> None:
     assert acts(mill)[1:] == [("job.enqueued", f"job:{replaced.id}")]
 
 
-def test_enqueueing_that_cannot_be_written_down_does_not_happen(
-    mill: App, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_enqueue_that_cannot_be_audited_is_rolled_back(mill: App, monkeypatch: pytest.MonkeyPatch) -> None:
     undone(mill, monkeypatch, lambda: enqueue(mill, audit=True).enqueue(to="ann"))
     assert mill.jobs.count() == 0
 
 
-def test_in_a_caller_s_own_sqlite_transaction_the_entry_comes_and_goes_with_the_job(tmp_path: Path) -> None:
+def test_in_the_users_sqlite_transaction_the_entry_commits_with_the_job(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     with App(f"sqlite:///{path}") as app:
         with_tasks(app)
@@ -279,7 +275,7 @@ def test_in_a_caller_s_own_sqlite_transaction_the_entry_comes_and_goes_with_the_
         assert app.audit.verify()[:2] == (True, 2)
 
 
-def test_in_a_caller_s_own_postgres_transaction_the_entry_comes_and_goes_with_the_job(
+def test_in_the_users_postgres_transaction_the_entry_commits_with_the_job(
     fresh_postgres_url: str,
 ) -> None:
     with App(fresh_postgres_url, migrate=True) as app:
@@ -299,7 +295,7 @@ def test_in_a_caller_s_own_postgres_transaction_the_entry_comes_and_goes_with_th
         assert app.audit.verify()[:2] == (True, 3)
 
 
-def test_in_an_awaited_postgres_transaction_the_entry_comes_and_goes_with_the_job(
+def test_in_an_async_postgres_transaction_the_entry_commits_with_the_job(
     fresh_postgres_url: str,
 ) -> None:
     with App(fresh_postgres_url, migrate=True) as app:

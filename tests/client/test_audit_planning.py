@@ -1,4 +1,4 @@
-"""What is done to schedules and definitions by hand, and by the code that declares them, is in the audit."""
+"""Tests of the audit entries for schedules and definitions."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ ARGS = {"to": "open sesame"}
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def mill(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
-    """On each store, on a clock that is moved by hand, with a task ``send``."""
+    """An app on each store, with a manual clock and a task ``send``."""
     with on_each_store(request, tmp_path) as app:
         yield app
 
 
-def test_each_act_on_a_schedule_is_one_entry(mill: App) -> None:
+def test_each_action_on_a_schedule_writes_one_entry(mill: App) -> None:
     face = mill.schedules
     with acting("ann"):
         face.add("send", Every(HOUR), "often", args=ARGS, metadata={"customer": "sesame street"})
@@ -68,14 +68,14 @@ def test_each_act_on_a_schedule_is_one_entry(mill: App) -> None:
     assert mill.audit.verify()[:2] == (True, 7)
 
 
-def test_a_schedule_that_is_refused_writes_nothing(mill: App) -> None:
+def test_a_refused_schedule_writes_no_entry(mill: App) -> None:
     mill.schedules.add("send", Every(HOUR), "often", args=ARGS)
     with pytest.raises(ScheduleExists):
         mill.schedules.add("send", Every(HOUR), "often", args=ARGS)
     assert len(entries(mill)) == 1
 
 
-def test_an_act_on_a_schedule_that_cannot_be_written_down_is_not_done(
+def test_an_action_on_a_schedule_that_cannot_be_audited_is_rolled_back(
     mill: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     face = mill.schedules
@@ -90,10 +90,10 @@ def test_an_act_on_a_schedule_that_cannot_be_written_down_is_not_done(
     assert mill.jobs.count() == 0
 
 
-def test_each_act_on_a_definition_is_one_entry(mill: App) -> None:
+def test_each_action_on_a_definition_writes_one_entry(mill: App) -> None:
     face = mill.definitions
     with acting("ann"), mill.tenant("acme"):
-        face.save("daily", "send", args=ARGS, notifications={"url": "https://x/sesame"}, queue="slow")
+        face.save("daily", "send", args=ARGS, queue="slow")
         face.save("daily", owner="bob", args={"to": "sesame two"})
         face.disable("daily")
         face.disable("daily")
@@ -108,7 +108,7 @@ def test_each_act_on_a_definition_is_one_entry(mill: App) -> None:
         ("ann", "definition:daily", "acme")
     }
     assert found[0].after is not None
-    assert (found[0].after["settings.queue"], found[0].after["notifications"]) == ("slow", "***")
+    assert (found[0].after["settings.queue"], found[0].after["args"]) == ("slow", "***")
     assert found[1].before == {"owner": None, "version": 1, "args": "***"}
     assert found[1].after == {"owner": "bob", "version": 2, "args": "***"}
     assert (found[2].before, found[2].after) == ({"enabled": True}, {"enabled": False})
@@ -120,7 +120,7 @@ def test_each_act_on_a_definition_is_one_entry(mill: App) -> None:
     assert {version.created_by for version in versions} == {"ann"}
 
 
-def test_an_act_on_a_definition_that_cannot_be_written_down_is_not_done(
+def test_an_action_on_a_definition_that_cannot_be_audited_is_rolled_back(
     mill: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     face = mill.definitions
@@ -136,7 +136,7 @@ def test_an_act_on_a_definition_that_cannot_be_written_down_is_not_done(
     assert acts(mill) == [("definition.saved", "definition:daily")]
 
 
-def test_schedules_that_follow_the_code_are_the_app_s_doing_one_entry_for_each_that_changed(
+def test_reconciling_declared_schedules_writes_one_entry_per_change_as_the_app(
     mill: App,
 ) -> None:
     mill.schedule("send", Every(HOUR), "one", args=ARGS)
@@ -156,7 +156,7 @@ def test_schedules_that_follow_the_code_are_the_app_s_doing_one_entry_for_each_t
     assert "sesame" not in repr(entries(mill))
 
 
-def test_whoever_brings_schedules_in_line_by_hand_is_named(mill: App) -> None:
+def test_an_explicit_actor_of_a_reconcile_is_recorded(mill: App) -> None:
     mill.schedule("send", Every(HOUR), "one", args=ARGS)
     with acting("ann"):
         mill.reconcile()

@@ -1,4 +1,4 @@
-"""Threads that enqueue at the same time share a commit, and whoever is interrupted leaves the others at work."""
+"""Tests of the batcher: concurrent enqueues share a commit."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE = 30.0
 
 
 class Paper:
-    """Somewhere to write. The first batch is held up until somebody lets it go."""
+    """A writer that blocks on its first batch until the test releases it."""
 
     def __init__(self) -> None:
         self.begun, self.go = threading.Event(), threading.Event()
@@ -52,12 +52,12 @@ def start(batcher: Batcher, one: NewJob, answers: list[object]) -> threading.Thr
 
 
 def wait_for(batcher: Batcher, count: int) -> None:
-    """Until so many threads wait for their turn."""
+    """Wait until this many threads are queued in the batcher."""
     while len(batcher._waiting) < count:
         threading.Event().wait(0.001)
 
 
-def test_who_comes_while_another_writes_is_written_with_the_others() -> None:
+def test_jobs_that_arrive_during_a_write_are_written_in_one_batch() -> None:
     paper = Paper()
     batcher, answers = Batcher(paper.write), list[object]()
     threads = [start(batcher, job(), answers)]
@@ -72,7 +72,7 @@ def test_who_comes_while_another_writes_is_written_with_the_others() -> None:
     assert batcher.submit([job()])[0].created
 
 
-def test_an_error_reaches_only_whose_job_it_is() -> None:
+def test_an_error_reaches_only_the_caller_whose_job_caused_it() -> None:
     paper = Paper()
     batcher, good, bad = Batcher(paper.write), list[object](), list[object]()
     threads = [start(batcher, job(), good)]
@@ -86,7 +86,7 @@ def test_an_error_reaches_only_whose_job_it_is() -> None:
     assert [type(answer) for answer in bad] == [StoreUnavailable]
 
 
-def test_an_error_of_a_lone_caller_is_his_and_the_next_one_writes() -> None:
+def test_an_error_of_a_single_caller_leaves_the_batcher_usable() -> None:
     paper = Paper()
     paper.go.set()
     batcher = Batcher(paper.write)
@@ -96,7 +96,7 @@ def test_an_error_of_a_lone_caller_is_his_and_the_next_one_writes() -> None:
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals are not sent to threads here")
-def test_ctrl_c_while_waiting_takes_the_job_back_and_nobody_waits_for_the_one_who_left() -> None:
+def test_ctrl_c_while_waiting_withdraws_the_job_and_blocks_no_other_caller() -> None:
     paper = Paper()
     batcher, answers = Batcher(paper.write), list[object]()
     first = start(batcher, job(), answers)
@@ -117,7 +117,7 @@ def test_ctrl_c_while_waiting_takes_the_job_back_and_nobody_waits_for_the_one_wh
     assert paper.batches == [1, 1]
 
 
-def test_a_coroutine_that_enqueues_when_there_are_no_threads_any_more_is_told_so() -> None:
+def test_a_coroutine_that_enqueues_after_the_thread_pool_closed_gets_an_error() -> None:
     pool = ThreadPoolExecutor(1)
     pool.shutdown()
     batcher = AsyncBatcher(lambda jobs: [Enqueued(job.id, True) for job in jobs], lambda: pool)

@@ -1,4 +1,4 @@
-"""Holidays of countries and exchanges come from the extra of that name, or an error says how to get it."""
+"""Tests of the holiday calendars from the ``holidays`` extra."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidemill.domain.calendar import BusinessCalendar
 from tidemill.errors import BadSchedule, BadSettings
 
 
-def test_without_the_extra_an_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_the_error_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "holidays", None)
     with pytest.raises(BadSettings, match=r"pip install 'tidemill\[holidays\]'"):
         country_holidays("DE", years=[2026])

@@ -1,4 +1,4 @@
-"""Jobs are enqueued in the user's own transaction, whatever kind of connection he has: with his rows, or not at all."""
+"""Tests of enqueueing in the user's transaction, on every kind of connection."""
 
 from __future__ import annotations
 
@@ -66,14 +66,14 @@ def sqlite_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 @pytest.fixture(scope="module")
 def store(request: pytest.FixtureRequest) -> Store:
-    """One database of a dialect for all tests: each looks at its own jobs only."""
+    """One database per dialect for all tests. Each test reads only its own jobs."""
     found: Store = request.getfixturevalue(f"{request.param}_store")
     return found
 
 
 @pytest.fixture
 def elsewhere(request: pytest.FixtureRequest, store: Store, tmp_path: Path) -> str:
-    """The address of another database of the same dialect, which has the user's table and none of ours."""
+    """The URL of another database of the same dialect, with the user's table and without Tidemill's tables."""
     if store.url.startswith("sqlite"):
         url = f"sqlite:///{tmp_path / 'other.db'}"
     else:
@@ -83,7 +83,7 @@ def elsewhere(request: pytest.FixtureRequest, store: Store, tmp_path: Path) -> s
 
 
 class Scene:
-    """One kind of user, and the store he shares a database with."""
+    """One kind of user, and the store in the same database."""
 
     def __init__(self, user: User, store: Store) -> None:
         self.user, self.store, self.url = user, store, store.url
@@ -117,7 +117,7 @@ def test_a_commit_keeps_the_job_and_the_users_row(scene: Scene) -> None:
 
 
 @every_kind
-def test_a_rollback_keeps_neither(scene: Scene) -> None:
+def test_a_rollback_removes_the_job_and_the_users_row(scene: Scene) -> None:
     one = job(details=FULL, unique=UniqueHold(f"k-{new_id()}"))
     assert scene.perform([one], commit=False) == [[Enqueued(one.id, True)]]
     assert scene.stored(one) == []
@@ -126,7 +126,7 @@ def test_a_rollback_keeps_neither(scene: Scene) -> None:
 
 
 @every_kind
-def test_nobody_sees_the_job_before_the_commit(scene: Scene) -> None:
+def test_the_job_is_invisible_before_the_commit(scene: Scene) -> None:
     one, seen = job(), []
     scene.perform([one], lambda: seen.append(scene.stored(one)))
     assert seen == [[]]
@@ -134,7 +134,7 @@ def test_nobody_sees_the_job_before_the_commit(scene: Scene) -> None:
 
 
 @every_kind
-def test_a_job_is_the_same_as_one_that_the_store_enqueues(scene: Scene) -> None:
+def test_a_job_equals_one_that_the_store_itself_enqueues(scene: Scene) -> None:
     shape: dict[str, Any] = {
         "args": '{"a":"ä"}', "tenant": "acme", "queue": "q", "priority": -3, "max_attempts": 9, "limits": ("gpu", "x"),
         "timeout": timedelta(days=2, microseconds=5), "expires_at": NOW + timedelta(days=9999), "details": FULL,
@@ -152,7 +152,7 @@ def test_a_job_is_the_same_as_one_that_the_store_enqueues(scene: Scene) -> None:
 
 
 @every_kind
-def test_a_delay_makes_a_job_scheduled_and_counts_from_now(scene: Scene) -> None:
+def test_a_delay_schedules_the_job_relative_to_now(scene: Scene) -> None:
     delayed, past = job(delay=timedelta(hours=1)), job(delay=timedelta(seconds=-5))
     scene.perform([delayed, past])
     first, second = scene.stored(delayed, past)
@@ -162,7 +162,7 @@ def test_a_delay_makes_a_job_scheduled_and_counts_from_now(scene: Scene) -> None
 
 
 @every_kind
-def test_a_held_key_answers_with_its_holder(scene: Scene) -> None:
+def test_a_held_key_returns_the_id_of_its_holder(scene: Scene) -> None:
     key = f"key-{new_id()}"
     holder = job(tenant="acme", unique=UniqueHold(key))
     scene.store.enqueue([holder])
@@ -175,7 +175,7 @@ def test_a_held_key_answers_with_its_holder(scene: Scene) -> None:
 
 
 @every_kind
-def test_within_one_transaction_the_first_to_name_a_key_gets_it(scene: Scene) -> None:
+def test_within_a_transaction_the_first_job_with_a_key_holds_it(scene: Scene) -> None:
     hold = UniqueHold(f"key-{new_id()}", window=timedelta(hours=1))
     first, second, third = (job(unique=hold) for _ in range(3))
     answers = scene.perform([first, second], [third])
@@ -183,7 +183,7 @@ def test_within_one_transaction_the_first_to_name_a_key_gets_it(scene: Scene) ->
 
 
 @every_kind
-def test_a_job_that_is_stored_already_refuses_its_batch_and_leaves_the_transaction_usable(
+def test_a_duplicate_job_id_fails_its_batch_and_leaves_the_transaction_usable(
     scene: Scene,
 ) -> None:
     old, new, other = job(), job(unique=UniqueHold(f"key-{new_id()}")), job()
@@ -197,7 +197,7 @@ def test_a_job_that_is_stored_already_refuses_its_batch_and_leaves_the_transacti
 
 
 @every_kind
-def test_an_empty_batch_is_nothing(scene: Scene) -> None:
+def test_an_empty_batch_stores_nothing(scene: Scene) -> None:
     assert scene.perform([]) == [[]]
 
 

@@ -1,4 +1,4 @@
-"""What the database refuses on the user's own connection is said in our words, whoever wrapped the error."""
+"""Tests of the errors that replace database errors on the user's connection."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def in_sqlite(tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
-def test_a_transaction_that_may_only_read_is_told_so(in_postgres: Store) -> None:
+def test_a_read_only_transaction_raises_a_clear_error(in_postgres: Store) -> None:
     with psycopg.connect(in_postgres.url) as connection:
         connection.read_only = True
         with pytest.raises(StoreUnavailable, match="only read"):
             enqueue_on(connection, in_postgres, [job()])
 
 
-def test_a_role_without_rights_is_told_so(in_postgres: Store) -> None:
+def test_a_role_without_privileges_raises_a_clear_error(in_postgres: Store) -> None:
     with psycopg.connect(in_postgres.url) as connection:
         connection.execute("create role stranger")
         connection.execute("set local role stranger")
@@ -52,7 +52,7 @@ def test_a_role_without_rights_is_told_so(in_postgres: Store) -> None:
 
 
 @pytest.mark.parametrize("wrapped", [False, True])
-def test_a_wait_that_is_too_long_for_the_user_is_busy(in_postgres: Store, wrapped: bool) -> None:
+def test_a_lock_timeout_raises_store_busy(in_postgres: Store, wrapped: bool) -> None:
     with (
         psycopg.connect(in_postgres.url) as other,
         engine(in_postgres.url) as made,
@@ -67,17 +67,17 @@ def test_a_wait_that_is_too_long_for_the_user_is_busy(in_postgres: Store, wrappe
         other.rollback()
 
 
-def test_a_job_that_somebody_else_stores_meanwhile_is_said_to_exist(in_postgres: Store) -> None:
+def test_a_job_stored_concurrently_by_another_session_raises_job_exists(in_postgres: Store) -> None:
     one = job()
     with psycopg.connect(in_postgres.url) as connection:
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
         connection.execute("select 1")
         in_postgres.enqueue([one])
-        with pytest.raises(JobExists, match="meanwhile"):
+        with pytest.raises(JobExists, match="in the meantime"):
             enqueue_on(connection, in_postgres, [one])
 
 
-def test_a_file_that_others_write_to_is_busy(in_sqlite: Store) -> None:
+def test_a_locked_sqlite_file_raises_store_busy(in_sqlite: Store) -> None:
     path = path_of(in_sqlite.url)
     with closing(sqlite3.connect(path)) as other, closing(sqlite3.connect(path, timeout=0.05)) as mine:
         other.execute("begin immediate")
@@ -100,13 +100,13 @@ def test_a_transaction_that_has_failed_is_refused(in_postgres: Store) -> None:
             enqueue_on(alchemy, in_postgres, [job()])
 
 
-def test_data_that_the_tables_do_not_take_is_refused(in_postgres: Store) -> None:
+def test_data_that_violates_a_table_constraint_is_refused(in_postgres: Store) -> None:
     refused = pytest.raises(StoreCorrupt, match="refused the data")
     with django_database(in_postgres.url) as db, refused, db.transaction.atomic(using="jobs"):
         enqueue_on("jobs", in_postgres, [job(priority=1000)])
 
 
-def test_tables_that_are_gone_name_the_command(in_postgres: Store) -> None:
+def test_missing_tables_raise_an_error_with_the_migrate_command(in_postgres: Store) -> None:
     with psycopg.connect(in_postgres.url) as connection:
         enqueue_on(connection, in_postgres, [job()])
         connection.execute("drop table tidemill.uniques")
@@ -114,9 +114,7 @@ def test_tables_that_are_gone_name_the_command(in_postgres: Store) -> None:
             enqueue_on(connection, in_postgres, [job()])
 
 
-def test_an_error_that_is_nobodys_but_the_drivers_stays_as_it_is(
-    in_postgres: Store, in_sqlite: Store
-) -> None:
+def test_other_driver_errors_are_passed_on_unchanged(in_postgres: Store, in_sqlite: Store) -> None:
     connection = psycopg.connect(in_postgres.url)
     connection.close()
     with pytest.raises(psycopg.OperationalError):

@@ -1,4 +1,4 @@
-"""A connection that cannot carry a job in the user's transaction is refused, in one sentence that says what to do."""
+"""Tests of connections that cannot carry a job, and of their errors."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def refused(act: Callable[[], object], *words: str) -> None:
 
 
 def arefused(store: Store, opened: Callable[[], Awaitable[Any]], *words: str) -> None:
-    """The same for a coroutine; ``opened`` gives the connection and how to close it."""
+    """The async variant; ``opened`` returns the connection and the function that closes it."""
 
     async def story() -> None:
         connection, close = await opened()
@@ -91,7 +91,7 @@ def test_sqlite3_in_autocommit_is_refused(in_sqlite: Store) -> None:
     assert in_sqlite.count(EVERY) == {}
 
 
-def test_psycopg_in_autocommit_without_a_block_is_refused(in_postgres: Store) -> None:
+def test_psycopg_in_autocommit_without_a_transaction_block_is_refused(in_postgres: Store) -> None:
     with psycopg.connect(in_postgres.url, autocommit=True) as connection:
         refused(
             lambda: enqueue_on(connection, in_postgres, [job()]),
@@ -117,7 +117,7 @@ def test_asyncpg_without_a_transaction_is_refused(in_postgres: Store) -> None:
 
 
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
-def test_sqlalchemy_in_autocommit_is_refused_when_asynchronous(in_postgres: Store, driver: str) -> None:
+def test_async_sqlalchemy_in_autocommit_is_refused(in_postgres: Store, driver: str) -> None:
     async def opened() -> tuple[Any, Any]:
         made = create_async_engine(
             alchemical(in_postgres.url, driver), poolclass=NullPool, isolation_level="AUTOCOMMIT"
@@ -151,11 +151,11 @@ def test_django_outside_an_atomic_block_is_refused(request: pytest.FixtureReques
     assert store.count(EVERY) == {}
 
 
-# The wrong thing ---------------------------------------------------------------------------------------------------------
+# Wrong arguments ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("thing", [None, 7, object(), b"default", sqlite3])
-def test_an_unknown_object_is_refused_with_a_list_of_the_kinds(in_sqlite: Store, thing: object) -> None:
+def test_an_unknown_object_is_refused_with_a_list_of_supported_kinds(in_sqlite: Store, thing: object) -> None:
     kinds = ("sqlite3.Connection", "psycopg", "asyncpg", "SQLAlchemy", "Session", "Django")
     refused(lambda: enqueue_on(thing, in_sqlite, [job()]), *kinds)
     refused(lambda: asyncio.run(aenqueue_on(thing, in_sqlite, [job()])), *kinds)
@@ -167,7 +167,7 @@ def test_an_engine_or_a_cursor_is_not_a_connection(in_sqlite: Store) -> None:
         refused(lambda: enqueue_on(connection.cursor(), in_sqlite, [job()]), "sqlite3.Cursor", "give one of")
 
 
-def test_an_asynchronous_connection_is_told_to_be_awaited(in_postgres: Store) -> None:
+def test_an_async_connection_is_refused_with_a_hint_to_use_aenqueue(in_postgres: Store) -> None:
     async def story() -> None:
         async with await psycopg.AsyncConnection.connect(in_postgres.url) as connection:
             refused(
@@ -185,17 +185,17 @@ def test_an_asynchronous_connection_is_told_to_be_awaited(in_postgres: Store) ->
     asyncio.run(story())
 
 
-def test_a_plain_connection_is_told_not_to_be_awaited(in_sqlite: Store) -> None:
+def test_a_sync_connection_is_refused_by_the_async_functions(in_sqlite: Store) -> None:
     with closing(sqlite3.connect(path_of(in_sqlite.url))) as connection, django_database(in_sqlite.url) as db:
         for given in (connection, "jobs", db.connections["jobs"], Session()):
             refused(
                 partial(asyncio.run, aenqueue_on(given, in_sqlite, [job()])),
                 "not asynchronous",
-                "use enqueue,",
+                "use enqueue or complete,",
             )
 
 
-def test_a_store_that_is_no_database_is_refused() -> None:
+def test_a_store_that_is_not_a_database_is_refused() -> None:
     with closing(sqlite3.connect(":memory:")) as connection:
         refused(
             lambda: enqueue_on(connection, open_store("memory://"), [job()]),
@@ -204,16 +204,16 @@ def test_a_store_that_is_no_database_is_refused() -> None:
         )
 
 
-def test_a_session_without_a_database_of_its_own_is_refused(in_sqlite: Store) -> None:
+def test_a_session_without_a_bind_is_refused(in_sqlite: Store) -> None:
     refused(lambda: enqueue_on(Session(), in_sqlite, [job()]), "bind_arguments")
 
 
-def test_an_unknown_database_of_django_is_refused(in_sqlite: Store) -> None:
+def test_an_unknown_django_database_alias_is_refused(in_sqlite: Store) -> None:
     with django_database(in_sqlite.url):
         refused(lambda: enqueue_on("nowhere", in_sqlite, [job()]), "no database 'nowhere'", "jobs")
 
 
-def test_nothing_is_imported_that_the_user_has_not_loaded(tmp_path: Path) -> None:
+def test_enqueueing_imports_no_driver_that_the_user_has_not_loaded(tmp_path: Path) -> None:
     program = f"""
 import sqlite3, sys
 from tidemill.client.connections import enqueue_on
@@ -253,7 +253,7 @@ def test_a_connection_of_another_dialect_is_refused(in_postgres: Store, in_sqlit
         )
 
 
-def test_a_copy_of_the_stores_database_is_another_one(
+def test_a_copy_of_the_stores_database_is_refused(
     postgres: TestPostgres, in_postgres: Store, in_sqlite: Store, tmp_path: Path
 ) -> None:
     in_postgres.close()
@@ -275,27 +275,25 @@ def test_a_copy_of_the_stores_database_is_another_one(
     again.close()
 
 
-def test_a_file_that_leads_to_the_stores_by_another_path_is_the_same(
-    in_sqlite: Store, tmp_path: Path
-) -> None:
+def test_a_symlink_to_the_stores_file_is_accepted(in_sqlite: Store, tmp_path: Path) -> None:
     (tmp_path / "link.db").symlink_to(path_of(in_sqlite.url))
     with closing(sqlite3.connect(tmp_path / "link.db")) as file, file:
         assert enqueue_on(file, in_sqlite, [job()])[0].created
 
 
-def test_tables_in_an_attached_file_are_not_joined(in_sqlite: Store, tmp_path: Path) -> None:
+def test_tables_in_an_attached_file_are_not_used(in_sqlite: Store, tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "app.db")) as file:
         file.execute("attach ? as jobs", (path_of(in_sqlite.url),))
         refused(lambda: enqueue_on(file, in_sqlite, [job()]), "another database", "app.db")
 
 
-def test_a_file_without_our_tables_names_the_command(tmp_path: Path) -> None:
+def test_a_file_without_tidemill_tables_names_the_migrate_command(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'app.db'}"
     prepare(url)
     store = open_store(url + "?shared=1")
     with closing(sqlite3.connect(path_of(url))) as file:
         file.execute("insert into orders values ('a chair')")
-        with pytest.raises(SchemaOutdated, match="run first: tidemill db migrate --store 'sqlite:"):
+        with pytest.raises(SchemaOutdated, match="run tidemill db migrate --store 'sqlite:"):
             enqueue_on(file, store, [job()])
         file.commit()
         store.migrate()
@@ -303,7 +301,7 @@ def test_a_file_without_our_tables_names_the_command(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_store_without_its_tables_names_the_command(fresh_postgres_url: str) -> None:
+def test_a_store_without_tables_names_the_migrate_command(fresh_postgres_url: str) -> None:
     store = open_store(fresh_postgres_url)
     with (
         psycopg.connect(fresh_postgres_url) as connection,

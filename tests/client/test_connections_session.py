@@ -1,4 +1,4 @@
-"""The user's session stays what it was, his settings do not change what we write, and workers are woken with his commit."""
+"""Tests that the user's session stays unchanged and workers wake at commit."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def stored(store: Store, *jobs: NewJob) -> list[Job]:
 # Wake-ups ----------------------------------------------------------------------------------------------------------------
 
 
-def test_workers_are_woken_with_the_commit_and_not_before(in_postgres: Store) -> None:
+def test_workers_are_notified_at_the_commit_and_not_before(in_postgres: Store) -> None:
     ear = in_postgres.listen()
     with psycopg.connect(in_postgres.url) as connection:
         enqueue_on(connection, in_postgres, [job(queue="mail"), job(queue="mail"), job(queue="odd “%s”")])
@@ -77,7 +77,7 @@ def test_workers_are_woken_with_the_commit_and_not_before(in_postgres: Store) ->
     ear.close()
 
 
-def test_nobody_is_woken_by_a_rollback_or_by_a_job_that_is_held_up(in_postgres: Store) -> None:
+def test_a_rollback_or_a_duplicate_job_notifies_no_worker(in_postgres: Store) -> None:
     in_postgres.enqueue([job(unique=UniqueHold("k"))])
     ear = in_postgres.listen()
     with psycopg.connect(in_postgres.url) as connection:
@@ -89,7 +89,7 @@ def test_nobody_is_woken_by_a_rollback_or_by_a_job_that_is_held_up(in_postgres: 
     ear.close()
 
 
-def test_a_store_that_does_not_notify_does_not_do_it_on_the_users_connection_either(
+def test_a_store_without_notify_does_not_notify_on_the_users_connection(
     in_postgres: Store, fresh_postgres_url: str
 ) -> None:
     quiet = open_store(fresh_postgres_url + "?notify=0")
@@ -124,7 +124,7 @@ def test_a_store_in_another_schema_gets_its_own_jobs(fresh_postgres_url: str) ->
     other.close()
 
 
-def test_a_database_whose_tables_were_made_anew_is_recognised_again(fresh_postgres_url: str) -> None:
+def test_a_database_whose_tables_were_recreated_is_recognised_again(fresh_postgres_url: str) -> None:
     store = open_store(fresh_postgres_url)
     store.migrate()
     with psycopg.connect(fresh_postgres_url) as connection:
@@ -136,7 +136,7 @@ def test_a_database_whose_tables_were_made_anew_is_recognised_again(fresh_postgr
     store.close()
 
 
-def test_the_store_names_its_installation(in_postgres: Store, in_sqlite: Store) -> None:
+def test_the_store_returns_its_installation_id(in_postgres: Store, in_sqlite: Store) -> None:
     for store in (in_postgres, in_sqlite):
         assert isinstance(store, SqlStore)
         assert str(UUID(store.installation())) == store.installation()
@@ -146,7 +146,7 @@ def test_the_store_names_its_installation(in_postgres: Store, in_sqlite: Store) 
 # psycopg -----------------------------------------------------------------------------------------------------------------
 
 
-def test_the_session_of_psycopg_is_left_as_it_was(in_postgres: Store) -> None:
+def test_the_psycopg_session_is_left_unchanged(in_postgres: Store) -> None:
     with psycopg.connect(in_postgres.url, prepare_threshold=0) as connection:
         settings = "select name, setting from pg_settings order by name"
         before = connection.execute(settings).fetchall()
@@ -170,7 +170,7 @@ class _Spelling(Loader):
         return bytes(data).hex()
 
 
-def test_the_users_own_adapters_change_nothing(in_postgres: Store) -> None:
+def test_the_users_type_adapters_do_not_affect_the_stored_values(in_postgres: Store) -> None:
     key = UniqueHold("k")
     holder = job(unique=key)
     in_postgres.enqueue([holder])
@@ -186,7 +186,7 @@ def test_the_users_own_adapters_change_nothing(in_postgres: Store) -> None:
     assert stored(in_postgres, one)[0].timeout == one.timeout
 
 
-def test_a_connection_that_does_not_speak_utf8_is_understood(in_postgres: Store) -> None:
+def test_a_connection_with_another_client_encoding_works(in_postgres: Store) -> None:
     one = job("grüßen", args='{"a":"ß"}', unique=UniqueHold("ü"))
     with psycopg.connect(in_postgres.url, client_encoding="latin1") as connection:
         enqueue_on(connection, in_postgres, [one])
@@ -194,7 +194,7 @@ def test_a_connection_that_does_not_speak_utf8_is_understood(in_postgres: Store)
     assert (found.task, found.args, found.unique_key) == (one.task, one.args, "ü")
 
 
-def test_a_pipeline_can_be_open(in_postgres: Store) -> None:
+def test_an_open_pipeline_is_supported(in_postgres: Store) -> None:
     one = job()
     with psycopg.connect(in_postgres.url, autocommit=True) as connection, connection.pipeline():
         with pytest.raises(UsageError, match="autocommit"):
@@ -204,7 +204,7 @@ def test_a_pipeline_can_be_open(in_postgres: Store) -> None:
     assert len(stored(in_postgres, one)) == 1
 
 
-def test_an_old_transaction_counts_delays_from_now_and_not_from_its_beginning(in_postgres: Store) -> None:
+def test_in_an_old_transaction_delays_count_from_now_and_not_from_its_start(in_postgres: Store) -> None:
     one = job(delay=timedelta(seconds=60))
     with psycopg.connect(in_postgres.url) as connection:
         row = connection.execute("select now() + interval '0.2 seconds' from pg_sleep(0.2)").fetchone()
@@ -216,9 +216,7 @@ def test_an_old_transaction_counts_delays_from_now_and_not_from_its_beginning(in
 
 
 @pytest.mark.parametrize("user", ON_POSTGRES)
-def test_a_day_of_delay_is_24_hours_also_where_the_user_s_clocks_change_meanwhile(
-    in_postgres: Store, user: str
-) -> None:
+def test_a_delay_of_a_day_is_24_hours_even_across_a_clock_change(in_postgres: Store, user: str) -> None:
     zone, now = "America/New_York", datetime.now(UTC)
     delay = next(
         delay
@@ -239,7 +237,7 @@ def test_a_day_of_delay_is_24_hours_also_where_the_user_s_clocks_change_meanwhil
     assert until == later.created_at + delay
 
 
-def test_a_savepoint_of_the_user_takes_the_job_back(in_postgres: Store, in_sqlite: Store) -> None:
+def test_rolling_back_the_users_savepoint_removes_the_job(in_postgres: Store, in_sqlite: Store) -> None:
     for store in (in_postgres, in_sqlite):
         kept, gone = job(), job()
         with engine(store.url) as made, Session(made) as session:
@@ -251,7 +249,9 @@ def test_a_savepoint_of_the_user_takes_the_job_back(in_postgres: Store, in_sqlit
         assert [each.id for each in stored(store, kept, gone)] == [kept.id]
 
 
-def test_a_batch_that_is_given_up_leaves_nothing(in_postgres: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_fails_with_store_busy_stores_nothing(
+    in_postgres: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     key = UniqueHold("k")
     in_postgres.enqueue([job(unique=key)])
     monkeypatch.setattr("tidemill.stores.sql.flow._ROUNDS", 1)
@@ -267,7 +267,7 @@ def test_a_batch_that_is_given_up_leaves_nothing(in_postgres: Store, monkeypatch
 # Frameworks --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_scoped_session_is_a_session(in_sqlite: Store) -> None:
+def test_a_scoped_session_works_as_a_session(in_sqlite: Store) -> None:
     one = job()
     with engine(in_sqlite.url) as made:
         session = scoped_session(sessionmaker(made))
@@ -277,8 +277,8 @@ def test_a_scoped_session_is_a_session(in_sqlite: Store) -> None:
     assert len(stored(in_sqlite, one)) == 1
 
 
-def test_sqlalchemy_that_begins_by_itself_on_sqlite_is_joined(in_sqlite: Store) -> None:
-    """As its documentation advises: sqlite3 is told to leave transactions alone, and SQLAlchemy says BEGIN."""
+def test_a_transaction_that_sqlalchemy_begins_on_sqlite_is_joined(in_sqlite: Store) -> None:
+    """SQLAlchemy's documented setup: sqlite3 does not manage transactions, and SQLAlchemy sends BEGIN."""
     one, two = job(), job()
     with engine(in_sqlite.url) as made:
         sqlalchemy.event.listen(made, "connect", lambda raw, _: setattr(raw, "isolation_level", None))
@@ -292,10 +292,13 @@ def test_sqlalchemy_that_begins_by_itself_on_sqlite_is_joined(in_sqlite: Store) 
 
 
 @pytest.mark.parametrize("dialect", ["in_postgres", "in_sqlite"])
-def test_django_gives_its_connection_by_several_names(request: pytest.FixtureRequest, dialect: str) -> None:
+def test_django_connections_are_accepted_as_alias_object_and_proxy(
+    request: pytest.FixtureRequest, dialect: str
+) -> None:
     store: Store = request.getfixturevalue(dialect)
     with django_database(store.url) as db:
-        proxy = type(db.connection)(db.connections, "jobs")  # as django.db.connection is for "default"
+        # Like django.db.connection, which is a proxy for "default".
+        proxy = type(db.connection)(db.connections, "jobs")
         with db.transaction.atomic(using="jobs"):
             enqueue_on("jobs", store, [job()])
             enqueue_on(db.connections["jobs"], store, [job()])
@@ -307,7 +310,7 @@ def test_django_gives_its_connection_by_several_names(request: pytest.FixtureReq
     assert store.count(EVERY) == {JobState.PENDING: 3}
 
 
-def test_django_binding_on_the_server_makes_no_difference(in_postgres: Store) -> None:
+def test_server_side_binding_in_django_is_supported(in_postgres: Store) -> None:
     one = job(details=Details(tags=("a",)))
     options = {"server_side_binding": True}
     with django_database(bare(in_postgres.url), OPTIONS=options) as db, db.transaction.atomic(using="jobs"):
@@ -318,7 +321,7 @@ def test_django_binding_on_the_server_makes_no_difference(in_postgres: Store) ->
 # SQLite ------------------------------------------------------------------------------------------------------------------
 
 
-def test_what_fails_half_way_leaves_nothing_in_the_users_transaction(in_sqlite: Store) -> None:
+def test_an_enqueue_that_fails_half_way_leaves_nothing_in_the_users_transaction(in_sqlite: Store) -> None:
     with closing(sqlite3.connect(path_of(in_sqlite.url))) as file:
         file.execute("create table orders(name text)")
         file.execute(
@@ -335,7 +338,7 @@ def test_what_fails_half_way_leaves_nothing_in_the_users_transaction(in_sqlite: 
     assert in_sqlite.enqueue([job(unique=UniqueHold("k"))])[0].created
 
 
-def test_nothing_but_jobs_is_left_in_the_file(in_sqlite: Store) -> None:
+def test_enqueueing_changes_neither_tables_nor_settings_of_the_file(in_sqlite: Store) -> None:
     tables = "select name from sqlite_master order by name"
     with closing(sqlite3.connect(path_of(in_sqlite.url))) as file:
         before = file.execute(tables).fetchall()
@@ -353,13 +356,13 @@ def test_nothing_but_jobs_is_left_in_the_file(in_sqlite: Store) -> None:
         assert after == settings
 
 
-def test_no_statement_needs_a_function_that_the_users_sqlite_may_lack() -> None:
+def test_no_statement_uses_a_function_that_the_users_sqlite_may_lack() -> None:
     for name in ("enqueue", "unique_holders", "installation"):
         for statement in statements().get(name, {}).statements:
             assert "unhex(" not in _UNHEX.sub("", statement.sql)
 
 
-def test_the_time_is_the_stores_own(tmp_path: Path) -> None:
+def test_timestamps_come_from_the_clock_of_the_store(tmp_path: Path) -> None:
     clock = ManualClock()
     store = open_store(f"sqlite:///{tmp_path / 'jobs.db'}", clock=clock)
     store.check()
@@ -373,7 +376,7 @@ def test_the_time_is_the_stores_own(tmp_path: Path) -> None:
     store.close()
 
 
-def test_the_store_is_opened_for_the_first_time_while_the_user_writes(in_sqlite: Store) -> None:
+def test_the_store_can_be_opened_first_while_the_user_writes(in_sqlite: Store) -> None:
     again = open_store(in_sqlite.url)
     in_sqlite.close()
     with closing(sqlite3.connect(path_of(again.url))) as file:

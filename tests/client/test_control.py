@@ -1,4 +1,4 @@
-"""``app.control``: pauses, settings, workers and leases, each turn of which is audited."""
+"""Tests of ``app.control``: pauses, settings, workers and leases, all audited."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def a_worker(app: App, name: str = "w1") -> Worker:
         ("all", "", "all", "*"),
     ],
 )
-def test_a_pause_stands_until_it_is_resumed_and_both_are_audited(
+def test_a_pause_lasts_until_it_is_resumed_and_both_are_audited(
     app: App, kind: str, name: str, subject: str, tenant: str
 ) -> None:
     with acting("ann"):
@@ -61,14 +61,14 @@ def test_a_pause_stands_until_it_is_resumed_and_both_are_audited(
     ("kind", "name", "words"),
     [("worker", "x", "cannot be paused"), ("queue", "", "queue's name"), ("all", "x", "has no name")],
 )
-def test_what_cannot_be_paused_is_refused(kind: str, name: str, words: str) -> None:
+def test_an_invalid_pause_is_refused(kind: str, name: str, words: str) -> None:
     with App("memory://") as app:
         with pytest.raises(BadSettings, match=words):
             app.control.pause(kind, name)
         assert entries(app) == []
 
 
-def test_a_setting_is_written_over_and_removed_and_each_change_is_audited(app: App) -> None:
+def test_settings_are_overwritten_and_removed_and_each_change_is_audited(app: App) -> None:
     with acting("ann"):
         made = app.control.set("worker_enabled", False)
         assert app.control.set("worker_enabled", False) == made
@@ -89,7 +89,7 @@ def test_a_setting_is_written_over_and_removed_and_each_change_is_audited(app: A
     assert [(entry.after or {}).get("value") for entry in found] == [False, True, None]
 
 
-def test_a_setting_of_one_is_not_a_setting_of_true(app: App) -> None:
+def test_a_setting_of_one_differs_from_a_setting_of_true(app: App) -> None:
     app.control.set("limit", 1)
     assert app.control.set("limit", True).value is True
     assert app.control.set("limit", True, description="new").description == "new"
@@ -97,7 +97,7 @@ def test_a_setting_of_one_is_not_a_setting_of_true(app: App) -> None:
 
 
 @pytest.mark.parametrize("key", ["smtp_password", "API_KEY", "webhook_secret"])
-def test_the_audit_does_not_show_a_setting_that_sounds_secret(app: App, key: str) -> None:
+def test_the_audit_log_hides_settings_with_secret_names(app: App, key: str) -> None:
     app.control.set(key, "sesame")
     app.control.set(key, "sesame two")
     app.control.unset(key)
@@ -115,7 +115,7 @@ def test_the_audit_does_not_show_a_setting_that_sounds_secret(app: App, key: str
         ("x", float("nan"), "JSON"),
     ],
 )
-def test_a_setting_that_cannot_be_is_refused(key: str, value: Any, words: str) -> None:
+def test_an_invalid_setting_is_refused(key: str, value: Any, words: str) -> None:
     with App("memory://") as app:
         with pytest.raises(BadSettings, match=words):
             app.control.set(key, value)
@@ -123,7 +123,7 @@ def test_a_setting_that_cannot_be_is_refused(key: str, value: Any, words: str) -
         assert entries(app) == []
 
 
-def test_a_living_worker_is_drained_once(app: App) -> None:
+def test_a_live_worker_is_drained_once(app: App) -> None:
     worker = a_worker(app)
     with acting("ann"):
         assert app.control.drain(worker.id)
@@ -146,12 +146,12 @@ def test_a_lease_is_released_once(app: App) -> None:
     assert app.store.leases()[0].holder is None
     (entry,) = entries(app)
     assert (entry.action, entry.subject) == ("lease.released", "lease:duties")
-    assert entry.before == {"holder": str(worker.id), "term": 1}
+    assert entry.before == {"holder": str(worker.id), "holder_name": "w1", "term": 1}
     with pytest.raises(LeaseNotFound, match="there is no lease 'nope'"):
         app.control.release("nope")
 
 
-def test_a_turn_that_cannot_be_written_down_is_not_done(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_action_that_cannot_be_audited_is_rolled_back(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     worker = a_worker(app)
     app.store.acquire("duties", worker.id, ttl=HOUR)
     app.control.pause("task", "send")
@@ -166,7 +166,7 @@ def test_a_turn_that_cannot_be_written_down_is_not_done(app: App, monkeypatch: p
     assert (app.store.pauses(), app.store.settings(), app.store.leases(), app.store.workers()) == before
 
 
-def test_every_verb_has_an_awaited_twin(app: App) -> None:
+def test_every_method_has_an_async_variant(app: App) -> None:
     for name, verb in inspect.getmembers(Control, inspect.isfunction):
         if not name.startswith("_") and not inspect.iscoroutinefunction(verb):
             twin = getattr(Control, f"a{name}")

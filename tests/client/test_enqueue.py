@@ -1,4 +1,4 @@
-"""What users type: declaring, enqueueing, and what they are told when it is wrong."""
+"""Tests of declaring and enqueueing tasks, and of the errors for wrong input."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tidemill.tasks.events import Event
 from tidemill.tasks.middleware import Step
 
 
-def test_a_job_is_what_was_asked_for(app: App) -> None:
+def test_a_job_has_the_requested_options(app: App) -> None:
     @app.task(
         queue="media",
         priority=5,
@@ -73,7 +73,9 @@ def test_a_call_just_runs_the_function(app: App) -> None:
         ({"run_after": datetime(2000, 1, 1, tzinfo=UTC)}, JobState.PENDING),
     ],
 )
-def test_later_is_scheduled_and_past_is_due(app: App, options: dict[str, object], status: JobState) -> None:
+def test_a_future_job_is_scheduled_and_a_past_one_is_pending(
+    app: App, options: dict[str, object], status: JobState
+) -> None:
     @app.task
     def nothing() -> None: ...
 
@@ -95,7 +97,7 @@ def test_bad_arguments_are_refused_before_anything_is_written(app: App) -> None:
     assert app.jobs.count() == 0
 
 
-def test_too_much_is_a_typed_error(app: App) -> None:
+def test_oversized_arguments_raise_payload_too_large(app: App) -> None:
     @app.task
     def store(text: str) -> None: ...
 
@@ -103,7 +105,7 @@ def test_too_much_is_a_typed_error(app: App) -> None:
         store.enqueue(text="x" * 300_000)
 
 
-def test_many_are_all_or_none(app: App) -> None:
+def test_enqueue_many_stores_all_jobs_or_none(app: App) -> None:
     @app.task
     def add(number: int) -> None: ...
 
@@ -115,7 +117,7 @@ def test_many_are_all_or_none(app: App) -> None:
     assert app.jobs.count() == 2_500
 
 
-def test_a_unique_job_is_returned_instead_of_doubled(app: App) -> None:
+def test_a_unique_job_is_returned_instead_of_duplicated(app: App) -> None:
     @app.task(unique=Unique(by=("user",)))
     def report(user: int, day: str) -> None: ...
 
@@ -127,7 +129,7 @@ def test_a_unique_job_is_returned_instead_of_doubled(app: App) -> None:
         strict.enqueue(user=1, day="wednesday")
 
 
-def test_a_unique_job_can_be_replaced_or_put_off(app: App) -> None:
+def test_a_unique_job_can_be_replaced_or_postponed(app: App) -> None:
     @app.task
     def sync(user: int, version: int = 1) -> None: ...
 
@@ -146,7 +148,7 @@ def test_a_unique_job_can_be_replaced_or_put_off(app: App) -> None:
     assert late.run_at > datetime.now(UTC) + timedelta(minutes=8)
 
 
-def test_concurrent_threads_share_commits_and_lose_nothing(app: App) -> None:
+def test_concurrent_threads_share_commits_and_lose_no_job(app: App) -> None:
     @app.task
     def add(number: int) -> None: ...
 
@@ -162,7 +164,7 @@ def test_concurrent_threads_share_commits_and_lose_nothing(app: App) -> None:
     assert sorted(job.args["number"] for job in app.jobs.stream(task="add")) == list(range(200))
 
 
-def test_concurrent_coroutines_share_commits_and_lose_nothing(app: App) -> None:
+def test_concurrent_coroutines_share_commits_and_lose_no_job(app: App) -> None:
     @app.task
     def add(number: int) -> None: ...
 
@@ -174,7 +176,7 @@ def test_concurrent_coroutines_share_commits_and_lose_nothing(app: App) -> None:
     assert sorted(job.args["number"] for job in app.jobs.stream(task="add")) == list(range(150))
 
 
-def test_a_recipe_says_it_once_and_a_call_says_it_last(app: App) -> None:
+def test_a_recipe_sets_defaults_and_the_call_overrides_them(app: App) -> None:
     @app.task
     def send(to: str) -> None: ...
 
@@ -188,7 +190,7 @@ def test_a_recipe_says_it_once_and_a_call_says_it_last(app: App) -> None:
         app.recipe(quue="typo")  # type: ignore[call-arg]
 
 
-def test_a_tenant_scope_holds_for_everything_inside(app: App) -> None:
+def test_a_tenant_scope_applies_to_everything_inside(app: App) -> None:
     @app.task
     def nothing() -> None: ...
 
@@ -201,7 +203,7 @@ def test_a_tenant_scope_holds_for_everything_inside(app: App) -> None:
     assert app.jobs.count(tenant="*") == 1
 
 
-def test_middleware_surrounds_an_enqueue_and_may_refuse_it(app: App) -> None:
+def test_middleware_wraps_an_enqueue_and_may_refuse_it(app: App) -> None:
     seen: list[tuple[str, str, int]] = []
 
     @app.middleware
@@ -225,7 +227,7 @@ def test_middleware_surrounds_an_enqueue_and_may_refuse_it(app: App) -> None:
     assert app.jobs.count() == 3
 
 
-def test_events_are_heard_and_may_enqueue(app: App) -> None:
+def test_event_handlers_are_called_and_may_enqueue(app: App) -> None:
     heard: list[Event] = []
 
     @app.task
@@ -246,7 +248,7 @@ def test_events_are_heard_and_may_enqueue(app: App) -> None:
     assert app.jobs.count(task="index") == 1
 
 
-def test_a_job_belongs_to_the_trace_it_was_enqueued_in(app: App) -> None:
+def test_a_job_inherits_the_trace_it_was_enqueued_in(app: App) -> None:
     @app.task
     def nothing() -> None: ...
 
@@ -260,7 +262,7 @@ def test_a_job_belongs_to_the_trace_it_was_enqueued_in(app: App) -> None:
     assert outside.correlation_id == str(outside.id)
 
 
-def test_names_are_keys_and_nothing_else(app: App) -> None:
+def test_unknown_duplicate_and_misspelled_task_names_are_refused(app: App) -> None:
     @app.task
     def send_mail() -> None: ...
 
@@ -272,10 +274,10 @@ def test_names_are_keys_and_nothing_else(app: App) -> None:
         def other() -> None: ...
 
     with pytest.raises(BadSettings, match="quue"):
-        app.task(quue="x")(send_mail)
+        app.task(quue="x")(send_mail)  # type: ignore[call-overload]
 
 
-def test_the_context_is_not_an_argument(app: App) -> None:
+def test_the_context_is_not_a_task_argument(app: App) -> None:
     @app.task
     def first(ctx: Context, destination: str) -> None: ...
 
@@ -286,7 +288,7 @@ def test_the_context_is_not_an_argument(app: App) -> None:
     assert last.enqueue(destination="/x").args == {"destination": "/x"}  # type: ignore[call-arg]
 
 
-def test_where_one_store_cannot_be_opened_the_others_are_closed_again(
+def test_if_one_store_cannot_be_opened_the_others_are_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     opened: list[Store] = []
@@ -297,19 +299,19 @@ def test_where_one_store_cannot_be_opened_the_others_are_closed_again(
 
     monkeypatch.setattr("tidemill.app.open_store", noted)
     given = open_store("memory://")
-    with pytest.raises(BadSettings, match="there is no store for redis"):
+    with pytest.raises(BadSettings, match="unknown store redis"):
         App(stores={"archive": given, "default": "memory://", "jobs": "redis://x"})
     (ours,) = opened
     with pytest.raises(StoreUnavailable, match="closed"):
         ours.lanes()
-    assert given.lanes() == []  # it was there before, and is whoever's who gave it
+    assert given.lanes() == []  # a store that the caller passed in stays open
     given.close()
 
 
-def test_a_wrong_setting_is_named_at_once() -> None:
-    with pytest.raises(BadSettings, match="there is no setting 'stor'"):
-        App(stor="memory://")
-    with pytest.raises(BadSettings, match="there is no store for redis"):
+def test_a_wrong_setting_is_reported_at_once() -> None:
+    with pytest.raises(BadSettings, match="unknown setting 'stor'; expected one of"):
+        App(stor="memory://")  # type: ignore[call-arg]
+    with pytest.raises(BadSettings, match="unknown store redis"):
         App("redis://x")
     with App("memory://") as app:
 
@@ -321,7 +323,7 @@ def test_a_wrong_setting_is_named_at_once() -> None:
 
 
 def test_a_unique_job_is_replaced_within_its_window_too(app: App) -> None:
-    """The one that is cancelled must not keep its successor out, or nothing would run at all."""
+    """The cancelled job must not block its successor, or no job would run at all."""
 
     @app.task(unique=Unique(by=("user",), within=timedelta(hours=1), on_conflict="replace"))
     def sync(user: int, version: int) -> int:
@@ -334,12 +336,11 @@ def test_a_unique_job_is_replaced_within_its_window_too(app: App) -> None:
     assert first.refresh().status is second.refresh().status is JobState.CANCELLED
     app.testing().drain()
     assert third.refresh().status is JobState.COMPLETED
-    assert (
-        sync.enqueue(user=1, version=4) == third
-    )  # it is over, and its window is not: there is nothing to replace
+    # The job has ended but its window has not, so there is nothing to replace.
+    assert sync.enqueue(user=1, version=4) == third
 
 
-def test_a_unique_job_that_was_archived_still_holds_its_key_within_its_window(app: App) -> None:
+def test_an_archived_unique_job_still_holds_its_key_within_its_window(app: App) -> None:
     @app.task(unique=Unique(by=("user",), within=timedelta(days=400)))
     def report(user: int) -> int:
         return user
@@ -351,12 +352,12 @@ def test_a_unique_job_that_was_archived_still_holds_its_key_within_its_window(ap
     assert again.id == first.id
     assert (again.status, again.tags) == (JobState.COMPLETED, ("kept",))
     assert app.store.purge_archive(datetime.now(UTC) + timedelta(days=1), tier="archive", limit=9) == 1
-    with pytest.raises(JobExists, match=f"{first.id}.*nothing is kept"):
+    with pytest.raises(JobExists, match=f"{first.id}.*no longer stored"):
         report.enqueue(user=1)
     assert app.jobs.count() == 0
 
 
-def test_one_bad_call_among_many_leaves_nothing_behind(app: App) -> None:
+def test_one_bad_call_among_many_stores_nothing(app: App) -> None:
     @app.task
     def add(number: int) -> None: ...
 

@@ -1,25 +1,41 @@
-"""Handles: looking, waiting, and doing things to a job."""
+"""Tests of job handles: reading, waiting and acting."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import threading
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from datetime import timedelta
 from typing import Any, cast
+from uuid import UUID
 
 import pytest
 
 from tidemill import PermanentError, Review
 from tidemill.app import App
+from tidemill.client import handle
 from tidemill.client.handle import Job
+from tidemill.client.jobs import Acted
+from tidemill.domain.cluster import Worker
+from tidemill.domain.job import Move
+from tidemill.domain.lanes import ClaimRequest
 from tidemill.domain.states import ExecutionState, JobState
 from tidemill.engine.context import Context
-from tidemill.errors import BadFilter, IllegalTransition, JobCancelled, JobFailed, JobNotFound, WaitTimeout
+from tidemill.errors import (
+    BadFilter,
+    BadSettings,
+    IllegalTransition,
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    UsageError,
+    WaitTimeout,
+)
+from tidemill.ids import new_id
 
 
-def test_the_result_is_the_value_the_task_returned(app: App) -> None:
+def test_the_result_is_the_return_value_of_the_task(app: App) -> None:
     @app.task
     def halve(number: int) -> float:
         return number / 2
@@ -32,7 +48,7 @@ def test_the_result_is_the_value_the_task_returned(app: App) -> None:
     assert job.ended
 
 
-def test_a_result_is_awaited_in_both_ways(app: App) -> None:
+def test_a_result_can_be_awaited_in_two_ways(app: App) -> None:
     @app.task
     async def greet(name: str) -> str:
         await asyncio.sleep(0)
@@ -58,7 +74,7 @@ def test_waiting_ends_when_another_thread_finishes_the_job(app: App) -> None:
     runner.join()
 
 
-def test_a_failed_job_raises_what_went_wrong(app: App) -> None:
+def test_the_result_of_a_failed_job_raises_its_error(app: App) -> None:
     @app.task
     def fail() -> None:
         raise PermanentError("no such account")
@@ -72,15 +88,41 @@ def test_a_failed_job_raises_what_went_wrong(app: App) -> None:
     assert job.error.type.endswith("PermanentError")
 
 
-def test_a_wait_has_an_end(app: App) -> None:
+def test_a_wait_times_out(app: App) -> None:
     @app.task
     def never() -> None: ...
 
     job = never.enqueue()
-    with pytest.raises(WaitTimeout, match="still pending"):
+    with pytest.raises(WaitTimeout, match=r"still pending after 0.05 seconds: No worker is alive; start one"):
         job.result(timeout=0.05)
-    with pytest.raises(WaitTimeout):
+    with pytest.raises(WaitTimeout, match="No worker is alive"):
         asyncio.run(job.aresult(timeout=timedelta(milliseconds=50)))
+
+
+@pytest.mark.parametrize("awaited", [True, False])
+def test_waiting_without_live_workers_logs_a_warning(
+    app: App, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, awaited: bool
+) -> None:
+    monkeypatch.setattr(handle, "SILENT", 0.01)
+
+    @app.task
+    def never() -> None: ...
+
+    job = never.enqueue()
+    with pytest.raises(WaitTimeout):
+        asyncio.run(job.aresult(timeout=0.3)) if awaited else job.result(timeout=0.3)
+    (line,) = [record.getMessage() for record in caplog.records if record.name == "tidemill.client"]
+    assert line == f"job {job.id} of task never is waited for: No worker is alive; start one."
+
+
+def test_why_returns_the_reasons_why_a_job_is_not_running(app: App) -> None:
+    @app.task
+    def never() -> None: ...
+
+    job = never.using(delay=timedelta(hours=1)).enqueue()
+    assert [reason.code for reason in job.why()] == ["scheduled"]
+    assert asyncio.run(job.awhy()) == job.why() == app.jobs.why(job.id)
+    assert asyncio.run(app.jobs.awhy(str(job.id)))[0].code == "scheduled"
 
 
 def test_a_pending_job_is_cancelled_at_once(app: App) -> None:
@@ -95,7 +137,7 @@ def test_a_pending_job_is_cancelled_at_once(app: App) -> None:
         job.cancel()
 
 
-def test_an_ended_job_is_retried_by_hand_and_deleted(app: App) -> None:
+def test_an_ended_job_can_be_retried_and_deleted(app: App) -> None:
     broken = True
 
     @app.task(retry=None)
@@ -122,7 +164,7 @@ def test_an_ended_job_is_retried_by_hand_and_deleted(app: App) -> None:
 
 
 @pytest.mark.parametrize(("word", "status"), [("approve", JobState.COMPLETED), ("reject", JobState.FAILED)])
-def test_a_person_decides_a_review(app: App, word: str, status: JobState) -> None:
+def test_a_review_is_approved_or_rejected(app: App, word: str, status: JobState) -> None:
     @app.task
     def draft() -> dict[str, int]:
         raise Review("please look", output={"page": 1})
@@ -138,7 +180,7 @@ def test_a_person_decides_a_review(app: App, word: str, status: JobState) -> Non
         assert job.value == {"page": 1}
 
 
-def test_children_know_their_parent_and_share_its_correlation(app: App) -> None:
+def test_children_have_their_parent_and_share_its_correlation_id(app: App) -> None:
     @app.task
     def child(number: int) -> None: ...
 
@@ -156,7 +198,7 @@ def test_children_know_their_parent_and_share_its_correlation(app: App) -> None:
     assert app.jobs.count(correlation_id="order-7") == 4
 
 
-def test_progress_and_logs_are_seen_from_outside(app: App) -> None:
+def test_progress_and_logs_are_visible_from_outside(app: App) -> None:
     @app.task
     def count(ctx: Context, upto: int) -> int:
         for _ in ctx.track(range(upto), message="counting"):
@@ -173,11 +215,20 @@ def test_progress_and_logs_are_seen_from_outside(app: App) -> None:
     last = list(job.watch())[-1]
     assert last.status is JobState.COMPLETED
     assert "counted" in [entry.message for entry in job.logs()]
+    assert job.logs(level="error") == []
+    assert asyncio.run(job.alogs(level="debug")) == job.logs()
+    with pytest.raises(BadFilter, match="unknown level 'loud'; expected one of debug, info, warning, error"):
+        job.logs(level="loud")
+    assert job.refresh().progress_percent == 100
+    assert job.updated_at is not None
+    assert job.started_at is not None
+    assert job.finished_at is not None
+    assert job.started_at <= job.updated_at <= job.finished_at
     assert seen
     assert seen[-1] == 1.0
 
 
-def test_many_jobs_are_cancelled_retried_and_deleted_by_a_condition(app: App) -> None:
+def test_many_jobs_are_cancelled_retried_and_deleted_by_filter(app: App) -> None:
     @app.task
     def one() -> None: ...
 
@@ -195,7 +246,29 @@ def test_many_jobs_are_cancelled_retried_and_deleted_by_a_condition(app: App) ->
     assert app.jobs.count() == 0
 
 
-def test_a_callback_that_raises_keeps_nobody_else_from_hearing(
+def test_a_bulk_cancel_starts_with_the_newest_job(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    @app.task
+    def one() -> None: ...
+
+    ids = [job.id for job in one.enqueue_many([{}] * 25)]
+    monkeypatch.setattr("tidemill.client.jobs.TOGETHER", 10)
+    worker = app.store.register(Worker(new_id(), "a worker"), lease=timedelta(hours=1))
+    moved: list[UUID] = []
+    move = app.store.move
+
+    def noted(moves: Sequence[Move], **how: Any) -> frozenset[UUID]:
+        moved.extend(each.id for each in moves)
+        if len(moved) == 10:  # a worker claims the oldest jobs at the same time
+            app.store.claim(ClaimRequest(worker.id, app.store.lanes(), 5))
+        return move(moves, **how)
+
+    monkeypatch.setattr(app.store, "move", noted)
+    assert app.jobs.cancel(task="one") == Acted(done=20, skipped=5)
+    assert moved == ids[::-1]
+    assert {job.id for job in app.jobs.list(status="cancelled").items} == set(ids[5:])
+
+
+def test_a_callback_that_raises_does_not_affect_other_subscribers(
     app: App, caplog: pytest.LogCaptureFixture
 ) -> None:
     @app.task
@@ -214,10 +287,10 @@ def test_a_callback_that_raises_keeps_nobody_else_from_hearing(
         app.testing().drain()
         assert other.result(timeout=30) == 1
         assert job.result(timeout=30) == 1
-    assert "could not be told that it has moved" in caplog.text
+    assert "cannot notify the watchers of job" in caplog.text
 
 
-def test_a_loop_that_was_closed_while_it_watched_keeps_nobody_from_hearing(
+def test_a_loop_closed_during_a_watch_does_not_affect_other_subscribers(
     app: App, caplog: pytest.LogCaptureFixture
 ) -> None:
     @app.task
@@ -232,14 +305,14 @@ def test_a_loop_that_was_closed_while_it_watched_keeps_nobody_from_hearing(
 
     loop = asyncio.new_event_loop()
     loop.run_until_complete(begin())
-    loop.close()  # its watch was never ended
+    loop.close()  # its watch never ended
     app.testing().drain()
     assert job.result(timeout=30) == 1
-    assert "could not be told" not in caplog.text
+    assert "cannot notify" not in caplog.text
     asyncio.run(cast("AsyncGenerator[Any, None]", watching).aclose())
 
 
-def test_a_subscription_to_a_job_that_has_ended_is_called_once_and_over(app: App) -> None:
+def test_a_subscription_to_an_ended_job_is_called_exactly_once(app: App) -> None:
     @app.task
     def one() -> None: ...
 
@@ -259,7 +332,7 @@ def test_a_subscription_to_a_job_that_has_ended_is_called_once_and_over(app: App
 
 
 @pytest.mark.parametrize("name", ["ids", "status", "task", "queue"])
-def test_a_list_of_nothing_means_no_job_to_a_bulk_action(app: App, name: str) -> None:
+def test_an_empty_filter_list_matches_no_job_in_a_bulk_action(app: App, name: str) -> None:
     @app.task
     def one() -> None: ...
 
@@ -275,13 +348,13 @@ def test_a_list_of_nothing_means_no_job_to_a_bulk_action(app: App, name: str) ->
 @pytest.mark.parametrize(
     "condition", [{}, {"task": None}, {"tag": None, "tenant": "*"}, {"metadata": {}}, {"tag": ""}]
 )
-def test_a_bulk_action_without_a_condition_is_refused(app: App, condition: dict[str, Any]) -> None:
+def test_a_bulk_action_without_a_filter_is_refused(app: App, condition: dict[str, Any]) -> None:
     for act in (app.jobs.cancel, app.jobs.retry, app.jobs.delete):
         with pytest.raises(BadFilter):
             act(**condition)
 
 
-def test_of_no_ids_no_job_is_found(app: App) -> None:
+def test_an_empty_list_of_ids_matches_no_job(app: App) -> None:
     @app.task
     def one() -> None: ...
 
@@ -291,7 +364,7 @@ def test_of_no_ids_no_job_is_found(app: App) -> None:
     assert app.jobs.count(ids=[]) == 0
 
 
-def test_jobs_with_a_text_are_found_counted_and_acted_on(app: App) -> None:
+def test_jobs_are_found_counted_and_changed_by_text_search(app: App) -> None:
     @app.task
     def greet(name: str) -> None: ...
 
@@ -321,7 +394,7 @@ def test_lists_are_paged_and_filtered(app: App) -> None:
     assert app.jobs.count(task="note", status=["pending", "running"]) == 5
 
 
-def test_every_method_that_asks_the_store_has_an_awaited_twin() -> None:
+def test_every_method_that_reads_the_store_has_an_async_variant() -> None:
     def shape(method: Any) -> list[tuple[str, Any, Any]]:
         found = inspect.signature(method)
         return [(p.name, p.kind, p.default) for p in found.parameters.values()]
@@ -340,3 +413,50 @@ def test_every_method_that_asks_the_store_has_an_awaited_twin() -> None:
         "delete",
     ):
         assert shape(getattr(Job, name)) == shape(getattr(Job, f"a{name}"))
+
+
+def test_run_now_makes_a_scheduled_job_pending(app: App) -> None:
+    @app.task
+    def work() -> int:
+        return 1
+
+    job = work.using(delay=timedelta(hours=1)).enqueue()
+    assert job.run_now().status is JobState.PENDING
+    with pytest.raises(IllegalTransition, match=r"cannot run_now .* it is pending"):
+        asyncio.run(job.arun_now())
+    app.testing().drain()
+    assert job.result(timeout=10) == 1
+    assert "job.run_now" in [record.entry.action for record in app.store.audit(tenant="*")]
+
+
+def test_a_job_that_has_not_started_can_be_rescheduled(app: App) -> None:
+    @app.task
+    def work() -> None: ...
+
+    job = work.enqueue()
+    later = (app.store.now() + timedelta(hours=2)).replace(microsecond=0)
+    assert job.reschedule(later).status is JobState.SCHEDULED
+    assert abs(job.run_at - later) < timedelta(seconds=5)
+    first = job.run_at
+    assert asyncio.run(job.areschedule(timedelta(hours=5))).run_at > first + timedelta(hours=2)
+    with pytest.raises(UsageError, match=r"to the past; call run_now\(\)"):
+        job.reschedule(app.store.now() - timedelta(seconds=1))
+    with pytest.raises(BadSettings, match="has no time zone"):
+        job.reschedule(later.replace(tzinfo=None))
+
+
+def test_a_job_in_review_can_be_run_again(app: App) -> None:
+    @app.task
+    def work(ctx: Context) -> str:
+        if ctx.job.token == 1:
+            raise Review("look at it")
+        return "fine"
+
+    job = work.enqueue()
+    app.testing().drain()
+    assert job.refresh().status is JobState.REVIEW_NEEDED
+    assert job.rerun().status is JobState.PENDING
+    app.testing().drain()
+    assert job.result(timeout=10) == "fine"
+    with pytest.raises(IllegalTransition):
+        asyncio.run(job.arerun())

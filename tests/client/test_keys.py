@@ -1,4 +1,4 @@
-"""``app.keys``: who may come in, and for how long."""
+"""Tests of ``app.keys``: API keys, their roles and their expiry."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def mill(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
-    """On each store, on a clock that is moved by hand."""
+    """An app on each store with a manual clock."""
     with on_each_store(request, tmp_path) as app:
         yield app
 
@@ -36,12 +36,12 @@ def advance(app: App, seconds: float) -> None:
 
 
 def neighbour(app: App) -> Keys:
-    """Keys of another process, as it were: the same store, and a memory of its own."""
+    """The keys as another process sees them: the same store, with a separate cache."""
     return Keys(app._client)
 
 
 def count_reads(app: App, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Every question about keys that reaches the store from now on."""
+    """Record every read of keys from the store."""
     asked: list[Any] = []
     real = app.store.keys
 
@@ -53,7 +53,7 @@ def count_reads(app: App, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return asked
 
 
-def test_a_new_key_opens_for_its_role_and_its_tenant(mill: App) -> None:
+def test_a_new_key_identifies_with_its_role_and_tenant(mill: App) -> None:
     with acting("ann"):
         made = mill.keys.create("ci", role="operator", tenant="acme", expires=HOUR)
     assert mill.keys.identify(made.secret) == Identity(f"key:{made.key.id} (ci)", Role.OPERATOR, "acme")
@@ -73,14 +73,14 @@ def test_the_store_holds_no_secret(mill: App) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", "tm_", "Bearer x", "tm_00000000." + "A" * 43, "tm_é.x", "\udcff"])
-def test_what_is_no_key_opens_nothing(mill: App, wrong: str) -> None:
+def test_an_invalid_key_is_rejected(mill: App, wrong: str) -> None:
     made = mill.keys.create("ci")
     assert mill.keys.identify(wrong) is None
     assert mill.keys.identify(made.secret[:-1]) is None
     assert mill.keys.identify(made.secret + "A") is None
 
 
-def test_a_revoked_key_opens_nothing_here_at_once_and_elsewhere_within_five_seconds(mill: App) -> None:
+def test_a_revoked_key_is_rejected_at_once_here_and_within_5_s_elsewhere(mill: App) -> None:
     made, other = mill.keys.create("ci"), neighbour(mill)
     assert mill.keys.identify(made.secret) is not None
     assert other.identify(made.secret) is not None
@@ -93,7 +93,7 @@ def test_a_revoked_key_opens_nothing_here_at_once_and_elsewhere_within_five_seco
     assert mill.keys.revoke(made.key.id) == revoked
 
 
-def test_an_expired_key_opens_nothing_even_while_it_is_remembered(mill: App) -> None:
+def test_an_expired_key_is_rejected_even_while_it_is_cached(mill: App) -> None:
     made = mill.keys.create("ci", expires=timedelta(seconds=2))
     advance(mill, 1)
     assert mill.keys.identify(made.secret) is not None
@@ -101,7 +101,9 @@ def test_an_expired_key_opens_nothing_even_while_it_is_remembered(mill: App) -> 
     assert mill.keys.identify(made.secret) is None
 
 
-def test_a_key_is_asked_for_once_in_five_seconds(mill: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_is_read_from_the_store_once_in_five_seconds(
+    mill: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made, face = mill.keys.create("ci"), neighbour(mill)
     asked = count_reads(mill, monkeypatch)
     for _ in range(20):
@@ -113,7 +115,9 @@ def test_a_key_is_asked_for_once_in_five_seconds(mill: App, monkeypatch: pytest.
     assert len(asked) == 3
 
 
-def test_a_wrong_secret_is_compared_as_an_unknown_one_is(mill: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_secret_and_an_unknown_id_take_the_same_path(
+    mill: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made, face = mill.keys.create("ci"), neighbour(mill)
     asked = count_reads(mill, monkeypatch)
     compared: list[Any] = []
@@ -130,7 +134,7 @@ def test_a_wrong_secret_is_compared_as_an_unknown_one_is(mill: App, monkeypatch:
     assert len(asked) == 2
 
 
-def test_whoever_tries_many_ids_fills_no_memory_and_drives_no_key_out(
+def test_many_unknown_ids_neither_grow_the_cache_nor_evict_known_keys(
     mill: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "KNOWN", 10)
@@ -147,7 +151,7 @@ def test_whoever_tries_many_ids_fills_no_memory_and_drives_no_key_out(
     assert len(face._known) == 10
 
 
-def test_whether_there_is_a_living_key_is_known_within_five_seconds(mill: App) -> None:
+def test_whether_a_live_key_exists_is_known_within_five_seconds(mill: App) -> None:
     other = neighbour(mill)
     assert not mill.keys.any()
     assert not other.any()
@@ -163,7 +167,7 @@ def test_whether_there_is_a_living_key_is_known_within_five_seconds(mill: App) -
     assert not mill.keys.any()
 
 
-def test_an_id_that_is_taken_is_thrown_again(mill: App) -> None:
+def test_a_key_id_that_is_taken_is_drawn_again(mill: App) -> None:
     throws = [b"\1" * 4, b"a" * 32, b"\1" * 4, b"b" * 32, b"\2" * 4, b"c" * 32]
     face = Keys(mill._client, dice=lambda _: throws.pop(0))
     first, second = face.create("one"), face.create("two")
@@ -186,7 +190,7 @@ def test_an_id_that_is_taken_is_thrown_again(mill: App) -> None:
         ({"expires": datetime(9500, 1, 1, tzinfo=UTC)}, "between 1900 and 9000"),
     ],
 )
-def test_a_key_that_cannot_be_is_refused_and_nothing_is_written(said: dict[str, Any], words: str) -> None:
+def test_an_invalid_key_is_refused_and_nothing_is_written(said: dict[str, Any], words: str) -> None:
     with App("memory://") as app:
         with pytest.raises(BadSettings, match=words):
             app.keys.create(**{"name": "ci", **said})
@@ -194,13 +198,13 @@ def test_a_key_that_cannot_be_is_refused_and_nothing_is_written(said: dict[str, 
         assert app.audit.list(tenant="*") == []
 
 
-def test_a_key_that_is_not_there_cannot_be_revoked(mill: App) -> None:
+def test_an_unknown_key_cannot_be_revoked(mill: App) -> None:
     with pytest.raises(KeyNotFound, match="there is no key 'nope'"):
         mill.keys.revoke("nope")
     assert mill.audit.list(tenant="*") == []
 
 
-def test_making_and_revoking_is_audited_once(mill: App) -> None:
+def test_creating_and_revoking_a_key_are_audited_once_each(mill: App) -> None:
     with acting("ann"):
         made = mill.keys.create("ci", role=Role.ADMIN, tenant="acme")
         mill.keys.revoke(made.key.id)
@@ -213,7 +217,7 @@ def test_making_and_revoking_is_audited_once(mill: App) -> None:
     assert found[0].after == {"name": "ci", "role": "admin", "tenant": "acme", "expires_at": None}
 
 
-def test_every_verb_has_an_awaited_twin(mill: App) -> None:
+def test_every_method_has_an_async_variant(mill: App) -> None:
     for name, verb in inspect.getmembers(Keys, inspect.isfunction):
         if not name.startswith("_") and not inspect.iscoroutinefunction(verb):
             twin = getattr(Keys, f"a{name}")

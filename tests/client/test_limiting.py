@@ -1,4 +1,4 @@
-"""What enqueueing knows of limits: rules written down once and read seldom, and queues that are full."""
+"""Tests of limits at enqueue time: cached rules and full queues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def send(account: int = 1) -> None: ...
 
 
 class Asked(Counter[str]):
-    """How often a store was asked what."""
+    """Counts the calls of store methods."""
 
     def watch(self, app: App, monkeypatch: pytest.MonkeyPatch, *verbs: str) -> None:
         for verb in verbs:
@@ -41,7 +41,7 @@ class Asked(Counter[str]):
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
 def still(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[App]:
-    """An app on each store, whose clock stands still."""
+    """An app on each store with a manual clock."""
     url = url_of(request.param, tmp_path, request)
     with App(url, migrate=True, clock=ManualClock()) as app:
         yield app
@@ -52,9 +52,7 @@ def advance(app: App, by: timedelta) -> None:
     app.clock.advance(by)
 
 
-def test_enqueueing_asks_for_the_rules_once_in_five_seconds(
-    still: App, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_enqueueing_reads_the_rules_once_in_five_seconds(still: App, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = still.task(name="plain")(send)
     limited = still.task(name="limited", max_concurrent=2, limits=[Rate(5, per=HOUR)])(send)
     asked = Asked()
@@ -70,7 +68,7 @@ def test_enqueueing_asks_for_the_rules_once_in_five_seconds(
     assert asked == {"rules": 2, "put_rules": 1}
 
 
-def test_rules_that_stand_already_are_not_written_again(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchanged_rules_are_not_written_again(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     task = app.task(name="send", max_concurrent=2)(send)
     app.store.put_rules([Rule("task/send", max=2)])
     asked = Asked()
@@ -79,7 +77,7 @@ def test_rules_that_stand_already_are_not_written_again(app: App, monkeypatch: p
     assert asked == {}
 
 
-def test_what_somebody_else_pins_is_attached_within_five_seconds(still: App) -> None:
+def test_a_rule_pinned_by_another_process_applies_within_five_seconds(still: App) -> None:
     task = still.task(name="send")(send)
     assert task.enqueue().facts.limits == ()
     still.store.put_rules([Rule("task/send", max=2, pinned=True)])
@@ -91,13 +89,13 @@ def test_what_somebody_else_pins_is_attached_within_five_seconds(still: App) -> 
     assert task.enqueue().facts.limits == ()
 
 
-def test_a_limit_that_is_lifted_is_not_put_on_jobs(app: App) -> None:
+def test_a_limit_of_zero_is_not_attached_to_jobs(app: App) -> None:
     task = app.task(name="send")(send)
     app.limits.set("task/send", 0)
     assert task.enqueue().facts.limits == ()
 
 
-def test_what_is_set_here_holds_at_once_however_the_store_is_called() -> None:
+def test_a_limit_set_in_this_process_applies_at_once_under_any_store_name() -> None:
     with App(stores={"default": "memory://", "jobs": "memory://"}) as app:
         task = app.task(name="send")(send)
         assert task.using(store="jobs").enqueue().facts.limits == ()
@@ -106,7 +104,7 @@ def test_what_is_set_here_holds_at_once_however_the_store_is_called() -> None:
         assert task.using(store="default").enqueue().facts.limits == ()
 
 
-def test_a_coroutine_is_told_the_same(app: App) -> None:
+def test_limits_apply_to_async_enqueues_too(app: App) -> None:
     task = app.task(name="send", queue="mail")(send)
     app.limits.set("task/send", 2)
     app.limits.set("depth/queue/mail", 1)
@@ -120,7 +118,7 @@ def test_a_coroutine_is_told_the_same(app: App) -> None:
     asyncio.run(act())
 
 
-def test_a_declared_rule_that_got_lost_is_written_again(still: App) -> None:
+def test_a_declared_rule_that_was_deleted_is_written_again(still: App) -> None:
     task = still.task(name="send", max_concurrent=2)(send)
     task.enqueue()
     still.store.drop_rules(["task/send"])
@@ -129,7 +127,7 @@ def test_a_declared_rule_that_got_lost_is_written_again(still: App) -> None:
     assert [rule.max for rule in still.store.rules()] == [2]
 
 
-def test_a_rule_declared_in_a_transaction_that_is_undone_is_written_again(still: App) -> None:
+def test_a_rule_declared_in_a_rolled_back_transaction_is_written_again(still: App) -> None:
     task = still.task(name="send", max_concurrent=2)(send)
 
     def act() -> None:
@@ -145,7 +143,7 @@ def test_a_rule_declared_in_a_transaction_that_is_undone_is_written_again(still:
     assert [rule.max for rule in still.store.rules()] == [2]
 
 
-def test_what_another_app_declares_differently_is_not_fought_over(still: App) -> None:
+def test_a_rule_that_another_app_declares_differently_is_not_overwritten(still: App) -> None:
     task = still.task(name="send", max_concurrent=2)(send)
     task.enqueue()
     still.store.put_rules([Rule("task/send", max=9)])
@@ -154,7 +152,7 @@ def test_what_another_app_declares_differently_is_not_fought_over(still: App) ->
     assert [rule.max for rule in still.store.rules()] == [9]
 
 
-def test_enqueueing_in_a_transaction_while_another_thread_enqueues_ends(app: App) -> None:
+def test_concurrent_enqueues_inside_and_outside_a_transaction_do_not_deadlock(app: App) -> None:
     task = app.task(name="send", max_concurrent=2)(send)
     other = threading.Thread(target=task.enqueue)
     with app.store.transaction():
@@ -167,7 +165,7 @@ def test_enqueueing_in_a_transaction_while_another_thread_enqueues_ends(app: App
     assert len(app.testing().enqueued()) == 5
 
 
-def test_while_the_rules_cannot_be_read_the_known_ones_hold(
+def test_if_the_rules_cannot_be_read_the_cached_ones_apply(
     still: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = still.task(name="send")(send)
@@ -183,10 +181,10 @@ def test_while_the_rules_cannot_be_read_the_known_ones_hold(
         assert task.enqueue().facts.limits == ("task/send",)
 
 
-# What the app says ---------------------------------------------------------------------------------------------------------
+# Limits of the app ---------------------------------------------------------------------------------------------------------
 
 
-def test_an_apps_own_limits_are_written_with_the_first_job_and_are_not_pinned() -> None:
+def test_limits_of_the_app_are_written_with_the_first_job_and_are_not_pinned() -> None:
     with App("memory://", limits={"queue/media": 5, "tenant": 10, "tenant/acme": 50}) as app:
         app.task(name="send")(send).enqueue()
         assert [(rule.name, rule.max, rule.pinned) for rule in app.store.rules()] == [
@@ -199,7 +197,7 @@ def test_an_apps_own_limits_are_written_with_the_first_job_and_are_not_pinned() 
         assert app.limits.get("tenant").rule.max == 10
 
 
-def test_an_apps_own_limits_are_written_when_a_worker_starts() -> None:
+def test_limits_of_the_app_are_written_when_a_worker_starts() -> None:
     with App("memory://", limits={"task/send": 5, "queue/media": 3}) as app:
         app.task(name="send", max_concurrent=2, limits=[Rate(5, per=HOUR)])(send)
         with app.worker():
@@ -207,12 +205,12 @@ def test_an_apps_own_limits_are_written_when_a_worker_starts() -> None:
         assert found == {"task/send": 5, "send.rate": 5, "queue/media": 3}
 
 
-def test_a_limit_that_an_app_gives_a_task_is_on_its_jobs() -> None:
+def test_a_limit_that_the_app_sets_for_a_task_is_attached_to_its_jobs() -> None:
     with App("memory://", limits={"task/send": 5}) as app:
         assert app.task(name="send")(send).enqueue().facts.limits == ("task/send",)
 
 
-def test_an_apps_limit_that_no_task_has_stops_its_worker() -> None:
+def test_a_limit_of_the_app_for_an_unknown_task_stops_the_worker() -> None:
     lost = pytest.raises(BadSettings, match="there is no limit 'mial")
     with App("memory://", limits={"mial.rate": 5}) as app, lost:
         app.worker().start()
@@ -225,7 +223,7 @@ def test_an_apps_limit_that_no_task_has_stops_its_worker() -> None:
 # Depth -----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_queue_takes_nothing_more_and_says_so(app: App) -> None:
+def test_a_full_queue_refuses_jobs_with_queue_full(app: App) -> None:
     task = app.task(name="send", queue="mail")(send)
     app.limits.set("depth/queue/mail", 3)
     task.enqueue_many([{}] * 2)
@@ -241,7 +239,7 @@ def test_a_full_queue_takes_nothing_more_and_says_so(app: App) -> None:
 
 
 @pytest.mark.parametrize("name", ["depth/tenant", "depth/tenant/acme"])
-def test_one_tenants_jobs_may_be_too_many(app: App, name: str) -> None:
+def test_the_depth_of_one_tenant_can_be_limited(app: App, name: str) -> None:
     task = app.task(name="send")(send)
     app.limits.set(name, 1)
     task.using(tenant="acme").enqueue()
@@ -250,7 +248,7 @@ def test_one_tenants_jobs_may_be_too_many(app: App, name: str) -> None:
     task.using(tenant="bolt").enqueue()
 
 
-def test_a_queues_own_depth_wins_over_that_of_each(app: App) -> None:
+def test_the_depth_limit_of_one_queue_overrides_the_general_one(app: App) -> None:
     task = app.task(name="send")(send)
     app.limits.set("depth/queue", 1)
     app.limits.set("depth/queue/big", 3)
@@ -261,7 +259,7 @@ def test_a_queues_own_depth_wins_over_that_of_each(app: App) -> None:
         task.enqueue_many([{}] * 2)
 
 
-def test_jobs_for_later_are_not_too_many(app: App) -> None:
+def test_scheduled_jobs_do_not_count_toward_the_depth(app: App) -> None:
     task = app.task(name="send")(send)
     app.limits.set("depth/queue", 1)
     task.enqueue()
@@ -271,7 +269,7 @@ def test_jobs_for_later_are_not_too_many(app: App) -> None:
         task.using(run_after=app.clock.now() - HOUR).enqueue()
 
 
-def test_a_depth_is_counted_once_a_second_and_counted_on_in_between(
+def test_a_depth_is_read_once_a_second_and_counted_locally_in_between(
     still: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = still.task(name="send")(send)
@@ -291,10 +289,10 @@ def test_a_depth_is_counted_once_a_second_and_counted_on_in_between(
     assert asked["depth"] == 2
 
 
-def test_threads_together_do_not_enqueue_more_than_is_allowed(still: App) -> None:
+def test_concurrent_threads_do_not_exceed_a_depth_limit(still: App) -> None:
     task = still.task(name="send")(send)
     still.limits.set("depth/queue/default", 10)
-    task.enqueue()  # counted, so that all threads count on from here
+    task.enqueue()  # this reads the depth, from which all threads count locally
     refused: list[QueueFull] = []
 
     def many() -> None:
@@ -313,7 +311,7 @@ def test_threads_together_do_not_enqueue_more_than_is_allowed(still: App) -> Non
     assert len(still.testing().enqueued()) == 10
 
 
-def test_a_depth_is_declared_by_the_app_as_well() -> None:
+def test_a_depth_limit_can_be_declared_by_the_app() -> None:
     with App("memory://", limits={"depth/queue/default": 1}) as app:
         task = app.task(name="send")(send)
         task.enqueue()

@@ -1,4 +1,4 @@
-"""``app.limits``: how limits stand, setting and unsetting them, breakers; what is set is pinned and audited."""
+"""Tests of ``app.limits``: reading, setting and unsetting limits, and breakers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECOND = timedelta(seconds=1)
 def send(account: int = 1) -> None: ...
 
 
-def test_a_limit_shows_what_is_used_and_what_room_is_left(app: App) -> None:
+def test_a_limit_shows_its_use_and_its_remaining_room(app: App) -> None:
     task = app.task(name="send", max_concurrent=3)(send)
     assert app.limits.list() == []
     task.enqueue_many([{}] * 5)
@@ -42,7 +42,7 @@ def test_a_limit_shows_what_is_used_and_what_room_is_left(app: App) -> None:
     assert (full.used, full.room, full.is_full, full.opens_at) == (3, 0, True, None)
 
 
-def test_of_a_limit_with_keys_the_most_used_keys_are_shown(app: App) -> None:
+def test_a_keyed_limit_shows_its_most_used_keys(app: App) -> None:
     task = app.task(name="send", limits=[Limit(2, key="account")])(send)
     task.enqueue_many([{"account": 7}] * 3 + [{"account": 8}])
     claim(app.store)
@@ -57,7 +57,7 @@ def test_of_a_limit_with_keys_the_most_used_keys_are_shown(app: App) -> None:
     assert app.limits.get("send.limit.account/99").used == 0
 
 
-def test_a_rate_says_when_it_opens(app: App) -> None:
+def test_a_rate_limit_shows_when_it_has_room_again(app: App) -> None:
     task = app.task(name="send", limits=[Rate(2, per=HOUR)])(send)
     task.enqueue_many([{}] * 3)
     assert len(claim(app.store)) == 2
@@ -67,7 +67,7 @@ def test_a_rate_says_when_it_opens(app: App) -> None:
     assert timedelta(minutes=58) < found.opens_at - app.clock.now() < timedelta(minutes=62)
 
 
-def test_a_set_limit_holds_over_the_codes_until_it_is_unset_and_both_are_audited(app: App) -> None:
+def test_a_set_limit_overrides_the_code_until_unset_and_both_are_audited(app: App) -> None:
     task = app.task(name="send", max_concurrent=3)(send)
     task.enqueue()
     with acting("ann"):
@@ -89,13 +89,13 @@ def test_a_set_limit_holds_over_the_codes_until_it_is_unset_and_both_are_audited
     assert (dropped.before, dropped.after) == ({"max": 1, "pinned": True}, {"max": 3, "pinned": False})
 
 
-def test_setting_a_rate_keeps_what_is_not_said(app: App) -> None:
+def test_setting_a_rate_keeps_the_parameters_that_are_not_given(app: App) -> None:
     app.task(name="send", limits=[Rate(100, per=SECOND, burst=5)])(send)
     found = app.limits.set("send.rate", 10).rule
     assert (found.kind, found.max, found.per, found.burst) == (LimitKind.RATE, 10, SECOND, 5)
 
 
-def test_one_key_is_set_apart_from_the_others(app: App) -> None:
+def test_one_key_can_have_a_limit_of_its_own(app: App) -> None:
     task = app.task(name="send", limits=[Limit(1, key="account")])(send)
     app.limits.set("send.limit.account/7", 3)
     task.enqueue_many([{"account": 7}] * 4 + [{"account": 8}] * 4)
@@ -108,7 +108,7 @@ def test_one_key_is_set_apart_from_the_others(app: App) -> None:
     ]
 
 
-def test_a_limit_for_a_task_without_one_is_kept_by_what_waits_and_by_what_comes(app: App) -> None:
+def test_a_new_limit_applies_to_waiting_and_to_future_jobs(app: App) -> None:
     task = app.task(name="send")(send)
     task.enqueue_many([{}] * 3)
     task.using(delay=HOUR).enqueue()
@@ -120,7 +120,7 @@ def test_a_limit_for_a_task_without_one_is_kept_by_what_waits_and_by_what_comes(
     assert claim(app.store) == []
 
 
-def test_many_jobs_are_given_a_limit_in_batches(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_jobs_get_a_limit_in_batches(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidemill.client.limits.LABELLED", 3)
     task = app.task(name="send")(send)
     task.enqueue_many([{}] * 10)
@@ -128,13 +128,13 @@ def test_many_jobs_are_given_a_limit_in_batches(app: App, monkeypatch: pytest.Mo
     assert all(job.limits == ("task/send",) for job in app.testing().enqueued())
 
 
-def test_a_client_that_did_not_set_it_attaches_a_pinned_limit_of_a_task_too(app: App) -> None:
+def test_another_client_attaches_a_pinned_limit_of_a_task_too(app: App) -> None:
     task = app.task(name="send")(send)
     app.store.put_rules([Rule("task/send", max=2, pinned=True)])
     assert task.enqueue().facts.limits == ("task/send",)
 
 
-def test_a_dropped_limit_leaves_nobody_behind_its_gate(app: App) -> None:
+def test_jobs_that_had_a_dropped_limit_still_run(app: App) -> None:
     task = app.task(name="send")(send)
     task.enqueue_many([{}] * 3)
     app.limits.set("task/send", 1)
@@ -150,7 +150,7 @@ def test_a_dropped_limit_leaves_nobody_behind_its_gate(app: App) -> None:
 
 
 class Peak:
-    """A task that counts how many of it run at once, and that lasts until two do, or until there is nobody to wait for."""
+    """A task that records its peak concurrency. Each run waits until two run or no other job is left."""
 
     def __init__(self, jobs: int) -> None:
         self._changed = threading.Condition()
@@ -168,7 +168,7 @@ class Peak:
 
 
 @pytest.mark.parametrize("name", ["queue/mail", "tenant/acme", "queue", "tenant"])
-def test_a_queue_and_a_tenant_are_limited_without_a_word_from_their_tasks(app: App, name: str) -> None:
+def test_a_queue_and_a_tenant_are_limited_without_declarations_on_tasks(app: App, name: str) -> None:
     peak = Peak(5)
 
     @app.task(queue="mail")
@@ -184,7 +184,7 @@ def test_a_queue_and_a_tenant_are_limited_without_a_word_from_their_tasks(app: A
     assert app.limits.get(name).used == 0
 
 
-def test_a_running_worker_keeps_a_limit_that_is_raised(app: App) -> None:
+def test_a_running_worker_applies_a_raised_limit(app: App) -> None:
     peak = Peak(4)
 
     @app.task(max_concurrent=1)
@@ -193,20 +193,20 @@ def test_a_running_worker_keeps_a_limit_that_is_raised(app: App) -> None:
 
     jobs = work.enqueue_many([{}] * 4)
     with app.worker(threads=4):
-        app.limits.set("task/work", 2)  # the first one waits for a second
+        app.limits.set("task/work", 2)  # the first run waits for a second one
         for job in jobs:
             job.result(timeout=60)
     assert peak.highest == 2
 
 
-def test_what_is_set_for_one_tenant_is_audited_for_that_tenant(app: App) -> None:
+def test_a_limit_of_one_tenant_is_audited_for_that_tenant(app: App) -> None:
     app.limits.set("tenant/acme", 2)
     app.limits.set("depth/tenant/acme", 2)
     app.limits.set("queue/mail", 2)
     assert [entry.tenant for entry in entries(app)] == ["acme", "acme", "*"]
 
 
-def test_a_limit_is_not_set_or_unset_where_that_cannot_be_written_down(
+def test_setting_or_unsetting_a_limit_that_cannot_be_audited_is_rolled_back(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     undone(app, monkeypatch, lambda: app.limits.set("queue/mail", 2))
@@ -217,7 +217,7 @@ def test_a_limit_is_not_set_or_unset_where_that_cannot_be_written_down(
 
 
 @pytest.mark.parametrize("name", ["mial.rate", "queue/", "breaker/x", "task"])
-def test_a_wrong_name_is_an_error_and_nothing_is_written(name: str) -> None:
+def test_an_invalid_limit_name_is_refused_and_nothing_is_written(name: str) -> None:
     with App("memory://") as app:
         with pytest.raises(BadSettings):
             app.limits.set(name, 1)
@@ -226,13 +226,13 @@ def test_a_wrong_name_is_an_error_and_nothing_is_written(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["mial.rate", "depth/queue/x", "depth/queue", "queue/x", "a/b/c"])
-def test_a_limit_that_is_not_there_is_not_found(app: App, name: str) -> None:
+def test_an_unknown_limit_raises_limit_not_found(app: App, name: str) -> None:
     with pytest.raises(LimitNotFound, match="limits list"):
         app.limits.get(name)
     assert not app.limits.unset(name)
 
 
-def test_a_breaker_shows_its_phase_and_is_reset_by_hand(app: App) -> None:
+def test_a_breaker_shows_its_phase_and_can_be_reset(app: App) -> None:
     app.task(name="send", breaker=Breaker("api"))(send).enqueue()
     assert app.limits.get("breaker/api").phase is Phase.CLOSED
     now = app.clock.now()
@@ -257,7 +257,7 @@ def test_resetting_a_breaker_that_never_opened_changes_nothing(app: App) -> None
     assert acts(app) == []
 
 
-def test_depths_are_shown_as_what_waits(app: App) -> None:
+def test_depth_limits_show_the_number_of_waiting_jobs(app: App) -> None:
     task = app.task(name="send", queue="mail", max_concurrent=1)(send)
     plain = app.task(name="plain", queue="post")(send)
     app.limits.set("depth/queue", 4)
@@ -270,14 +270,14 @@ def test_depths_are_shown_as_what_waits(app: App) -> None:
     assert app.limits.get("depth/queue/mail").used == 3
 
 
-def test_every_verb_has_a_twin_with_the_same_words() -> None:
+def test_every_method_has_an_async_variant_with_the_same_signature() -> None:
     for name in ("list", "get", "declared", "set", "unset", "reset_breaker"):
         one, twin = getattr(Limits, name), getattr(Limits, f"a{name}")
         assert inspect.signature(one) == inspect.signature(twin), name
         assert inspect.iscoroutinefunction(twin)
 
 
-def test_the_twins_do_the_same(app: App) -> None:
+def test_the_async_variants_behave_the_same(app: App) -> None:
     app.task(name="send", breaker="api")(send).enqueue()
 
     async def act() -> None:
@@ -291,7 +291,7 @@ def test_the_twins_do_the_same(app: App) -> None:
     asyncio.run(act())
 
 
-def test_a_drain_in_a_test_runs_jobs_with_limits_and_keeps_none(app: App) -> None:
+def test_a_drain_in_a_test_runs_limited_jobs_and_releases_the_limits(app: App) -> None:
     limited = app.task(name="send", max_concurrent=1, limits=[Rate(1, per=HOUR, key="account")])(send)
     plain = app.task(name="plain")(send)
     limited.enqueue_many([{"account": number % 2} for number in range(6)])
@@ -304,7 +304,7 @@ def test_a_drain_in_a_test_runs_jobs_with_limits_and_keeps_none(app: App) -> Non
     ]
 
 
-def test_a_drain_in_a_test_leaves_what_is_paused_and_runs_the_urgent_first(app: App) -> None:
+def test_a_drain_in_a_test_skips_paused_queues_and_runs_by_priority(app: App) -> None:
     order: list[str] = []
 
     @app.task(max_concurrent=1)

@@ -1,4 +1,4 @@
-"""Jobs of schedules and definitions count against the limits of their tasks, whoever makes them."""
+"""Tests that jobs of schedules and definitions count against task limits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def spelled(values: Mapping[str, Any]) -> str:
 
 
 def with_limits(app: App) -> Any:
-    limits = [
+    limits: list[Limit | Rate] = [
         Limit(5),
         Limit(9, by_tenant=True),
         Limit(3, key="account"),
@@ -51,7 +51,7 @@ def limits_of(app: App) -> list[tuple[str, ...]]:
     return [job.limits for job in app.testing().enqueued()]
 
 
-def test_a_triggered_schedule_counts_as_a_call_does(app: App) -> None:
+def test_a_triggered_schedule_has_the_same_limits_as_a_call(app: App) -> None:
     task = with_limits(app)
     app.schedules.add(task, Manual(), "by hand")
     app.schedules.trigger("by hand")
@@ -59,7 +59,7 @@ def test_a_triggered_schedule_counts_as_a_call_does(app: App) -> None:
     assert limits_of(app) == [EVERYTHING, EVERYTHING]
 
 
-def test_a_fired_schedule_counts_as_a_call_does() -> None:
+def test_a_fired_schedule_has_the_same_limits_as_a_call() -> None:
     with App("memory://", clock=ManualClock()) as app:
         task = with_limits(app)
         app.schedules.add(task, "0 * * * *", "hourly", args={"account": 8})
@@ -77,18 +77,18 @@ def test_a_fired_schedule_counts_as_a_call_does() -> None:
         )
 
 
-def test_whoever_fires_need_not_know_the_task(app: App) -> None:
-    """The supervisor imports nothing: what was saved with the schedule is all it has."""
+def test_a_schedule_fires_with_its_limits_in_a_process_without_the_task(app: App) -> None:
+    """The supervisor imports no user code, so it only has the data that was saved with the schedule."""
     task = with_limits(app)
     facts = app.schedules.add(task, Manual(), "by hand").facts
     (stored,) = app.store.schedules(tenant="*", ids=[facts.id])
     assert fire_job(stored, None, None, app.clock.now(), new_id()).limits == EVERYTHING
-    # And what a runner tells its supervisor of the task goes through a socket as JSON.
+    # A runner also sends the data of the task to its supervisor as JSON over a socket.
     told = json.loads(json.dumps(app.registry.get("send").facts))
     assert fire_job(stored, None, told, app.clock.now(), new_id()).limits == EVERYTHING
 
 
-def test_a_changed_schedule_counts_by_its_new_arguments(app: App) -> None:
+def test_a_changed_schedule_is_limited_by_its_new_arguments(app: App) -> None:
     task = with_limits(app)
     app.schedules.add(task, Manual(), "by hand")
     app.schedules.update("by hand", args={"account": 8})
@@ -99,7 +99,7 @@ def test_a_changed_schedule_counts_by_its_new_arguments(app: App) -> None:
     assert not {"send.limit.account/7", "send.rate/seven"} & set(found)
 
 
-def test_a_task_without_limits_says_nothing_of_them() -> None:
+def test_a_task_without_limits_stores_no_limit_data() -> None:
     with App("memory://") as app:
         task = app.task(name="plain")(send)
         assert not {"limits", "left_out", "max_concurrent", "breaker"} & task_facts(task.options).keys()
@@ -115,7 +115,7 @@ def rule(app: App, id: object) -> Rule | None:
     return next((each for each in app.store.rules() if each.name == f"definition/{id}"), None)
 
 
-def test_a_definitions_own_limit_is_a_rule_and_on_its_jobs(app: App) -> None:
+def test_the_limit_of_a_definition_is_a_rule_and_is_attached_to_its_jobs(app: App) -> None:
     task = app.task(name="send", max_concurrent=4)(send)
     made = app.definitions.save("daily", task, max_concurrent=1)
     own = f"definition/{made.id}"
@@ -133,7 +133,7 @@ def test_a_definitions_own_limit_is_a_rule_and_on_its_jobs(app: App) -> None:
     assert limits_of(app)[-1] == ("task/send",)
 
 
-def test_what_an_operator_sets_for_a_definition_stays_until_it_is_unset(app: App) -> None:
+def test_a_limit_that_an_operator_sets_for_a_definition_stays_until_unset(app: App) -> None:
     made = app.definitions.save("daily", app.task(name="send")(send), max_concurrent=1)
     name = f"definition/{made.id}"
     app.limits.set(name, 5)
@@ -143,7 +143,7 @@ def test_what_an_operator_sets_for_a_definition_stays_until_it_is_unset(app: App
     assert app.limits.get(name).rule.max == 2
 
 
-def test_a_removed_definition_takes_its_rule_with_it(app: App) -> None:
+def test_removing_a_definition_removes_its_rule(app: App) -> None:
     task = app.task(name="send", max_concurrent=4)(send)
     made = app.definitions.save("daily", task, max_concurrent=1)
     app.declare_limits()
@@ -151,7 +151,7 @@ def test_a_removed_definition_takes_its_rule_with_it(app: App) -> None:
     assert rule(app, made.id) is None
 
 
-def test_a_restored_definition_is_limited_as_it_was(app: App) -> None:
+def test_a_restored_definition_keeps_its_limit(app: App) -> None:
     app.definitions.save("daily", app.task(name="send")(send), max_concurrent=3)
     app.definitions.remove("daily")
     again = app.definitions.restore("daily")
@@ -161,7 +161,7 @@ def test_a_restored_definition_is_limited_as_it_was(app: App) -> None:
 
 
 @pytest.mark.parametrize("most", [-1, True, "3", 1.5])
-def test_a_definitions_limit_that_cannot_be_is_refused(most: Any) -> None:
+def test_an_invalid_limit_of_a_definition_is_refused(most: Any) -> None:
     with App("memory://") as app:
         task = app.task(name="send")(send)
         with pytest.raises(BadSchedule, match="max_concurrent"):
@@ -169,7 +169,7 @@ def test_a_definitions_limit_that_cannot_be_is_refused(most: Any) -> None:
         assert app.definitions.list() == []
 
 
-def test_a_definitions_jobs_run_one_at_a_time(app: App) -> None:
+def test_jobs_of_a_definition_run_one_at_a_time(app: App) -> None:
     task = app.task(name="send")(send)
     app.definitions.save("daily", task, max_concurrent=1)
     for _ in range(3):
@@ -180,7 +180,7 @@ def test_a_definitions_jobs_run_one_at_a_time(app: App) -> None:
     assert len(claim(app.store)) == 1
 
 
-def test_the_limits_of_a_stored_job_are_in_its_facts(app: App) -> None:
+def test_the_limits_of_a_stored_job_are_part_of_its_row(app: App) -> None:
     task = with_limits(app)
     app.schedules.add(task, Manual(), "by hand")
     triggered = app.schedules.trigger("by hand")

@@ -1,4 +1,4 @@
-"""What each queue and each task is doing, as screens are told."""
+"""Tests of the load figures of queues and tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from tidemill import App, ManualClock, PermanentError
+from tidemill import App, ManualClock, PermanentError, Review
 from tidemill.client.loads import last_outcomes, queue_loads, serving, task_loads, task_names, waited_for
 from tidemill.client.options import NO_OPTIONS
 from tidemill.domain.cluster import Worker
@@ -41,7 +41,9 @@ def ask(app: App, task: str, number: int = 1, tenant: str = "default") -> None:
         app._client.enqueue(bound, NO_OPTIONS, [((), {})] * number)
 
 
-def test_a_queue_s_pace_and_end_are_reckoned_from_the_last_ten_minutes(app: App, clock: ManualClock) -> None:
+def test_throughput_and_drain_time_of_a_queue_cover_the_last_ten_minutes(
+    app: App, clock: ManualClock
+) -> None:
     ask(app, "good", 20)
     app.testing().drain()
     ask(app, "good", 10)
@@ -55,7 +57,7 @@ def test_a_queue_s_pace_and_end_are_reckoned_from_the_last_ten_minutes(app: App,
     assert (found.per_minute, found.drains_in) == (0.0, None)
 
 
-def test_the_deepest_queue_comes_first_and_named_ones_come_too(app: App, clock: ManualClock) -> None:
+def test_the_deepest_queue_comes_first_and_requested_ones_are_included(app: App, clock: ManualClock) -> None:
     ask(app, "good", 1)
     ask(app, "bad", 2)
     app.control.pause("queue", "c", reason="why")
@@ -69,7 +71,7 @@ def test_the_deepest_queue_comes_first_and_named_ones_come_too(app: App, clock: 
     assert found.more is False
 
 
-def test_a_tenant_s_queues_are_its_own(app: App, clock: ManualClock) -> None:
+def test_a_tenant_sees_only_its_own_queues(app: App, clock: ManualClock) -> None:
     ask(app, "good", 3, "acme")
     ask(app, "bad", 1, "other")
     app.control.pause("queue", "c")
@@ -77,7 +79,7 @@ def test_a_tenant_s_queues_are_its_own(app: App, clock: ManualClock) -> None:
     assert [(row.name, row.depth) for row in found.rows] == [("a", 3)]
 
 
-def test_one_queue_can_be_asked_for_by_name(app: App, clock: ManualClock) -> None:
+def test_one_queue_can_be_requested_by_name(app: App, clock: ManualClock) -> None:
     ask(app, "good", 3)
     for name, depth in (("a", 3), ("nothing", 0)):
         (found,) = queue_loads(app.store, clock.now(), named=name).rows
@@ -96,20 +98,20 @@ def test_workers_that_serve_a_queue_are_counted(app: App, clock: ManualClock) ->
     assert (found.workers, found.slots) == (0, 0)
 
 
-def test_a_node_s_own_queue_is_served_by_that_node_whatever_its_workers_name() -> None:
+def test_the_queue_of_a_node_is_served_by_all_workers_of_that_node() -> None:
     for queues in ((), ("a",)):
         worker = Worker(new_id(), "w", node="here", queues=queues)
         assert serving(worker, "@here")
         assert not serving(worker, "@elsewhere")
 
 
-def test_tasks_are_told_with_what_waits_and_how_they_ended(app: App, clock: ManualClock) -> None:
+def test_tasks_show_waiting_jobs_and_outcomes(app: App, clock: ManualClock) -> None:
     ask(app, "good", 2)
     ask(app, "bad", 2)
     app.testing().drain()
     ask(app, "good", 3)
     app.control.pause("task", "bad", reason="broken")
-    good, bad, none = task_loads(app.store, ["good", "bad", "none"]).rows
+    good, bad, none = task_loads(app.store, clock.now(), ["good", "bad", "none"]).rows
     assert (good.waiting, good.running, good.ended, good.failure_rate) == (3, 0, 2, 0.0)
     assert good.p50 is not None
     assert (bad.waiting, bad.ended, bad.failed, bad.failure_rate) == (0, 2, 2, 1.0)
@@ -119,7 +121,39 @@ def test_tasks_are_told_with_what_waits_and_how_they_ended(app: App, clock: Manu
     assert task_names(app.store, clock.now()) == {"good", "bad"}
 
 
-def test_names_of_tasks_are_a_tenant_s_own(app: App, clock: ManualClock) -> None:
+def test_failures_of_a_task_are_counted_over_a_day_and_not_over_recent_jobs(
+    app: App, clock: ManualClock
+) -> None:
+    @app.task(name="either")
+    def either(fail: bool) -> None:
+        if fail:
+            raise PermanentError("no")
+
+    for fail, number in ((True, 60), (False, 60)):
+        for _ in range(number):
+            either.enqueue(fail=fail)
+        app.testing().drain()
+        clock.advance(timedelta(minutes=1))
+    (found,) = task_loads(app.store, clock.now(), ["either"]).rows
+    assert (found.ended, found.failed, found.failure_rate, found.timed) == (120, 60, 0.5, 50)
+    clock.advance(timedelta(hours=24))
+    (found,) = task_loads(app.store, clock.now(), ["either"]).rows
+    assert (found.ended, found.failed, found.failure_rate) == (0, 0, None)
+
+
+def test_jobs_waiting_for_review_are_counted(app: App, clock: ManualClock) -> None:
+    @app.task(name="approve")
+    def approve() -> None:
+        raise Review("look at it")
+
+    approve.enqueue()
+    approve.enqueue()
+    app.testing().drain()
+    (found,) = task_loads(app.store, clock.now(), ["approve"]).rows
+    assert (found.review, found.waiting, found.running, found.ended) == (2, 0, 0, 0)
+
+
+def test_a_tenant_sees_only_its_own_task_names(app: App, clock: ManualClock) -> None:
     ask(app, "good", 1, "acme")
     ask(app, "bad", 1, "other")
     app.store.register(Worker(new_id(), "w", tasks=("third",)), lease=timedelta(seconds=30))
@@ -129,7 +163,7 @@ def test_names_of_tasks_are_a_tenant_s_own(app: App, clock: ManualClock) -> None
     assert task_names(app.store, clock.now(), tenant="other") == {"bad"}
 
 
-def test_the_last_fires_of_schedules_are_told_with_their_jobs_states(app: App) -> None:
+def test_the_last_fires_of_schedules_show_the_states_of_their_jobs(app: App) -> None:
     made = app.schedules.add("good", "0 2 * * *", "nightly")
     never = app.schedules.add("good", "0 2 * * *", "never")
     for _ in range(3):
@@ -145,7 +179,7 @@ def test_the_last_fires_of_schedules_are_told_with_their_jobs_states(app: App) -
     assert found[never.id] == []
 
 
-def test_limits_that_are_waited_for_are_named(app: App) -> None:
+def test_limits_with_waiting_jobs_are_named(app: App) -> None:
     assert waited_for(app.store) == frozenset()
     ask(app, "bad")
     assert waited_for(app.store) == {"task", "task/bad"}

@@ -1,4 +1,4 @@
-"""``app.stats``: the operators' questions by name, on every store."""
+"""Tests of ``app.stats``: each report by name, on every store."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from typing import Any
 import pytest
 
 from tidemill import App, PermanentError
+from tidemill.client import situation
 from tidemill.client.operations import NAMED, Operations
 from tidemill.client.questions import Questions
 from tidemill.client.reports import Report, document
+from tidemill.client.situation import Look
 from tidemill.clock import ManualClock
 from tidemill.domain.alerts import Thresholds
 from tidemill.domain.cluster import Worker
-from tidemill.domain.job import Claim, NewJob
+from tidemill.domain.job import Claim, Move, NewJob, Progress
+from tidemill.domain.job import Report as ProgressReport
 from tidemill.domain.lanes import ClaimRequest
 from tidemill.domain.ledger import Setting
 from tidemill.domain.states import JobState
@@ -31,7 +34,7 @@ NOTHING = timedelta(0)
 
 @pytest.fixture
 def shop(app: App) -> App:
-    """Six jobs of two tasks and two tenants that ended, and one that waits."""
+    """Six ended jobs of two tasks and two tenants, and one waiting job."""
 
     @app.task(name="good", queue="mail")
     def good(number: int) -> int:
@@ -55,7 +58,7 @@ def shop(app: App) -> App:
 
 
 class Still:
-    """An app in memory, on a clock that stands still, and a worker to hold its jobs."""
+    """An in-memory app with a manual clock, and a worker that claims its jobs."""
 
     def __init__(self) -> None:
         self.clock = ManualClock(datetime(2026, 3, 1, 12, tzinfo=UTC))
@@ -88,7 +91,7 @@ def still() -> Iterator[Still]:
     made.app.close()
 
 
-def test_every_question_has_an_answer_where_nothing_ever_happened(app: App) -> None:
+def test_every_report_works_on_an_empty_store(app: App) -> None:
     for name in NAMED:
         found = getattr(app.stats, name)()
         json.dumps(document(found))
@@ -99,7 +102,7 @@ def test_every_question_has_an_answer_where_nothing_ever_happened(app: App) -> N
     assert app.stats.overview().success_rate is None
 
 
-def test_what_ended_is_told_by_task_tenant_and_worker(shop: App) -> None:
+def test_ended_jobs_are_reported_by_task_tenant_and_worker(shop: App) -> None:
     stats = shop.stats
     assert [(row.task, row.failures, row.tenants) for row in stats.failures()] == [("bad", 3, 2)]
     assert [(row.tenant, row.jobs, row.failed, row.failure_rate) for row in stats.tenants()] == [
@@ -117,7 +120,7 @@ def test_what_ended_is_told_by_task_tenant_and_worker(shop: App) -> None:
     assert list(stats.lag()) == []
 
 
-def test_what_stands_waits_and_works_is_told(shop: App) -> None:
+def test_current_states_queues_and_workers_are_reported(shop: App) -> None:
     stats = shop.stats
     assert {row.status: row.jobs for row in stats.by_status()} == {
         JobState.PENDING: 1,
@@ -132,7 +135,7 @@ def test_what_stands_waits_and_works_is_told(shop: App) -> None:
     assert (worker.name, worker.ended, worker.failed, worker.running) == ("testing", 6, 3, 0)
 
 
-def test_throughput_counts_everything_that_ended_in_its_window(shop: App) -> None:
+def test_throughput_counts_all_jobs_that_ended_in_its_window(shop: App) -> None:
     for window, steps in (("1h", 60), ("24h", 96), ("7d", 168)):
         found = shop.stats.throughput(window)
         assert (len(found), sum(step.completed for step in found), sum(step.failed for step in found)) == (
@@ -149,7 +152,7 @@ def test_throughput_counts_everything_that_ended_in_its_window(shop: App) -> Non
 
 
 @pytest.mark.parametrize("far", [timedelta.max, timedelta.min, timedelta(days=40_000)])
-def test_a_window_that_leads_out_of_the_calendar_is_refused_in_words(shop: App, far: timedelta) -> None:
+def test_a_window_beyond_the_calendar_is_refused_with_a_clear_error(shop: App, far: timedelta) -> None:
     questions = [
         name
         for name, asked in inspect.getmembers(Questions, inspect.isfunction)
@@ -161,17 +164,41 @@ def test_a_window_that_leads_out_of_the_calendar_is_refused_in_words(shop: App, 
         ("throughput", "step"),
         ("stuck", "longer_than"),
     ]:
-        with pytest.raises(BadFilter, match=r"a hundred years are the most|longer than zero"):
+        with pytest.raises(BadFilter, match=r"the longest duration is a hundred years|longer than zero"):
             getattr(shop.stats, name)(**{span: far})
 
 
-def test_errors_that_differ_in_a_number_are_one_group(shop: App) -> None:
+def test_errors_that_differ_only_in_a_number_form_one_group(shop: App) -> None:
     (group,) = shop.stats.errors()
     assert (group.task, group.count, group.tenants, group.message) == ("bad", 3, 2, "order 4 not found")
     assert shop.jobs.get(group.example, tenant="*").status == "failed"
 
 
-def test_the_surrounding_tenant_is_told_of_its_own_only(shop: App) -> None:
+def test_figures_of_a_tenant_are_exact_next_to_a_busier_one(still: Still) -> None:
+    @still.app.task(name="bad")
+    def bad() -> None:
+        raise PermanentError("no")
+
+    quiet, busy = 40, 30_000
+    for tenant, number in (("hooli", quiet), ("globex", busy)):
+        with still.app.tenant(tenant):
+            bad.enqueue()
+            still.app.testing().drain()
+        jobs = [NewJob(new_id(), "work", tenant=tenant) for _ in range(number)]
+        still.app.store.enqueue(jobs)
+        pending = frozenset({JobState.PENDING})
+        still.app.store.move([Move(job.id, tenant, pending, JobState.CANCELLED) for job in jobs])
+        still.pass_by(1)
+    found = still.app.stats.tenants()
+    assert {row.tenant: (row.jobs, row.failed) for row in found} == {
+        "hooli": (quiet + 1, 1),
+        "globex": (busy + 1, 1),
+    }
+    assert not found.sampled
+    assert still.app.stats.health().failed == 2
+
+
+def test_reports_are_restricted_to_the_current_tenant(shop: App) -> None:
     with shop.tenant("other"):
         assert [row.tenant for row in shop.stats.tenants()] == ["other"]
         assert [row.failures for row in shop.stats.failures()] == [1]
@@ -184,14 +211,38 @@ def test_the_surrounding_tenant_is_told_of_its_own_only(shop: App) -> None:
         assert {row.status for row in shop.stats.by_status()} == {JobState.COMPLETED, JobState.FAILED}
 
 
-def test_an_overview_is_one_look(shop: App) -> None:
+def test_the_overview_has_counts_depth_and_success_rate(shop: App) -> None:
     found = shop.stats.overview()
     assert (found.ended, found.depth, found.success_rate, found.sampled) == (6, 1, 0.5, False)
     assert found.counts == {"pending": 1}
-    assert found.completed_per_minute == found.failed_per_minute == 3 / 60
 
 
-def test_every_question_has_an_awaited_twin_that_keeps_the_tenant(shop: App) -> None:
+@pytest.mark.parametrize("window", [HOUR, timedelta(days=7)])
+def test_the_rate_of_the_overview_equals_the_last_full_bar_of_the_chart(shop: App, window: timedelta) -> None:
+    minute = timedelta(minutes=1)
+    soon = shop.store.now() + minute
+    completed = 0.0
+    for at in (soon, soon - minute):
+        bar = shop.store.series(HOUR, minute, tenant="*", now=at).slots[-2]
+        found = situation.overview(Look(shop.store, "*", at), window)
+        assert (found.completed_per_minute, found.failed_per_minute) == (bar.completed, bar.failed)
+        completed += found.completed_per_minute
+    assert completed == 3
+    idle = situation.overview(Look(shop.store, "*", soon + 5 * minute), window)
+    assert (idle.completed_per_minute, idle.failed_per_minute, idle.ended) == (0, 0, 6)
+
+
+def test_alerts_count_every_ended_job_and_use_no_sample(shop: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sample(*_args: object, **_options: object) -> None:
+        raise AssertionError("an alert must not depend on a sample")
+
+    monkeypatch.setattr(Look, "ended", sample)
+    found = {alert.code: alert.text for alert in shop.stats.alerts(Thresholds(failure_sample=1))}
+    assert found["failure_rate"].startswith("3 of 6 jobs failed (50%) in the last hour")
+    assert shop.stats.health().failed == 3
+
+
+def test_every_report_has_an_async_variant_that_keeps_the_tenant(shop: App) -> None:
     for name, _ in inspect.getmembers(Questions, inspect.isfunction):
         if not name.startswith("_"):
             assert inspect.iscoroutinefunction(getattr(Operations, f"a{name}")), name
@@ -209,7 +260,7 @@ def test_every_question_has_an_awaited_twin_that_keeps_the_tenant(shop: App) -> 
 # ----------------------------------------------------------------------------------------------------- held jobs
 
 
-def test_orphans_are_told_with_the_time_since_their_heartbeat(still: Still) -> None:
+def test_orphans_are_listed_with_the_time_since_their_heartbeat(still: Still) -> None:
     still.alive()
     (claim,) = still.take()
     still.pass_by(29)
@@ -224,21 +275,23 @@ def test_orphans_are_told_with_the_time_since_their_heartbeat(still: Still) -> N
     )
 
 
-def test_stuck_and_overdue_are_two_things(still: Still) -> None:
+def test_stuck_and_overdue_jobs_are_distinct(still: Still) -> None:
     still.alive(lease=HOUR)
     still.take()
-    still.pass_by(300)
+    still.pass_by(319)
+    assert list(still.app.stats.stuck()) == [], "it has used less than 80 % of its timeout of 400 s"
+    still.pass_by(1)
     (stuck,) = still.app.stats.stuck()
-    assert (stuck.held_for, stuck.over, stuck.status) == (timedelta(seconds=300), None, JobState.RUNNING)
+    assert (stuck.held_for, stuck.over, stuck.status) == (timedelta(seconds=320), None, JobState.RUNNING)
     assert (list(still.app.stats.overdue()), list(still.app.stats.stuck(HOUR))) == ([], [])
-    still.pass_by(110)
+    still.pass_by(90)
     (late,) = still.app.stats.overdue()
     assert late.over == timedelta(seconds=10)
     found = still.app.stats.health()
     assert (found.stuck, found.overdue, found.orphans, found.silent_workers) == (1, 1, 0, 0)
 
 
-def test_leaders_are_told_with_what_their_duties_came_to(still: Still) -> None:
+def test_leaders_are_listed_with_the_results_of_their_duties(still: Still) -> None:
     store = still.app.store
     lease = store.acquire("duties", still.worker, ttl=HOUR)
     assert lease is not None
@@ -261,19 +314,85 @@ def test_leaders_are_told_with_what_their_duties_came_to(still: Still) -> None:
 # -------------------------------------------------------------------------------------------------------- alerts
 
 
-def test_alerts_follow_what_happens(still: Still) -> None:
+def test_alerts_follow_the_state_of_the_system(still: Still) -> None:
     assert still.codes() == []
     still.work.enqueue()
     assert still.codes() == ["no_workers"]
     still.alive(lease=timedelta(seconds=600))
     assert still.codes() == []
     still.take()
-    still.pass_by(300)
+    still.pass_by(320)
     assert still.codes() == ["stuck_jobs"]
     still.pass_by(300)
+    assert still.codes() == ["lost_workers", "orphans", "stuck_jobs"]
+    still.pass_by(880)
+    assert still.codes() == ["lost_workers", "orphans", "stuck_jobs"]
+    still.pass_by(1)
     assert still.codes() == ["orphans", "stuck_jobs"]
     still.app.store.put_settings([Setting("worker_enabled", False)])
     assert still.codes() == ["worker_disabled", "orphans", "stuck_jobs"]
+
+
+def test_a_job_that_reports_progress_is_not_stuck(still: Still) -> None:
+    still.alive(lease=10 * HOUR)
+
+    @still.app.task(name="endless", timeout=None)
+    def endless() -> None: ...
+
+    endless.enqueue()
+    (claim,) = still.app.store.claim(ClaimRequest(still.worker, still.app.store.lanes(), 10))
+    still.pass_by(900)
+    assert still.codes() == ["stuck_jobs"]
+    still.app.store.report([ProgressReport(claim.id, claim.token, claim.worker, Progress(0.5))])
+    assert still.codes() == []
+    still.pass_by(299)
+    assert (still.codes(), still.app.stats.health().stuck) == ([], 0)
+    still.pass_by(1)
+    assert (still.codes(), still.app.stats.health().stuck) == (["stuck_jobs"], 1)
+    (row,) = still.app.stats.stuck()
+    assert (row.quiet_for.total_seconds(), row.held_for.total_seconds()) == (300, 1200)
+
+
+def test_a_long_job_within_its_timeout_is_not_stuck(still: Still) -> None:
+    still.alive(lease=10 * HOUR)
+
+    @still.app.task(name="report", timeout=timedelta(minutes=30))
+    def report() -> None: ...
+
+    for _ in range(10):
+        report.enqueue()
+    still.app.store.claim(ClaimRequest(still.worker, still.app.store.lanes(), 10))
+    still.pass_by(15 * 60)
+    assert still.codes() == []
+    still.pass_by(9 * 60)
+    assert still.codes() == ["stuck_jobs"]
+
+
+def test_a_killed_worker_is_reported_for_a_while_although_another_is_alive(still: Still) -> None:
+    def gone() -> str:
+        lines = still.app.stats.metrics().splitlines()
+        return next(line for line in lines if line.startswith('tidemill_workers{liveness="gone"}'))
+
+    store, other, crashed, left = still.app.store, new_id(), new_id(), new_id()
+    store.register(Worker(other, "w2"), lease=10 * HOUR)
+    for id in (crashed, left):
+        store.register(Worker(id, "w3" if id == crashed else "w4"), lease=HOUR)
+    still.alive()
+    still.pass_by(10)
+    store.retire([left])
+    assert (still.codes(), gone()) == ([], 'tidemill_workers{liveness="gone"} 0')
+    still.pass_by(20)
+    (alert,) = still.app.stats.alerts()
+    assert (alert.code, alert.value) == ("lost_workers", 1)
+    assert "w1" in alert.text
+    store.retire([crashed], crashed=True)
+    still.pass_by(5)
+    (alert,) = still.app.stats.alerts()
+    assert (alert.value, gone()) == (2, 'tidemill_workers{liveness="gone"} 2')
+    with still.app.tenant("acme"):
+        assert still.codes() == []
+    still.pass_by(901)
+    assert still.codes() == []
 
 
 def test_thresholds_come_from_settings_or_from_the_caller(still: Still) -> None:
@@ -289,7 +408,7 @@ def test_thresholds_come_from_settings_or_from_the_caller(still: Still) -> None:
 # ------------------------------------------------------------------------------------------------------- metrics
 
 
-def test_metrics_are_asked_for_once_in_five_seconds(still: Still) -> None:
+def test_metrics_are_read_from_the_store_once_in_five_seconds(still: Still) -> None:
     def depth() -> str | None:
         lines = still.app.stats.metrics().splitlines()
         return next((line for line in lines if line.startswith("tidemill_queue_depth{")), None)
@@ -302,7 +421,7 @@ def test_metrics_are_asked_for_once_in_five_seconds(still: Still) -> None:
     assert depth() == 'tidemill_queue_depth{queue="default"} 1'
 
 
-def test_metrics_name_few_queues_and_count_all(still: Still) -> None:
+def test_metrics_name_few_queues_and_sum_up_the_others(still: Still) -> None:
     still.alive()
     for number in range(60):
         still.app.store.enqueue([NewJob(new_id(), "work", queue=f"q{number:02}")])
@@ -313,7 +432,7 @@ def test_metrics_name_few_queues_and_count_all(still: Still) -> None:
     assert len(lines) == 2 * 51
 
 
-def test_metrics_tell_what_ended_lately_by_task(shop: App) -> None:
+def test_metrics_report_recently_ended_jobs_by_task(shop: App) -> None:
     lines = shop.stats.metrics().splitlines()
     assert 'tidemill_recent_jobs{task="bad",outcome="failed"} 3' in lines
     assert 'tidemill_recent_jobs{task="good",outcome="completed"} 3' in lines

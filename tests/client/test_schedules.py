@@ -1,4 +1,4 @@
-"""``app.schedules``: schedules made, changed, looked at and triggered at run time."""
+"""Tests of ``app.schedules``: schedules created and changed at run time."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def app() -> Iterator[App]:
         yield app
 
 
-# Making and changing -----------------------------------------------------------------------------------------------------
+# Creating and changing ---------------------------------------------------------------------------------------------------
 
 
-def test_a_schedule_comes_back_as_it_was_added(mill: App) -> None:
+def test_a_schedule_is_read_back_as_it_was_added(mill: App) -> None:
     calendar = BusinessCalendar(holidays={date(2026, 12, 25)}, name="ours")
     made = mill.schedules.add(
         "send",
@@ -82,11 +82,11 @@ def test_a_schedule_comes_back_as_it_was_added(mill: App) -> None:
     assert mill.schedules.get(str(found.id), tenant="acme") == found
 
 
-def test_a_text_is_a_cron_expression(app: App) -> None:
+def test_a_string_trigger_is_a_cron_expression(app: App) -> None:
     assert app.schedules.add("send", "0 2 * * *", "nightly", args=TO).trigger == Cron("0 2 * * *")
 
 
-def test_a_key_is_held_by_one_schedule_of_a_tenant(mill: App) -> None:
+def test_a_key_is_unique_within_a_tenant(mill: App) -> None:
     mill.schedules.add("send", Daily("06:00"), "same", args=TO)
     mill.schedules.add("send", Daily("06:00"), "same", args=TO, tenant="acme")
     with pytest.raises(ScheduleExists, match="tenant default has a schedule 'same' already"):
@@ -99,7 +99,7 @@ def test_a_key_is_held_by_one_schedule_of_a_tenant(mill: App) -> None:
     assert len(mill.schedules.list(tenant="*")) == 2
 
 
-def test_an_update_changes_what_it_names_and_counts_from_now(mill: App) -> None:
+def test_an_update_changes_the_given_fields_and_counts_from_now(mill: App) -> None:
     mill.schedules.add("send", Daily("06:00"), "d", args={"to": "ann", "size": 3}, queue="slow", priority=1)
     changed = mill.schedules.update("d", trigger=Weekly("mon", "09:00"), priority=2)
     assert (changed.trigger, changed.args) == (Weekly("mon", "09:00"), {"to": "ann", "size": 3})
@@ -114,18 +114,18 @@ def test_an_update_changes_what_it_names_and_counts_from_now(mill: App) -> None:
     assert mill.schedules.get("d").facts.revision == 3
 
 
-def test_of_two_who_change_a_schedule_at_once_one_is_told(app: App) -> None:
+def test_one_of_two_concurrent_updates_of_a_schedule_is_refused(app: App) -> None:
     facts = app.schedules.add("send", Daily("06:00"), "d", args=TO).facts
     app.store.put_schedules([replace(facts, timezone="Europe/Berlin")])
     real = app.schedules._facts
     app.schedules._facts = lambda key, tenant: facts  # type: ignore[method-assign]
-    with pytest.raises(ScheduleExists, match="was changed meanwhile"):
+    with pytest.raises(ScheduleExists, match="was changed in the meantime"):
         app.schedules.update("d", overlap="allow")
     app.schedules._facts = real  # type: ignore[method-assign]
     assert app.schedules.get("d").overlap == "skip"
 
 
-def test_a_pause_holds_until_it_is_resumed(mill: App) -> None:
+def test_a_pause_lasts_until_it_is_resumed(mill: App) -> None:
     mill.schedules.add("send", Every(HOUR), "h", args=TO)
     paused = mill.schedules.pause("h", reason="too loud")
     assert (paused.enabled, paused.note, paused.next_fire_at) == (False, "too loud", None)
@@ -153,14 +153,14 @@ def test_a_preview_shows_local_times(app: App) -> None:
     )
 
 
-def test_triggers_and_calendars_can_be_asked_for_their_next_fires_without_an_instant() -> None:
+def test_a_trigger_can_be_previewed_without_a_start_time() -> None:
     assert len(Daily("06:00").preview(3)) == 3
 
 
-# By hand -----------------------------------------------------------------------------------------------------------------
+# Manual triggers and backfills -------------------------------------------------------------------------------------------
 
 
-def test_a_trigger_by_hand_makes_a_job_now_and_writes_it_down(mill: App) -> None:
+def test_a_manual_trigger_creates_a_job_now_and_records_the_fire(mill: App) -> None:
     schedule = mill.schedules.add("send", Daily("06:00"), "d", args=TO, queue="slow")
     mill.schedules.pause("d")
     job = mill.schedules.trigger("d")
@@ -173,11 +173,11 @@ def test_a_trigger_by_hand_makes_a_job_now_and_writes_it_down(mill: App) -> None
     assert mill.testing().drain().completed == 2
 
 
-def test_a_backfill_makes_the_fires_of_a_range_that_do_not_exist_yet(mill: App) -> None:
+def test_a_backfill_creates_the_missing_fires_of_a_range(mill: App) -> None:
     mill.schedules.add("send", Every(HOUR), "h", args=TO, overlap="allow")
     testing = mill.testing()
     testing.advance(6 * HOUR)
-    testing.drain()  # makes 06:00, and writes 05:00 down as skipped with the others
+    testing.drain()  # fires 06:00 and records 05:00 as skipped, together with the earlier ones
     start, end = MIDNIGHT, MIDNIGHT + 6 * HOUR
     planned = mill.schedules.backfill("h", start, end, dry_run=True)
     assert [at.hour for at in planned.fires] == [0, 1, 2, 3, 4]
@@ -193,7 +193,7 @@ def test_a_backfill_makes_the_fires_of_a_range_that_do_not_exist_yet(mill: App) 
     assert len({job.details.fire_at for job in jobs}) == 6
 
 
-def test_a_range_that_cannot_be_backfilled_is_refused(app: App) -> None:
+def test_an_invalid_backfill_range_is_refused(app: App) -> None:
     app.schedules.add("send", Every(HOUR), "h", args=TO)
     app.schedules.add("send", Every(HOUR), "each", args=TO, scope="instance")
     for start, end, key, why in (
@@ -206,16 +206,16 @@ def test_a_range_that_cannot_be_backfilled_is_refused(app: App) -> None:
             app.schedules.backfill(key, start, end)
 
 
-def test_a_schedule_of_every_node_cannot_be_triggered_where_none_lives(app: App) -> None:
+def test_a_schedule_per_node_cannot_be_triggered_without_live_nodes(app: App) -> None:
     app.schedules.add("send", Manual(), "each", args=TO, scope="instance")
     with pytest.raises(BadSchedule, match="none is alive"):
         app.schedules.trigger("each")
 
 
-# In both colours ---------------------------------------------------------------------------------------------------------
+# Sync and async ----------------------------------------------------------------------------------------------------------
 
 
-def test_every_verb_has_an_awaited_twin_that_keeps_the_tenant(mill: App) -> None:
+def test_every_method_has_an_async_variant_that_keeps_the_tenant(mill: App) -> None:
     verbs = [
         name for name, _ in inspect.getmembers(Schedules, inspect.isfunction) if not name.startswith("_")
     ]

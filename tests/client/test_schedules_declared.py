@@ -1,4 +1,4 @@
-"""Schedules declared in code: checked at once, stored when a worker starts, and kept in line with the code."""
+"""Tests of schedules declared in code: validation, storage and reconciliation."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def app() -> Iterator[App]:
 
 
 def shop(store: Any, name: str = "shop", *, trigger: Any = None, keys: tuple[str, ...] = ("a", "b")) -> App:
-    """An app of some release."""
+    """One release of the app."""
     app = App(store, clock=ManualClock(MIDNIGHT), name=name)
     app.task(name="send")(send)
     for key in keys:
@@ -51,7 +51,7 @@ def shop(store: Any, name: str = "shop", *, trigger: Any = None, keys: tuple[str
     return app
 
 
-def test_declared_schedules_are_added_updated_and_disabled_as_the_code_says(
+def test_reconciling_adds_updates_and_disables_schedules_as_declared(
     mill: App, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = mill.store
@@ -75,7 +75,7 @@ def test_declared_schedules_are_added_updated_and_disabled_as_the_code_says(
     assert mill.schedules.get("b").note is None
 
 
-def test_what_was_paused_by_hand_stays_paused(mill: App) -> None:
+def test_a_schedule_paused_by_an_operator_stays_paused(mill: App) -> None:
     shop(mill.store).reconcile()
     mill.schedules.pause("a", reason="by hand")
     assert shop(mill.store).reconcile().unchanged == 2
@@ -84,21 +84,21 @@ def test_what_was_paused_by_hand_stays_paused(mill: App) -> None:
     assert (row.enabled, row.note, row.trigger) == (False, "by hand", Daily("06:00"))
 
 
-def test_an_app_does_not_touch_the_rows_of_another_or_those_made_at_run_time(
+def test_an_app_leaves_schedules_of_other_apps_and_of_run_time_unchanged(
     mill: App, caplog: pytest.LogCaptureFixture
 ) -> None:
     mill.schedules.add("send", Daily("06:00"), "stored", args=TO)
     shop(mill.store, "shop", keys=("a",)).reconcile()
     other = shop(mill.store, "other", keys=("a", "stored", "own")).reconcile()
     assert (other.added, other.conflicts, other.disabled) == (("own",), ("a", "stored"), ())
-    assert "held by one of shop" in caplog.text
+    assert "its key already belongs to shop" in caplog.text
     assert mill.schedules.get("a").app == "shop"
     assert mill.schedules.get("stored").trigger == Daily("06:00")
     assert shop(mill.store, "other", keys=()).reconcile().disabled == ("own",)
     assert mill.schedules.get("a").enabled
 
 
-def test_what_the_code_declares_is_changed_and_removed_there(mill: App) -> None:
+def test_a_declared_schedule_can_only_be_changed_and_removed_in_code(mill: App) -> None:
     shop(mill.store, keys=("a",)).reconcile()
     with pytest.raises(BadSchedule, match="is declared in the code of shop; change it there"):
         mill.schedules.update("a", overlap="allow")
@@ -109,7 +109,7 @@ def test_what_the_code_declares_is_changed_and_removed_there(mill: App) -> None:
     assert mill.schedules.list() == []
 
 
-def test_an_app_without_a_name_disables_nothing(app: App) -> None:
+def test_an_app_without_a_name_disables_no_schedule(app: App) -> None:
     shop(app.store, keys=("a",)).reconcile()
     nameless = App(app.store, clock=ManualClock(MIDNIGHT))
     assert nameless.name is None
@@ -133,18 +133,18 @@ def test_a_decorator_declares_a_task_and_its_schedule(app: App) -> None:
     }
 
 
-def test_a_declaration_is_checked_at_once(app: App) -> None:
+def test_a_declaration_is_validated_at_once(app: App) -> None:
     with pytest.raises(BadArguments):
         app.schedule("send", Every(HOUR), key="a")
     with pytest.raises(TaskNotFound):
         app.schedule("nothing", Every(HOUR))
     app.schedule("send", Every(HOUR), key="a", args=TO)
-    app.schedule("send", Every(HOUR), key="a", args=TO)  # a module that is loaded twice
+    app.schedule("send", Every(HOUR), key="a", args=TO)  # as if the module were loaded twice
     with pytest.raises(ScheduleExists, match="two schedules of tenant default are declared as 'a'"):
         app.schedule("send", Every(2 * HOUR), key="a", args=TO)
 
 
-def test_a_test_runner_stores_what_is_declared_and_fires_it(mill: App) -> None:
+def test_the_test_runner_stores_declared_schedules_and_fires_them(mill: App) -> None:
     ran: list[str] = []
 
     @mill.scheduled(Daily("02:00"))

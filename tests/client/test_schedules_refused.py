@@ -1,4 +1,4 @@
-"""What cannot be a schedule is refused: the error names the field and the reason, and nothing is saved."""
+"""Tests of invalid schedules: the error names the field and the reason."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def app() -> Iterator[App]:
         yield app
 
 
-# What is refused ---------------------------------------------------------------------------------------------------------
+# Invalid schedules -------------------------------------------------------------------------------------------------------
 
 BAD: list[tuple[str, Callable[[App], object], type[TidemillError], str, str]] = [
     ("cron", lambda app: app.schedules.add("send", "61 * * * *", "k", args=TO), BadSchedule, "", "61"),
@@ -56,7 +56,7 @@ BAD: list[tuple[str, Callable[[App], object], type[TidemillError], str, str]] = 
         lambda app: app.schedules.add("send", Daily("06:00"), "k", args=TO, timezone="Mars/Base"),
         BadSchedule,
         "timezone",
-        "there is no time zone 'Mars/Base'",
+        "unknown time zone 'Mars/Base'",
     ),
     (
         "interval",
@@ -100,35 +100,35 @@ BAD: list[tuple[str, Callable[[App], object], type[TidemillError], str, str]] = 
         lambda app: app.schedules.add("send", Daily("06:00"), "k", args=TO, calendar="DE"),
         BadSchedule,
         "calendar",
-        "is no BusinessCalendar",
+        "is not a BusinessCalendar",
     ),
     (
-        "no trigger",
+        "not a trigger",
         lambda app: app.schedules.add("send", HOUR, "k", args=TO),  # type: ignore[arg-type]
         BadSchedule,
         "trigger",
-        "is no trigger",
+        "is not a trigger",
     ),
     (
         "misfire",
         lambda app: app.schedules.add("send", Daily("06:00"), "k", args=TO, misfire="twice"),  # type: ignore[arg-type]
         BadSchedule,
         "misfire",
-        "is no misfire rule",
+        "is not a misfire rule",
     ),
     (
         "overlap",
         lambda app: app.schedules.add("send", Daily("06:00"), "k", args=TO, overlap="pile"),  # type: ignore[arg-type]
         BadSchedule,
         "overlap",
-        "is no overlap rule",
+        "is not an overlap rule",
     ),
     (
         "scope",
         lambda app: app.schedules.add("send", Daily("06:00"), "k", args=TO, scope="galaxy"),
         BadSchedule,
         "scope",
-        "is no scope",
+        "is not a scope",
     ),
     ("key", lambda app: app.schedules.add("send", Daily("06:00"), " ", args=TO), BadSchedule, "key", "name"),
     (
@@ -157,7 +157,7 @@ BAD: list[tuple[str, Callable[[App], object], type[TidemillError], str, str]] = 
         lambda app: app.schedules.add("send", Daily("06:00"), "k", args=TO, jitter=-1),
         BadSchedule,
         "jitter",
-        "is no duration",
+        "is not a duration",
     ),
     (
         "metadata",
@@ -206,7 +206,7 @@ BAD: list[tuple[str, Callable[[App], object], type[TidemillError], str, str]] = 
 
 
 @pytest.mark.parametrize("case", BAD, ids=[case[0] for case in BAD])
-def test_what_cannot_be_is_refused_with_the_field_and_the_reason_and_nothing_is_saved(
+def test_an_invalid_schedule_is_refused_with_field_and_reason_and_is_not_saved(
     app: App, case: tuple[str, Callable[[App], object], type[TidemillError], str, str]
 ) -> None:
     _, act, kind, field, why = case

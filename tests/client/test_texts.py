@@ -1,4 +1,4 @@
-"""Texts that no store can hold are refused before they reach one, by the name of what they were given for."""
+"""Tests of strings that no store can hold: refused with the field's name."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tidemill.app import App
 from tidemill.client.bound import BoundTask
 from tidemill.client.schedules import Schedules
-from tidemill.domain.bounds import check_data, check_text
+from tidemill.domain.bounds import check_metadata, check_text
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.limits import key_text
 from tidemill.domain.triggers.daily import Daily
@@ -38,8 +38,7 @@ GIVEN: Mapping[str, tuple[Callable[[App, BoundTask[Any, Any], str], object], typ
     "metadata's key": (lambda app, task, text: task.using(metadata={text: 1}), BadSettings, "metadata"),
     "reference": (lambda app, task, text: task.using(reference=("user", text)), BadSettings, "reference"),
     "correlation": (lambda app, task, text: task.using(correlation_id=text), BadSettings, "correlation_id"),
-    "tier": (lambda app, task, text: task.using(tier=text), BadSettings, "tier"),
-    "task's tag": (lambda app, task, text: app.task(tags=[text])(_other), BadSettings, "a tag"),
+    "task's tag": (lambda app, task, text: app.task(tags=[text])(_other), BadSettings, "tags"),
     "task's words": (lambda app, task, text: app.task(description=text)(_other), BadSettings, "description"),
     "task's owner": (lambda app, task, text: app.task(owner=text)(_other), BadSettings, "owner"),
     "schedule's pause": (
@@ -66,11 +65,6 @@ GIVEN: Mapping[str, tuple[Callable[[App, BoundTask[Any, Any], str], object], typ
         lambda app, task, text: app.definitions.save("d", task, owner=text),
         BadArguments,
         "owner",
-    ),
-    "notifications": (
-        lambda app, task, text: app.definitions.save("d", task, notifications={"to": text}),
-        BadArguments,
-        "notifications",
     ),
     "definition's author": (
         lambda app, task, text: app.definitions.save("d", task, by=text),
@@ -110,7 +104,7 @@ def _scheduled(app: App, task: BoundTask[Any, Any]) -> Schedules:
 
 
 @pytest.mark.parametrize("what", GIVEN)
-def test_a_text_that_no_store_can_hold_is_refused_by_name(app: App, what: str) -> None:
+def test_a_string_that_no_store_can_hold_is_refused_with_its_field(app: App, what: str) -> None:
     @app.task(name="work")
     def work() -> None: ...
 
@@ -121,8 +115,8 @@ def test_a_text_that_no_store_can_hold_is_refused_by_name(app: App, what: str) -
     assert app.audit.list(tenant=ALL_TENANTS, action="job.cancelled") == []
 
 
-def test_a_name_that_no_store_can_hold_is_a_question_about_nothing(app: App) -> None:
-    """Where nothing is written the store itself says so, and says it in the same way everywhere it cannot be asked."""
+def test_looking_up_a_name_that_no_store_can_hold_raises_a_usage_error(app: App) -> None:
+    """Reads do not validate names. The lookup fails with the same kind of error on every store."""
     for ask in (
         lambda: app.schedules.get("\ud800"),
         lambda: app.definitions.get("a\0b"),
@@ -133,7 +127,7 @@ def test_a_name_that_no_store_can_hold_is_a_question_about_nothing(app: App) -> 
 
 
 @pytest.mark.parametrize("value", [object(), {1, 2}, float("nan"), b"x", {"deep": [object()]}])
-def test_metadata_that_is_not_plain_data_is_refused_by_name(app: App, value: object) -> None:
+def test_metadata_that_is_not_plain_data_is_refused(app: App, value: object) -> None:
     @app.task(name="work")
     def work() -> None: ...
 
@@ -142,14 +136,14 @@ def test_metadata_that_is_not_plain_data_is_refused_by_name(app: App, value: obj
     assert refused.value.facts["option"] == "metadata"
 
 
-def test_metadata_that_goes_round_in_a_circle_is_refused() -> None:
+def test_circular_metadata_is_refused() -> None:
     around: dict[str, object] = {}
     around["self"] = around
     with pytest.raises(BadSettings, match="metadata"):
-        check_data("metadata", around)
+        check_metadata(around)
 
 
-def test_metadata_that_is_plain_data_is_kept(app: App) -> None:
+def test_plain_metadata_is_stored_unchanged(app: App) -> None:
     @app.task(name="work")
     def work() -> None: ...
 
@@ -168,14 +162,14 @@ def test_jobs_are_found_by_a_reference_as_it_was_given(app: App) -> None:
     assert [row.id for row in app.jobs.list(reference=("user", 42)).items] == [job.id]
 
 
-def test_what_is_no_text_is_refused_as_such() -> None:
+def test_a_value_that_is_not_a_string_is_refused() -> None:
     with pytest.raises(BadSettings, match="reason is 5; give a text"):
         check_text("reason", 5)
     check_text("reason", None)
 
 
-def test_a_limits_key_is_a_name_whatever_the_argument_holds(app: App) -> None:
-    """A key that no table holds would stop every claim of its queue, not just its own job's."""
+def test_any_argument_value_can_be_the_key_of_a_limit(app: App) -> None:
+    """A key that no table can hold would stop every claim of its queue, not only that of its own job."""
 
     @app.task(name="work", limits=[Limit(1, key="account"), Limit(5, key=lambda args: "\ud800", name="half")])
     def work(account: str) -> str:
@@ -187,13 +181,13 @@ def test_a_limits_key_is_a_name_whatever_the_argument_holds(app: App) -> None:
     assert key_text("a\0b") != key_text("b\0a")
 
 
-def test_a_filter_is_refused_before_any_store_is_asked() -> None:
+def test_a_bad_filter_is_refused_before_the_store_is_read() -> None:
     with pytest.raises(BadFilter, match="tag"):
         JobFilter("default", tag="\ud800")
 
 
 @pytest.mark.parametrize("value", [[1, 2], {"a": 1}, object()])
-def test_metadata_is_found_by_single_values_alone(app: App, value: object) -> None:
+def test_metadata_filters_accept_only_single_values(app: App, value: object) -> None:
     with pytest.raises(BadFilter, match="metadata"):
         app.jobs.count(metadata={"a": value})
     assert app.jobs.count(metadata={"a": True, "b": None, "c": 3, "d": "x"}) == 0

@@ -1,7 +1,7 @@
-"""An independent account of what a store was told and answered, kept in plain dictionaries.
+"""An independent account of a store's calls and answers, in plain dictionaries.
 
-It shares no code with any store. After each step it is compared with what the store shows: the safety invariants
-I1–I8 and I16, and the sum I17 of what is stored, archived and deleted.
+It shares no code with any store. After each step it is compared with what the store shows: the safety invariants I1–I8 and I16,
+and I17, the sum of stored, archived and deleted jobs.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from uuid import UUID
 
-from tests.conformance.counted import Counted
+from tests.conformance.limit_account import LimitAccount
 
 from tidemill.domain.decide import DEFAULT_CRASH_CAP
 from tidemill.domain.job import Claim, Execution, Finish, Job, Move
 from tidemill.domain.states import ENDED, HELD, ExecutionState, JobState
 
 BACK = frozenset({JobState.PENDING, JobState.SCHEDULED, JobState.WAITING})
-"""Where no job goes that was asked to stop while it was held."""
+"""States that a held job with a cancel request cannot return to."""
 
 
 class Accounts:
-    """What must be true, given what was done."""
+    """The expected state after all calls so far."""
 
     def __init__(self) -> None:
         self.accepted: set[UUID] = set()
@@ -36,12 +36,12 @@ class Accounts:
         self.reopened: set[UUID] = set()
         self.asked: dict[UUID, str] = {}
         self.stopped: dict[UUID, str] = {}
-        self.counted = Counted()
+        self.counted = LimitAccount()
 
-    # ------------------------------------------------------------------------------- what was done and answered
+    # ----------------------------------------------------------------------------------------- calls and answers
 
     def accept(self, id: UUID, max_attempts: int, limits: Collection[str]) -> None:
-        """A producer was told that its job is stored."""
+        """Record that a job was stored."""
         assert id not in self.accepted
         self.accepted.add(id)
         self.limits[id] = max_attempts
@@ -49,10 +49,10 @@ class Accounts:
         self.counted.accept(id, limits)
 
     def claimed(self, claims: Iterable[Claim]) -> None:
-        """A worker was given jobs: each with the next token, and none that somebody holds (I4, I5)."""
+        """Record claims: each has the next token, and none is of a held job (I4, I5)."""
         for claim in claims:
             assert claim.id in self.accepted
-            assert claim.id not in self.holders, "claimed while another claim was alive"
+            assert claim.id not in self.holders, "claimed while another worker held it"
             self.tokens[claim.id] += 1
             assert claim.token == self.tokens[claim.id]
             self.holders[claim.id] = claim.token
@@ -60,11 +60,11 @@ class Accounts:
             assert claim.attempt == len(self.spent[claim.id])
 
     def lost(self, claims: Iterable[Claim]) -> set[UUID]:
-        """Which of these claims hold no more (I6)."""
+        """Return which of these claims no longer hold (I6)."""
         return {claim.id for claim in claims if self.holders.get(claim.id) != claim.token}
 
     def finished(self, finishes: Sequence[Finish], lost: Collection[UUID]) -> None:
-        """A batch was finished; exactly those must be lost that do not hold the current token (I6)."""
+        """Record a finished batch; exactly the claims without the current token must be lost (I6)."""
         assert set(lost) == self.lost(finish.claim for finish in finishes)
         self.counted.finished([claim.id for claim, *_ in finishes if claim.id not in lost])
         for claim, transition, *_ in finishes:
@@ -79,13 +79,13 @@ class Accounts:
                 self.spent[claim.id].remove(claim.token)
 
     def asked_to_stop(self, ids: Collection[UUID], reason: str) -> None:
-        """Somebody asked for these to stop, and the store said that they are held; the first reason stays."""
+        """Record accepted cancel requests; the first reason is kept."""
         for id in ids:
-            assert id in self.holders, "asked, though nobody holds it"
+            assert id in self.holders, "a cancel request was accepted for a job that is not held"
             self.asked.setdefault(id, reason)
 
     def moved(self, moves: Sequence[Move], changed: Collection[UUID]) -> None:
-        """Somebody moved jobs."""
+        """Record moved jobs."""
         for move in moves:
             if move.id not in changed:
                 continue
@@ -97,15 +97,15 @@ class Accounts:
                 self.crashes[move.id] = 0
 
     def removed(self, ids: Collection[UUID]) -> None:
-        """Ended jobs were deleted for good."""
+        """Record deleted jobs."""
         self.deleted |= set(ids)
 
     def archived(self, ids: Collection[UUID]) -> None:
-        """The originals of archived jobs went."""
+        """Record archived jobs whose originals were deleted."""
         assert not set(ids) & set(self.holders)
         self.forgotten |= set(ids)
 
-    # ------------------------------------------------------------------------------------- what must be true now
+    # ------------------------------------------------------------------------------------------------- checks
 
     def check(self, jobs: Sequence[Job], executions: Sequence[Execution], archive: Collection[UUID]) -> None:
         """Compare the account with everything the store shows."""
@@ -127,21 +127,23 @@ class Accounts:
         self.stopped.clear()
 
     def _present(self, ids: Sequence[UUID], archive: Collection[UUID]) -> None:
-        assert len(ids) == len(set(ids)), "I2: a job is in two places"
+        assert len(ids) == len(set(ids)), "I2: a job is listed twice"
         assert set(ids) == self.accepted - self.deleted - self.forgotten, (
-            "I1: a job is lost, or came from nowhere"
+            "I1: a job is lost, or was never accepted"
         )
         assert self.forgotten <= set(archive) | self.deleted, "I17: an archived job is lost"
 
     def _state(self, job: Job) -> None:
         before = self.last.get(job.id)
         if before in ENDED and job.id not in self.reopened:
-            assert job.state is before, f"I3: {before} became {job.state} by itself"
+            assert job.state is before, f"I3: {before} became {job.state} without a reopening"
         if job.id in self.stopped:
             assert (job.state, job.reason) == (JobState.CANCELLED, self.stopped[job.id]), (
-                "a cancel is forgotten"
+                "a cancel request is lost"
             )
-        assert (job.state in HELD) == (job.id in self.holders), "I5: held by nobody, or free though claimed"
+        assert (job.state in HELD) == (job.id in self.holders), (
+            "I5: a held job has no holder, or a claimed job is not held"
+        )
 
     def _counted(self, job: Job) -> None:
         assert job.token == self.tokens[job.id], "I4: the token is not the number of claims"
@@ -152,7 +154,7 @@ class Accounts:
 
     def _executed(self, job: Job, executions: Sequence[Execution]) -> None:
         numbers = [execution.number for execution in executions]
-        assert numbers == [*range(1, job.token + 1)], "I4: executions are missing, doubled or out of order"
+        assert numbers == [*range(1, job.token + 1)], "I4: executions are missing, duplicated or out of order"
         assert self.spent[job.id] <= set(numbers), "I8: an attempt has no execution"
         running = [execution for execution in executions if execution.state is ExecutionState.RUNNING]
         assert [execution.number for execution in running] == ([job.token] if job.state in HELD else [])

@@ -1,4 +1,4 @@
-"""What the conformance modules share: a PostgreSQL store that is opened once and emptied between tests."""
+"""A shared PostgreSQL store, opened once and emptied between tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 
 pytest.register_assert_rewrite(
-    *(f"tests.conformance.{name}" for name in ("accounts", "counted", "rules", "world"))
+    *(f"tests.conformance.{name}" for name in ("accounts", "actions", "limit_account", "model"))
 )
 
 _TABLES = """
@@ -22,22 +22,22 @@ where schemaname = 'tidemill' and tablename not in ('migrations', 'meta')
 """
 
 
-class Shared:
-    """One PostgreSQL store for many tests; it is opened again when a test has closed it."""
+class SharedPostgres:
+    """One PostgreSQL store for many tests; it is opened again if a test has closed it."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._opened = open_store(url, migrate=True)
         self._opened.migrate()
         self._connection = psycopg.connect(url, autocommit=True)
-        # The audit refuses to be emptied; a replica does not ask its triggers.
+        # The audit's triggers forbid deletes; a replica role does not fire them.
         self._connection.execute("set session_replication_role = replica")
         row = self._connection.execute(_TABLES).fetchone()
         assert row is not None
         self._wipe: str = row[0]
 
     def fresh(self) -> Store:
-        """The store, open and empty."""
+        """Return the open and empty store."""
         try:
             self._opened.check()
         except StoreUnavailable:
@@ -46,7 +46,7 @@ class Shared:
         return self._opened
 
     def another(self) -> Store:
-        """A second store on the same database; whoever asks for it closes it."""
+        """Open a second store on the same database; the caller closes it."""
         return open_store(self._url)
 
     def close(self) -> None:
@@ -55,8 +55,8 @@ class Shared:
 
 
 @pytest.fixture(scope="module")
-def shared_postgres(postgres_url: str) -> Iterator[Shared]:
-    """This module's PostgreSQL store."""
-    shared = Shared(postgres_url)
+def shared_postgres(postgres_url: str) -> Iterator[SharedPostgres]:
+    """The PostgreSQL store of this module."""
+    shared = SharedPostgres(postgres_url)
     yield shared
     shared.close()

@@ -1,4 +1,4 @@
-"""The memory store obeys the contract."""
+"""Conformance tests of the memory store."""
 
 from __future__ import annotations
 

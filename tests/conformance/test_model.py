@@ -1,7 +1,7 @@
-"""The stores against a model: long random lives, each step compared with the memory store and with plain accounts.
+"""Model tests: random action sequences, compared with an oracle and accounts.
 
-Each example is 50 to 60 steps of ``rules.py``. The memory store, which is the oracle of the others, is itself checked by
-the accounts alone, which share no code with it.
+Each example has 50 to 60 actions of ``actions.py``. The memory store is the oracle of the other stores; only the accounts,
+which share no code with it, check the memory store.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.conformance.conftest import Shared
-from tests.conformance.rules import KINDS, WEIGHTED, Rules
-from tests.conformance.world import Act
+from tests.conformance.actions import KINDS, WEIGHTED, Actions
+from tests.conformance.conftest import SharedPostgres
+from tests.conformance.model import DrawnAction
 from tests.grounds import THOROUGH, new_file
 
 from tidemill.stores.base import Store
@@ -39,45 +39,45 @@ if THOROUGH:
     SETTINGS = settings(SETTINGS, database=None)
 
 OpenStore = Callable[[], AbstractContextManager[Store]]
-acts = st.builds(Act, st.sampled_from(WEIGHTED), *(st.integers(0, 7) for _ in "abc"))
+actions = st.builds(DrawnAction, st.sampled_from(WEIGHTED), *(st.integers(0, 7) for _ in "abc"))
 
 
-def live(world: Rules, life: list[Act]) -> None:
-    """Go through one life, looking at everything after each step."""
-    for act in life:
-        world.clock.advance(timedelta(milliseconds=1))
-        rule: Callable[[int, int, int], None] = getattr(world, act.kind)
-        rule(act.a, act.b, act.c)
-        world.look()
+def run_actions(model: Actions, sequence: list[DrawnAction]) -> None:
+    """Run a sequence of actions, and check everything after each of them."""
+    for action in sequence:
+        model.clock.advance(timedelta(milliseconds=1))
+        rule: Callable[[int, int, int], None] = getattr(model, action.kind)
+        rule(action.a, action.b, action.c)
+        model.check()
 
 
 def make_machine(open_fresh: OpenStore, *, oracle: bool) -> Callable[[], Counter[str]]:
-    """A run of many lives on fresh stores; it answers with how often each rule was taken."""
+    """Return a function that runs many sequences on new stores and counts the actions."""
 
     def run() -> Counter[str]:
         taken: Counter[str] = Counter()
 
         @SETTINGS
-        @given(st.lists(acts, min_size=LEAST_STEPS, max_size=MOST_STEPS))
-        def lives(life: list[Act]) -> None:
+        @given(st.lists(actions, min_size=LEAST_STEPS, max_size=MOST_STEPS))
+        def runs(sequence: list[DrawnAction]) -> None:
             with open_fresh() as store:
-                live(Rules(store, MemoryStore() if oracle else None), life)
-            taken.update(act.kind for act in life)
-            taken["lives"] += 1
+                run_actions(Actions(store, MemoryStore() if oracle else None), sequence)
+            taken.update(action.kind for action in sequence)
+            taken["runs"] += 1
 
-        lives()
+        runs()
         return taken
 
     return run
 
 
 def _judge(taken: Counter[str]) -> None:
-    """The run was as long as promised, and every rule had its turn."""
-    steps = sum(count for kind, count in taken.items() if kind != "lives")
-    print(f"{taken['lives']} lives of {steps / taken['lives']:.1f} steps on average")
-    assert taken["lives"] >= EXAMPLES
-    assert steps / taken["lives"] >= LEAST_STEPS
-    assert set(taken) - {"lives"} == set(KINDS)
+    """Check that the run was long enough, and that every action occurred."""
+    steps = sum(count for kind, count in taken.items() if kind != "runs")
+    print(f"{taken['runs']} runs of {steps / taken['runs']:.1f} steps on average")
+    assert taken["runs"] >= EXAMPLES
+    assert steps / taken["runs"] >= LEAST_STEPS
+    assert set(taken) - {"runs"} == set(KINDS)
 
 
 @contextmanager
@@ -90,13 +90,13 @@ def _new_file() -> Iterator[Store]:
             store.close()
 
 
-def test_the_memory_store_keeps_the_accounts() -> None:
+def test_the_memory_store_matches_the_accounts() -> None:
     _judge(make_machine(lambda: nullcontext(MemoryStore()), oracle=False)())
 
 
-def test_sqlite_lives_as_the_memory_store_does() -> None:
+def test_sqlite_behaves_like_the_memory_store() -> None:
     _judge(make_machine(_new_file, oracle=True)())
 
 
-def test_postgresql_lives_as_the_memory_store_does(shared_postgres: Shared) -> None:
+def test_postgres_behaves_like_the_memory_store(shared_postgres: SharedPostgres) -> None:
     _judge(make_machine(lambda: nullcontext(shared_postgres.fresh()), oracle=True)())

@@ -1,4 +1,4 @@
-"""The SQLite store obeys the contract."""
+"""Conformance tests of the SQLite store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The suite can fail: stores that break one law are found out by the laws named here, and by the model."""
+"""Tests that the suite and the model detect stores that break one law."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import NamedTuple, cast
 from uuid import UUID
 
 import pytest
-from tests.conformance.conftest import Shared
-from tests.conformance.rules import WEIGHTED, Rules
-from tests.conformance.test_model import LEAST_STEPS, OpenStore, live
-from tests.conformance.world import Act
+from tests.conformance.actions import WEIGHTED, Actions
+from tests.conformance.conftest import SharedPostgres
+from tests.conformance.model import DrawnAction
+from tests.conformance.test_model import LEAST_STEPS, OpenStore, run_actions
 from tests.grounds import new_file
 
 from tidemill.domain.filters import ALL_TENANTS
@@ -32,6 +32,7 @@ from tidemill.stores.sql.queries import Query, load
 from tidemill.testing.conformance import StoreConformance
 from tidemill.testing.conformance.fencing import FENCED
 from tidemill.testing.conformance.kit import LATER
+from tidemill.testing.conformance.living_leases import expired
 
 Law = Callable[[StoreConformance, Store], None]
 
@@ -40,26 +41,33 @@ STALE_FINISHES: list[Law] = [
         store, FENCED["complete"], True
     ),
     lambda laws, store: laws.test_a_stale_token_writes_nothing_after_a_reclaim(store, FENCED["retry"], False),
-    lambda laws, store: laws.test_a_token_that_is_not_the_current_one_writes_nothing(
-        store, FENCED["suspend"], 1
-    ),
-    lambda laws, store: laws.test_the_token_of_the_last_life_does_not_hold_in_the_next(store),
-    lambda laws, store: laws.test_a_batch_writes_what_holds_and_names_what_is_lost(store),
+    lambda laws, store: laws.test_a_wrong_token_writes_nothing(store, FENCED["suspend"], 1),
+    lambda laws, store: laws.test_a_token_is_invalid_after_the_job_was_reopened(store),
+    lambda laws, store: laws.test_a_batch_finishes_held_jobs_and_returns_lost_ones(store),
 ]
+
+
+def foreign(verb: str) -> Law:
+    """Return the law that another worker writes nothing by this verb."""
+    return lambda laws, store: laws.test_another_worker_with_the_right_token_writes_nothing(
+        store, FENCED[verb], True
+    )
+
+
 STRANGERS: list[Law] = [
-    lambda laws, store: laws.test_a_tenant_sees_its_own_jobs_only(store, JobState.PENDING),
-    lambda laws, store: laws.test_a_tenant_sees_its_own_jobs_only(store, JobState.COMPLETED),
+    lambda laws, store: laws.test_a_tenant_sees_only_its_own_jobs(store, JobState.PENDING),
+    lambda laws, store: laws.test_a_tenant_sees_only_its_own_jobs(store, JobState.COMPLETED),
 ]
 
 STALE_ADVANCES: list[Law] = [
     lambda laws, store: laws.test_a_schedule_does_not_advance_from_another_revision(store, 1),
-    lambda laws, store: laws.test_a_schedule_does_not_advance_twice_from_one_place(store),
-    lambda laws, store: laws.test_of_two_schedulers_that_advance_one_schedule_exactly_one_wins(store),
+    lambda laws, store: laws.test_a_schedule_advances_once_from_one_state(store),
+    lambda laws, store: laws.test_one_of_two_concurrent_advances_wins(store),
 ]
 
 
 class Wrong(NamedTuple):
-    """A piece of a query that is taken out, and the laws that must then be seen broken."""
+    """A piece of a query to remove, and the laws that then break."""
 
     query: str
     piece: str
@@ -67,8 +75,10 @@ class Wrong(NamedTuple):
 
 
 TOKEN = r" and (?:\w+\.)?token = (?:\w+\.|:)token"
+HOLDER = r" and (?:\w+\.)?worker (?:=|is not distinct from) (?:\w+\.|:)worker"
 TENANT = r"\n\s+and \(?tenant = :tenant\)?(?: is true)? -- when tenant"
-EXPIRY = r" and expires_at > [^\n]+"
+STOPPED = r"\n\s+and state <> 'stopped'"
+LIVING = r" and w\.expires_at > (?:coalesce\([^)]*\(\)\)|:now)"
 REVISION = r"(?: and)? (?:\w+\.)?revision = (?:\w+\.|:)revision(?= and)"
 LAST_FIRE = r" and s\.last_fire_at is (?:not distinct from )?(?:x\.|:)expected_fire_at"
 OWNER = r"d\.enabled and (?=d\.deleted_at)"
@@ -82,84 +92,92 @@ GATE = r" and gate = (?:l\.gate|:lane_gate)"
 PINNED = r"\(excluded\.pinned or not l\.pinned\)\n\s+and|l\.pinned and not :pinned\n\s+or"
 
 WRONGS = {
-    "a claim that does not look at the gate": Wrong(
+    "a claim that ignores the limit set": Wrong(
         "claim",
         GATE,
-        [lambda laws, store: laws.test_a_claim_from_a_lane_leaves_those_behind_its_gates(store)],
+        [lambda laws, store: laws.test_a_claim_from_a_plain_lane_takes_no_limited_jobs(store)],
     ),
-    "a count that counts nothing": Wrong(
+    "a counter that counts nothing": Wrong(
         "count_uses",
         USED,
         [
             lambda laws, store: laws.test_more_limits_are_counted_and_written_to_the_held_job(store),
-            lambda laws, store: laws.test_jobs_without_limits_can_be_counted_too(store),
+            lambda laws, store: laws.test_jobs_without_limits_can_be_given_a_limit(store),
         ],
     ),
-    "a rate that never forgets": Wrong(
+    "a rate whose window never ends": Wrong(
         "starts",
         WINDOW,
         [
-            lambda laws, store: laws.test_a_window_opens_when_it_is_said_to(store),
-            lambda laws, store: laws.test_what_began_can_be_asked_for(store),
+            lambda laws, store: laws.test_a_window_opens_at_the_predicted_time(store),
+            lambda laws, store: laws.test_starts_of_a_rate_can_be_queried(store),
         ],
     ),
-    "rules that do not look at pins": Wrong(
+    "rules that ignore pins": Wrong(
         "put_rules",
         PINNED,
         [
-            lambda laws, store: laws.test_a_rule_that_was_pinned_is_changed_by_one_that_is_pinned_only(store),
+            lambda laws, store: laws.test_only_a_pinned_rule_changes_a_pinned_rule(store),
         ],
     ),
-    "a finish that does not ask for the token": Wrong("finish", TOKEN, STALE_FINISHES),
-    "a finish that forgets a cancel": Wrong(
+    "a finish that ignores the token": Wrong("finish", TOKEN, STALE_FINISHES),
+    "a finish that ignores the worker": Wrong(
+        "finish",
+        HOLDER,
+        [
+            *map(foreign, ("complete", "retry", "postpone", "suspend", "review", "step without a claim")),
+            lambda laws, store: laws.test_each_finish_of_a_batch_is_checked_against_its_worker(store),
+        ],
+    ),
+    "a start that ignores the worker": Wrong("start", HOLDER, [foreign("start")]),
+    "a report that ignores the worker": Wrong("report", HOLDER, [foreign("report")]),
+    "a log that ignores the worker": Wrong("log", HOLDER, [foreign("log")]),
+    "a finish that ignores a cancel request": Wrong(
         "finish",
         ASKED,
         [
-            lambda laws, store: laws.test_of_one_batch_only_those_are_cancelled_that_were_asked_to_stop(
-                store
-            ),
-            lambda laws, store: laws.test_a_job_that_is_cancelled_so_lets_its_key_go(store, LATER),
-            lambda laws, store: laws.test_a_step_in_which_jobs_take_over_cancels_too(store),
+            lambda laws, store: laws.test_a_batch_cancels_only_jobs_with_a_cancel_request(store),
+            lambda laws, store: laws.test_a_job_cancelled_at_its_finish_releases_its_key(store, LATER),
+            lambda laws, store: laws.test_a_step_with_a_handoff_applies_cancel_requests(store),
         ],
     ),
-    "a get that does not ask for the tenant": Wrong("get", TENANT, STRANGERS),
-    "a beat that revives the dead": Wrong(
+    "a get that ignores the tenant": Wrong("get", TENANT, STRANGERS),
+    "a heartbeat that revives a stopped worker": Wrong(
         "beat",
-        EXPIRY,
-        [lambda laws, store: laws.test_an_expired_worker_is_not_revived(store)],
+        STOPPED,
+        [lambda laws, store: laws.test_a_worker_declared_gone_is_not_revived(store)],
     ),
-    "an advance that does not ask for the revision": Wrong(
+    "a claim that ignores the lease": Wrong(
+        "claim",
+        LIVING,
+        [lambda laws, store: laws.test_a_worker_without_a_lease_claims_nothing(store, expired)],
+    ),
+    "an advance that ignores the revision": Wrong(
         "advance",
         REVISION,
         [
             lambda laws, store: laws.test_a_schedule_does_not_advance_from_another_revision(store, 1),
-            lambda laws, store: laws.test_a_schedule_that_was_disabled_and_enabled_meanwhile_does_not_advance(
-                store
-            ),
+            lambda laws, store: laws.test_a_schedule_that_was_disabled_and_enabled_does_not_advance(store),
         ],
     ),
-    "an advance that does not ask for the last fire": Wrong(
+    "an advance that ignores the last fire": Wrong(
         "advance",
         LAST_FIRE,
         [
-            lambda laws, store: laws.test_a_schedule_does_not_advance_twice_from_one_place(store),
-            lambda laws, store: laws.test_of_two_schedulers_that_advance_one_schedule_exactly_one_wins(store),
+            lambda laws, store: laws.test_a_schedule_advances_once_from_one_state(store),
+            lambda laws, store: laws.test_one_of_two_concurrent_advances_wins(store),
             lambda laws, store: laws.test_batches_in_opposite_order_advance_each_schedule_once(store),
         ],
     ),
-    "an advance that does not ask whether the definition is enabled": Wrong(
+    "an advance that ignores a disabled definition": Wrong(
         "advance",
         OWNER,
         [lambda laws, store: laws.test_a_schedule_of_a_disabled_definition_does_not_advance(store)],
     ),
-    "a forget that does not look at the end": Wrong(
+    "a forget that ignores the end": Wrong(
         "forget",
         END,
-        [
-            lambda laws, store: laws.test_a_job_that_was_reopened_and_cancelled_unclaimed_is_not_forgotten(
-                store
-            )
-        ],
+        [lambda laws, store: laws.test_a_job_reopened_and_cancelled_unclaimed_is_not_forgotten(store)],
     ),
 }
 
@@ -168,20 +186,31 @@ UNCOUNTED = Wrong(
     "claim_counted",
     r"used = u\.used \+ (?:1|t\.jobs), ",
     [
-        lambda laws, store: laws.test_what_is_held_leaves_less_room(store),
-        lambda laws, store: laws.test_as_many_take_over_as_have_ended(store),
+        lambda laws, store: laws.test_held_jobs_use_up_the_limit(store),
+        lambda laws, store: laws.test_a_handoff_claims_as_many_as_were_finished(store),
     ],
 )
 UNRETURNED = Wrong(
     "step_inherited",
     r"used = greatest\(u\.used - (?:1|b\.jobs), 0\), ",
-    [lambda laws, store: laws.test_what_nobody_takes_over_is_given_back(store)],
+    [lambda laws, store: laws.test_unused_handoff_slots_are_released(store)],
 )
-"""What PostgreSQL counts in statements of its own."""
+"""Counters that PostgreSQL updates in separate statements."""
+
+UNFENCED = [
+    Wrong("step", HOLDER, [foreign("step of a failure")]),
+    Wrong("step_done", HOLDER, [foreign("step")]),
+    Wrong(
+        "step_inherited",
+        HOLDER,
+        [lambda laws, store: laws.test_a_finish_by_another_worker_hands_off_nothing(store)],
+    ),
+]
+"""Steps that PostgreSQL executes in one statement."""
 
 
-class Forgetful(MemoryStore):
-    """A memory store that takes any token for the current one."""
+class IgnoresTokens(MemoryStore):
+    """A memory store that accepts any token."""
 
     def finish(self, finishes: Sequence[Finish], *, now: datetime | None = None) -> frozenset[UUID]:
         jobs = self.get([finish.claim.id for finish in finishes], tenant=ALL_TENANTS)
@@ -190,8 +219,8 @@ class Forgetful(MemoryStore):
         return super().finish([f._replace(claim=c) for f, c in zip(finishes, claims, strict=True)], now=now)
 
 
-class Hasty(MemoryStore):
-    """A memory store that advances a schedule from anywhere."""
+class AdvancesFromAnywhere(MemoryStore):
+    """A memory store that advances a schedule from any state."""
 
     def advance(self, advances: Sequence[Advance]) -> frozenset[UUID]:
         rows = {row.id: row for row in self.schedules(tenant=ALL_TENANTS)}
@@ -203,44 +232,45 @@ class Hasty(MemoryStore):
         )
 
 
-def take_out(monkeypatch: pytest.MonkeyPatch, dialect: str, query: str, piece: str) -> None:
-    """Load the query without this piece from now on; the piece must be in it."""
+def remove_piece(monkeypatch: pytest.MonkeyPatch, dialect: str, query: str, piece: str) -> None:
+    """Remove a piece from a query, which must contain it."""
     queries = cast("dict[str, Query]", load(dialect))
-    body, found = re.subn(piece, "", queries[query].body)
-    assert found, f"{dialect}: {query} holds no {piece}"
+    body, count = re.subn(piece, "", queries[query].body)
+    assert count, f"{dialect}: {query} does not contain {piece}"
     monkeypatch.setitem(queries, query, replace(queries[query], body=body))
 
 
-def found_out(wrong: Wrong, dialect: str, fresh: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The laws hold as long as the query is whole, and are seen broken once the piece is missing."""
+def check_detected(wrong: Wrong, dialect: str, fresh: OpenStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Check that the laws hold with the complete query, and break without the piece."""
     for law in wrong.laws:
         with fresh() as store:
             law(StoreConformance(), store)
-    take_out(monkeypatch, dialect, wrong.query, wrong.piece)
+    remove_piece(monkeypatch, dialect, wrong.query, wrong.piece)
     for law in wrong.laws:
         with fresh() as store, pytest.raises(AssertionError):
             law(StoreConformance(), store)
 
 
-def the_model_finds_out(fresh: OpenStore, oracle: bool) -> None:
-    """Some life on a wrong store breaks the accounts or differs from the oracle's."""
-    dice = random.Random(7)
+def check_the_model_detects(fresh: OpenStore, oracle: bool) -> None:
+    """Check that some sequence of actions on a wrong store breaks the accounts or differs from the oracle."""
+    rng = random.Random(7)
 
-    def lives() -> None:
+    def runs() -> None:
         for _ in range(300):
-            life = [
-                Act(dice.choice(WEIGHTED), *(dice.randrange(8) for _ in "abc")) for _ in range(LEAST_STEPS)
+            sequence = [
+                DrawnAction(rng.choice(WEIGHTED), *(rng.randrange(8) for _ in "abc"))
+                for _ in range(LEAST_STEPS)
             ]
             with fresh() as store:
-                live(Rules(store, MemoryStore() if oracle else None), life)
+                run_actions(Actions(store, MemoryStore() if oracle else None), sequence)
 
     with pytest.raises(AssertionError):
-        lives()
+        runs()
 
 
 @pytest.fixture
-def sqlite(tmp_path: Path) -> OpenStore:
-    """Opens new SQLite stores, which read their queries then."""
+def open_sqlite(tmp_path: Path) -> OpenStore:
+    """Return a function that opens new SQLite stores, which read the current queries."""
     names = map(str, count())
 
     @contextmanager
@@ -255,8 +285,8 @@ def sqlite(tmp_path: Path) -> OpenStore:
 
 
 @pytest.fixture
-def postgres_again(shared_postgres: Shared) -> OpenStore:
-    """Opens further stores on the emptied PostgreSQL database, which read their queries then."""
+def open_postgres(shared_postgres: SharedPostgres) -> OpenStore:
+    """Return a function that opens stores on the emptied PostgreSQL database, which read the current queries."""
 
     @contextmanager
     def fresh() -> Iterator[Store]:
@@ -271,90 +301,97 @@ def postgres_again(shared_postgres: Shared) -> OpenStore:
 
 
 @pytest.mark.parametrize("number", range(len(STALE_FINISHES)))
-def test_a_memory_store_that_ignores_the_token_is_found_out(number: int) -> None:
+def test_a_memory_store_that_ignores_tokens_is_detected(number: int) -> None:
     law = STALE_FINISHES[number]
     law(StoreConformance(), MemoryStore())
     with pytest.raises(AssertionError):
-        law(StoreConformance(), Forgetful())
+        law(StoreConformance(), IgnoresTokens())
 
 
 @pytest.mark.parametrize("number", range(len(STALE_ADVANCES)))
-def test_a_memory_store_that_advances_from_anywhere_is_found_out(number: int) -> None:
+def test_a_memory_store_that_advances_from_anywhere_is_detected(number: int) -> None:
     law = STALE_ADVANCES[number]
     law(StoreConformance(), MemoryStore())
     with pytest.raises(AssertionError):
-        law(StoreConformance(), Hasty())
+        law(StoreConformance(), AdvancesFromAnywhere())
 
 
-def test_a_sqlite_store_that_does_not_expect_a_known_fire_is_found_out(
-    sqlite: OpenStore, monkeypatch: pytest.MonkeyPatch
+def test_sqlite_without_the_fire_conflict_clause_is_detected(
+    open_sqlite: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "sqlite", "note_fires", CONFLICT)
-    with sqlite() as store, pytest.raises(StoreError):
-        StoreConformance().test_a_fire_that_is_there_is_not_new_and_stays_as_it_was(store)
+    remove_piece(monkeypatch, "sqlite", "note_fires", CONFLICT)
+    with open_sqlite() as store, pytest.raises(StoreError):
+        StoreConformance().test_an_existing_fire_is_not_new_and_is_unchanged(store)
 
 
-def test_a_postgresql_store_that_does_not_expect_a_known_fire_is_found_out(
-    postgres_again: OpenStore, monkeypatch: pytest.MonkeyPatch
+def test_postgres_without_the_fire_conflict_clause_is_detected(
+    open_postgres: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "postgres", "note_fires", CONFLICT)
-    with postgres_again() as store, pytest.raises(StoreError):
-        StoreConformance().test_a_fire_that_is_there_is_not_new_and_stays_as_it_was(store)
+    remove_piece(monkeypatch, "postgres", "note_fires", CONFLICT)
+    with open_postgres() as store, pytest.raises(StoreError):
+        StoreConformance().test_an_existing_fire_is_not_new_and_is_unchanged(store)
 
 
 @pytest.mark.parametrize("name", WRONGS)
-def test_a_sqlite_store_with_a_piece_of_a_query_missing_is_found_out(
-    sqlite: OpenStore, monkeypatch: pytest.MonkeyPatch, name: str
+def test_sqlite_without_a_guard_is_detected(
+    open_sqlite: OpenStore, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    found_out(WRONGS[name], "sqlite", sqlite, monkeypatch)
+    check_detected(WRONGS[name], "sqlite", open_sqlite, monkeypatch)
 
 
 @pytest.mark.parametrize("name", WRONGS)
-def test_a_postgresql_store_with_a_piece_of_a_query_missing_is_found_out(
-    postgres_again: OpenStore, monkeypatch: pytest.MonkeyPatch, name: str
+def test_postgres_without_a_guard_is_detected(
+    open_postgres: OpenStore, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    found_out(WRONGS[name], "postgres", postgres_again, monkeypatch)
+    check_detected(WRONGS[name], "postgres", open_postgres, monkeypatch)
 
 
-def test_the_accounts_find_out_a_memory_store_that_ignores_the_token() -> None:
-    the_model_finds_out(lambda: nullcontext(Forgetful()), oracle=False)
+def test_the_accounts_detect_a_memory_store_that_ignores_tokens() -> None:
+    check_the_model_detects(lambda: nullcontext(IgnoresTokens()), oracle=False)
 
 
-def test_the_model_finds_out_a_sqlite_store_that_ignores_the_token(
-    sqlite: OpenStore, monkeypatch: pytest.MonkeyPatch
+def test_the_model_detects_sqlite_without_tokens(
+    open_sqlite: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "sqlite", "finish", TOKEN)
-    the_model_finds_out(sqlite, oracle=True)
+    remove_piece(monkeypatch, "sqlite", "finish", TOKEN)
+    check_the_model_detects(open_sqlite, oracle=True)
 
 
-def test_the_model_finds_out_a_postgresql_store_that_ignores_the_token(
-    postgres_again: OpenStore, monkeypatch: pytest.MonkeyPatch
+def test_the_model_detects_postgres_without_tokens(
+    open_postgres: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "postgres", "finish", TOKEN)
-    the_model_finds_out(postgres_again, oracle=True)
+    remove_piece(monkeypatch, "postgres", "finish", TOKEN)
+    check_the_model_detects(open_postgres, oracle=True)
 
 
-def test_the_model_finds_out_a_sqlite_store_that_forgets_a_cancel(
-    sqlite: OpenStore, monkeypatch: pytest.MonkeyPatch
+def test_the_model_detects_sqlite_without_cancel_requests(
+    open_sqlite: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "sqlite", "finish", ASKED)
-    the_model_finds_out(sqlite, oracle=False)
+    remove_piece(monkeypatch, "sqlite", "finish", ASKED)
+    check_the_model_detects(open_sqlite, oracle=False)
 
 
-def test_the_model_finds_out_a_sqlite_store_that_counts_nothing(
-    sqlite: OpenStore, monkeypatch: pytest.MonkeyPatch
+def test_the_model_detects_sqlite_without_counters(
+    open_sqlite: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    take_out(monkeypatch, "sqlite", "count_uses", USED)
-    the_model_finds_out(sqlite, oracle=False)
+    remove_piece(monkeypatch, "sqlite", "count_uses", USED)
+    check_the_model_detects(open_sqlite, oracle=False)
 
 
-def test_no_law_hides_another_of_the_same_name() -> None:
+def test_no_law_overrides_another() -> None:
     names = [name for part in StoreConformance.__mro__ for name in vars(part) if name.startswith("test_")]
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize("wrong", [UNCOUNTED, UNRETURNED], ids=lambda wrong: wrong.query)
-def test_a_statement_that_counts_nothing_is_found_out(
-    wrong: Wrong, postgres_again: OpenStore, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("wrong", UNFENCED, ids=lambda wrong: wrong.query)
+def test_a_postgres_step_that_ignores_the_worker_is_detected(
+    wrong: Wrong, open_postgres: OpenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found_out(wrong, "postgres", postgres_again, monkeypatch)
+    check_detected(wrong, "postgres", open_postgres, monkeypatch)
+
+
+@pytest.mark.parametrize("wrong", [UNCOUNTED, UNRETURNED], ids=lambda wrong: wrong.query)
+def test_a_postgres_statement_without_counters_is_detected(
+    wrong: Wrong, open_postgres: OpenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_detected(wrong, "postgres", open_postgres, monkeypatch)

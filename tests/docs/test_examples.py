@@ -1,4 +1,4 @@
-"""The examples run, as a reader would run them."""
+"""Execution of every example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first example anybody sees runs as written on every store."""
+"""The first example of the documentation on every store."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_first_example_runs_on_every_store(
     app.close()
 
 
-def test_async_iterables_are_tracked_too() -> None:
+def test_async_iterables_can_be_tracked() -> None:
     app = App("memory://")
 
     async def numbers() -> AsyncIterator[int]:

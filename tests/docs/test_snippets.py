@@ -1,6 +1,6 @@
-"""What the documentation shows, works: every Python block is run as a program, every example in a docstring is tried.
+"""Execution of the documentation's Python blocks and the package's doctests.
 
-A block that cannot be run has ``<!-- no-run: the reason -->`` on the line before it.
+A block that cannot run has ``<!-- no-run: the reason -->`` on the line before it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SECONDS = 60
 
 
 class Block(NamedTuple):
-    """A Python block of a page: where its first line is, its text, and why it is not run, if it is not."""
+    """A Python block of a page: its first line, its code, and the reason for not running it."""
 
     page: str
     line: int
@@ -37,7 +37,7 @@ class Block(NamedTuple):
 
 
 def blocks(page: str, text: str) -> Iterator[Block]:
-    """The Python blocks of a Markdown page, those inside lists and notes too."""
+    """The Python blocks of a Markdown page, including those inside lists and notes."""
     fence, start, language, before, no_run = "", 0, "", "", None
     lines = text.splitlines()
     for number, line in enumerate(lines, start=1):
@@ -72,7 +72,7 @@ def all_blocks() -> list[Block]:
 
 
 def run(block: Block, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a block as a program in a folder; the lines of its traceback are those of the page."""
+    """Run a block as a program in a folder; line numbers in tracebacks match the page."""
     program = folder / (re.sub(r"\W", "_", block.page) + ".py")
     program.write_text("\n" * (block.line - 1) + block.code, encoding="utf-8")
     environment = dict(os.environ, PYTHONPATH=str(PACKAGE.parent), PYTHONIOENCODING="utf-8")
@@ -89,7 +89,7 @@ def run(block: Block, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def modules() -> list[str]:
-    """Every public module by name, found without importing any."""
+    """The names of all public modules, found without importing them."""
     names = []
     for path in sorted(PACKAGE.rglob("*.py")):
         parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
@@ -116,14 +116,12 @@ def test_there_are_blocks_to_run() -> None:
     assert [block for block in BLOCKS if block.no_run is None]
 
 
-def test_a_block_that_is_not_run_has_a_reason() -> None:
+def test_a_skipped_block_has_a_reason() -> None:
     assert [f"{block.page}:{block.line}" for block in BLOCKS if block.no_run == ""] == []
 
 
 @pytest.mark.parametrize("name", modules())
-def test_the_examples_in_a_module_are_true(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_doctests_of_a_module_pass(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as missing:
@@ -140,16 +138,16 @@ def test_the_examples_in_a_module_are_true(
         )
 
 
-def test_there_are_examples_to_try() -> None:
+def test_there_are_doctests_to_run() -> None:
     names = set(modules())
     assert {"tidemill", "tidemill.ids", "tidemill.domain.retry"} <= names
     assert doctest.DocTestFinder(exclude_empty=True).find(importlib.import_module("tidemill.ids"))
 
 
-# ------------------------------------------------------------------------------------------- the finder itself
+# ------------------------------------------------------------------------------------------- the block finder
 
 
-def test_blocks_are_found_with_their_line_and_only_those_in_python() -> None:
+def test_only_python_blocks_are_found_and_with_their_line() -> None:
     text = "# T\n\n```python\na = 1\n\nb = 2\n```\n\n```sh\nls\n```\n\n~~~py title='x'\nc = 3\n~~~\n"
     assert list(blocks("p.md", text)) == [
         Block("p.md", 4, "a = 1\n\nb = 2\n", None),
@@ -157,7 +155,7 @@ def test_blocks_are_found_with_their_line_and_only_those_in_python() -> None:
     ]
 
 
-def test_a_block_in_a_list_or_a_note_loses_its_margin() -> None:
+def test_a_block_in_a_list_or_a_note_is_dedented() -> None:
     text = "- so:\n\n    ```python\n    if a:\n        b()\n    ```\n"
     assert [block.code for block in blocks("p.md", text)] == ["if a:\n    b()\n"]
 
@@ -176,21 +174,21 @@ def test_a_fence_inside_a_longer_fence_is_text() -> None:
     ],
 )
 @pytest.mark.parametrize("gap", ["\n", "\n\n"])
-def test_a_block_is_not_run_after_a_comment_that_says_why(comment: str, no_run: str | None, gap: str) -> None:
+def test_a_no_run_comment_skips_the_block_with_its_reason(comment: str, no_run: str | None, gap: str) -> None:
     assert [block.no_run for block in blocks("p.md", f"{comment}{gap}```python\na\n```\n")] == [no_run]
 
 
-def test_an_excuse_is_good_for_one_block() -> None:
+def test_a_no_run_comment_applies_to_one_block() -> None:
     text = "<!-- no-run: slow -->\n```python\na\n```\n\n```python\nb\n```\n"
     assert [block.no_run for block in blocks("p.md", text)] == ["slow", None]
 
 
-def test_a_block_that_is_never_closed_is_refused() -> None:
+def test_an_unclosed_block_is_rejected() -> None:
     with pytest.raises(AssertionError, match=r"p\.md:1: this block is never closed"):
         list(blocks("p.md", "```python\na = 1\n"))
 
 
-def test_a_block_that_fails_names_the_line_of_the_page(tmp_path: Path) -> None:
+def test_a_failing_block_reports_the_line_of_the_page(tmp_path: Path) -> None:
     done = run(Block("docs/p.md", 7, "import sys\nsys.exit(1 / 0)\n", None), tmp_path)
     assert done.returncode
     assert "line 8" in done.stderr

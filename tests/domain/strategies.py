@@ -1,4 +1,4 @@
-"""Made-up jobs, claims and outcomes for the laws of the domain."""
+"""Hypothesis strategies for jobs, claims and outcomes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tidemill.domain.outcome import (
     Cancelled,
     Crashed,
     Failed,
+    Misfit,
     Outcome,
     Released,
     Review,
@@ -47,7 +48,7 @@ json_objects = st.dictionaries(st.text(max_size=6), json_values, max_size=4)
 
 
 def a_claim(**changes: Any) -> Claim:
-    """An ordinary claim on its first attempt, with changes."""
+    """Return an ordinary claim on its first attempt, with changes."""
     plain = Claim(
         id=ID,
         task="mail.send",
@@ -72,8 +73,8 @@ def a_claim(**changes: Any) -> Claim:
 
 
 def a_job(state: JobState = JobState.PENDING, **changes: Any) -> Job:
-    """An ordinary job in a state, with changes."""
-    facts: dict[str, Any] = {
+    """Return an ordinary job in a state, with changes."""
+    fields: dict[str, Any] = {
         "id": ID,
         "task": "mail.send",
         "state": state,
@@ -89,12 +90,12 @@ def a_job(state: JobState = JobState.PENDING, **changes: Any) -> Job:
         "created_at": NOW,
         "finished_at": NOW if state in ENDED else None,
     }
-    return Job(**{**facts, **changes})
+    return Job(**{**fields, **changes})
 
 
 @st.composite
 def claims(draw: st.DrawFn) -> Claim:
-    """Claims as they occur: the attempt that is running never exceeds those allowed."""
+    """Draw realistic claims: the running attempt never exceeds the maximum."""
     most = draw(st.integers(1, 10))
     return a_claim(
         attempt=draw(st.integers(1, most)),
@@ -121,11 +122,12 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
     failures,
     st.builds(TimedOut, waits),
     st.builds(Cancelled, st.none() | words),
-    st.builds(Crashed, words),
+    st.builds(Crashed, words, st.booleans()),
     st.builds(Released, words),
     st.builds(Snoozed, waits, st.none() | words),
     st.builds(Suspended, words, st.none() | waits),
     st.builds(Review, words, st.none() | words),
+    st.builds(Misfit, errors, words, st.integers(0, 100), st.none() | st.just(NOW), waits),
 )
 
 _attempts = st.integers(1, 50)
@@ -155,7 +157,7 @@ progresses = st.builds(
 
 @st.composite
 def ended_jobs(draw: st.DrawFn) -> Job:
-    """Jobs that have come to an end, with everything that may be known of them."""
+    """Draw ended jobs with every optional field."""
     return a_job(
         draw(st.sampled_from(sorted(ENDED))),
         id=draw(uuids),

@@ -1,4 +1,4 @@
-"""Laws of roles and keys."""
+"""Tests of roles and API keys."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def a_key(text: str = TEXT, **rest: object) -> Key:
     return replace(key, **rest)  # type: ignore[arg-type]
 
 
-def test_each_role_allows_what_those_before_it_do_and_nothing_more() -> None:
+def test_each_role_includes_the_roles_before_it() -> None:
     order = [Role.VIEWER, Role.OPERATOR, Role.ADMIN, Role.SUPER_ADMIN]
     for (have, role), (need, other) in product(enumerate(order), repeat=2):
         assert role.allows(other) is (have >= need)
@@ -44,45 +44,45 @@ def test_each_role_allows_what_those_before_it_do_and_nothing_more() -> None:
 @given(
     st.binary(min_size=ID_BYTES, max_size=ID_BYTES), st.binary(min_size=SECRET_BYTES, max_size=SECRET_BYTES)
 )
-def test_a_secret_s_text_is_read_back_and_needs_no_quoting(dice: bytes, more: bytes) -> None:
-    text = secret_text(key_id(dice), more)
+def test_a_secret_round_trips_and_needs_no_quoting(id_bytes: bytes, secret_bytes: bytes) -> None:
+    text = secret_text(key_id(id_bytes), secret_bytes)
     parts = read_secret(text)
     assert parts is not None
-    assert parts.id == dice.hex()
+    assert parts.id == id_bytes.hex()
     assert text == f"tm_{parts.id}.{parts.secret}"
     assert text.replace("_", "").replace("-", "").replace(".", "").isalnum()
 
 
 @given(st.text() | st.from_regex(r"tm_[0-9a-f]{0,9}\.?[\w-]{0,50}"))
-def test_what_is_no_key_s_text_identifies_nobody(text: str) -> None:
+def test_an_invalid_key_identifies_no_one(text: str) -> None:
     if text != TEXT:
         assert identify(a_key(), text, NOW) is None
 
 
-def test_the_right_secret_says_who_its_bearer_is() -> None:
+def test_the_right_secret_identifies_its_bearer() -> None:
     assert identify(a_key(), TEXT, NOW) == Identity("key:ab12cd34 (ci)", Role.OPERATOR, "acme")
 
 
 @pytest.mark.parametrize("place", range(len("tm_ab12cd34."), len(TEXT)))
-def test_a_secret_that_differs_in_one_letter_opens_nothing(place: int) -> None:
+def test_a_secret_that_differs_in_one_character_is_refused(place: int) -> None:
     other = TEXT[:place] + ("x" if TEXT[place] != "x" else "y") + TEXT[place + 1 :]
     assert identify(a_key(), other, NOW) is None
 
 
-def test_a_secret_does_not_open_another_key_nor_one_that_is_not_there() -> None:
+def test_a_secret_is_refused_for_another_or_missing_key() -> None:
     other = secret_text("ab12cd35", bytes(range(32)))
     assert identify(a_key(), other, NOW) is None
     assert identify(None, TEXT, NOW) is None
     assert identify(Key("ab12cd34", "bare", Role.VIEWER), TEXT, NOW) is None
 
 
-def test_a_key_ends_at_its_expiry_and_with_its_revocation() -> None:
+def test_an_expired_or_revoked_key_is_refused() -> None:
     assert identify(a_key(expires_at=NOW + TICK), TEXT, NOW) is not None
     assert identify(a_key(expires_at=NOW), TEXT, NOW) is None
     assert identify(a_key(revoked_at=NOW + TICK), TEXT, NOW) is None
 
 
-def test_a_key_shows_its_hash_to_nobody() -> None:
+def test_the_repr_of_a_key_hides_its_hash() -> None:
     key = a_key()
     assert key.hash not in repr(key)
     assert secret_hash("x") != secret_hash("y")

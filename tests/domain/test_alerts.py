@@ -1,4 +1,4 @@
-"""When an alert is raised, and when not."""
+"""Tests of alert conditions."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from tidemill.domain.alerts import (
     Alert,
     LeaderFact,
+    LostWorker,
     QueueFact,
     Severity,
     Situation,
@@ -19,7 +20,7 @@ from tidemill.domain.alerts import (
 )
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-CALM = Situation(NOW, completed=100, workers=1)
+NORMAL = Situation(NOW, completed=100, workers=1)
 LIMITS = Thresholds()
 
 
@@ -27,52 +28,73 @@ def ago(seconds: float) -> datetime:
     return NOW - timedelta(seconds=seconds)
 
 
-def codes(facts: Situation, limits: Thresholds = LIMITS) -> list[str]:
-    return [alert.code for alert in alerts(facts, limits)]
+def codes(situation: Situation, limits: Thresholds = LIMITS) -> list[str]:
+    return [alert.code for alert in alerts(situation, limits)]
 
 
-def test_a_calm_situation_raises_nothing() -> None:
-    assert codes(CALM) == codes(Situation(NOW)) == []
+def test_a_normal_situation_raises_no_alert() -> None:
+    assert codes(NORMAL) == codes(Situation(NOW)) == []
 
 
 @pytest.mark.parametrize(
     ("completed", "failed", "raised"),
     [(90, 10, False), (89, 11, True), (0, 9, False), (0, 10, True), (9, 1, False)],
 )
-def test_a_failure_rate_is_judged_from_enough_ends(completed: int, failed: int, raised: bool) -> None:
-    found = alerts(replace(CALM, completed=completed, failed=failed), LIMITS)
-    assert [alert.code for alert in found] == ["failure_rate"] * raised
-    assert all(alert.value == failed / (completed + failed) and alert.threshold == 0.1 for alert in found)
+def test_a_failure_rate_needs_enough_ended_jobs(completed: int, failed: int, raised: bool) -> None:
+    raised_alerts = alerts(replace(NORMAL, completed=completed, failed=failed), LIMITS)
+    assert [alert.code for alert in raised_alerts] == ["failure_rate"] * raised
+    assert all(
+        alert.value == failed / (completed + failed) and alert.threshold == 0.1 for alert in raised_alerts
+    )
 
 
-def test_what_is_stuck_is_told_from_the_longest() -> None:
-    (found,) = alerts(replace(CALM, stuck=(ago(310), ago(900))), LIMITS)
-    assert (found.code, found.value, found.threshold, found.since) == ("stuck_jobs", 900, 300, ago(900))
-    assert "2 jobs are" in found.text
+def test_stuck_jobs_are_reported_with_the_longest() -> None:
+    (alert,) = alerts(replace(NORMAL, stuck=(ago(310), ago(900))), LIMITS)
+    assert (alert.code, alert.value, alert.threshold, alert.since) == ("stuck_jobs", 900, 300, ago(900))
+    assert alert.text.startswith("2 jobs have been running without progress for more than 5 minutes;")
 
 
-def test_each_deep_or_old_queue_is_told() -> None:
+def test_lost_workers_are_reported_by_name() -> None:
+    lost = tuple(LostWorker(f"w{number}", ago(100 + number)) for number in range(5))
+    (alert,) = alerts(replace(NORMAL, lost=lost), LIMITS)
+    assert (alert.code, alert.severity, alert.value, alert.since) == (
+        "lost_workers",
+        Severity.WARNING,
+        5,
+        ago(104),
+    )
+    assert (
+        "5 workers disappeared without stopping in the last 15 minutes: w0, w1, w2 and 2 more" in alert.text
+    )
+    (alert,) = alerts(replace(NORMAL, lost=lost[:1]), LIMITS)
+    assert "1 worker disappeared without stopping in the last 15 minutes: w0;" in alert.text
+    assert codes(replace(NORMAL, lost=lost), replace(LIMITS, lost_workers=5)) == []
+
+
+def test_each_deep_or_old_queue_is_reported() -> None:
     queues = (QueueFact("a", 101, ago(1)), QueueFact("b", 100, ago(901)), QueueFact("c", 100, ago(900)))
-    found = alerts(replace(CALM, queues=queues), LIMITS)
-    assert [(alert.code, alert.subject) for alert in found] == [("queue_age", "b"), ("queue_depth", "a")]
+    raised = alerts(replace(NORMAL, queues=queues), LIMITS)
+    assert [(alert.code, alert.subject) for alert in raised] == [("queue_age", "b"), ("queue_depth", "a")]
 
 
-def test_workers_that_are_missing_disabled_or_paused_are_told_while_jobs_wait() -> None:
-    waiting = replace(CALM, queues=(QueueFact("a", 1, ago(1)),))
+def test_missing_or_disabled_workers_are_reported() -> None:
+    waiting = replace(NORMAL, queues=(QueueFact("a", 1, ago(1)),))
     assert codes(replace(waiting, workers=0)) == ["no_workers"]
-    assert codes(replace(CALM, workers=0)) == []
-    assert codes(replace(CALM, enabled=False)) == ["worker_disabled"]
+    assert codes(replace(NORMAL, workers=0)) == []
+    assert codes(replace(NORMAL, enabled=False)) == ["worker_disabled"]
     assert codes(replace(waiting, paused_at=ago(9))) == ["worker_disabled"]
-    assert codes(replace(CALM, paused_at=ago(9))) == []
+    assert codes(replace(NORMAL, paused_at=ago(9))) == []
 
 
-def test_orphans_and_new_dead_letters_are_told() -> None:
-    found = alerts(replace(CALM, orphans=(ago(40), ago(60)), dead=3), LIMITS)
-    assert [(alert.code, alert.value, alert.since) for alert in found] == [
+def test_orphans_and_new_dead_letters_are_reported() -> None:
+    raised = alerts(replace(NORMAL, orphans=(ago(40), ago(60)), dead=3), LIMITS)
+    assert [(alert.code, alert.value, alert.since) for alert in raised] == [
         ("dead_letters", 3, None),
         ("orphans", 2, ago(60)),
     ]
-    assert codes(replace(CALM, orphans=(ago(40),), dead=3), replace(LIMITS, orphans=1, dead_letters=3)) == []
+    assert (
+        codes(replace(NORMAL, orphans=(ago(40),), dead=3), replace(LIMITS, orphans=1, dead_letters=3)) == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -80,25 +102,23 @@ def test_orphans_and_new_dead_letters_are_told() -> None:
     [
         (400, 1, 301, True),
         (400, 30, None, True),
-        (400, 31, None, False),  # it is dead, and another takes over
-        (299, 1, None, False),  # it has only begun
+        (400, 31, None, False),  # it is dead, and another worker takes over
+        (299, 1, None, False),  # it has just started
         (400, 1, 300, False),
-        (10, 1, 301, False),  # what was done before its time is another's
+        (10, 1, 301, False),  # the last action was by its predecessor
     ],
 )
-def test_a_leader_that_lives_and_does_nothing_is_stuck(
-    held: float, silent: float, idle: float | None, raised: bool
-) -> None:
+def test_an_idle_live_leader_is_stuck(held: float, silent: float, idle: float | None, raised: bool) -> None:
     leader = LeaderFact("duties", ago(held), ago(silent), None if idle is None else ago(idle))
-    assert codes(replace(CALM, leaders=(leader,))) == ["stuck_leader"] * raised
+    assert codes(replace(NORMAL, leaders=(leader,))) == ["stuck_leader"] * raised
 
 
-def test_the_critical_come_first() -> None:
-    facts = replace(
-        CALM, dead=1, stuck=(ago(999),), workers=0, queues=(QueueFact("a", 500, None),), failed=999
+def test_critical_alerts_come_first() -> None:
+    situation = replace(
+        NORMAL, dead=1, stuck=(ago(999),), workers=0, queues=(QueueFact("a", 500, None),), failed=999
     )
-    found = alerts(facts, LIMITS)
-    assert [alert.code for alert in found] == [
+    raised = alerts(situation, LIMITS)
+    assert [alert.code for alert in raised] == [
         "failure_rate",
         "no_workers",
         "dead_letters",
@@ -108,30 +128,30 @@ def test_the_critical_come_first() -> None:
 
 
 def test_settings_change_thresholds() -> None:
-    said = {f"alerts.{field.name}": n for n, field in enumerate(fields(Thresholds))}
-    found, wrong = read_thresholds({**said, "worker_enabled": True})
-    assert [getattr(found, field.name) for field in fields(Thresholds)] == list(range(len(said)))
+    configured = {f"alerts.{field.name}": n for n, field in enumerate(fields(Thresholds))}
+    thresholds, wrong = read_thresholds({**configured, "worker_enabled": True})
+    assert [getattr(thresholds, field.name) for field in fields(Thresholds)] == list(range(len(configured)))
     assert wrong == []
 
 
 @pytest.mark.parametrize("value", [True, "1", None, -1, [1]])
-def test_a_setting_that_is_no_number_is_an_alert_and_changes_nothing(value: object) -> None:
-    found, (wrong,) = read_thresholds({"alerts.queue_depth": value})
-    assert found == LIMITS
+def test_a_non_numeric_setting_raises_an_alert(value: object) -> None:
+    thresholds, (wrong,) = read_thresholds({"alerts.queue_depth": value})
+    assert thresholds == LIMITS
     assert (wrong.code, wrong.severity, wrong.subject) == (
         "bad_setting",
         Severity.WARNING,
         "alerts.queue_depth",
     )
-    assert "give a number" in wrong.text
+    assert "expected a number" in wrong.text
 
 
-def test_a_setting_nobody_knows_is_told_with_those_there_are() -> None:
+def test_an_unknown_setting_raises_an_alert_with_the_known_ones() -> None:
     _, (wrong,) = read_thresholds({"alerts.queue_dept": 5})
     assert isinstance(wrong, Alert)
     assert "queue_depth" in wrong.text
 
 
-def test_thresholds_that_are_given_stand_before_settings() -> None:
+def test_explicit_thresholds_override_settings() -> None:
     mine = Thresholds(queue_depth=7)
     assert read_thresholds({"alerts.queue_depth": 5, "alerts.x": 1}, mine) == (mine, [])

@@ -1,4 +1,4 @@
-"""Laws of breakers: when they open, how they are tried, and that a standing survives being written."""
+"""Tests of circuit breakers: opening, probing and serialization."""
 
 from __future__ import annotations
 
@@ -51,64 +51,64 @@ steps = st.lists(
     ],
     ids=str,
 )
-def test_a_breaker_that_makes_no_sense_is_refused(wrong: dict[str, float]) -> None:
+def test_invalid_breaker_settings_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(BadSettings):
         Breaker("x", **wrong)  # type: ignore[arg-type]
 
 
 @given(standings)
-def test_a_standing_survives_being_written(standing: Standing) -> None:
+def test_a_standing_round_trips(standing: Standing) -> None:
     assert read(written(standing)) == standing
 
 
-def test_nothing_is_known_of_one_that_was_never_written() -> None:
+def test_an_unwritten_breaker_is_closed() -> None:
     assert read(None) == read("") == Standing()
     assert phase_at(None, NOW) is Phase.CLOSED
     assert reopens_at(None) is None
 
 
-def test_too_many_failures_open_it() -> None:
+def test_too_many_failures_open_a_breaker() -> None:
     standing = after(HALF, Standing(), 2, 1, NOW)
     assert (standing.phase, standing.jobs, standing.failed) == (Phase.CLOSED, 3, 1)
     standing = after(HALF, standing, 0, 1, NOW)
     assert standing == Standing(Phase.OPEN, NOW, NOW + HALF.rest)
 
 
-def test_fewer_jobs_than_it_wants_to_see_do_not_open_it() -> None:
+def test_too_few_jobs_do_not_open_a_breaker() -> None:
     assert after(HALF, Standing(), 0, 3, NOW).phase is Phase.CLOSED
     assert after(HALF, Standing(), 0, 4, NOW).phase is Phase.OPEN
 
 
-def test_a_smaller_share_of_failures_does_not_open_it() -> None:
+def test_a_small_share_of_failures_does_not_open_a_breaker() -> None:
     assert after(HALF, Standing(), 5, 4, NOW).phase is Phase.CLOSED
     assert after(HALF, Standing(), 4, 4, NOW).phase is Phase.OPEN
 
 
-def test_success_alone_opens_nothing() -> None:
+def test_a_success_does_not_open_a_breaker() -> None:
     standing = after(HALF, Standing(), 0, 3, NOW)
     assert after(HALF, standing, 1, 0, NOW).phase is Phase.CLOSED
 
 
-def test_failures_before_the_window_are_forgotten() -> None:
+def test_failures_before_the_window_do_not_count() -> None:
     standing = after(HALF, Standing(), 0, 3, NOW)
     assert after(HALF, standing, 0, 1, NOW + 50 * SECOND).phase is Phase.OPEN
     late = after(HALF, standing, 0, 1, NOW + 61 * SECOND)
     assert (late.phase, late.jobs, late.failed) == (Phase.CLOSED, 1, 1)
 
 
-def test_it_is_half_open_when_it_has_rested_and_not_before() -> None:
+def test_a_breaker_is_half_open_after_its_pause() -> None:
     state = written(Standing(Phase.OPEN, NOW, NOW + HALF.rest))
     assert phase_at(state, NOW + HALF.rest - TICK) is Phase.OPEN
     assert phase_at(state, NOW + HALF.rest) is Phase.HALF_OPEN
     assert reopens_at(state) == NOW + HALF.rest
 
 
-def test_what_ends_while_it_rests_tells_nothing_new() -> None:
+def test_results_during_the_pause_change_nothing() -> None:
     resting = Standing(Phase.OPEN, NOW, NOW + HALF.rest)
     assert after(HALF, resting, 9, 9, NOW + HALF.rest - TICK) == resting
 
 
-def test_enough_probes_that_succeed_close_it() -> None:
+def test_enough_successful_probes_close_a_breaker() -> None:
     rested_at = NOW + HALF.rest
     proving = after(HALF, Standing(Phase.OPEN, NOW, rested_at), 1, 0, rested_at)
     assert (proving.phase, proving.proven, proving.opened_at) == (Phase.HALF_OPEN, 1, NOW)
@@ -118,31 +118,31 @@ def test_enough_probes_that_succeed_close_it() -> None:
 
 
 @pytest.mark.parametrize("proven", [0, 1])
-def test_one_probe_that_fails_opens_it_again(proven: int) -> None:
+def test_one_failed_probe_opens_a_breaker_again(proven: int) -> None:
     rested_at = NOW + HALF.rest
     proving = after(HALF, Standing(Phase.OPEN, NOW, rested_at), proven, 0, rested_at)
     assert after(HALF, proving, 1, 1, rested_at) == Standing(Phase.OPEN, rested_at, rested_at + HALF.rest)
 
 
-def test_a_clock_that_goes_back_loses_nothing() -> None:
+def test_a_clock_step_back_keeps_failures() -> None:
     standing = after(HALF, Standing(), 0, 3, NOW)
     assert after(HALF, standing, 0, 1, NOW - 20 * SECOND).phase is Phase.OPEN
 
 
 @given(steps)
-def test_it_opens_exactly_when_the_window_says_so(story: list[tuple[timedelta, int, int]]) -> None:
-    """Against a plain list of all that ended since it last closed, in whole slices of the window."""
+def test_a_breaker_opens_exactly_by_its_window(events: list[tuple[timedelta, int, int]]) -> None:
+    """Compare with a plain list of everything that ended since the last closing, in slices of the window."""
     size = HALF.window.total_seconds() / SLICES
     standing, now = Standing(), NOW
     seen: list[tuple[float, int, int]] = []
-    for wait, succeeded, failed in story:
+    for wait, succeeded, failed in events:
         now += wait
         resting = standing.rests_until_at is not None and now < standing.rests_until_at
         before, standing = standing, after(HALF, standing, succeeded, failed, now)
         assert read(written(standing)) == standing
         if before.phase is not Phase.CLOSED:
             seen = []
-            wanted = _tried(before, resting, succeeded, failed)
+            wanted = _phase_after_probes(before, resting, succeeded, failed)
         else:
             begin = now.timestamp() // size * size
             seen.append((begin, succeeded + failed, failed))
@@ -156,7 +156,7 @@ def test_it_opens_exactly_when_the_window_says_so(story: list[tuple[timedelta, i
         assert len(standing.slices) <= SLICES + 1
 
 
-def _tried(before: Standing, resting: bool, succeeded: int, failed: int) -> Phase:
+def _phase_after_probes(before: Standing, resting: bool, succeeded: int, failed: int) -> Phase:
     if resting or failed:
         return Phase.OPEN
     return Phase.CLOSED if before.proven + succeeded >= HALF.probes else Phase.HALF_OPEN

@@ -1,4 +1,4 @@
-"""Laws of business days, of excluded days, and of holidays read from iCalendar texts."""
+"""Tests of business days, excluded days and iCalendar holidays."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ rolls: st.SearchStrategy[Roll] = st.sampled_from(["none", "next", "previous"])
 
 
 class NoFridays:
-    """A container of dates without an end."""
+    """An endless container of dates."""
 
     def __contains__(self, day: object) -> bool:
         return isinstance(day, date) and day.weekday() == 4
@@ -42,7 +42,7 @@ def dates(
     return [f"{fire:%Y-%m-%d}" for fire in trigger.preview(n, start, calendar=calendar)]
 
 
-def test_the_tenth_business_day_leaves_out_weekends_and_holidays() -> None:
+def test_the_tenth_business_day_skips_weekends_and_holidays() -> None:
     trigger = MonthlyBusinessDay(10, "18:00")
     assert dates(trigger, "2026-01-01", 3) == ["2026-01-14", "2026-02-13", "2026-03-13"]
     closed = BusinessCalendar(holidays={date(2026, 1, 1), date(2026, 1, 6)})
@@ -66,24 +66,24 @@ def test_a_month_with_too_few_business_days_follows_the_roll_rule(
     assert dates(MonthlyBusinessDay(n, "18:00", roll=roll), "2026-01-02", 4) == expected
 
 
-def test_a_roll_goes_on_through_months_without_a_business_day() -> None:
+def test_a_roll_passes_months_without_a_business_day() -> None:
     march = {date(2026, 3, day) for day in range(1, 32)}
     closed = BusinessCalendar(holidays=march)
-    # February has 20 business days: its 21st comes after March, and so does March's own.
+    # February has 20 business days: its 21st comes after March, and so does that of March.
     assert dates(MonthlyBusinessDay(21, "18:00", roll="next"), "2026-02-01", 2, closed) == [
         "2026-04-01",
         "2026-04-29",
     ]
     long = BusinessCalendar(holidays=march | {date(2026, 4, day) for day in range(1, 31)})
-    found = dates(MonthlyBusinessDay(21, "18:00", roll="next"), "2026-02-01", 2, long)
-    assert found == ["2026-05-01", "2026-05-29"]
+    fires = dates(MonthlyBusinessDay(21, "18:00", roll="next"), "2026-02-01", 2, long)
+    assert fires == ["2026-05-01", "2026-05-29"]
     back = dates(MonthlyBusinessDay(-21, "18:00", roll="previous"), "2026-02-27", 3, long)
     assert back == ["2026-02-27", "2026-05-01", "2026-06-02"]
 
 
 @settings(max_examples=60)
 @given(st.integers(-23, 23).filter(bool), calendars, st.integers(2023, 2025), st.integers(1, 12), rolls)
-def test_the_nth_business_day_is_found_by_counting(
+def test_the_nth_business_day_matches_a_count(
     n: int, calendar: BusinessCalendar, year: int, month: int, roll: Roll
 ) -> None:
     length = monthrange(year, month)[1]
@@ -92,12 +92,12 @@ def test_the_nth_business_day_is_found_by_counting(
     after = datetime(year, month, 1, tzinfo=UTC) - timedelta(seconds=1)
     until = datetime(year, month, length, 23, 59, tzinfo=UTC)
     fires = MonthlyBusinessDay(n, "18:00", roll=roll).between(after, until, calendar=calendar)
-    found = [fire.date() for fire in fires]
+    fired = [fire.date() for fire in fires]
     if len(working) >= abs(n):
-        assert working[abs(n) - 1] in found
+        assert working[abs(n) - 1] in fired
     elif roll == "none":
-        assert found == []
-    assert all(calendar.is_business_day(day) for day in found)
+        assert fired == []
+    assert all(calendar.is_business_day(day) for day in fired)
 
 
 @given(calendars, days, rolls)
@@ -118,7 +118,7 @@ def test_a_roll_stops_at_the_nearest_business_day(calendar: BusinessCalendar, da
 
 
 @given(calendars, st.sets(days, max_size=4), st.sampled_from(["", "sat,sun", "mon"]), rolls)
-def test_calendars_and_exclusions_survive_being_stored(
+def test_calendars_and_exclusions_round_trip(
     calendar: BusinessCalendar, some: set[date], weekdays: str, roll: Roll
 ) -> None:
     assert BusinessCalendar.from_data(json.loads(json.dumps(calendar.to_data()))) == calendar
@@ -126,7 +126,7 @@ def test_calendars_and_exclusions_survive_being_stored(
     assert Exclude.from_data(json.loads(json.dumps(rule.to_data()))) == rule
 
 
-def test_any_container_of_dates_will_do_but_only_a_set_can_be_stored() -> None:
+def test_only_a_set_of_holidays_can_be_stored() -> None:
     endless = BusinessCalendar(holidays=NoFridays())
     assert endless.roll(date(2026, 3, 27), "next") == date(2026, 3, 30)
     with pytest.raises(BadSchedule, match="cannot be stored"):
@@ -152,7 +152,7 @@ def test_days_can_be_excluded_by_date_weekday_or_calendar() -> None:
         assert [fire.day for fire in fires] == expected
 
 
-def test_an_excluded_fire_can_be_rolled_to_a_day_that_counts() -> None:
+def test_an_excluded_fire_can_be_rolled_to_a_business_day() -> None:
     salaries = Monthly(25, "09:00")
     start = datetime(2026, 12, 1, tzinfo=UTC)
     earlier = salaries.next_after(start, exclude=Exclude(calendar=XMAS, roll="previous"))
@@ -161,7 +161,7 @@ def test_an_excluded_fire_can_be_rolled_to_a_day_that_counts() -> None:
     assert later == datetime(2026, 12, 28, 9, tzinfo=UTC)
 
 
-def test_rolled_fires_that_meet_are_one() -> None:
+def test_fires_rolled_to_one_day_are_merged() -> None:
     rule = Exclude(weekdays="sat,sun", roll="next")
     fires = Daily("06:00").preview(7, datetime(2026, 3, 27, 12, tzinfo=UTC), exclude=rule)
     assert [fire.day for fire in fires] == [30, 31, 1, 2, 3, 6, 7]
@@ -173,11 +173,11 @@ def test_a_single_fire_is_skipped_or_rolled_like_any_other() -> None:
     assert Once(sunday).next_after(start, exclude="sun") is None
     assert Once(sunday).next_after(start, exclude="sat") == sunday
     moved = Once(sunday).next_after(start, "Europe/Berlin", exclude=Exclude(weekdays="sun", roll="previous"))
-    # The same time on the wall, and on Saturday the clocks had not been changed yet.
+    # The wall time is the same, and on Saturday the clocks had not changed yet.
     assert moved == datetime(2026, 3, 28, 13, tzinfo=UTC)
 
 
-def test_forms_of_exclusion_become_one_rule() -> None:
+def test_every_form_of_exclusion_becomes_a_rule() -> None:
     assert as_exclude(None) is None
     assert as_exclude("sat") == Exclude(weekdays="sat")
     assert as_exclude([date(2026, 1, 1)]) == Exclude(dates={date(2026, 1, 1)})
@@ -197,7 +197,7 @@ def test_forms_of_exclusion_become_one_rule() -> None:
         (lambda: Exclude(roll="back"), "roll"),  # type: ignore[arg-type]
     ],
 )
-def test_a_calendar_without_days_or_sense_is_refused(make: Any, field: str) -> None:
+def test_an_invalid_calendar_is_refused(make: Any, field: str) -> None:
     with pytest.raises(BadSchedule) as caught:
         make()
     assert caught.value.facts["field"] == field
@@ -241,7 +241,7 @@ def test_the_days_of_an_event_are_read(event: str, expected: list[str]) -> None:
     assert sorted(day.isoformat() for day in read_ical(ical(event), through=2030)) == expected
 
 
-def test_a_day_of_a_series_that_is_said_anew_is_as_it_is_said_last() -> None:
+def test_a_recurrence_override_replaces_its_day() -> None:
     series = "UID:a\r\nDTSTART:20260101\r\nRRULE:FREQ=YEARLY;COUNT=4"
     moved = "UID:a\r\nRECURRENCE-ID;VALUE=DATE:20270101\r\nDTSTART:20270104"
     kept = "UID:a\r\nRECURRENCE-ID:20280101\r\nDTSTART:20280101\r\nDTEND:20280103"
@@ -252,7 +252,7 @@ def test_a_day_of_a_series_that_is_said_anew_is_as_it_is_said_last() -> None:
     assert sorted(read_ical(ical(cancelled, kept, moved, series, another))) == [*days, date(2029, 1, 1)]
 
 
-def test_all_events_of_a_text_are_read_and_nothing_else() -> None:
+def test_only_events_are_read() -> None:
     text = ical("DTSTART:20260101", "DTSTART:20260501").replace("\r\n", "\n")
     assert read_ical(text) == {date(2026, 1, 1), date(2026, 5, 1)}
     assert read_ical("\ufeff" + ical()) == frozenset()
@@ -261,8 +261,8 @@ def test_all_events_of_a_text_are_read_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "no iCalendar text"),
-        ("<html></html>", "no iCalendar text"),
+        ("", "not an iCalendar text"),
+        ("<html></html>", "not an iCalendar text"),
         ("BEGIN:VCALENDAR\nBEGIN:VEVENT\nDTSTART:20260101", "ends inside VEVENT"),
         (ical("SUMMARY:Nothing"), "no DTSTART"),
         (ical("DTSTART:20261301"), "not a date"),
@@ -284,11 +284,11 @@ def test_all_events_of_a_text_are_read_and_nothing_else() -> None:
         (ical(f"DTSTART:20261126\r\nRRULE:FREQ=YEARLY;COUNT={'9' * 5000}"), "list the dates instead"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_the_reason(text: str, why: str) -> None:
+def test_unreadable_text_is_refused_with_the_reason(text: str, why: str) -> None:
     with pytest.raises(BadSchedule, match=why):
         read_ical(text)
 
 
-def test_a_last_year_that_no_calendar_has_is_refused() -> None:
-    with pytest.raises(BadSchedule, match="through: 10000 is no year"):
+def test_an_invalid_last_year_is_refused() -> None:
+    with pytest.raises(BadSchedule, match="through: 10000 is not a year"):
         read_ical(ical("DTSTART:20260101"), through=10_000)

@@ -1,4 +1,4 @@
-"""What a change of the clocks means to a trigger, told in words."""
+"""Tests of the notes that explain clock changes."""
 
 from __future__ import annotations
 
@@ -45,14 +45,12 @@ def notes(trigger: Trigger, after: datetime, number: int, zone: ZoneInfo = BERLI
         (Daily("06:00"), "none of its times is touched", "none of its times is touched"),
         (
             Every(timedelta(hours=1)),
-            "it follows real time, and fires as ever",
-            "it follows real time, and fires as ever",
+            "it follows real time and is not affected",
+            "it follows real time and is not affected",
         ),
     ],
 )
-def test_a_change_of_clocks_is_told_as_the_trigger_takes_it(
-    trigger: Trigger, march: str, october: str
-) -> None:
+def test_a_note_explains_the_effect_of_a_clock_change(trigger: Trigger, march: str, october: str) -> None:
     spring, autumn = clock_changes(trigger, WINTER, BERLIN)
     assert (spring.at.date().isoformat(), spring.before, spring.after) == ("2026-03-29", "02:00", "03:00")
     assert (autumn.at.date().isoformat(), autumn.before, autumn.after) == ("2026-10-25", "03:00", "02:00")
@@ -60,31 +58,31 @@ def test_a_change_of_clocks_is_told_as_the_trigger_takes_it(
     assert spring.touches is autumn.touches is ("day" in march)
 
 
-def test_a_zone_whose_clocks_stay_has_no_changes() -> None:
+def test_a_zone_without_clock_changes_has_no_notes() -> None:
     assert clock_changes(Daily("02:30"), WINTER, ZoneInfo("UTC")) == []
     assert clock_changes(Daily("02:30"), WINTER, ZoneInfo("Asia/Tokyo")) == []
 
 
-def test_changes_are_looked_for_within_bounds() -> None:
+def test_clock_changes_are_bounded() -> None:
     soon = timedelta(days=60)
     assert clock_changes(Daily("02:30"), WINTER, BERLIN, within=soon) == []
     assert len(clock_changes(Daily("02:30"), WINTER, BERLIN, limit=1)) == 1
 
 
-def test_a_time_that_does_not_exist_is_noted_at_the_fire_that_stands_for_it() -> None:
-    found = notes(Daily("02:30"), datetime(2026, 3, 28, tzinfo=UTC), 3)
-    assert found == [
+def test_a_skipped_time_is_noted_at_its_replacement() -> None:
+    shown = notes(Daily("02:30"), datetime(2026, 3, 28, tzinfo=UTC), 3)
+    assert shown == [
         None,
         "for 02:30, which does not exist on this day: the clocks go from 02:00 to 03:00",
         None,
     ]
 
 
-def test_a_fire_right_after_a_gap_that_stands_for_itself_is_not_noted() -> None:
+def test_an_ordinary_fire_right_after_a_gap_has_no_note() -> None:
     assert notes(Daily("03:00"), datetime(2026, 3, 28, 12, tzinfo=UTC), 1) == [None]
 
 
-def test_a_time_that_comes_twice_is_noted() -> None:
+def test_a_repeated_time_is_noted() -> None:
     saturday = datetime(2026, 10, 24, 12, tzinfo=UTC)
     assert notes(Daily("02:30"), saturday, 2) == [
         "02:30 comes twice on this day: this is the first and the only fire",
@@ -98,7 +96,7 @@ def test_a_time_that_comes_twice_is_noted() -> None:
     ]
 
 
-def test_half_an_hour_is_a_change_too() -> None:
+def test_a_half_hour_change_is_noted() -> None:
     zone = ZoneInfo("Australia/Lord_Howe")
     change = clock_changes(Daily("02:15"), datetime(2026, 9, 1, tzinfo=UTC), zone, limit=1)[0]
     assert (change.before, change.after, change.touches) == ("02:00", "02:30", True)
@@ -108,5 +106,5 @@ def test_half_an_hour_is_a_change_too() -> None:
 @pytest.mark.parametrize(
     "trigger", [Once(datetime(2026, 3, 29, 1, tzinfo=UTC)), Manual(), Every(timedelta(hours=1))]
 )
-def test_what_follows_real_time_has_no_note(trigger: Trigger) -> None:
+def test_real_time_triggers_have_no_note(trigger: Trigger) -> None:
     assert fire_note(trigger, datetime(2026, 3, 29, 1, tzinfo=UTC), BERLIN) is None

@@ -1,19 +1,22 @@
-"""The rule book, line by line: what is written for every outcome in every situation."""
+"""Tests of `decide`: the transition of every outcome in every situation."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from tests.domain.strategies import NOW, a_claim
 
-from tidemill.domain.decide import COMPLETED, DEFAULT_POLICY, OrphanRule, Policy, decide
+from tidemill.domain.decide import COMPLETED, DEFAULT_POLICY, IN_COMPANY, OrphanRule, Policy, decide
 from tidemill.domain.job import ErrorInfo, Transition
+from tidemill.domain.misfits import reason_of
 from tidemill.domain.outcome import (
     Cancelled,
     Crashed,
     Failed,
+    Misfit,
     Outcome,
     Released,
     Review,
@@ -49,8 +52,15 @@ EXPIRES_AFTER_THE_WAIT = {"expires_at": NOW + MINUTE + timedelta(microseconds=1)
 timed_out = TimedOut(90 * SECOND)
 crashed = Crashed("worker w1 is gone")
 GONE = crashed.reason
+together = Crashed(GONE, alone=False)
 released = Released("worker is stopping")
 snoozed = Snoozed(MINUTE, "rate limited")
+misfit = Misfit(ErrorInfo("BadArguments", "n: no"), "n: no")
+
+
+def misfit_reason(until: datetime) -> str:
+    return reason_of("n: no", until)
+
 
 Row = tuple[str, Outcome, dict[str, Any], Policy, Transition]
 
@@ -111,7 +121,15 @@ CRASHES: list[Row] = [
     ("crash of a suspect that waited", crashed, WAITED, WAIT, Transition(S.PENDING, E.RELEASED, GONE, refund=True)),
     ("crash of a suspect that waited, stop", crashed, WAITED | STOP, WAIT, Transition(S.CANCELLED, E.RELEASED, "no longer wanted")),
     ("crash of one that may have waited", crashed, {"state": S.CLAIMED}, WAIT, Transition(S.PENDING, E.CRASHED, GONE, crashed=True)),
-    ("third crash", crashed, {"crashes": 2}, WAIT, Transition(S.DEAD_LETTERED, E.CRASHED, f"crash_loop: {GONE}", crashed=True)),
+    ("third crash", crashed, {"crashes": 2, "attempt": 3}, WAIT, Transition(S.DEAD_LETTERED, E.CRASHED, f"crash_loop: {GONE}", crashed=True)),
+    ("crash in company", together, FIRST, WAIT, Transition(S.PENDING, E.CRASHED, GONE + IN_COMPANY, refund=True, crashed=True)),
+    ("crash in company, last", together, LAST, WAIT, Transition(S.PENDING, E.CRASHED, GONE + IN_COMPANY, refund=True, crashed=True)),
+    ("crash of a suspect in company", together, {"crashes": 7}, WAIT, Transition(S.PENDING, E.CRASHED, GONE + IN_COMPANY, refund=True)),
+    ("crash in company, only", together, ONLY, WAIT, Transition(S.FAILED, E.CRASHED, GONE, crashed=True)),
+    ("crash in company, asked to stop", together, STOP, WAIT, Transition(S.CANCELLED, E.CRASHED, "no longer wanted", crashed=True)),
+    ("crash in company, expired", together, EXPIRED, WAIT, Transition(S.CANCELLED, E.CRASHED, "expired", crashed=True)),
+    ("third crash alone after one in company", crashed, {"crashes": 3, "attempt": 3}, WAIT, Transition(S.DEAD_LETTERED, E.CRASHED, f"crash_loop: {GONE}", crashed=True)),
+    ("second crash alone after one in company", crashed, {"crashes": 2, "attempt": 2}, WAIT, Transition(S.PENDING, E.CRASHED, GONE, crashed=True)),
     ("crash, last", crashed, LAST, WAIT, Transition(S.DEAD_LETTERED, E.CRASHED, GONE, crashed=True)),
     ("crash, only", crashed, ONLY, WAIT, Transition(S.FAILED, E.CRASHED, GONE, crashed=True)),
     ("crash, asked to stop", crashed, STOP, WAIT, Transition(S.CANCELLED, E.CRASHED, "no longer wanted", crashed=True)),
@@ -137,24 +155,32 @@ PUT_OFF: list[Row] = [
     ("suspended", Suspended("signal"), FIRST, WAIT, Transition(S.WAITING, E.SUSPENDED, "signal", refund=True)),
     ("suspended for a time", Suspended("nap", HOUR), LAST, WAIT, Transition(S.WAITING, E.SUSPENDED, "nap", HOUR, refund=True)),
     ("suspended, asked to stop", Suspended("nap"), STOP, WAIT, Transition(S.CANCELLED, E.SUSPENDED, "no longer wanted")),
+    ("misfit", misfit, FIRST, WAIT, Transition(S.WAITING, E.RELEASED, misfit_reason(NOW + HOUR), 5 * SECOND, refund=True)),
+    ("misfit, third time", replace(misfit, times=2, since=NOW - MINUTE), LAST, WAIT,
+     Transition(S.WAITING, E.RELEASED, misfit_reason(NOW - MINUTE + HOUR), 11.25 * SECOND, refund=True)),
+    ("misfit, near the end", replace(misfit, times=9, since=NOW - HOUR + SECOND), LAST, WAIT,
+     Transition(S.WAITING, E.RELEASED, misfit_reason(NOW + SECOND), SECOND, refund=True)),
+    ("misfit, time over", replace(misfit, times=9, since=NOW - HOUR), FIRST, WAIT, Transition(S.FAILED, E.FAILED, "BadArguments: n: no")),
+    ("misfit, no wait", replace(misfit, wait=0 * SECOND), FIRST, WAIT, Transition(S.FAILED, E.FAILED, "BadArguments: n: no")),
+    ("misfit, asked to stop", misfit, STOP, WAIT, Transition(S.CANCELLED, E.RELEASED, "no longer wanted")),
     ("suspended, expired", Suspended("nap"), EXPIRED, WAIT, Transition(S.WAITING, E.SUSPENDED, "nap", refund=True)),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("row", [*ENDS, *FAILURES, *CRASHES, *PUT_OFF], ids=lambda row: row[0])
-def test_the_rule_book_says(row: Row) -> None:
+def test_a_row_of_the_decision_table(row: Row) -> None:
     _, outcome, situation, policy, expected = row
     assert decide(a_claim(**situation), outcome, policy, NOW, 0.5) == expected
 
 
-def test_every_outcome_has_a_row_in_every_situation_that_matters() -> None:
-    told = {
+def test_every_outcome_has_a_row_in_every_relevant_situation() -> None:
+    covered = {
         (type(outcome), tuple(situation))
         for _, outcome, situation, _, _ in [*ENDS, *FAILURES, *CRASHES, *PUT_OFF]
     }
     for kind in (Failed, TimedOut, Crashed, Released):
         for situation in (FIRST, LAST, ONLY, STOP, EXPIRED):
-            assert (kind, tuple(situation)) in told
+            assert (kind, tuple(situation)) in covered
 
 
 def test_all_successes_share_one_transition() -> None:
@@ -164,12 +190,13 @@ def test_all_successes_share_one_transition() -> None:
 @pytest.mark.parametrize(
     ("cap", "crashes", "dead"), [(1, 0, True), (2, 0, False), (2, 1, True), (5, 3, False), (5, 4, True)]
 )
-def test_the_crash_cap_is_the_number_of_crashes_that_ends_a_job(cap: int, crashes: int, dead: bool) -> None:
-    written = decide(a_claim(crashes=crashes), crashed, Policy(crash_cap=cap), NOW, 0.0)
+def test_the_crash_cap_ends_a_job(cap: int, crashes: int, dead: bool) -> None:
+    claim = a_claim(crashes=crashes, attempt=crashes + 1, max_attempts=10)
+    written = decide(claim, crashed, Policy(crash_cap=cap), NOW, 0.0)
     assert (written.state is S.DEAD_LETTERED) is dead
 
 
-def test_the_wait_before_a_retry_follows_the_attempt_and_the_dice() -> None:
+def test_the_retry_delay_depends_on_attempt_and_jitter() -> None:
     policy = Policy(retry=Exponential(max_attempts=9, initial=10 * SECOND, jitter=0.5))
     waits = [
         decide(a_claim(attempt=n, max_attempts=9), Failed(BOOM), policy, NOW, 0.0).delay for n in (1, 2, 3)
@@ -178,11 +205,11 @@ def test_the_wait_before_a_retry_follows_the_attempt_and_the_dice() -> None:
     assert decide(a_claim(attempt=3, max_attempts=9), Failed(BOOM), policy, NOW, 0.5).delay == 40 * SECOND
 
 
-def test_a_crashed_job_comes_back_at_once_whatever_its_retry_policy() -> None:
+def test_a_crashed_job_is_requeued_without_delay() -> None:
     assert decide(a_claim(), crashed, WAIT, NOW, 0.5).delay == timedelta(0)
 
 
-def test_without_a_word_about_policy_a_job_has_three_lives_and_is_requeued() -> None:
+def test_the_default_policy() -> None:
     assert DEFAULT_POLICY.crash_cap == 3
     assert DEFAULT_POLICY.orphans is OrphanRule.REQUEUE
     assert DEFAULT_POLICY.retry == Exponential(4, 5 * SECOND, 2.0, 0.5, 300 * SECOND)

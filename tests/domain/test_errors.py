@@ -1,4 +1,4 @@
-"""Laws of the error tree."""
+"""Tests of the error hierarchy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ RAISED = sorted((c for c in OURS.values() if issubclass(c, TidemillError)), key=
 
 
 def drawn() -> dict[str, str | None]:
-    """The tree in the module's docstring: each name with the one it hangs from."""
+    """Return the tree in the module's docstring: each name with its parent."""
     tree: dict[str, str | None] = {}
     path: list[str] = []
     for line in (errors.__doc__ or "").splitlines():
@@ -37,7 +37,7 @@ def drawn() -> dict[str, str | None]:
     return tree
 
 
-def test_the_tree_in_the_docstring_is_the_tree_of_the_classes() -> None:
+def test_the_docstring_tree_matches_the_classes() -> None:
     tree = drawn()
     assert set(tree) == set(OURS)
     for name, parent in tree.items():
@@ -59,7 +59,7 @@ def test_a_code_is_the_name_of_its_class_in_snake_case(kind: type[TidemillError]
 
 
 @pytest.mark.parametrize("kind", RAISED, ids=lambda kind: kind.__name__)
-def test_an_error_without_a_message_says_what_it_is(kind: type[TidemillError]) -> None:
+def test_the_default_message_is_the_docstring(kind: type[TidemillError]) -> None:
     assert str(kind()) == inspect.cleandoc(kind.__doc__ or "")
     assert kind().message == str(kind())
 
@@ -75,7 +75,7 @@ def test_the_facts_of_an_error_are_its_attributes(
 
 
 @pytest.mark.parametrize("kind", RAISED, ids=lambda kind: kind.__name__)
-def test_an_error_survives_the_way_between_processes(kind: type[TidemillError]) -> None:
+def test_an_error_can_be_pickled_and_copied(kind: type[TidemillError]) -> None:
     error = kind("it went wrong", limit=3)
     for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert type(twin) is kind
@@ -91,21 +91,21 @@ SIGNALS: list[Signal] = [
 
 
 @pytest.mark.parametrize("signal", SIGNALS, ids=lambda signal: type(signal).__name__)
-def test_a_signal_is_not_swallowed_by_ordinary_error_handling(signal: Signal) -> None:
+def test_a_signal_is_not_an_exception(signal: Signal) -> None:
     assert not isinstance(signal, Exception)
 
 
 @pytest.mark.parametrize("signal", SIGNALS, ids=lambda signal: type(signal).__name__)
-def test_a_signal_keeps_what_it_was_told_on_the_way_between_processes(signal: Signal) -> None:
+def test_a_pickled_signal_keeps_its_attributes(signal: Signal) -> None:
     assert vars(pickle.loads(pickle.dumps(signal))) == vars(signal)
 
 
-def test_a_signal_keeps_its_text_on_the_way_between_processes() -> None:
+def test_a_pickled_signal_keeps_its_text() -> None:
     for signal in SIGNALS:
         assert str(pickle.loads(pickle.dumps(signal))) == str(signal)
 
 
-def test_a_signal_without_a_reason_says_its_own_name() -> None:
+def test_the_default_text_of_a_signal_is_its_name() -> None:
     assert [str(signal) for signal in (Retry(), Snooze(timedelta(1)), Cancel())] == [
         "retry",
         "snooze",
@@ -113,6 +113,6 @@ def test_a_signal_without_a_reason_says_its_own_name() -> None:
     ]
 
 
-def test_a_permanent_error_belongs_to_the_users_code() -> None:
+def test_a_permanent_error_is_no_tidemill_error() -> None:
     assert issubclass(PermanentError, Exception)
     assert not issubclass(PermanentError, TidemillError)

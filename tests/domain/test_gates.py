@@ -1,4 +1,4 @@
-"""What a worker knows of gates: whom it asks, who sleeps, and who is woken."""
+"""Tests of a worker's memory of blocked limited lanes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.domain.gates import MOST, Gates
+from tidemill.domain.gates import MOST, REST, Gates
 from tidemill.domain.job import Claim
 from tidemill.domain.lanes import Lane
 from tidemill.domain.limits import Rule, gate_of
@@ -27,14 +27,14 @@ def a_claim(lane: Lane) -> Claim:
     )  # fmt: skip
 
 
-def answer(gates: Gates, asked: Sequence[Lane], *gave: Lane, more: bool = False) -> bool:
-    return gates.answered(asked, [a_claim(lane) for lane in gave], more=more)
+def answer(gates: Gates, requested: Sequence[Lane], *gave: Lane, more: bool = False) -> bool:
+    return gates.answered(requested, [a_claim(lane) for lane in gave], more=more)
 
 
 A, B, C = a_lane("a"), a_lane("b"), a_lane("c")
 
 
-def test_gates_are_asked_by_priority_and_in_turn() -> None:
+def test_lanes_are_requested_by_priority_in_turn() -> None:
     gates = Gates()
     high = a_lane("high", priority=5)
     gates.seen([A, B, high, C])
@@ -44,7 +44,7 @@ def test_gates_are_asked_by_priority_and_in_turn() -> None:
     assert gates.ask(3, {}) == [high, B, C]
 
 
-def test_a_gate_that_gave_nothing_sleeps_until_it_is_seen_again() -> None:
+def test_an_empty_lane_is_skipped_until_seen_again() -> None:
     gates = Gates()
     gates.seen([A, B])
     assert answer(gates, gates.ask(9, {}), A)
@@ -54,14 +54,14 @@ def test_a_gate_that_gave_nothing_sleeps_until_it_is_seen_again() -> None:
     assert gates.ask(9, {}) == [B]
 
 
-def test_one_that_might_have_given_more_stays_awake() -> None:
+def test_a_lane_with_more_jobs_is_requested_again() -> None:
     gates = Gates()
     gates.seen([A, B])
     assert not answer(gates, gates.ask(9, {}), A, more=True)
     assert gates.ask(9, {}) == [A, B]
 
 
-def test_what_is_given_back_wakes_as_many_as_it_makes_room_for() -> None:
+def test_released_slots_wake_as_many_lanes() -> None:
     gates = Gates()
     sleepers = [a_lane("all", f"key/{n}") for n in range(5)]
     gates.seen(sleepers)
@@ -73,7 +73,7 @@ def test_what_is_given_back_wakes_as_many_as_it_makes_room_for() -> None:
     assert gates.ask(9, {}) == [sleepers[4]]
 
 
-def test_a_limit_the_worker_fills_by_itself_is_not_asked_for() -> None:
+def test_a_limit_filled_by_the_worker_is_not_requested() -> None:
     held: dict[str, int] = {"a": 2, "b": 1}
     gates = Gates(held)
     gates.seen([A, B, C])
@@ -84,7 +84,7 @@ def test_a_limit_the_worker_fills_by_itself_is_not_asked_for() -> None:
     assert gates.ask(9, rules) == [A]
 
 
-def test_closed_ones_sleep_from_the_beginning_and_those_that_are_gone_are_forgotten() -> None:
+def test_closed_lanes_are_skipped_and_gone_ones_removed() -> None:
     gates = Gates()
     gates.seen([A, B], closed={A.key})
     assert gates.ask(9, {}) == [B]
@@ -95,7 +95,7 @@ def test_closed_ones_sleep_from_the_beginning_and_those_that_are_gone_are_forgot
     assert gates.ask(9, {}) == []
 
 
-def test_no_more_are_kept_in_mind_than_there_is_room_for() -> None:
+def test_the_number_of_remembered_lanes_is_bounded() -> None:
     gates = Gates()
     lanes = [a_lane(f"n{n}") for n in range(MOST + 10)]
     gates.seen(lanes)
@@ -109,7 +109,7 @@ def test_no_more_are_kept_in_mind_than_there_is_room_for() -> None:
         st.tuples(st.sampled_from(["ask", "free", "see"]), st.integers(0, 3), st.booleans()), max_size=40
     )
 )
-def test_every_gate_is_asked_or_asleep_and_never_asked_twice_at_once(
+def test_every_lane_is_requested_once_or_skipped(
     acts: list[tuple[str, int, bool]],
 ) -> None:
     gates = Gates()
@@ -117,9 +117,9 @@ def test_every_gate_is_asked_or_asleep_and_never_asked_twice_at_once(
     gates.seen(lanes)
     for act, number, gave in acts:
         if act == "ask":
-            asked = gates.ask(number, {})
-            assert len({lane.key for lane in asked}) == len(asked)
-            answer(gates, asked, *(asked if gave else ()))
+            requested = gates.ask(number, {})
+            assert len({lane.key for lane in requested}) == len(requested)
+            answer(gates, requested, *(requested if gave else ()))
         elif act == "free":
             gates.freed({"all": number, f"k{number}": 1})
         else:
@@ -128,7 +128,7 @@ def test_every_gate_is_asked_or_asleep_and_never_asked_twice_at_once(
     assert {lane.key for lane in gates.ask(9, {})} == {lane.key for lane in lanes}
 
 
-def test_one_behind_which_nobody_took_over_is_not_asked_before_somebody_is_seen_there() -> None:
+def test_an_emptied_lane_is_skipped_until_seen_again() -> None:
     gates = Gates()
     gates.seen([A, B])
     answer(gates, gates.ask(9, {}), A, B)
@@ -140,7 +140,7 @@ def test_one_behind_which_nobody_took_over_is_not_asked_before_somebody_is_seen_
     assert gates.ask(9, {}) == [A]
 
 
-def test_what_is_given_back_wakes_those_who_wait_and_not_those_behind_which_nobody_is() -> None:
+def test_released_slots_wake_no_emptied_lane() -> None:
     gates = Gates()
     first, second = a_lane("all", "key/1"), a_lane("all", "key/2")
     gates.seen([first, second])
@@ -150,8 +150,46 @@ def test_what_is_given_back_wakes_those_who_wait_and_not_those_behind_which_nobo
     assert gates.ask(9, {}) == [second]
 
 
-def test_nothing_is_kept_in_mind_of_a_gate_that_is_not_known() -> None:
+def test_emptying_an_unknown_lane_has_no_effect() -> None:
     gates = Gates()
     gates.emptied([A.key])
     gates.seen([A])
+    assert gates.ask(9, {}) == [A]
+
+
+def test_the_pause_does_not_grow_while_the_limit_is_full() -> None:
+    gates = Gates()
+    gates.seen([A])
+    answer(gates, gates.ask(9, {}), A)
+    now = 0.0
+    for _ in range(5):
+        requested = gates.ask(9, {})
+        assert requested == [A]
+        assert gates.answered(requested, [], more=False, now=now)
+        gates.seen([A], {A.key}, now)
+        now += REST
+        gates.seen([A], (), now)
+
+
+def test_the_pause_of_a_useless_lane_grows_despite_a_full_limit() -> None:
+    gates = Gates()
+    gates.seen([A])
+    gates.answered(gates.ask(9, {}), [], more=False, now=0.0)
+    gates.seen([A], {A.key}, 0.0)
+    gates.seen([A], (), REST)
+    gates.answered(gates.ask(9, {}), [], more=False, now=REST)
+    gates.seen([A], {A.key}, REST)
+    gates.seen([A], (), 2 * REST)
+    assert gates.ask(9, {}) == []
+
+
+def test_the_pause_grows_while_the_limit_has_room() -> None:
+    gates = Gates()
+    gates.seen([A])
+    gates.answered(gates.ask(9, {}), [], more=False, now=0.0)
+    gates.seen([A], (), REST)
+    gates.answered(gates.ask(9, {}), [], more=False, now=REST)
+    gates.seen([A], (), 2 * REST)
+    assert gates.ask(9, {}) == []
+    gates.seen([A], (), 3 * REST)
     assert gates.ask(9, {}) == [A]

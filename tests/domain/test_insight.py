@@ -1,4 +1,4 @@
-"""Quantiles, fingerprints of errors, and the steps of a series."""
+"""Tests of quantiles, error fingerprints and time steps."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 
 
 @given(st.lists(st.integers(0, 1000), min_size=1), st.floats(0.01, 1))
-def test_a_quantile_is_the_least_value_that_covers_its_share(numbers: list[int], share: float) -> None:
+def test_a_quantile_is_the_least_covering_value(numbers: list[int], share: float) -> None:
     values = [number * SECOND for number in numbers]
-    found = quantile(values, share)
-    assert found is not None
-    assert sum(value <= found for value in values) >= len(values) * share
-    assert sum(value < found for value in values) < len(values) * share
+    value = quantile(values, share)
+    assert value is not None
+    assert sum(other <= value for other in values) >= len(values) * share
+    assert sum(other < value for other in values) < len(values) * share
 
 
-def test_of_nothing_there_is_no_quantile() -> None:
+def test_an_empty_list_has_no_quantile() -> None:
     assert quantile([], 0.5) is None
 
 
@@ -56,7 +56,7 @@ def test_of_nothing_there_is_no_quantile() -> None:
         ("two  spaces\nand lines", "two spaces and lines"),
     ],
 )
-def test_messages_that_differ_in_ids_numbers_and_quotes_are_one(one: str, other: str) -> None:
+def test_messages_that_differ_in_values_share_a_fingerprint(one: str, other: str) -> None:
     assert normalised(one) == normalised(other)
     assert fingerprint("t", "E", one) == fingerprint("t", "E", other)
 
@@ -64,11 +64,11 @@ def test_messages_that_differ_in_ids_numbers_and_quotes_are_one(one: str, other:
 @pytest.mark.parametrize(
     ("one", "other"), [("not found", "not allowed"), ("utf8 wanted", "utf16le wanted"), ("", "empty")]
 )
-def test_messages_that_say_something_else_are_two(one: str, other: str) -> None:
+def test_different_messages_have_different_fingerprints(one: str, other: str) -> None:
     assert fingerprint("t", "E", one) != fingerprint("t", "E", other)
 
 
-def test_the_same_words_of_another_task_or_type_are_another_group() -> None:
+def test_fingerprints_depend_on_task_and_type() -> None:
     assert len({fingerprint(task, kind, "x") for task in ("a", "b") for kind in ("E", "F", None)}) == 6
 
 
@@ -85,7 +85,7 @@ def trouble(
     return Trouble(new_id(), tenant, task, JobState.FAILED, at, kind, message, reason)
 
 
-def test_failures_are_gathered_with_their_first_and_last_time() -> None:
+def test_failures_are_grouped_with_their_first_and_last_time() -> None:
     rows = [
         trouble("no 3", 3, tenant="b"),
         trouble("other", 2),
@@ -106,7 +106,7 @@ def test_failures_are_gathered_with_their_first_and_last_time() -> None:
     st.timedeltas(SECOND, timedelta(days=8)),
     st.sampled_from([MINUTE, timedelta(minutes=7), timedelta(hours=1)]),
 )
-def test_steps_follow_each_other_and_end_with_the_present_one(window: timedelta, step: timedelta) -> None:
+def test_steps_are_contiguous_and_end_with_the_current_one(window: timedelta, step: timedelta) -> None:
     if window / step > MOST_STEPS:
         return
     steps = steps_of(NOW, window, step)
@@ -115,12 +115,12 @@ def test_steps_follow_each_other_and_end_with_the_present_one(window: timedelta,
     assert len(steps) * step >= window > (len(steps) - 1) * step
 
 
-def test_a_series_of_too_many_steps_is_refused() -> None:
+def test_too_many_steps_are_refused() -> None:
     with pytest.raises(BadFilter, match="2000 steps"):
         steps_of(NOW, timedelta(days=30), MINUTE)
 
 
-def test_a_series_is_whole_after_the_first_step_that_was_looked_at() -> None:
+def test_a_sampled_series_starts_at_its_first_full_step() -> None:
     steps = steps_of(NOW, 3 * MINUTE, MINUTE)
     assert whole_from(steps, MINUTE, steps[0], False) == steps[0]
     assert whole_from(steps, MINUTE, steps[0], True) == steps[1]

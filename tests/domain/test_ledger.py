@@ -1,4 +1,4 @@
-"""Laws of the audit's hash chain."""
+"""Tests of the audit's hash chain."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def chains(least: int, most: int = 6) -> st.SearchStrategy[list[AuditRecord]]:
 
 
 def forged(record: AuditRecord, other: AuditRecord, field: str) -> AuditRecord:
-    """The record with one thing in it taken from another."""
+    """Return the record with one field taken from another record."""
     if field in AuditRecord._fields:
         return record._replace(**{field: getattr(other, field)})
     entry = {name: getattr(record.entry, name) for name in AuditEntry.__slots__}
@@ -44,12 +44,12 @@ def forged(record: AuditRecord, other: AuditRecord, field: str) -> AuditRecord:
 
 
 @given(chains(0))
-def test_an_honest_chain_is_whole(chain: list[AuditRecord]) -> None:
+def test_an_unmodified_chain_is_intact(chain: list[AuditRecord]) -> None:
     assert first_break(chain) is None
 
 
 @given(chains(1), chains(1, 1), st.data())
-def test_any_single_change_is_found_where_it_was_made(
+def test_any_change_is_detected_at_its_record(
     chain: list[AuditRecord], strange: list[AuditRecord], data: st.DataObject
 ) -> None:
     at = data.draw(st.integers(0, len(chain) - 1))
@@ -60,13 +60,13 @@ def test_any_single_change_is_found_where_it_was_made(
 
 
 @given(chains(2), st.data())
-def test_a_removed_record_is_found(chain: list[AuditRecord], data: st.DataObject) -> None:
+def test_a_removed_record_is_detected(chain: list[AuditRecord], data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(chain) - 2))
     assert first_break(chain[:at] + chain[at + 1 :]) == at + 1
 
 
 @given(chains(2), st.data())
-def test_two_records_that_changed_places_are_found(chain: list[AuditRecord], data: st.DataObject) -> None:
+def test_swapped_records_are_detected(chain: list[AuditRecord], data: st.DataObject) -> None:
     one, other = sorted(
         data.draw(st.lists(st.integers(0, len(chain) - 1), min_size=2, max_size=2, unique=True))
     )
@@ -84,7 +84,7 @@ def test_renumbering_does_not_hide_a_removal(chain: list[AuditRecord], data: st.
 
 
 @given(chains(1), chains(1, 1), st.data())
-def test_an_inserted_record_is_found(
+def test_an_inserted_record_is_detected(
     chain: list[AuditRecord], extra: list[AuditRecord], data: st.DataObject
 ) -> None:
     at = data.draw(st.integers(0, len(chain)))
@@ -93,31 +93,29 @@ def test_an_inserted_record_is_found(
 
 
 @given(chains(2), st.data())
-def test_a_chain_is_checked_from_any_place_whose_hash_is_known(
-    chain: list[AuditRecord], data: st.DataObject
-) -> None:
+def test_a_chain_can_be_checked_from_any_known_hash(chain: list[AuditRecord], data: st.DataObject) -> None:
     at = data.draw(st.integers(1, len(chain) - 1))
     assert first_break(chain[at:], chain[at - 1].hash, at) is None
     assert first_break(chain[at:], GENESIS, at) == at + 1
 
 
 @given(instants, entries, st.integers(-14, 14))
-def test_the_hash_is_of_the_instant_not_of_its_time_zone(at: datetime, entry: AuditEntry, hours: int) -> None:
+def test_the_hash_does_not_depend_on_the_time_zone(at: datetime, entry: AuditEntry, hours: int) -> None:
     elsewhere = at.astimezone(timezone(timedelta(hours=hours)))
     assert audit_hash(GENESIS, 1, at, entry) == audit_hash(GENESIS, 1, elsewhere, entry)
 
 
 @given(json_objects, st.randoms(use_true_random=False))
-def test_the_order_of_keys_does_not_matter_to_the_hash(known: dict[str, Any], dice: Any) -> None:
-    items = list(known.items())
-    dice.shuffle(items)
+def test_the_hash_does_not_depend_on_the_key_order(fields: dict[str, Any], rng: Any) -> None:
+    items = list(fields.items())
+    rng.shuffle(items)
     one, other = (
-        AuditEntry("ada", "edit", "queue:mail", "default", after=after) for after in (known, dict(items))
+        AuditEntry("ada", "edit", "queue:mail", "default", after=after) for after in (fields, dict(items))
     )
     assert audit_hash(GENESIS, 1, NOW, one) == audit_hash(GENESIS, 1, NOW, other)
 
 
-def test_a_hash_is_the_same_in_every_process_and_release() -> None:
+def test_a_hash_is_stable() -> None:
     entry = AuditEntry("ada", "pause", "queue:mail", "default", None, {"reason": "Zoë asked"})
     assert (
         audit_hash(GENESIS, 1, NOW, entry)

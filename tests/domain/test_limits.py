@@ -1,4 +1,4 @@
-"""Laws of limits: how much room there is, when there is room again, and who gets it."""
+"""Tests of limits: free slots, opening times, and grants."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ rooms = st.dictionaries(st.sampled_from(NAMES), st.integers(0, 10))
 # ------------------------------------------------------------------------------------------------- rules and names
 
 
-def test_a_rule_for_just_the_name_goes_before_the_one_it_was_made_from() -> None:
+def test_a_rule_of_one_key_overrides_the_general_rule() -> None:
     rules = {"mail": Rule("mail"), "mail/7": Rule("mail/7")}
     assert rule_of("mail/7", rules) is rules["mail/7"]
     assert rule_of("mail/8", rules) is rule_of("mail/8/9", rules) is rule_of("mail", rules) is rules["mail"]
@@ -67,14 +67,14 @@ def test_only_a_rate_without_a_burst_has_a_window() -> None:
 
 
 @given(st.lists(texts, max_size=4))
-def test_a_gate_is_the_text_of_its_limits(names: list[str]) -> None:
+def test_a_limit_set_round_trips(names: list[str]) -> None:
     gate = gate_of(names)
     assert names_of(gate) == tuple(names)
     assert gate.isascii()
     assert bool(gate) == bool(names)
 
 
-def test_a_name_is_counted_once_for_each_that_has_it() -> None:
+def test_a_name_counts_once_per_job() -> None:
     assert count([("a", "b"), None, ("a", "a"), ()]) == {"a": 2, "b": 1}
 
 
@@ -100,12 +100,12 @@ def test_a_name_is_counted_once_for_each_that_has_it() -> None:
         (Rule("x", LimitKind.BREAKER, breaker=Breaker("x")), ENDLESS),
     ],
 )
-def test_room_is_what_the_rule_leaves(rule: Rule | None, left: int) -> None:
+def test_free_slots_by_rule(rule: Rule | None, left: int) -> None:
     use = Use("x", used=3, begun=7, full_until_at=NOW + SECOND)
     assert room(rule, use, NOW) == left
 
 
-def test_what_only_an_end_can_free_opens_at_no_time() -> None:
+def test_a_concurrency_limit_has_no_opening_time() -> None:
     full = Use("x", used=9)
     for rule in (None, Rule("x", max=1), Rule("x", LimitKind.DEPTH, 1)):
         assert opens_at(rule, full, NOW) is None
@@ -120,9 +120,7 @@ def test_what_only_an_end_can_free_opens_at_no_time() -> None:
         (Standing(Phase.HALF_OPEN, NOW), 1, None),
     ],
 )
-def test_a_breaker_leaves_the_room_of_its_state(
-    standing: Standing, left: int, opening_at: datetime | None
-) -> None:
+def test_free_slots_of_a_breaker(standing: Standing, left: int, opening_at: datetime | None) -> None:
     rule = Rule("x", LimitKind.BREAKER, breaker=Breaker("x", probes=3))
     use = Use("x", used=2, breaker=written(standing))
     assert room(rule, use, NOW) == left
@@ -132,7 +130,7 @@ def test_a_breaker_leaves_the_room_of_its_state(
         assert room(rule, use, opening_at - TICK) == 0
 
 
-def test_a_breaker_whose_probes_are_out_opens_at_no_time() -> None:
+def test_a_breaker_with_running_probes_has_no_opening_time() -> None:
     rule = Rule("x", LimitKind.BREAKER, breaker=Breaker("x", probes=1))
     for standing in (Standing(Phase.HALF_OPEN, NOW), Standing(Phase.OPEN, NOW, NOW)):
         use = Use("x", used=1, breaker=written(standing))
@@ -140,27 +138,27 @@ def test_a_breaker_whose_probes_are_out_opens_at_no_time() -> None:
 
 
 @given(windows, st.timedeltas(timedelta(0), timedelta(days=40)))
-def test_a_window_opens_when_its_oldest_leave_it(rule: Rule, age: timedelta) -> None:
+def test_a_window_opens_when_its_oldest_start_leaves(rule: Rule, age: timedelta) -> None:
     assert rule.per is not None
     assume(age < rule.per)
     full = Use("x", begun=rule.max, oldest_at=NOW - age)
     opening_at = opens_at(rule, full, NOW)
     assert room(rule, full, NOW) == 0
     assert opening_at == NOW - age + rule.per
-    # The store counts what began after now less the window: the oldest is not among it then, and was a moment before.
+    # The store counts starts after now minus the window: at the opening time the oldest one no longer counts.
     assert NOW - age <= opening_at - rule.per
     assert NOW - age > opening_at - TICK - rule.per
 
 
 @given(buckets, st.lists(st.tuples(periods, st.integers(1, 50)), max_size=20))
-def test_a_bucket_never_gives_more_than_its_burst_and_its_rate(
-    rule: Rule, story: list[tuple[timedelta, int]]
+def test_a_bucket_never_exceeds_burst_and_rate(
+    rule: Rule, requests_drawn: list[tuple[timedelta, int]]
 ) -> None:
     assert rule.per is not None
     assert rule.burst is not None
     use, now = Use("x"), NOW
     given: list[tuple[datetime, int]] = []
-    for wait, wanted in story:
+    for wait, wanted in requests_drawn:
         now += wait
         number = min(wanted, room(rule, use, now))
         if number:
@@ -173,7 +171,7 @@ def test_a_bucket_never_gives_more_than_its_burst_and_its_rate(
 
 
 @given(buckets, st.data())
-def test_what_a_bucket_gives_it_takes_from_its_room(rule: Rule, data: st.DataObject) -> None:
+def test_a_start_reduces_the_free_slots_of_a_bucket(rule: Rule, data: st.DataObject) -> None:
     assert rule.burst is not None
     first = data.draw(st.integers(0, rule.burst))
     second = data.draw(st.integers(0, rule.burst - first))
@@ -184,7 +182,7 @@ def test_what_a_bucket_gives_it_takes_from_its_room(rule: Rule, data: st.DataObj
 
 
 @given(buckets, periods)
-def test_a_bucket_opens_when_it_is_said_to_and_not_a_microsecond_before(rule: Rule, later: timedelta) -> None:
+def test_a_bucket_opens_exactly_at_the_predicted_time(rule: Rule, later: timedelta) -> None:
     assert rule.burst is not None
     full = Use("x", full_until_at=spent(rule, Use("x"), rule.burst, NOW))
     assert room(rule, full, NOW) == 0
@@ -197,7 +195,7 @@ def test_a_bucket_opens_when_it_is_said_to_and_not_a_microsecond_before(rule: Ru
     assert 1 <= room(rule, full, opening_at + later) <= rule.burst
 
 
-def test_a_bucket_that_rests_fills_up_to_its_burst() -> None:
+def test_an_idle_bucket_refills_up_to_its_burst() -> None:
     rule = Rule("x", LimitKind.RATE, 2, 10 * SECOND, 3)
     use = Use("x", full_until_at=spent(rule, Use("x"), 3, NOW))
     assert use.full_until_at == NOW + 15 * SECOND
@@ -205,7 +203,7 @@ def test_a_bucket_that_rests_fills_up_to_its_burst() -> None:
 
 
 @pytest.mark.parametrize("rule", [None, Rule("x", max=2), Rule("x", LimitKind.RATE, 2, SECOND)])
-def test_only_a_bucket_is_filled(rule: Rule | None) -> None:
+def test_only_a_bucket_has_a_fill_time(rule: Rule | None) -> None:
     assert spent(rule, Use("x"), 1, NOW) is None
 
 
@@ -213,8 +211,10 @@ def test_only_a_bucket_is_filled(rule: Rule | None) -> None:
 
 
 @given(requests, rooms, st.integers(0, 20))
-def test_a_grant_never_exceeds_the_rooms(asked: list[Lane], free: dict[str, int], limit: int) -> None:
-    granted, _ = grant(asked, free, limit)
+def test_a_grant_never_exceeds_the_free_slots(
+    requested: list[Lane], free: dict[str, int], limit: int
+) -> None:
+    granted, _ = grant(requested, free, limit)
     for lane in granted:
         assert 0 < lane.quota <= limit
     for name in NAMES:
@@ -223,13 +223,11 @@ def test_a_grant_never_exceeds_the_rooms(asked: list[Lane], free: dict[str, int]
 
 
 @given(requests, rooms, st.integers(0, 20))
-def test_a_grant_is_the_beginning_of_what_was_asked(
-    asked: list[Lane], free: dict[str, int], limit: int
-) -> None:
-    granted, rest = grant(asked, free, limit)
-    keys = [lane.key for lane in asked]
+def test_a_grant_is_a_prefix_of_the_request(requested: list[Lane], free: dict[str, int], limit: int) -> None:
+    granted, rest = grant(requested, free, limit)
+    keys = [lane.key for lane in requested]
     assert [lane.key for lane in rest] == keys[len(keys) - len(rest) :]
-    before = [lane for lane in asked if lane not in rest]
+    before = [lane for lane in requested if lane not in rest]
     assert [lane.key for lane in granted] == [
         lane.key for lane in before if min(lane.quota, limit, *(free.get(x, 0) for x in lane.limits)) > 0
     ]
@@ -237,26 +235,26 @@ def test_a_grant_is_the_beginning_of_what_was_asked(
 
 
 @given(requests, rooms, st.integers(0, 20), st.data())
-def test_grants_give_what_going_from_lane_to_lane_gives(
-    asked: list[Lane], free: dict[str, int], limit: int, data: st.DataObject
+def test_grants_match_a_greedy_loop(
+    requested: list[Lane], free: dict[str, int], limit: int, data: st.DataObject
 ) -> None:
-    """Whatever the lanes turn out to hold."""
-    holds = {lane.key: data.draw(st.integers(0, 8)) for lane in asked}
+    """Compare grants with a lane-by-lane loop, whatever the lanes contain."""
+    holds = {lane.key: data.draw(st.integers(0, 8)) for lane in requested}
 
     def greedily() -> dict[str, int]:
         left, many = dict(free), limit
-        found: dict[str, int] = {}
-        for lane in asked:
+        taken: dict[str, int] = {}
+        for lane in requested:
             number = max(min(lane.quota, many, holds[lane.key], *(left.get(x, 0) for x in lane.limits)), 0)
             many -= number
             for name in set(lane.limits) & left.keys():
                 left[name] -= number
-            found[lane.tenant] = number
-        return found
+            taken[lane.tenant] = number
+        return taken
 
     left, many = dict(free), limit
-    found = {lane.tenant: 0 for lane in asked}
-    rest = list(asked)
+    taken = {lane.tenant: 0 for lane in requested}
+    rest = list(requested)
     while rest and many:
         granted, after = grant(rest, left, many)
         for lane in granted:
@@ -264,24 +262,24 @@ def test_grants_give_what_going_from_lane_to_lane_gives(
             many -= number
             for name in set(lane.limits):
                 left[name] -= number
-            found[lane.tenant] += number
+            taken[lane.tenant] += number
         assert len(after) < len(rest)
         rest = list(after)
-    assert found == greedily()
+    assert taken == greedily()
 
 
-def test_lanes_are_not_kept_waiting_for_room_that_cannot_run_out() -> None:
-    asked = [Lane("q", f"t{n}", 0, limits=("a",)) for n in range(9)]
-    granted, rest = grant(asked, {"a": 5}, 5)
+def test_lanes_share_slots_that_cannot_run_out() -> None:
+    requested = [Lane("q", f"t{n}", 0, limits=("a",)) for n in range(9)]
+    granted, rest = grant(requested, {"a": 5}, 5)
     assert [lane.quota for lane in granted] == [5] * 9
     assert not rest
-    granted, rest = grant(asked, {"a": 4}, 5)
+    granted, rest = grant(requested, {"a": 4}, 5)
     assert [lane.quota for lane in granted] == [4]
-    assert list(rest) == asked[1:]
+    assert list(rest) == requested[1:]
 
 
-def test_a_name_that_cannot_be_counted_now_leaves_its_lane_out() -> None:
-    asked = [Lane("q", "a", 0, limits=("a", "busy")), Lane("q", "b", 0), Lane("q", "c", 0, limits=("a",))]
-    granted, rest = grant(asked, {"a": 2}, 5)
+def test_a_lane_with_an_unknown_name_is_left_out() -> None:
+    requested = [Lane("q", "a", 0, limits=("a", "busy")), Lane("q", "b", 0), Lane("q", "c", 0, limits=("a",))]
+    granted, rest = grant(requested, {"a": 2}, 5)
     assert [(lane.tenant, lane.quota) for lane in granted] == [("b", 5), ("c", 2)]
     assert not rest

@@ -1,4 +1,4 @@
-"""Laws of payload sizes and of shortened texts."""
+"""Tests of payload sizes and shortened texts."""
 
 from __future__ import annotations
 
@@ -37,43 +37,43 @@ def test_a_limit_counts_bytes_not_characters(text: str, limit: int) -> None:
 
 
 @pytest.mark.parametrize("letter", ["a", "é", "€", "🙂"])
-def test_a_payload_exactly_at_the_limit_is_let_through(letter: str) -> None:
+def test_a_payload_exactly_at_the_limit_is_accepted(letter: str) -> None:
     width = len(letter.encode())
     assert not too_large(letter * 10, 10 * width)
     assert too_large(letter * 10, 10 * width - 1)
 
 
-def test_a_refusal_names_task_size_limit_and_way_out() -> None:
+def test_the_error_names_task_size_and_limit() -> None:
     with pytest.raises(PayloadTooLarge) as caught:
         PayloadLimits(result=8).check_result("mail.send", "123456789")
     assert str(caught.value).startswith(
-        "the result of task mail.send take 9 bytes, the limit is 8; store the data elsewhere"
+        "the result of task mail.send is 9 bytes, and the limit is 8; store the data elsewhere"
     )
     assert caught.value.facts == {"task": "mail.send", "size": 9, "limit": 8}
 
 
-def test_arguments_and_results_have_limits_of_their_own() -> None:
+def test_arguments_and_results_have_separate_limits() -> None:
     limits = PayloadLimits(args=1, result=2)
     limits.check_result("t", "12")
     with pytest.raises(PayloadTooLarge, match="arguments of task t"):
         limits.check_args("t", "12")
 
 
-def test_the_limits_are_a_quarter_of_the_ceiling_unless_set() -> None:
+def test_the_default_limits_are_a_quarter_of_the_ceiling() -> None:
     assert PayloadLimits() == PayloadLimits(DEFAULT_ARGS_LIMIT, DEFAULT_RESULT_LIMIT)
     assert CEILING == 4 * DEFAULT_ARGS_LIMIT == 4 * DEFAULT_RESULT_LIMIT == 1024 * 1024
 
 
 @pytest.mark.parametrize("value", [0, -1, CEILING + 1])
 @pytest.mark.parametrize("name", ["args", "result"])
-def test_a_limit_outside_one_byte_and_the_ceiling_is_refused(name: str, value: int) -> None:
+def test_an_invalid_limit_is_refused(name: str, value: int) -> None:
     with pytest.raises(BadSettings, match=f"payload limit for {name} is {value}; give 1 to {CEILING} bytes"):
         PayloadLimits(**{name: value})
     PayloadLimits(args=1, result=CEILING)
 
 
-def test_a_refusal_counts_bytes() -> None:
-    with pytest.raises(PayloadTooLarge, match="take 22 bytes"):
+def test_the_error_counts_bytes() -> None:
+    with pytest.raises(PayloadTooLarge, match="are 22 bytes"):
         PayloadLimits(args=10).check_args("t", "é" * 11)
 
 
@@ -82,7 +82,7 @@ def test_a_lone_surrogate_can_be_measured() -> None:
 
 
 @given(anything, st.integers(1, 50), st.booleans())
-def test_a_clipped_text_fits_and_any_database_takes_it(text: str, length: int, keep_end: bool) -> None:
+def test_a_clipped_text_fits_and_can_be_stored(text: str, length: int, keep_end: bool) -> None:
     short = clip(text, length, keep_end=keep_end)
     assert len(short) <= length
     assert "\x00" not in short
@@ -90,7 +90,7 @@ def test_a_clipped_text_fits_and_any_database_takes_it(text: str, length: int, k
 
 
 @given(st.text(max_size=40).map(lambda text: text.replace("\x00", "")), st.integers(0, 20))
-def test_a_text_that_fits_is_not_touched(text: str, spare: int) -> None:
+def test_a_text_that_fits_is_unchanged(text: str, spare: int) -> None:
     assert clip(text, len(text) + spare) == text
 
 
@@ -102,12 +102,12 @@ def test_a_cut_keeps_the_start_or_the_end_and_is_marked(text: str, data: st.Data
 
 
 @given(anything, st.integers(1, 50), st.booleans())
-def test_clipping_twice_is_clipping_once(text: str, length: int, keep_end: bool) -> None:
+def test_clipping_is_idempotent(text: str, length: int, keep_end: bool) -> None:
     once = clip(text, length, keep_end=keep_end)
     assert clip(once, length, keep_end=keep_end) == once
 
 
-def test_nul_and_lone_surrogates_are_replaced_and_the_rest_survives() -> None:
+def test_nul_and_lone_surrogates_are_replaced() -> None:
     assert clip("a\x00b", 10) == "a\ufffdb"
     assert clip("a\ud800b", 10) == "a?b"
 
@@ -116,7 +116,7 @@ def test_a_text_clipped_to_nothing_is_empty() -> None:
     assert clip("abc", 0) == ""
 
 
-def test_an_error_keeps_the_start_of_its_message_and_the_end_of_its_traceback() -> None:
+def test_a_clipped_error_keeps_message_start_and_traceback_end() -> None:
     long = ErrorInfo("T" * 300, "start" + "m" * 3000, "t" * 5000 + "end")
     short = clip_error(long)
     assert (len(short.type), len(short.message)) == (ERROR_TYPE_LENGTH, ERROR_MESSAGE_LENGTH)
@@ -126,6 +126,6 @@ def test_an_error_keeps_the_start_of_its_message_and_the_end_of_its_traceback() 
     assert short.traceback.endswith("end")
 
 
-def test_an_error_that_fits_stays_as_it_is() -> None:
+def test_an_error_that_fits_is_unchanged() -> None:
     for error in (ErrorInfo("ValueError", "boom"), ErrorInfo("ValueError", "", "trace")):
         assert clip_error(error) == error

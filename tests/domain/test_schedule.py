@@ -1,4 +1,4 @@
-"""Laws of missed and overlapping fires, and of what may be saved."""
+"""Tests of missed and overlapping fires, and of schedule validation."""
 
 from __future__ import annotations
 
@@ -71,19 +71,19 @@ def test_every_due_fire_is_made_or_skipped_exactly_once(
     else:
         made_up = late[-1:] if rule == "once" and not on_time else []
 
-    found = missed(trigger, last, now, rule, grace, timezone=zone)
+    catchup = missed(trigger, last, now, rule, grace, timezone=zone)
 
     expected = (*(Fire(at, True) for at in made_up), *(Fire(at, False) for at in on_time))
-    assert found.fires == expected
-    skipped = [at for at in due if at not in {fire.at for fire in found.fires}]
-    assert found.skipped == len(skipped)
-    assert found.skipped_from_at == (skipped[0] if skipped else None)
-    assert found.skipped_until_at == (skipped[-1] if skipped else None)
-    assert not skipped or not found.fires or skipped[-1] < found.fires[0].at
+    assert catchup.fires == expected
+    skipped = [at for at in due if at not in {fire.at for fire in catchup.fires}]
+    assert catchup.skipped == len(skipped)
+    assert catchup.skipped_from_at == (skipped[0] if skipped else None)
+    assert catchup.skipped_until_at == (skipped[-1] if skipped else None)
+    assert not skipped or not catchup.fires or skipped[-1] < catchup.fires[0].at
 
 
 @given(triggers, st.timedeltas(timedelta(0), timedelta(days=4)), rules)
-def test_once_made_nothing_is_due_again(trigger: Trigger, gone: timedelta, rule: Misfire) -> None:
+def test_no_fire_is_due_twice(trigger: Trigger, gone: timedelta, rule: Misfire) -> None:
     first = missed(trigger, NOON - gone, NOON, rule)
     last = max((fire.at for fire in first.fires), default=NOON)
     again = missed(trigger, last, NOON, rule)
@@ -95,46 +95,46 @@ def test_once_made_nothing_is_due_again(trigger: Trigger, gone: timedelta, rule:
     ("rule", "hours", "skipped"),
     [("skip", [], 3), ("once", [11], 2), (All(2), [10, 11], 1), (All(), [9, 10, 11], 0)],
 )
-def test_three_hours_down_under_each_rule(rule: Misfire, hours: list[int], skipped: int) -> None:
+def test_a_downtime_of_three_hours_under_each_rule(rule: Misfire, hours: list[int], skipped: int) -> None:
     now = NOON - timedelta(minutes=30)
-    found = missed(Cron("0 * * * *"), NOON - 4 * HOUR, now, rule)
-    assert [(fire.at.hour, fire.late) for fire in found.fires] == [(hour, True) for hour in hours]
-    assert found.skipped == skipped
+    catchup = missed(Cron("0 * * * *"), NOON - 4 * HOUR, now, rule)
+    assert [(fire.at.hour, fire.late) for fire in catchup.fires] == [(hour, True) for hour in hours]
+    assert catchup.skipped == skipped
 
 
-def test_a_fire_on_time_makes_up_for_those_before_it() -> None:
-    found = missed(Cron("0 * * * *"), NOON - 4 * HOUR, NOON + timedelta(seconds=30), "once")
-    assert found.fires == (Fire(NOON, late=False),)
-    assert found.skipped == 3
+def test_a_fire_on_time_replaces_missed_ones() -> None:
+    catchup = missed(Cron("0 * * * *"), NOON - 4 * HOUR, NOON + timedelta(seconds=30), "once")
+    assert catchup.fires == (Fire(NOON, late=False),)
+    assert catchup.skipped == 3
 
 
 @pytest.mark.parametrize("trigger", [Cron("* * * * * *"), Every(timedelta(seconds=1))])
 @pytest.mark.parametrize("rule", ["skip", "once", All()])
 @pytest.mark.parametrize("exclude", [None, "sat,sun"])
-def test_ninety_days_of_every_second_are_reckoned_at_once(
+def test_ninety_days_of_seconds_are_computed_quickly(
     trigger: Trigger, rule: Misfire, exclude: str | None
 ) -> None:
     clock = SystemClock()
     before = clock.monotonic()
     last = NOON - timedelta(days=90)
-    found = missed(trigger, last, NOON, rule, timedelta(0), timezone="Europe/Berlin", exclude=exclude)
+    catchup = missed(trigger, last, NOON, rule, timedelta(0), timezone="Europe/Berlin", exclude=exclude)
     assert clock.monotonic() - before < 1.0
-    assert len(found.fires) <= 101
+    assert len(catchup.fires) <= 101
     if exclude is None:
-        assert found.skipped + len(found.fires) == 90 * 86_400
+        assert catchup.skipped + len(catchup.fires) == 90 * 86_400
     else:
-        # 2025-12-28 was a Sunday, 2026-03-28 a Saturday: thirteen whole weeks of five local days lie between.
-        assert found.skipped + len(found.fires) == 13 * 5 * 86_400
+        # 2025-12-28 was a Sunday and 2026-03-28 a Saturday: thirteen whole weeks of five local days lie in between.
+        assert catchup.skipped + len(catchup.fires) == 13 * 5 * 86_400
 
 
-def test_even_fires_on_time_are_bounded_and_the_newest_are_kept() -> None:
-    found = missed(Cron("* * * * * *"), NOON - timedelta(days=2), NOON, All(5), timedelta(days=1))
-    assert len(found.fires) == MOST_ON_TIME
-    assert found.fires[-1] == Fire(NOON, late=False)
-    assert found.skipped == 2 * 86_400 - MOST_ON_TIME
+def test_fires_on_time_are_bounded() -> None:
+    catchup = missed(Cron("* * * * * *"), NOON - timedelta(days=2), NOON, All(5), timedelta(days=1))
+    assert len(catchup.fires) == MOST_ON_TIME
+    assert catchup.fires[-1] == Fire(NOON, late=False)
+    assert catchup.skipped == 2 * 86_400 - MOST_ON_TIME
 
 
-def test_a_clock_that_went_back_makes_nothing_due() -> None:
+def test_a_clock_step_back_makes_no_fire_due() -> None:
     assert missed(Cron("* * * * *"), NOON, NOON - HOUR) == Catchup()
 
 
@@ -144,7 +144,7 @@ def test_a_negative_grace_is_refused() -> None:
 
 
 @pytest.mark.parametrize("rule", ["skip", "allow", "queue", "cancel"])
-def test_with_nothing_in_the_way_every_rule_fires(rule: Overlap) -> None:
+def test_every_overlap_rule_fires_without_an_active_job(rule: Overlap) -> None:
     assert overlapping(rule, 0) == Overlapping(fires=True)
 
 
@@ -161,13 +161,13 @@ def test_with_nothing_in_the_way_every_rule_fires(rule: Overlap) -> None:
 def test_each_overlap_rule_has_its_effect_and_its_reason(
     rule: Overlap, waiting: int, fires: bool, waits: bool, cancels: bool
 ) -> None:
-    found = overlapping(rule, 1, waiting)
-    assert (found.fires, found.waits, found.cancels) == (fires, waits, cancels)
-    assert bool(found.reason) == (rule != "allow")
+    decision = overlapping(rule, 1, waiting)
+    assert (decision.fires, decision.waits, decision.cancels) == (fires, waits, cancels)
+    assert bool(decision.reason) == (rule != "allow")
 
 
 @given(rules)
-def test_a_misfire_rule_survives_being_stored(rule: Misfire) -> None:
+def test_a_misfire_rule_round_trips(rule: Misfire) -> None:
     assert misfire_from_data(json.loads(json.dumps(misfire_to_data(rule)))) == rule
 
 
@@ -187,13 +187,13 @@ def test_a_misfire_rule_survives_being_stored(rule: Misfire) -> None:
         (lambda: first_fire(Every(HOUR), NOON, exclude=Exclude(weekdays="sun", roll="next")), "exclude"),
     ],
 )
-def test_what_would_never_work_is_refused_before_it_is_saved(make: Any, field: str) -> None:
+def test_an_impossible_schedule_is_refused(make: Any, field: str) -> None:
     with pytest.raises(BadSchedule) as caught:
         make()
     assert caught.value.facts["field"] == field
 
 
-def test_the_first_fire_of_a_sound_schedule_is_told() -> None:
+def test_the_first_fire_of_a_schedule() -> None:
     assert first_fire(Daily("06:00"), NOON) == NOON + timedelta(hours=18)
     assert first_fire(Manual(), NOON) is None
     assert first_fire(Monthly(1), NOON, exclude=Exclude(dates={NOON.date()})) == datetime(

@@ -1,4 +1,4 @@
-"""A zone's rules change between two versions of its data: what lies ahead is reckoned anew, what was fired stays fired."""
+"""Tests of schedules while the rules of a time zone change."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from uuid import UUID, uuid4
 
 import pytest
-from tests.domain.schedules.tzif import lay, tzif
+from tests.domain.schedules.tzif import tzif, write_zone
 
 from tidemill.domain.firing import JOINED, plan, plan_here
 from tidemill.domain.schedule import (
@@ -30,7 +30,7 @@ from tidemill.domain.zones import zone_of
 ZONE = "Test/Island"
 SPRING = datetime(2026, 3, 29, 1, tzinfo=UTC)
 FROM = datetime(2026, 6, 30, 22, tzinfo=UTC)
-"""When summer time ends on the island, as was decided at short notice: at midnight of 1 July, for good."""
+"""End of summer time on the island, decided at short notice: midnight of 1 July, permanently."""
 HOUR = timedelta(hours=1)
 
 Install = Callable[[str], None]
@@ -38,14 +38,14 @@ Install = Callable[[str], None]
 
 @pytest.fixture
 def install(tmp_path: Path) -> Iterator[Install]:
-    """Put one of two versions of the zone's data in place, as an update and a restart do."""
+    """Return a function that installs a version of the zone's data, as an update and a restart do."""
     european = "CET-1CEST,M3.5.0,M10.5.0/3"
     versions = {
         "old": tzif([], 1, european),
         "abolished": tzif([(SPRING, 2), (FROM, 1)], 1, "<+01>-1"),
-        "for ever": tzif([(SPRING, 2), (FROM, 3)], 1, "<+03>-3"),
+        "permanent": tzif([(SPRING, 2), (FROM, 3)], 1, "<+03>-3"),
     }
-    folders = {name: lay(tmp_path / name, ZONE, content) for name, content in versions.items()}
+    folders = {name: write_zone(tmp_path / name, ZONE, content) for name, content in versions.items()}
 
     def put(name: str) -> None:
         zoneinfo.reset_tzpath(to=[folders[name]])
@@ -59,7 +59,7 @@ def install(tmp_path: Path) -> Iterator[Install]:
 def fires_through(
     trigger: Trigger, install: Install, new: str, update_at: datetime, rule: Misfire = "once"
 ) -> list[datetime]:
-    """The fires from 25 June to 12 July of a scheduler that looks every half hour, with an update in between."""
+    """Return the fires from 25 June to 12 July of a scheduler that runs every half hour, with an update in between."""
     install("old")
     now = datetime(2026, 6, 25, tzinfo=UTC)
     last, fired = now, list[datetime]()
@@ -76,7 +76,7 @@ def fires_through(
 
 
 def shown(fires: list[datetime]) -> list[str]:
-    """As the clocks of the island show them by the rules in place, which are the true ones."""
+    """Return the fires as local times by the installed rules."""
     here = zone_of(ZONE)
     return [f"{fire.astimezone(here):%m-%d %H:%M}" for fire in fires]
 
@@ -92,8 +92,8 @@ def test_both_versions_agree_on_the_past_and_differ_on_the_future(install: Insta
     assert new[1] == old[1] + HOUR
 
 
-@pytest.mark.parametrize("new", ["abolished", "for ever"])
-def test_rules_that_arrive_in_time_move_what_lies_ahead_and_nothing_else(install: Install, new: str) -> None:
+@pytest.mark.parametrize("new", ["abolished", "permanent"])
+def test_timely_rules_move_only_future_fires(install: Install, new: str) -> None:
     fired = fires_through(Daily("06:00"), install, new, FROM - 20 * HOUR)
     assert shown(fired) == [
         f"{day:%m-%d} 06:00"
@@ -103,33 +103,33 @@ def test_rules_that_arrive_in_time_move_what_lies_ahead_and_nothing_else(install
 
 @pytest.mark.parametrize("rule", ["skip", "once", All()])
 @pytest.mark.parametrize("hour", [2, 3, 4, 5, 12])
-@pytest.mark.parametrize(("new", "wrong"), [("abolished", "05:00"), ("for ever", "07:00")])
-def test_rules_that_arrive_late_fire_no_day_twice_and_leave_none_out(
+@pytest.mark.parametrize(("new", "wrong"), [("abolished", "05:00"), ("permanent", "07:00")])
+def test_late_rules_fire_every_day_once(
     install: Install, new: str, wrong: str, hour: int, rule: Misfire
 ) -> None:
     fired = fires_through(Daily("06:00"), install, new, datetime(2026, 7, 4, hour, 30, tzinfo=UTC), rule)
     days = shown(fired)
     assert [day[:5] for day in days] == sorted({day[:5] for day in days})
-    # By the rules that came at 03:30 UTC it should have fired at 03:00: that is late, and "skip" makes no late fire.
-    assert len(days) == (16 if (new, hour, rule) == ("for ever", 3, "skip") else 17)
+    # By rules that arrive at 03:30 UTC it should have fired at 03:00: that is late, and "skip" makes no late fire.
+    assert len(days) == (16 if (new, hour, rule) == ("permanent", 3, "skip") else 17)
     assert {day[6:] for day in days} == {"06:00", wrong}
     assert days[-1] == "07-11 06:00"
 
 
-def test_rules_that_arrive_between_the_two_readings_of_one_morning_do_not_fire_it_again(
+def test_rules_that_arrive_during_a_morning_do_not_fire_twice(
     install: Install,
 ) -> None:
     fired = fires_through(Daily("06:00"), install, "abolished", datetime(2026, 7, 4, 4, 30, tzinfo=UTC))
     assert shown(fired)[8:11] == ["07-03 05:00", "07-04 05:00", "07-05 06:00"]
 
 
-def test_what_follows_real_time_goes_on_through_an_update(install: Install) -> None:
+def test_real_time_triggers_are_not_affected_by_an_update(install: Install) -> None:
     for trigger in (Every(HOUR), Cron("0 * * * *")):
         fired = fires_through(trigger, install, "abolished", datetime(2026, 7, 4, 4, 30, tzinfo=UTC))
         assert {later - earlier for earlier, later in pairwise(fired)} == {HOUR}
 
 
-def test_a_fire_that_is_still_one_is_where_counting_goes_on() -> None:
+def test_counting_continues_from_a_valid_fire() -> None:
     six = datetime(2026, 6, 25, 6, tzinfo=UTC)
     assert counted_from(Daily("06:00"), six) == six
     assert counted_from(Daily("06:00,07:00"), six) == six
@@ -137,7 +137,7 @@ def test_a_fire_that_is_still_one_is_where_counting_goes_on() -> None:
     assert counted_from(Every(HOUR), six + HOUR / 2) == six + HOUR / 2
 
 
-def test_a_fire_that_is_none_any_more_is_taken_for_its_nearest_neighbour_within_three_hours() -> None:
+def test_an_invalid_fire_counts_as_its_nearest_neighbour() -> None:
     six = datetime(2026, 6, 25, 6, tzinfo=UTC)
     assert counted_from(Daily("06:00"), six - HOUR) == six
     assert counted_from(Daily("06:00"), six + HOUR) == six + HOUR
@@ -145,7 +145,7 @@ def test_a_fire_that_is_none_any_more_is_taken_for_its_nearest_neighbour_within_
     assert counted_from(Daily("04:30,06:00"), six - HOUR) == six - HOUR  # 04:30 is nearer
 
 
-def test_a_schedule_whose_zone_changed_late_makes_no_job_for_a_morning_that_had_one(install: Install) -> None:
+def test_late_rules_create_no_second_job_for_a_morning(install: Install) -> None:
     install("abolished")
     last = datetime(2026, 7, 4, 4, tzinfo=UTC)  # 06:00 by the old rules
     schedule = Schedule(
@@ -157,7 +157,7 @@ def test_a_schedule_whose_zone_changed_late_makes_no_job_for_a_morning_that_had_
     assert len(plan(schedule, None, [], next_day, {}, uuid4).jobs) == 1
 
 
-def test_a_node_makes_no_job_either_for_a_morning_that_had_one_there(install: Install) -> None:
+def test_late_rules_create_no_second_job_on_a_node(install: Install) -> None:
     install("abolished")
     last = datetime(2026, 7, 4, 4, tzinfo=UTC)  # 06:00 by the old rules
     schedule = Schedule(
@@ -172,4 +172,5 @@ def test_a_node_makes_no_job_either_for_a_morning_that_had_one_there(install: In
     fired = Fired(schedule.id, last, "a", job_id=UUID(int=2))
     assert (made(fired, 8), made(fired, 32)) == (0, 1)
     joined = fired._replace(job_id=None, reason=JOINED)
-    assert made(joined, 8) == 1  # whoever only joined then has not had that morning
+    # A node that only joined then has not had that morning's fire.
+    assert made(joined, 8) == 1

@@ -1,4 +1,4 @@
-"""Laws of all triggers: they agree with a slow oracle, never stand still, and answer alike from both ends."""
+"""Property tests of all triggers against a slow oracle."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ starts = st.datetimes(datetime(1990, 1, 1), datetime(2036, 1, 1), timezones=st.j
 
 
 def change_days(zone: str) -> list[datetime]:
-    """Days shortly before a zone's clocks are changed, found by looking every day."""
+    """Return the days before clock changes of a zone, found by sampling every day."""
     here = ZoneInfo(zone)
     days = [datetime(2005, 1, 1, tzinfo=UTC) + timedelta(days=n) for n in range(365 * 20)]
     return [a for a, b in pairwise(days) if a.astimezone(here).utcoffset() != b.astimezone(here).utcoffset()]
@@ -48,7 +48,7 @@ CHANGES = {zone: days for zone in ZONES if (days := change_days(zone))}
 
 @st.composite
 def windows(draw: st.DrawFn, longest: int = 20) -> tuple[ZoneInfo, datetime, datetime]:
-    """A zone and some days in it, mostly around a change of its clocks."""
+    """Draw a zone and some days in it, mostly around a clock change."""
     if draw(st.integers(0, 3)):
         zone = draw(st.sampled_from(sorted(CHANGES)))
         start = draw(st.sampled_from(CHANGES[zone])) - timedelta(minutes=draw(st.integers(-1500, 2000)))
@@ -130,7 +130,7 @@ triggers = st.one_of(
 
 
 def moving(exclude: Exclude | None) -> Moved:
-    """Where a day goes, by walking: the oracle's own reading of an exclusion."""
+    """Return the oracle's own reading of an exclusion, which walks day by day."""
 
     def out(day: date) -> bool:
         assert exclude is not None
@@ -155,7 +155,7 @@ def moving(exclude: Exclude | None) -> Moved:
 
 @settings(max_examples=250)
 @given(expressions, windows(), st.none() | excludes)
-def test_a_cron_expression_fires_when_the_oracle_says(
+def test_cron_matches_the_oracle(
     expression: str, window: tuple[ZoneInfo, datetime, datetime], exclude: Exclude | None
 ) -> None:
     zone, after, until = window
@@ -168,7 +168,7 @@ def test_a_cron_expression_fires_when_the_oracle_says(
 
 @settings(max_examples=150)
 @given(clock_times, st.sets(st.sampled_from(WEEK), min_size=1), windows(), st.none() | excludes)
-def test_daily_and_weekly_triggers_fire_when_the_oracle_says(
+def test_daily_and_weekly_triggers_match_the_oracle(
     times: list[tuple[int, int]],
     days: set[str],
     window: tuple[ZoneInfo, datetime, datetime],
@@ -183,7 +183,7 @@ def test_daily_and_weekly_triggers_fire_when_the_oracle_says(
 
 @settings(max_examples=100)
 @given(clock_times, st.integers(-31, 31).filter(bool), windows(90))
-def test_a_monthly_trigger_fires_once_in_every_month(
+def test_monthly_triggers_match_the_oracle(
     times: list[tuple[int, int]], n: int, window: tuple[ZoneInfo, datetime, datetime]
 ) -> None:
     zone, after, until = window
@@ -198,7 +198,7 @@ def test_a_monthly_trigger_fires_once_in_every_month(
 
 @settings(max_examples=150)
 @given(triggers, zones, starts, st.none() | skips, st.none() | calendars)
-def test_the_next_fire_lies_ahead_and_none_lies_between(
+def test_the_next_fire_is_the_first_one_after_an_instant(
     trigger: Trigger,
     zone: ZoneInfo,
     after: datetime,
@@ -222,7 +222,7 @@ def test_the_next_fire_lies_ahead_and_none_lies_between(
 
 @settings(max_examples=150)
 @given(triggers, windows(), st.none() | skips, st.none() | calendars, st.integers(0, 50))
-def test_fires_counted_listed_from_the_start_and_from_the_end_are_the_same(
+def test_counts_and_both_listings_agree(
     trigger: Trigger,
     window: tuple[ZoneInfo, datetime, datetime],
     exclude: Exclude | None,
@@ -246,7 +246,7 @@ def test_fires_counted_listed_from_the_start_and_from_the_end_are_the_same(
 
 
 def jumped(fire: datetime, zone: ZoneInfo) -> bool:
-    """Whether clocks jumped ahead right before: a fire of the day before may then happen on the next day."""
+    """Return whether clocks jumped ahead right before: a fire of the previous day may then happen on the next day."""
     before = (fire - timedelta(seconds=1)).astimezone(zone).utcoffset()
     after = fire.astimezone(zone).utcoffset()
     assert before is not None
@@ -255,7 +255,7 @@ def jumped(fire: datetime, zone: ZoneInfo) -> bool:
 
 
 @given(triggers)
-def test_a_trigger_survives_being_stored_as_json(trigger: Trigger) -> None:
+def test_a_trigger_round_trips_as_json(trigger: Trigger) -> None:
     again = trigger_from_data(json.loads(json.dumps(trigger.to_data())))
     assert again == trigger
     assert hash(again) == hash(trigger)
@@ -263,7 +263,7 @@ def test_a_trigger_survives_being_stored_as_json(trigger: Trigger) -> None:
 
 
 @given(triggers)
-def test_every_trigger_explains_itself_in_a_sentence(trigger: Trigger) -> None:
+def test_every_trigger_has_a_one_line_explanation(trigger: Trigger) -> None:
     words = trigger.explain()
     assert words[0].isupper()
     assert "  " not in words
@@ -272,7 +272,7 @@ def test_every_trigger_explains_itself_in_a_sentence(trigger: Trigger) -> None:
 
 @settings(max_examples=60)
 @given(st.text("0123456789*/,-#LWSUNMOFRI? @", max_size=30))
-def test_any_text_is_a_cron_expression_or_refused_with_a_reason(given_text: str) -> None:
+def test_any_text_is_a_cron_expression_or_is_refused(given_text: str) -> None:
     refusal: BadSchedule | None = None
     first: datetime | None = None
     try:

@@ -1,4 +1,4 @@
-"""Laws of single triggers: what they accept, what they refuse and why, and how they say it."""
+"""Tests of single triggers: validation, fires and explanations."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ WORDS = [
     (MonthlyBusinessDay(10, "18:00"), "At 18:00 on the 10th business day of every month, or the previous business day where a month has fewer"),
     (MonthlyBusinessDay(-1, "18:00", roll="none"), "At 18:00 on the last business day of every month; a month with fewer is left out"),
     (Once(NOON), "Once, at 2026-03-28 12:00 UTC"),
-    (Manual(), "Only when triggered by hand"),
+    (Manual(), "Only when triggered manually"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("trigger", "words"), WORDS, ids=[words for _, words in WORDS])
-def test_a_trigger_says_in_words_what_it_does(trigger: Trigger, words: str) -> None:
+def test_a_trigger_explains_itself(trigger: Trigger, words: str) -> None:
     assert trigger.explain() == words
 
 
@@ -96,39 +96,43 @@ REFUSED: list[tuple[Any, str, str]] = [
     (lambda: Cron("0 0 * 2 MON#5"), "day-of-month", "28 years"),
     (lambda: Cron("* * * *"), "expression", "has 4 fields"),
     (lambda: Cron("* * * * * * *"), "expression", "has 7 fields"),
-    (lambda: Cron(""), "expression", "no cron expression"),
-    (lambda: Cron("@reboot"), "expression", "there are @yearly"),
-    (lambda: Cron("0," * 200 + "0 * * * *"), "expression", "no cron expression"),
-    (lambda: Cron(None), "expression", "no cron expression"),  # type: ignore[arg-type]
+    (lambda: Cron(""), "expression", "is not a cron expression"),
+    (lambda: Cron("@reboot"), "expression", "expected one of @yearly"),
+    (lambda: Cron("0," * 200 + "0 * * * *"), "expression", "is not a cron expression"),
+    (lambda: Cron(None), "expression", "is not a cron expression"),  # type: ignore[arg-type]
     (lambda: Every(timedelta(minutes=-5)), "interval", "between one second and five years"),
     (lambda: Every(timedelta(0)), "interval", "between one second and five years"),
     (lambda: Every(timedelta(days=9999)), "interval", "between one second and five years"),
     (lambda: Every(300), "interval", "timedelta"),  # type: ignore[arg-type]
     (lambda: Every(timedelta(hours=1), datetime(2026, 1, 1)), "anchor", "no time zone"),  # noqa: DTZ001
-    (lambda: Daily("24:00"), "at", "no time of day"),
-    (lambda: Daily("6"), "at", "no time of day"),
-    (lambda: Daily([]), "at", "no time of day"),
-    (lambda: Daily(6), "at", "no time of day"),  # type: ignore[arg-type]
+    (lambda: Daily("24:00"), "at", "is not a time of day"),
+    (lambda: Daily("6"), "at", "is not a time of day"),
+    (lambda: Daily([]), "at", "no time of day is given"),
+    (lambda: Daily(6), "at", "is not a time of day"),  # type: ignore[arg-type]
     (lambda: Weekly("", "09:00"), "days", "no weekday"),
-    (lambda: Weekly("mon,freitag", "09:00"), "days", "'freitag' is no weekday"),
-    (lambda: Monthly(0), "day", "no day of a month"),
-    (lambda: Monthly(32), "day", "no day of a month"),
-    (lambda: Monthly("first"), "day", "no day of a month"),
+    (lambda: Weekly("mon,freitag", "09:00"), "days", "'freitag' is not a weekday"),
+    (lambda: Monthly(0), "day", "is not a day of a month"),
+    (lambda: Monthly(32), "day", "is not a day of a month"),
+    (lambda: Monthly("first"), "day", "is not a day of a month"),
     (lambda: MonthlyBusinessDay(25, "18:00"), "n", "at most 23"),
     (lambda: MonthlyBusinessDay(0, "18:00"), "n", "at most 23"),
-    (lambda: MonthlyBusinessDay(1, "18:00", roll="up"), "roll", "choose one of"),  # type: ignore[arg-type]
+    (lambda: MonthlyBusinessDay(1, "18:00", roll="up"), "roll", "expected one of"),  # type: ignore[arg-type]
     (lambda: Once(datetime(2026, 1, 1)), "at", "no time zone"),  # noqa: DTZ001
-    (lambda: Once(date(2026, 1, 1)), "at", "no date and time"),  # type: ignore[arg-type]
-    (lambda: trigger_from_data({"format": 1, "kind": "lunar"}), "kind", "no kind 'lunar'"),
+    (lambda: Once(date(2026, 1, 1)), "at", "is not a date and time"),  # type: ignore[arg-type]
+    (lambda: trigger_from_data({"format": 1, "kind": "lunar"}), "kind", "unknown kind 'lunar'"),
     (lambda: trigger_from_data({"kind": "cron"}), "format", "cannot be read"),
     (lambda: trigger_from_data({"format": 1, "kind": "cron"}), "expression", "needs 'expression'"),
-    (lambda: trigger_from_data({"format": 1, "kind": "every", "seconds": "x"}), "seconds", "no interval"),
-    (lambda: trigger_from_data({"format": 1, "kind": "once", "at": "soon"}), "at", "no date and time"),
+    (
+        lambda: trigger_from_data({"format": 1, "kind": "every", "seconds": "x"}),
+        "seconds",
+        "is not an interval",
+    ),
+    (lambda: trigger_from_data({"format": 1, "kind": "once", "at": "soon"}), "at", "is not a date and time"),
 ]
 
 
 @pytest.mark.parametrize(("make", "field", "why"), REFUSED)
-def test_what_cannot_be_is_refused_with_the_field_and_the_reason(make: Any, field: str, why: str) -> None:
+def test_invalid_triggers_are_refused_with_field_and_reason(make: Any, field: str, why: str) -> None:
     with pytest.raises(BadSchedule) as caught:
         make()
     assert caught.value.facts["field"] == field
@@ -139,10 +143,11 @@ def test_what_cannot_be_is_refused_with_the_field_and_the_reason(make: Any, fiel
     "expression",
     ["0 0 * 2 MON#5", "0 0 29 2 */2", "0 0 31W 2 *", "0 0 29 2 *", "0 0 1 1 *", "59 59 23 31 12 *"],
 )
-def test_an_expression_is_judged_in_less_than_a_tenth_of_a_second(expression: str) -> None:
+def test_an_expression_is_validated_quickly(expression: str) -> None:
     clock = SystemClock()
     best = 1.0
-    for spaces in range(1, 6):  # another spelling each time, so that nothing is remembered
+    # A different spelling each time, so that no cache applies.
+    for spaces in range(1, 6):
         before = clock.monotonic()
         with contextlib.suppress(BadSchedule):
             Cron(expression.replace("0 0", f"0 {'0' * spaces}")).next_after(NOON, "Europe/Berlin")
@@ -167,7 +172,7 @@ def test_special_days_of_cron(expression: str, expected: list[str]) -> None:
     assert [fire.date().isoformat() for fire in fires] == expected
 
 
-def test_a_29th_of_february_is_found_across_a_century_without_a_leap_day() -> None:
+def test_a_leap_day_is_found_across_a_common_century_year() -> None:
     fire = Cron("0 0 29 2 *").next_after(datetime(2096, 3, 1, tzinfo=UTC))
     assert fire == datetime(2104, 2, 29, tzinfo=UTC)
 
@@ -177,7 +182,7 @@ def test_a_day_31_falls_on_the_last_day_of_a_short_month() -> None:
     assert [fire.day for fire in fires] == [31, 28, 31, 30]
 
 
-def test_an_interval_without_an_anchor_keeps_its_place() -> None:
+def test_an_interval_without_an_anchor_is_stable() -> None:
     trigger = Every(timedelta(hours=6))
     assert [fire.hour for fire in trigger.preview(4, NOON)] == [18, 0, 6, 12]
 
@@ -189,7 +194,7 @@ def test_an_interval_begins_with_its_anchor() -> None:
     assert trigger.anchor == NOON
 
 
-def test_fires_are_strictly_after_the_instant_given() -> None:
+def test_fires_are_strictly_after_the_given_instant() -> None:
     six = datetime(2026, 1, 1, 6, tzinfo=UTC)
     assert Daily("06:00").next_after(six) == six + timedelta(days=1)
     assert Daily("06:00").next_after(six - timedelta(microseconds=1)) == six
@@ -202,7 +207,7 @@ def test_manual_never_fires() -> None:
     assert Manual().preview(3, NOON) == []
 
 
-def test_equal_rules_are_equal_however_they_were_written() -> None:
+def test_equivalent_rules_are_equal() -> None:
     assert Daily("6:00,18:00") == Daily([time(18), "06:00"]) == Daily("18:00, 06:00:00")
     assert Weekly("monday, friday", "9:00") == Weekly(["fri", "mon"], "09:00")
     assert Weekly("sat-mon", "9:00") == Weekly("mon,sat,sun", "9:00")
@@ -210,7 +215,7 @@ def test_equal_rules_are_equal_however_they_were_written() -> None:
     assert Monthly("last") == Monthly(-1)
 
 
-def test_a_preview_without_an_instant_asks_whoever_tells_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_preview_without_an_instant_uses_the_present(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Trigger, "present", None)
     with pytest.raises(UsageError, match="give after="):
         Daily("06:00").preview(1)
@@ -223,6 +228,6 @@ def test_a_naive_instant_is_refused() -> None:
         Daily("06:00").next_after(datetime(2026, 1, 1))  # noqa: DTZ001
 
 
-def test_first_and_last_fires_are_not_asked_for_together() -> None:
+def test_limit_and_newest_exclude_each_other() -> None:
     with pytest.raises(UsageError, match="not both"):
         Daily("06:00").between(NOON, NOON, limit=1, newest=1)

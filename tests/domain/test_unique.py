@@ -1,4 +1,4 @@
-"""Laws of unique keys."""
+"""Tests of unique keys."""
 
 from __future__ import annotations
 
@@ -16,19 +16,17 @@ from tidemill.errors import BadSettings
 
 
 @given(words, json_objects, st.randoms(use_true_random=False))
-def test_the_order_of_arguments_does_not_matter(task: str, args: dict[str, Any], dice: Any) -> None:
+def test_the_key_does_not_depend_on_the_argument_order(task: str, args: dict[str, Any], rng: Any) -> None:
     items = list(args.items())
-    dice.shuffle(items)
+    rng.shuffle(items)
     assert unique_key(task, args) == unique_key(task, dict(items))
 
 
 @given(st.lists(words, min_size=1, max_size=4, unique=True), json_values, st.randoms(use_true_random=False))
-def test_the_order_in_which_the_key_is_declared_does_not_matter(
-    names: list[str], value: Any, dice: Any
-) -> None:
+def test_the_key_does_not_depend_on_the_declaration_order(names: list[str], value: Any, rng: Any) -> None:
     args = dict.fromkeys(names, value)
     shuffled = list(names)
-    dice.shuffle(shuffled)
+    rng.shuffle(shuffled)
     assert Unique(by=tuple(names)).hold("t", args) == Unique(by=tuple(shuffled)).hold("t", args)
 
 
@@ -49,40 +47,40 @@ def test_different_arguments_have_different_keys(
 @pytest.mark.parametrize(
     ("one", "other"), [(1, "1"), (1, True), (0, False), (None, "null"), ([], {}), ("", None)]
 )
-def test_values_that_only_look_alike_have_different_keys(one: object, other: object) -> None:
+def test_similar_values_have_different_keys(one: object, other: object) -> None:
     assert unique_key("t", {"a": one}) != unique_key("t", {"a": other})
 
 
 @given(json_values, json_values, json_values)
-def test_only_the_named_arguments_make_the_key(user: Any, one: Any, other: Any) -> None:
+def test_only_named_arguments_are_part_of_the_key(user: Any, one: Any, other: Any) -> None:
     rule = Unique(by=("user",))
     assert rule.hold("t", {"user": user, "at": one}) == rule.hold("t", {"user": user, "at": other})
 
 
 @given(json_objects)
-def test_without_names_all_arguments_make_the_key(args: dict[str, Any]) -> None:
+def test_without_names_all_arguments_are_part_of_the_key(args: dict[str, Any]) -> None:
     assert Unique().hold("t", args).key == unique_key("t", args)
 
 
 @given(words, json_objects)
-def test_a_key_is_short_and_begins_with_the_name_of_the_task(task: str, args: dict[str, Any]) -> None:
+def test_a_key_is_the_task_name_and_a_hash(task: str, args: dict[str, Any]) -> None:
     key = unique_key(task, args)
     assert key.startswith(task + ":")
     assert len(key) == len(task) + 1 + 32
 
 
-def test_a_key_is_the_same_in_every_process_and_release() -> None:
+def test_a_key_is_stable() -> None:
     assert unique_key("mail.send", {"user": 7, "name": "Zoë"}) == "mail.send:95ce291bbfb23e3412275568e5f60ee4"
     assert unique_key("mail.send", {}) == "mail.send:44136fa355b3678a1146ad16f7e8649e"
 
 
-def test_an_argument_that_the_task_was_not_given_is_named() -> None:
+def test_a_missing_key_argument_is_named() -> None:
     with pytest.raises(BadSettings, match="task mail has no argument 'user'") as caught:
         Unique(by=("id", "user")).hold("mail", {"id": 1})
     assert caught.value.facts == {"task": "mail", "missing": ["user"]}
 
 
-def test_a_key_is_held_until_the_end_unless_only_pending_jobs_count() -> None:
+def test_states_decides_how_long_a_key_is_held() -> None:
     hour = timedelta(hours=1)
     key = unique_key("t", {})
     assert Unique().hold("t", {}) == UniqueHold(key, until_claimed=False, window=None)
@@ -100,6 +98,13 @@ def test_a_key_is_held_until_the_end_unless_only_pending_jobs_count() -> None:
         ({"on_conflict": "ignore"}, "on_conflict is 'ignore'; choose one of return, replace, extend, raise"),
     ],
 )
-def test_a_bad_setting_is_refused_and_named(settings: dict[str, Any], message: str) -> None:
+def test_an_invalid_setting_is_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(BadSettings, match=message):
         Unique(**settings)
+
+
+def test_a_string_instead_of_a_tuple_is_refused() -> None:
+    with pytest.raises(
+        BadSettings, match=r"by is the text 'account'; give a tuple of names: by=\('account',\)"
+    ):
+        Unique(by="account")  # type: ignore[arg-type]

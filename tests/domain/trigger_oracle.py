@@ -1,7 +1,7 @@
-"""An independent, slow reading of schedules: every minute of every local day is looked at.
+"""An independent, slow reading of cron schedules, minute by minute.
 
-It shares nothing with the code under test, and not cronsim either: fields are expanded here, days are walked one by one,
-and a wall time is turned into instants by asking zoneinfo whether it exists.
+It shares no code with the code under test, nor with cronsim: fields are expanded here, days are walked one by one, and zoneinfo
+decides whether a wall time exists.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Moved = Callable[[date], date | None]
 
 
 def expand(field: str, least: int, most: int, names: list[str] | None = None) -> set[int]:
-    """The numbers of a field without special signs."""
-    found: set[int] = set()
+    """Return the numbers of a field without special characters."""
+    numbers: set[int] = set()
     for term in field.split(","):
         body, slash, step = term.partition("/")
         low, dash, high = body.partition("-")
@@ -34,8 +34,8 @@ def expand(field: str, least: int, most: int, names: list[str] | None = None) ->
                 last = names.index(high) + least if names and high in names else int(high)
             elif slash:
                 last = most
-        found |= set(range(first, last + 1, int(step) if slash else 1))
-    return found
+        numbers |= set(range(first, last + 1, int(step) if slash else 1))
+    return numbers
 
 
 def length(day: date) -> int:
@@ -53,7 +53,7 @@ def day_of_month_fits(field: str, day: date) -> bool:
             if target > length(day):
                 continue
             working = [d for d in range(1, length(day) + 1) if day.replace(day=d).weekday() < 5]
-            # Distances of 2 only occur at the edges of a month; a tie (Friday or Monday) cannot happen.
+            # Distances of 2 occur only at the edges of a month; a tie is impossible.
             meant = min(working, key=lambda d: abs(d - target))
         elif day.day in expand(term, 1, 31):
             return True
@@ -76,7 +76,7 @@ def day_of_week_fits(field: str, day: date) -> bool:
             wanted = WEEKDAYS.index(term[:-1]) if term[:-1] in WEEKDAYS else int(term[:-1]) % 7
             if mine == wanted and day.day + 7 > length(day):
                 return True
-        elif mine in {each % 7 for each in expand(term, 0, 7, WEEKDAYS)}:
+        elif mine in {number % 7 for number in expand(term, 0, 7, WEEKDAYS)}:
             return True
     return False
 
@@ -114,8 +114,8 @@ def brute(
     *,
     running: bool = False,
 ) -> list[datetime]:
-    """The fires after the one instant and not after the other: local days one by one, minutes one by one."""
-    found: set[datetime] = set()
+    """Return the fires after one instant and up to the other, day by day and minute by minute."""
+    fires: set[datetime] = set()
     day, last = after.astimezone(zone).date() - 40 * DAY, until.astimezone(zone).date() + 40 * DAY
     days: set[date] = set()
     while day <= last:
@@ -128,12 +128,12 @@ def brute(
         for minute in range(24 * 60):
             if divmod(minute, 60) in times:
                 wall = datetime(day.year, day.month, day.day, *divmod(minute, 60))  # noqa: DTZ001
-                found.update(instants(wall, zone) if running else [first_valid(wall, zone)])
-    return sorted(at for at in found if after < at <= until)
+                fires.update(instants(wall, zone) if running else [first_valid(wall, zone)])
+    return sorted(at for at in fires if after < at <= until)
 
 
 def instants(wall: datetime, zone: ZoneInfo) -> Iterator[datetime]:
-    """The instants at which the clock shows a wall time: none, one or two."""
+    """Yield the instants at which the clock shows a wall time: none, one or two."""
     for fold in (0, 1):
         at = wall.replace(tzinfo=zone, fold=fold).astimezone(UTC)
         if at.astimezone(zone).replace(tzinfo=None, fold=0) == wall:
@@ -141,7 +141,7 @@ def instants(wall: datetime, zone: ZoneInfo) -> Iterator[datetime]:
 
 
 def first_valid(wall: datetime, zone: ZoneInfo) -> datetime:
-    """The first instant at which the clock shows a wall time, or, if it never does, the next one that it shows."""
+    """Return the first instant at which the clock shows a wall time, or the next time that it does show."""
     while True:
         shown = list(instants(wall, zone))
         if shown:

@@ -1,4 +1,4 @@
-"""What the tests of hearts and duties share: workers, jobs in their hands, and a store whose line can be cut."""
+"""Helpers for the heartbeat and duty tests: workers and a failing store."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECOND = timedelta(seconds=1)
 
 
 class Line:
-    """The way to a real store: it counts the verbs, and some or all of them can be made to fail."""
+    """A proxy of a real store that counts calls and can make some or all of them fail."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -29,7 +29,7 @@ class Line:
         self.broken: Callable[[str, tuple[Any, ...]], BaseException | None] = lambda verb, given: None
 
     def cut(self) -> None:
-        """Nothing gets through any more."""
+        """Make every call fail."""
         self.broken = lambda verb, given: StoreUnavailable("the line is cut")
 
     def mend(self) -> None:
@@ -37,7 +37,7 @@ class Line:
 
     @property
     def store(self) -> Store:
-        """The store at the other end, as its user sees it."""
+        """The proxy, typed as a store."""
         return cast(Store, self)
 
     def __getattr__(self, verb: str) -> Any:
@@ -64,7 +64,7 @@ def enqueue(store: Store, count: int = 1, **fields: Any) -> list[UUID]:
 def claim(store: Store, worker: UUID, limit: int = 1000, *, start: bool = True) -> list[Claim]:
     claims = store.claim(ClaimRequest(worker, store.lanes(), limit, start=start))
     if start:
-        store.start(claims)  # what was in a crash before is not begun by the claim
+        store.start(claims)  # the claim does not start a job that has crashed before
     return claims
 
 
@@ -78,7 +78,7 @@ def job(store: Store, id: UUID) -> Job:
 
 
 def eventually(condition: Callable[[], object], within: float = 20.0) -> float:
-    """Wait until it holds; how many seconds that took."""
+    """Wait until the condition holds, and return the seconds that took."""
     clock = SystemClock()
     began = clock.monotonic()
     while not condition():

@@ -1,4 +1,4 @@
-"""What the tests of the duties' loop share: duties that keep a diary, ears without a thread, loops stepped by hand."""
+"""Helpers for the duty loop tests: recording duties, and stepped loops."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidemill.stores.memory import MemoryStore
 
 
 class Notebook:
-    """A duty that writes down when it was run, and answers as it is told."""
+    """A duty that records when it ran and returns the given answer."""
 
     def __init__(self, clock: ManualClock, answer: Callable[[], Done] = Done) -> None:
         self.clock, self.answer = clock, answer
@@ -30,14 +30,14 @@ class Notebook:
 
 
 class Deaf(Ear):
-    """An ear without a thread: what it hears is said by the test."""
+    """A listener without a thread, which receives topics from the test."""
 
     def hear(self, *topics: str) -> None:
         self.tell(frozenset(topics))
 
 
 class Yard:
-    """Several loops on one store, stepped by hand."""
+    """Several loops on one store, stepped by the test."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()
@@ -59,7 +59,7 @@ class Yard:
         self.memory.close()
 
     def pass_time(self, seconds: float, *loops: Duties) -> None:
-        """Let them run, each from one thing that is due to the next."""
+        """Advance the clock step by step, running each loop whenever it is due."""
         until = self.clock.monotonic() + seconds
         while (left := until - self.clock.monotonic()) > 0:
             wait = min(loop.step() for loop in loops or self.loops)

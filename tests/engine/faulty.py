@@ -1,6 +1,6 @@
-"""A store whose line can be bad: it hands every verb on to a real store, and fails before it, after it, or late, as told.
+"""A store proxy that fails before or after a call, or delays it.
 
-What fails *after* the verb was done is an answer that got lost: the store has written, and the caller does not know.
+A failure *after* the call is a lost answer: the store has written, and the caller does not know.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from tidemill.stores.ahead import StepsAhead
 from tidemill.stores.base import Step, Store
 
 LOCAL = frozenset({"close", "notify", "listen", "transaction"})
-"""What does not go over the line that is cut: hints may be lost anyway, and a transaction fails at its first verb."""
+"""Methods that a cut connection does not affect.
+
+Notifications may be lost anyway, and a transaction fails at its first call.
+"""
 
 Condition = Callable[[tuple[Any, ...]], bool]
 
@@ -42,7 +45,7 @@ def _always(given: tuple[Any, ...]) -> bool:
 
 
 class Faulty:
-    """The way to a real store. Rules are tried in the order they were given; each is good for ``times`` calls."""
+    """A proxy of a real store. Rules are tried in the order they were added, and each applies to ``times`` calls."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -54,31 +57,32 @@ class Faulty:
 
     @property
     def store(self) -> Store:
-        """The store at the other end, as its user sees it."""
+        """The proxy, typed as a store."""
         return cast(Store, self)
 
     @property
     def real(self) -> Store:
-        """The store itself, for those who must see what is true."""
+        """The real store, for checks of the true state."""
         return self._store
 
-    # What is to go wrong -------------------------------------------------------------------------------------------------
+    # Faults --------------------------------------------------------------------------------------------------------------
 
     def refuse(
         self, *verbs: str, error: BaseException | None = None, times: float = 1, when: Condition = _always
     ) -> None:
-        """These verbs fail, and nothing has happened."""
+        """Make these methods fail before they change anything."""
         self._add(_Rule(frozenset(verbs), times, when, before=error or StoreUnavailable("the line is cut")))
 
     def lose_answer(self, *verbs: str, times: float = 1, when: Condition = _always) -> None:
-        """These verbs are done, and whoever asked hears only that the line was cut."""
+        """Let these methods run, and raise StoreUnavailable instead of returning the answer."""
         self._add(_Rule(frozenset(verbs), times, when, after=StoreUnavailable("the answer was lost")))
 
     def hold_up(
         self, *verbs: str, times: float = 1, when: Condition = _always, late: bool = False
     ) -> tuple[threading.Event, threading.Event]:
-        """These verbs wait, before they are done or (``late``) after; the first event is set when one waits, set the second
-        to let it go on.
+        """Block these methods before they run, or after they run if ``late``.
+
+        Returns two events: the first is set when a call blocks, and setting the second releases it.
         """
         rule = _Rule(
             frozenset(verbs), times, when, gate=threading.Event(), reached=threading.Event(), late=late
@@ -89,15 +93,15 @@ class Faulty:
         return rule.reached, rule.gate
 
     def refuse_busy(self, *verbs: str, times: float = 1) -> None:
-        """These verbs find the store in use."""
+        """Make these methods fail with StoreBusy."""
         self.refuse(*verbs, error=StoreBusy("somebody else is writing"), times=times)
 
     def cut(self) -> None:
-        """Nothing gets through any more."""
+        """Make every call fail."""
         self._down = StoreUnavailable("the line is cut")
 
     def mend(self) -> None:
-        """All is well again."""
+        """Remove all faults."""
         self._down = None
         with self._lock:
             rules, self._rules = self._rules, []
@@ -109,29 +113,29 @@ class Faulty:
         with self._lock:
             self._rules.append(rule)
 
-    # What was asked ------------------------------------------------------------------------------------------------------
+    # Recorded calls ------------------------------------------------------------------------------------------------------
 
     def calls_of(self, *verbs: str) -> int:
-        """How often these verbs were called."""
+        """The number of calls of these methods."""
         with self._lock:
             return sum(verb in verbs for verb, _ in self._calls)
 
     def moments_of(self, verb: str) -> list[float]:
-        """When a verb was called, by the monotonic clock."""
+        """The times at which a method was called, on the monotonic clock."""
         with self._lock:
             return [at for name, at in self._calls if name == verb]
 
     def asked(self) -> Counter[str]:
-        """All calls by verb."""
+        """The number of calls per method."""
         with self._lock:
             return Counter(verb for verb, _ in self._calls)
 
     def count_anew(self) -> None:
-        """Count from zero."""
+        """Reset the counters."""
         with self._lock:
             self._calls.clear()
 
-    # The line ------------------------------------------------------------------------------------------------------------
+    # The proxy -----------------------------------------------------------------------------------------------------------
 
     def __getattr__(self, verb: str) -> Any:
         target = getattr(self._store, verb)
@@ -158,7 +162,7 @@ class Faulty:
         return call
 
     def steps_ahead(self) -> StepsAhead | None:
-        """Steps that are sent ahead go over the same line."""
+        """Pipelined steps pass through the same proxy."""
         real = self._store.steps_ahead()
         return None if real is None else _Ahead(self, real)
 
@@ -172,20 +176,19 @@ class Faulty:
             return None
 
     def _unsaid(self, rule: _Rule | None) -> None:
-        """The last call did not take place."""
+        """Undo the bookkeeping of the last call, which did not take place."""
         with self._lock:
             self._calls.pop()
             if rule is not None:
                 rule.times += 1
 
 
-ABCMeta.register(
-    Store, Faulty
-)  # so that an app takes it for a store; ``Store.register`` is a verb of its own
+# Lets an app accept it as a store. ``Store.register`` is not ABCMeta's: it registers workers.
+ABCMeta.register(Store, Faulty)
 
 
 class _Ahead:
-    """Steps sent ahead over a bad line. One that is refused is told of when its answer is asked for, as a broken wire is."""
+    """Pipelined steps through the proxy. A refused step raises at ``receive``, as with a broken connection."""
 
     def __init__(self, line: Faulty, real: StepsAhead) -> None:
         self._line, self._real = line, real

@@ -1,4 +1,4 @@
-"""What the tests of firing share: an app on a clock that is moved by hand, on each store, with a few tasks."""
+"""Helpers for the firing tests: an app with a manual clock, on each store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECOND = timedelta(seconds=1)
 
 
 class Tower:
-    """A clock, an app and what it did."""
+    """A clock, an app and a record of its runs."""
 
     def __init__(self, store: str | Store, start: datetime = MIDNIGHT) -> None:
         self.clock = ManualClock(start)
@@ -43,18 +43,18 @@ class Tower:
         return self.app.store
 
     def after(self, by: timedelta) -> list[Any]:
-        """Let time pass, and run what is due; what was run."""
+        """Advance the clock, run due jobs, and return the record of the runs."""
         self.ran.clear()
         self.testing.advance(by)
         self.testing.drain()
         return list(self.ran)
 
     def fires(self, key: str, **where: Any) -> list[Fired]:
-        """The oldest first."""
+        """The fires of a schedule, oldest first."""
         return list(reversed(self.app.schedules.fires(key, limit=10_000, **where)))
 
     def said(self, key: str, **where: Any) -> list[tuple[str, str | None]]:
-        """Each fire's time of day, and its reason."""
+        """Time of day and reason of each fire."""
         return [(f"{fire.fire_at:%H:%M}", fire.reason) for fire in self.fires(key, **where)]
 
     def jobs(self, **where: Any) -> list[Job]:
@@ -74,7 +74,7 @@ def a_tower(store: str | Store = "memory://", start: datetime = MIDNIGHT) -> Ite
 
 @contextmanager
 def on_each_store(request: pytest.FixtureRequest, folder: Path) -> Iterator[Tower]:
-    """For a fixture with the kinds of stores as its parameters."""
+    """A tower on the store that the fixture's parameter names."""
     url = url_of(request.param, folder, request)
     with a_tower(url) as tower:
         yield tower

@@ -1,4 +1,4 @@
-"""An app whose jobs do everything that a job must not do; children of the process lane import it."""
+"""An app with well-behaved and misbehaving jobs for child processes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import ctypes
 import locale
 import os
 import re
+import resource
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,10 +26,13 @@ app = App("memory://")
 seen: list[str] = []
 
 
-@app.middleware
-def noted(step: Any, proceed: Any) -> Any:
-    seen.append(step.task)
-    return proceed()
+@contextmanager
+def noted(job: Any) -> Iterator[None]:
+    seen.append(job.task)
+    yield
+
+
+app.around(execute=noted)
 
 
 def _mark(sign: str | None) -> None:
@@ -34,7 +40,7 @@ def _mark(sign: str | None) -> None:
         Path(sign).write_text(str(os.getpid()))
 
 
-# Good ones ---------------------------------------------------------------------------------------------------------------
+# Well-behaved jobs -------------------------------------------------------------------------------------------------------
 
 
 @app.task
@@ -115,7 +121,7 @@ def enqueues() -> None:
     nothing.enqueue()
 
 
-# Bad ones ----------------------------------------------------------------------------------------------------------------
+# Misbehaving jobs --------------------------------------------------------------------------------------------------------
 
 
 @app.task
@@ -172,7 +178,7 @@ _DAEMON = "import os,sys,time\nopen(sys.argv[1] + str(os.getpid()), 'w').close()
 
 
 def _daemons(folder: str) -> None:
-    """One in our group, one in a session of its own, and one that has left its parent as well."""
+    """Start one process in the job's group, one in its own session, and one that has left its parent too."""
     program = [sys.executable, "-c", _DAEMON, folder]
     subprocess.Popen(program)
     subprocess.Popen(program, start_new_session=True)
@@ -209,7 +215,7 @@ def waits_for_a_program(sign: str, program_sign: str) -> None:
 @app.task
 def reaped_child() -> int:
     subprocess.run([sys.executable, "-c", "pass"], check=True)
-    subprocess.Popen(["true"])  # not waited for, but it ends
+    subprocess.Popen(["true"])  # not waited for, but it exits
     time.sleep(0.2)
     return os.getpid()
 
@@ -254,6 +260,38 @@ def probe(wait: float) -> list[Any]:
         mask,
         sys.stdout is not None,
     ]
+
+
+@app.task
+def changes_its_process(hard: bool = False) -> int:
+    """Change the environment, the module path and a resource limit. With ``hard``, the limit cannot be raised again."""
+    os.environ["LEFT_BY_A_JOB"] = "yes"
+    os.environ.pop("PATH", None)
+    sys.path.insert(0, "/left/by/a/job")
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64 if hard else most))
+    return os.getpid()
+
+
+@app.task
+def process_as_found() -> list[Any]:
+    return [
+        os.getpid(),
+        "LEFT_BY_A_JOB" in os.environ,
+        "PATH" in os.environ,
+        "/left/by/a/job" in sys.path,
+        resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+    ]
+
+
+@app.task
+def forks_and_returns(sign: str) -> str:
+    """Return from the handler in the parent and in a fork; the fork returns first."""
+    if os.fork() == 0:
+        return "the fork"
+    Path(sign).touch()
+    time.sleep(0.5)
+    return "the job"
 
 
 @app.task
@@ -330,3 +368,21 @@ async def a_raises(which: str) -> None:
 def interrupts_itself() -> None:
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(5)
+
+
+def drop_the_right_to_raise_limits() -> None:
+    """Give up CAP_SYS_RESOURCE and keep everything else, such as access to a checkout that only root can read."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    sets = (ctypes.c_uint32 * 6)()
+    cap_sys_resource = 1 << 24
+    if libc.capget(header, sets):
+        raise OSError(ctypes.get_errno(), "capget")
+    for place in (0, 1):  # effective and permitted
+        sets[place] &= 0xFFFFFFFF ^ cap_sys_resource
+    if libc.capset(header, sets):
+        raise OSError(ctypes.get_errno(), "capset")
+
+
+if os.environ.get("ISOLATED_APP_UNPRIVILEGED") and os.getuid() == 0:
+    drop_the_right_to_raise_limits()

@@ -1,4 +1,4 @@
-"""What the tests of the process lane share: a lane that is closed again, and a way to run one job in it."""
+"""Helpers for the process executor tests: an executor, and single jobs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ CLOCK = SystemClock()
 
 
 class Pending:
-    """A job that was submitted."""
+    """A submitted job."""
 
     def __init__(self, id: UUID) -> None:
         self.id = id
         self.ends: list[Ended] = []
-        self.at = 0.0  #: when its end was told
+        self.at = 0.0  #: when its end was reported
         self._over = threading.Event()
 
     def told(self, ended: Ended) -> None:
@@ -46,7 +46,7 @@ class Pending:
 
 
 class Lane(ProcessLane):
-    """A process lane that can be spoken to in few words."""
+    """A process executor with short methods to run jobs."""
 
     def begin(
         self,
@@ -67,7 +67,7 @@ class Lane(ProcessLane):
         return self.begin(task, **given).end()
 
     def result(self, task: str, **given: Any) -> Any:
-        """What the task returned."""
+        """The return value of the task."""
         ended = self.run(task, **given)
         assert ended.result is not None, ended
         return json.loads(ended.result)
@@ -83,7 +83,7 @@ def open_lane(slots: int = 1, app: str = APP, **settings: Any) -> Iterator[Lane]
 
 
 def until(true: Callable[[], object], seconds: float = LONG) -> None:
-    """Wait for something to become true."""
+    """Wait until a condition holds."""
     deadline = CLOCK.monotonic() + seconds
     while not true():
         assert CLOCK.monotonic() < deadline, "it does not come true"
@@ -91,13 +91,13 @@ def until(true: Callable[[], object], seconds: float = LONG) -> None:
 
 
 def marked(sign: Path) -> int:
-    """Who has put its pid into this file."""
+    """The pid that a process has written into this file."""
     until(lambda: sign.exists() and sign.read_text())
     return int(sign.read_text())
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; one that only waits to be reaped does not."""
+    """Whether a process runs. A zombie does not count as running."""
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in {b"Z", b"X"}
     except OSError:

@@ -1,17 +1,17 @@
-"""What the engine's tests share: an outlet that writes everything down, and a world to run single claims in."""
+"""Helpers for the engine tests: a recording outlet, and a runner of single claims."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from tidemill.clock import ManualClock
-from tidemill.domain.job import Claim, Job, LogEntry, Progress
+from tidemill.domain.job import Claim, Job, LogEntry, Progress, Report
 from tidemill.domain.states import JobState
 from tidemill.engine.execute import Ended, arun, run
+from tidemill.tasks.hooks import NO_HOOKS, Hooks
 from tidemill.tasks.options import TaskOptions
 from tidemill.tasks.task import declare
 
@@ -21,7 +21,7 @@ MINUTE = timedelta(minutes=1)
 
 
 class Notes:
-    """An outlet that writes everything down."""
+    """An outlet that records everything."""
 
     def __init__(self, clock: ManualClock | None = None) -> None:
         self.clock = clock or ManualClock(START)
@@ -29,6 +29,11 @@ class Notes:
         self.lines: list[LogEntry] = []
         self.kept: dict[str, str] = {}
         self.cancelled = False
+        self.start_by: float | None = None
+        self.declared = declare(lambda: None, TaskOptions(name="work"))
+
+    def renew_start(self) -> None:
+        """Do nothing: no job here is under a rate limit."""
 
     def report(self, progress: Progress) -> None:
         self.reports.append(progress)
@@ -45,11 +50,27 @@ class Notes:
     def is_cancelled(self) -> bool:
         return self.cancelled
 
+    def is_timed_out(self) -> bool:
+        return False
+
     def now(self) -> datetime:
         return self.clock.now()
 
-    def transaction(self) -> AbstractContextManager[None]:
-        return nullcontext()
+    @property
+    def claim(self) -> Claim:
+        return a_claim()
+
+    @property
+    def connections(self) -> None:
+        return None
+
+    def completing(self) -> float:
+        return 0.0
+
+    def flush(self) -> None: ...
+
+    def unwritten(self) -> tuple[list[LogEntry], list[Report]]:
+        return [], []
 
 
 def a_job(**fields: Any) -> Job:
@@ -84,15 +105,17 @@ def a_claim(args: str = "{}") -> Claim:
 
 
 class World:
-    """Runs tasks one by one and keeps what they said."""
+    """Runs tasks one by one and records their output."""
 
     def __init__(self) -> None:
         self.clock = ManualClock(START)
         self.outlet = Notes(self.clock)
 
-    def run(self, target: Callable[..., Any], args: str = "{}", chain: Any = (), **options: Any) -> Ended:
+    def run(
+        self, target: Callable[..., Any], args: str = "{}", hooks: Hooks = NO_HOOKS, **options: Any
+    ) -> Ended:
         declared = declare(target, TaskOptions(name="work", **options))
-        return run(declared, a_claim(args), self.job(args), self.outlet, self.clock, chain)
+        return run(declared, a_claim(args), self.job(args), self.outlet, self.clock, hooks)
 
     async def arun(self, target: Callable[..., Any], args: str = "{}") -> Ended:
         declared = declare(target, TaskOptions(name="work"))

@@ -1,4 +1,4 @@
-"""What the tests of the worker share: an app on any store, its workers, and a check that no thread of theirs stays."""
+"""Helpers for the worker tests: an app, its workers, and a thread leak check."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from tidemill.testing.postgres import TestPostgres
 
 STORES = ("memory", "sqlite", "postgres")
 PATIENCE = 40.0
-"""A bound, never waited for in full."""
+"""An upper bound in seconds, never waited for in full."""
 
 QUICK = {"patience": 0.3, "children": 0}
 
 
 class Mill:
-    """An app on a store whose line can be made bad."""
+    """An app on a store that can be made to fail."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -51,7 +51,7 @@ class Mill:
         self._workers: list[EmbeddedWorker] = []
 
     def another_app(self) -> App:
-        """A second app on the same database, as another process would have it."""
+        """A second app on the same database, like one in another process."""
         real = self.line.real if self.url == "memory://" else open_store(self.url)
         app = App(Faulty(real).store)
         self._others.append(app)
@@ -63,14 +63,15 @@ class Mill:
         return worker
 
     def runners(self) -> list[Runner]:
-        """Those of all workers that were made here."""
+        """The runners of all workers that were created here."""
         return [worker._runner for worker in self._workers if worker._runner is not None]
 
     @contextmanager
     def runner(self, **settings: Any) -> Iterator[Runner]:
-        """A runner with an ear, without heart and duties, for a worker that lives long enough."""
+        """A runner with a listener, without heartbeat and duties, whose lease outlasts the test."""
         me = Worker(new_id(), "a runner")
         on_stuck = settings.pop("on_stuck", None)
+        fence = settings.pop("fence", None)
         chosen = read_settings(QUICK | {"pumps": 1} | settings)
         self.line.real.register(me, lease=chosen.expiry * 100)
         ear = Ear(self.line.real, self.clock)
@@ -83,6 +84,7 @@ class Mill:
             ear=ear,
             events=self.app.events,
             on_stuck=on_stuck,
+            fence=fence,
         )
         runner.start()
         ear.start()
@@ -94,11 +96,11 @@ class Mill:
             ear.close()
 
     def cancel(self, runner: Runner, job: Handle[Any], reason: str = "stop it") -> None:
-        """As the heart would pass it on."""
+        """Send the cancel request as the heartbeat thread would."""
         row = self.row(job)
         runner.cancel([CancelRequest(row.id, row.token, runner.worker, reason)])
 
-    # Looking, past the bad line ------------------------------------------------------------------------------------------
+    # Reads from the real store -------------------------------------------------------------------------------------------
 
     def row(self, job: Handle[Any] | UUID) -> Job:
         id = job if isinstance(job, UUID) else job.id
@@ -124,7 +126,7 @@ class Mill:
         return self.row(job)
 
     def ends(self, *jobs: Handle[Any], within: float = PATIENCE) -> list[Job]:
-        """Wait until all of them are over."""
+        """Wait until all these jobs have ended."""
         ids = [job.id for job in jobs]
         eventually(lambda: _ended(self.line.real.get(ids, tenant=ALL_TENANTS)) == len(ids), within)
         return [self.row(id) for id in ids]
@@ -150,11 +152,11 @@ def _ended(jobs: Collection[Job]) -> int:
 
 
 Place = Callable[[Path], AbstractContextManager[str]]
-"""Makes an empty store's address, given a folder; what was made goes when the block ends."""
+"""Creates an empty store for a folder, yields its URL, and removes the store when the block ends."""
 
 
 def a_place(request: pytest.FixtureRequest) -> Place:
-    """For a fixture of a whole module, with the kinds of stores as its parameters: a server is started only once."""
+    """The place for the store that a module fixture's parameter names, so that one server start is enough."""
     match request.param:
         case "memory":
             return lambda folder: nullcontext("memory://")
@@ -167,7 +169,7 @@ def a_place(request: pytest.FixtureRequest) -> Place:
 
 @contextmanager
 def opened(url: str = "memory://") -> Iterator[Mill]:
-    """A mill on the store at this address; afterwards none of its threads is left."""
+    """A mill on the store at this URL. Afterwards, none of its threads may be left."""
     before = set(threading.enumerate())
     mill = Mill(url)
     try:
@@ -188,6 +190,6 @@ def _left(before: set[threading.Thread]) -> list[str]:
 
 
 async def open_gate(gate: threading.Event) -> None:
-    """Wait for a gate of another thread, without holding the loop up."""
-    while not gate.is_set():  # noqa: ASYNC110  (those who open it are not on this loop)
+    """Wait for an event of another thread without blocking the event loop."""
+    while not gate.is_set():  # noqa: ASYNC110  (the event is set outside this loop)
         await asyncio.sleep(0.005)

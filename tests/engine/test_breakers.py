@@ -1,4 +1,4 @@
-"""Whoever tells breakers how jobs ended goes on, whatever one of them makes of it."""
+"""Tests that one unreadable breaker does not affect the others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def failed(name: str) -> Any:
     )
 
 
-def test_a_breaker_whose_state_nobody_can_read_does_not_silence_the_others(
+def test_a_breaker_with_unreadable_state_does_not_block_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     rules = {
@@ -41,7 +41,7 @@ def test_a_breaker_whose_state_nobody_can_read_does_not_silence_the_others(
     breakers = Breakers(line.store, lambda: rules, changed.set)
     with caplog.at_level(logging.WARNING, "tidemill.engine"):
         breakers.note([failed("breaker/sick")])
-        eventually(lambda: "breaker/sick could not be told" in caplog.text, PATIENCE)
+        eventually(lambda: "breaker/sick: cannot record the results" in caplog.text, PATIENCE)
         breakers.note([failed("breaker/well")])
         assert changed.wait(PATIENCE)
     breakers.close()

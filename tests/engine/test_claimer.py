@@ -1,4 +1,4 @@
-"""What a worker knows of many gates: it comes to all of them, soon where they give something and at its leisure where not."""
+"""Tests of the claimer with many limited lanes."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from tidemill.domain.cluster import Worker
 from tidemill.domain.job import NewJob
 from tidemill.domain.lanes import SAFETY, Lane
 from tidemill.domain.limits import LimitKind, Rule
-from tidemill.engine.claimer import LATEST, PAGE, SOONEST, Claimer
+from tidemill.engine.claimer import Claimer
+from tidemill.engine.lane_reader import LATEST, PAGE, SOONEST
 from tidemill.engine.plan import Kind, Plan, Planner
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
+from tidemill.stores.memory import MemoryStore
 from tidemill.stores.open import open_store
 
 GATES = 3 * PAGE + PAGE // 2
@@ -23,7 +25,7 @@ PLAN = Plan(("loop",), PAGE, True)
 
 
 class Slow(ManualClock):
-    """A clock that goes on by itself while it is asked, as a real one does while a page is read."""
+    """A clock that advances at each reading, as a real one does while a page is read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -54,7 +56,7 @@ def asked(claimer: Claimer) -> list[Lane]:
     return [lane for request in claimer.requests(PLAN) for lane in request.lanes if lane.gate]
 
 
-def test_while_pages_are_left_and_what_was_found_gives_something_the_next_one_is_read_at_once(
+def test_the_next_page_is_read_at_once_while_pages_are_left_and_yield_claims(
     store: Store,
 ) -> None:
     clock = ManualClock()
@@ -72,7 +74,7 @@ def test_while_pages_are_left_and_what_was_found_gives_something_the_next_one_is
             assert claimer.is_stale()
 
 
-def test_pages_that_give_nothing_are_read_at_leisure(store: Store) -> None:
+def test_pages_without_claims_are_read_at_a_slower_pace(store: Store) -> None:
     other = store.register(Worker(new_id(), "elsewhere"), lease=timedelta(hours=1))
     clock = Slow()
     claimer = a_claimer(store, clock)
@@ -91,7 +93,7 @@ def test_pages_that_give_nothing_are_read_at_leisure(store: Store) -> None:
     assert 0 < rests[0] < rests[1] < LATEST
 
 
-def test_when_all_pages_were_read_for_nothing_the_next_look_waits_longer_and_longer(store: Store) -> None:
+def test_the_wait_grows_each_time_all_pages_were_read_without_a_claim(store: Store) -> None:
     other = store.register(Worker(new_id(), "elsewhere"), lease=timedelta(hours=1))
     clock = ManualClock()
     claimer = a_claimer(store, clock)
@@ -109,11 +111,11 @@ def test_when_all_pages_were_read_for_nothing_the_next_look_waits_longer_and_lon
     assert SOONEST <= rests[0] < rests[1] < rests[2] <= LATEST
 
 
-# Those who came first ------------------------------------------------------------------------------------------------------
+# Older unlimited jobs ------------------------------------------------------------------------------------------------------
 
 
 def flooded() -> Store:
-    """A great many jobs without limits, and behind them some with."""
+    """A store with very many unlimited jobs, and a few limited ones behind them."""
     made = open_store("memory://")
     made.migrate()
     made.put_rules([Rule("key", LimitKind.CONCURRENCY, 1)])
@@ -123,7 +125,7 @@ def flooded() -> Store:
 
 
 def step(store: Store, claimer: Claimer, plan: Plan = PLAN) -> list[int]:
-    """Claim as a pump does; how many of each request's lanes were gates."""
+    """Claim as the claim loop does, and return the number of limited lanes in each request."""
     claimed, gates = 0, []
     for made in claimer.requests(plan):
         request = made._replace(limit=made.limit - claimed)
@@ -136,28 +138,28 @@ def step(store: Store, claimer: Claimer, plan: Plan = PLAN) -> list[int]:
     return gates
 
 
-def test_jobs_with_limits_that_came_last_are_asked_for_when_their_time_has_come() -> None:
+def test_limited_jobs_behind_many_unlimited_ones_are_requested_in_their_turn() -> None:
     store = flooded()
     try:
         claimer = a_claimer(store, ManualClock())
         claimer.refresh()
-        assert step(store, claimer) == [5, 0]  # nobody knows yet how many there are
+        assert step(store, claimer) == [5, 0]  # the number of unlimited jobs is not known yet
         store.enqueue([NewJob(new_id(), "work", limits=(f"key/{n}",)) for n in range(5, 10)])
         claimer.refresh()
         seen = [step(store, claimer) for _ in range((SAFETY + 2 * PAGE) // PAGE)]
-        assert seen[0] == [0]  # enough was found without them
-        assert [0, 5] in seen  # there was room left, and so they were asked in the same step
+        assert seen[0] == [0]  # enough jobs were found without limited lanes
+        assert [0, 5] in seen  # there was room left, so the limited lanes were requested in the same step
         assert store.gates() == []
     finally:
         store.close()
 
 
-def test_where_little_waits_without_limits_nobody_waits_for_it() -> None:
+def test_limited_jobs_do_not_wait_behind_a_few_unlimited_ones() -> None:
     store = flooded()
     try:
         claimer = a_claimer(store, ManualClock())
         claimer.refresh()
-        huge = PLAN._replace(limit=2 * SAFETY + 4 * PAGE)  # more than there are
+        huge = PLAN._replace(limit=2 * SAFETY + 4 * PAGE)  # more than the number of jobs
         step(store, claimer, huge)
         store.enqueue([NewJob(new_id(), "work") for _ in range(3)])
         store.enqueue([NewJob(new_id(), "work", limits=(f"key/{n}",)) for n in range(5, 10)])
@@ -165,3 +167,68 @@ def test_where_little_waits_without_limits_nobody_waits_for_it() -> None:
         assert step(store, claimer) == [5, 0]
     finally:
         store.close()
+
+
+def a_rated_claimer(store: Store, clock: ManualClock) -> tuple[Claimer, Planner]:
+    """A claimer that has seen a rate limit exhausted for 1.025 s, and unlimited jobs."""
+    store.put_rules([Rule("slow", LimitKind.RATE, 1, timedelta(seconds=1))])
+    store.enqueue([NewJob(new_id(), "work", limits=("slow",)) for _ in range(2)])
+    store.enqueue([NewJob(new_id(), "work") for _ in range(9)])
+    worker = store.register(Worker(new_id(), "here"), lease=timedelta(hours=1))
+    planner = Planner({"loop": Kind("loop", 9, ("work",), mean=0.5)}, 0.1, PAGE)
+    claimer = Claimer(store, clock, worker.id, None, planner)
+    claimer.refresh()
+    request = next(claimer.requests(PLAN))._replace(limit=1)
+    claims = store.claim(request)
+    assert [claim.limits for claim in claims] == [("slow",)]
+    # The limited lane is requested once more and yields nothing, so it sleeps until the rate has room.
+    claimer.claimed(PLAN, request, claims)
+    request = next(claimer.requests(PLAN))
+    claimer.claimed(PLAN, request, store.claim(request))
+    claimer.refresh()
+    return claimer, planner
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def rated(clock: ManualClock) -> Iterator[tuple[Claimer, Planner]]:
+    store = MemoryStore(clock)
+    yield a_rated_claimer(store, clock)
+    store.close()
+
+
+def limits_asked(claimer: Claimer, slots: int) -> list[int]:
+    return [request.limit for request in claimer.requests(Plan(("loop",), slots, True))]
+
+
+def test_a_slot_is_reserved_just_before_a_rate_limit_has_room_again(
+    clock: ManualClock, rated: tuple[Claimer, Planner]
+) -> None:
+    claimer, planner = rated
+    assert planner.rated
+    clock.advance(timedelta(seconds=1.0))
+    assert limits_asked(claimer, 1) == [1]
+    clock.advance(timedelta(seconds=0.02))
+    assert limits_asked(claimer, 1) == []
+    # Never twice in a row, so that unlimited jobs continue.
+    assert limits_asked(claimer, 1) == [1]
+
+
+def test_only_one_of_several_free_slots_is_reserved(
+    clock: ManualClock, rated: tuple[Claimer, Planner]
+) -> None:
+    clock.advance(timedelta(seconds=1.02))
+    assert limits_asked(rated[0], 4) == [3]
+
+
+def test_no_slot_is_reserved_while_slots_become_free_all_the_time(
+    clock: ManualClock, rated: tuple[Claimer, Planner]
+) -> None:
+    claimer, planner = rated
+    planner.kinds["loop"].mean = 0.005
+    clock.advance(timedelta(seconds=1.02))
+    assert limits_asked(claimer, 1) == [1]

@@ -1,4 +1,4 @@
-"""What operators set for all workers, as workers read it."""
+"""Tests of the settings that operators make for all workers."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ CLAIM = Claim(
     [
         ({}, 4, MINUTE),
         ({"max_attempts": 7, "timeout": 5}, 7, timedelta(seconds=5)),
-        ({"max_attempts": 1}, 2, MINUTE),  # the one that is under way is not taken back
+        ({"max_attempts": 1}, 2, MINUTE),  # the current attempt is not revoked
         ({"timeout": None}, 4, None),
         ({"timeout": "soon", "max_attempts": "many"}, 4, MINUTE),
         ({"timeout": -1}, 4, MINUTE),
         ({"timeout": True}, 4, MINUTE),
     ],
 )
-def test_what_is_set_for_a_task_goes_over_its_claims_and_nonsense_does_not(
+def test_task_settings_override_claims_and_invalid_ones_are_ignored(
     said: dict[str, Any], attempts: int, timeout: timedelta | None
 ) -> None:
     config = Config.read([Setting("task/send", said)])
@@ -40,7 +40,7 @@ def test_what_is_set_for_a_task_goes_over_its_claims_and_nonsense_does_not(
     assert config.applied(CLAIM._replace(task="other")) == CLAIM._replace(task="other")
 
 
-def test_a_value_that_makes_no_sense_is_as_if_it_were_not_there() -> None:
+def test_an_invalid_value_is_ignored() -> None:
     rows = [
         ("worker_enabled", "no"),
         ("priority_ageing", "often"),

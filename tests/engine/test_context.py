@@ -1,4 +1,4 @@
-"""A task's context: what it knows of its job, and what it says about it."""
+"""Tests of the task context: progress, stages, log lines and checkpoints."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidemill.domain.job import Details, Progress
 from tidemill.engine.context import LINE_LENGTH, Context, OutOfTime, current
 from tidemill.engine.words import MESSAGE_LENGTH
 from tidemill.errors import BadSettings, Cancel, Retry, UsageError
-from tidemill.tasks.ambient import in_transaction, inside_job
+from tidemill.tasks.ambient import inside_job
 
 
 @pytest.fixture
@@ -29,14 +29,14 @@ def ctx(notes: Notes) -> Context:
     return Context(a_job(timeout=timedelta(minutes=1)), notes)
 
 
-def test_a_context_knows_its_job(ctx: Context) -> None:
+def test_a_context_has_the_data_of_its_job(ctx: Context) -> None:
     assert (ctx.attempt, ctx.tenant, ctx.job.id) == (1, "acme", ID)
     assert ctx.deadline == START + timedelta(minutes=1)
     assert ctx.idempotency_key == str(ID)
     assert ctx.correlation_id == str(ID)
 
 
-def test_a_job_that_was_given_a_correlation_id_keeps_it(notes: Notes) -> None:
+def test_a_job_keeps_the_correlation_id_it_was_given(notes: Notes) -> None:
     assert Context(a_job(details=Details(correlation_id="c-1")), notes).correlation_id == "c-1"
 
 
@@ -49,12 +49,20 @@ def test_a_job_without_a_timeout_has_no_deadline(notes: Notes) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "fraction"), [(0.5, 0.5), (1, 1.0), (0, 0.0), (-0.1, 0.0), (50, 1.0), (float("inf"), 1.0)]
+    ("given", "fraction"), [(0.5, 0.5), (1, 1.0), (0, 0.0), (-1e-9, 0.0), (1.0000000001, 1.0)]
 )
-def test_a_fraction_is_held_within_0_and_1(ctx: Context, notes: Notes, given: float, fraction: float) -> None:
+def test_a_fraction_lies_between_0_and_1_except_for_rounding(
+    ctx: Context, notes: Notes, given: float, fraction: float
+) -> None:
     ctx.progress(given, "half")
     assert notes.reports == [Progress(fraction, message="half", at=START)]
     assert ctx.current == notes.reports[-1]
+
+
+@pytest.mark.parametrize("given", [-0.1, 50, float("inf"), 1.01])
+def test_an_invalid_fraction_is_refused_with_a_hint_about_steps(ctx: Context, given: float) -> None:
+    with pytest.raises(UsageError, match=r"a fraction is from 0 to 1; write progress\(.*, total\) for steps"):
+        ctx.progress(given)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +75,7 @@ def test_a_fraction_is_held_within_0_and_1(ctx: Context, notes: Notes, given: fl
         (7, None, Progress(None, 7, None)),
     ],
 )
-def test_steps_are_held_within_0_and_the_total(
+def test_steps_are_clamped_between_0_and_the_total(
     ctx: Context, step: int, total: int | None, expected: Progress
 ) -> None:
     ctx.progress(step, total, "words")
@@ -76,7 +84,7 @@ def test_steps_are_held_within_0_and_the_total(
     assert told.message == "words"
 
 
-def test_a_total_and_a_message_may_be_given_by_name(ctx: Context) -> None:
+def test_total_and_message_may_be_keyword_arguments(ctx: Context) -> None:
     ctx.progress(1, total=4, message="one")
     assert (ctx.current.fraction, ctx.current.message) == (0.25, "one")
     ctx.progress(0.5, message="half")
@@ -87,7 +95,7 @@ def test_a_total_and_a_message_may_be_given_by_name(ctx: Context) -> None:
     "given",
     [(float("nan"),), (True,), ("half",), (None,), (0.5, 10), (1, -1), (1, 2.5), (1, 2, 3), (1, 2, "x", "y")],
 )
-def test_progress_that_means_nothing_is_refused_and_not_reported(
+def test_invalid_progress_is_refused_and_not_reported(
     ctx: Context, notes: Notes, given: tuple[Any, ...]
 ) -> None:
     with pytest.raises(UsageError):
@@ -101,7 +109,7 @@ def test_a_long_message_is_cut(ctx: Context) -> None:
     assert len(ctx.current.message) == MESSAGE_LENGTH
 
 
-def test_progress_from_many_threads_is_all_reported_and_the_last_one_stands(
+def test_progress_from_many_threads_is_all_reported_and_the_last_one_stays(
     ctx: Context, notes: Notes
 ) -> None:
     def work() -> None:
@@ -123,7 +131,7 @@ def test_progress_from_many_threads_is_all_reported_and_the_last_one_stands(
 # --------------------------------------------------------------------------------------------------- track
 
 
-def test_track_counts_what_is_done_and_not_what_is_begun(ctx: Context, notes: Notes) -> None:
+def test_track_counts_finished_items_and_not_started_ones(ctx: Context, notes: Notes) -> None:
     seen = [(item, ctx.current.step) for item in ctx.track(["a", "b"], message="reading")]
     assert seen == [("a", None), ("b", 1)]
     assert [(told.step, told.total, told.message) for told in notes.reports] == [
@@ -132,7 +140,7 @@ def test_track_counts_what_is_done_and_not_what_is_begun(ctx: Context, notes: No
     ]
 
 
-def test_track_takes_a_stream_without_holding_it(ctx: Context) -> None:
+def test_track_consumes_a_stream_lazily(ctx: Context) -> None:
     def numbers() -> Iterator[int]:
         n = 0
         while True:
@@ -147,7 +155,7 @@ def test_track_takes_a_stream_without_holding_it(ctx: Context) -> None:
     assert ctx.current.fraction == 1.0
 
 
-def test_track_over_an_asynchronous_stream_is_one_too(ctx: Context) -> None:
+def test_track_works_over_an_async_stream(ctx: Context) -> None:
     async def numbers() -> AsyncIterator[int]:
         for n in range(3):
             yield n
@@ -159,7 +167,7 @@ def test_track_over_an_asynchronous_stream_is_one_too(ctx: Context) -> None:
     assert ctx.current.fraction == 1.0
 
 
-def test_what_cannot_be_iterated_is_refused_at_once(ctx: Context) -> None:
+def test_an_object_that_cannot_be_iterated_is_refused_at_once(ctx: Context) -> None:
     with pytest.raises(UsageError, match="int cannot be iterated"):
         ctx.track(5)  # type: ignore[call-overload]
 
@@ -167,7 +175,7 @@ def test_what_cannot_be_iterated_is_refused_at_once(ctx: Context) -> None:
 # --------------------------------------------------------------------------------------------------- stages
 
 
-def test_a_stage_is_named_in_progress_and_logged_with_its_duration(ctx: Context, notes: Notes) -> None:
+def test_a_stage_appears_in_progress_and_its_duration_is_logged(ctx: Context, notes: Notes) -> None:
     with ctx.stage("copy"):
         ctx.progress(0.5)
         ctx.log("inside")
@@ -181,7 +189,7 @@ def test_a_stage_is_named_in_progress_and_logged_with_its_duration(ctx: Context,
     ]
 
 
-def test_stages_are_nested_and_the_innermost_counts(ctx: Context) -> None:
+def test_stages_nest_and_the_innermost_is_shown(ctx: Context) -> None:
     with ctx.stage("outer"):
         with ctx.stage("inner"):
             assert ctx.current.stage == "inner"
@@ -189,7 +197,7 @@ def test_stages_are_nested_and_the_innermost_counts(ctx: Context) -> None:
     assert ctx.current.stage is None
 
 
-def test_a_stage_that_raises_names_itself_in_an_error_line(ctx: Context, notes: Notes) -> None:
+def test_a_stage_that_raises_is_named_in_an_error_line(ctx: Context, notes: Notes) -> None:
     def copy() -> None:
         with ctx.stage("copy"):
             notes.clock.advance(timedelta(seconds=1))
@@ -234,7 +242,7 @@ def test_stages_of_parallel_coroutines_may_end_in_any_order(ctx: Context) -> Non
 # ---------------------------------------------------------------------------------------------------- lines
 
 
-def test_a_line_carries_the_execution_the_time_and_its_details(ctx: Context, notes: Notes) -> None:
+def test_a_log_line_has_the_execution_the_time_and_its_details(ctx: Context, notes: Notes) -> None:
     ctx.log("read", level="warning", rows=12, at=START, id=ID)
     (line,) = notes.lines
     assert (line.job_id, line.number, line.at, line.level, line.message) == (ID, 3, START, "warning", "read")
@@ -242,12 +250,12 @@ def test_a_line_carries_the_execution_the_time_and_its_details(ctx: Context, not
 
 
 def test_an_unknown_level_is_refused(ctx: Context, notes: Notes) -> None:
-    with pytest.raises(UsageError, match="there are debug, info, warning, error"):
+    with pytest.raises(UsageError, match="expected one of debug, info, warning, error"):
         ctx.log("x", level="loud")
     assert notes.lines == []
 
 
-def test_details_that_json_cannot_hold_do_not_fail_the_line(ctx: Context, notes: Notes) -> None:
+def test_details_that_json_cannot_hold_do_not_fail_the_log_line(ctx: Context, notes: Notes) -> None:
     around: dict[str, object] = {}
     around["self"] = around
     ctx.log("a", thing=object(), nan=float("nan"))
@@ -261,32 +269,32 @@ def test_details_that_json_cannot_hold_do_not_fail_the_line(ctx: Context, notes:
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\ud800"])
-def test_a_checkpoint_that_no_store_can_hold_is_refused_and_not_changed(ctx: Context, text: str) -> None:
+def test_a_checkpoint_that_no_store_can_hold_is_refused(ctx: Context, text: str) -> None:
     with pytest.raises(BadSettings, match="checkpoint page"):
         ctx.save_checkpoint("page", text)
     with pytest.raises(BadSettings, match="name"):
         ctx.save_checkpoint(text, "7")
 
 
-def test_a_long_line_is_cut_and_holds_no_nul(ctx: Context, notes: Notes) -> None:
+def test_a_long_log_line_is_cut_and_contains_no_nul(ctx: Context, notes: Notes) -> None:
     ctx.log("\x00" + "x" * 20_000)
-    assert len(notes.lines[0].message) == LINE_LENGTH
+    assert notes.lines[0].message == "\ufffd" + "x" * (LINE_LENGTH - 1) + "… (10,001 bytes cut)"
     assert "\x00" not in notes.lines[0].message
 
 
-# ---------------------------------------------------------------------------------------------- going on or not
+# -------------------------------------------------------------------------------------------- cancellation
 
 
-def test_check_returns_while_the_job_may_go_on(ctx: Context, notes: Notes) -> None:
+def test_check_returns_while_the_job_may_continue(ctx: Context, notes: Notes) -> None:
     notes.clock.advance(timedelta(seconds=59))
     ctx.check()
     assert ctx.cancelled is False
 
 
-def test_check_raises_once_somebody_asked_the_job_to_stop(ctx: Context, notes: Notes) -> None:
+def test_check_raises_once_a_cancel_was_requested(ctx: Context, notes: Notes) -> None:
     notes.cancelled = True
     assert ctx.cancelled is True
-    with pytest.raises(Cancel), suppress(Exception):  # a task's own except does not swallow it
+    with pytest.raises(Cancel), suppress(Exception):  # a task's own ``except Exception`` does not swallow it
         ctx.check()
 
 
@@ -296,20 +304,17 @@ def test_check_raises_once_the_deadline_has_passed(ctx: Context, notes: Notes) -
         ctx.check()
 
 
-def test_a_checkpoint_s_name_that_no_index_takes_is_refused(ctx: Context) -> None:
+def test_a_checkpoint_name_that_is_too_long_for_the_index_is_refused(ctx: Context) -> None:
     with pytest.raises(BadSettings, match="a checkpoint's name has 301 characters; 300 are the most"):
         ctx.save_checkpoint("x" * 301, "7")
 
 
-def test_checkpoints_and_transactions_go_through_the_outlet(ctx: Context, notes: Notes) -> None:
+def test_checkpoints_go_through_the_outlet(ctx: Context, notes: Notes) -> None:
     ctx.save_checkpoint("at", "5")
     assert (ctx.checkpoint("at"), ctx.checkpoint("other")) == ("5", None)
-    with ctx.transaction():
-        assert in_transaction()
-    assert not in_transaction()
 
 
-def test_outside_of_a_job_there_is_no_current_context(ctx: Context) -> None:
+def test_outside_a_job_there_is_no_current_context(ctx: Context) -> None:
     with pytest.raises(UsageError, match="does not run in a job"):
         current()
     with inside_job(ctx):

@@ -1,4 +1,4 @@
-"""Processes that must not outlive each other do not."""
+"""Tests of processes that must not outlive each other."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def dies_with_its_parent(tie: str, folder: Path) -> tuple[int, int]:
 
 
 @linux
-def test_a_process_dies_with_its_parent_though_it_holds_the_interpreter(tmp_path: Path) -> None:
+def test_a_process_that_holds_the_gil_dies_with_its_parent(tmp_path: Path) -> None:
     _, other = dies_with_its_parent("die_with_parent(parent)", tmp_path)
-    os.kill(other, signal.SIGKILL)  # which is not asked to
+    os.kill(other, signal.SIGKILL)  # this process is not tied to the parent
 
 
 @linux
@@ -59,7 +59,7 @@ def test_a_tied_group_dies_as_a_whole(tmp_path: Path) -> None:
 
 @linux
 @pytest.mark.parametrize("tie", ["tie_group(pipe)", "die_with_parent(1 + os.getppid())"])
-def test_who_comes_too_late_dies_at_once(tie: str) -> None:
+def test_a_process_that_ties_itself_too_late_dies_at_once(tie: str) -> None:
     pipe, kept = os.pipe()
     os.close(kept)
     program = (
@@ -74,7 +74,7 @@ def test_who_comes_too_late_dies_at_once(tie: str) -> None:
 
 
 @linux
-def test_a_family_is_ended_whatever_its_sessions(tmp_path: Path) -> None:
+def test_a_process_tree_is_killed_across_sessions(tmp_path: Path) -> None:
     other = (
         f"import os, time; open({str(tmp_path / 'other')!r}, 'w').write(str(os.getpid())); time.sleep(600)"
     )

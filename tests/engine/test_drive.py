@@ -1,4 +1,4 @@
-"""The pump on the loop's own thread: who steps when, and that nothing depends on the loop turning."""
+"""Tests of store steps on the event loop's thread, and of a blocked loop."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def mill(place: Place, tmp_path: Path) -> Iterator[Mill]:
 
 
 class Steppers:
-    """On which threads a store's steps were made."""
+    """Records the threads that ran steps on the store."""
 
     def __init__(self, mill: Mill) -> None:
         self.names: Counter[str] = Counter()
@@ -70,7 +70,7 @@ class Steppers:
 def count(mill: Mill) -> Counter[JobState]:
     try:
         return Counter(mill.line.real.count(JobFilter(ALL_TENANTS)))
-    except StoreError:  # our own connection was cut
+    except StoreError:  # the test's own connection was terminated
         return Counter()
 
 
@@ -78,12 +78,12 @@ def ended(mill: Mill, number: int) -> None:
     eventually(lambda: count(mill)[JobState.COMPLETED] == number, PATIENCE)
 
 
-def test_while_jobs_come_in_plenty_the_loop_s_own_thread_writes_and_claims(mill: Mill) -> None:
+def test_under_load_the_event_loop_thread_writes_and_claims(mill: Mill) -> None:
     ran: Counter[int] = Counter()
 
     @mill.app.task
     async def work(number: int) -> None:
-        assert meanwhile.get() is None  # what a job asks of a store, it waits for as anybody does
+        assert meanwhile.get() is None  # a job's own store calls block like any other call
         ran[number] += 1
 
     steppers = Steppers(mill)
@@ -93,10 +93,10 @@ def test_while_jobs_come_in_plenty_the_loop_s_own_thread_writes_and_claims(mill:
     assert set(ran.values()) == {1}
     assert len(ran) == MANY
     assert steppers.names["tidemill-loop"] > steppers.names["tidemill-pump"]
-    assert steppers.ahead > 0  # the store had the next step before it was done with the last
+    assert steppers.ahead > 0  # the store had the next step before it was done with the previous one
 
 
-def test_a_loop_that_does_not_turn_holds_up_no_other_job(mill: Mill) -> None:
+def test_a_blocked_event_loop_does_not_hold_up_other_jobs(mill: Mill) -> None:
     gate = threading.Event()
 
     @mill.app.task
@@ -120,7 +120,7 @@ def test_a_loop_that_does_not_turn_holds_up_no_other_job(mill: Mill) -> None:
         gate.set()
 
 
-def test_an_idle_worker_s_loop_goes_for_a_job_itself_and_no_other_thread_is_woken_for_it(mill: Mill) -> None:
+def test_an_idle_worker_claims_on_its_event_loop_and_wakes_no_other_thread(mill: Mill) -> None:
     @mill.app.task
     async def work() -> str:
         return "done"
@@ -140,10 +140,10 @@ def test_an_idle_worker_s_loop_goes_for_a_job_itself_and_no_other_thread_is_woke
             eventually(lambda: runner.quiet, PATIENCE)
             assert work.enqueue().result(PATIENCE) == "done"
     assert len(claimers) == 21
-    assert claimers.count("tidemill-loop") > 10  # the others were rung for while a pump still looked around
+    assert claimers.count("tidemill-loop") > 10  # the other wake-ups came while a claim was still running
 
 
-def test_what_was_enqueued_with_a_job_that_blocks_the_loop_runs_all_the_same(mill: Mill) -> None:
+def test_a_job_enqueued_by_one_that_blocks_the_loop_still_runs(mill: Mill) -> None:
     gate = threading.Event()
 
     @mill.app.task
@@ -171,7 +171,7 @@ def test_what_was_enqueued_with_a_job_that_blocks_the_loop_runs_all_the_same(mil
         gate.set()
 
 
-def test_connections_that_are_cut_while_the_loop_steps_lose_nothing(mill: Mill) -> None:
+def test_connections_terminated_during_loop_steps_lose_no_job(mill: Mill) -> None:
     ran: Counter[int] = Counter()
 
     @mill.app.task
@@ -192,7 +192,7 @@ def test_connections_that_are_cut_while_the_loop_steps_lose_nothing(mill: Mill) 
     assert len(ran) == MANY
 
 
-def test_a_stop_in_the_middle_hands_back_what_has_not_begun(mill: Mill) -> None:
+def test_a_stop_under_load_releases_jobs_that_have_not_started(mill: Mill) -> None:
     @mill.app.task
     async def work() -> None: ...
 
@@ -206,16 +206,16 @@ def test_a_stop_in_the_middle_hands_back_what_has_not_begun(mill: Mill) -> None:
     assert {job.attempt for job in mill.line.real.jobs(waiting).items} <= {0}
 
 
-def test_what_jobs_ask_of_the_store_is_never_part_of_what_the_loop_writes(mill: Mill) -> None:
+def test_store_calls_of_jobs_are_not_part_of_the_transaction_of_the_loop(mill: Mill) -> None:
     @mill.app.task
     async def child() -> None: ...
 
     @mill.app.task(retry=Fixed(max_attempts=2, wait=timedelta(0)))
     async def parent(ctx: Context) -> None:
-        child.enqueue()  # a plain call, on the loop's own thread
+        child.enqueue()  # a sync call on the loop's own thread
         await asyncio.sleep(0)
         if ctx.attempt == 1:
-            raise ValueError("again")  # ends that go back are written in a transaction
+            raise ValueError("again")  # ends that return a job to the queue are written in a transaction
 
     number = MANY // 6
     parent.enqueue_many([{}] * number)
@@ -223,11 +223,11 @@ def test_what_jobs_ask_of_the_store_is_never_part_of_what_the_loop_writes(mill: 
         ended(mill, 3 * number)
 
 
-# Steps ahead ---------------------------------------------------------------------------------------------------------------
+# Pipelined steps -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("fault", ["lose_answer", "refuse", "refuse_busy"])
-def test_steps_ahead_whose_answers_fail_lose_nothing_and_run_nothing_twice(mill: Mill, fault: str) -> None:
+def test_pipelined_steps_whose_answers_fail_lose_no_job_and_repeat_none(mill: Mill, fault: str) -> None:
     ran: Counter[int] = Counter()
 
     @mill.app.task
@@ -247,11 +247,11 @@ def test_steps_ahead_whose_answers_fail_lose_nothing_and_run_nothing_twice(mill:
     assert steppers.ahead > 0
 
 
-def test_ends_that_cannot_be_sent_ahead_are_written_all_the_same(mill: Mill) -> None:
+def test_ends_that_cannot_be_pipelined_are_still_written(mill: Mill) -> None:
     @mill.app.task(retry=Fixed(max_attempts=2, wait=timedelta(0)))
     async def work(ctx: Context, number: int) -> None:
         if ctx.attempt == 1 and number % 3 == 0:
-            raise ValueError("again")  # goes back, by another statement
+            raise ValueError("again")  # returns to the queue, by another statement
 
     steppers = Steppers(mill)
     work.enqueue_many([{"number": number} for number in range(MANY)])
@@ -260,7 +260,7 @@ def test_ends_that_cannot_be_sent_ahead_are_written_all_the_same(mill: Mill) -> 
     assert sum(steppers.names.values()) > steppers.ahead
 
 
-def test_a_worker_that_is_abandoned_with_steps_under_way_writes_nothing_more(mill: Mill) -> None:
+def test_an_abandoned_worker_with_pipelined_steps_writes_nothing_more(mill: Mill) -> None:
     @mill.app.task
     async def work() -> None: ...
 
@@ -277,7 +277,7 @@ def test_a_worker_that_is_abandoned_with_steps_under_way_writes_nothing_more(mil
     assert sum(found.values()) == MANY
 
 
-def test_where_there_is_only_one_connection_no_step_is_sent_ahead(place: Place, tmp_path: Path) -> None:
+def test_with_only_one_connection_no_step_is_pipelined(place: Place, tmp_path: Path) -> None:
     with place(tmp_path) as url, opened(f"{url}?pool=1") as mill:
 
         @mill.app.task

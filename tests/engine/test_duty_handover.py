@@ -1,4 +1,4 @@
-"""Loops and hearts on threads of their own, in real time, on every store: hand-over, failover, and work done once."""
+"""Tests of hand-over and failover with real threads and time, on every store."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def usual(claim: Claim, details: Details) -> Policy:
 
 
 class House:
-    """Opens the same store again for each who lives here, and closes everything at the end."""
+    """Opens the same store again for each participant, and closes everything at the end."""
 
     def __init__(self, url: str, stack: ExitStack) -> None:
         self.url, self.stack = url, stack
@@ -90,7 +90,7 @@ def ticking(store: Store) -> list[Duty]:
 
 
 @pytest.mark.parametrize("ear", [True, False], ids=["hearing", "deaf"])
-def test_a_leader_that_falls_silent_is_replaced_when_its_lease_runs_out(house: House, ear: bool) -> None:
+def test_a_silent_leader_is_replaced_when_its_lease_expires(house: House, ear: bool) -> None:
     first, line = house.loop(ticking, Coordination.LEASE, ear)
     eventually(lambda: first.leading)
     others = [house.loop(ticking, Coordination.LEASE, ear)[0] for _ in range(3)]
@@ -104,7 +104,7 @@ def test_a_leader_that_falls_silent_is_replaced_when_its_lease_runs_out(house: H
 
 
 @pytest.mark.parametrize("coordination", [Coordination.LEASE, Coordination.ADVISORY])
-def test_a_leader_that_is_closed_hands_over_at_once(house: House, coordination: Coordination) -> None:
+def test_a_closed_leader_hands_over_at_once(house: House, coordination: Coordination) -> None:
     loops = [house.loop(ticking, coordination)[0] for _ in range(3)]
     for _ in range(2):
         eventually(lambda: sum(loop.leading for loop in loops) == 1)
@@ -114,7 +114,7 @@ def test_a_leader_that_is_closed_hands_over_at_once(house: House, coordination: 
         assert eventually(lambda: any(loop.leading for loop in loops)) < 2.5
 
 
-def test_jobs_are_promoted_when_they_are_due_though_nobody_polls(house: House) -> None:
+def test_due_jobs_are_promoted_without_polling(house: House) -> None:
     loop, line = house.loop(
         lambda store: usual_duties(store, house.clock, usual, Random()), Coordination.LEASE
     )
@@ -125,7 +125,7 @@ def test_jobs_are_promoted_when_they_are_due_though_nobody_polls(house: House) -
     assert 0.2 <= took < 3
 
 
-def test_two_loops_of_everyone_do_each_transition_once(house: House) -> None:
+def test_two_loops_with_coordination_everyone_do_each_transition_once(house: House) -> None:
     worker = a_worker()
     house.first.register(worker, lease=timedelta(seconds=60))
     ids = enqueue(house.first, 400)
@@ -157,7 +157,7 @@ def _items(loops: list[Duties], duty: str) -> int:
 
 
 @pytest.mark.long
-def test_a_worker_cut_off_is_lost_before_its_jobs_are_reclaimed(house: House) -> None:
+def test_a_disconnected_worker_is_lost_before_its_jobs_are_reclaimed(house: House) -> None:
     order: list[str] = []
     lost = threading.Event()
 
@@ -195,7 +195,7 @@ def test_a_worker_cut_off_is_lost_before_its_jobs_are_reclaimed(house: House) ->
     assert order == ["lost", "reclaimed"]
 
 
-def test_a_runner_seen_to_die_has_its_jobs_back_at_once(house: House) -> None:
+def test_jobs_of_a_runner_seen_to_die_are_reclaimed_at_once(house: House) -> None:
     worker = a_worker()
     house.first.register(worker, lease=timedelta(hours=1))
     ids = enqueue(house.first, 50)

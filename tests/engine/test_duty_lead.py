@@ -1,4 +1,4 @@
-"""Who does the duties: one of several, another when it dies, and nobody twice; on a clock that stands still."""
+"""Tests of leader election among duty loops, on a manual clock."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from tests.engine.cluster_kit import SECOND, Line, a_worker, claim, enqueue, the_jobs
 from tests.engine.duty_kit import Deaf, Notebook, Yard, every
 
+from tidemill.client.documents import duties_of
 from tidemill.clock import ManualClock
 from tidemill.domain.cluster import LEASE_BEAT, Coordination
 from tidemill.domain.decide import DEFAULT_POLICY
@@ -29,7 +30,7 @@ def yard() -> Iterator[Yard]:
     yard.close()
 
 
-def test_one_of_several_leads_and_the_lease_tells_what_it_did(yard: Yard) -> None:
+def test_one_of_several_loops_leads_and_its_lease_records_its_results(yard: Yard) -> None:
     books = [Notebook(yard.clock, lambda: Done(3)) for _ in range(5)]
     for book in books:
         yard.loop(every(5, book))
@@ -38,17 +39,14 @@ def test_one_of_several_leads_and_the_lease_tells_what_it_did(yard: Yard) -> Non
     assert [len(book.times) for book in books] == [7, 0, 0, 0, 0]
     (lease,) = yard.memory.leases()
     assert (lease.name, lease.term) == ("duties", 1)
-    facts = lease.metadata["work"]
-    assert isinstance(facts, dict)
+    facts = duties_of(lease)["work"]
     assert facts["items"] == 21
     assert datetime.fromisoformat(facts["last_tick"]).tzinfo is not None
     assert facts["errors"] == 0
 
 
 @pytest.mark.parametrize("hours", [-6, 0, 6])
-def test_a_dead_leader_is_replaced_within_ten_seconds_or_twenty_where_clocks_disagree(
-    yard: Yard, hours: int
-) -> None:
+def test_a_dead_leader_is_replaced_in_10_s_or_20_s_if_clocks_disagree(yard: Yard, hours: int) -> None:
     class Wrong(ManualClock):
         def now(self) -> datetime:
             return yard.clock.now() + timedelta(hours=hours)
@@ -81,7 +79,7 @@ def test_a_dead_leader_is_replaced_within_ten_seconds_or_twenty_where_clocks_dis
         yard.loops.clear()
 
 
-def test_ten_idle_workers_ask_little_more_than_one(yard: Yard) -> None:
+def test_ten_idle_workers_make_hardly_more_calls_than_one(yard: Yard) -> None:
     ear_line = yard.memory.listen()
     loops: list[tuple[Duties, Line, Deaf]] = []
     for _ in range(10):
@@ -95,13 +93,13 @@ def test_ten_idle_workers_ask_little_more_than_one(yard: Yard) -> None:
             if heard:
                 ear.tell(heard)
     ear_line.close()
-    # What is promoted and what a tick has to say are asked for in one transaction.
+    # Promotion and tick share one transaction.
     calls = [len(line.calls) - 2 * line.calls.count("transaction") for _, line, _ in loops]
     assert calls[0] / 120 <= 1.6
-    assert sum(calls[1:]) <= 9 * 2  # one look at the start, when no tick was heard yet
+    assert sum(calls[1:]) <= 9 * 2  # one read at the start, before the first tick
 
 
-def test_losers_who_hear_nothing_look_only_when_the_lease_would_run_out(yard: Yard) -> None:
+def test_followers_without_ticks_read_only_when_the_lease_would_expire(yard: Yard) -> None:
     yard.loop(every(5, Done))
     line = Line(yard.memory)
     yard.loop(every(5, Done), line=line)
@@ -110,7 +108,7 @@ def test_losers_who_hear_nothing_look_only_when_the_lease_would_run_out(yard: Ya
     assert len(line.calls) <= 120 / 5.5
 
 
-def test_a_leader_that_cannot_renew_stops_before_its_lease_runs_out(yard: Yard) -> None:
+def test_a_leader_that_cannot_renew_stops_before_its_lease_expires(yard: Yard) -> None:
     line, book = Line(yard.memory), Notebook(yard.clock)
     loop = yard.loop(Duty("work", SECOND / 10, book), line=line)
     yard.pass_time(3)
@@ -125,7 +123,7 @@ def test_a_leader_that_cannot_renew_stops_before_its_lease_runs_out(yard: Yard) 
     assert loop.leading
 
 
-def test_a_leader_that_is_told_it_lost_its_lease_stops_at_once(yard: Yard) -> None:
+def test_a_leader_whose_lease_was_taken_stops_at_once(yard: Yard) -> None:
     book = Notebook(yard.clock)
     loop = yard.loop(Duty("work", SECOND / 10, book))
     yard.pass_time(1)
@@ -143,7 +141,7 @@ def test_a_leader_that_is_told_it_lost_its_lease_stops_at_once(yard: Yard) -> No
     assert lease.term == 3
 
 
-def test_a_paused_leader_finds_out_before_its_next_duty(yard: Yard) -> None:
+def test_a_suspended_leader_notices_the_loss_before_its_next_duty(yard: Yard) -> None:
     book = Notebook(yard.clock)
     loop = yard.loop(Duty("work", SECOND, book))
     yard.pass_time(1.5)
@@ -155,7 +153,7 @@ def test_a_paused_leader_finds_out_before_its_next_duty(yard: Yard) -> None:
     assert len(book.times) == runs
 
 
-def test_a_closed_leader_hands_over_to_whoever_hears_of_it(yard: Yard) -> None:
+def test_a_closed_leader_hands_over_to_a_notified_follower(yard: Yard) -> None:
     ears = [Deaf(yard.memory, yard.clock) for _ in range(3)]
     first, *others = [yard.loop(Promote(yard.memory, tick=Tick(yard.clock)).duty(), ear=ear) for ear in ears]
     yard.pass_time(1)
@@ -173,7 +171,7 @@ def test_a_closed_leader_hands_over_to_whoever_hears_of_it(yard: Yard) -> None:
     assert sorted(other.leading for other in others) == [False, True]
 
 
-def test_by_lock_one_leads_and_hands_over(yard: Yard) -> None:
+def test_with_an_advisory_lock_one_leads_and_hands_over(yard: Yard) -> None:
     loops = [yard.loop(every(1, Done), coordination=Coordination.ADVISORY) for _ in range(3)]
     yard.pass_time(10)
     assert [loop.leading for loop in loops] == [True, False, False]
@@ -182,7 +180,7 @@ def test_by_lock_one_leads_and_hands_over(yard: Yard) -> None:
     assert sum(loop.leading for loop in loops) == 1
 
 
-def test_where_there_is_no_lock_everyone_does_the_duties_and_waits_in_between(yard: Yard) -> None:
+def test_without_lock_support_every_loop_runs_the_duties_at_intervals(yard: Yard) -> None:
     line, book = Line(yard.memory), Notebook(yard.clock)
     line.broken = lambda verb, given: BadSettings("no locks here") if verb == "hold" else None
     loop = yard.loop(every(5, book), line=line, coordination=Coordination.ADVISORY)
@@ -192,10 +190,10 @@ def test_where_there_is_no_lock_everyone_does_the_duties_and_waits_in_between(ya
     assert line.calls == ["hold"]
 
 
-# ------------------------------------------------------------------------------------------- two at the same time
+# ---------------------------------------------------------------------------------------------------- concurrency
 
 
-def test_two_who_reclaim_at_once_never_do_it_twice(yard: Yard) -> None:
+def test_two_concurrent_reclaims_never_reclaim_a_job_twice(yard: Yard) -> None:
     def policy_of(*_: object) -> Any:
         return DEFAULT_POLICY
 
@@ -209,7 +207,7 @@ def test_two_who_reclaim_at_once_never_do_it_twice(yard: Yard) -> None:
     between: list[int] = []
 
     def overtake(verb: str, given: tuple[Any, ...]) -> None:
-        if verb == "finish":  # the first has decided and not yet written
+        if verb == "finish":  # the first reclaim has decided and not yet written
             between.append(second().items)
 
     line.broken = overtake

@@ -1,4 +1,4 @@
-"""The one timed loop of the duties: when each is run, and what becomes of failures; on a clock that stands still."""
+"""Tests of the timed duty loop: when each duty runs, and how failures are handled."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def yard() -> Iterator[Yard]:
 # ---------------------------------------------------------------------------------------------------- timing
 
 
-def test_a_duty_is_run_at_once_and_then_every_so_often(yard: Yard) -> None:
+def test_a_duty_runs_at_once_and_then_at_its_interval(yard: Yard) -> None:
     book = Notebook(yard.clock)
     yard.loop(every(5, book), coordination=EVERYONE)
     yard.pass_time(21)
     assert book.times == [0, 5, 10, 15, 20]
 
 
-def test_a_duty_with_more_to_do_goes_on_and_lets_the_others_have_their_turn(yard: Yard) -> None:
+def test_a_duty_with_more_work_continues_and_lets_the_others_run(yard: Yard) -> None:
     answers = iter([Done(2, more=True), Done(2, more=True), Done(1), Done()])
     greedy, modest = Notebook(yard.clock, lambda: next(answers)), Notebook(yard.clock)
     loop = yard.loop(every(5, greedy), Duty("modest", SECOND, modest), coordination=EVERYONE)
@@ -52,7 +52,7 @@ def test_a_duty_with_more_to_do_goes_on_and_lets_the_others_have_their_turn(yard
     assert facts == {"items": 5, "errors": 0, "last_error": None, "took_ms": 0.0}
 
 
-def test_a_duty_is_run_exactly_when_it_said_it_is_next_needed(yard: Yard) -> None:
+def test_a_duty_runs_exactly_at_the_next_time_it_returned(yard: Yard) -> None:
     due = yard.clock.now() + timedelta(seconds=2.5)
     book = Notebook(yard.clock, lambda: Done(0, due if yard.clock.now() < due else None))
     yard.loop(every(5, book), coordination=EVERYONE)
@@ -60,7 +60,7 @@ def test_a_duty_is_run_exactly_when_it_said_it_is_next_needed(yard: Yard) -> Non
     assert book.times == [0, 2.5, 7.5]
 
 
-def test_a_next_time_far_away_does_not_hold_the_fallback_up(yard: Yard) -> None:
+def test_a_distant_next_time_does_not_delay_the_fallback_interval(yard: Yard) -> None:
     book = Notebook(yard.clock, lambda: Done(0, yard.clock.now() + timedelta(days=9)))
     yard.loop(every(5, book), coordination=EVERYONE)
     yard.pass_time(11)
@@ -68,8 +68,8 @@ def test_a_next_time_far_away_does_not_hold_the_fallback_up(yard: Yard) -> None:
 
 
 @pytest.mark.parametrize("hours", [-6, 6])
-def test_a_store_whose_clock_is_hours_away_is_not_asked_without_end(yard: Yard, hours: int) -> None:
-    # The store's next job is due in three seconds, by a clock of its own.
+def test_a_store_clock_that_is_hours_off_does_not_cause_endless_calls(yard: Yard, hours: int) -> None:
+    # The store's next job is due in three seconds by the store's clock.
     due = yard.clock.now() + timedelta(hours=hours, seconds=3)
 
     def answer() -> Done:
@@ -83,7 +83,7 @@ def test_a_store_whose_clock_is_hours_away_is_not_asked_without_end(yard: Yard, 
     assert any(3 <= at <= 6 for at in book.times)
 
 
-def test_a_duty_is_woken_by_its_topics_but_not_without_pause(yard: Yard) -> None:
+def test_a_duty_is_woken_by_its_topics_at_a_limited_rate(yard: Yard) -> None:
     book, ear = Notebook(yard.clock), Deaf(yard.memory, yard.clock)
     yard.loop(every(60, book, "scheduled", "change"), coordination=EVERYONE, ear=ear)
     yard.pass_time(2)
@@ -105,7 +105,7 @@ def test_a_duty_is_woken_by_its_topics_but_not_without_pause(yard: Yard) -> None
     assert 4 <= len(book.times) - before <= 6
 
 
-def test_those_who_steal_work_do_not_come_at_the_same_moment(yard: Yard) -> None:
+def test_loops_that_steal_work_start_at_different_times(yard: Yard) -> None:
     books = [Notebook(yard.clock) for _ in range(8)]
     for book in books:
         yard.loop(every(5, book), coordination=Coordination.STEAL)
@@ -116,7 +116,7 @@ def test_those_who_steal_work_do_not_come_at_the_same_moment(yard: Yard) -> None
 # ---------------------------------------------------------------------------------------------------- failures
 
 
-def test_a_failing_duty_is_told_once_waits_longer_each_time_and_ends_nothing(
+def test_a_failing_duty_is_logged_once_backs_off_and_stops_no_other(
     yard: Yard, caplog: pytest.LogCaptureFixture
 ) -> None:
     errors: list[Exception | None] = [StoreBusy("busy")] * 3 + [KeyError("what")] * 2 + [None]
@@ -143,7 +143,7 @@ def test_a_failing_duty_is_told_once_waits_longer_each_time_and_ends_nothing(
     assert (facts["errors"], facts["items"], facts["last_error"]) == (5, 1, "KeyError: 'what'")
 
 
-def test_run_once_does_all_there_is_whoever_leads_and_raises_the_first_error(yard: Yard) -> None:
+def test_run_once_does_all_the_work_without_leading_and_raises_the_first_error(yard: Yard) -> None:
     ids = enqueue(yard.memory, 1200, delay=SECOND)
     duties = usual_duties(
         yard.memory, yard.clock, lambda claim, details: DEFAULT_POLICY, Random(1), batch=100

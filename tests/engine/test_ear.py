@@ -1,4 +1,4 @@
-"""The ear goes on listening, whatever is raised; what it missed meanwhile it reports as a change."""
+"""Tests that the listener recovers from errors and reports a change afterwards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE = 20.0
 
 
 @pytest.mark.parametrize("error", [ValueError("no such answer"), KeyError("what")])
-def test_an_ear_that_stumbles_listens_again_and_says_so(
+def test_a_listener_that_fails_logs_the_error_and_listens_again(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     line, heard, tried = Line(MemoryStore()), threading.Event(), threading.Event()
@@ -35,4 +35,4 @@ def test_an_ear_that_stumbles_listens_again_and_says_so(
         assert heard.wait(PATIENCE)
     ear.close()
     assert tried.is_set()
-    assert "tried again" in caplog.text
+    assert "listening failed; retrying" in caplog.text

@@ -1,4 +1,4 @@
-"""One execution: arguments in, a result out, and everything a task may expect around it."""
+"""Tests of a single execution: arguments, result, context and middleware."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.engine.kit import ID, START, World, a_claim
+from tests.engine.kit import ID, START, World, a_claim, raising
 
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.job import Execution
 from tidemill.domain.outcome import Failed, Succeeded
 from tidemill.engine.context import Context, current
-from tidemill.errors import PayloadTooLarge, PermanentError, Retry, UsageError
+from tidemill.errors import PayloadTooLarge, PermanentError, Retry, Review, UsageError
 from tidemill.tasks.ambient import current_job, current_tenant
+from tidemill.tasks.hooks import Hooks
 from tidemill.tasks.middleware import Step
 from tidemill.tasks.task import Task
 
@@ -46,7 +47,7 @@ def test_a_function_gets_its_arguments_and_its_result_is_json(world: World) -> N
     assert (ended.result, ended.error, ended.exception) == ('{"x":42}', None, None)
 
 
-def test_a_coroutine_function_is_run_to_its_end(world: World) -> None:
+def test_a_coroutine_function_is_run_to_completion(world: World) -> None:
     async def work(n: int) -> int:
         await asyncio.sleep(0)
         return n + 1
@@ -55,7 +56,7 @@ def test_a_coroutine_function_is_run_to_its_end(world: World) -> None:
     assert asyncio.run(world.arun(work, '{"n":1}')).result == "2"
 
 
-def test_a_function_that_returns_something_to_await_is_awaited(world: World) -> None:
+def test_an_awaitable_return_value_is_awaited(world: World) -> None:
     async def inner() -> int:
         return 5
 
@@ -65,7 +66,7 @@ def test_a_function_that_returns_something_to_await_is_awaited(world: World) -> 
     assert world.run(work).result == "5"
 
 
-def test_the_context_is_handed_over_and_is_the_current_one_inside(world: World) -> None:
+def test_the_context_is_passed_in_and_is_the_current_one_inside(world: World) -> None:
     def work(ctx: Context, n: int) -> bool:
         return current() is ctx and ctx.job.id == ID and ctx.tenant == "acme"
 
@@ -74,7 +75,7 @@ def test_the_context_is_handed_over_and_is_the_current_one_inside(world: World) 
         current()
 
 
-def test_what_a_task_enqueues_would_be_this_jobs_child(world: World) -> None:
+def test_a_job_enqueued_by_a_task_becomes_its_child(world: World) -> None:
     def work() -> list[str | None]:
         job = current_job()
         return [None if job is None else str(job.job_id), current_tenant()]
@@ -91,7 +92,7 @@ def test_a_context_variable_set_by_a_task_is_gone_afterwards(world: World) -> No
     assert _leak.get() == "clean"
 
 
-def test_the_ages_of_an_execution_are_measured_on_the_monotonic_clock(world: World) -> None:
+def test_start_and_end_of_an_execution_are_measured_on_the_monotonic_clock(world: World) -> None:
     def work() -> None:
         world.clock.advance(timedelta(seconds=5))
 
@@ -104,7 +105,7 @@ def test_the_ages_of_an_execution_are_measured_on_the_monotonic_clock(world: Wor
 # -------------------------------------------------------------------------------------------------- results
 
 
-def test_a_result_over_the_limit_fails_for_good(world: World) -> None:
+def test_a_result_over_the_limit_fails_permanently(world: World) -> None:
     def work() -> str:
         return "x" * 100
 
@@ -116,7 +117,7 @@ def test_a_result_over_the_limit_fails_for_good(world: World) -> None:
 
 
 @pytest.mark.parametrize("value", [object(), "wrong type"])
-def test_a_result_that_cannot_be_written_fails_for_good(world: World, value: Any) -> None:
+def test_a_result_that_cannot_be_serialized_fails_permanently(world: World, value: Any) -> None:
     def work() -> int:
         return value  # type: ignore[no-any-return]
 
@@ -125,10 +126,10 @@ def test_a_result_that_cannot_be_written_fails_for_good(world: World, value: Any
     assert ended.outcome.permanent
 
 
-# -------------------------------------------------------------------------------------------- tasks as classes
+# --------------------------------------------------------------------------------------------- task classes
 
 
-def test_a_class_is_made_anew_for_every_execution(world: World) -> None:
+def test_a_task_class_is_instantiated_for_every_execution(world: World) -> None:
     class Work(Task[None, int]):
         def __init__(self) -> None:
             self.calls = 0
@@ -140,7 +141,7 @@ def test_a_class_is_made_anew_for_every_execution(world: World) -> None:
     assert [world.run(Work, '{"by":2}').result for _ in range(2)] == ["2", "2"]
 
 
-def test_a_class_may_run_as_a_coroutine(world: World) -> None:
+def test_a_task_class_may_have_an_async_run_method(world: World) -> None:
     class Work(Task[None, int]):
         async def run(self, by: int) -> int:
             return by
@@ -149,7 +150,7 @@ def test_a_class_may_run_as_a_coroutine(world: World) -> None:
 
 
 class Choosy(Task[None, None]):
-    """Retries servers' errors, and waits as long as it is told."""
+    """Retries server errors, with the delay that the error asks for."""
 
     def run(self, status: int) -> None:
         raise ConnectionError(f"status {status}")
@@ -169,7 +170,7 @@ class Choosy(Task[None, None]):
     ("status", "retryable", "after"),
     [(404, False, None), (503, True, timedelta(seconds=20)), (500, True, None)],
 )
-def test_a_class_has_a_say_in_its_retries(
+def test_a_task_class_can_decide_about_its_retries(
     world: World, status: int, retryable: bool, after: timedelta | None
 ) -> None:
     outcome = world.run(Choosy, f'{{"status":{status}}}').outcome
@@ -177,7 +178,7 @@ def test_a_class_has_a_say_in_its_retries(
     assert (outcome.retryable, outcome.retry_after) == (retryable, after)
 
 
-def test_hooks_are_told_which_execution_failed(world: World) -> None:
+def test_retry_hooks_receive_the_failed_execution(world: World) -> None:
     seen: list[Execution] = []
 
     class Work(Task[None, None]):
@@ -193,7 +194,7 @@ def test_hooks_are_told_which_execution_failed(world: World) -> None:
     assert (execution.job_id, execution.number, execution.attempt, execution.finished_at) == (ID, 3, 1, START)
 
 
-def test_hooks_are_not_asked_when_the_task_has_said_itself(world: World) -> None:
+def test_retry_hooks_are_not_called_after_a_permanent_error_or_a_retry(world: World) -> None:
     class Work(Choosy):
         def should_retry(self, execution: Execution) -> bool:
             raise AssertionError("asked")
@@ -209,7 +210,7 @@ def _raise(error: BaseException) -> None:
 
 
 @pytest.mark.parametrize("answer", ["fails", "nonsense"])
-def test_a_hook_that_fails_is_logged_and_leaves_it_to_the_policy(world: World, answer: str) -> None:
+def test_a_failing_retry_hook_is_logged_and_the_policy_decides(world: World, answer: str) -> None:
     class Work(Task[None, None]):
         def run(self) -> None:
             raise ValueError("boom")
@@ -229,7 +230,7 @@ def test_a_hook_that_fails_is_logged_and_leaves_it_to_the_policy(world: World, a
     assert "should_retry failed, the policy decides" in world.outlet.lines[0].message
 
 
-def test_a_class_whose_constructor_fails_is_a_failed_execution(world: World) -> None:
+def test_a_task_class_whose_constructor_fails_is_a_failed_execution(world: World) -> None:
     class Work:
         def __init__(self) -> None:
             raise ValueError("no connection")
@@ -241,10 +242,10 @@ def test_a_class_whose_constructor_fails_is_a_failed_execution(world: World) -> 
     assert not outcome.permanent
 
 
-# ------------------------------------------------------------------------------------------------ surroundings
+# ---------------------------------------------------------------------------------------------- environment
 
 
-def test_middleware_stands_around_the_execution(world: World) -> None:
+def test_middleware_wraps_the_execution(world: World) -> None:
     told: list[object] = []
 
     def outer(step: Step, proceed: Callable[[], Any]) -> Any:
@@ -256,15 +257,13 @@ def test_middleware_stands_around_the_execution(world: World) -> None:
     def work() -> int:
         return 4
 
-    async def awork() -> int:
-        return 4
-
-    assert world.run(work, chain=[outer]).result == "4"
+    hooks = Hooks()
+    hooks.add_middleware(outer, "execute", iter(()))
+    assert world.run(work, hooks=hooks).result == "4"
     assert told == [("execute", "work", "acme"), 4]
-    assert world.run(awork, chain=[outer]).result == "4"
 
 
-def test_a_coroutine_cannot_be_run_to_its_end_inside_a_running_loop(world: World) -> None:
+def test_a_coroutine_cannot_be_run_synchronously_inside_a_running_loop(world: World) -> None:
     async def work() -> None: ...
 
     async def main() -> None:
@@ -274,7 +273,7 @@ def test_a_coroutine_cannot_be_run_to_its_end_inside_a_running_loop(world: World
     asyncio.run(main())
 
 
-def test_a_function_runs_in_a_thread_beside_a_running_loop(world: World) -> None:
+def test_a_function_runs_in_a_thread_next_to_a_running_loop(world: World) -> None:
     async def inner() -> int:
         return 3
 
@@ -282,3 +281,32 @@ def test_a_function_runs_in_a_thread_beside_a_running_loop(world: World) -> None
         return asyncio.run(inner())
 
     assert asyncio.run(world.arun(work)).result == "3"
+
+
+class Unreadable(Exception):
+    """Raises SystemExit when converted to a string."""
+
+    def __str__(self) -> str:
+        raise SystemExit(3)
+
+
+class Worse(Exception):
+    """Raises GeneratorExit, with an unreadable cause, when converted to a string."""
+
+    def __str__(self) -> str:
+        raise GeneratorExit from Unreadable()
+
+
+@pytest.mark.parametrize("error", [Unreadable(), Worse(), Review(Unreadable())])  # type: ignore[arg-type]
+def test_an_exception_whose_string_conversion_exits_is_a_failure(error: BaseException) -> None:
+    ended = World().run(raising(error))
+    assert isinstance(ended.outcome, Failed)
+
+
+def test_ctrl_c_while_an_exception_is_formatted_is_not_swallowed() -> None:
+    class Interrupted(Exception):
+        def __str__(self) -> str:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        World().run(raising(Interrupted()))

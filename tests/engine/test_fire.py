@@ -1,4 +1,4 @@
-"""Firing: schedules make their jobs when their time has come, on every store, on a clock that is moved by hand."""
+"""Tests of firing: schedules create their jobs on time, on every store."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def tower(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tower]:
         yield tower
 
 
-# One after the other -----------------------------------------------------------------------------------------------------
+# Basics ------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_schedule_fires_at_its_time_and_its_job_says_which_fire_it_is(tower: Tower) -> None:
+def test_a_schedule_fires_on_time_and_its_job_records_the_fire(tower: Tower) -> None:
     schedule = tower.app.schedules.add(tower.note, Every(HOUR), "hourly", args={"word": "dong"})
     assert schedule.next_fire_at == MIDNIGHT + HOUR
     assert tower.after(HOUR - SECOND) == []
@@ -41,7 +41,7 @@ def test_a_schedule_fires_at_its_time_and_its_job_says_which_fire_it_is(tower: T
     assert (now.last_fire_at, now.next_fire_at) == (MIDNIGHT + HOUR, MIDNIGHT + 2 * HOUR)
 
 
-def test_the_options_of_a_schedule_go_over_those_of_its_task(tower: Tower) -> None:
+def test_the_options_of_a_schedule_override_those_of_its_task(tower: Tower) -> None:
     @tower.app.task(queue="slow", priority=3, timeout=MINUTE, tags=["mine"], retry="fixed_60s")
     def work() -> None: ...
 
@@ -83,7 +83,7 @@ def test_two_tenants_may_use_the_same_key(tower: Tower) -> None:
     assert tower.after(HOUR) == ["b"]
 
 
-def test_a_schedule_for_one_instant_fires_once_and_one_by_hand_never(tower: Tower) -> None:
+def test_a_one_time_schedule_fires_once_and_a_manual_one_never_by_itself(tower: Tower) -> None:
     tower.app.schedules.add(tower.note, Once(MIDNIGHT + MINUTE), "once")
     tower.app.schedules.add(tower.note, Manual(), "by hand", args={"word": "hand"})
     assert tower.after(MINUTE) == ["tick"]
@@ -94,7 +94,7 @@ def test_a_schedule_for_one_instant_fires_once_and_one_by_hand_never(tower: Towe
     assert [fire.job_id for fire in tower.fires("by hand")] == [job.id]
 
 
-def test_jitter_puts_a_job_off_by_the_same_share_whoever_works_it_out(tower: Tower) -> None:
+def test_jitter_delays_a_job_within_its_bound(tower: Tower) -> None:
     tower.app.schedules.add(tower.note, Every(HOUR), "spread", jitter=10 * MINUTE)
     tower.testing.advance(HOUR)
     tower.testing.fire()
@@ -104,11 +104,11 @@ def test_jitter_puts_a_job_off_by_the_same_share_whoever_works_it_out(tower: Tow
     assert tower.after(10 * MINUTE) == ["tick"]
 
 
-# Changes in between ------------------------------------------------------------------------------------------------------
+# Concurrent changes ------------------------------------------------------------------------------------------------------
 
 
 class Between:
-    """The tower's store, with something that happens after the due schedules were read and before they are advanced."""
+    """The tower's store, with an action between reading due schedules and advancing them."""
 
     def __init__(self, tower: Tower, act: Any) -> None:
         self._store, self._act = tower.store, act
@@ -148,7 +148,7 @@ def test_a_schedule_changed_between_due_and_advance_fires_by_its_new_rule_only(t
     assert tower.after(10 * HOUR) == ["noon"]
 
 
-def test_a_definition_edited_while_its_schedule_is_due_is_used_as_it_is_when_it_fires(tower: Tower) -> None:
+def test_a_definition_edited_while_its_schedule_is_due_is_used_as_edited(tower: Tower) -> None:
     definitions = tower.app.definitions
     first = definitions.save("report", tower.note, args={"word": "old"}, priority=7)
     tower.app.schedules.add(first, Every(HOUR), "report")
@@ -173,7 +173,7 @@ def test_no_schedule_of_a_disabled_definition_fires(tower: Tower) -> None:
     assert tower.after(HOUR) == ["tick"]
 
 
-def test_a_schedule_deleted_and_made_anew_under_its_key_is_another_one(tower: Tower) -> None:
+def test_a_schedule_recreated_under_the_same_key_is_a_new_one(tower: Tower) -> None:
     old = tower.app.schedules.add(tower.note, Every(HOUR), "hourly")
     assert tower.after(HOUR) == ["tick"]
     tower.app.schedules.remove("hourly")
@@ -183,7 +183,7 @@ def test_a_schedule_deleted_and_made_anew_under_its_key_is_another_one(tower: To
     assert tower.after(HOUR) == ["again"]
 
 
-def test_two_who_fire_at_once_make_one_job(tower: Tower) -> None:
+def test_two_concurrent_fires_create_one_job(tower: Tower) -> None:
     tower.app.schedules.add(tower.note, Every(HOUR), "hourly")
     other = Fire(tower.store, tower.clock, pinned=True)
     assert fire_between(tower, other).items == 0

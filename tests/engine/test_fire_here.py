@@ -1,4 +1,4 @@
-"""Schedules that every node fires for itself: once on each, never on another, and nothing to make up for on a new one."""
+"""Tests of schedules that fire on every node or in every runner."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 from tests.engine.cluster_kit import eventually
 from tests.engine.fire_kit import HOUR, MIDNIGHT, MINUTE, SECOND, Tower, a_tower, on_each_store
 
-from tidemill import All, App, Every
+from tidemill import All, App, Context, Every, Manual
 from tidemill.domain.cluster import Worker
 from tidemill.domain.job import NewJob
 from tidemill.domain.limits import Rule
 from tidemill.domain.states import JobState
+from tidemill.domain.timetable import runner_place
 from tidemill.engine.claimer import Claimer
 from tidemill.engine.duties import FireHere
 from tidemill.engine.duty import Done
-from tidemill.engine.node import VARIABLE, host_name, machine_name, own_queue, serves
-from tidemill.errors import BadSettings, StoreUnavailable
+from tidemill.engine.node import VARIABLE, concerns, host_name, machine_name, own_queue, serves
+from tidemill.engine.plan import Planner
+from tidemill.errors import BadSchedule, BadSettings, StoreUnavailable
 from tidemill.ids import new_id
 
 
@@ -33,7 +36,7 @@ def tower(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tower]:
 
 
 def here(tower: Tower, node: str) -> FireHere:
-    """A node's duty that has looked once."""
+    """The duty of a node, after its first run."""
     duty = FireHere(tower.store, tower.clock, node, pinned=True)
     duty()
     return duty
@@ -68,7 +71,7 @@ def test_two_processes_of_one_node_make_one_job(tower: Tower) -> None:
     assert len(tower.jobs()) == 1
 
 
-def test_a_node_that_joins_late_has_nothing_to_make_up_for(tower: Tower) -> None:
+def test_a_node_that_joins_late_fires_no_missed_times(tower: Tower) -> None:
     a = here(tower, "a")
     tower.app.schedules.add(tower.note, Every(HOUR), "each", scope="instance", misfire=All())
     tower.clock.advance(2 * HOUR + MINUTE)
@@ -94,7 +97,7 @@ def test_a_node_that_was_down_follows_the_misfire_rule(tower: Tower, rule: Any, 
     assert [f"{fire.fire_at:%H:%M}" for fire in jobs] == ["01:00", *made]
 
 
-def test_the_overlap_rule_looks_at_the_node_s_own_jobs_only(tower: Tower) -> None:
+def test_the_overlap_rule_considers_only_jobs_of_the_same_node(tower: Tower) -> None:
     a, b = here(tower, "a"), here(tower, "b")
     tower.app.schedules.add(tower.note, Every(HOUR), "each", scope="instance", overlap="skip")
     tower.clock.advance(HOUR)
@@ -109,7 +112,7 @@ def test_the_overlap_rule_looks_at_the_node_s_own_jobs_only(tower: Tower) -> Non
     assert of(tower, "b")[-1] == ("02:00", None)
 
 
-def test_no_node_fires_a_schedule_that_was_paused_meanwhile(tower: Tower) -> None:
+def test_a_paused_schedule_fires_on_no_node(tower: Tower) -> None:
     a = here(tower, "a")
     tower.app.schedules.add(tower.note, Every(HOUR), "each", scope="instance")
     tower.clock.advance(HOUR)
@@ -121,7 +124,7 @@ def test_no_node_fires_a_schedule_that_was_paused_meanwhile(tower: Tower) -> Non
     assert a().items == 1
 
 
-def test_a_pause_between_the_look_and_the_write_keeps_a_node_from_firing(tower: Tower) -> None:
+def test_a_pause_between_read_and_write_prevents_a_node_from_firing(tower: Tower) -> None:
     tower.app.schedules.add(tower.note, Every(HOUR), "each", scope="instance")
     a = here(tower, "a")
     tower.clock.advance(HOUR)
@@ -140,7 +143,7 @@ def test_a_pause_between_the_look_and_the_write_keeps_a_node_from_firing(tower: 
     assert of(tower, "a") == [("00:00", "the node joined")]
 
 
-def test_a_node_whose_joining_could_not_be_written_down_joins_again(tower: Tower) -> None:
+def test_a_node_whose_join_could_not_be_stored_joins_again(tower: Tower) -> None:
     tower.app.schedules.add(tower.note, Every(HOUR), "each", scope="instance", misfire=All())
     real = tower.store
 
@@ -167,10 +170,10 @@ def test_the_test_runner_is_one_node(tower: Tower) -> None:
     assert tower.jobs()[0].queue == own_queue(machine_name())
 
 
-# Who takes from which queue ----------------------------------------------------------------------------------------------
+# Queues of nodes and runners ---------------------------------------------------------------------------------------------
 
 
-def test_the_environment_may_name_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_can_set_the_name_of_the_node(monkeypatch: pytest.MonkeyPatch) -> None:
     own = machine_name()
     monkeypatch.setenv(VARIABLE, " blue-7 ")
     assert machine_name() == "blue-7"
@@ -182,7 +185,7 @@ def test_the_environment_may_name_the_node(monkeypatch: pytest.MonkeyPatch) -> N
             machine_name()
 
 
-def test_a_host_whose_name_is_no_text_has_one_that_can_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undecodable_host_name_is_made_storable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "blue\udcff")
     assert host_name() == "blue?"
 
@@ -193,8 +196,121 @@ def test_a_queue_of_another_node_is_never_served() -> None:
     assert not serves("@b", "a")
 
 
+def test_a_queue_of_another_runner_is_never_served() -> None:
+    mine, other = new_id(), new_id()
+    assert serves(f"@a/{mine}", "a", mine)
+    assert serves("@a", "a", mine)
+    assert not serves(f"@a/{other}", "a", mine)
+    assert not serves(f"@b/{mine}", "a", mine)
+    assert concerns(f"ready:@a/{mine}", ("mail",), "a", mine)
+    assert not concerns(f"ready:@a/{other}", None, "a", mine)
+
+
+# Scope process -----------------------------------------------------------------------------------------------------------
+
+
+def runner(tower: Tower, node: str, lease: timedelta = 9 * HOUR) -> str:
+    """Register a new runner process and return the name of its place."""
+    me = new_id()
+    tower.store.register(Worker(me, "w", node=node), lease=lease, now=tower.clock.now())
+    return runner_place(node, me)
+
+
+def places(tower: Tower, **where: Any) -> list[str]:
+    return sorted(job.queue.removeprefix("@") for job in tower.jobs(**where))
+
+
+def test_every_runner_of_a_node_gets_each_fire_once(tower: Tower) -> None:
+    a, b = here(tower, "a"), here(tower, "b")
+    runners = [runner(tower, "a"), runner(tower, "a"), runner(tower, "b")]
+    tower.app.schedules.add(tower.note, Every(HOUR), "each", scope="process")
+    for duty in (a, b):
+        assert duty() == Done(0, MIDNIGHT + HOUR)
+    tower.clock.advance(HOUR)
+    again = FireHere(tower.store, tower.clock, "a", pinned=True)  # the same node after a restart
+    for duty in (a, b, a, again):
+        duty()
+    assert places(tower) == sorted(runners)
+    assert {job.expires_at for job in tower.jobs()} == {MIDNIGHT + 3 * HOUR}
+    assert sorted(fire.scope_key for fire in tower.fires("each")) == sorted(runners)
+
+
+def test_a_runner_that_starts_late_fires_no_missed_times(tower: Tower) -> None:
+    a = here(tower, "a")
+    old = runner(tower, "a")
+    tower.app.schedules.add(tower.note, Every(HOUR), "each", scope="process", misfire=All(), overlap="allow")
+    tower.clock.advance(HOUR + MINUTE)
+    new = runner(tower, "a")
+    a()
+    assert places(tower) == [old]
+    tower.clock.advance(HOUR)
+    a()
+    assert places(tower) == sorted([old, old, new])
+
+
+def test_a_dead_or_draining_runner_gets_no_fire(tower: Tower) -> None:
+    a = here(tower, "a")
+    runner(tower, "a", lease=MINUTE)
+    draining, lives = runner(tower, "a"), runner(tower, "a")
+    tower.store.drain([UUID(draining.removeprefix("a/"))])
+    tower.app.schedules.add(tower.note, Every(HOUR), "each", scope="process")
+    tower.clock.advance(HOUR)
+    a()
+    assert places(tower) == [lives]
+
+
+def test_a_job_of_a_runner_that_ended_expires(tower: Tower) -> None:
+    a = here(tower, "a")
+    place = runner(tower, "a", lease=HOUR + MINUTE)
+    tower.app.schedules.add(tower.note, Every(HOUR), "each", scope="process")
+    tower.clock.advance(HOUR)
+    a()
+    assert places(tower) == [place]
+    assert tower.after(2 * HOUR) == [], "it is for that runner only"
+    assert [job.id for job in tower.store.expired(9, now=tower.clock.now())] == [tower.jobs()[0].id]
+
+
+def test_a_running_job_of_one_runner_does_not_block_another(tower: Tower) -> None:
+    a = here(tower, "a")
+    first = runner(tower, "a")
+    tower.app.schedules.add(tower.note, Every(HOUR), "each", scope="process")
+    tower.clock.advance(HOUR)
+    a()
+    second = runner(tower, "a")
+    tower.clock.advance(HOUR)
+    a()
+    assert places(tower) == sorted([first, second]), "the job of the first runner has not ended"
+    skipped = [fire.scope_key for fire in tower.fires("each") if fire.job_id is None]
+    assert skipped == [first]
+
+
+def test_a_manual_trigger_reaches_every_live_runner(tower: Tower) -> None:
+    runner(tower, "a", lease=MINUTE)
+    tower.clock.advance(HOUR)
+    living = [runner(tower, "a"), runner(tower, "b")]
+    tower.app.schedules.add(tower.note, Manual(), "each", scope="process")
+    tower.app.schedules.trigger("each")
+    assert places(tower) == sorted(living)
+    assert {job.expires_at for job in tower.jobs()} == {tower.clock.now() + HOUR}
+    with pytest.raises(BadSchedule, match="of every node or runner cannot be backfilled"):
+        tower.app.schedules.backfill("each", MIDNIGHT, MIDNIGHT)
+
+
+def test_a_manual_trigger_without_a_live_runner_is_refused(tower: Tower) -> None:
+    tower.app.schedules.add(tower.note, Manual(), "each", scope="process")
+    with pytest.raises(BadSchedule, match="fires in every runner, and none is alive"):
+        tower.app.schedules.trigger("each")
+
+
+def test_the_test_runner_counts_as_a_runner(tower: Tower) -> None:
+    tower.app.schedules.add(tower.note, Every(HOUR), "each", scope="process")
+    assert tower.after(MINUTE) == []
+    assert tower.after(HOUR) == ["tick"]
+    assert tower.after(HOUR) == ["tick"]
+
+
 @pytest.mark.parametrize("queues", [None, ("mail",)])
-def test_a_worker_claims_from_its_own_node_s_queue_whatever_its_queues_are(
+def test_a_worker_claims_from_the_queue_of_its_node_whatever_its_queues_are(
     queues: tuple[str, ...] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, "a")
@@ -202,21 +318,19 @@ def test_a_worker_claims_from_its_own_node_s_queue_whatever_its_queues_are(
         for queue in ("mail", "@a", "@b"):
             tower.store.enqueue([NewJob(new_id(), "note", queue=queue)])
         me = tower.store.register(Worker(new_id(), "w"), lease=HOUR)
-        planner: Any = None  # asked only for what this worker can run, and here nothing is claimed
-        claimer = Claimer(tower.store, tower.clock, me.id, queues, planner)
+        claimer = Claimer(tower.store, tower.clock, me.id, queues, Planner({}, 0.1, 100))
         claimer.refresh()
         assert sorted(lane.queue for lane in claimer._marks.lanes()) == ["@a", "mail"]
 
 
-def test_gates_of_other_nodes_hide_none_of_those_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limited_lanes_of_other_nodes_do_not_hide_those_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "a")
-    monkeypatch.setattr("tidemill.engine.claimer.PAGE", 2)
+    monkeypatch.setattr("tidemill.engine.lane_reader.PAGE", 2)
     with a_tower() as tower:
         tower.store.put_rules([Rule("few", max=1)])
         for queue in ("@b", "@c", "@d", "mail"):
             tower.store.enqueue([NewJob(new_id(), "note", queue=queue, limits=("few",))])
-        planner: Any = None
-        claimer = Claimer(tower.store, tower.clock, new_id(), None, planner)
+        claimer = Claimer(tower.store, tower.clock, new_id(), None, Planner({}, 0.1, 100))
         claimer.refresh()
         claimer.refresh()
         known = [lane.queue for gates in claimer._gates.values() for lane in gates.lanes]
@@ -269,7 +383,35 @@ def test_two_workers_on_two_nodes_each_run_every_fire_once(
             app.close()
 
 
-def test_a_worker_fires_schedules_by_itself_and_hears_of_new_ones(tmp_path: Path) -> None:
+def test_two_workers_of_a_node_each_run_every_process_scope_fire_once(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    ran: list[tuple[str, str]] = []
+
+    def an_app(name: str) -> App:
+        app = App(url, migrate=True, name="cluster")
+
+        @app.task(scope="process")
+        def clear(ctx: Context) -> None:
+            ran.append((name, str(ctx.job.details.fire_at)))
+
+        app.schedule(clear, Every(SECOND), overlap="allow")
+        return app
+
+    def fires_in_both() -> set[str]:
+        return {fire for name, fire in ran if name == "one"} & {fire for name, fire in ran if name == "two"}
+
+    apps = [an_app("one"), an_app("two")]
+    workers = [app.worker(children=0, queues="nothing-else").start() for app in apps]
+    try:
+        eventually(lambda: len(fires_in_both()) >= 2, 40.0)
+    finally:
+        for worker, app in zip(workers, apps, strict=True):
+            worker.stop(5)
+            app.close()
+    assert len(set(ran)) == len(ran), "no fire ran twice in one of them"
+
+
+def test_a_worker_fires_schedules_and_is_notified_of_new_ones(tmp_path: Path) -> None:
     ran = threading.Event()
     with App(f"sqlite:///{tmp_path}/jobs.db", name="alone") as app:
 
@@ -283,7 +425,7 @@ def test_a_worker_fires_schedules_by_itself_and_hears_of_new_ones(tmp_path: Path
         assert app.schedules.fires("soon")
 
 
-def test_what_an_idle_worker_asks_for_its_node_is_one_question() -> None:
+def test_an_idle_worker_reads_schedules_of_its_node_twice_a_minute() -> None:
     with a_tower() as tower:
         duty = here(tower, "a")
         assert duty() == Done()

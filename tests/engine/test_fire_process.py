@@ -1,4 +1,4 @@
-"""Schedules under ``tidemill worker``: runners store what the code declares, and a supervisor that imports no app fires it."""
+"""Tests of schedules under ``tidemill worker``, whose supervisor imports no app."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 
 MODULE = """
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -34,6 +35,13 @@ def note(word: str, ctx: Context) -> None:
 
 
 app.schedule(note, Every(timedelta(seconds=1)), "each", overlap="allow", scope="instance", args={{"word": "node"}})
+
+
+@app.scheduled(Every(timedelta(seconds=1)), key="caches", overlap="allow", scope="process")
+@app.task
+def clear(ctx: Context) -> None:
+    with notes.open("a") as file:
+        file.write(f"clear {{ctx.job.details.fire_at.isoformat()}} {{os.getpid()}}\\n")
 """
 
 
@@ -58,7 +66,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Stor
 
 
 @pytest.mark.long
-def test_a_worker_stores_what_is_declared_and_fires_it_once_each_second(
+def test_a_worker_stores_declared_schedules_and_fires_them_once_a_second(
     place: tuple[Store, Path, WorkerProcess],
 ) -> None:
     store, notes, worker = place
@@ -68,6 +76,17 @@ def test_a_worker_stores_what_is_declared_and_fires_it_once_each_second(
         lines = notes.read_text().splitlines() if notes.exists() else []
         return [line for line in lines if line.startswith(word)]
 
+    def cleared() -> dict[str, list[str]]:
+        """The processes that cleared their cache, by fire."""
+        found: dict[str, list[str]] = {}
+        for line in seen("clear"):
+            _, fire, pid = line.split()
+            found.setdefault(fire, []).append(pid)
+        return found
+
+    until(lambda: sum(len(pids) == 2 for pids in cleared().values()) >= 2, "two fires ran in both runners")
+    assert all(len(set(pids)) == len(pids) for pids in cleared().values()), "one fire, once in each runner"
+    assert len({pid for pids in cleared().values() for pid in pids}) == 2
     until(lambda: len(seen("cluster")) >= 3 and len(seen("node")) >= 3, "three fires of each schedule ran")
     worker.signal(signal.SIGTERM)
     assert worker.exit_code() == 0, worker.log

@@ -1,4 +1,4 @@
-"""Firing by the rules: what is made up for after a while down, and what happens while an earlier job still lives."""
+"""Tests of the misfire rules, the overlap rules and the limits of definitions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ LONG_SKIP = "misfire: {} fires from 2026-01-01T{}:00:00+00:00 until 2026-01-01T{
     ],
     ids=["skip", "once", "all", "all, two at most"],
 )
-def test_after_three_hours_down_the_misfire_rule_says_what_is_made_up_for(
+def test_after_three_hours_of_downtime_the_misfire_rule_decides_what_runs(
     tower: Tower, rule: Any, said: list[tuple[str, str | None]], runs: int
 ) -> None:
     tower.app.schedules.add(tower.note, Every(HOUR), "hourly", misfire=rule)
@@ -58,7 +58,7 @@ def test_after_three_hours_down_the_misfire_rule_says_what_is_made_up_for(
 
 
 def hold_one(tower: Tower, overlap: Any) -> Any:
-    """An hourly schedule whose first job is in a worker's hands."""
+    """An hourly schedule whose first job is claimed."""
     tower.app.schedules.add(tower.note, Every(HOUR), "hourly", overlap=overlap)
     tower.testing.advance(HOUR)
     tower.testing.fire()
@@ -79,7 +79,7 @@ def states(tower: Tower) -> list[JobState]:
     return [job.state for job in tower.jobs()]
 
 
-def test_with_skip_a_fire_during_a_job_is_written_down_as_skipped(tower: Tower) -> None:
+def test_with_skip_a_fire_during_a_job_is_recorded_as_skipped(tower: Tower) -> None:
     claim = hold_one(tower, "skip")
     tower.after(HOUR)
     assert tower.said("hourly")[-1] == ("02:00", "overlap: the previous job has not ended")
@@ -88,13 +88,13 @@ def test_with_skip_a_fire_during_a_job_is_written_down_as_skipped(tower: Tower) 
     assert tower.after(HOUR) == ["tick"]
 
 
-def test_with_allow_jobs_of_one_schedule_live_side_by_side(tower: Tower) -> None:
+def test_with_allow_jobs_of_one_schedule_run_side_by_side(tower: Tower) -> None:
     hold_one(tower, "allow")
     assert tower.after(HOUR) == ["tick"]
     assert states(tower) == [S.RUNNING, S.COMPLETED]
 
 
-def test_with_queue_one_job_waits_and_is_woken_when_the_one_before_it_has_ended(tower: Tower) -> None:
+def test_with_queue_one_job_waits_until_the_previous_one_has_ended(tower: Tower) -> None:
     claim = hold_one(tower, "queue")
     assert tower.after(HOUR) == []
     assert tower.after(HOUR) == []
@@ -109,7 +109,7 @@ def test_with_queue_one_job_waits_and_is_woken_when_the_one_before_it_has_ended(
     assert states(tower) == [S.COMPLETED, S.COMPLETED]
 
 
-def test_a_job_that_waits_is_found_by_one_who_did_not_put_it_there(tower: Tower) -> None:
+def test_a_waiting_job_is_found_by_another_process(tower: Tower) -> None:
     claim = hold_one(tower, "queue")
     tower.after(HOUR)
     let_go(tower, claim)
@@ -117,7 +117,7 @@ def test_a_job_that_waits_is_found_by_one_who_did_not_put_it_there(tower: Tower)
     assert tower.after(SECOND) == ["tick"]
 
 
-def test_with_cancel_the_job_before_is_asked_to_stop_and_the_next_is_enqueued(tower: Tower) -> None:
+def test_with_cancel_the_previous_job_gets_a_cancel_request(tower: Tower) -> None:
     claim = hold_one(tower, "cancel")
     assert tower.after(HOUR) == ["tick"]
     assert tower.said("hourly")[-1] == ("02:00", "overlap: the previous job is cancelled")
@@ -129,7 +129,7 @@ def test_with_cancel_the_job_before_is_asked_to_stop_and_the_next_is_enqueued(to
     assert second.state is S.COMPLETED
 
 
-def test_with_cancel_a_job_nobody_holds_ends_at_once(tower: Tower) -> None:
+def test_with_cancel_an_unclaimed_job_is_cancelled_at_once(tower: Tower) -> None:
     tower.app.schedules.add(tower.note, Every(HOUR), "hourly", overlap="cancel")
     for _ in range(2):
         tower.testing.advance(HOUR)
@@ -137,7 +137,7 @@ def test_with_cancel_a_job_nobody_holds_ends_at_once(tower: Tower) -> None:
     assert states(tower) == [S.CANCELLED, S.PENDING]
 
 
-def test_fires_that_come_together_do_not_pass_over_the_overlap_rule(tower: Tower) -> None:
+def test_simultaneous_fires_follow_the_overlap_rule(tower: Tower) -> None:
     for overlap in ("skip", "cancel", "queue", "allow"):
         tower.app.schedules.add(tower.note, Every(SECOND), overlap, overlap=overlap)
     tower.testing.advance(5 * SECOND)
@@ -151,3 +151,35 @@ def test_fires_that_come_together_do_not_pass_over_the_overlap_rule(tower: Tower
         "queue": [True, True, False, False, False],
         "allow": [True] * 5,
     }
+
+
+# The definition's limit --------------------------------------------------------------------------------------------------
+
+
+def test_a_fire_is_skipped_while_a_manual_job_fills_its_definition(tower: Tower) -> None:
+    made = tower.app.definitions.save("report", tower.note)
+    tower.app.schedules.add(made, Every(HOUR), "report")
+    tower.app.schedules.add(made, Every(HOUR), "allowed", overlap="allow")
+    by_hand = tower.app.definitions.trigger("report").reschedule(3 * HOUR)
+    tower.after(HOUR)
+    reason = "overlap: definition report has 1 of 1 jobs under way"
+    assert tower.said("report") == [("01:00", reason)]
+    assert tower.said("allowed") == [("01:00", None)]
+    by_hand.cancel()
+    assert tower.after(HOUR) == ["tick", "tick"]
+    assert tower.said("report") == [("01:00", reason), ("02:00", None)]
+
+
+def test_a_definition_with_room_fires_next_to_a_manual_job(tower: Tower) -> None:
+    made = tower.app.definitions.save("report", tower.note, max_concurrent=2)
+    tower.app.schedules.add(made, Every(HOUR), "report")
+    tower.app.definitions.trigger("report").reschedule(3 * HOUR)
+    assert tower.after(HOUR) == ["tick"]
+
+
+def test_with_on_busy_refuse_a_fire_is_skipped_whatever_the_overlap_rule(tower: Tower) -> None:
+    made = tower.app.definitions.save("report", tower.note, on_busy="refuse")
+    tower.app.schedules.add(made, Every(HOUR), "report", overlap="allow")
+    by_hand = tower.app.definitions.trigger("report").reschedule(3 * HOUR)
+    assert tower.after(HOUR) == []
+    assert tower.said("report") == [("01:00", f"unique: job {by_hand.id} holds the key")]

@@ -1,4 +1,4 @@
-"""Firing in trouble and in bulk: what cannot be read, what the store refuses, and what it costs."""
+"""Tests of firing with errors and in bulk, and of its cost."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ def tower(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tower]:
         yield tower
 
 
-# Trouble -----------------------------------------------------------------------------------------------------------------
+# Errors ------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_schedule_that_cannot_be_read_is_put_off_and_the_others_fire(
+def test_an_unreadable_schedule_is_postponed_and_the_others_fire(
     tower: Tower, caplog: pytest.LogCaptureFixture
 ) -> None:
     odd = Schedule(new_id(), "odd", "note", {"format": 1, "kind": "lunar"}, next_fire_at=MIDNIGHT + MINUTE)
@@ -48,17 +48,16 @@ def test_a_schedule_that_cannot_be_read_is_put_off_and_the_others_fire(
         assert tower.after(HOUR) == ["tick"]
         assert tower.after(HOUR) == ["tick"]
     assert (
-        caplog.text.count("schedule odd of tenant default does not fire: trigger: there is no kind 'lunar'")
-        == 1
+        caplog.text.count("schedule odd of tenant default does not fire: trigger: unknown kind 'lunar'") == 1
     )
-    assert caplog.text.count("there is no time zone 'Atlantis/Town'") == 1
+    assert caplog.text.count("unknown time zone 'Atlantis/Town'") == 1
     broken = tower.app.schedules.get("odd")
     assert "lunar" in (broken.broken or "")
     assert broken.enabled
     assert broken.next_fire_at == MIDNIGHT + 2 * HOUR + MINUTE
 
 
-def test_a_job_whose_unique_key_is_held_is_not_made_and_the_fire_says_so(tower: Tower) -> None:
+def test_a_fire_whose_unique_key_is_held_creates_no_job_and_records_why(tower: Tower) -> None:
     @tower.app.task(unique=Unique())
     def alone(word: str = "one") -> None: ...
 
@@ -73,7 +72,7 @@ def test_a_job_whose_unique_key_is_held_is_not_made_and_the_fire_says_so(tower: 
     assert len(tower.jobs()) == 2
 
 
-def test_one_schedule_whose_job_the_store_refuses_keeps_no_other_from_firing(
+def test_a_schedule_whose_job_the_store_refuses_does_not_stop_the_others(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with a_tower() as tower:
@@ -103,7 +102,7 @@ def test_one_schedule_whose_job_the_store_refuses_keeps_no_other_from_firing(
         assert tower.said("s3") == [("01:00", None)]
 
 
-def test_a_task_that_is_not_known_here_fires_as_it_was_when_the_schedule_was_saved() -> None:
+def test_a_task_unknown_here_fires_with_the_options_saved_in_the_schedule() -> None:
     with a_tower() as tower:
 
         @tower.app.task(queue="far", timeout=MINUTE, retry=None)
@@ -116,11 +115,11 @@ def test_a_task_that_is_not_known_here_fires_as_it_was_when_the_schedule_was_sav
         assert (job.queue, job.timeout, job.max_attempts) == ("far", MINUTE, 1)
 
 
-# How much it costs -------------------------------------------------------------------------------------------------------
+# Cost --------------------------------------------------------------------------------------------------------------------
 
 
 class Counting:
-    """Counts the verbs that are asked of a store."""
+    """Counts the calls of store methods."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -131,7 +130,7 @@ class Counting:
         return getattr(self._store, verb)
 
 
-def test_an_idle_look_is_one_question_and_knows_when_the_next_is_due() -> None:
+def test_an_idle_run_makes_one_call_and_returns_the_next_fire_time() -> None:
     with a_tower() as tower:
         tower.app.schedules.add(tower.note, Every(HOUR), "hourly")
         counting: Any = Counting(tower.store)
@@ -142,7 +141,7 @@ def test_an_idle_look_is_one_question_and_knows_when_the_next_is_due() -> None:
         assert counting.calls == ["due"]
 
 
-def test_old_fires_are_forgotten_but_for_the_newest() -> None:
+def test_old_fires_are_deleted_except_for_the_newest() -> None:
     with a_tower() as tower:
         tower.app.schedules.add(tower.note, Every(HOUR), "hourly")
         tower.after(HOUR)
@@ -154,14 +153,14 @@ def test_old_fires_are_forgotten_but_for_the_newest() -> None:
         assert [fire.fire_at for fire in tower.fires("hourly")] == [MIDNIGHT + 2 * HOUR]
 
 
-def test_old_fires_are_forgotten_also_where_something_is_due_at_every_look() -> None:
+def test_old_fires_are_deleted_even_if_schedules_are_due_at_every_run() -> None:
     with a_tower() as tower:
         tower.app.schedules.add(tower.note, Every(timedelta(days=1)), "daily")
         fire = Fire(tower.store, tower.clock)
         for _ in range(100):
             tower.clock.advance(timedelta(days=1))
             assert fire().items == 1
-        assert len(tower.fires("daily")) == 91  # the one of ninety days ago is not older than that
+        assert len(tower.fires("daily")) == 91  # the fire of ninety days ago is not older than ninety days
 
 
 @pytest.mark.long
@@ -182,7 +181,7 @@ def test_ten_thousand_schedules_due_at_midnight_fire_in_batches(tmp_path: Path) 
         assert tower.app.jobs.count(task="note") == 10_000
 
 
-def test_ninety_days_down_with_a_one_second_schedule_is_no_work_to_speak_of() -> None:
+def test_ninety_days_of_downtime_with_a_one_second_schedule_is_cheap() -> None:
     with a_tower() as tower:
         tower.app.schedules.add(tower.note, Every(SECOND), "all", misfire=All(limit=50))
         tower.app.schedules.add(tower.note, Cron("* * * * * *"), "once", misfire="once")
@@ -200,16 +199,16 @@ def test_ninety_days_down_with_a_one_second_schedule_is_no_work_to_speak_of() ->
         assert f"{90 * 86_400 - 61} fires" in skipped.reason
 
 
-def test_a_next_fire_that_new_rules_of_a_zone_bring_forward_is_found_at_the_start(tower: Tower) -> None:
+def test_a_next_fire_moved_forward_by_new_zone_rules_is_found_at_the_start(tower: Tower) -> None:
     facts = tower.app.schedules.value(tower.note, Every(HOUR), "moved")
     tower.store.put_schedules([replace(facts, next_fire_at=MIDNIGHT + 5 * HOUR)], now=tower.clock.now())
     assert tower.after(HOUR) == ["tick"]
 
 
-# What has expired --------------------------------------------------------------------------------------------------------
+# Expired jobs ------------------------------------------------------------------------------------------------------------
 
 
-def test_jobs_that_nobody_began_in_time_are_cancelled() -> None:
+def test_jobs_that_did_not_start_before_their_expiry_are_cancelled() -> None:
     with a_tower() as tower:
         soon = tower.note.using(expires=MINUTE).enqueue("soon")
         later = tower.note.using(expires=MINUTE, delay=HOUR).enqueue("later")
@@ -226,7 +225,7 @@ def test_jobs_that_nobody_began_in_time_are_cancelled() -> None:
         assert found[kept.id] == (S.PENDING, None)
 
 
-def test_a_fire_is_on_time_in_the_zone_of_its_schedule(tower: Tower) -> None:
+def test_a_schedule_fires_on_time_in_its_time_zone(tower: Tower) -> None:
     clock = ManualClock(datetime(2026, 3, 28, 12, tzinfo=UTC))
     tower.clock._now = clock.now()
     tower.app.schedules.add(tower.note, Daily("02:30"), "gap", timezone="Europe/Berlin")

@@ -1,4 +1,4 @@
-"""What goes over a wire comes out the same, and what is no message is refused."""
+"""Tests of the wire format: round trips, and rejection of invalid messages."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def pair() -> Iterator[tuple[Wire, Wire]]:
 
 
 def sent(data: Any) -> Any:
-    """The same after a trip: what JSON would not give back differs."""
+    """The data after a round trip, which changes values that JSON cannot represent."""
     ours, theirs = socket.socketpair()
     with closing(Wire(ours)) as one, closing(Wire(theirs)) as other:
         one.send({"data": data})
@@ -76,16 +76,16 @@ def sent(data: Any) -> Any:
 
 
 @given(claims)
-def test_a_claim_comes_out_as_it_went_in(claim: Claim) -> None:
+def test_a_claim_survives_a_round_trip(claim: Claim) -> None:
     assert frames.claim_from_data(sent(frames.claim_to_data(claim))) == claim
 
 
 @given(details)
-def test_details_come_out_as_they_went_in(asked: Details) -> None:
+def test_details_survive_a_round_trip(asked: Details) -> None:
     assert frames.details_from_data(sent(frames.details_to_data(asked))) == asked
 
 
-def test_all_details_come_out_as_they_went_in() -> None:
+def test_every_field_of_details_survives_a_round_trip() -> None:
     full = Details("c", ID, ("a", "b"), ("t",), {"m": [1]}, {"h": "x"}, {"o": None}, ID, 3, ID, NOW)
     assert frames.details_from_data(sent(frames.details_to_data(full))) == full
     assert frames.details_from_data(sent(frames.details_to_data(Details()))) is NO_DETAILS
@@ -94,26 +94,26 @@ def test_all_details_come_out_as_they_went_in() -> None:
 
 
 @given(outcomes)
-def test_an_outcome_comes_out_as_it_went_in(outcome: Outcome) -> None:
+def test_an_outcome_survives_a_round_trip(outcome: Outcome) -> None:
     assert frames.outcome_from_data(sent(frames.outcome_to_data(outcome))) == outcome
 
 
 @given(progresses)
-def test_progress_comes_out_as_it_went_in(progress: Progress) -> None:
+def test_progress_survives_a_round_trip(progress: Progress) -> None:
     assert frames.progress_from_data(sent(frames.progress_to_data(progress))) == progress
 
 
 @given(log_entries)
-def test_a_log_line_comes_out_as_it_went_in(entry: LogEntry) -> None:
+def test_a_log_line_survives_a_round_trip(entry: LogEntry) -> None:
     assert frames.entry_from_data(sent(frames.entry_to_data(entry))) == entry
 
 
 @given(json_objects, texts)
-def test_a_message_comes_out_as_it_went_in(message: dict[str, Any], text: str) -> None:
+def test_a_message_survives_a_round_trip(message: dict[str, Any], text: str) -> None:
     assert sent([message, text]) == [message, text]
 
 
-def test_messages_come_one_by_one_and_none_at_the_end(pair: tuple[Wire, Wire]) -> None:
+def test_messages_arrive_one_by_one_and_none_after_the_end(pair: tuple[Wire, Wire]) -> None:
     one, other = pair
     for number in range(3):
         one.send({"number": number})
@@ -123,7 +123,7 @@ def test_messages_come_one_by_one_and_none_at_the_end(pair: tuple[Wire, Wire]) -
         other.send({})
 
 
-def test_many_threads_may_send_at_once(pair: tuple[Wire, Wire]) -> None:
+def test_many_threads_can_send_at_once(pair: tuple[Wire, Wire]) -> None:
     one, other = pair
     body = "x" * 100_000
 
@@ -165,7 +165,7 @@ def test_a_message_over_the_limit_is_refused_before_anything_is_sent(pair: tuple
         struct.pack(">I", 20_000) + b"[" * 20_000,
     ],
 )
-def test_what_is_no_message_is_refused(rubbish: bytes) -> None:
+def test_an_invalid_message_is_refused(rubbish: bytes) -> None:
     ours, theirs = socket.socketpair()
     with closing(Wire(theirs)) as wire:
         with ours:
@@ -174,7 +174,7 @@ def test_what_is_no_message_is_refused(rubbish: bytes) -> None:
             wire.receive()
 
 
-def test_what_cannot_be_written_down_is_refused(pair: tuple[Wire, Wire]) -> None:
+def test_a_value_that_cannot_be_serialized_is_refused(pair: tuple[Wire, Wire]) -> None:
     one, other = pair
     with pytest.raises(TypeError, match="a UUID cannot be sent"):
         one.send({"id": UUID(int=0)})
@@ -182,7 +182,7 @@ def test_what_cannot_be_written_down_is_refused(pair: tuple[Wire, Wire]) -> None
     assert other.receive() == {"after": True}
 
 
-def test_hanging_up_wakes_who_waits_and_keeps_what_was_sent(pair: tuple[Wire, Wire]) -> None:
+def test_hanging_up_wakes_the_receiver_and_keeps_sent_messages(pair: tuple[Wire, Wire]) -> None:
     one, other = pair
     one.send({"last": "words"})
     heard: list[dict[str, Any] | None] = []

@@ -1,4 +1,4 @@
-"""What a worker tells those who watch it: HTTP probes, the service manager, the log."""
+"""Tests of health reports: HTTP probes, the service manager and the log."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from io import StringIO
 from typing import Any
 
 import pytest
+from tests.engine.worker_kit import own_address
 
 from tidemill.clock import ManualClock
 from tidemill.engine.crew import Backoff
 from tidemill.engine.deathwatch import end_in_words
-from tidemill.engine.health import Health, Verdict
-from tidemill.engine.logs import JsonLines, write_logs
+from tidemill.engine.health import Health, Verdict, default_host
+from tidemill.engine.logs import JsonLines, PlainLines, write_logs
 from tidemill.engine.systemd import Notifier
 from tidemill.errors import BadSettings
 
 
 class Patient:
-    """Somebody whose health is asked for."""
+    """A health source with a fixed verdict."""
 
     verdict = Verdict(alive=True, ready=True)
 
@@ -46,8 +47,8 @@ def health(patient: Patient) -> Iterator[Health]:
     health.close()
 
 
-def ask(health: Health, path: str, method: str = "GET") -> tuple[int, Any]:
-    line = HTTPConnection(health.host, health.port, timeout=5)
+def ask(health: Health, path: str, method: str = "GET", host: str | None = None) -> tuple[int, Any]:
+    line = HTTPConnection(host or health.host, health.port, timeout=5)
     line.request(method, path)
     answer = line.getresponse()
     body = answer.read()
@@ -58,14 +59,14 @@ def ask(health: Health, path: str, method: str = "GET") -> tuple[int, Any]:
 # Probes ------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_worker_that_turns_and_can_take_jobs_is_alive_and_ready(health: Health) -> None:
+def test_a_working_worker_is_alive_and_ready(health: Health) -> None:
     assert ask(health, "/livez") == (200, {"alive": True})
     assert ask(health, "/readyz") == (200, {"ready": True, "reasons": []})
     assert ask(health, "/readyz?verbose") == (200, {"ready": True, "reasons": []})
     assert ask(health, "/readyz", "HEAD") == (200, None)
 
 
-def test_a_worker_s_own_numbers_are_a_text_that_prometheus_reads(health: Health, patient: Patient) -> None:
+def test_the_metrics_of_a_worker_are_in_prometheus_text_format(health: Health, patient: Patient) -> None:
     runners = [{"pid": 7, "done": 5, "running": 2, "free": 1, "phase": "working", "stuck": None}, {"pid": 8}]
     patient.verdict = Verdict(alive=True, ready=False, facts={"runners": runners, "leading": True})
     line = HTTPConnection(health.host, health.port, timeout=5)
@@ -91,7 +92,7 @@ def test_a_worker_s_own_numbers_are_a_text_that_prometheus_reads(health: Health,
     ]
 
 
-def test_one_that_cannot_take_jobs_says_why_and_is_left_alive(health: Health, patient: Patient) -> None:
+def test_a_worker_that_cannot_take_jobs_reports_why_and_stays_alive(health: Health, patient: Patient) -> None:
     patient.verdict = Verdict(
         alive=True, ready=False, reasons=("the store does not answer",), facts={"runners": []}
     )
@@ -100,27 +101,43 @@ def test_one_that_cannot_take_jobs_says_why_and_is_left_alive(health: Health, pa
     assert ask(health, "/readyz") == (503, said)
 
 
-def test_one_that_hangs_is_neither(health: Health, patient: Patient) -> None:
+def test_a_hanging_worker_is_neither_alive_nor_ready(health: Health, patient: Patient) -> None:
     patient.verdict = Verdict(alive=False, ready=True)
     assert ask(health, "/livez")[0] == 503
     assert ask(health, "/readyz")[0] == 503
 
 
-def test_other_paths_are_not_there(health: Health) -> None:
+def test_other_paths_are_not_found(health: Health) -> None:
     assert ask(health, "/")[0] == 404
     assert ask(health, "/livez/../etc")[0] == 404
 
 
-def test_it_listens_on_loopback_unless_told_otherwise(health: Health) -> None:
+def test_it_listens_on_loopback_by_default(health: Health) -> None:
     assert health.host == "127.0.0.1"
 
 
-def test_a_taken_port_is_a_sentence(health: Health, patient: Patient) -> None:
+@pytest.mark.parametrize("host", ["::", "0.0.0.0"])
+def test_a_wildcard_address_answers_on_all_addresses_of_this_machine(patient: Patient, host: str) -> None:
+    health = Health(patient.judge, port=0, host=host)
+    try:
+        health.start()
+        for address in ("127.0.0.1", own_address()):
+            assert ask(health, "/livez", host=address) == (200, {"alive": True})
+    finally:
+        health.close()
+
+
+def test_the_default_is_every_address_in_a_pod_and_loopback_elsewhere() -> None:
+    assert default_host({}) == "127.0.0.1"
+    assert default_host({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}) in ("::", "0.0.0.0")
+
+
+def test_a_port_in_use_raises_a_clear_error(health: Health, patient: Patient) -> None:
     with pytest.raises(BadSettings, match="choose another --health-port"):
         Health(patient.judge, port=health.port)
 
 
-def test_a_client_that_never_asks_holds_nobody_up(health: Health) -> None:
+def test_a_client_that_sends_no_request_blocks_no_other(health: Health) -> None:
     with socket.create_connection((health.host, health.port)):
         assert ask(health, "/livez")[0] == 200
         health.close()
@@ -144,17 +161,17 @@ def heard(manager: socket.socket) -> str:
     return manager.recv(1000).decode()
 
 
-def test_the_service_manager_hears_each_change_once(manager: socket.socket) -> None:
+def test_the_service_manager_is_notified_of_each_change_once(manager: socket.socket) -> None:
     notifier = Notifier({"NOTIFY_SOCKET": manager.getsockname()}, ManualClock(), pid=1)
     notifier.ready()
     notifier.status("2 runners")
     notifier.status("2 runners")
-    notifier.ping()  # nobody asked for it
+    notifier.ping()  # no watchdog was requested
     notifier.stopping()
     assert [heard(manager) for _ in range(3)] == ["READY=1", "STATUS=2 runners", "STOPPING=1"]
 
 
-def test_an_abstract_address_is_understood() -> None:
+def test_an_abstract_socket_address_works() -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind("")  # the system chooses an abstract name
         listener.settimeout(5)
@@ -164,7 +181,7 @@ def test_an_abstract_address_is_understood() -> None:
         assert listener.recv(100) == b"READY=1"
 
 
-def test_the_watchdog_is_pinged_twice_in_its_time(manager: socket.socket) -> None:
+def test_the_watchdog_is_pinged_twice_per_interval(manager: socket.socket) -> None:
     clock = ManualClock()
     given = {"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "2000000", "WATCHDOG_PID": "7"}
     notifier = Notifier(given, clock, pid=7)
@@ -181,7 +198,7 @@ def test_the_watchdog_is_pinged_twice_in_its_time(manager: socket.socket) -> Non
 
 
 @pytest.mark.parametrize("address", ["", "relative/path", "/nowhere/at/all"])
-def test_without_a_service_manager_nothing_is_said_and_nothing_fails(address: str) -> None:
+def test_without_a_service_manager_no_message_is_sent_and_no_call_fails(address: str) -> None:
     notifier = Notifier({"NOTIFY_SOCKET": address, "WATCHDOG_USEC": "not a number"}, ManualClock(), pid=1)
     notifier.ready()
     notifier.ping()
@@ -191,7 +208,7 @@ def test_without_a_service_manager_nothing_is_said_and_nothing_fails(address: st
 # The log -----------------------------------------------------------------------------------------------------------------
 
 
-def test_a_line_of_the_log_is_one_json_object() -> None:
+def test_a_log_line_is_one_json_object() -> None:
     try:
         raise ValueError("no\nluck")
     except ValueError as error:
@@ -207,7 +224,16 @@ def test_a_line_of_the_log_is_one_json_object() -> None:
     assert "no\nluck" in facts["traceback"]
 
 
-def test_a_program_that_arranged_for_its_log_keeps_it() -> None:
+def test_messages_of_the_http_server_do_not_have_error_in_their_logger_name() -> None:
+    record = logging.makeLogRecord({"name": "uvicorn.error", "levelname": "INFO", "msg": "started"})
+    assert json.loads(JsonLines().format(record))["logger"] == "uvicorn"
+    line = PlainLines().format(record)
+    assert " uvicorn [" in line
+    assert "error" not in line
+    assert record.name == "uvicorn.error"
+
+
+def test_a_program_that_configured_logging_keeps_its_configuration() -> None:
     root = logging.getLogger()
     before, level = list(root.handlers), root.level
     own = logging.StreamHandler(StringIO())
@@ -224,17 +250,17 @@ def test_a_program_that_arranged_for_its_log_keeps_it() -> None:
         root.handlers[:], root.level = before, level
 
 
-# Starting again ----------------------------------------------------------------------------------------------------------
+# Restarts ----------------------------------------------------------------------------------------------------------------
 
 
-def test_short_lives_are_followed_by_ever_longer_pauses_up_to_a_bound() -> None:
+def test_short_runs_are_followed_by_growing_pauses_up_to_a_bound() -> None:
     backoff = Backoff()
     pauses = [backoff.after(lived=1.0) for _ in range(2000)]
     assert pauses[:4] == [0.1, 0.2, 0.4, 0.8]
     assert max(pauses) == pauses[-1] == 30.0
 
 
-def test_after_a_long_life_the_next_start_is_quick_again() -> None:
+def test_after_a_long_run_the_next_restart_is_quick_again() -> None:
     backoff = Backoff()
     for _ in range(10):
         backoff.after(lived=1.0)
@@ -246,5 +272,5 @@ def test_after_a_long_life_the_next_start_is_quick_again() -> None:
     ("code", "words"),
     [(0, "exited with code 0"), (-9, "was killed by SIGKILL"), (-63, "was killed by signal 63")],
 )
-def test_an_exit_code_is_read_as_words(code: int, words: str) -> None:
+def test_an_exit_code_is_described_in_words(code: int, words: str) -> None:
     assert end_in_words(code) == words

@@ -1,4 +1,4 @@
-"""The process lane: jobs run in warm children, speak through their outlet, and stop when they are told to."""
+"""Tests of the process executor: warm children, output of jobs, and stopping."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ pytestmark = [pytest.mark.long, pytest.mark.skipif(sys.platform != "linux", reas
 
 @pytest.fixture(scope="module")
 def lane() -> Iterator[Lane]:
-    """A lane for tests that do their child no harm."""
+    """An executor for tests that do not damage its child."""
     with open_lane() as lane:
         lane.warm(LONG)
         yield lane
 
 
-# What a job is given and says ----------------------------------------------------------------------------------------
+# Input and output of a job -------------------------------------------------------------------------------------------
 
 
 def test_a_function_and_a_coroutine_run_in_another_process_and_return(lane: Lane) -> None:
@@ -48,11 +48,11 @@ def test_a_function_and_a_coroutine_run_in_another_process_and_return(lane: Lane
     assert lane.result("who") != os.getpid()
 
 
-def test_a_warm_child_runs_one_job_after_the_other(lane: Lane) -> None:
+def test_a_warm_child_runs_one_job_after_another(lane: Lane) -> None:
     assert len({lane.result("who") for _ in range(5)}) == 1
 
 
-def test_what_a_job_says_goes_through_its_outlet(lane: Lane) -> None:
+def test_the_output_of_a_job_goes_through_its_outlet(lane: Lane) -> None:
     notes = Notes()
     notes.kept["place"] = "from before"
     details = Details(correlation_id="c-1")
@@ -67,7 +67,7 @@ def test_what_a_job_says_goes_through_its_outlet(lane: Lane) -> None:
     assert [line.stage for line in notes.lines[1:3]] == ["copy", "copy"]
 
 
-def test_a_question_that_the_store_cannot_answer_is_the_jobs_error(lane: Lane) -> None:
+def test_a_store_error_on_a_checkpoint_read_becomes_the_error_of_the_job(lane: Lane) -> None:
     class Down(Notes):
         def checkpoint(self, name: str) -> str | None:
             raise StoreUnavailable("the store is down")
@@ -80,7 +80,7 @@ def test_a_question_that_the_store_cannot_answer_is_the_jobs_error(lane: Lane) -
     )
 
 
-def test_words_that_the_outlet_refuses_do_not_fail_the_job(
+def test_output_that_the_outlet_rejects_does_not_fail_the_job(
     lane: Lane, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Deaf(Notes):
@@ -88,22 +88,22 @@ def test_words_that_the_outlet_refuses_do_not_fail_the_job(
             raise RuntimeError("deaf")
 
     assert isinstance(lane.run("talk", before="", outlet=Deaf()).outcome, Succeeded)
-    assert "could not be passed on" in caplog.text
+    assert "cannot forward the output of a job" in caplog.text
 
 
-def test_the_apps_middleware_surrounds_a_job_in_its_child(lane: Lane) -> None:
+def test_the_hooks_of_the_app_wrap_a_job_in_its_child(lane: Lane) -> None:
     lane.run("nothing")
     assert lane.result("steps_seen")[-2:] == ["nothing", "steps_seen"]
 
 
-def test_enqueueing_into_a_store_that_is_only_in_the_childs_memory_is_refused(lane: Lane) -> None:
+def test_enqueueing_into_an_in_memory_store_of_the_child_is_refused(lane: Lane) -> None:
     ended = lane.run("enqueues")
     assert ended.error is not None
     assert ended.error.type == "tidemill.errors.UsageError"
     assert "process of its own" in ended.error.message
 
 
-def test_a_task_that_the_child_does_not_know_is_an_error_not_a_crash(lane: Lane) -> None:
+def test_a_task_unknown_to_the_child_is_an_error_and_not_a_crash(lane: Lane) -> None:
     ended = lane.run("unheard_of")
     assert isinstance(ended.outcome, Failed)
     assert ended.outcome.error.type == "tidemill.errors.TaskNotFound"
@@ -113,7 +113,7 @@ def test_a_task_that_the_child_does_not_know_is_an_error_not_a_crash(lane: Lane)
 
 
 @pytest.mark.parametrize("task", ["waits_politely", "waits_asleep"])
-def test_a_job_that_listens_stops_when_it_is_asked_and_its_child_lives(
+def test_a_cooperative_job_stops_on_request_and_its_child_survives(
     lane: Lane, task: str, tmp_path: Path
 ) -> None:
     job = lane.begin(task, sign=str(tmp_path / "sign"))
@@ -123,18 +123,18 @@ def test_a_job_that_listens_stops_when_it_is_asked_and_its_child_lives(
     assert lane.result("who") == child
 
 
-def test_a_job_may_not_run_longer_than_its_timeout_even_if_it_listens(tmp_path: Path) -> None:
+def test_a_cooperative_job_is_stopped_at_its_timeout(tmp_path: Path) -> None:
     with open_lane() as lane:
         ended = lane.run("waits_politely", sign=str(tmp_path / "sign"), timeout=0.5)
         assert ended.outcome == TimedOut(timedelta(seconds=0.5))
 
 
-def test_a_job_that_is_not_here_cannot_be_stopped(lane: Lane) -> None:
+def test_an_unknown_job_cannot_be_stopped(lane: Lane) -> None:
     assert not lane.cancel(new_id(), "why")
     assert not lane.kill(new_id(), Released("why"))
 
 
-def test_a_killed_job_ends_with_the_outcome_that_was_given(tmp_path: Path) -> None:
+def test_a_killed_job_ends_with_the_given_outcome(tmp_path: Path) -> None:
     with open_lane() as lane:
         job = lane.begin("spins", sign=str(tmp_path / "sign"))
         child = marked(tmp_path / "sign")
@@ -143,7 +143,7 @@ def test_a_killed_job_ends_with_the_outcome_that_was_given(tmp_path: Path) -> No
         assert not is_alive(child)
 
 
-def test_a_job_that_has_not_begun_is_stopped_without_running(tmp_path: Path) -> None:
+def test_a_job_that_has_not_started_is_stopped_without_running(tmp_path: Path) -> None:
     with open_lane(2) as lane:
         cancelled = lane.begin("spins", sign=str(tmp_path / "one"))
         killed = lane.begin("spins", sign=str(tmp_path / "other"))
@@ -157,13 +157,13 @@ def test_a_job_that_has_not_begun_is_stopped_without_running(tmp_path: Path) -> 
         assert list(tmp_path.iterdir()) == []
 
 
-# Room ----------------------------------------------------------------------------------------------------------------
+# Slots ---------------------------------------------------------------------------------------------------------------
 
 
-def test_a_lane_starts_nothing_before_it_is_needed() -> None:
+def test_the_executor_starts_no_child_before_it_is_needed() -> None:
     with open_lane(2) as lane:
         assert (lane.free, lane.running) == (2, 0)
-        assert lane.warm() == 0  # on their way
+        assert lane.warm() == 0  # they are starting
         assert lane.warm(LONG) == 2
 
 
@@ -177,7 +177,7 @@ def test_more_jobs_than_slots_are_refused(tmp_path: Path) -> None:
         job.end()
 
 
-def test_a_slot_is_free_again_when_its_jobs_end_is_told() -> None:
+def test_a_slot_is_free_when_the_end_of_its_job_is_reported() -> None:
     free: list[int] = []
     over = threading.Event()
     with open_lane() as lane:
@@ -195,14 +195,14 @@ def test_a_slot_is_free_again_when_its_jobs_end_is_told() -> None:
     assert free == [1, 1, 1]
 
 
-def test_a_child_is_replaced_after_so_many_jobs() -> None:
+def test_a_child_is_replaced_after_its_maximum_number_of_jobs() -> None:
     with open_lane(max_jobs=2) as lane:
         first, second, third = (lane.result("who") for _ in range(3))
         assert first == second
         assert third != first
 
 
-def test_a_child_that_dies_idle_is_replaced_and_charged_to_nobody(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_child_that_dies_idle_is_replaced_and_no_job_is_charged(caplog: pytest.LogCaptureFixture) -> None:
     with open_lane() as lane:
         child = lane.result("who")
         os.kill(child, signal.SIGKILL)
@@ -213,7 +213,7 @@ def test_a_child_that_dies_idle_is_replaced_and_charged_to_nobody(caplog: pytest
 # A child that cannot start -------------------------------------------------------------------------------------------
 
 
-def test_an_app_that_cannot_be_imported_hands_jobs_back_and_is_told_once(
+def test_an_app_that_cannot_be_imported_releases_jobs_and_is_logged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     (tmp_path / "broken_app.py").write_text("from tidemill import App\napp = App('memory://')\n1 / 0\n")
@@ -224,13 +224,15 @@ def test_an_app_that_cannot_be_imported_hands_jobs_back_and_is_told_once(
             outcome = job.end().outcome
             assert isinstance(outcome, Released)
             assert "ZeroDivisionError" in outcome.reason
-        assert lane.free == 0  # time to rest
+        assert lane.free == 0  # it pauses before the next start
     errors = [record for record in caplog.records if record.levelno >= logging.ERROR]
     assert len(errors) == 1
     assert "broken_app.py" in errors[0].getMessage()
 
 
-def test_an_app_that_mends_is_imported_after_a_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_app_that_is_fixed_is_imported_after_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     good = "from tidemill import App\napp = App('memory://')\n@app.task\ndef nothing() -> None: ...\n"
     module = tmp_path / "mending_app.py"
     module.write_text("import os\nos._exit(4)\n")
@@ -244,9 +246,7 @@ def test_an_app_that_mends_is_imported_after_a_rest(tmp_path: Path, monkeypatch:
         assert isinstance(lane.run("nothing").outcome, Succeeded)
 
 
-def test_an_app_whose_import_does_not_end_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_import_that_does_not_end_is_aborted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "endless_app.py").write_text("import time\ntime.sleep(600)\n")
     monkeypatch.syspath_prepend(tmp_path)
     with open_lane(app="endless_app:app", start_limit=timedelta(seconds=0.5)) as lane:
@@ -255,10 +255,10 @@ def test_an_app_whose_import_does_not_end_is_given_up(
         assert "not imported within 0.5 seconds" in outcome.reason
 
 
-# The end -------------------------------------------------------------------------------------------------------------
+# Closing -------------------------------------------------------------------------------------------------------------
 
 
-def test_closing_gives_grace_and_hands_back_what_does_not_end(tmp_path: Path) -> None:
+def test_closing_waits_for_the_grace_period_and_releases_unfinished_jobs(tmp_path: Path) -> None:
     with open_lane(2) as lane:
         lane.warm(LONG)
         quick, endless = lane.begin("probe", wait=0.5), lane.begin("spins", sign=str(tmp_path / "sign"))
@@ -272,7 +272,7 @@ def test_closing_gives_grace_and_hands_back_what_does_not_end(tmp_path: Path) ->
             lane.begin("nothing")
 
 
-def test_an_idle_child_ends_by_itself_when_the_lane_is_closed(
+def test_an_idle_child_exits_by_itself_when_the_executor_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sign = tmp_path / "sign"
@@ -298,7 +298,7 @@ with open_lane(4) as lane:
 """
 
 
-def test_children_and_what_they_started_die_with_their_runner_even_if_it_is_killed(tmp_path: Path) -> None:
+def test_children_and_their_processes_die_with_a_killed_runner(tmp_path: Path) -> None:
     runner = subprocess.Popen([sys.executable, "-c", RUNNER, str(tmp_path)], cwd=ROOT)
     try:
         busy = {marked(tmp_path / task) for task in ("spins", "holds_the_gil", "waits")}

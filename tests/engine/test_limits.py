@@ -1,4 +1,4 @@
-"""Workers keep limits: no more at once than allowed, all that is allowed, and nobody behind a closed gate holds others up."""
+"""Tests of limits in workers: full use, no excess, no blocking of others."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def mill(place: Place, tmp_path: Path) -> Iterator[Mill]:
 
 
 class Gauge:
-    """Counts who is inside, and how many were at most."""
+    """Counts concurrent runs by name, and their peak."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -57,13 +57,13 @@ class Gauge:
                 self.now.subtract(names)
 
 
-def test_no_more_than_allowed_run_at_once_and_all_that_is_allowed_do(mill: Mill) -> None:
+def test_limits_are_used_fully_and_never_exceeded(mill: Mill) -> None:
     gauge = Gauge()
 
     @mill.app.task(limits=[Limit(2, key="account"), Limit(5, name="all")])
     async def work(account: int) -> None:
         with gauge.inside(account, "all"):
-            # All five places, and both of an account, are taken while there is work.
+            # Wait until all five slots, and both slots of an account, are in use.
             for _ in range(round(PATIENCE / 0.001)):
                 if gauge.most["all"] == 5 and gauge.most[account] == 2:
                     break
@@ -89,7 +89,7 @@ def rules_of(mill: Mill) -> dict[str, Rule]:
 
 
 @pytest.mark.long
-def test_what_a_dead_worker_held_is_free_when_its_jobs_are_reclaimed(mill: Mill) -> None:
+def test_slots_of_a_dead_worker_are_free_when_its_jobs_are_reclaimed(mill: Mill) -> None:
     @mill.app.task(limits=[Limit(1, name="one")])
     async def work() -> None: ...
 
@@ -103,7 +103,7 @@ def test_what_a_dead_worker_held_is_free_when_its_jobs_are_reclaimed(mill: Mill)
     assert [use.used for use in store.uses({}, ["one"])] == [0]
 
 
-def test_those_behind_a_closed_gate_hold_nobody_up(mill: Mill) -> None:
+def test_jobs_behind_a_full_limit_do_not_block_others(mill: Mill) -> None:
     go = threading.Event()
 
     @mill.app.task(limits=[Limit(1, name="one")])
@@ -128,7 +128,7 @@ def test_those_behind_a_closed_gate_hold_nobody_up(mill: Mill) -> None:
 
 
 @pytest.mark.long
-def test_no_window_sees_more_begin_than_its_rate(mill: Mill) -> None:
+def test_no_window_has_more_starts_than_its_rate_limit(mill: Mill) -> None:
     per = timedelta(seconds=0.5)
 
     @mill.app.task(limits=[Rate(20, per=per), Rate(30, per=4 * per, name="slower")])
@@ -174,7 +174,7 @@ def test_a_queue_and_a_tenant_can_be_limited_while_workers_run(mill: Mill, name:
 
 
 @pytest.mark.long
-def test_a_breaker_opens_keeps_jobs_back_without_an_attempt_and_closes_again(mill: Mill) -> None:
+def test_a_breaker_opens_holds_jobs_without_an_attempt_and_closes_again(mill: Mill) -> None:
     broken = threading.Event()
     broken.set()
     tried: list[int] = []
@@ -199,7 +199,7 @@ def test_a_breaker_opens_keeps_jobs_back_without_an_attempt_and_closes_again(mil
         eventually(lambda: any(mill.state(job) is S.FAILED for job in later), PATIENCE)  # the first probe
         seen, rests = len(tried), int((mill.clock.monotonic() - began) / rule.rest.total_seconds())
         waiting = [mill.row(job) for job in later]
-        # On a slow machine, it may have been tried more than once by now.
+        # On a slow machine, more than one probe may have run by now.
         assert seen <= 4 + rule.probes * (rests + 1)
         assert {row.attempt for row in waiting if row.state is S.PENDING} == {0}
         assert sum(row.state is S.PENDING for row in waiting) >= 25
@@ -214,7 +214,7 @@ def set_all(mill: Mill, key: str, value: object) -> None:
     mill.line.real.notify(["change"])
 
 
-def test_a_worker_that_is_disabled_claims_nothing_until_it_is_enabled(mill: Mill) -> None:
+def test_a_disabled_worker_claims_nothing_until_it_is_enabled(mill: Mill) -> None:
     @mill.app.task
     def work() -> None: ...
 
@@ -227,7 +227,7 @@ def test_a_worker_that_is_disabled_claims_nothing_until_it_is_enabled(mill: Mill
         mill.ends(job)
 
 
-def test_what_is_set_for_a_task_holds_for_its_next_execution(mill: Mill) -> None:
+def test_settings_of_a_task_apply_to_its_next_execution(mill: Mill) -> None:
     @mill.app.task(name="slow")
     async def slow() -> None:
         await asyncio.sleep(60)
@@ -245,7 +245,7 @@ def test_what_is_set_for_a_task_holds_for_its_next_execution(mill: Mill) -> None
 
 
 @pytest.mark.long
-def test_a_tenant_with_much_does_not_keep_one_with_little_waiting(mill: Mill) -> None:
+def test_a_tenant_with_many_jobs_does_not_block_one_with_few(mill: Mill) -> None:
     @mill.app.task
     async def work() -> None:
         await asyncio.sleep(0.01)

@@ -1,4 +1,4 @@
-"""A claim that the database carries out after the worker has given it up is found, and its job is run."""
+"""Tests of claims that the database executes after the worker gave them up."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def mill(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mill]:
 
 
 def claimed_late(mill: Mill, runner: Runner, *, start: bool) -> NewJob:
-    """As a database does that finishes what it was asked by a connection that is gone: nobody else can have the job."""
+    """Claim a job as a database does that still executes the statement of a closed connection."""
     store, job = mill.line.real, NewJob(new_id(), "work")
     with store.transaction():
         store.enqueue([job])
@@ -36,7 +36,7 @@ def claimed_late(mill: Mill, runner: Runner, *, start: bool) -> NewJob:
 
 
 @pytest.mark.parametrize("start", [True, False])
-def test_a_job_that_was_claimed_after_its_claim_was_given_up_is_run(mill: Mill, start: bool) -> None:
+def test_a_job_claimed_after_its_claim_was_given_up_is_run(mill: Mill, start: bool) -> None:
     @mill.app.task(name="work")
     async def work() -> str:
         return "done"
@@ -52,7 +52,7 @@ def test_a_job_that_was_claimed_after_its_claim_was_given_up_is_run(mill: Mill, 
     assert execution.worker == runner.worker
 
 
-def test_nobody_looks_back_where_there_was_no_trouble(mill: Mill) -> None:
+def test_the_worker_does_not_look_back_after_calls_without_errors(mill: Mill) -> None:
     @mill.app.task(name="work")
     async def work() -> str:
         return "done"
@@ -60,6 +60,6 @@ def test_nobody_looks_back_where_there_was_no_trouble(mill: Mill) -> None:
     with mill.runner():
         for _ in range(3):
             mill.becomes(work.enqueue(), S.COMPLETED)
-        mill.line.refuse_busy("claim", "step")  # which says that nothing happened
+        mill.line.refuse_busy("claim", "step")  # this error means that the call had no effect
         mill.becomes(work.enqueue(), S.COMPLETED)
     assert mill.line.calls_of("held") == 0

@@ -1,4 +1,4 @@
-"""What is heard on the loop's own thread, and that nothing is missed when the loop, or the connection, fails."""
+"""Tests of listening on the event loop's thread."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LISTENERS = "from pg_stat_activity where datname = current_database() and query 
 
 
 class Loop:
-    """A loop on a thread of its own, and what was heard by which thread."""
+    """An event loop on its own thread, and a record of which thread received each topic."""
 
     def __init__(self, store: Store) -> None:
         self.ear = Ear(store, SystemClock())
@@ -46,7 +46,7 @@ class Loop:
         self.loop.close()
 
     def by(self, topic: str) -> str | None:
-        """Who heard it."""
+        """The thread that received the topic."""
         return next((name for each, name in self.heard if each == topic), None)
 
     def close(self) -> None:
@@ -70,7 +70,7 @@ def loop(store: Store) -> Iterator[Loop]:
 
 
 def say(store: Store, loop: Loop, by: str) -> None:
-    """Say things until this thread has heard one of them; every one is heard by somebody."""
+    """Send notifications until this thread receives one. Each must be received by some thread."""
     said: list[str] = []
 
     def again() -> bool:
@@ -82,11 +82,11 @@ def say(store: Store, loop: Loop, by: str) -> None:
     eventually(again)
 
 
-def test_the_loop_hears(store: Store, loop: Loop) -> None:
+def test_the_event_loop_receives_notifications(store: Store, loop: Loop) -> None:
     say(store, loop, "the loop")
 
 
-def test_while_the_loop_does_not_turn_the_ears_own_thread_hears(store: Store, loop: Loop) -> None:
+def test_while_the_event_loop_is_blocked_the_listener_thread_receives(store: Store, loop: Loop) -> None:
     say(store, loop, "the loop")
     go = threading.Event()
     loop.loop.call_soon_threadsafe(go.wait, PATIENCE)
@@ -97,7 +97,7 @@ def test_while_the_loop_does_not_turn_the_ears_own_thread_hears(store: Store, lo
     say(store, loop, "the loop")
 
 
-def test_after_the_connection_has_ended_the_loop_hears_again_and_a_change_is_told(
+def test_after_a_lost_connection_the_loop_listens_again_and_reports_a_change(
     store: Store, loop: Loop, migrated_postgres_url: str
 ) -> None:
     say(store, loop, "the loop")
@@ -109,7 +109,7 @@ def test_after_the_connection_has_ended_the_loop_hears_again_and_a_change_is_tol
         say(store, loop, "the loop")
 
 
-def test_an_ear_that_is_closed_first_leaves_the_loop_in_peace(store: Store, loop: Loop) -> None:
+def test_a_listener_closed_first_leaves_the_event_loop_working(store: Store, loop: Loop) -> None:
     say(store, loop, "the loop")
     loop.ear.close()
     turned = threading.Event()
@@ -117,7 +117,7 @@ def test_an_ear_that_is_closed_first_leaves_the_loop_in_peace(store: Store, loop
     assert turned.wait(PATIENCE)
 
 
-def test_a_listener_without_a_file_is_left_to_the_ear() -> None:
+def test_a_listener_without_a_file_descriptor_stays_on_its_thread() -> None:
     store = MemoryStore()
     loop = Loop(store)
     try:
@@ -128,7 +128,7 @@ def test_a_listener_without_a_file_is_left_to_the_ear() -> None:
         store.close()
 
 
-def test_a_worker_hears_of_a_job_on_its_loop(
+def test_a_worker_is_notified_of_a_job_on_its_event_loop(
     migrated_postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with App(migrated_postgres_url) as app, App(migrated_postgres_url) as other:

@@ -1,4 +1,4 @@
-"""Coroutines share a loop, and a hand's jobs an asyncio task: one that blocks is named, and none spoils another."""
+"""Tests of the event loop executor and the isolation of its jobs."""
 
 from __future__ import annotations
 
@@ -10,14 +10,20 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from contextvars import ContextVar
+from pathlib import Path
 
 import pytest
-from tests.engine.mill import PATIENCE, Mill, opened
+from tests.engine.mill import PATIENCE, STORES, Mill, Place, a_place, opened
 
 from tidemill.domain.cluster import CancelRequest
 from tidemill.domain.states import ENDED, JobState
 
 S = JobState
+
+
+@pytest.fixture(scope="module", params=STORES)
+def place(request: pytest.FixtureRequest) -> Place:
+    return a_place(request)
 
 
 @pytest.fixture
@@ -26,7 +32,9 @@ def mill() -> Iterator[Mill]:
         yield mill
 
 
-def test_a_job_that_blocks_the_loop_is_named(mill: Mill, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_job_that_blocks_the_event_loop_is_named_in_the_log(
+    mill: Mill, caplog: pytest.LogCaptureFixture
+) -> None:
     begun = threading.Event()
     went: list[float] = []
 
@@ -57,7 +65,7 @@ def test_a_job_that_blocks_the_loop_is_named(mill: Mill, caplog: pytest.LogCaptu
 
 
 @pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
-def test_nobody_ends_the_worker_from_inside_a_job(mill: Mill, error: type[BaseException]) -> None:
+def test_a_job_cannot_end_the_worker(mill: Mill, error: type[BaseException]) -> None:
     async def leave() -> None:
         raise error
 
@@ -91,8 +99,8 @@ def test_nobody_ends_the_worker_from_inside_a_job(mill: Mill, error: type[BaseEx
 flavour: ContextVar[str] = ContextVar("flavour", default="plain")
 
 
-def test_a_job_leaves_nothing_of_itself_to_the_next(mill: Mill) -> None:
-    """Jobs share asyncio tasks; neither a cancellation nor a context variable of one is the next one's."""
+def test_a_job_leaves_no_state_to_the_next_one(mill: Mill) -> None:
+    """Jobs share asyncio tasks, but neither cancellations nor context variables pass to the next job."""
     tasted: list[str] = []
 
     @mill.app.task(retry=None)
@@ -138,8 +146,8 @@ def test_a_job_leaves_nothing_of_itself_to_the_next(mill: Mill) -> None:
     assert ends == [S.COMPLETED] * 10 + [S.CANCELLED] * 5 + [S.COMPLETED] * 5
 
 
-def test_a_cancel_hits_the_job_it_is_meant_for(mill: Mill) -> None:
-    """However close to the job's own end it comes: the next job in the same hand goes on."""
+def test_a_cancel_hits_only_the_job_it_is_meant_for(mill: Mill) -> None:
+    """This holds however close to the job's end the cancel arrives. The next job in the same task continues."""
     done: list[int] = []
 
     @mill.app.task(retry=None)
@@ -149,7 +157,7 @@ def test_a_cancel_hits_the_job_it_is_meant_for(mill: Mill) -> None:
         done.append(number)
         return number
 
-    jobs = work.enqueue_many([{"number": number} for number in range(300)])
+    jobs = work.enqueue_many([{"number": number} for number in range(1_500)])
     meant = {job.id for job in jobs[::3]}
     with mill.runner(concurrency=2) as runner:
         while not all(mill.state(job) in ENDED for job in jobs):
@@ -165,3 +173,56 @@ def test_a_cancel_hits_the_job_it_is_meant_for(mill: Mill) -> None:
     assert {row.state for row in rows if row.id in meant} <= {S.COMPLETED, S.CANCELLED}
     assert all(row.reason == "hit" for row in rows if row.state is S.CANCELLED)
     assert Counter(done) == dict.fromkeys(done, 1)
+
+
+@pytest.mark.parametrize("change", ["none", "another"])
+def test_a_coroutine_that_sets_the_event_loop_does_not_stop_the_executor(
+    place: Place, tmp_path: Path, change: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.ERROR), place(tmp_path) as url, opened(url) as mill:
+
+        @mill.app.task(name="spoiler")
+        async def spoiler() -> None:
+            asyncio.set_event_loop(None if change == "none" else other)
+
+        @mill.app.task(name="plain")
+        async def plain(number: int) -> int:
+            await asyncio.sleep(0)
+            return number
+
+        other = asyncio.new_event_loop()
+        try:
+            with mill.runner(concurrency=10):
+                mill.ends(spoiler.enqueue())
+                jobs = plain.enqueue_many([{"number": number} for number in range(1_500)])
+                rows = mill.ends(*jobs)
+        finally:
+            other.close()
+        assert {row.state for row in rows} == {S.COMPLETED}
+        assert caplog.records == []
+
+
+def test_an_exception_whose_string_conversion_exits_frees_its_slot(mill: Mill) -> None:
+    class Unreadable(Exception):
+        def __str__(self) -> str:
+            raise SystemExit(3)
+
+    @mill.app.task(retry=None)
+    async def on_the_loop() -> None:
+        raise Unreadable from Unreadable()
+
+    @mill.app.task(retry=None)
+    def in_a_thread() -> None:
+        raise Unreadable from Unreadable()
+
+    @mill.app.task
+    async def next_on_the_loop() -> None: ...
+
+    @mill.app.task
+    def next_in_a_thread() -> None: ...
+
+    with mill.runner(concurrency=1, threads=1):
+        rows = mill.ends(*[task.enqueue() for task in (on_the_loop, in_a_thread) for _ in range(3)])
+        assert {row.state for row in rows} == {S.FAILED}
+        rows = mill.ends(next_on_the_loop.enqueue(), next_in_a_thread.enqueue())
+        assert {row.state for row in rows} == {S.COMPLETED}

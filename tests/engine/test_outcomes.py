@@ -1,4 +1,4 @@
-"""Whatever a task raises becomes an outcome, with the exception as data."""
+"""Tests of outcomes: every exception of a task becomes one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.engine.kit import MINUTE, START, World, raising
 
-from tidemill.domain.outcome import Cancelled, Failed, Review, Snoozed, TimedOut
+from tidemill.domain.outcome import Cancelled, Failed, Misfit, Review, Snoozed, TimedOut
 from tidemill.domain.payload import TRACEBACK_LENGTH
 from tidemill.engine.context import Context
 from tidemill.errors import BadArguments, Cancel, PermanentError, Retry, Snooze
@@ -48,7 +48,7 @@ class Odd(Exception):
         raise RuntimeError("not even that")
 
 
-def test_an_exception_that_cannot_say_what_it_is_is_survived(world: World) -> None:
+def test_an_exception_that_cannot_be_converted_to_a_string_is_handled(world: World) -> None:
     error = world.run(raising(Odd())).error
     assert error is not None
     assert error.type.endswith("test_outcomes.Odd")
@@ -80,7 +80,7 @@ def test_a_long_error_is_cut_and_keeps_the_end_of_its_traceback(world: World) ->
     assert len(error.traceback) == TRACEBACK_LENGTH
 
 
-def test_a_permanent_error_is_not_to_be_retried(world: World) -> None:
+def test_a_permanent_error_is_not_retried(world: World) -> None:
     outcome = world.run(raising(PermanentError("bad data"))).outcome
     assert isinstance(outcome, Failed)
     assert outcome.permanent
@@ -88,13 +88,13 @@ def test_a_permanent_error_is_not_to_be_retried(world: World) -> None:
 
 
 @pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit()])
-def test_leaving_the_program_from_inside_a_task_is_a_failure(world: World, error: BaseException) -> None:
+def test_exiting_the_program_inside_a_task_is_a_failure(world: World, error: BaseException) -> None:
     outcome = world.run(raising(error)).outcome
     assert isinstance(outcome, Failed)
     assert outcome.error.type == type(error).__name__
 
 
-def test_an_interrupt_of_the_keyboard_goes_on_to_the_keyboards_owner(world: World) -> None:
+def test_keyboard_interrupt_is_raised_to_the_caller(world: World) -> None:
     async def work() -> None:
         raise KeyboardInterrupt
 
@@ -104,12 +104,13 @@ def test_an_interrupt_of_the_keyboard_goes_on_to_the_keyboards_owner(world: Worl
         world.run(work)
 
 
-def test_arguments_that_fit_no_more_fail_for_good(world: World) -> None:
+def test_arguments_that_do_not_fit_are_a_misfit_with_their_names(world: World) -> None:
     def work(n: int) -> None: ...
 
     ended = world.run(work, '{"n":"many"}')
-    assert isinstance(ended.outcome, Failed)
-    assert ended.outcome.permanent
+    assert isinstance(ended.outcome, Misfit)
+    assert ended.outcome.error.type.endswith("BadArguments")
+    assert ended.outcome.problem.startswith("n: Input should be a valid integer")
     assert isinstance(ended.exception, BadArguments)
 
 
@@ -128,7 +129,7 @@ def test_a_retry_is_a_failure_with_its_own_delay_and_reason(world: World) -> Non
     assert (outcome.retry_after, outcome.error.message, outcome.permanent) == (MINUTE, "not yet", False)
 
 
-def test_signals_are_the_outcomes_they_name(world: World) -> None:
+def test_signals_become_their_outcomes(world: World) -> None:
     assert world.run(raising(Snooze(MINUTE, "later"))).outcome == Snoozed(MINUTE, "later")
     assert world.run(raising(Cancel("enough"))).outcome == Cancelled("enough")
     ended = world.run(raising(ReviewSignal("look", output={"at": START})))
@@ -146,15 +147,13 @@ def test_signals_are_the_outcomes_they_name(world: World) -> None:
         ReviewSignal("look", output="x" * 2000),
     ],
 )
-def test_a_signal_that_carries_what_it_cannot_is_a_failure_for_good(
-    world: World, signal: BaseException
-) -> None:
+def test_a_signal_with_an_invalid_value_is_a_permanent_failure(world: World, signal: BaseException) -> None:
     outcome = world.run(raising(signal), result_limit=1000).outcome
     assert isinstance(outcome, Failed)
     assert outcome.permanent
 
 
-def test_a_signal_raised_in_a_task_group_counts_as_if_it_was_raised_alone(world: World) -> None:
+def test_a_signal_in_a_task_group_counts_like_one_raised_directly(world: World) -> None:
     async def child() -> None:
         raise Snooze(MINUTE)
 
@@ -181,7 +180,7 @@ def test_a_coroutine_that_cancels_itself_is_cancelled(world: World) -> None:
     assert world.run(raising(asyncio.CancelledError())).outcome == Cancelled()
 
 
-def test_being_cancelled_from_outside_is_no_outcome(world: World) -> None:
+def test_a_cancellation_from_outside_is_not_an_outcome(world: World) -> None:
     async def main() -> None:
         begun = asyncio.Event()
 

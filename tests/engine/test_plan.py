@@ -1,4 +1,4 @@
-"""How much is claimed, and of what: never more than there is room for, and no kind of work waits for another's slots."""
+"""Tests of the claim planner: how much it claims, and for which executors."""
 
 from __future__ import annotations
 
@@ -16,8 +16,15 @@ def planner(batch: int = 100, buffer: float = 0.1, **slots: int) -> Planner:
     )
 
 
+def planned(planner: Planner) -> tuple[tuple[str, ...], int, bool]:
+    """The next claim, without its free slots."""
+    plan = planner.plan()
+    assert plan is not None
+    return plan[:3]
+
+
 def claim(planner: Planner, found: int | None) -> Plan:
-    """One claim that comes back with so many, all of the first kind."""
+    """Run one claim that returns this many jobs, all for the first kind."""
     plan = planner.plan()
     assert plan is not None
     planner.begin(plan)
@@ -27,39 +34,59 @@ def claim(planner: Planner, found: int | None) -> Plan:
     return plan
 
 
-# ------------------------------------------------------------------------------------------------------- by hand
+# ---------------------------------------------------------------------------------------------------- examples
 
 
-def test_all_kinds_are_asked_for_at_once_while_there_is_little_to_do() -> None:
-    assert planner(loop=100, thread=10).plan() == Plan(("loop", "thread"), 10, start=True)
+def test_while_idle_all_kinds_are_requested_in_one_claim() -> None:
+    assert planned(planner(loop=100, thread=10)) == (("loop", "thread"), 10, True)
 
 
-def test_nothing_is_asked_for_while_the_only_claim_is_under_way() -> None:
+def test_no_claim_is_planned_while_the_only_claim_is_in_flight() -> None:
     mill = planner(loop=100)
     plan = mill.plan()
     assert plan is not None
     mill.begin(plan)
     assert mill.plan() is None
     mill.end(plan, 0)
-    assert mill.plan() is None  # dry, until somebody rings
+    assert mill.plan() is None  # dry, until a wake-up arrives
     mill.wet()
     assert mill.plan() == plan
 
 
-def test_several_claims_go_out_once_one_came_back_full() -> None:
+def test_no_job_is_claimed_ahead_while_rate_limited_jobs_are_pending() -> None:
+    mill = planner(loop=10)
+    mill.kinds["loop"].ran(0.05, 1)
+    mill.kinds["loop"].load = 10
+    assert planned(mill) == (("loop",), 20, False)
+    mill.rated = True
+    assert mill.plan() is None
+    mill.kinds["loop"].load = 9
+    assert planned(mill) == (("loop",), 1, True)
+
+
+def test_short_jobs_are_claimed_ahead_even_while_rate_limited_jobs_are_pending() -> None:
+    mill = planner(loop=10)
+    mill.kinds["loop"].ran(0.005, 1)
+    mill.kinds["loop"].load = 10
+    mill.rated = True
+    assert planned(mill) == (("loop",), 100, False)
+
+
+def test_several_claims_run_once_one_came_back_full() -> None:
     mill = planner(batch=10, loop=100)
     claim(mill, 10)
     for _ in range(9):
         plan = mill.plan()
-        assert plan == Plan(("loop",), 10, start=True)
+        assert plan is not None
+        assert plan[:3] == (("loop",), 10, True)
         mill.begin(plan)
-    assert mill.plan() is None  # all slots are spoken for
+    assert mill.plan() is None  # all slots are reserved
 
 
-def test_a_kind_whose_slots_are_full_does_not_hold_up_another() -> None:
+def test_a_kind_whose_slots_are_full_does_not_block_another() -> None:
     mill = planner(loop=3, thread=3)
     claim(mill, 3)
-    assert mill.plan() == Plan(("thread",), 3, start=True)
+    assert planned(mill) == (("thread",), 3, True)
 
 
 def test_after_a_full_claim_the_kinds_take_turns() -> None:
@@ -76,7 +103,7 @@ def test_after_a_full_claim_the_kinds_take_turns() -> None:
     assert seen[0] != seen[1]
 
 
-def test_kinds_are_asked_for_together_again_when_all_are_dry() -> None:
+def test_kinds_are_requested_together_again_when_all_are_dry() -> None:
     mill = planner(batch=5, loop=100, thread=100)
     claim(mill, 5)
     for _ in range(2):
@@ -88,13 +115,13 @@ def test_kinds_are_asked_for_together_again_when_all_are_dry() -> None:
     assert plan.kinds == ("loop", "thread")
 
 
-def test_a_claim_that_failed_is_asked_again() -> None:
+def test_a_claim_that_failed_is_repeated() -> None:
     mill = planner(loop=10)
     first = claim(mill, None)
     assert mill.plan() == first
 
 
-def test_a_kind_without_tasks_or_slots_is_never_asked_for() -> None:
+def test_a_kind_without_tasks_or_slots_is_never_requested() -> None:
     mill = planner(loop=0, thread=5)
     mill.kinds["thread"].tasks = ()
     assert mill.plan() is None
@@ -103,23 +130,23 @@ def test_a_kind_without_tasks_or_slots_is_never_asked_for() -> None:
 def test_short_jobs_are_claimed_ahead_and_stay_in_the_buffer() -> None:
     mill = planner(batch=500, loop=10)
     mill.kinds["loop"].ran(0.01 * 20, 20)
-    assert mill.plan() == Plan(("loop",), 110, start=False)
+    assert planned(mill) == (("loop",), 110, False)
     mill.kinds["loop"].load = 10
-    assert mill.plan() == Plan(("loop",), 100, start=False)
+    assert planned(mill) == (("loop",), 100, False)
 
 
-def test_long_jobs_are_claimed_one_for_each_slot() -> None:
+def test_long_jobs_are_claimed_one_per_slot() -> None:
     mill = planner(batch=500, loop=10)
     mill.kinds["loop"].ran(400.0, 20)
-    assert mill.plan() == Plan(("loop",), 10, start=True)
+    assert planned(mill) == (("loop",), 10, True)
 
 
-# -------------------------------------------------------------------------------------------- whatever happens
+# -------------------------------------------------------------------------------------------------- properties
 
 
 @dataclass
 class World:
-    """A planner, claims under way, and what runs."""
+    """A planner and its claims in flight."""
 
     planner: Planner
     underway: list[Plan] = field(default_factory=list)
@@ -147,7 +174,7 @@ moves = st.lists(
     buffer=st.sampled_from([0.0, 0.1, 1.0]),
     story=moves,
 )
-def test_no_story_makes_it_claim_more_than_there_is_room_for(
+def test_no_sequence_of_events_makes_it_claim_more_than_it_has_room_for(
     loop: int, thread: int, batch: int, buffer: float, story: list[tuple[str, int, float]]
 ) -> None:
     world = World(planner(batch, buffer, loop=loop, thread=thread))
@@ -202,10 +229,10 @@ def _answer(world: World, what: str, number: int) -> None:
     batch=st.integers(1, 100),
     backlog=st.lists(st.sampled_from(["loop", "thread"]), max_size=300),
 )
-def test_whatever_waits_is_claimed_in_the_end_and_every_free_slot_is_used(
+def test_all_waiting_jobs_are_claimed_in_the_end_and_every_free_slot_is_used(
     slots: int, batch: int, backlog: list[str]
 ) -> None:
-    """Claims give what waits in its order, as a store does; jobs end as soon as nothing more can be claimed."""
+    """Claims return waiting jobs in order, as a store does. Jobs end once no more can be claimed."""
     mill = planner(batch, 0.0, loop=slots, thread=slots)
     waiting = list(backlog)
     for _ in range(10 * len(backlog) + 10):
@@ -227,7 +254,7 @@ def test_whatever_waits_is_claimed_in_the_end_and_every_free_slot_is_used(
 
 
 @given(st.lists(st.tuples(st.floats(1e-6, 1e4), st.integers(0, 600)), max_size=50))
-def test_the_mean_stays_among_what_was_measured(batches: list[tuple[float, int]]) -> None:
+def test_the_mean_stays_within_the_measured_values(batches: list[tuple[float, int]]) -> None:
     kind = Kind("loop", 10)
     for mean, count in batches:
         kind.ran(mean * count, count)
@@ -237,3 +264,35 @@ def test_the_mean_stays_among_what_was_measured(batches: list[tuple[float, int]]
     else:
         assert kind.mean is not None
         assert min(counted) * 0.999 <= kind.mean <= max(counted) * 1.001
+
+
+# ------------------------------------------------------------------------------------------ rate limited jobs
+
+
+def test_rate_limited_jobs_are_claimed_only_for_free_slots() -> None:
+    mill = planner(batch=1000, loop=10)
+    mill.kinds["loop"].ran(1.0, 10)
+    plan = mill.plan()
+    assert plan is not None
+    assert (plan.limit, plan.free) == (20, 10)
+    mill.kinds["loop"].load = 10
+    plan = mill.plan()
+    assert plan is not None
+    assert (plan.limit, plan.free) == (10, 1)  # one of ten slots becomes free within ten milliseconds
+    mill.kinds["loop"].ran(100.0, 100)
+    mill.kinds["loop"].load = 12
+    assert mill.plan() is None
+
+
+def test_a_free_slot_is_kept_for_remaining_rate_limited_jobs() -> None:
+    mill = planner(batch=1000, loop=10)
+    mill.kinds["loop"].ran(1.0, 10)
+    plan = claim(mill, 10)
+    mill.hold_back(plan, held_back=True)
+    assert mill.plan() is None  # no buffer is filled in the meantime
+    mill.kinds["loop"].load = 8
+    assert planned(mill) == (("loop",), 2, True)
+    mill.hold_back(plan, held_back=False)
+    assert mill.plan() is None  # dry, until a wake-up arrives
+    mill.wet()
+    assert planned(mill) == (("loop",), 12, False)

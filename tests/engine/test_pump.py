@@ -1,4 +1,4 @@
-"""The pump and a store that is slow, busy, away, or whose answers are lost: nothing is lost, nothing is done twice."""
+"""Tests of the claim loop with a slow, busy or failing store."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-# --------------------------------------------------------------------------------------------- answers are lost
+# ------------------------------------------------------------------------------------------------- lost answers
 
 
 @pytest.mark.parametrize("pumps", [1, 2])
 @pytest.mark.parametrize("verb", ["claim", "step", "finish", "held", "lanes"])
-def test_an_answer_that_is_lost_loses_no_job_and_repeats_none(mill: Mill, verb: str, pumps: int) -> None:
+def test_a_lost_answer_loses_no_job_and_repeats_none(mill: Mill, verb: str, pumps: int) -> None:
     work, ran = counting(mill)
     with mill.runner(concurrency=5, pumps=pumps) as runner:
         mill.ends(work.enqueue(-1))
@@ -83,7 +83,7 @@ def test_an_answer_that_is_lost_loses_no_job_and_repeats_none(mill: Mill, verb: 
     assert [len(mill.executions(job)) for job in jobs] == [1] * 60
 
 
-def test_a_job_put_back_and_claimed_in_the_step_whose_answer_is_lost_goes_on(small: Mill) -> None:
+def test_a_job_retried_and_claimed_in_a_step_with_a_lost_answer_continues(small: Mill) -> None:
     begun: list[int] = []
 
     @small.app.task(retry=Fixed(max_attempts=5, wait=timedelta(0)))
@@ -102,7 +102,7 @@ def test_a_job_put_back_and_claimed_in_the_step_whose_answer_is_lost_goes_on(sma
     assert [execution.state for execution in small.executions(job)] == [E.FAILED] * 4 + [E.SUCCEEDED]
 
 
-def test_what_a_job_said_is_complete_although_the_answer_to_its_end_was_lost(small: Mill) -> None:
+def test_the_log_of_a_job_is_complete_although_writes_at_its_end_failed(small: Mill) -> None:
     @small.app.task
     async def talk(ctx: Context) -> None:
         for number in range(20):
@@ -119,11 +119,11 @@ def test_what_a_job_said_is_complete_although_the_answer_to_its_end_was_lost(sma
     assert row.progress.message == "nearly"
 
 
-# --------------------------------------------------------------------------------------------- the store is away
+# ------------------------------------------------------------------------------------------------------ outages
 
 
 @pytest.mark.long
-def test_an_outage_of_three_seconds_loses_nothing(mill: Mill, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_of_three_seconds_loses_no_job(mill: Mill, caplog: pytest.LogCaptureFixture) -> None:
     work, ran = counting(mill)
     gate = threading.Event()
 
@@ -151,7 +151,7 @@ def test_an_outage_of_three_seconds_loses_nothing(mill: Mill, caplog: pytest.Log
     assert len(warnings(caplog)) <= 6, warnings(caplog)
 
 
-def test_a_busy_store_is_asked_again_and_little_is_said_of_it(
+def test_calls_to_a_busy_store_are_retried_with_few_log_lines(
     small: Mill, caplog: pytest.LogCaptureFixture
 ) -> None:
     work, ran = counting(small)
@@ -166,7 +166,7 @@ def test_a_busy_store_is_asked_again_and_little_is_said_of_it(
 
 
 @pytest.mark.parametrize("verb", ["lanes", "orders", "claim"])
-def test_what_it_was_rung_for_is_found_although_the_store_was_busy(small: Mill, verb: str) -> None:
+def test_a_notified_job_is_found_although_the_store_was_busy(small: Mill, verb: str) -> None:
     @small.app.task
     async def work() -> float:
         return small.clock.monotonic()
@@ -182,12 +182,14 @@ def test_what_it_was_rung_for_is_found_although_the_store_was_busy(small: Mill, 
 
 
 @pytest.mark.parametrize("kind", [PauseKind.TASK, PauseKind.QUEUE, PauseKind.TENANT, PauseKind.ALL])
-def test_who_hears_that_something_changed_looks_at_it_before_he_claims(small: Mill, kind: PauseKind) -> None:
+def test_after_a_change_notification_pauses_are_read_before_the_next_claim(
+    small: Mill, kind: PauseKind
+) -> None:
     @small.app.task(name="default")
     async def work() -> None: ...
 
     with small.runner(poll=60) as runner:
-        small.ends(work.enqueue())  # from now on it knows where to look first
+        small.ends(work.enqueue())  # from now on it knows which lanes to request first
         eventually(lambda: runner.quiet)
         small.line.real.pause([Pause(kind, "" if kind is PauseKind.ALL else "default")])
         (job,) = small.line.real.enqueue([NewJob(new_id(), "default")])
@@ -197,7 +199,7 @@ def test_who_hears_that_something_changed_looks_at_it_before_he_claims(small: Mi
         assert small.state(job.id) is S.PENDING
 
 
-def test_a_ring_that_comes_while_a_claim_is_under_way_is_not_lost(small: Mill) -> None:
+def test_a_notification_during_a_claim_is_not_lost(small: Mill) -> None:
     @small.app.task
     async def work() -> None: ...
 
@@ -205,7 +207,7 @@ def test_a_ring_that_comes_while_a_claim_is_under_way_is_not_lost(small: Mill) -
         small.ends(work.enqueue())
         reached, go_on = small.line.hold_up("lanes", late=True)
         runner.wake()
-        assert reached.wait(PATIENCE)  # it has looked and found nothing, and does not know it yet
+        assert reached.wait(PATIENCE)  # it has read an empty list and has not received it yet
         job = work.using(queue="elsewhere").enqueue()
         runner.wake()
         go_on.set()
@@ -214,7 +216,7 @@ def test_a_ring_that_comes_while_a_claim_is_under_way_is_not_lost(small: Mill) -
         assert small.clock.monotonic() - began < 10.0
 
 
-def test_a_worker_that_ends_while_it_waits_for_what_a_job_was_asked_with_begins_nothing(small: Mill) -> None:
+def test_a_worker_abandoned_while_it_reads_job_details_starts_no_job(small: Mill) -> None:
     ran: list[int] = []
 
     @small.app.task
@@ -232,7 +234,7 @@ def test_a_worker_that_ends_while_it_waits_for_what_a_job_was_asked_with_begins_
     assert ran == []
 
 
-def test_what_a_job_was_asked_with_is_read_as_soon_as_the_store_answers(small: Mill) -> None:
+def test_job_details_are_read_as_soon_as_the_store_answers(small: Mill) -> None:
     @small.app.task
     async def work(ctx: Context) -> list[str]:
         return list(ctx.job.details.tags)
@@ -242,11 +244,11 @@ def test_what_a_job_was_asked_with_is_read_as_soon_as_the_store_answers(small: M
         assert work.using(tags=["blue"]).enqueue().result(PATIENCE) == ["blue"]
 
 
-# ------------------------------------------------------------------------------------- what cannot be written
+# ------------------------------------------------------------------------------------------- unwritable results
 
 
 def refusing(id: UUID, error: Exception) -> Any:
-    """The store fails at every batch with this job's own result in it."""
+    """Make the store fail for every batch that contains this job's own result."""
 
     def when(given: tuple[Any, ...]) -> bool:
         return any(finish.claim.id == id and finish.result is not None for finish in given[0])
@@ -258,7 +260,9 @@ def refusing(id: UUID, error: Exception) -> Any:
     "error", [StoreCorrupt("it does not fit"), UnicodeEncodeError("utf-8", "x", 0, 1, "no")]
 )
 @pytest.mark.parametrize("trouble", [False, True])
-def test_one_end_that_cannot_be_written_harms_no_other(small: Mill, error: Exception, trouble: bool) -> None:
+def test_one_end_that_cannot_be_written_does_not_affect_the_others(
+    small: Mill, error: Exception, trouble: bool
+) -> None:
     work, ran = counting(small)
     jobs = work.enqueue_many([{"number": number} for number in range(50)])
     bad = jobs[17]
@@ -276,9 +280,7 @@ def test_one_end_that_cannot_be_written_harms_no_other(small: Mill, error: Excep
     assert set(ran.values()) == {1}
 
 
-def test_an_end_that_cannot_be_written_at_all_is_given_up(
-    small: Mill, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_end_that_can_never_be_written_is_given_up(small: Mill, caplog: pytest.LogCaptureFixture) -> None:
     work, _ = counting(small)
     bad, good = work.enqueue(1), work.enqueue(2)
     small.line.refuse(
@@ -293,11 +295,11 @@ def test_an_end_that_cannot_be_written_at_all_is_given_up(
         assert runner.wait_empty(PATIENCE)
         assert small.ends(work.enqueue(3))[0].state is S.COMPLETED
     assert small.state(bad) is S.RUNNING  # until its worker's lease ends
-    assert any("given up" in text for text in warnings(caplog))
+    assert any("giving up" in text for text in warnings(caplog))
 
 
 def test_two_ends_of_one_job_are_never_written_together(small: Mill) -> None:
-    """A job that was lost and came back may end twice here before either end is written."""
+    """A job that was lost and claimed again may end twice before either end is written."""
     seen: list[Any] = []
 
     @small.app.task

@@ -1,4 +1,4 @@
-"""The runner: time-outs, cancels, and jobs that do not come back."""
+"""Tests of the runner: timeouts, cancels, and jobs that do not stop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def mill() -> Iterator[Mill]:
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
-    """Opened at the latest when the test is over, so that no thread waits for ever."""
+    """An event that is set at the latest when the test ends, so that no thread waits forever."""
     gate = threading.Event()
     yield gate
     gate.set()
@@ -43,10 +43,10 @@ def took(mill: Mill, job: Any) -> float:
     return (last.finished_at - last.started_at).total_seconds()
 
 
-# --------------------------------------------------------------------------------------------------- time-outs
+# ----------------------------------------------------------------------------------------------------- timeouts
 
 
-def test_a_coroutine_over_its_time_is_cancelled_and_tried_again(mill: Mill) -> None:
+def test_a_coroutine_past_its_timeout_is_cancelled_and_retried(mill: Mill) -> None:
     stopped: list[int] = []
 
     @mill.app.task(timeout=SHORT, retry=Fixed(max_attempts=2, wait=timedelta(0)))
@@ -66,7 +66,7 @@ def test_a_coroutine_over_its_time_is_cancelled_and_tried_again(mill: Mill) -> N
     assert 0.2 <= took(mill, job) < 2.0
 
 
-def test_a_coroutine_that_swallows_its_cancellation_is_recorded_as_timed_out_all_the_same(
+def test_a_coroutine_that_swallows_its_cancellation_is_recorded_as_timed_out(
     mill: Mill, gate: threading.Event
 ) -> None:
     ended = threading.Event()
@@ -98,7 +98,7 @@ def test_a_coroutine_that_swallows_its_cancellation_is_recorded_as_timed_out_all
         assert mill.row(job) == row
 
 
-def test_a_thread_that_looks_at_its_context_stops_in_time(mill: Mill) -> None:
+def test_a_thread_that_checks_its_context_stops_in_time(mill: Mill) -> None:
     @mill.app.task(timeout=SHORT, retry=None)
     def polite(ctx: Context) -> None:
         while True:
@@ -113,7 +113,7 @@ def test_a_thread_that_looks_at_its_context_stops_in_time(mill: Mill) -> None:
     assert 0.15 <= took(mill, job) < 2.0
 
 
-def test_a_thread_that_does_not_stop_is_recorded_and_loses_its_slot_to_another(
+def test_a_thread_that_does_not_stop_is_recorded_and_its_slot_is_replaced(
     mill: Mill, gate: threading.Event
 ) -> None:
     ended, stuck = threading.Event(), threading.Event()
@@ -149,7 +149,7 @@ def test_a_thread_that_does_not_stop_is_recorded_and_loses_its_slot_to_another(
         eventually(lambda: runner.stats().free == 1)
 
 
-def test_a_thread_that_is_back_is_not_given_up(mill: Mill) -> None:
+def test_a_thread_that_has_returned_is_not_given_up(mill: Mill) -> None:
     seen: list[Any] = []
 
     @mill.app.task
@@ -160,7 +160,7 @@ def test_a_thread_that_is_back_is_not_given_up(mill: Mill) -> None:
         mill.ends(quick.enqueue())
         (held,) = seen
         held.timed_out = True
-        runner.give_up(held)  # the watch had looked a moment too early
+        runner.give_up(held)  # the watch checked a moment too early
         mill.ends(quick.enqueue())
         eventually(lambda: runner.stats().running == 0)
         assert runner.stats().free == 1
@@ -169,7 +169,7 @@ def test_a_thread_that_is_back_is_not_given_up(mill: Mill) -> None:
 # ------------------------------------------------------------------------------------------------------ cancels
 
 
-def test_a_running_coroutine_is_cancelled_with_the_reason_given(mill: Mill) -> None:
+def test_a_running_coroutine_is_cancelled_with_the_given_reason(mill: Mill) -> None:
     @mill.app.task
     async def forever() -> None:
         await asyncio.sleep(3600)
@@ -184,7 +184,7 @@ def test_a_running_coroutine_is_cancelled_with_the_reason_given(mill: Mill) -> N
 
 
 @pytest.mark.parametrize("means", ["check", "track", "cancelled"])
-def test_a_thread_learns_from_its_context_that_it_is_cancelled(mill: Mill, means: str) -> None:
+def test_a_thread_sees_in_its_context_that_it_is_cancelled(mill: Mill, means: str) -> None:
     begun = threading.Event()
 
     def numbers() -> Iterator[int]:
@@ -209,16 +209,14 @@ def test_a_thread_learns_from_its_context_that_it_is_cancelled(mill: Mill, means
         assert begun.wait(PATIENCE)
         mill.cancel(runner, job, "enough")
         (row,) = mill.ends(job)
-    if means == "cancelled":  # it returned, so it is done
+    if means == "cancelled":  # it returned, so it is completed
         assert (row.state, row.result) == (S.COMPLETED, '"stopped half way"')
     else:
         assert (row.state, row.reason) == (S.CANCELLED, "enough")
 
 
 @pytest.mark.parametrize("lane", ["threads", "concurrency"])
-def test_a_job_in_the_buffer_that_is_cancelled_never_begins(
-    mill: Mill, gate: threading.Event, lane: str
-) -> None:
+def test_a_cancelled_job_in_the_buffer_never_starts(mill: Mill, gate: threading.Event, lane: str) -> None:
     begun: Counter[int] = Counter()
 
     @mill.app.task
@@ -235,7 +233,7 @@ def test_a_job_in_the_buffer_that_is_cancelled_never_begins(
 
     task = on_loop if lane == "concurrency" else in_thread
     with mill.runner(buffer=20, **{lane: 1}) as runner:
-        mill.ends(*[task.enqueue(-1) for _ in range(10)])  # jobs are short, it learns
+        mill.ends(*[task.enqueue(-1) for _ in range(10)])  # short jobs, so that the runner claims ahead
         jobs = [task.enqueue(number) for number in range(3)]
         eventually(lambda: [mill.state(job) for job in jobs] == [S.RUNNING, S.CLAIMED, S.CLAIMED])
         mill.cancel(runner, jobs[1], "not needed")
@@ -247,7 +245,7 @@ def test_a_job_in_the_buffer_that_is_cancelled_never_begins(
     assert (begun[0], begun[2]) == (1, 1)
 
 
-def test_a_cancel_for_an_earlier_claim_means_nothing(mill: Mill, gate: threading.Event) -> None:
+def test_a_cancel_for_an_earlier_claim_is_ignored(mill: Mill, gate: threading.Event) -> None:
     @mill.app.task
     async def work() -> str:
         await open_gate(gate)
@@ -269,7 +267,7 @@ def test_a_cancel_for_an_earlier_claim_means_nothing(mill: Mill, gate: threading
         ("loop", Snooze(timedelta(hours=1)), E.RELEASED),
     ],
 )
-def test_a_job_whose_worker_has_not_heard_of_a_cancel_is_not_tried_again(
+def test_a_job_whose_worker_missed_a_cancel_is_not_retried(
     mill: Mill, gate: threading.Event, lane: str, error: BaseException, execution: ExecutionState
 ) -> None:
     begun: Counter[str] = Counter()
@@ -287,7 +285,7 @@ def test_a_job_whose_worker_has_not_heard_of_a_cancel_is_not_tried_again(
         gate.wait(PATIENCE)
         raise error
 
-    with mill.runner():  # it has no heart, which would tell it
+    with mill.runner():  # it has no heartbeat thread, which would pass on the cancel
         job = (on_loop if lane == "loop" else in_thread).enqueue()
         eventually(lambda: begun[lane] == 1)
         job.cancel("enough")
@@ -297,7 +295,7 @@ def test_a_job_whose_worker_has_not_heard_of_a_cancel_is_not_tried_again(
     assert [done.state for done in mill.executions(job)] == [execution]
 
 
-def test_a_job_that_is_handed_back_before_its_worker_has_heard_of_a_cancel_is_cancelled(mill: Mill) -> None:
+def test_a_job_released_before_its_worker_received_a_cancel_is_cancelled(mill: Mill) -> None:
     @mill.app.task
     async def forever() -> None:
         await asyncio.sleep(3600)

@@ -1,4 +1,4 @@
-"""A runner and claims that are not its own any more: whatever it still says is refused, and it says so and stops."""
+"""Tests of claims that a runner has lost: writes are refused, jobs stop."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def mill() -> Iterator[Mill]:
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
-    """Opened at the latest when the test is over, so that no thread waits for ever."""
+    """An event that is set at the latest when the test ends, so that no thread waits forever."""
     gate = threading.Event()
     yield gate
     gate.set()
 
 
 def taken_away(mill: Mill, job: Any, runner: Runner, after: timedelta = timedelta(hours=1)) -> None:
-    """As if the worker had been given up: the job goes back to its queue, for somebody else."""
+    """Return the job to its queue, as if its worker had been declared dead."""
     (claim,) = [claim for claim in mill.line.real.held(runner.worker) if claim.id == job.id]
     gone = Transition(S.SCHEDULED if after else S.PENDING, E.CRASHED, "given up", after, crashed=True)
     assert mill.line.real.finish([Finish(claim, gone)]) == frozenset()
 
 
-def test_the_end_of_a_job_that_was_taken_away_is_refused_and_reported(
+def test_the_end_of_a_lost_job_is_refused_and_logged(
     mill: Mill, gate: threading.Event, caplog: pytest.LogCaptureFixture
 ) -> None:
     finished: list[Any] = []
@@ -59,7 +59,7 @@ def test_the_end_of_a_job_that_was_taken_away_is_refused_and_reported(
         taken_away(mill, job, runner)
         gate.set()
         assert runner.wait_empty(PATIENCE)
-        eventually(lambda: "their lease had passed on" in caplog.text)
+        eventually(lambda: "their leases were lost" in caplog.text)
     assert (mill.state(job), mill.row(job).result) == (S.SCHEDULED, None)
     assert [execution.state for execution in mill.executions(job)] == [E.CRASHED]
     assert finished == []
@@ -67,7 +67,7 @@ def test_the_end_of_a_job_that_was_taken_away_is_refused_and_reported(
 
 @pytest.mark.parametrize("word", ["progress", "log"])
 @pytest.mark.parametrize("lane", ["loop", "thread"])
-def test_a_handler_whose_words_are_refused_is_stopped(mill: Mill, word: str, lane: str) -> None:
+def test_a_handler_whose_output_is_refused_is_stopped(mill: Mill, word: str, lane: str) -> None:
     ended = threading.Event()
 
     def speak(ctx: Context) -> None:
@@ -118,21 +118,21 @@ def test_a_job_claimed_again_before_its_last_end_was_answered_is_still_held(
     reached, go_on = mill.line.hold_up("finish", "step", late=True, when=lambda given: bool(given[0]))
     with mill.runner(pumps=2) as runner:
         job = work.enqueue()
-        assert reached.wait(PATIENCE)  # the first end is written, and its pump waits for the answer
+        assert reached.wait(PATIENCE)  # the first end is written, and its thread waits for the answer
         (old,) = runner.holding()
         runner.wake()
         eventually(lambda: begun[2] == 1)
         go_on.set()
         eventually(lambda: runner.stats().done == 1)
         assert [held.claim.attempt for held in runner.holding()] == [2]
-        runner.lose([old])  # words of the first execution that came too late
+        runner.lose([old])  # late output of the first execution
         gate.set()
         assert job.result(PATIENCE) == "second"
     assert begun == {1: 1, 2: 1}
 
 
 @pytest.mark.parametrize("lane", ["loop", "thread"])
-def test_a_job_taken_away_and_claimed_again_by_the_same_runner_runs_only_once(mill: Mill, lane: str) -> None:
+def test_a_lost_job_claimed_again_by_the_same_runner_runs_only_once(mill: Mill, lane: str) -> None:
     events: list[str] = []
 
     @mill.app.task

@@ -1,4 +1,4 @@
-"""A worker that stops, is drained, or loses its lease: what it can finish is finished, the rest is somebody else's."""
+"""Tests of workers that stop, drain or lose their lease."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tests.engine.mill import PATIENCE, STORES, Mill, Place, a_place, open_gate,
 
 from tidemill import Context
 from tidemill.domain.cluster import WorkerState
+from tidemill.domain.liveness import margin
 from tidemill.domain.states import ExecutionState, JobState
 
 S, E = JobState, ExecutionState
@@ -40,14 +42,14 @@ def small() -> Iterator[Mill]:
 
 @pytest.fixture
 def gate() -> Iterator[threading.Event]:
-    """Opened at the latest when the test is over, so that no thread waits for ever."""
+    """An event that is set at the latest when the test ends, so that no thread waits forever."""
     gate = threading.Event()
     yield gate
     gate.set()
 
 
 def handed_back(mill: Mill, job: Any) -> None:
-    """It waits again, as if it had never been claimed."""
+    """Check that the job is pending, as if it had never been claimed."""
     row = mill.row(job)
     assert (row.state, row.attempt, row.crashes, row.worker) == (S.PENDING, 0, 0, None)
     assert {execution.state for execution in mill.executions(job)} <= {E.RELEASED}
@@ -56,7 +58,7 @@ def handed_back(mill: Mill, job: Any) -> None:
 # ------------------------------------------------------------------------------------------------------- stopping
 
 
-def test_what_ends_within_the_grace_is_finished_and_nothing_more_is_claimed(mill: Mill) -> None:
+def test_jobs_that_end_within_the_grace_period_finish_and_no_more_are_claimed(mill: Mill) -> None:
     begun: list[str] = []
 
     @mill.app.task
@@ -82,7 +84,7 @@ def test_what_ends_within_the_grace_is_finished_and_nothing_more_is_claimed(mill
     assert [known.state for known in mill.line.real.workers() if known.id == me] == [WorkerState.STOPPED]
 
 
-def test_what_does_not_end_within_the_grace_is_handed_back_and_costs_no_attempt(
+def test_jobs_that_exceed_the_grace_period_are_released_without_an_attempt(
     mill: Mill, gate: threading.Event
 ) -> None:
     told: Counter[str] = Counter()
@@ -130,7 +132,7 @@ def test_what_does_not_end_within_the_grace_is_handed_back_and_costs_no_attempt(
     assert told == {"loop": 1, "polite": 1}
     first = False
     gate.set()
-    eventually(lambda: told["stubborn"] == 1)  # its end comes too late, and changes nothing
+    eventually(lambda: told["stubborn"] == 1)  # its end comes too late and has no effect
     for job in jobs:
         handed_back(mill, job)
     with mill.worker():
@@ -138,7 +140,7 @@ def test_what_does_not_end_within_the_grace_is_handed_back_and_costs_no_attempt(
     assert [mill.row(job).attempt for job in jobs] == [1, 1, 1]
 
 
-def test_jobs_in_the_buffer_are_handed_back_and_never_begin(mill: Mill, gate: threading.Event) -> None:
+def test_buffered_jobs_are_released_and_never_start(mill: Mill, gate: threading.Event) -> None:
     begun: list[int] = []
 
     @mill.app.task
@@ -166,7 +168,7 @@ def test_jobs_in_the_buffer_are_handed_back_and_never_begin(mill: Mill, gate: th
 
 
 @pytest.mark.parametrize("grace", [0, 20])
-def test_what_a_claim_under_way_brings_after_the_stop_is_handed_back(small: Mill, grace: float) -> None:
+def test_jobs_from_a_claim_in_flight_at_the_stop_are_released(small: Mill, grace: float) -> None:
     ran: list[int] = []
 
     @small.app.task
@@ -189,7 +191,7 @@ def test_what_a_claim_under_way_brings_after_the_stop_is_handed_back(small: Mill
 
 
 @pytest.mark.long
-def test_a_stop_while_the_store_is_away_comes_to_an_end(small: Mill, gate: threading.Event) -> None:
+def test_a_stop_during_an_outage_ends(small: Mill, gate: threading.Event) -> None:
     @small.app.task
     async def work() -> str:
         await open_gate(gate)
@@ -205,10 +207,10 @@ def test_a_stop_while_the_store_is_away_comes_to_an_end(small: Mill, gate: threa
         worker.stop()
         assert small.clock.monotonic() - began < 12.0
         small.line.mend()
-    assert small.state(job) is S.RUNNING  # until the lease has run out
+    assert small.state(job) is S.RUNNING  # until the lease expires
 
 
-def test_stopping_twice_and_at_once_is_harmless(small: Mill) -> None:
+def test_stopping_twice_and_concurrently_is_harmless(small: Mill) -> None:
     begun = threading.Event()
 
     @small.app.task
@@ -226,13 +228,13 @@ def test_stopping_twice_and_at_once_is_harmless(small: Mill) -> None:
         worker.stop()
         patient.join(0.1)
         assert patient.is_alive()
-        job.cancel("we cannot wait")  # the heart beats until the end, so even now it is heard
+        job.cancel("we cannot wait")  # the heartbeat continues until the end, so the cancel still arrives
         patient.join(PATIENCE)
         assert not patient.is_alive()
     assert small.state(job) is S.CANCELLED
 
 
-def test_a_second_stop_of_a_runner_with_less_grace_overtakes_the_first(small: Mill) -> None:
+def test_a_second_stop_with_less_grace_overtakes_the_first(small: Mill) -> None:
     @small.app.task
     async def forever() -> None:
         await asyncio.sleep(3600)
@@ -249,9 +251,7 @@ def test_a_second_stop_of_a_runner_with_less_grace_overtakes_the_first(small: Mi
     handed_back(small, job)
 
 
-def test_a_worker_that_is_drained_finishes_what_it_holds_and_claims_nothing_more(
-    mill: Mill, gate: threading.Event
-) -> None:
+def test_a_drained_worker_finishes_its_jobs_and_claims_no_more(mill: Mill, gate: threading.Event) -> None:
     @mill.app.task
     async def work() -> str:
         await open_gate(gate)
@@ -270,18 +270,16 @@ def test_a_worker_that_is_drained_finishes_what_it_holds_and_claims_nothing_more
             assert mill.state(later) is S.PENDING
 
 
-# ----------------------------------------------------------------------------------------------- a lease is lost
+# --------------------------------------------------------------------------------------------------- lost leases
 
 
-def test_a_worker_given_up_by_the_store_stops_its_jobs_and_begins_again_as_another(
-    mill: Mill, gate: threading.Event
-) -> None:
+def test_a_worker_declared_dead_stops_its_jobs_and_registers_again(mill: Mill, gate: threading.Event) -> None:
     told: Counter[str] = Counter()
     ended = threading.Event()
 
     @mill.app.task
     async def on_loop(ctx: Context) -> str:
-        if ctx.job.crashes:
+        if told["loop"]:
             return "again"
         told["begun"] += 1
         try:
@@ -293,7 +291,7 @@ def test_a_worker_given_up_by_the_store_stops_its_jobs_and_begins_again_as_anoth
 
     @mill.app.task
     def stubborn(ctx: Context) -> str:
-        if ctx.job.crashes:
+        if told["begun"] >= 2:
             return "again"
         told["begun"] += 1
         gate.wait(PATIENCE)
@@ -301,36 +299,33 @@ def test_a_worker_given_up_by_the_store_stops_its_jobs_and_begins_again_as_anoth
         ended.set()
         return "too late"
 
-    mill.line.refuse_busy("orphans", times=1e9)  # nobody reclaims them yet
+    mill.line.refuse_busy("orphans", times=1e9)  # no other worker reclaims the jobs
     with mill.worker(**LIVELY) as worker:
         first = worker.id
         assert first is not None
         jobs = [on_loop.enqueue(), stubborn.enqueue()]
         eventually(lambda: told["begun"] == 2)
-        rows = [mill.row(job) for job in jobs]
         mill.line.real.retire([first])
         eventually(lambda: worker.id not in (None, first))
         eventually(lambda: told["loop"] == 1)
         gate.set()
         assert ended.wait(PATIENCE)
-        assert [mill.row(job) for job in jobs] == rows
-        mill.line.mend()
-        assert [job.result(PATIENCE) for job in jobs] == ["again", "again"]  # reclaimed, each with one crash
+        assert [job.result(PATIENCE) for job in jobs] == ["again", "again"]  # released, and not charged
         second = worker.id
     for job in jobs:
         row = mill.row(job)
-        assert (row.attempt, row.crashes, row.worker) == (2, 1, second)
-        assert [execution.state for execution in mill.executions(job)] == [E.CRASHED, E.SUCCEEDED]
+        assert (row.attempt, row.crashes, row.worker) == (1, 0, second)
+        assert [execution.state for execution in mill.executions(job)] == [E.RELEASED, E.SUCCEEDED]
         assert mill.lines(job) == []
 
 
 @pytest.mark.long
-def test_a_worker_cut_off_stops_its_jobs_before_others_may_have_them(small: Mill) -> None:
+def test_a_disconnected_worker_stops_its_jobs_before_they_can_be_reclaimed(small: Mill) -> None:
     stopped: list[float] = []
 
     @small.app.task
-    async def forever(ctx: Context) -> str:
-        if ctx.job.crashes:
+    async def forever() -> str:
+        if stopped:
             return "again"
         try:
             await asyncio.sleep(3600)
@@ -345,14 +340,15 @@ def test_a_worker_cut_off_stops_its_jobs_before_others_may_have_them(small: Mill
         small.line.cut()
         began = small.clock.monotonic()
         eventually(lambda: stopped)
-        assert stopped[0] - began < 2.0  # the expiry
+        # The jobs cannot be reclaimed before that.
+        assert stopped[0] - began < 2.0 + margin(timedelta(seconds=2))
         small.line.mend()
         assert job.result(PATIENCE) == "again"
         assert worker.id != first
-    assert small.row(job).crashes == 1
+    assert small.row(job).crashes == 0
 
 
-def test_a_short_cut_costs_nobody_anything(small: Mill, gate: threading.Event) -> None:
+def test_a_short_disconnection_has_no_effect_on_jobs(small: Mill, gate: threading.Event) -> None:
     @small.app.task
     async def work() -> str:
         await open_gate(gate)
@@ -372,7 +368,7 @@ def test_a_short_cut_costs_nobody_anything(small: Mill, gate: threading.Event) -
     assert small.row(job).crashes == 0
 
 
-def test_a_worker_stopped_while_it_begins_again_stops(small: Mill) -> None:
+def test_a_worker_stopped_while_it_registers_again_stops(small: Mill) -> None:
     @small.app.task
     async def forever() -> None:
         await asyncio.sleep(3600)

@@ -1,7 +1,9 @@
-"""Jobs that were held when a worker died: they are suspects, and what is charged to them."""
+"""Tests of suspects, which are jobs that were held when a worker died."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -10,16 +12,21 @@ from random import Random
 
 import pytest
 from tests.engine.cluster_kit import eventually
+from tests.engine.kit import a_claim
 from tests.engine.mill import PATIENCE, STORES, Mill, Place, a_place, opened
 
 from tidemill.client.bound import BoundTask
 from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import DEFAULT_POLICY
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import Claim, Job
+from tidemill.domain.job import NO_DETAILS, Claim, Job
 from tidemill.domain.lanes import ClaimRequest
+from tidemill.domain.ledger import PauseKind
 from tidemill.domain.states import ExecutionState, JobState
-from tidemill.engine.duties import Reclaim
+from tidemill.engine.beginnings import lots_of
+from tidemill.engine.duties import Promote, Reclaim
+from tidemill.engine.held import Held
+from tidemill.engine.kinds import PROCESS
 from tidemill.engine.runner import Runner
 from tidemill.engine.settings import read_settings
 from tidemill.ids import new_id
@@ -40,7 +47,7 @@ def mill(place: Place, tmp_path: Path) -> Iterator[Mill]:
 
 
 def work_of(mill: Mill) -> BoundTask[[], None]:
-    """The task that the dead had claimed."""
+    """The task whose jobs the dead worker claimed."""
 
     @mill.app.task(name="work")
     def work() -> None: ...
@@ -48,15 +55,15 @@ def work_of(mill: Mill) -> BoundTask[[], None]:
     return work
 
 
-def held_by_the_dead(mill: Mill, *, start: bool) -> list[Claim]:
-    """A worker claims all there is and dies, and what it held is reclaimed; the claims it had."""
+def held_by_the_dead(mill: Mill, *, start: bool, batch: int = 500) -> list[Claim]:
+    """Let a worker claim all jobs and die, reclaim them, and return its claims."""
     store = mill.line.real
     dead = store.register(Worker(new_id(), "dead"), lease=HOUR)
     claims = store.claim(ClaimRequest(dead.id, store.lanes(), 100, ["work"], start))
     if start:
         assert not store.start(claims)
-    store.retire([dead.id])
-    Reclaim(store, mill.clock, lambda _claim, _details: DEFAULT_POLICY, Random(1))()
+    reclaim = Reclaim(store, mill.clock, lambda _claim, _details: DEFAULT_POLICY, Random(1), batch=batch)
+    reclaim.now([dead.id])
     return claims
 
 
@@ -64,25 +71,40 @@ def jobs_of(mill: Mill, claims: list[Claim]) -> list[Job]:
     return mill.line.real.get([claim.id for claim in claims], tenant=ALL_TENANTS)
 
 
-def test_nobody_knows_whether_one_that_was_only_claimed_had_begun_but_only_once(mill: Mill) -> None:
+def test_jobs_held_together_become_suspects_and_are_not_charged(mill: Mill) -> None:
     work_of(mill).enqueue_many([{}] * 3)
+    deaths = [held_by_the_dead(mill, start=True) for _ in range(5)]
+    rows = jobs_of(mill, deaths[-1])
+    assert {(job.state, job.attempt, job.crashes) for job in rows} == {(S.PENDING, 0, 1)}
+
+
+def test_jobs_that_share_a_worker_across_batches_are_not_treated_as_alone(mill: Mill) -> None:
+    work_of(mill).enqueue_many([{}] * 5)
+    deaths = [held_by_the_dead(mill, start=True, batch=batch) for batch in (1, 2, 4)]
+    rows = jobs_of(mill, deaths[-1])
+    assert {(job.state, job.attempt, job.crashes) for job in rows} == {(S.PENDING, 0, 1)}
+
+
+def test_a_job_that_was_only_claimed_counts_as_started_only_the_first_time(mill: Mill) -> None:
+    work_of(mill).enqueue()
     claims = held_by_the_dead(mill, start=False)
     assert {(job.state, job.attempt, job.crashes) for job in jobs_of(mill, claims)} == {(S.PENDING, 1, 1)}
-    for _ in range(5):  # from now on it is known: as long as it is claimed, it has not begun
+    # The job is a suspect now. A suspect is stored as running before it starts, so a mere claim is not a start.
+    for _ in range(5):
         held_by_the_dead(mill, start=False)
     assert {(job.state, job.attempt, job.crashes) for job in jobs_of(mill, claims)} == {(S.PENDING, 1, 1)}
     executions = mill.line.real.executions([claims[0].id], tenant=ALL_TENANTS)
     assert [one.state for one in executions] == [E.CRASHED, *[E.RELEASED] * 5]
 
 
-def test_one_that_ran_at_three_deaths_is_given_up(mill: Mill) -> None:
+def test_a_job_that_ran_during_three_worker_deaths_is_given_up(mill: Mill) -> None:
     work_of(mill).enqueue()
     deaths = [held_by_the_dead(mill, start=True) for _ in range(3)]
     (job,) = jobs_of(mill, deaths[-1])
     assert (job.state, job.crashes) == (S.DEAD_LETTERED, 3)
 
 
-def test_a_suspect_is_running_for_all_to_see_before_it_begins(mill: Mill) -> None:
+def test_a_suspect_is_stored_as_running_before_it_starts(mill: Mill) -> None:
     seen: list[JobState] = []
 
     @mill.app.task(name="work")
@@ -100,7 +122,7 @@ def test_a_suspect_is_running_for_all_to_see_before_it_begins(mill: Mill) -> Non
 
 
 @pytest.mark.long
-def test_a_suspect_begins_as_soon_as_its_start_can_be_written(mill: Mill) -> None:
+def test_a_suspect_starts_as_soon_as_its_start_can_be_written(mill: Mill) -> None:
     work_of(mill).enqueue()
     claims = held_by_the_dead(mill, start=False)
     (claim,) = claims
@@ -110,11 +132,11 @@ def test_a_suspect_begins_as_soon_as_its_start_can_be_written(mill: Mill) -> Non
 
 
 @contextmanager
-def alone(mill: Mill, path: str) -> Iterator[Runner]:
-    """A runner with one child process."""
+def alone(mill: Mill, path: str, threads: int = 1) -> Iterator[Runner]:
+    """A runner with one child process, and a spare one for each further thread."""
     me = Worker(new_id(), "a runner")
     mill.line.real.register(me, lease=HOUR)
-    settings = read_settings({"children": 1, "pumps": 1, "patience": 1})
+    settings = read_settings({"children": 1, "threads": threads, "pumps": 1, "patience": 1})
     runner = Runner(mill.line.store, mill.app.registry, me.id, settings, mill.clock, app_path=path)
     runner.start()
     try:
@@ -133,27 +155,25 @@ def work() -> str:
 """
 
 
-def test_what_waits_for_a_child_that_could_not_start_begins_when_one_can(
+def test_suspects_waiting_for_a_child_that_failed_to_start_run_once_one_can(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with opened() as mill:
         jobs = work_of(mill).enqueue_many([{}] * 3)
         held_by_the_dead(mill, start=True)
-        with alone(mill, "late_app:app"):
+        with alone(mill, "late_app:app", threads=3):
             mill.becomes(jobs[0].id, S.PENDING, S.CLAIMED, S.RUNNING)
             (tmp_path / "late_app.py").write_text(_MODULE)
             mill.ends(*jobs)
 
 
 def _lines(file: Path) -> list[str]:
-    """What was written there: nothing before the file is, nor while it is still empty."""
+    """The words in the file, or none if it does not exist yet."""
     return file.read_text().split() if file.exists() else []
 
 
-def test_a_suspect_that_was_lost_while_it_waited_never_begins(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_suspect_lost_while_it_waits_never_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ran = tmp_path / "ran"
     monkeypatch.chdir(tmp_path)
     (tmp_path / "slow_app.py").write_text(
@@ -176,3 +196,95 @@ def test_a_suspect_that_was_lost_while_it_waited_never_begins(
             assert runner.wait_empty(PATIENCE)
             eventually(lambda: runner.stats().running == 0, PATIENCE)
         assert _lines(ran) == [running]
+
+
+def test_a_runner_without_children_runs_each_suspect_alone(mill: Mill) -> None:
+    running: list[int] = []
+    most: list[int] = []
+
+    @mill.app.task(name="work")
+    async def work() -> None:
+        running.append(1)
+        await asyncio.sleep(0.02)
+        most.append(len(running))
+        running.pop()
+
+    work.enqueue_many([{}] * 5)
+    suspects = held_by_the_dead(mill, start=True)
+    jobs = work.enqueue_many([{}] * 5)
+    with mill.runner(concurrency=10):
+        mill.ends(*jobs)
+        eventually(lambda: {job.state for job in jobs_of(mill, suspects)} == {S.COMPLETED}, PATIENCE)
+        later = work.enqueue()
+        mill.ends(later)
+    assert most[-1] == 1
+    assert most.count(1) >= 5 + 1
+
+
+def test_a_suspect_waiting_for_an_idle_runner_is_released_when_it_stops(mill: Mill) -> None:
+    begun, gate = threading.Event(), threading.Event()
+
+    @mill.app.task(name="work")
+    def work() -> None: ...
+
+    @mill.app.task
+    def long() -> None:
+        begun.set()
+        gate.wait(PATIENCE)
+
+    work.enqueue()
+    (claim,) = held_by_the_dead(mill, start=True)
+    mill.pause(PauseKind.TASK, "work")
+    other = long.enqueue()
+    with mill.runner(threads=2) as runner:
+        assert begun.wait(PATIENCE)
+        mill.resume(PauseKind.TASK, "work")
+        eventually(lambda: len(runner.holding()) == 2, PATIENCE)
+        assert mill.state(claim.id) is S.CLAIMED
+        runner.drain()
+        stopping = threading.Thread(target=runner.stop, args=(PATIENCE,))
+        stopping.start()
+        mill.becomes(claim.id, S.PENDING)
+        gate.set()
+        stopping.join(PATIENCE)
+    assert mill.state(other) is S.COMPLETED
+
+
+def test_a_runner_runs_more_suspects_at_a_time_than_it_has_children(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "together_app.py").write_text(
+        "import os, time\nfrom tidemill import App\napp = App('memory://')\n"
+        "@app.task(name='work')\ndef work() -> None:\n"
+        f"    open({str(tmp_path / 'here')!r} + str(os.getpid()), 'w').close()\n"
+        f"    while not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.01)\n"
+    )
+    with opened() as mill:
+        jobs = work_of(mill).enqueue_many([{}] * 10)
+        held_by_the_dead(mill, start=True)
+        with alone(mill, "together_app:app", threads=4) as runner:
+            eventually(lambda: len(list(tmp_path.glob("here*"))) == 4, PATIENCE)
+            # As many suspects again wait here. The others are left to another runner.
+            eventually(lambda: len(runner.holding()) == 8, PATIENCE)
+            (tmp_path / "go").touch()
+            Promote(mill.line.real, batch=100)()
+            states = [mill.state(job) for job in jobs]
+            assert states.count(S.SCHEDULED) + states.count(S.PENDING) <= 2
+            while any(mill.state(job) is not S.COMPLETED for job in jobs):
+                Promote(mill.line.real, batch=100)()
+                runner.wake()
+                runner.rest(0.05)
+        assert {mill.row(job).crashes for job in jobs} == {1}
+        assert {mill.row(job).attempt for job in jobs} == {1}
+
+
+def test_a_suspect_that_keeps_returning_runs_alone(mill: Mill) -> None:
+    declared = mill.app.registry.get(work_of(mill).name)
+    fresh = a_claim()._replace(token=21, attempt=1, crashes=0)
+    claims = [fresh, fresh._replace(crashes=1, token=20), fresh._replace(crashes=1)]
+    jobs = [Held(claim, declared, NO_DETAILS, mill, PROCESS) for claim in claims]  # type: ignore[arg-type]
+    lots, apart = lots_of(jobs, (), alone=True)
+    assert lots[PROCESS] == jobs[:2]
+    assert apart == jobs[2:]
+    assert lots_of(jobs, (), alone=False)[1] == jobs[1:]

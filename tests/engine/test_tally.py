@@ -1,4 +1,4 @@
-"""What workers have done, by task and by how it ended: bounded, added up over runners, and never going back."""
+"""Tests of worker counters by task and outcome: bounded, summed and monotonic."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tidemill.engine.tally import BOUNDS, Tally
 
 
 def end(task: str, seconds: float | None = 0.01, how: str = "succeeded") -> Any:
-    """An execution that ended, as far as a tally looks at it."""
+    """An ended execution with the fields that the counters read."""
     began = None if seconds is None else 100.0
     return SimpleNamespace(
         claim=SimpleNamespace(task=task),
-        transition=SimpleNamespace(execution=ExecutionState(how)),
+        transition=SimpleNamespace(execution=ExecutionState(how), reason=None),
         began=began,
         ended=100.0 + (seconds or 0.0),
     )
@@ -43,10 +43,10 @@ def test_executions_are_counted_by_task_and_outcome() -> None:
     assert 'tidemill_worker_executions_total{task="a",outcome="failed"} 1' in said
     assert 'tidemill_worker_executions_total{task="b",outcome="released"} 1' in said
     assert 'tidemill_worker_execution_seconds_count{task="a"} 3' in said
-    assert 'tidemill_worker_execution_seconds_count{task="b"} 0' in said  # it never began
+    assert 'tidemill_worker_execution_seconds_count{task="b"} 0' in said  # it never started
 
 
-def test_buckets_hold_what_took_as_long_as_their_bound_and_add_up() -> None:
+def test_buckets_include_their_bound_and_are_cumulative() -> None:
     tally = Tally()
     tally.note([end("a", 0.0), end("a", 0.5), end("a", 0.51), end("a", 10_000.0), end("a", -1.0)])
     said = lines(tally)
@@ -58,7 +58,7 @@ def test_buckets_hold_what_took_as_long_as_their_bound_and_add_up() -> None:
     assert 'tidemill_worker_execution_seconds_bucket{task="a",le="+Inf"} 5' in said
 
 
-def test_tasks_that_come_late_share_a_line_and_every_line_stays_where_it_is() -> None:
+def test_tasks_beyond_the_limit_share_one_line_and_existing_lines_stay() -> None:
     tally = Tally(most=2)
     for task in ("a", "b", "c", "d", "a", "c"):
         tally.note([end(task)])
@@ -67,7 +67,7 @@ def test_tasks_that_come_late_share_a_line_and_every_line_stays_where_it_is() ->
     assert data["other"]["outcomes"] == {"succeeded": 3}
 
 
-def test_what_runners_told_adds_up() -> None:
+def test_counters_of_several_runners_are_summed() -> None:
     one, two = Tally(), Tally()
     one.note([end("a"), end("b", 2.0)])
     two.note([end("a", 0.2), end("a", how="crashed")])
@@ -77,7 +77,7 @@ def test_what_runners_told_adds_up() -> None:
     assert both["b"]["seconds"] == pytest.approx(2.0)
 
 
-def test_claims_are_counted_by_how_they_went_and_add_up_over_runners() -> None:
+def test_claims_are_counted_by_result_and_summed_over_runners() -> None:
     one, two = Tally(), Tally()
     for asked, claimed in ((10, 10), (10, 3), (10, 0), (10, 0), (10, None)):
         one.claim(asked, claimed)
@@ -99,7 +99,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 @pytest.mark.long
-def test_a_worker_s_counters_do_not_go_back_when_a_runner_is_replaced(world: World) -> None:
+def test_the_counters_of_a_worker_do_not_decrease_when_a_runner_is_replaced(world: World) -> None:
     worker = world.worker("--processes", "1", "--health-port", "0").ready()
     address = re.search(r'"health": "([^"]+)"', worker.out)
     assert address is not None

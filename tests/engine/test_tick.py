@@ -1,4 +1,4 @@
-"""``app.tick``: what is due is done within a budget of time, and nothing stays behind."""
+"""Tests of ``app.tick``: due jobs run within a time budget."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ import pytest
 from tests.engine.mill import PATIENCE, STORES, Mill, Place, a_place, opened
 
 from tidemill import Context, Fixed
-from tidemill.domain.cluster import WorkerState
+from tidemill.domain.cluster import Worker, WorkerState
+from tidemill.domain.lanes import ClaimRequest
 from tidemill.domain.states import JobState
 from tidemill.engine.worker import Tick
 from tidemill.errors import StoreUnavailable
+from tidemill.ids import new_id
 
 S = JobState
 
@@ -37,7 +39,7 @@ def small() -> Iterator[Mill]:
         yield mill
 
 
-def test_a_tick_does_what_is_due_and_nothing_else(mill: Mill) -> None:
+def test_a_tick_runs_due_jobs_and_nothing_else(mill: Mill) -> None:
     @mill.app.task
     def in_thread(number: int) -> int:
         return number
@@ -58,14 +60,14 @@ def test_a_tick_does_what_is_due_and_nothing_else(mill: Mill) -> None:
     threading.Event().wait(0.01)
     began = mill.clock.monotonic()
     assert mill.app.tick(PATIENCE, children=0) == Tick(processed=42, errors=1)
-    assert mill.clock.monotonic() - began < 15.0  # as soon as it is done
+    assert mill.clock.monotonic() - began < 15.0  # it returns as soon as it is done
     assert {mill.state(job) for job in (*jobs, due)} == {S.COMPLETED}
     assert (mill.state(bad), mill.state(later)) == (S.SCHEDULED, S.SCHEDULED)
     assert {known.state for known in mill.line.real.workers()} == {WorkerState.STOPPED}
     assert mill.app.tick(PATIENCE, children=0) == Tick(0, 0)
 
 
-def test_what_jobs_enqueue_is_due_in_the_same_tick(mill: Mill) -> None:
+def test_jobs_enqueued_by_jobs_run_in_the_same_tick(mill: Mill) -> None:
     @mill.app.task
     async def chain(left: int) -> None:
         if left:
@@ -75,7 +77,7 @@ def test_what_jobs_enqueue_is_due_in_the_same_tick(mill: Mill) -> None:
     assert mill.app.tick(PATIENCE, children=0).processed == 6
 
 
-def test_a_budget_that_is_used_up_ends_the_tick_and_hands_back_what_runs(small: Mill) -> None:
+def test_an_exhausted_budget_ends_the_tick_and_releases_running_jobs(small: Mill) -> None:
     @small.app.task
     async def forever() -> None:
         await asyncio.sleep(3600)
@@ -88,14 +90,14 @@ def test_a_budget_that_is_used_up_ends_the_tick_and_hands_back_what_runs(small: 
 
     jobs = [forever.enqueue(), polite.enqueue()]
     began = small.clock.monotonic()
-    small.app.tick(0.5, children=0, patience=0.5)
+    assert small.app.tick(0.5, children=0, patience=0.5) == Tick(processed=0, errors=0)
     assert 0.4 <= small.clock.monotonic() - began < 6.0
     for job in jobs:
         row = small.row(job)
         assert (row.state, row.attempt, row.crashes) == (S.PENDING, 0, 0)
 
 
-def test_only_the_queues_asked_for_have_their_tick(small: Mill) -> None:
+def test_a_tick_serves_only_the_given_queues(small: Mill) -> None:
     @small.app.task
     def work() -> None: ...
 
@@ -104,13 +106,13 @@ def test_only_the_queues_asked_for_have_their_tick(small: Mill) -> None:
     assert (small.state(mail), small.state(other)) == (S.COMPLETED, S.PENDING)
 
 
-def test_a_store_that_is_away_is_said_so(small: Mill) -> None:
+def test_a_tick_raises_if_the_store_is_unavailable(small: Mill) -> None:
     small.line.cut()
     with pytest.raises(StoreUnavailable):
         small.app.tick(1.0, children=0)
 
 
-def test_two_ticks_at_once_share_the_work(mill: Mill) -> None:
+def test_two_concurrent_ticks_share_the_work(mill: Mill) -> None:
     ran: list[int] = []
 
     @mill.app.task
@@ -128,3 +130,20 @@ def test_two_ticks_at_once_share_the_work(mill: Mill) -> None:
         thread.join(2 * PATIENCE)
     assert sum(tick.processed for tick in ticks) == 200
     assert sorted(ran) == list(range(200))
+
+
+def test_a_tick_waits_for_the_second_check_of_a_dead_worker_and_runs_its_jobs(small: Mill) -> None:
+    @small.app.task
+    def work() -> str:
+        return "done"
+
+    job = work.enqueue()
+    store = small.line.real
+    dead = store.register(Worker(new_id(), "dead"), lease=timedelta(milliseconds=200))
+    assert len(store.claim(ClaimRequest(dead.id, store.lanes(), 1))) == 1
+    threading.Event().wait(0.3)  # its lease expires, by the real clock
+    quick = {"beat": 0.2, "expiry": 1.5, "children": 0}
+    small.app.tick(0.05, **quick)
+    assert small.state(job) is S.RUNNING  # too short for a second check
+    small.app.tick(PATIENCE, **quick)
+    assert small.state(job) is S.COMPLETED

@@ -1,4 +1,4 @@
-"""The embedded worker on every store: results, what is claimed and in which order, and sharing work with others."""
+"""Tests of the embedded worker: results, claim order and shared work."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def small() -> Iterator[Mill]:
 # ---------------------------------------------------------------------------------------------------- results
 
 
-def test_functions_coroutines_classes_and_items_give_their_results(mill: Mill) -> None:
+def test_functions_coroutines_classes_and_item_tasks_return_their_results(mill: Mill) -> None:
     @mill.app.task
     def add(left: int, right: int) -> int:
         return left + right
@@ -88,7 +88,7 @@ def test_functions_coroutines_classes_and_items_give_their_results(mill: Mill) -
         assert execution.started_at <= execution.finished_at
 
 
-def test_the_embedded_worker_is_a_block_of_coroutines_too(small: Mill) -> None:
+def test_the_embedded_worker_is_an_async_context_manager_too(small: Mill) -> None:
     @small.app.task
     async def echo(text: str) -> str:
         return text
@@ -101,7 +101,7 @@ def test_the_embedded_worker_is_a_block_of_coroutines_too(small: Mill) -> None:
     assert asyncio.run(main()) == "hello"
 
 
-def test_a_worker_is_started_once(small: Mill) -> None:
+def test_a_worker_can_be_started_only_once(small: Mill) -> None:
     worker = small.worker()
     ids = []
     with worker:
@@ -116,7 +116,7 @@ def test_a_worker_is_started_once(small: Mill) -> None:
         worker.start()
 
 
-def test_a_store_that_is_down_at_the_start_is_said_so_and_the_worker_can_be_started_later(
+def test_a_start_while_the_store_is_down_raises_and_can_be_repeated_later(
     small: Mill,
 ) -> None:
     @small.app.task
@@ -135,11 +135,11 @@ def test_a_store_that_is_down_at_the_start_is_said_so_and_the_worker_can_be_star
         assert hello.enqueue().result(PATIENCE) == "hello"
 
 
-# ----------------------------------------------------------------------------------------- what is claimed
+# ------------------------------------------------------------------------------------------------ claiming
 
 
 @pytest.mark.parametrize("lane", ["threads", "concurrency"])
-def test_the_urgent_come_first(mill: Mill, lane: str) -> None:
+def test_jobs_with_higher_priority_run_first(mill: Mill, lane: str) -> None:
     order: list[int] = []
 
     @mill.app.task
@@ -158,7 +158,7 @@ def test_the_urgent_come_first(mill: Mill, lane: str) -> None:
     assert order == sorted(numbers, reverse=True)
 
 
-def test_only_tasks_it_knows_and_queues_it_was_given_are_claimed(mill: Mill) -> None:
+def test_only_known_tasks_and_given_queues_are_claimed(mill: Mill) -> None:
     @mill.app.task
     def known(name: str) -> str:
         return name
@@ -189,7 +189,9 @@ def test_only_tasks_it_knows_and_queues_it_was_given_are_claimed(mill: Mill) -> 
         (PauseKind.ALL, ""),
     ],
 )
-def test_what_is_paused_is_not_begun_and_goes_on_soon_after(mill: Mill, kind: PauseKind, name: str) -> None:
+def test_paused_jobs_do_not_start_and_continue_soon_after_the_resume(
+    mill: Mill, kind: PauseKind, name: str
+) -> None:
     @mill.app.task(name="held_back")
     def held_back() -> str:
         return "done"
@@ -202,13 +204,13 @@ def test_what_is_paused_is_not_begun_and_goes_on_soon_after(mill: Mill, kind: Pa
         assert held_back.enqueue().result(PATIENCE) == "done"
         mill.line.count_anew()
         mill.pause(kind, name)
-        # It has heard of it; a claim that was under way did not know yet.
+        # It has been notified. A claim that was in flight did not see the pause yet.
         eventually(
             lambda: mill.line.calls_of("orders") and worker._runner is not None and worker._runner.quiet
         )
         mill.line.count_anew()
         job = held_back.enqueue()
-        eventually(lambda: mill.line.calls_of("lanes") > 0)  # it has heard, and looked
+        eventually(lambda: mill.line.calls_of("lanes") > 0)  # it was notified, and read the lanes
         if kind is not PauseKind.ALL:
             with mill.app.tenant("other"):
                 assert free.enqueue().result(PATIENCE) == "free"
@@ -216,14 +218,14 @@ def test_what_is_paused_is_not_begun_and_goes_on_soon_after(mill: Mill, kind: Pa
         began = mill.clock.monotonic()
         mill.resume(kind, name)
         mill.ends(job)
-        assert mill.clock.monotonic() - began < 4.0  # not by the tick of the duties
+        assert mill.clock.monotonic() - began < 4.0  # sooner than the tick of the duties
 
 
 # ------------------------------------------------------------------------------------------------- many jobs
 
 
 @pytest.mark.parametrize("slots", [3, 500])
-def test_a_thousand_jobs_are_each_run_once(mill: Mill, slots: int) -> None:
+def test_a_thousand_jobs_each_run_once(mill: Mill, slots: int) -> None:
     ran: Counter[int] = Counter()
     most, now = 0, 0
 
@@ -246,7 +248,7 @@ def test_a_thousand_jobs_are_each_run_once(mill: Mill, slots: int) -> None:
     assert [int(mill.row(job).result or -1) for job in jobs[::100]] == list(range(0, 1000, 100))
 
 
-def test_threads_and_coroutines_keep_out_of_each_others_way(small: Mill) -> None:
+def test_threads_and_coroutines_do_not_block_each_other(small: Mill) -> None:
     gate = threading.Event()
 
     @small.app.task
@@ -270,9 +272,7 @@ def shared_place(request: pytest.FixtureRequest) -> Place:
     return a_place(request)
 
 
-def test_two_workers_share_two_thousand_jobs_and_none_is_done_twice(
-    shared_place: Place, tmp_path: Path
-) -> None:
+def test_two_workers_share_two_thousand_jobs_and_run_none_twice(shared_place: Place, tmp_path: Path) -> None:
     effects: list[tuple[str, int]] = []
     with shared_place(tmp_path) as url, opened(url) as mill:
         other = mill.another_app()
@@ -303,11 +303,11 @@ def _put(mill: Mill, task: str, numbers: range) -> None:
 
 
 @pytest.mark.long
-def test_an_idle_worker_asks_little_of_a_server(postgres: Any, tmp_path: Path) -> None:
+def test_an_idle_worker_makes_few_calls_to_the_server(postgres: Any, tmp_path: Path) -> None:
     with new_database(postgres) as url, opened(url) as mill:
         mill.app.task(name="work")(lambda: None)
         with mill.worker():
-            eventually(lambda: mill.line.calls_of("sweep") > 0, 20)  # all duties had their first turn
+            eventually(lambda: mill.line.calls_of("sweep") > 0, 20)  # all duties have run once
             mill.line.count_anew()
             threading.Event().wait(6.0)
             asked = mill.line.asked()

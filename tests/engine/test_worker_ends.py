@@ -1,4 +1,4 @@
-"""How jobs end on every store: retries with their waits, signals, reviews, delays, expiry, and words no store likes."""
+"""Tests of how jobs end: retries, signals, reviews, delays and expiry."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def small() -> Iterator[Mill]:
 # ------------------------------------------------------------------------------------------- retries and signals
 
 
-def test_a_job_that_fails_runs_again_after_its_wait_and_is_dead_lettered_in_the_end(mill: Mill) -> None:
+def test_a_failing_job_is_retried_after_its_wait_and_finally_dead_lettered(mill: Mill) -> None:
     begun: list[float] = []
 
     @mill.app.task(retry=Fixed(max_attempts=3, wait=timedelta(milliseconds=300)))
@@ -62,7 +62,7 @@ def test_a_job_that_fails_runs_again_after_its_wait_and_is_dead_lettered_in_the_
     assert [execution.state for execution in mill.executions(job)] == [E.FAILED] * 3
 
 
-def test_what_a_task_raises_decides_how_it_goes_on(mill: Mill) -> None:
+def test_the_exception_of_a_task_decides_its_next_state(mill: Mill) -> None:
     seen: Counter[str] = Counter()
 
     @mill.app.task
@@ -94,7 +94,7 @@ def test_what_a_task_raises_decides_how_it_goes_on(mill: Mill) -> None:
     with mill.worker():
         jobs = {task: task.enqueue() for task in (permanent, again, snoozed, cancelled, nasty)}
         assert jobs[again].result(PATIENCE) == "second"
-        assert jobs[snoozed].result(PATIENCE) == 1  # put off twice, and no attempt was used
+        assert jobs[snoozed].result(PATIENCE) == 1  # snoozed twice, and no attempt was used
         mill.ends(jobs[permanent], jobs[cancelled])
         mill.becomes(jobs[nasty], S.SCHEDULED)
     row = mill.row(jobs[permanent])
@@ -105,7 +105,7 @@ def test_what_a_task_raises_decides_how_it_goes_on(mill: Mill) -> None:
 
 
 @pytest.mark.parametrize("text", ["a\0b", "a\ud800b"])
-def test_a_reason_that_no_store_can_hold_is_replaced_and_the_wish_stands(mill: Mill, text: str) -> None:
+def test_a_reason_that_no_store_can_hold_is_replaced_and_the_signal_applies(mill: Mill, text: str) -> None:
     @mill.app.task
     def cancelled() -> None:
         raise Cancel(text)
@@ -125,7 +125,7 @@ def test_a_reason_that_no_store_can_hold_is_replaced_and_the_wish_stands(mill: M
     assert {mill.row(job).reason for job in jobs} <= {"a?b", "a\ufffdb"}
 
 
-def test_a_review_waits_for_a_person(mill: Mill) -> None:
+def test_a_review_waits_for_a_decision(mill: Mill) -> None:
     @mill.app.task
     def ask(number: int) -> None:
         raise Review("look at this", output={"number": number})
@@ -140,7 +140,7 @@ def test_a_review_waits_for_a_person(mill: Mill) -> None:
     assert mill.state(second) is S.FAILED
 
 
-def test_a_retry_policy_that_fails_itself_stops_nobody(small: Mill) -> None:
+def test_a_retry_policy_that_raises_does_not_stop_other_jobs(small: Mill) -> None:
     class Broken:
         max_attempts = 3
 
@@ -162,7 +162,7 @@ def test_a_retry_policy_that_fails_itself_stops_nobody(small: Mill) -> None:
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\ud800", "x" * 100_000])
-def test_whatever_a_handler_says_its_end_is_written(mill: Mill, text: str) -> None:
+def test_the_end_of_a_job_is_written_whatever_text_it_logs_or_raises(mill: Mill, text: str) -> None:
     @mill.app.task(retry=None)
     def fail(ctx: Context) -> None:
         ctx.log(text, detail=text)
@@ -198,10 +198,10 @@ def test_delayed_jobs_run_when_they_are_due(mill: Mill) -> None:
         sooner = note.using(delay=timedelta(seconds=0.4)).enqueue("sooner")
         mill.ends(later, sooner)
     assert 0.35 <= began["sooner"] - at < began["later"] - at
-    assert 0.95 <= began["later"] - at < 4.5  # sooner than any poll would find it
+    assert 0.95 <= began["later"] - at < 4.5  # sooner than a poll would find it
 
 
-def test_a_job_that_has_expired_is_cancelled_and_never_started(mill: Mill) -> None:
+def test_an_expired_job_is_cancelled_and_never_started(mill: Mill) -> None:
     ran: list[str] = []
     told: list[Event] = []
     mill.app.events.subscribe("job.*", told.append)
@@ -212,7 +212,7 @@ def test_a_job_that_has_expired_is_cancelled_and_never_started(mill: Mill) -> No
 
     gone = work.using(expires=timedelta(milliseconds=1)).enqueue("gone")
     threading.Event().wait(0.01)
-    with mill.runner():  # without the duty that cancels such jobs too, and may be first
+    with mill.runner():  # without the duty that cancels expired jobs too, and might be first
         fresh = work.using(expires=timedelta(minutes=5)).enqueue("fresh")
         mill.ends(gone, fresh)
     assert ran == ["fresh"]

@@ -1,4 +1,4 @@
-"""What a worker shows of its jobs on every store: states, events, middleware, children, cancels."""
+"""Tests of job states, events, middleware, children and cancels."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def small() -> Iterator[Mill]:
         yield mill
 
 
-def test_jobs_in_the_buffer_are_claimed_and_those_that_run_are_running(mill: Mill) -> None:
+def test_buffered_jobs_are_claimed_and_executing_jobs_are_running(mill: Mill) -> None:
     gate = threading.Event()
 
     @mill.app.task
@@ -49,7 +49,7 @@ def test_jobs_in_the_buffer_are_claimed_and_those_that_run_are_running(mill: Mil
 
     quick = [work.enqueue(wait=False) for _ in range(20)]
     with mill.worker(concurrency=2, buffer=20):
-        mill.ends(*quick)  # it has learned that jobs are short
+        mill.ends(*quick)  # the planner has measured that jobs are short
         jobs = work.enqueue_many([{"wait": True} for _ in range(10)])
         eventually(lambda: Counter(map(mill.state, jobs)) == {S.RUNNING: 2, S.CLAIMED: 8})
         gate.set()
@@ -57,7 +57,7 @@ def test_jobs_in_the_buffer_are_claimed_and_those_that_run_are_running(mill: Mil
     assert all(mill.row(job).started_at for job in jobs)
 
 
-def test_events_tell_of_starts_and_ends_in_their_order(mill: Mill) -> None:
+def test_start_and_end_events_are_published_in_order(mill: Mill) -> None:
     told: list[tuple[str, object, str | None]] = []
     mill.app.events.subscribe("job.*", lambda event: told.append((event.name, event.job_id, event.state)))
 
@@ -66,7 +66,7 @@ def test_events_tell_of_starts_and_ends_in_their_order(mill: Mill) -> None:
         if not good:
             raise ValueError("bad")
 
-    good, bad = work.enqueue(good=True), work.enqueue(good=False)  # before anybody can begin them
+    good, bad = work.enqueue(good=True), work.enqueue(good=False)  # before a worker can start them
     with mill.worker():
         mill.ends(good, bad)
     of = {job: [(name, state) for name, id, state in told if id == job.id] for job in (good, bad)}
@@ -84,20 +84,13 @@ def test_events_tell_of_starts_and_ends_in_their_order(mill: Mill) -> None:
     ]
 
 
-def test_middleware_of_both_colours_is_around_every_execution(small: Mill) -> None:
+def test_a_coroutine_middleware_wraps_every_execution(small: Mill) -> None:
     seen: list[str] = []
 
-    @small.app.middleware
-    def plain(step: Step, proceed: Callable[[], Any]) -> Any:
-        if step.kind == "execute":
-            seen.append(f"plain {step.task}")
-        return proceed()
-
-    @small.app.middleware
-    async def coloured(step: Step, proceed: Callable[[], Awaitable[Any]]) -> Any:
+    @small.app.middleware(only="execute")
+    async def noted(step: Step, proceed: Callable[[], Awaitable[Any]]) -> Any:
         answer = await proceed()
-        if step.kind == "execute":
-            seen.append(f"coloured {step.task} {answer}")
+        seen.append(f"{step.kind} {step.task} {answer}")
         return answer
 
     @small.app.task(name="sync")
@@ -110,10 +103,10 @@ def test_middleware_of_both_colours_is_around_every_execution(small: Mill) -> No
 
     with small.worker():
         assert [sync.enqueue().result(PATIENCE), coroutine.enqueue().result(PATIENCE)] == [1, 2]
-    assert sorted(seen) == ["coloured async 2", "coloured sync 1", "plain async", "plain sync"]
+    assert sorted(seen) == ["execute async 2", "execute sync 1"]
 
 
-def test_what_a_job_enqueues_is_its_child(mill: Mill) -> None:
+def test_a_job_enqueued_by_a_job_is_its_child(mill: Mill) -> None:
     @mill.app.task
     async def child(number: int) -> int:
         return number
@@ -136,7 +129,7 @@ def test_what_a_job_enqueues_is_its_child(mill: Mill) -> None:
     assert [each.parent_id for found in children for each in found] == [jobs[0].id, jobs[1].id, jobs[1].id]
 
 
-def test_a_cancelled_job_says_why(mill: Mill) -> None:
+def test_a_cancelled_job_reports_the_reason(mill: Mill) -> None:
     @mill.app.task
     async def forever() -> None:
         await asyncio.sleep(3600)
@@ -148,4 +141,4 @@ def test_a_cancelled_job_says_why(mill: Mill) -> None:
         job.cancel("changed my mind")
         with pytest.raises(JobCancelled, match="changed my mind"):
             job.result(PATIENCE)
-        assert mill.clock.monotonic() - began < 4.0  # by the wake-up, not by the next beat
+        assert mill.clock.monotonic() - began < 4.0  # through the wake-up, not the next heartbeat

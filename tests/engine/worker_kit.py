@@ -1,4 +1,4 @@
-"""What the tests of real worker processes share: a worker to start, watch and signal, and its app in the test's own process."""
+"""Helpers for tests of worker processes: start, observe and signal a worker."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -27,7 +28,7 @@ from tidemill.testing.processes import child_pids
 
 ROOT = Path(__file__).resolve().parents[2]
 APP = "tests.engine.worker_app:app"
-PATIENCE = 30.0  # a bound, never waited for in full
+PATIENCE = 30.0  # an upper bound, never waited for in full
 
 _SUPERVISED = """
 import json, logging, sys
@@ -40,7 +41,7 @@ sys.exit(Supervisor(app, read_settings(settings), processes=processes).run())
 
 
 def until(true: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
-    """Wait for something to become true, but not for ever; how it came out."""
+    """Wait until the condition is true or the time is over, and return its value."""
     clock = SystemClock()
     ends = clock.monotonic() + seconds
     while not (found := true()):
@@ -50,8 +51,19 @@ def until(true: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
     return found
 
 
+def own_address() -> str:
+    """An address of this machine other than 127.0.0.1, like that of a pod. No packet is sent."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:  # this machine has no network
+            return "127.0.0.2"
+        found = str(probe.getsockname()[0])
+    return found if not found.startswith("127.") else "127.0.0.2"
+
+
 class World:
-    """A store, the app on it in this process, a folder for notes, and the workers that were started."""
+    """A store, its app in this process, a folder for notes, and the started workers."""
 
     def __init__(self, url: str, folder: Path) -> None:
         self.url, self.folder = url, folder
@@ -60,12 +72,12 @@ class World:
         self.app = self.tasks.app
 
     def worker(self, *options: str, app: str = APP, **environment: str) -> WorkerProcess:
-        """``tidemill worker``, with these options."""
+        """Start ``tidemill worker`` with these options."""
         words = [sys.executable, "-m", "tidemill", "worker", app, "--json", *options]
         return self._started(words, environment)
 
     def supervised(self, *, processes: int = 1, **settings: object) -> WorkerProcess:
-        """A supervisor with settings that the command line does not have."""
+        """Start a supervisor with settings that the command line does not offer."""
         words = [sys.executable, "-c", _SUPERVISED, APP, str(processes), json.dumps(settings)]
         return self._started(words, {})
 
@@ -75,14 +87,14 @@ class World:
         return self.workers[-1]
 
     def row(self, job: Any) -> Job:
-        """A job as it is stored."""
+        """The stored row of a job."""
         return self.app.store.get([job.id], tenant=ALL_TENANTS)[0]  # type: ignore[no-any-return]
 
     def file(self, name: str) -> str:
         return str(self.folder / name)
 
     def notes(self, name: str) -> list[int]:
-        """The pids that a job noted."""
+        """The pids that a job recorded."""
         path = self.folder / name
         return [int(line) for line in path.read_text().split()] if path.exists() else []
 
@@ -97,7 +109,7 @@ class World:
 
 
 class WorkerProcess:
-    """One started worker; its log is kept in files."""
+    """A started worker, whose output is kept in files."""
 
     def __init__(self, words: list[str], place: Path, environment: dict[str, str]) -> None:
         self._out, self._err = place.with_suffix(".out"), place.with_suffix(".err")
@@ -116,11 +128,11 @@ class WorkerProcess:
         return self._err.read_text()
 
     def runners(self) -> list[int]:
-        """The pids of its living runner processes."""
+        """The pids of its live runner processes."""
         return [pid for pid, words in child_pids(self.pid).items() if "tidemill.engine.process" in words]
 
     def ready(self, count: int = 1) -> WorkerProcess:
-        """Wait until so many runners have become ready."""
+        """Wait until this many runners have become ready."""
         try:
             until(
                 lambda: self.process.poll() is not None or self.readies() >= count,
@@ -145,7 +157,7 @@ class WorkerProcess:
             pytest.fail(f"the worker did not end within {seconds:g} s; its log:\n{self.log}")
 
     def ask(self, path: str) -> tuple[int, Any]:
-        """What its health endpoint says."""
+        """Status and body of a request to its health endpoint."""
         address = json.loads(self.out.splitlines()[0])["started"]["health"]
         try:
             with urlopen(address + path, timeout=5) as answer:
@@ -157,7 +169,7 @@ class WorkerProcess:
                 return error.code, json.load(error)  # type: ignore[arg-type]
 
     def end(self) -> None:
-        """Leave nothing behind, whatever the test did."""
+        """End all its processes, in whatever state the test left them."""
         family = [self.pid, *self.runners()]
         for pid in family:
             with contextlib.suppress(ProcessLookupError):
@@ -168,7 +180,7 @@ class WorkerProcess:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that ended and waits to be reaped does not."""
+    """Whether a process runs. A zombie does not count as running."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
@@ -176,7 +188,7 @@ def alive(pid: int) -> bool:
 
 
 def _loaded(url: str) -> ModuleType:
-    """The tests' app, once more and for this store."""
+    """A new copy of the tests' app module, for this store."""
     os.environ["WORKER_APP_STORE"] = url
     try:
         spec = importlib.util.spec_from_file_location(

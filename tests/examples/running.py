@@ -1,4 +1,4 @@
-"""Running an example as a reader would: as a program of its own, on a store."""
+"""Helper that runs an example as a separate program on a store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STORES = [
 
 
 def said_by(example: Path, kind: str, folder: Path, request: pytest.FixtureRequest) -> str:
-    """What it prints, on a store of this kind; a warning is an error."""
+    """The output of the example on a store of this kind. Warnings are errors."""
     urls = {"memory": "memory://", "sqlite": f"sqlite:///{folder}/jobs.db"}
     url = urls.get(kind) or request.getfixturevalue("fresh_postgres_url")
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""The patterns people ask for run on every store, as a reader would run them, and say what they promise."""
+"""Tests that run each pattern example on every store and check its output."""
 
 from __future__ import annotations
 
@@ -59,5 +59,5 @@ def test_a_pattern_runs_on_every_store(
         assert line in said
 
 
-def test_every_pattern_is_tried() -> None:
+def test_every_pattern_is_tested() -> None:
     assert {path.stem for path in FOLDER.glob("*.py")} == set(SAID)

@@ -1,4 +1,4 @@
-"""The examples of schedules run on every store, as a reader would run them, and say what they promise."""
+"""Tests that run each schedule example on every store and check its output."""
 
 from __future__ import annotations
 
@@ -31,5 +31,5 @@ def test_an_example_runs_on_every_store(
         assert line in said
 
 
-def test_every_example_is_tried() -> None:
+def test_every_schedule_example_is_tested() -> None:
     assert {path.stem for path in FOLDER.glob("*.py")} == set(SAID)

@@ -1,9 +1,9 @@
-"""The app that workers of the fault runs import; where its store is comes from the environment."""
+"""The app of the fault runs; the environment names its store."""
 
 from __future__ import annotations
 
 import os
 
-from tests.faults.tasks import STORE, Mill
+from tests.faults.tasks import STORE, FaultApp
 
-app = Mill(os.environ[STORE]).app
+app = FaultApp(os.environ[STORE]).app

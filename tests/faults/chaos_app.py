@@ -1,7 +1,7 @@
-"""The app of the chaos run: tasks that write down that they began, that they go on, and how they ended.
+"""The app of the chaos run; its tasks log begin, ticks and end to the ledger.
 
-Each returns its lease token, so the result that a store keeps tells which execution it accepted. ``Works.app`` is made anew by
-whoever needs one; workers import ``app``, whose store and clock come from the environment.
+Each task returns its lease token, so the stored result identifies the execution that the store accepted. Producers create a
+``ChaosApp``; workers import ``app``, whose store and clock come from the environment.
 """
 
 from __future__ import annotations
@@ -14,21 +14,22 @@ from datetime import timedelta
 from typing import Any
 
 from tests.faults.ledger import BEGIN, END, TICK, note
+from tests.faults.mutations import apply_mutation, own_clock
+from tests.faults.protections import switch_off
 from tests.faults.tasks import STORE, note_fire
-from tests.faults.twist import own_clock, twist
 
 from tidemill import App, Context, Fixed, Limit, PermanentError, Unique
 from tidemill.client.bound import BoundTask
 from tidemill.clock import Clock
 
 STOPPED = "S"
-"""The ledger's word for a handler that was made to stop."""
+"""Ledger line kind of a handler that was stopped or that failed."""
 
 LIMITS = {"one": 1, "five": 5}
-"""The limited tasks, each of which counts by key, and how many of a key may run."""
+"""Limited tasks: how many jobs of one key may run at once."""
 
 SIDE = "side"
-"""A second queue."""
+"""The second queue."""
 
 _TICK = 0.1
 _AGAIN = Fixed(max_attempts=8, wait=timedelta(milliseconds=300))
@@ -58,23 +59,29 @@ async def doze(seconds: float, ctx: Context) -> int:
     return await _doze(seconds, ctx)
 
 
+async def stamp(seconds: float, ctx: Context) -> int:
+    """Return the pid of the process that ran the job."""
+    await _doze(seconds, ctx)
+    return os.getpid()
+
+
 async def later(delay: float, ctx: Context) -> int:
-    """Was asked for with this delay."""
+    """Run after this delay."""
     return await _doze(0.0, ctx)
 
 
 async def single(key: int, seconds: float, ctx: Context) -> int:
-    """One of each key at a time."""
+    """Run one job of a key at a time."""
     return await _doze(seconds, ctx)
 
 
 async def limited(key: int, seconds: float, ctx: Context) -> int:
-    """As many of a key at a time as its limit says."""
+    """Run as many jobs of a key as its limit allows."""
     return await _doze(seconds, ctx)
 
 
 def toil(seconds: float, ctx: Context) -> int:
-    """On a thread, deaf to everything."""
+    """Run on a thread and ignore cancellation."""
     note(BEGIN, ctx)
     ends = time.monotonic() + seconds
     while (left := ends - time.monotonic()) > 0:
@@ -85,7 +92,7 @@ def toil(seconds: float, ctx: Context) -> int:
 
 
 async def flaky(fails: int, ctx: Context) -> int:
-    """Fails as often as it is told, then does well."""
+    """Fail this many times, then succeed."""
     note(BEGIN, ctx)
     if ctx.job.attempt <= fails:
         note(STOPPED, ctx)
@@ -95,14 +102,14 @@ async def flaky(fails: int, ctx: Context) -> int:
 
 
 async def doomed(ctx: Context) -> int:
-    """Never does well."""
+    """Fail permanently."""
     note(BEGIN, ctx)
     note(STOPPED, ctx)
     raise PermanentError("on purpose")
 
 
 async def tick(key: str, ctx: Context) -> int:
-    """What a schedule does: one line for each fire, named by the instant it was meant for."""
+    """Log each fire of a schedule with its nominal time."""
     note(BEGIN, ctx)
     note_fire(key, ctx)
     note(END, ctx)
@@ -110,12 +117,13 @@ async def tick(key: str, ctx: Context) -> int:
 
 
 FAILING = frozenset({"flaky", "doomed"})
-"""Tasks whose executions fail by themselves."""
+"""Tasks whose executions fail on their own."""
 
 _Work = Callable[..., int] | Callable[..., Awaitable[int]] | Callable[..., Coroutine[Any, Any, int]]
 _TASKS: list[tuple[_Work, dict[str, Any]]] = [
     (noop, {}),
     (doze, {}),
+    (stamp, {}),
     (later, {}),
     (toil, {}),
     (toil, {"name": "toil_alone", "isolation": "process"}),
@@ -130,7 +138,7 @@ _TASKS: list[tuple[_Work, dict[str, Any]]] = [
 ]
 
 
-class Works:
+class ChaosApp:
     """An app with these tasks, by name."""
 
     def __init__(self, url: str, clock: Clock | None = None) -> None:
@@ -142,5 +150,6 @@ class Works:
 
 
 if STORE in os.environ:
-    twist()
-    app = Works(os.environ[STORE], own_clock()).app
+    apply_mutation()
+    switch_off()
+    app = ChaosApp(os.environ[STORE], own_clock()).app

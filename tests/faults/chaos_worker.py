@@ -1,6 +1,6 @@
-"""A worker of the chaos run: ``tidemill worker`` with short leases, on a clock and with statements that may be wrong.
+"""A chaos run's worker with short leases and an optional wrong clock or query.
 
-``python -m tests.faults.chaos_worker PROCESSES '{"beat": 1, …}'``
+``python -m tests.faults.chaos_worker PROCESSES '{"beat": 1, …}' [APP [HEALTH_PORT]]``
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ import json
 import os
 import sys
 
-from tests.faults.twist import own_clock, twist
+from tests.faults.mutations import apply_mutation, own_clock
+from tests.faults.protections import switch_off
 
+from tidemill.engine.health import LOOPBACK
 from tidemill.engine.logs import write_logs
 from tidemill.engine.settings import read_settings
 from tidemill.engine.supervisor import Supervisor
@@ -19,15 +21,21 @@ APP = "tests.faults.chaos_app:app"
 
 
 def main() -> None:
-    twist()
+    apply_mutation()
+    switch_off()
     write_logs()
     processes, settings = int(sys.argv[1]), json.loads(sys.argv[2])
-    supervisor = Supervisor(APP, read_settings(settings), processes=processes, clock=own_clock())
+    app = sys.argv[3] if len(sys.argv) > 3 else APP
+    health = (LOOPBACK, int(sys.argv[4])) if len(sys.argv) > 4 else None
+    supervisor = Supervisor(
+        app, read_settings(settings), processes=processes, clock=own_clock(), health=health
+    )
     code = supervisor.run()
     sys.stdout.flush()
     sys.stderr.flush()
     if not supervisor.clean:
-        os._exit(code)  # as the command does: a thread still waits for a store that does not answer
+        # Exit like the command does: a thread may still wait for a store that does not respond.
+        os._exit(code)
     sys.exit(code)
 
 

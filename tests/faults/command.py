@@ -1,6 +1,7 @@
-"""How a fault run is started by hand: ``python -m tests.faults.<name> --store sqlite --cycles 100 --seed 7``.
+"""The command line of a fault run.
 
-It prints one line for people and one of JSON, and exits with 1 if a promise was broken.
+``python -m tests.faults.<name> --store sqlite --cycles 100 --seed 7`` prints one line of text and one of JSON, and exits with 1
+if an invariant was violated.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 from tests.faults.checks import Verdict
-from tests.faults.kit import Ground, clock, own_ground
+from tests.faults.kit import Harness, clock, own_harness
 
-Run = Callable[[Ground, int, int], Verdict]
-"""A fault run: on this ground, so many cycles, with this seed."""
+Run = Callable[[Harness, int, int], Verdict]
+"""A fault run: harness, cycles, seed."""
 
 
 def main(
@@ -24,30 +26,35 @@ def main(
     cycles: int,
     stores: Sequence[str] = ("sqlite", "postgres"),
     settings: dict[str, str] | None = None,
+    harness: Callable[[], AbstractContextManager[Harness]] | None = None,
 ) -> None:
-    """The command of a run; ``cycles`` is its full length, ``settings`` are those of a private PostgreSQL."""
+    """Run a fault run from the command line.
+
+    ``cycles`` is its full length, ``settings`` configure the private PostgreSQL. A run that needs more than one server passes a
+    ``harness`` factory.
+    """
     parser = argparse.ArgumentParser(prog=f"python -m tests.faults.{name}")
     parser.add_argument("--store", choices=stores, default=stores[0])
     parser.add_argument("--cycles", type=int, default=cycles)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--keep-logs", metavar="FILE", help="write the workers' logs there")
+    parser.add_argument("--keep-logs", metavar="FILE", help="write the workers' logs to this file")
     given = parser.parse_args()
     began = clock.monotonic()
-    with own_ground(given.store, **(settings or {})) as ground:
+    with harness() if harness is not None else own_harness(given.store, **(settings or {})) as opened:
         try:
-            verdict = run(ground, given.cycles, given.seed)
+            verdict = run(opened, given.cycles, given.seed)
         finally:
             if given.keep_logs:
                 with open(given.keep_logs, "w") as file:  # noqa: PTH123
-                    file.writelines(f"--- {worker.pid}\n{worker.log}" for worker in ground.workers)
+                    file.writelines(f"--- {worker.pid}\n{worker.log}" for worker in opened.workers)
     seconds = clock.monotonic() - began
     kept = not verdict.violations
     words = "every promise kept" if kept else f"{len(verdict.violations)} violations"
     ends = verdict.facts.get("ends", {})
     assert isinstance(ends, dict)
-    became = "".join(f", {count} {state}" for state, count in ends.items())
+    states = "".join(f", {count} {state}" for state, count in ends.items())
     print(
-        f"{name} on {given.store}, {given.cycles} cycles, seed {given.seed}, {seconds:.0f} s: {words}{became}"
+        f"{name} on {given.store}, {given.cycles} cycles, seed {given.seed}, {seconds:.0f} s: {words}{states}"
     )
     for violation in verdict.violations[:20]:
         print(f"  {violation}")

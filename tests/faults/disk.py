@@ -1,7 +1,7 @@
-"""A small disk that can be full: a file system in memory whose size is lowered to what is used, and given back.
+"""A small file system in memory that can be filled up and freed.
 
-Writing beyond it fails as on any full disk, and SQLite says so (``SQLITE_FULL``). Mounting needs a namespace of mounts of one's
-own: ``in_own_namespace`` starts the program again in one, which also sees to it that nothing stays mounted.
+Writes beyond its size fail as on any full disk, and SQLite reports ``SQLITE_FULL``. Mounting needs a mount namespace:
+``in_own_namespace`` re-executes the program in one, which also unmounts everything at exit.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import sys
 from pathlib import Path
 
 INSIDE = "FAULTS_OWN_MOUNTS"
-"""Environment variable: we were started again, and may mount."""
+"""Environment variable: this process was re-executed and may mount."""
 
 _ROOMY = 2 << 30
 _LEFT = 16 << 10
-"""Bytes that a full disk still has."""
+"""Free bytes on a full disk."""
 
 
 def in_own_namespace() -> bool:
-    """Become the same program in a namespace of mounts of its own; False where that is not possible."""
+    """Re-execute this program in its own mount namespace; return False where that is impossible."""
     if os.environ.get(INSIDE):
         return os.environ[INSIDE] == "yes"
     unshare = shutil.which("unshare")
@@ -38,17 +38,18 @@ def in_own_namespace() -> bool:
 
 
 class Disk:
-    """A file system of its own at a folder that exists."""
+    """A separate file system mounted at an existing folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         _mount("-t", "tmpfs", "-o", f"size={_ROOMY}", "none", str(folder))
 
     def fill(self) -> None:
-        """Leave no room for more than a few pages."""
-        for attempt in range(10):  # it may have grown before it could be told how large it may be
-            found = os.statvfs(self.folder)
-            used = (found.f_blocks - found.f_bfree) * found.f_frsize
+        """Leave room for a few pages only."""
+        # The files may grow between the measurement and the remount.
+        for attempt in range(10):
+            stats = os.statvfs(self.folder)
+            used = (stats.f_blocks - stats.f_bfree) * stats.f_frsize
             try:
                 _mount("-o", f"remount,size={used + _LEFT * (attempt + 1)}", str(self.folder))
             except OSError:
@@ -58,11 +59,11 @@ class Disk:
                 return
 
     def free(self) -> None:
-        """There is room again."""
+        """Restore the full size."""
         _mount("-o", f"remount,size={_ROOMY}", str(self.folder))
 
     def close(self) -> None:
-        """Let go of it with all that is on it."""
+        """Unmount it and discard its contents."""
         subprocess.run(["umount", "--lazy", str(self.folder)], capture_output=True, check=False)
 
 

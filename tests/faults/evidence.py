@@ -1,4 +1,4 @@
-"""Everything a verdict over a chaos run is based on, gathered once all is over. Nothing is judged here."""
+"""The evidence of a chaos run, collected after its end."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from tests.faults.crowd import WHO, Cancelled, Operator, unwanted
+from tests.faults.cluster import Cluster, FaultLog
 from tests.faults.kit import ROOT, clock
 from tests.faults.ledger import Line
-from tests.faults.sampler import Seen
+from tests.faults.sampler import Observations
 from tests.faults.schedulers import Effect, Plan
-from tests.faults.stage import Hurt, Stage
+from tests.faults.stepping import Step, Timeline
 from tests.faults.tasks import FIRES
+from tests.faults.traffic import WHO, Cancelled, Operator, unwanted
 
 from tidemill.client.scheduled import Schedule
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
@@ -28,7 +29,7 @@ from tidemill.domain.timetable import Fired
 
 @dataclass
 class Timetable:
-    """One schedule: what it was to do, between which instants, and what it did."""
+    """One schedule: its plan, its time window, and its fires and effects."""
 
     plan: Plan
     since_at: datetime
@@ -39,18 +40,18 @@ class Timetable:
 
 @dataclass
 class Audited:
-    """What the audit says."""
+    """The audit."""
 
-    sound: bool = True  #: by ``tidemill audit verify``
+    sound: bool = True  #: result of ``tidemill audit verify``
     words: str = ""
     entries: int = 0
-    own: Counter[str] = field(default_factory=Counter)  #: acts of the operator, by their names
+    own: Counter[str] = field(default_factory=Counter)  #: the operator's actions, by name
     retried: Counter[UUID] = field(default_factory=Counter)
 
 
 @dataclass
 class Evidence:
-    """The ledger, the store and the audit, side by side."""
+    """The ledger, the store and the audit."""
 
     accepted: list[UUID] = field(default_factory=list)
     unwanted: list[UUID] = field(default_factory=list)
@@ -58,8 +59,8 @@ class Evidence:
     executions: dict[UUID, list[Execution]] = field(default_factory=lambda: defaultdict(list))
     lines: list[Line] = field(default_factory=list)
     pids: dict[UUID, int] = field(default_factory=dict)  #: of the runner behind each worker's id
-    hurt: Hurt = field(default_factory=Hurt)
-    seen: Seen = field(default_factory=Seen)
+    fault_log: FaultLog = field(default_factory=FaultLog)
+    seen: Observations = field(default_factory=Observations)
     timetables: list[Timetable] = field(default_factory=list)
     audit: Audited = field(default_factory=Audited)
     cancelled: dict[UUID, Cancelled] = field(default_factory=dict)
@@ -67,9 +68,11 @@ class Evidence:
     acts: Counter[str] = field(default_factory=Counter)
     unsure: Counter[str] = field(default_factory=Counter)
     epoch_at: datetime = field(default_factory=lambda: datetime(2026, 1, 1, tzinfo=UTC))
-    """What time it was when the monotonic clock read zero."""
+    """The wall time at monotonic zero."""
+    steps: list[Step] = field(default_factory=list)  #: of the store's clock
 
     def __post_init__(self) -> None:
+        self.timeline = Timeline(self.epoch_at, self.steps)
         self.by_job: dict[UUID, list[Line]] = defaultdict(list)
         self.by_run: dict[tuple[UUID, int], list[Line]] = defaultdict(list)
         for line in self.lines:
@@ -77,20 +80,29 @@ class Evidence:
             self.by_run[line.run].append(line)
 
     def at(self, line: Line) -> datetime:
-        """When a line was written, by the clock on the wall."""
-        return self.epoch_at + timedelta(seconds=line.at)
+        """Return when a line was written, by the store's clock.
+
+        After a step back, use the fastest clock since the job was created: the job may have become due while the clock was ahead.
+        """
+        if not self.steps:
+            return self.timeline.wall(line.at)
+        created = min(self.timeline.readings(self.jobs[line.job].created_at))
+        return self.timeline.latest_wall(created, line.at)
 
 
 def epoch_at() -> datetime:
-    """What time it was when the monotonic clock read zero."""
+    """Return the wall time at monotonic zero."""
     return clock.now() - timedelta(seconds=clock.monotonic())
 
 
 def gather(
-    stage: Stage, operator: Operator, seen: Seen, timetables: list[tuple[Plan, Schedule, datetime]]
+    cluster: Cluster,
+    operator: Operator,
+    seen: Observations,
+    timetables: list[tuple[Plan, Schedule, datetime]],
 ) -> Evidence:
-    """All of it."""
-    store = stage.works.app.store
+    """Collect all evidence."""
+    store = cluster.chaos_app.app.store
     jobs: dict[UUID, Job] = {}
     after: str | None = None
     while True:
@@ -105,78 +117,81 @@ def gather(
             executions[execution.job_id].append(execution)
     for several in executions.values():
         several.sort(key=lambda one: one.number)
-    effects = _effects(stage)
+    effects = _effects(cluster)
     return Evidence(
-        accepted=stage.ledger.accepted(),
-        unwanted=unwanted(stage.folder),
+        accepted=cluster.ledger.accepted(),
+        unwanted=unwanted(cluster.folder),
         jobs=jobs,
         executions=executions,
-        lines=stage.ledger.lines(),
-        pids={worker.id: worker.pid for worker in store.workers()},
-        hurt=stage.hurt,
+        lines=cluster.ledger.lines(),
+        pids=seen.pids | {worker.id: worker.pid for worker in store.workers()},
+        fault_log=cluster.fault_log,
         seen=seen,
-        timetables=[_timetable(stage, *each, effects.pop(each[0].key, [])) for each in timetables],
-        audit=_audit(stage),
+        timetables=[_timetable(cluster, *item, effects.pop(item[0].key, [])) for item in timetables],
+        audit=_audit(cluster),
         cancelled=operator.cancelled,
         meddled=operator.meddled,
         acts=operator.acts,
         unsure=operator.unsure,
         epoch_at=epoch_at(),
+        steps=cluster.clock_control.steps,
     )
 
 
 def _timetable(
-    stage: Stage, plan: Plan, made: Schedule, until_at: datetime, effects: list[Effect]
+    cluster: Cluster, plan: Plan, made: Schedule, until_at: datetime, effects: list[Effect]
 ) -> Timetable:
     since_at = made.facts.since_at
     assert since_at is not None
     fires: list[Fired] = []
     before: datetime | None = None
-    while page := stage.works.app.store.fires(made.id, tenant=made.tenant, limit=500, before=before):
+    while page := cluster.chaos_app.app.store.fires(made.id, tenant=made.tenant, limit=500, before=before):
         fires += page
         before = page[-1].fire_at
     return Timetable(plan, since_at, until_at, fires[::-1], effects)
 
 
-def _effects(stage: Stage) -> dict[str, list[Effect]]:
-    found: dict[str, list[Effect]] = defaultdict(list)
-    place = stage.ledger.path.with_name(FIRES)
+def _effects(cluster: Cluster) -> dict[str, list[Effect]]:
+    effects: dict[str, list[Effect]] = defaultdict(list)
+    place = cluster.ledger.path.with_name(FIRES)
     for line in place.read_text().splitlines() if place.exists() else []:
         key, fire_at, job, token = line.split()
-        found[key].append(Effect(key, datetime.fromisoformat(fire_at).astimezone(UTC), UUID(job), int(token)))
-    return found
+        effects[key].append(
+            Effect(key, datetime.fromisoformat(fire_at).astimezone(UTC), UUID(job), int(token))
+        )
+    return effects
 
 
-def _audit(stage: Stage) -> Audited:
-    command = [sys.executable, "-m", "tidemill", "audit", "verify", "--json", "--store", stage.url]
+def _audit(cluster: Cluster) -> Audited:
+    command = [sys.executable, "-m", "tidemill", "audit", "verify", "--json", "--store", cluster.url]
     done = subprocess.run(
         command, cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, check=False
     )
-    said = _json(done.stdout)
-    found = Audited(
-        done.returncode == 0 and said.get("ok") is True, (done.stdout + done.stderr).strip()[-400:]
+    report = _json(done.stdout)
+    audited = Audited(
+        done.returncode == 0 and report.get("ok") is True, (done.stdout + done.stderr).strip()[-400:]
     )
     after = 0
-    while page := stage.works.app.store.audit(tenant=ALL_TENANTS, after=after, limit=1000):
+    while page := cluster.chaos_app.app.store.audit(tenant=ALL_TENANTS, after=after, limit=1000):
         after = page[-1].number
-        found.entries += len(page)
+        audited.entries += len(page)
         for record in page:
             if record.entry.who == WHO:
-                found.own[record.entry.action] += 1
+                audited.own[record.entry.action] += 1
             if record.entry.action == "job.retried":
-                found.retried[UUID(record.entry.subject.removeprefix("job:"))] += 1
-    return found
+                audited.retried[UUID(record.entry.subject.removeprefix("job:"))] += 1
+    return audited
 
 
 def _json(text: str) -> dict[str, object]:
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}
 
 
 def runs(evidence: Evidence, id: UUID) -> Sequence[tuple[int, list[Line]]]:
-    """A job's executions as the ledger knows them: each token with its lines, in order."""
+    """Return a job's executions by the ledger: each token with its lines, in order."""
     tokens = sorted({line.token for line in evidence.by_job[id]})
     return [(token, evidence.by_run[id, token]) for token in tokens]

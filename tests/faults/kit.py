@@ -1,6 +1,6 @@
-"""What fault runs share: the ground they stand on (a store, a folder, a ledger), workers to hurt, producers, and the verdict.
+"""Shared parts of the fault runs: the harness, workers, and producers.
 
-Every process that is signalled was started here; whatever happens, nothing of it is left at the end.
+Runs signal only processes that were started here, and leave no process behind.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
 from uuid import UUID
 
 from tests.faults.ledger import WHERE, Ledger, Line
-from tests.faults.tasks import STORE, Mill
+from tests.faults.tasks import STORE, FaultApp
 
 from tidemill.clock import SystemClock
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
@@ -52,21 +52,21 @@ sys.exit(Supervisor(app, read_settings(settings), processes=processes).run())
 
 
 class Stuck(AssertionError):
-    """Something that had to happen did not, in all the time it was given."""
+    """A condition did not become true in time."""
 
 
 def until(true: Callable[[], T], what: str, seconds: float) -> T:
-    """Wait for something to become true, but not for ever; how it came out."""
-    ends = clock.monotonic() + seconds
-    while not (found := true()):
-        if clock.monotonic() > ends:
+    """Wait until the condition is true and return its value; raise `Stuck` after this many seconds."""
+    deadline = clock.monotonic() + seconds
+    while not (value := true()):
+        if clock.monotonic() > deadline:
             raise Stuck(f"not within {seconds:g} s: {what}")
         pause(0.02)
-    return found
+    return value
 
 
 def pause(seconds: float) -> None:
-    """Let time pass, as a fault lasts."""
+    """Let a fault last for this long."""
     threading.Event().wait(seconds)
 
 
@@ -74,43 +74,45 @@ def pause(seconds: float) -> None:
 
 
 class Worker:
-    """One started worker: its supervisor, and through it its runners."""
+    """A started worker: its supervisor and, through it, its runners."""
 
     def __init__(self, words: Sequence[str], place: Path, environment: dict[str, str]) -> None:
         self._out = place.with_suffix(".log")
         with self._out.open("wb") as out:
+            # A process group in our own session, as a shell makes one. In a separate session the group would be orphaned, and the
+            # kernel discards SIGTSTP for orphaned groups.
             self.process = subprocess.Popen(
-                words, cwd=ROOT, stdout=out, stderr=out, env=environment, start_new_session=True
+                words, cwd=ROOT, stdout=out, stderr=out, env=environment, process_group=0
             )
         self.pid = self.process.pid
 
     @property
     def log(self) -> str:
-        """All that it and its runners have written."""
+        """Return everything that the worker and its runners have logged."""
         return self._out.read_text(errors="replace")
 
     @property
     def alive(self) -> bool:
-        """Whether its supervisor lives."""
+        """Return whether the supervisor is running."""
         return self.process.poll() is None
 
     def runners(self) -> list[int]:
-        """The pids of its living runner processes."""
+        """Return the pids of its running runner processes."""
         return [pid for pid, words in child_pids(self.pid).items() if "tidemill.engine.process" in words]
 
     def readies(self) -> int:
-        """How many runners have become ready so far."""
+        """Count the runners that have become ready so far."""
         return len(re.findall(r"runner \d+ \(pid \d+\) is ready", self.log))
 
     def ready(self, count: int = 1, seconds: float = 90.0) -> Worker:
-        """Wait until so many runners have become ready."""
+        """Wait until this many runners have become ready."""
         until(lambda: not self.alive or self.readies() >= count, f"{count} runners are ready", seconds)
         if not self.alive:
-            raise Stuck(f"the worker has ended: {self.log[-2000:]}")
+            raise Stuck(f"the worker exited: {self.log[-2000:]}")
         return self
 
     def kill_runner(self, pid: int) -> bool:
-        """Kill -9 one of its runners; False if it has ended meanwhile. No other process can be hit."""
+        """Kill one of its runners with SIGKILL; return False if it has already exited. No other process can be hit."""
         try:
             handle = os.pidfd_open(pid)
         except ProcessLookupError:
@@ -126,15 +128,16 @@ class Worker:
         return True
 
     def kill(self) -> set[int]:
-        """Kill -9 the supervisor; the runners that it takes along."""
-        self.process.send_signal(signal.SIGSTOP)  # so that it starts nobody between the look and the blow
+        """Kill the supervisor with SIGKILL; return the runners that die with it."""
+        # Stop it first, so that it starts no runner before it is killed.
+        self.process.send_signal(signal.SIGSTOP)
         runners = set(self.runners())
         self.process.kill()
         self.process.wait()
         return runners
 
     def halt(self) -> set[int]:
-        """SIGSTOP the supervisor and all that descends from it; who these were."""
+        """Stop the supervisor and all its descendants with SIGSTOP; return the descendants."""
         self.process.send_signal(signal.SIGSTOP)
         family: set[int] = set()
         while new := descendants(self.pid) - family:
@@ -145,85 +148,111 @@ class Worker:
         return family
 
     def go_on(self, family: set[int]) -> None:
-        """SIGCONT them, the runners first: a zombie should have every chance to write before it is told."""
+        """Continue them with SIGCONT, runners first: a zombie should have every chance to write before it is notified."""
         for pid in sorted(family & descendants(self.pid)):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
         self.process.send_signal(signal.SIGCONT)
 
+    def is_stopped(self, pid: int | None = None) -> bool:
+        """Return whether a signal has stopped this process of the worker, or its supervisor."""
+        try:
+            text = Path(f"/proc/{pid or self.pid}/stat").read_text()
+        except OSError:
+            return False
+        return text.rpartition(")")[2].split()[0] in ("T", "t")
+
     def stop(self, seconds: float = 60.0) -> int:
-        """SIGTERM; its exit code."""
+        """Send SIGTERM; return the exit code."""
         if self.alive:
             self.process.send_signal(signal.SIGTERM)
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise Stuck(
-                f"the worker did not end within {seconds:g} s of SIGTERM: {self.log[-2000:]}"
+                f"the worker did not exit within {seconds:g} s of SIGTERM: {self.log[-2000:]}"
             ) from None
 
     def end(self) -> None:
-        """Leave nothing behind; runners and their children die with their supervisor."""
+        """Kill the worker; its runners and their children die with it."""
         if self.alive:
             family = descendants(self.pid)
             self.process.send_signal(signal.SIGKILL)
-            for pid in family:  # the dead do not notice, and the halted could not die of a closed pipe
+            # A stopped process cannot react to a closed pipe; dead ones ignore SIGCONT.
+            for pid in family:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGCONT)
         self.process.wait(10)
 
 
-# The ground --------------------------------------------------------------------------------------------------------------
+def child_environment(folder: Path) -> dict[str, str]:
+    """Return the environment of a worker process."""
+    environment = dict(os.environ)
+    if environment.pop("PYTHONDONTWRITEBYTECODE", None):
+        # The installed packages are compiled already; without a cache this checkout would be compiled at every process start.
+        environment["PYTHONPYCACHEPREFIX"] = str(folder / "bytecode")
+    return environment
 
 
-class Ground:
-    """A store, the app on it in this process, a ledger, and the workers that were started."""
+def supervise(
+    app: str, processes: int, settings: Mapping[str, object], place: Path, environment: dict[str, str]
+) -> Worker:
+    """Start a supervisor with settings that the command line does not have."""
+    words = [sys.executable, "-c", _SUPERVISED, app, str(processes), json.dumps(settings)]
+    return Worker(words, place, environment)
+
+
+# The harness -------------------------------------------------------------------------------------------------------------
+
+
+class Harness:
+    """A store, an app on it in this process, a ledger, and the started workers."""
 
     def __init__(self, url: str, folder: Path, server: PrivatePostgres | None = None) -> None:
         self.url, self.folder, self.server = url, folder, server
         self.ledger = Ledger(folder)
         with contextlib.closing(open_store(url)) as store:
             store.migrate()
-        self.mill = Mill(url)
+        self.fault_app = FaultApp(url)
         self.workers: list[Worker] = []
         self._gates = 0
 
     @property
     def store(self) -> Store:
-        """The store, without a client in between."""
-        return self.mill.app.store
+        """Return the store itself."""
+        return self.fault_app.app.store
 
     def worker(self, *options: str) -> Worker:
-        """``tidemill worker``, with these options."""
+        """Start ``tidemill worker`` with these options."""
         return self._started([sys.executable, "-m", "tidemill", "worker", APP, *options])
 
     def supervised(self, processes: int, **settings: object) -> Worker:
-        """A supervisor with settings that the command line does not have."""
-        return self._started([sys.executable, "-c", _SUPERVISED, APP, str(processes), json.dumps(settings)])
+        """Start a supervisor with settings that the command line does not have."""
+        environment = child_environment(self.folder) | {STORE: self.url, WHERE: str(self.ledger.path)}
+        place = self.folder / f"worker-{len(self.workers)}"
+        self.workers.append(supervise(APP, processes, settings, place, environment))
+        return self.workers[-1]
 
     def _started(self, words: list[str]) -> Worker:
-        environment = {**os.environ, STORE: self.url, WHERE: str(self.ledger.path)}
-        if environment.pop("PYTHONDONTWRITEBYTECODE", None):
-            # What is installed was compiled then; a worker of this checkout, too, must not do it at every start of a process.
-            environment["PYTHONPYCACHEPREFIX"] = str(self.folder / "bytecode")
+        environment = child_environment(self.folder) | {STORE: self.url, WHERE: str(self.ledger.path)}
         self.workers.append(Worker(words, self.folder / f"worker-{len(self.workers)}", environment))
         return self.workers[-1]
 
     def gate(self) -> Path:
-        """A new gate for jobs to wait at."""
+        """Create a gate for jobs to wait at."""
         self._gates += 1
         place = self.folder / f"gate-{self._gates}"
         place.mkdir()
         return place
 
     def enqueue(self, task: str, calls: Sequence[dict[str, object]]) -> list[UUID]:
-        """Ask for jobs, and write down that they were accepted."""
-        ids = [job.id for job in self.mill.tasks[task].enqueue_many(calls)]
+        """Enqueue jobs, and record that they were accepted."""
+        ids = [job.id for job in self.fault_app.tasks[task].enqueue_many(calls)]
         self.ledger.accept(ids)
         return ids
 
     def begun(self, jobs: Sequence[UUID], token: int = 1, seconds: float = 60.0) -> list[Line]:
-        """Wait until each of these has begun its execution of this number; the lines that say so."""
+        """Wait until each job has begun its execution of this number; return the ledger lines."""
 
         def lines() -> list[Line]:
             return [line for line in self.ledger.of("B", jobs) if line.token == token]
@@ -234,18 +263,18 @@ class Ground:
         return lines()
 
     def jobs(self, ids: Sequence[UUID]) -> dict[UUID, Job]:
-        """These jobs as they are stored."""
-        found: dict[UUID, Job] = {}
+        """Return these jobs as they are stored."""
+        jobs: dict[UUID, Job] = {}
         for start in range(0, len(ids), 500):
-            found |= {job.id: job for job in self.store.get(ids[start : start + 500], tenant=ALL_TENANTS)}
-        return found
+            jobs |= {job.id: job for job in self.store.get(ids[start : start + 500], tenant=ALL_TENANTS)}
+        return jobs
 
     def open_jobs(self) -> int:
-        """How many jobs have not ended."""
+        """Count the jobs that have not ended."""
         return sum(self.store.count(JobFilter(ALL_TENANTS, states=OPEN)).values())
 
     def drain(self, seconds: float = 240.0) -> float:
-        """Wait until every job has ended; how long that took."""
+        """Wait until every job has ended; return how long that took."""
         began = clock.monotonic()
 
         def done() -> bool:
@@ -258,43 +287,43 @@ class Ground:
         return clock.monotonic() - began
 
     def close(self) -> None:
-        """End every worker, and let go of the store."""
+        """Kill every worker and close the store."""
         for worker in self.workers:
             worker.end()
-        self.mill.app.close()
+        self.fault_app.app.close()
 
 
 @contextlib.contextmanager
-def a_ground(url: str, folder: Path, server: PrivatePostgres | None = None) -> Iterator[Ground]:
-    """A ground for the length of a block."""
-    ground = Ground(url, folder, server)
+def open_harness(url: str, folder: Path, server: PrivatePostgres | None = None) -> Iterator[Harness]:
+    """Yield a harness on the store at this URL."""
+    harness = Harness(url, folder, server)
     try:
-        yield ground
+        yield harness
     finally:
-        ground.close()
+        harness.close()
 
 
 @contextlib.contextmanager
-def own_ground(store: str, **settings: str) -> Iterator[Ground]:
-    """A ground with a store of its own: a file, or a database on a private server."""
+def own_harness(store: str, **settings: str) -> Iterator[Harness]:
+    """Yield a harness with a new store: a file, or a database on a private server."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="faults-")))
         if store == "sqlite":
-            yield stack.enter_context(a_ground(f"sqlite:///{folder}/jobs.db", folder))
+            yield stack.enter_context(open_harness(f"sqlite:///{folder}/jobs.db", folder))
         else:
             server = stack.enter_context(running_postgres(settings=settings))
             url = server.create_database("faults")
-            yield stack.enter_context(a_ground(url, folder, server))
+            yield stack.enter_context(open_harness(url, folder, server))
 
 
 # Load --------------------------------------------------------------------------------------------------------------------
 
 
 class Producer:
-    """A thread that asks for jobs at a steady rate; what is refused while the store is away counts as not asked for."""
+    """A thread that enqueues at a steady rate; calls refused during an outage are not recorded as accepted."""
 
-    def __init__(self, ground: Ground, random: Random, rate: float = 40.0, longest: float = 0.2) -> None:
-        self._ground, self._random = ground, Random(random.random())
+    def __init__(self, harness: Harness, random: Random, rate: float = 40.0, longest: float = 0.2) -> None:
+        self._harness, self._random = harness, Random(random.random())
         self._rate, self._longest = rate, longest
         self.refused = 0
         self._over = threading.Event()
@@ -308,7 +337,7 @@ class Producer:
         self.close()
 
     def close(self) -> None:
-        """Ask for nothing more."""
+        """Stop enqueueing."""
         self._over.set()
         self._thread.join(30)
 
@@ -322,13 +351,13 @@ class Producer:
                 calls.setdefault(task, []).append({} if task == "noop" else {"seconds": seconds})
             for task, several in calls.items():
                 try:
-                    self._ground.enqueue(task, several)
+                    self._harness.enqueue(task, several)
                 except StoreError:
                     self.refused += len(several)
 
 
 def figures(seconds: Sequence[float], digits: int = 2) -> dict[str, Any]:
-    """Measured times in brief."""
+    """Summarise measured times."""
     if not seconds:
         return {"count": 0}
     ordered = sorted(seconds)

@@ -1,7 +1,7 @@
-"""The ledger of a fault run: what really happened, kept apart from the store under test.
+"""The ledger of a fault run: a record of what happened, kept outside the store.
 
-Handlers append to one file, producers to another; a line is one write with O_APPEND, on the disk before the writer goes on. Only
-the run itself reads. Nothing here knows a store.
+Handlers append to one file, producers to another. A line is one write with O_APPEND and is on disk before the writer continues.
+Only the run itself reads the files.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ BEGIN, END, TICK = "B", "E", "T"
 
 
 class Line(NamedTuple):
-    """A handler's word. ``at`` is a reading of the monotonic clock, which all processes of a machine share."""
+    """A handler's entry. ``at`` is a reading of the monotonic clock, which all processes of a machine share."""
 
     kind: str
     job: UUID
@@ -34,15 +34,16 @@ class Line(NamedTuple):
 
     @property
     def run(self) -> tuple[UUID, int]:
-        """The execution it belongs to."""
+        """Return the execution that the line belongs to."""
         return self.job, self.token
 
 
-def note(kind: str, ctx: Context) -> None:
-    """Write a line; ticks come often, and need not be on the disk."""
-    job = ctx.job
-    words = (kind, job.id, job.token, job.attempt, os.getpid(), os.getppid(), repr(time.monotonic()))
+def note(kind: str, ctx: Context) -> float:
+    """Write a line and return its time; ticks are frequent and are not synced to disk."""
+    job, at = ctx.job, time.monotonic()
+    words = (kind, job.id, job.token, job.attempt, os.getpid(), os.getppid(), repr(at))
     _append(Path(os.environ[WHERE]), " ".join(map(str, words)) + "\n", sync=kind != TICK)
+    return at
 
 
 def _append(path: Path, text: str, *, sync: bool) -> None:
@@ -65,16 +66,16 @@ class Ledger:
         self._lines: list[Line] = []
 
     def accept(self, ids: Iterable[UUID]) -> None:
-        """These jobs were accepted: the call that asked for them has returned."""
+        """Record that these jobs were accepted: the enqueue call has returned."""
         _append(self._accepted, "".join(f"{id}\n" for id in ids), sync=True)
 
     def accepted(self) -> list[UUID]:
-        """Every job that was ever accepted, in that order."""
+        """Return every accepted job, in order."""
         words = self._accepted.read_text().split() if self._accepted.exists() else []
         return [UUID(word) for word in words]
 
     def lines(self) -> list[Line]:
-        """All that was written so far, in the order of writing."""
+        """Return all lines written so far, in order."""
         if self.path.exists():
             with self.path.open("rb") as file:
                 file.seek(self._offset)
@@ -85,7 +86,7 @@ class Ledger:
         return self._lines
 
     def of(self, kind: str, jobs: Iterable[UUID] | None = None) -> list[Line]:
-        """The lines of one kind, of these jobs or of all."""
+        """Return the lines of one kind, of these jobs or of all jobs."""
         wanted = None if jobs is None else set(jobs)
         return [line for line in self.lines() if line.kind == kind and (wanted is None or line.job in wanted)]
 

@@ -1,7 +1,7 @@
-"""Limits of 1, 5 and 50 under four runners that are killed at random: no instant sees more than allowed, by the store's own times
-and by a ledger outside; and while jobs wait, all that is allowed is in use.
+"""Limits of 1, 5 and 50 under four runners that are killed at random.
 
-``python -m tests.faults.limits --store postgres --claims 200000``, and ``--claims 20000 --ms 100`` for how far limits are used.
+No limit is exceeded at any instant, by the store's times and by an external ledger; and while jobs wait, the limits are used up.
+``python -m tests.faults.limits --store postgres --claims 200000``, and ``--claims 20000 --ms 100`` to measure utilisation.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Span = tuple[float, float]
 
 @dataclass
 class Nemesis:
-    """Two supervisors with two runners each, and who was killed when."""
+    """Two supervisors with two runners each, and the time of every kill."""
 
     environment: dict[str, str]
     folder: Path
@@ -69,13 +69,15 @@ class Nemesis:
             )
 
     def strike(self) -> None:
-        """Kill a runner, or now and then a supervisor with its runners."""
-        worker = self.random.choice([each for each in self.workers if each.poll() is None])
+        """Kill a runner, or sometimes a supervisor with its runners."""
+        worker = self.random.choice([process for process in self.workers if process.poll() is None])
         runners = [pid for pid, words in child_pids(worker.pid).items() if "tidemill.engine.process" in words]
         if self.random.random() < 0.1:
             worker.kill()
             worker.wait()
-            until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in runners), "its runners die", 30)
+            until(
+                lambda: not any(Path(f"/proc/{pid}").exists() for pid in runners), "its runners are gone", 30
+            )
             self.start()
         elif runners:
             runners = [self.random.choice(runners)]
@@ -89,7 +91,7 @@ class Nemesis:
 
 
 def run(url: str, folder: Path, claims: int, kills: int, seed: int, ms: float = 2.0) -> Verdict:
-    """So many jobs, so many kills spread over their time; then every law is looked at."""
+    """Run this many jobs with kills spread over the run, then check the invariants."""
     random, verdict = Random(seed), Verdict()
     ledger = folder / "ledger"
     store = open_store(url)
@@ -106,7 +108,7 @@ def run(url: str, folder: Path, claims: int, kills: int, seed: int, ms: float = 
                 pause(random.uniform(0.0, 0.3))
             wait_for(store, claims)
             codes = [code for code in nemesis.end() if code != -signal.SIGKILL]
-            verdict.expect(set(codes) == {0}, "a worker that is told to stop exits with 0", codes)
+            verdict.expect(set(codes) == {0}, "a worker exits with 0 on SIGTERM", codes)
         finally:
             for worker in nemesis.workers:
                 worker.kill()
@@ -119,7 +121,7 @@ def run(url: str, folder: Path, claims: int, kills: int, seed: int, ms: float = 
 
 
 def fill(store: Store, claims: int, seconds: float, random: Random) -> dict[str, list[UUID]]:
-    """The jobs, by task; as a client makes them, but faster."""
+    """Enqueue the jobs directly, which is faster than a client; return their ids by task."""
     store.put_rules([Rule(name, max=most) for name, most in LIMITS.items()])
     ids: dict[str, list[UUID]] = {}
     for task, share in SHARES.items():
@@ -154,7 +156,7 @@ def wait_for(store: Store, ended: int) -> None:
 def judge(
     store: Store, ids: dict[str, list[UUID]], ledger: Path, killed: dict[int, float], verdict: Verdict
 ) -> None:
-    """The store's times and the ledger's, against the limits."""
+    """Compare the store's times and the ledger's with the limits."""
     outside = outside_spans(ledger.read_text().splitlines(), killed)
     for task, most in LIMITS.items():
         stored: list[Span] = []
@@ -184,11 +186,11 @@ def judge(
             "use": round(use(stored, most), 3),
         }
     left = [use for use in store.uses({}, list(LIMITS)) if use.used]
-    verdict.expect(not left, "nothing is counted when nothing is held", left)
+    verdict.expect(not left, "no use is counted when no job is held", left)
 
 
 def outside_spans(lines: Iterable[str], killed: dict[int, float]) -> dict[str, list[Span]]:
-    """When handlers really ran; one that was killed ran until then."""
+    """Return when handlers ran; a killed handler ran until the kill."""
     begun: dict[tuple[str, str, str], tuple[float, int]] = {}
     spans: dict[str, list[Span]] = defaultdict(list)
     for line in lines:
@@ -203,7 +205,7 @@ def outside_spans(lines: Iterable[str], killed: dict[int, float]) -> dict[str, l
 
 
 def highest(spans: Sequence[Span]) -> int:
-    """How many of these overlap at most; one that ends as another begins does not overlap it."""
+    """Return the maximum number of overlapping spans; spans that only touch do not overlap."""
     most = now = 0
     for _, change in sorted([(end, -1) for _, end in spans] + [(begin, 1) for begin, _ in spans]):
         now += change
@@ -212,7 +214,7 @@ def highest(spans: Sequence[Span]) -> int:
 
 
 def use(spans: Sequence[Span], limit: int) -> float:
-    """The share of the limit that was in use from the first claim to the last one, when there was always somebody waiting."""
+    """Return the share of the limit in use between the first and the last claim, while jobs were always waiting."""
     begin, until_ = min(span[0] for span in spans), max(span[0] for span in spans)
     if until_ <= begin:
         return 1.0

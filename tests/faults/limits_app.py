@@ -1,4 +1,4 @@
-"""The app of the limits' run: three tasks behind limits of 1, 5 and 50, whose handlers write to a ledger when they begin and end."""
+"""The app of the limit runs: three limited tasks that log their begin and end."""
 
 from __future__ import annotations
 

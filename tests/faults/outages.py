@@ -1,8 +1,7 @@
-"""A PostgreSQL that goes away: stopped as by a crash and started again, and all of its connections broken every second.
+"""PostgreSQL crashes and restarts, and connections broken every second.
 
-Nothing is lost or done twice, no process of the worker ends, work goes on within 5 s of the server's return, and the log says
-so in a few lines. ``python -m tests.faults.outages --cycles 20``: so many restarts, then three seconds of broken connections for
-each of them.
+No job is lost or runs twice, no worker process exits, work resumes within 5 s of the server's return, and the log needs few lines.
+``python -m tests.faults.outages --cycles 20``: this many restarts, then three seconds of broken connections for each of them.
 """
 
 from __future__ import annotations
@@ -13,14 +12,14 @@ from random import Random
 import psycopg
 from tests.faults.checks import Verdict, judge
 from tests.faults.command import main
-from tests.faults.kit import Ground, Producer, Worker, clock, figures, pause, until
+from tests.faults.kit import Harness, Producer, Worker, clock, figures, pause, until
 from tests.faults.ledger import BEGIN
 
 from tidemill.testing.postgres import PrivatePostgres
 
 RESUMED = 5.0
 LINES = 12
-"""The most lines of log that one process may write about one outage."""
+"""Maximum number of log lines per process and outage."""
 
 _BREAK_ALL = b"""
 select count(pg_terminate_backend(pid)) from pg_stat_activity
@@ -28,30 +27,30 @@ where datname = 'faults' and pid <> pg_backend_pid() and backend_type = 'client 
 """
 
 
-def run(ground: Ground, cycles: int, seed: int) -> Verdict:
-    """Restarts, then broken connections."""
-    server = ground.server
+def run(harness: Harness, cycles: int, seed: int) -> Verdict:
+    """Restart the server, then break connections."""
+    server = harness.server
     assert server is not None
     random = Random(seed)
-    worker = ground.worker("--processes", "2").ready(2)
+    worker = harness.worker("--processes", "2").ready(2)
     runners = set(worker.runners())
     verdict = Verdict()
-    with Producer(ground, random) as producer:
-        until(lambda: ground.ledger.of(BEGIN), "work is under way", 60)
+    with Producer(harness, random) as producer:
+        until(lambda: harness.ledger.of(BEGIN), "jobs are running", 60)
         written = len(worker.log.splitlines())
-        resumed = [_restart(ground, server, random) for _ in range(cycles)]
+        resumed = [_restart(harness, server, random) for _ in range(cycles)]
         lines = len(worker.log.splitlines()) - written
         _check(verdict, worker, runners, lines, cycles)
         written = len(worker.log.splitlines())
-        broken, gaps = _break_connections(ground, server, seconds=3 * cycles)
+        broken, gaps = _break_connections(harness, server, seconds=3 * cycles)
         broken_lines = len(worker.log.splitlines()) - written
         _check(verdict, worker, runners, broken_lines, 3 * cycles)
-    drained = ground.drain()
-    verdict.expect(max(resumed) <= RESUMED, f"work goes on within {RESUMED:g} s", figures(resumed))
-    verdict.expect(max(gaps) <= RESUMED, f"nothing stands still for more than {RESUMED:g} s", figures(gaps))
+    drained = harness.drain()
+    verdict.expect(max(resumed) <= RESUMED, f"work resumes within {RESUMED:g} s", figures(resumed))
+    verdict.expect(max(gaps) <= RESUMED, f"no gap between begins is longer than {RESUMED:g} s", figures(gaps))
     code = worker.stop()
-    verdict.expect(code == 0, "a worker that is told to stop exits with 0", code)
-    end = judge(ground)
+    verdict.expect(code == 0, "a worker exits with 0 on SIGTERM", code)
+    end = judge(harness)
     end.violations[:0] = verdict.violations
     end.facts |= {
         "resumed_after": figures(resumed),
@@ -66,29 +65,30 @@ def run(ground: Ground, cycles: int, seed: int) -> Verdict:
 
 
 def _check(verdict: Verdict, worker: Worker, runners: set[int], lines: int, times: int) -> None:
-    verdict.expect(worker.alive, "the worker does not end", worker.log[-1000:])
-    verdict.expect(set(worker.runners()) == runners, "no runner ends", (runners, worker.runners()))
+    verdict.expect(worker.alive, "the worker does not exit", worker.log[-1000:])
+    verdict.expect(set(worker.runners()) == runners, "no runner exits", (runners, worker.runners()))
     most = LINES * 3 * times
-    verdict.expect(lines <= most, f"{times} outages are told in {most} lines", lines)
+    verdict.expect(lines <= most, f"{times} outages take at most {most} log lines", lines)
 
 
-def _restart(ground: Ground, server: PrivatePostgres, random: Random) -> float:
-    """Stop it as a crash would, be away for a while, come back; seconds until a job begins."""
+def _restart(harness: Harness, server: PrivatePostgres, random: Random) -> float:
+    """Crash the server and start it again after a while; return the seconds until a job begins."""
     pause(random.uniform(0.2, 1.0))
     server.stop("immediate")
-    pause(random.uniform(1.0, 4.0))  # longer than what was claimed ahead takes
+    # Longer than the prefetched jobs take.
+    pause(random.uniform(1.0, 4.0))
     server.start()
     back_at = clock.monotonic()
 
     def begun() -> float:
-        return next((line.at for line in reversed(ground.ledger.of(BEGIN)) if line.at > back_at), 0.0)
+        return next((line.at for line in reversed(harness.ledger.of(BEGIN)) if line.at > back_at), 0.0)
 
-    until(begun, "work goes on", 60)
-    return min(line.at for line in ground.ledger.of(BEGIN) if line.at > back_at) - back_at
+    until(begun, "work resumes", 60)
+    return min(line.at for line in harness.ledger.of(BEGIN) if line.at > back_at) - back_at
 
 
-def _break_connections(ground: Ground, server: PrivatePostgres, *, seconds: int) -> tuple[int, list[float]]:
-    """Break every connection to the database once a second; how many, and how long no job began meanwhile."""
+def _break_connections(harness: Harness, server: PrivatePostgres, *, seconds: int) -> tuple[int, list[float]]:
+    """Break every connection once a second; return how many, and the gaps between begins of jobs."""
     began_at = clock.monotonic()
     broken = 0
     with psycopg.connect(server.url(), autocommit=True) as operator:
@@ -96,7 +96,7 @@ def _break_connections(ground: Ground, server: PrivatePostgres, *, seconds: int)
             row = operator.execute(_BREAK_ALL).fetchone()
             broken += int(row[0]) if row is not None else 0
             pause(1.0)
-    times = [line.at for line in ground.ledger.of(BEGIN) if line.at >= began_at]
+    times = [line.at for line in harness.ledger.of(BEGIN) if line.at >= began_at]
     times = sorted([began_at, *times, clock.monotonic()])
     return broken, [after - before for before, after in pairwise(times)]
 

@@ -1,7 +1,7 @@
-"""A way to a server that can be bad: cut, silent, half-open or slow, as the run that owns it says. It knows no protocol.
+"""A TCP proxy that can cut, silence, half-open or delay connections.
 
-It stands for a network, and so breaks a silent connection after a while as the kernel would that waits in vain for the other
-end to acknowledge (``tcp_user_timeout``): a proxy acknowledges for it, so nobody else would ever notice.
+It stands for a network, so it breaks a silent connection after a while, like a kernel that receives no acknowledgements
+(``tcp_user_timeout``). The proxy itself acknowledges everything, so no other party would notice.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class _Line:
-    """One connection: the client's end and the server's."""
+    """One connection: the client's end and the server's end."""
 
     def __init__(self, client: asyncio.StreamWriter) -> None:
         self.client = client
         self.server: asyncio.StreamWriter | None = None
-        self.dead = False  #: what the client says is swallowed
+        self.dead = False  #: data from the client is discarded
 
     def break_client(self) -> None:
         _break(self.client)
@@ -36,13 +36,13 @@ class _Line:
             _break(self.server)
 
     @property
-    def alone(self) -> bool:
-        """Whether the client is gone."""
+    def abandoned(self) -> bool:
+        """Return whether the client is gone."""
         return self.client.transport.is_closing()
 
 
 def _break(end: asyncio.StreamWriter) -> None:
-    """End a connection with a reset, not with a farewell."""
+    """Reset a connection instead of closing it."""
     raw = end.get_extra_info("socket")
     if raw is not None and not end.transport.is_closing():
         with contextlib.suppress(OSError):
@@ -51,7 +51,7 @@ def _break(end: asyncio.StreamWriter) -> None:
 
 
 class Proxy:
-    """Listens on a port of its own and passes everything on to the target, on a thread of its own.
+    """Listens on a free port and forwards everything to the target, on a separate thread.
 
     ``patience``: seconds after which the client's end of a silent connection breaks.
     """
@@ -64,59 +64,59 @@ class Proxy:
         self._slow = 0.0
         self._silences = 0
         self.port = 0
-        self.accepted = 0  #: connections that came in
+        self.accepted = 0  #: accepted connections
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="faults-proxy")
 
     def __enter__(self) -> Proxy:
         self._thread.start()
-        self._ask(self._open)
+        self._run_on_loop(self._open)
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """Break everything and listen no more."""
+        """Break every connection and stop listening."""
         if self._thread.is_alive():
             asyncio.run_coroutine_threadsafe(self._shut(), self._loop).result(10)
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(10)
             self._loop.close()
 
-    # What is to be bad ---------------------------------------------------------------------------------------------------
+    # Faults --------------------------------------------------------------------------------------------------------------
 
     def cut(self) -> None:
-        """Every connection breaks, and none can be made, until ``heal``."""
-        self._ask(self._do_cut)
+        """Break every connection and refuse new ones, until ``heal``."""
+        self._run_on_loop(self._do_cut)
 
     def silence(self) -> None:
-        """A black hole: nothing comes through in either direction until ``heal``. Servers learn nothing of it."""
-        self._ask(self._do_silence)
+        """Forward nothing in either direction until ``heal``. Servers do not notice."""
+        self._run_on_loop(self._do_silence)
 
     def half_open(self) -> None:
-        """The server's ends are gone, and the clients are not told. New connections are sound."""
-        self._ask(self._do_half_open)
+        """Drop the server's ends without notifying the clients. New connections work."""
+        self._run_on_loop(self._do_half_open)
 
     def slow(self, seconds: float) -> None:
-        """Everything takes so much longer, each way."""
-        self._ask(lambda: setattr(self, "_slow", seconds))
+        """Delay all data by this many seconds, each way."""
+        self._run_on_loop(lambda: setattr(self, "_slow", seconds))
 
     def heal(self) -> None:
-        """All is well again; what was held back goes on its way."""
-        self._ask(self._do_heal)
+        """Revert every fault; data that was held back is forwarded."""
+        self._run_on_loop(self._do_heal)
 
-    def _ask(self, act: Callable[[], T]) -> T:
-        """Do it on the proxy's thread, and wait until it is done."""
+    def _run_on_loop(self, act: Callable[[], T]) -> T:
+        """Run a function on the proxy's thread, and wait for it."""
         done: Future[T] = Future()
 
-        def there() -> None:
+        def run() -> None:
             try:
                 done.set_result(act())
-            except BaseException as error:  # noqa: BLE001  (whoever asked shall hear it)
+            except BaseException as error:  # noqa: BLE001  (re-raised in the caller)
                 done.set_exception(error)
 
-        self._loop.call_soon_threadsafe(there)
+        self._loop.call_soon_threadsafe(run)
         return done.result(10)
 
     def _do_cut(self) -> None:
@@ -128,10 +128,10 @@ class Proxy:
     def _do_silence(self) -> None:
         self._flow.clear()
         self._silences += 1
-        self._loop.call_later(self._patience, self._despair, self._silences)
+        self._loop.call_later(self._patience, self._give_up, self._silences)
 
-    def _despair(self, silence: int) -> None:
-        """Who has waited in vain since this silence began gives up."""
+    def _give_up(self, silence: int) -> None:
+        """Break the clients' ends of connections that have been silent since then."""
         if silence == self._silences and not self._flow.is_set():
             for line in list(self._lines):
                 line.break_client()
@@ -145,11 +145,11 @@ class Proxy:
     def _do_heal(self) -> None:
         self._cut, self._slow = False, 0.0
         for line in list(self._lines):
-            if line.alone:
+            if line.abandoned:
                 line.break_server()
         self._flow.set()
 
-    # Passing on ----------------------------------------------------------------------------------------------------------
+    # Forwarding ----------------------------------------------------------------------------------------------------------
 
     def _open(self) -> None:
         self._flow = asyncio.Event()
@@ -183,7 +183,7 @@ class Proxy:
         line = _Line(writer)
         self._lines.add(line)
         try:
-            await self._carry(line, reader)
+            await self._forward(line, reader)
         except OSError:
             pass  # one of the ends is gone
         finally:
@@ -191,23 +191,24 @@ class Proxy:
             line.break_client()
             line.break_server()
 
-    async def _carry(self, line: _Line, reader: asyncio.StreamReader) -> None:
+    async def _forward(self, line: _Line, reader: asyncio.StreamReader) -> None:
         if self._cut:
             return
         await self._flow.wait()
         answers, line.server = await asyncio.open_connection(*self._target)
-        back = asyncio.create_task(self._pump(line, answers, to_client=True))
+        back = asyncio.create_task(self._copy(line, answers, to_client=True))
         try:
-            await self._pump(line, reader, to_client=False)
+            await self._copy(line, reader, to_client=False)
         finally:
-            if line.alone and not self._flow.is_set():
-                await self._flow.wait()  # a server does not hear that a client has despaired
+            if line.abandoned and not self._flow.is_set():
+                # The server does not notice that the client has given up.
+                await self._flow.wait()
             if not line.dead:
                 line.break_server()
             back.cancel()
             await asyncio.gather(back, return_exceptions=True)
 
-    async def _pump(self, line: _Line, reader: asyncio.StreamReader, *, to_client: bool) -> None:
+    async def _copy(self, line: _Line, reader: asyncio.StreamReader, *, to_client: bool) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(65536):
                 if self._slow:

@@ -1,5 +1,6 @@
-"""Looks at the store under test while everything happens, past every part of the product: each look is one statement, so what it
-sees was true at one instant. It changes nothing.
+"""A thread that samples the tables of the store during a chaos run.
+
+Each sample is one statement, so its result was true at one instant.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from uuid import UUID
 
 import psycopg
 from tests.faults.chaos_app import LIMITS
+from tests.faults.cluster import Span
 from tests.faults.kit import clock
-from tests.faults.stage import Span
 
 _LIVING = ("ready", "scheduled", "parked", "running")
-_NEWEST = 200  # ended jobs that are looked at each time
+# Ended jobs per sample.
+_NEWEST = 200
 _EVERY = 0.4
 _LATE = 4.0
 
@@ -28,14 +30,14 @@ Ask = Callable[[str], list[Row]]
 
 
 class Ended(NamedTuple):
-    """A job that was seen at its end."""
+    """An ended job, as it was first seen."""
 
     state: str
     token: int
 
 
-class Reign(NamedTuple):
-    """Who was seen to hold a lease, and in which term."""
+class LeaseTerm(NamedTuple):
+    """The holder of a lease in one term."""
 
     name: str
     term: int
@@ -43,32 +45,31 @@ class Reign(NamedTuple):
 
 
 @dataclass
-class Seen:
-    """What all looks together saw."""
+class Observations:
+    """A summary of all samples."""
 
     looks: int = 0
-    history: int = 0  #: jobs that have ended, at the last look
-    doubled: list[str] = field(default_factory=list)  #: jobs in two places
-    shared_keys: list[str] = field(default_factory=list)  #: unique keys with two living jobs
-    keys: int = 0  #: unique keys that were seen held, look by look
+    history: int = 0  #: ended jobs in the last sample
+    doubled: list[str] = field(default_factory=list)  #: jobs in two tables
+    shared_keys: list[str] = field(default_factory=list)  #: unique keys with two live jobs
+    keys: int = 0  #: held unique keys, summed over all samples
     over_limit: list[str] = field(default_factory=list)  #: limits with more held jobs than allowed
-    limited: int = 0  #: limits that were seen in use, look by look
-    highest: dict[str, int] = field(default_factory=dict)  #: by limited task, the most held jobs of one key
-    ended: dict[UUID, Ended] = field(default_factory=dict)  #: as each was first seen
-    gaps: list[Span] = field(
-        default_factory=list
-    )  #: between two looks that should have followed each other soon
-    reigns: list[Reign] = field(default_factory=list)  #: in the order they were seen, without repetition
+    limited: int = 0  #: limits in use, summed over all samples
+    highest: dict[str, int] = field(default_factory=dict)  #: the most held jobs of one key, by limited task
+    ended: dict[UUID, Ended] = field(default_factory=dict)  #: as first seen
+    gaps: list[Span] = field(default_factory=list)  #: overly long times between two samples
+    pids: dict[UUID, int] = field(default_factory=dict)  #: the runner's pid, by worker id
+    lease_terms: list[LeaseTerm] = field(default_factory=list)  #: in order, without repetition
 
 
 class Sampler:
-    """A thread that looks a few times a second; while the store is away it sees nothing."""
+    """A thread that takes a few samples per second; it pauses while the store is unavailable."""
 
     def __init__(self, url: str) -> None:
         self._url = url
         self._dot = "_" if url.startswith("sqlite") else "."
-        self.seen = Seen()
-        self.missed = 0  #: looks at a store that did not answer
+        self.seen = Observations()
+        self.missed = 0  #: samples that failed because the store was unavailable
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="faults-sampler")
 
@@ -81,20 +82,20 @@ class Sampler:
         self._thread.join(30)
 
     def _run(self) -> None:
-        last = Span("before the first look")
+        last = Span("before the first sample")
         while not self._over.is_set():
             with contextlib.suppress(psycopg.Error, sqlite3.Error), self._opened() as ask:
                 while not self._over.wait(_EVERY):
                     self.look(ask)
-                    last = self._mind(last)
+                    last = self._note_gap(last)
             self.missed += 1
             self._over.wait(_EVERY)
 
-    def _mind(self, last: Span) -> Span:
-        """A look that came much too late is an outage, whosever fault it was: nobody else got on either."""
+    def _note_gap(self, last: Span) -> Span:
+        """Record a very late sample as an outage, whatever the cause: other processes were blocked too."""
         if clock.monotonic() - last.began > _LATE:
             self.seen.gaps.append(last.close())
-        return Span("machine or store stood still")
+        return Span("the machine or the store was blocked")
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[Ask]:
@@ -112,14 +113,14 @@ class Sampler:
     def _all(self, columns: str, places: Sequence[str], where: str = "") -> str:
         return " union all ".join(f"select {columns} from {self._table(place)} {where}" for place in places)
 
-    # The looks -----------------------------------------------------------------------------------------------------------
+    # Samples -------------------------------------------------------------------------------------------------------------
 
     def look(self, ask: Ask) -> None:
-        """Look at everything once."""
+        """Take one sample."""
         seen = self.seen
         places = self._all("id", (*_LIVING, "history"))
         seen.doubled += [
-            f"job {_uuid(row[0])} was in {row[1]} places at once"
+            f"job {_uuid(row[0])} was in {row[1]} tables at once"
             for row in ask(f"select id, count(*) from ({places}) as p group by id having count(*) > 1")
         ]
         keyed = self._all("tenant, unique_key", _LIVING, "where unique_key is not null")
@@ -128,7 +129,7 @@ class Sampler:
         ):
             seen.keys += 1
             if count > 1:
-                seen.shared_keys.append(f"key {key} of tenant {tenant} had {count} living jobs at once")
+                seen.shared_keys.append(f"key {key} of tenant {tenant} had {count} live jobs at once")
         self._limits(ask)
         newest = (
             f"select id, state, token from {self._table('history')} order by finished_at desc limit {_NEWEST}"
@@ -136,9 +137,11 @@ class Sampler:
         for id, state, token in ask(newest):
             seen.ended.setdefault(_uuid(id), Ended(state, token))
         for name, term, holder in ask(f"select name, term, holder from {self._table('leases')}"):
-            reign = Reign(name, term, _uuid(holder)) if holder is not None else None
-            if reign is not None and reign not in seen.reigns[-2:]:
-                seen.reigns.append(reign)
+            lease_term = LeaseTerm(name, term, _uuid(holder)) if holder is not None else None
+            if lease_term is not None and lease_term not in seen.lease_terms[-2:]:
+                seen.lease_terms.append(lease_term)
+        # A dead worker's row is deleted after an hour, and a clock step makes an hour pass at once.
+        seen.pids |= {_uuid(id): pid for id, pid in ask(f"select id, pid from {self._table('workers')}")}
         seen.history = ask(f"select count(*) from {self._table('history')}")[0][0]
         seen.looks += 1
 

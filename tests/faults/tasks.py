@@ -1,5 +1,7 @@
-"""The tasks of the fault runs. Each writes down in the ledger that it began and that it ended, and returns its lease token:
-so the result that a store keeps tells which execution it accepted.
+"""The tasks of the fault runs.
+
+Each task logs its begin and end to the ledger and returns its lease token, so the stored result identifies the execution that
+the store accepted.
 """
 
 from __future__ import annotations
@@ -22,10 +24,10 @@ from tidemill import App, Context
 from tidemill.client.bound import BoundTask
 
 STORE = "FAULTS_STORE"
-"""Environment variable: the URL of the store that workers work for."""
+"""Environment variable: the URL of the store."""
 
 FIRES = "fires"
-"""The file beside the ledger in which fires are written down."""
+"""The file next to the ledger that records fires."""
 
 DEFIANT_TIMEOUT = timedelta(seconds=2)
 _TICK = 0.05
@@ -38,7 +40,7 @@ async def noop(ctx: Context) -> int:
 
 
 async def tick(key: str, ctx: Context) -> int:
-    """What a schedule does: one line for each fire, named by the instant it was meant for."""
+    """Log each fire of a schedule with its nominal time."""
     note(BEGIN, ctx)
     note_fire(key, ctx)
     note(END, ctx)
@@ -70,7 +72,7 @@ async def hold(gate: str, ctx: Context) -> int:
 
 
 def hold_in_thread(gate: str, ctx: Context) -> int:
-    """The same, and it listens to nobody."""
+    """Tick until the gate opens, and ignore cancellation."""
     note(BEGIN, ctx)
     while not _is_open(gate, ctx):
         note(TICK, ctx)
@@ -79,16 +81,34 @@ def hold_in_thread(gate: str, ctx: Context) -> int:
     return ctx.job.token
 
 
+async def sign(gate: str, ctx: Context) -> tuple[int, float]:
+    """Wait for the gate; the result identifies this run."""
+    at = note(BEGIN, ctx)
+    while not _is_open(gate, ctx):  # noqa: ASYNC110  (another process opens it)
+        await asyncio.sleep(_TICK)
+    note(END, ctx)
+    return os.getpid(), at
+
+
+def sign_in_thread(gate: str, ctx: Context) -> tuple[int, float]:
+    """Wait for the gate on a thread, and ignore cancellation."""
+    at = note(BEGIN, ctx)
+    while not _is_open(gate, ctx):
+        time.sleep(_TICK)
+    note(END, ctx)
+    return os.getpid(), at
+
+
 def _is_open(gate: str, ctx: Context) -> bool:
     return Path(gate, "all").exists() or Path(gate, f"{ctx.job.id}.{ctx.job.token}").exists()
 
 
 def hog(seconds: float, ctx: Context) -> int:
-    """Hold the interpreter's lock in one call into C; the result is for how long another thread was kept waiting."""
+    """Hold the GIL in one C call; return for how long another thread was blocked."""
     note(BEGIN, ctx)
     longest, over = 0.0, False
 
-    def feel() -> None:
+    def measure() -> None:
         nonlocal longest
         last = time.monotonic()
         while not over:
@@ -96,41 +116,41 @@ def hog(seconds: float, ctx: Context) -> int:
             now = time.monotonic()
             longest, last = max(longest, now - last), now
 
-    feeling = threading.Thread(target=feel)
-    feeling.start()
-    # A function called through PyDLL keeps the lock, so this takes exactly as long on any machine, however busy.
+    measuring = threading.Thread(target=measure)
+    measuring.start()
+    # A function called through PyDLL keeps the GIL, so this takes the same time on any machine, however busy.
     ctypes.PyDLL(None).sleep(math.ceil(seconds))
     over = True
-    feeling.join()
+    measuring.join()
     note(END, ctx)
     return round(longest)
 
 
 async def hog_on_loop(seconds: float, ctx: Context) -> int:
-    """The same inside a coroutine, so that the event loop stands still as well."""
+    """Hold the GIL inside a coroutine, so that the event loop is blocked as well."""
     return hog(seconds, ctx)
 
 
 def defy(how: str, ctx: Context) -> int:
-    """Never end, whatever one is told; ``how`` it is done differs."""
+    """Ignore every signal and exception and never return; ``how`` selects a variant."""
     note(BEGIN, ctx)
     for number in set(signal.Signals) - {signal.SIGKILL, signal.SIGSTOP}:
         try:
             signal.signal(number, signal.SIG_IGN)
-        except (OSError, ValueError):  # not on this thread, or not this one
+        except (OSError, ValueError):  # not allowed on this thread or for this signal
             continue
-    told = 0.0
+    ticked = 0.0
     while True:
         try:
-            if time.monotonic() - told > _TICK:
-                told = time.monotonic()
+            if time.monotonic() - ticked > _TICK:
+                ticked = time.monotonic()
                 note(TICK, ctx)
             if how == "sleep":
                 time.sleep(0.02)
             elif how == "fork":
                 how = "sleep"
-                os.fork()  # from here on there are two
-        except BaseException:  # noqa: BLE001  (this is what it is for)
+                os.fork()  # both processes continue the loop
+        except BaseException:  # noqa: BLE001  (it must survive every exception)
             continue
 
 
@@ -143,6 +163,8 @@ _TASKS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
     (hold, {}),
     (hold_in_thread, {}),
     (hold_in_thread, {"name": "hold_alone", "isolation": "process"}),
+    (sign, {}),
+    (sign_in_thread, {}),
     (hog, {}),
     (hog_on_loop, {}),
     (defy, {"isolation": "process", "timeout": DEFIANT_TIMEOUT, "retry": None}),
@@ -150,7 +172,7 @@ _TASKS: list[tuple[Callable[..., Any], dict[str, Any]]] = [
 
 
 def note_fire(key: str, ctx: Context) -> None:
-    """Write down which fire of which schedule had its effect; on the disk before the handler goes on."""
+    """Record which fire of which schedule took effect; the line is on disk before the handler continues."""
     job = ctx.job
     fire_at = job.details.fire_at
     assert fire_at is not None
@@ -163,7 +185,7 @@ def note_fire(key: str, ctx: Context) -> None:
         os.close(file)
 
 
-class Mill:
+class FaultApp:
     """An app with these tasks, by name."""
 
     def __init__(self, url: str) -> None:

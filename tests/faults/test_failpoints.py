@@ -1,4 +1,4 @@
-"""Every write path, interrupted at every place in every way, leaves all of it or nothing, and what is done again is done once."""
+"""Tests that every interrupted write path is atomic and can be repeated."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path as File
 import psycopg
 import pytest
 from tests.engine.cluster_kit import eventually
-from tests.faults.interrupted import WAYS, Cell, Course, Ground, opened
-from tests.faults.victims import Victims
+from tests.faults.fork_server import ForkServer
+from tests.faults.interruptions import WAYS, Database, Interruption, PathRun, opened
 from tests.faults.write_paths import EXEMPT, PATHS, READS
 
 from tidemill.errors import StoreUnavailable
@@ -23,7 +23,7 @@ from tidemill.testing.failpoints import Failpoints, Place, writes
 SAMPLE = frozenset(
     {"enqueue", "enqueue in a user's transaction", "claim", "finish", "step", "reclaim", "fire", "pause"}
 )
-"""What is tried in a short run; all of it in a long one."""
+"""Paths of a short test run; a long one covers all."""
 
 NAMES = [name if name in SAMPLE else pytest.param(name, marks=pytest.mark.long) for name in PATHS]
 
@@ -40,8 +40,8 @@ from pg_tables where schemaname = 'tidemill' and tablename not in ('migrations',
 """
 
 
-class SqliteGround:
-    """A file; the next one is a new copy of one that is empty."""
+class SqliteDatabase:
+    """A SQLite file; `wipe` switches to a new copy of an empty one."""
 
     def __init__(self, folder: File) -> None:
         self._folder, self._number = folder, 0
@@ -57,15 +57,15 @@ class SqliteGround:
     def other(self) -> AbstractContextManager[Store]:
         return opened(self.url)
 
-    def sever(self) -> None:
+    def break_connection(self) -> None:
         raise StoreUnavailable("the disk reports an error")
 
-    def bury(self) -> None:
-        """The locks of a file go with their process."""
+    def wait_for_cleanup(self) -> None:
+        """Do nothing: a file's locks end with their process."""
 
 
-class PostgresGround:
-    """A database whose sessions are ended by the server itself."""
+class PostgresDatabase:
+    """A database whose sessions the server itself terminates."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -73,7 +73,7 @@ class PostgresGround:
         self._other = self._around.enter_context(opened(url))
         self._other.migrate()
         self._server = psycopg.connect(url, autocommit=True)
-        # The audit refuses to be emptied; a replica does not ask its triggers.
+        # The audit's triggers forbid deletes; a replica role does not fire them.
         self._server.execute("set session_replication_role = replica")
         row = self._server.execute(_WIPE).fetchone()
         assert row is not None
@@ -82,19 +82,20 @@ class PostgresGround:
     def wipe(self) -> None:
         self._server.execute(self._deletes.encode())
 
-    def sever(self) -> None:
-        """The one session that is idle within a transaction is ended, and is gone when this returns."""
-        found = self._server.execute(
+    def break_connection(self) -> None:
+        """Terminate the one session that is idle in a transaction, and wait until it is gone."""
+        rows = self._server.execute(
             "select pid, pg_terminate_backend(pid, 60000) from pg_stat_activity"
             " where datname = current_database() and pid <> pg_backend_pid() and state = 'idle in transaction'"
         ).fetchall()
-        assert [ended for _, ended in found] == [True]
+        assert [ended for _, ended in rows] == [True]
 
-    def bury(self) -> None:
+    def wait_for_cleanup(self) -> None:
         eventually(lambda: self._server.execute(_OPEN).fetchone() == (0,), PATIENCE)
 
     def other(self) -> AbstractContextManager[Store]:
-        return nullcontext(self._other)  # one for all: to open it takes longer than all it is asked
+        # One store for all: opening it takes longer than all its queries.
+        return nullcontext(self._other)
 
     def close(self) -> None:
         self._around.close()
@@ -102,51 +103,49 @@ class PostgresGround:
 
 
 @pytest.fixture(scope="module")
-def postgres_ground(postgres_url: str) -> Iterator[Ground]:
-    ground = PostgresGround(postgres_url)
-    yield ground
-    ground.close()
+def postgres_database(postgres_url: str) -> Iterator[Database]:
+    database = PostgresDatabase(postgres_url)
+    yield database
+    database.close()
 
 
 @pytest.fixture(scope="module")
-def victims() -> Iterator[Victims]:
-    with Victims() as victims:
-        yield victims
+def fork_server() -> Iterator[ForkServer]:
+    with ForkServer() as fork_server:
+        yield fork_server
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_path_that_is_interrupted_anywhere_on_sqlite_is_gone_whole_or_not_at_all(
-    name: str, tmp_path: File, victims: Victims
-) -> None:
-    visit_all(SqliteGround(tmp_path), name, victims)
+def test_an_interrupted_path_is_atomic_on_sqlite(name: str, tmp_path: File, fork_server: ForkServer) -> None:
+    check_interruptions(SqliteDatabase(tmp_path), name, fork_server)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_path_that_is_interrupted_anywhere_on_postgresql_is_gone_whole_or_not_at_all(
-    name: str, postgres_ground: Ground, victims: Victims
+def test_an_interrupted_path_is_atomic_on_postgres(
+    name: str, postgres_database: Database, fork_server: ForkServer
 ) -> None:
-    visit_all(postgres_ground, name, victims)
+    check_interruptions(postgres_database, name, fork_server)
 
 
-def visit_all(ground: Ground, name: str, victims: Victims) -> None:
-    """Every cell of a path; none may be left out."""
-    course = Course(ground, PATHS[name], victims)
-    cells = course.cells()
-    assert {(cell.place, cell.way) for cell in cells} == {
+def check_interruptions(database: Database, name: str, fork_server: ForkServer) -> None:
+    """Check every interruption of a path."""
+    path_run = PathRun(database, PATHS[name], fork_server)
+    interruptions = path_run.interruptions()
+    assert {(interruption.place, interruption.way) for interruption in interruptions} == {
         (place, way) for place, ways in WAYS.items() for way in ways
     }
-    for cell in cells:
+    for interruption in interruptions:
         try:
-            course.visit(cell)
+            path_run.check_interruption(interruption)
         except BaseException as error:
-            error.add_note(f"{name}: {cell.way} {cell.place} {cell.nth}")
+            error.add_note(f"{name}: {interruption.way} {interruption.place} {interruption.nth}")
             raise
 
 
-# The list is whole -------------------------------------------------------------------------------------------------------
+# Completeness ------------------------------------------------------------------------------------------------------------
 
 
-def test_every_verb_that_writes_is_on_a_path() -> None:
+def test_every_writing_verb_is_on_a_path() -> None:
     covered = set[str]().union(*(path.verbs for path in PATHS.values()))
     verbs = set(Store.__abstractmethods__)
     assert verbs - covered - READS - set(EXEMPT) == set(), "give these a path in tests/faults"
@@ -156,35 +155,35 @@ def test_every_verb_that_writes_is_on_a_path() -> None:
 
 
 @pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
-def test_a_verb_that_is_said_to_read_has_no_query_that_writes(dialect: str) -> None:
+def test_a_reading_verb_has_no_writing_query(dialect: str) -> None:
     queries = load(dialect)
     assert [verb for verb in sorted(READS & set(queries)) if writes(queries[verb].body)] == []
 
 
-def test_a_path_that_does_not_call_what_it_says_is_refused(tmp_path: File) -> None:
+def test_a_path_must_call_its_verbs(tmp_path: File) -> None:
     wrong = replace(PATHS["claim"], verbs=frozenset({"claim", "finish"}))
     with pytest.raises(AssertionError, match="finish"):
-        Course(SqliteGround(tmp_path), wrong, Victims())
+        PathRun(SqliteDatabase(tmp_path), wrong, ForkServer())
 
 
-def test_a_write_that_is_not_atomic_is_found(tmp_path: File) -> None:
-    """Two transactions where one is promised: killed in between, half of it is there."""
+def test_a_non_atomic_write_is_detected(tmp_path: File) -> None:
+    """Two transactions instead of one: a kill in between leaves half of the batch."""
     halves = replace(
         PATHS["enqueue a batch"],
         act=lambda store, jobs: [store.enqueue([job]) for job in jobs],
     )
-    ground = SqliteGround(tmp_path)
-    with pytest.raises(AssertionError, match="it takes 4 transactions"):
-        Course(ground, halves, Victims())
-    course = Course(ground, replace(halves, commits=4), Victims())
-    with pytest.raises(AssertionError, match="it was not done, and cannot be done"):
-        course.visit(Cell(Place.AFTER, 1, "answer lost"))
+    database = SqliteDatabase(tmp_path)
+    with pytest.raises(AssertionError, match="the path takes 4 transactions"):
+        PathRun(database, halves, ForkServer())
+    path_run = PathRun(database, replace(halves, commits=4), ForkServer())
+    with pytest.raises(AssertionError, match="the write did not happen, and cannot be repeated"):
+        path_run.check_interruption(Interruption(Place.AFTER, 1, "answer lost"))
 
 
-def test_a_point_is_reached_once_and_by_its_own_thread_only() -> None:
-    points, said = Failpoints(), list[str]()
-    points.arm(Place.WITHIN, lambda: said.append("here"), nth=2)
+def test_an_armed_failpoint_fires_once() -> None:
+    points, reached = Failpoints(), list[str]()
+    points.arm(Place.WITHIN, lambda: reached.append("here"), nth=2)
     for _ in range(4):
         points.reach(Place.WITHIN, "q")
-    assert said == ["here"]
+    assert reached == ["here"]
     assert points.reached

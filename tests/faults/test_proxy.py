@@ -1,4 +1,4 @@
-"""The proxy is as bad as it is told to be, and no worse."""
+"""Tests of the faulty proxy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.faults.proxy import Proxy
 
 
 class Echo:
-    """A server that says everything again."""
+    """An echo server."""
 
     def __init__(self) -> None:
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -24,14 +24,14 @@ class Echo:
     def _accept(self) -> None:
         with contextlib.suppress(OSError):
             while True:
-                talk, _ = self._listening.accept()
-                self._threads.append(threading.Thread(target=self._answer, args=(talk,)))
+                connection, _ = self._listening.accept()
+                self._threads.append(threading.Thread(target=self._answer, args=(connection,)))
                 self._threads[-1].start()
 
-    def _answer(self, talk: socket.socket) -> None:
-        with talk, contextlib.suppress(OSError):
-            while data := talk.recv(4096):
-                talk.sendall(data)
+    def _answer(self, connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            while data := connection.recv(4096):
+                connection.sendall(data)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -61,7 +61,7 @@ def ask(line: socket.socket, words: bytes = b"hello") -> bytes:
 
 
 def refused(proxy: Proxy) -> bool:
-    """Whether nobody gets an answer there."""
+    """Return whether connections to the proxy get no response."""
     try:
         with connect(proxy) as line:
             return not ask(line)
@@ -69,13 +69,13 @@ def refused(proxy: Proxy) -> bool:
         return True
 
 
-def test_a_sound_way_passes_everything_on(proxy: Proxy) -> None:
+def test_a_healthy_proxy_forwards_everything(proxy: Proxy) -> None:
     with connect(proxy) as line:
         assert ask(line) == b"hello"
         assert ask(line, b"again") == b"again"
 
 
-def test_a_cut_breaks_what_is_there_and_lets_nobody_in_until_it_is_mended(proxy: Proxy) -> None:
+def test_a_cut_breaks_and_refuses_connections_until_healed(proxy: Proxy) -> None:
     with connect(proxy) as line:
         assert ask(line) == b"hello"
         proxy.cut()
@@ -87,7 +87,7 @@ def test_a_cut_breaks_what_is_there_and_lets_nobody_in_until_it_is_mended(proxy:
         assert ask(line) == b"hello"
 
 
-def test_a_short_silence_holds_everything_back_and_loses_nothing() -> None:
+def test_a_short_silence_delays_data_and_loses_none() -> None:
     echo = Echo()
     try:
         with Proxy(("127.0.0.1", echo.port), patience=60) as proxy, connect(proxy) as line:
@@ -104,7 +104,7 @@ def test_a_short_silence_holds_everything_back_and_loses_nothing() -> None:
         echo.close()
 
 
-def test_a_long_silence_breaks_the_connection_as_a_kernel_would(proxy: Proxy) -> None:
+def test_a_long_silence_breaks_the_connection(proxy: Proxy) -> None:
     with connect(proxy) as line:
         assert ask(line) == b"hello"
         proxy.silence()
@@ -115,7 +115,7 @@ def test_a_long_silence_breaks_the_connection_as_a_kernel_would(proxy: Proxy) ->
         assert ask(line) == b"hello"
 
 
-def test_of_a_half_open_connection_the_client_hears_nothing_for_a_while(proxy: Proxy) -> None:
+def test_a_half_open_connection_breaks_after_a_while(proxy: Proxy) -> None:
     with connect(proxy) as line, connect(proxy) as quiet:
         assert ask(line) == b"hello"
         assert ask(quiet) == b"hello"
@@ -127,7 +127,7 @@ def test_of_a_half_open_connection_the_client_hears_nothing_for_a_while(proxy: P
             assert ask(fresh) == b"hello"
 
 
-def test_a_slow_way_takes_its_time_in_both_directions(proxy: Proxy) -> None:
+def test_a_slow_proxy_delays_both_directions(proxy: Proxy) -> None:
     with connect(proxy) as line:
         assert ask(line) == b"hello"
         proxy.slow(0.1)

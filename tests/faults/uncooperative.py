@@ -1,5 +1,7 @@
-"""Handlers in processes of their own that ignore every signal and every exception, with a timeout of 2 s: each is gone, with
-whatever it forked, within a second of it. ``python -m tests.faults.uncooperative --store sqlite --cycles 20``
+"""Isolated handlers that ignore every signal and exception, with a timeout of 2 s.
+
+Each is killed, with everything it forked, within a second of its timeout.
+``python -m tests.faults.uncooperative --store sqlite --cycles 20``
 """
 
 from __future__ import annotations
@@ -7,7 +9,7 @@ from __future__ import annotations
 from tests.engine.worker_kit import alive
 from tests.faults.checks import Verdict
 from tests.faults.command import main
-from tests.faults.kit import Ground, figures
+from tests.faults.kit import Harness, figures
 from tests.faults.ledger import BEGIN, Line
 from tests.faults.tasks import DEFIANT_TIMEOUT
 
@@ -17,26 +19,28 @@ BOUND = 1.0
 _WAYS = ("sleep", "spin", "fork")
 
 
-def run(ground: Ground, cycles: int, seed: int) -> Verdict:
-    """So many of them, four at a time."""
-    worker = ground.worker("--processes", "1", "--children", "4").ready()
+def run(harness: Harness, cycles: int, seed: int) -> Verdict:
+    """Run this many of them, four at a time."""
+    worker = harness.worker("--processes", "1", "--children", "4").ready()
     jobs = [
-        id for number in range(cycles) for id in ground.enqueue("defy", [{"how": _WAYS[number % len(_WAYS)]}])
+        id
+        for number in range(cycles)
+        for id in harness.enqueue("defy", [{"how": _WAYS[number % len(_WAYS)]}])
     ]
-    ground.drain(60 + 10 * cycles)
-    stored = ground.jobs(jobs)
-    began = {line.job: line for line in ground.ledger.of(BEGIN)}
+    harness.drain(60 + 10 * cycles)
+    stored = harness.jobs(jobs)
+    began = {line.job: line for line in harness.ledger.of(BEGIN)}
     last: dict[object, Line] = {}
-    for line in ground.ledger.lines():
+    for line in harness.ledger.lines():
         last[line.job] = max(last.get(line.job, line), line, key=lambda one: one.at)
     limit = DEFIANT_TIMEOUT.total_seconds()
     late = [last[id].at - began[id].at - limit for id in jobs]
     verdict = Verdict()
     for id, seconds in zip(jobs, late, strict=True):
-        verdict.expect(stored[id].state is JobState.TIMED_OUT, "it is timed out", stored[id])
+        verdict.expect(stored[id].state is JobState.TIMED_OUT, "it times out", stored[id])
         verdict.expect(seconds <= BOUND, f"it is gone within {BOUND:g} s of its timeout", (id, seconds))
-    left = {line.pid for line in ground.ledger.lines() if alive(line.pid)}
-    verdict.expect(not left, "no process of theirs is left", left)
+    left = {line.pid for line in harness.ledger.lines() if alive(line.pid)}
+    verdict.expect(not left, "no process of the handlers is left", left)
     spans = []
     for id in jobs:
         job = stored[id]
@@ -47,7 +51,7 @@ def run(ground: Ground, cycles: int, seed: int) -> Verdict:
         max(spans) <= BOUND, f"its end is written within {BOUND:g} s of its timeout", figures(spans)
     )
     code = worker.stop()
-    verdict.expect(code == 0, "a worker that is told to stop exits with 0", code)
+    verdict.expect(code == 0, "a worker exits with 0 on SIGTERM", code)
     verdict.facts |= {"last_sign_after_timeout": figures(late, 3), "end_after_timeout": figures(spans, 3)}
     return verdict
 

@@ -1,6 +1,6 @@
-"""What a write path is: something that changes the store, told so that it can be interrupted anywhere and done again.
+"""The definition of a write path, which can be interrupted anywhere and repeated.
 
-The paths themselves stand in ``paths_of_jobs`` and ``paths_of_plans``; ``PATHS`` has all of them once those are imported.
+``job_paths`` and ``other_paths`` define the paths; ``PATHS`` has all of them once those are imported.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ Act = Callable[[Store, Any], object]
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """One way of writing. ``arrange`` puts there what it needs and says so in plain data; ``act`` goes the way.
+    """One write path. ``arrange`` prepares the store and returns plain data; ``act`` performs the write.
 
-    ``fenced``: with a token that has passed on, it writes nothing. ``repeats``: why doing it twice rightly does it twice, where
-    it does. ``by_hand``: its transaction is the user's own, so that it passes the places itself.
+    ``fenced``: with a superseded token it writes nothing. ``repeats``: why a repetition may legitimately write again.
+    ``by_hand``: it runs in a user's transaction, so it reaches the failpoints itself.
     """
 
     name: str
     verbs: frozenset[str]
     arrange: Arrange
     act: Act
-    commits: int = 1  #: how many transactions it takes; one, as a verb is atomic, unless it is several verbs
+    commits: int = 1  #: number of transactions; one per verb
     fenced: bool = False
     repeats: str | None = None
     by_hand: Callable[[Store, Any, Failpoints], object] | None = None
@@ -38,7 +38,7 @@ PATHS: dict[str, Path] = {}
 
 
 def path(name: str, verbs: str, arrange: Arrange, act: Act, **more: Any) -> None:
-    """Write a path down."""
+    """Register a path."""
     assert name not in PATHS
     PATHS[name] = Path(name, frozenset(verbs.split()), arrange, act, **more)
 
@@ -47,17 +47,17 @@ READS = frozenset({
     "lanes", "get", "jobs", "count", "held", "expired", "executions", "logs", "checkpoints", "workers", "orphans", "overdue",
     "leases", "orders", "settings", "pauses", "archivable", "archived", "search_archive", "definitions", "definition_versions",
     "schedules", "due", "fires", "last_fires", "active_jobs", "rules", "gates", "uses", "depth", "audit", "keys", "ended_by",
-    "standing", "series", "troubles", "depths", "holding", "holders", "lately", "crowd", "schema", "check", "now",
+    "count_ended", "heartbeats", "release_of", "standing", "series", "troubles", "depths", "holding", "holders", "lately", "crowd", "schema", "check", "now",
 })  # fmt: skip
 """Verbs that change nothing."""
 
 EXEMPT = {
-    "migrate": "each migration is one transaction, interrupted by tests of its own (tests/stores)",
-    "hold": "a lock that goes with its holder; nothing is written",
-    "notify": "a hint, which may be lost",
-    "listen": "nothing is written",
-    "close": "nothing is written",
-    "transaction": "what is written in it passes the places",
-    "steps_ahead": "the statement of a step, cut off by tests of its own (tests/stores, tests/engine)",
+    "migrate": "each migration is one transaction; tests/stores interrupts it",
+    "hold": "a lock that ends with its holder; writes nothing",
+    "notify": "a hint that may be lost",
+    "listen": "writes nothing",
+    "close": "writes nothing",
+    "transaction": "its writes reach the failpoints",
+    "steps_ahead": "the query of a step; tests/stores and tests/engine interrupt it",
 }
 """Verbs that need no failpoint, and why."""

@@ -1,4 +1,4 @@
-"""What the package offers by name is there, in order, and the error tree is drawn whole."""
+"""Public names of the package, and the error tree in ``errors``."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from tidemill import errors
 
 
 def disorder(names: Iterable[str]) -> list[str]:
-    """The names that stand out of order, or twice: constants first, then the rest, each by the alphabet."""
+    """The names that are duplicates or out of order: constants first, then the others, each sorted."""
     places = [(not name.isupper(), name) for name in names]
     return [later[1] for earlier, later in itertools.pairwise(places) if later <= earlier]
 
 
 def missing(module: object, names: Iterable[str]) -> list[str]:
-    """The promised names that the module does not have."""
+    """The names that the module does not have."""
     return [name for name in names if not hasattr(module, name)]
 
 
 def error_classes(module: ModuleType) -> list[str]:
-    """The names of the exceptions that a module defines itself."""
+    """The exceptions that a module defines itself."""
     return [
         name
         for name, value in vars(module).items()
@@ -35,7 +35,7 @@ def error_classes(module: ModuleType) -> list[str]:
 
 
 def undrawn(docstring: str, names: Iterable[str]) -> list[str]:
-    """The names that a docstring does not mention as words."""
+    """The names that a docstring does not mention."""
     words = set(re.findall(r"\w+", docstring))
     return [name for name in names if name not in words]
 
@@ -44,7 +44,7 @@ def test_the_public_names_are_sorted() -> None:
     assert disorder(tidemill.__all__) == []
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_exists() -> None:
     assert missing(tidemill, tidemill.__all__) == []
 
 
@@ -55,15 +55,15 @@ def test_the_error_tree_in_the_docstring_names_every_error() -> None:
 
 
 @pytest.mark.parametrize("names", [["b", "a"], ["a", "a"], ["App", "Job", "Execution"]])
-def test_names_out_of_order_are_refused(names: list[str]) -> None:
+def test_names_out_of_order_are_rejected(names: list[str]) -> None:
     assert disorder(names)
 
 
-def test_a_promised_name_that_is_not_there_is_refused() -> None:
+def test_a_missing_public_name_is_rejected() -> None:
     assert missing(SimpleNamespace(here=1), ["gone", "here"]) == ["gone"]
 
 
-def test_an_error_outside_the_drawn_tree_is_refused() -> None:
+def test_an_error_missing_from_the_tree_is_rejected() -> None:
     assert undrawn("StoreErrors\n└── StoreBusy", ["StoreError", "StoreBusy"]) == ["StoreError"]
 
 

@@ -1,4 +1,4 @@
-"""The floors of the house: imports go down, and nothing climbs in by the window."""
+"""Import contracts between the layers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def lint_imports(project: Path) -> subprocess.CompletedProcess[str]:
-    """Judge `project` by the contracts of its own pyproject.toml."""
+    """Check `project` against the contracts in its own pyproject.toml."""
     program = (
         "import sys; sys.path.insert(0, 'src'); from importlinter.cli import lint_imports; "
         "sys.exit(lint_imports(config_filename='pyproject.toml', no_cache=True))"
@@ -23,7 +23,7 @@ def lint_imports(project: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_tree_keeps_every_import_contract() -> None:
+def test_the_source_keeps_every_import_contract() -> None:
     done = lint_imports(ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -41,7 +41,7 @@ def test_the_tree_keeps_every_import_contract() -> None:
         ("rest/bad.py", "import tidemill.engine.bad", "rest"),
     ],
 )
-def test_an_import_against_the_contracts_is_refused(
+def test_an_import_that_violates_a_contract_is_rejected(
     tmp_path: Path, module: str, line: str, contract: str
 ) -> None:
     package = tmp_path / "src" / "tidemill"

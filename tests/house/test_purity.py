@@ -1,4 +1,4 @@
-"""The domain is a function of its arguments: no I/O, no clock, no dice, no log."""
+"""Purity of the domain: no I/O, clock, random numbers or logging."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 DOMAIN = ROOT / "src" / "tidemill" / "domain"
 
-# What the domain may import. Everything else is refused, so a new impure module needs no rule of its own.
+# The modules that the domain may import. All others are rejected, so a new impure module needs no rule.
 PURE = {
     "__future__", "abc", "base64", "binascii", "bisect", "calendar", "collections", "collections.abc", "copy", "cronsim",
     "dataclasses", "datetime", "decimal", "enum", "fractions", "functools", "hashlib", "heapq", "hmac", "itertools",
@@ -19,7 +19,7 @@ PURE = {
 }  # fmt: skip
 OURS = ("tidemill.domain", "tidemill.errors")
 
-# The same, from a pure module: these read the clock, the dice or the machine. Keyed by the attribute called.
+# Functions of the allowed modules that read the clock, random numbers or the machine, by attribute name.
 READERS = {
     "now": {"datetime"},
     "utcnow": {"datetime"},
@@ -39,7 +39,7 @@ def allowed(module: str) -> bool:
 
 
 def impure_imports(node: ast.AST) -> Iterator[str]:
-    """The modules that an import statement takes from outside the allowed ones."""
+    """The forbidden modules in an import statement."""
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names if not allowed(alias.name))
     elif isinstance(node, ast.ImportFrom):
@@ -52,7 +52,7 @@ def impure_imports(node: ast.AST) -> Iterator[str]:
 
 
 def impure_uses(node: ast.AST) -> Iterator[str]:
-    """The clock readings and side effects that an expression stands for, called or only passed on."""
+    """The impure functions that an expression names, whether called or passed on."""
     if isinstance(node, ast.Attribute):
         owner = ast.unparse(node.value)
         if owner.rpartition(".")[2] in READERS.get(node.attr, ()):
@@ -70,11 +70,11 @@ def impurities(source: str) -> list[str]:
     ]
 
 
-def test_the_domain_has_modules_to_judge() -> None:
+def test_the_domain_has_modules_to_check() -> None:
     assert list(DOMAIN.rglob("*.py"))
 
 
-def test_the_domain_depends_on_its_arguments_alone() -> None:
+def test_the_domain_depends_only_on_its_arguments() -> None:
     found = {
         path.relative_to(ROOT).as_posix(): wrong
         for path in sorted(DOMAIN.rglob("*.py"))
@@ -90,7 +90,7 @@ def test_the_domain_depends_on_its_arguments_alone() -> None:
         "subprocess", "sqlite3", "psycopg", "asyncpg", "tidemill.clock", "tidemill.stores.base", "tidemill.domains",
     ],
 )  # fmt: skip
-def test_an_impure_import_is_refused(module: str) -> None:
+def test_an_impure_import_is_rejected(module: str) -> None:
     assert impurities(f"import {module}\n")
     assert impurities(f"def later():\n    from {module} import anything\n")
 
@@ -113,7 +113,7 @@ def test_an_impure_import_is_refused(module: str) -> None:
         "from . import job",
     ],
 )
-def test_a_side_effect_or_a_reading_of_the_clock_is_refused(source: str) -> None:
+def test_a_side_effect_or_a_clock_reading_is_rejected(source: str) -> None:
     assert impurities(source)
 
 
@@ -129,5 +129,5 @@ def test_a_side_effect_or_a_reading_of_the_clock_is_refused(source: str) -> None
         "from uuid import UUID",
     ],
 )
-def test_pure_code_is_let_through(source: str) -> None:
+def test_pure_code_is_accepted(source: str) -> None:
     assert impurities(source) == []

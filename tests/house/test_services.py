@@ -1,4 +1,4 @@
-"""The services that tests use are real, separate for each user, and gone afterwards."""
+"""Test services are real, isolated for each user, and removed afterwards."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_two_databases_are_separate(fresh_postgres_url: str, postgres_url: str) 
     assert ask(postgres_url, "SELECT to_regclass('only_here')::text") is None
 
 
-def test_a_database_can_be_copied_and_dropped_while_somebody_is_connected(postgres: TestPostgres) -> None:
+def test_a_database_can_be_copied_and_dropped_while_a_client_is_connected(postgres: TestPostgres) -> None:
     original = postgres.create_database(f"original_{os.getpid()}")
     with psycopg.connect(original) as connection:
         connection.execute("CREATE TABLE kept AS SELECT 7 AS number")
@@ -64,7 +64,7 @@ def test_a_database_can_be_copied_and_dropped_while_somebody_is_connected(postgr
         ask(copy, "SELECT 1")
 
 
-def test_behind_pgbouncer_is_the_same_database(pgbouncer_url: str, postgres_url: str) -> None:
+def test_pgbouncer_leads_to_the_same_database(pgbouncer_url: str, postgres_url: str) -> None:
     assert ask(pgbouncer_url, "SELECT current_database()") == ask(postgres_url, "SELECT current_database()")
 
 
@@ -72,11 +72,11 @@ def test_a_shared_server_is_not_restarted(monkeypatch: pytest.MonkeyPatch, postg
     monkeypatch.setenv(RUNNING, postgres.url())
     with any_postgres() as server:
         assert ask(server.url(), "SELECT 1") == 1
-        with pytest.raises(ServiceMissing, match="not ours to restart"):
+        with pytest.raises(ServiceMissing, match="cannot be restarted"):
             server.restart()
 
 
-def test_a_given_server_is_used_instead_of_a_private_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_configured_server_is_used_instead_of_a_private_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(RUNNING, raising=False)
     monkeypatch.setenv(GIVEN, "postgresql://someone:secret@db.example:5433/postgres?sslmode=require")
     with any_postgres() as server:
@@ -85,9 +85,7 @@ def test_a_given_server_is_used_instead_of_a_private_one(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
-def test_a_private_server_comes_back_at_the_same_address_after_a_restart(
-    private: PrivatePostgres, mode: str
-) -> None:
+def test_a_private_server_keeps_its_address_after_a_restart(private: PrivatePostgres, mode: str) -> None:
     address, before = private.url(), private.pids[0]
     with psycopg.connect(address) as connection:
         connection.execute("CREATE TABLE IF NOT EXISTS survivors (n int)")
@@ -97,13 +95,13 @@ def test_a_private_server_comes_back_at_the_same_address_after_a_restart(
     assert ask(address, "SELECT to_regclass('survivors')::text") == "survivors"
 
 
-def test_a_private_server_has_the_settings_it_was_given(private: PrivatePostgres) -> None:
+def test_a_private_server_has_the_requested_settings(private: PrivatePostgres) -> None:
     assert ask(private.socket_url(), "SHOW work_mem") == "5MB"
     assert ask(private.socket_url(), "SHOW fsync") == "off"
     assert ask(private.socket_url(), "SHOW server_encoding") == "UTF8"
 
 
-def test_a_stopped_server_leaves_neither_process_nor_folder(tmp_path: Path) -> None:
+def test_a_stopped_server_leaves_no_process_and_no_folder(tmp_path: Path) -> None:
     data = tmp_path / "cluster"
     with running_postgres(data, major=16) as server:
         pids, home = server.pids, server.log.parent
@@ -117,7 +115,7 @@ def test_a_stopped_server_leaves_neither_process_nor_folder(tmp_path: Path) -> N
     assert not home.exists()
 
 
-def test_a_run_that_is_killed_takes_its_server_along() -> None:
+def test_a_killed_run_stops_its_server() -> None:
     program = (
         "import time\nfrom tidemill.testing.postgres import running_postgres\nwith running_postgres() as server:\n"
         "    print(server.pids[0], server.log.parent, flush=True)\n    time.sleep(60)\n"
@@ -148,8 +146,8 @@ def test_root_without_user_namespaces_runs_the_server_as_nobody(monkeypatch: pyt
         assert Path(f"/proc/{server.pids[0]}").stat().st_uid != 0
 
 
-def test_an_unknown_version_is_refused() -> None:
-    with pytest.raises(ServiceMissing, match="no PostgreSQL 9"), running_postgres(major=9):
+def test_an_unknown_version_is_rejected() -> None:
+    with pytest.raises(ServiceMissing, match="PostgreSQL 9 is not available"), running_postgres(major=9):
         pass
 
 

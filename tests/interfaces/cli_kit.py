@@ -1,4 +1,4 @@
-"""What the tests of the command line share: an app in a file of its own, and a way to call commands in this process."""
+"""Test kit of the CLI: an app in its own file, and in-process calls of commands."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def fail(words: str) -> None:
 
 
 class Shop(NamedTuple):
-    """An app that commands find by name, in a folder of its own."""
+    """An app in its own folder that commands find by name."""
 
     name: str
     url: str
@@ -52,31 +52,31 @@ class Shop(NamedTuple):
         return f"{self.name}:app"
 
     def app(self) -> App:
-        """The app, imported anew: a command closes the one it used."""
+        """The app, imported again because each command closes its own."""
         sys.modules.pop(self.name, None)
         found: Any = find_app(self.where)
         assert isinstance(found, App)
         return found
 
     def run(self, *words: str, **rest: Any) -> Result:
-        """A command with ``--app``."""
+        """Run a command with ``--app``."""
         sys.modules.pop(self.name, None)
         return call(*words, "--app", self.where, **rest)
 
     def json(self, *words: str) -> Any:
-        """What a command that works prints as JSON."""
+        """The JSON output of a successful command."""
         done = self.run(*words, "--json")
         assert done.exit_code == 0, done.output
         return json.loads(done.stdout)
 
     def drain(self) -> None:
-        """Run what is due."""
+        """Run the due jobs."""
         with self.app() as app:
             app.testing().drain()
 
 
 def make_shop(folder: Path, url: str | None = None) -> Shop:
-    """Write an app down; its store is a file beside it unless another is given."""
+    """Write the module of an app, by default with a SQLite file in the same folder as its store."""
     name = f"shop_{folder.name.replace('-', '_')}"
     address = url or new_file(folder)
     (folder / f"{name}.py").write_text(SHOP.format(url=address), encoding="utf-8")
@@ -84,7 +84,7 @@ def make_shop(folder: Path, url: str | None = None) -> Shop:
 
 
 def call(*words: str, env: dict[str, str] | None = None, input: str | None = None) -> Result:  # noqa: A002
-    """A command in this process; nothing but the words and ``env`` says where."""
+    """Run a command in this process, with only the arguments and ``env`` to select the app and the store."""
     clean: dict[str, str | None] = dict.fromkeys(
         ("TIDEMILL_APP", "TIDEMILL_STORE", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "TTY_COMPATIBLE")
     )
@@ -94,5 +94,5 @@ def call(*words: str, env: dict[str, str] | None = None, input: str | None = Non
 
 
 def terminal(columns: int, **more: str) -> dict[str, str]:
-    """The environment of a terminal so many columns wide."""
+    """The environment of a terminal with this number of columns."""
     return {"FORCE_COLOR": "1", "COLUMNS": str(columns), "TERM": "xterm-256color", **more}

@@ -1,4 +1,4 @@
-"""``tidemill keys`` and ``tidemill audit``: who may come in, who did what, and whether that was changed."""
+"""``tidemill keys`` and ``tidemill audit``."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
 
 
 def acts(shop: Shop) -> list[tuple[str, str, str]]:
-    """Who did what to what, in order."""
+    """The audit entries in order: who, action and subject."""
     found = shop.json("audit", "list", "--oldest", "--limit", "1000")
     return [(each["who"], each["action"], each["subject"]) for each in found]
 
@@ -42,7 +42,7 @@ def tamper(shop: Shop, change: str) -> None:
 # Keys --------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_key_s_secret_is_printed_once_and_opens(shop: Shop) -> None:
+def test_the_secret_of_a_key_is_printed_once_and_authenticates(shop: Shop) -> None:
     done = shop.run("keys", "create", "ci", "--role", "operator", "--tenant", "acme", "--expires", "90d")
     secret, words = done.stdout.splitlines()
     id = re.fullmatch(r"tm_([0-9a-f]{8})\.[\w-]{43}", secret)
@@ -56,7 +56,7 @@ def test_a_key_s_secret_is_printed_once_and_opens(shop: Shop) -> None:
     assert "hash" not in shop.json("keys", "list")[0]
 
 
-def test_a_narrow_screen_does_not_break_a_secret(shop: Shop) -> None:
+def test_a_narrow_screen_does_not_wrap_a_secret(shop: Shop) -> None:
     done = shop.run("keys", "create", "ci", env=terminal(20))
     assert re.fullmatch(r"tm_[0-9a-f]{8}\.[\w-]{43}", done.stdout.splitlines()[0])
 
@@ -75,7 +75,7 @@ def test_keys_are_listed_with_their_state_and_revoked(shop: Shop) -> None:
         assert app.keys.identify(made[1]["secret"]) is not None
 
 
-def test_a_slip_of_the_pen_revokes_nothing(shop: Shop) -> None:
+def test_a_wrong_argument_revokes_nothing(shop: Shop) -> None:
     id = shop.json("keys", "create", "ci")["id"]
     done = shop.run("keys", "revoke", id, "nope")
     assert done.exit_code == 2
@@ -85,16 +85,17 @@ def test_a_slip_of_the_pen_revokes_nothing(shop: Shop) -> None:
     assert shop.run("keys", "create", "x", "--tenant", " ").exit_code == 2
 
 
-def test_keys_need_no_app(shop: Shop) -> None:
+def test_key_commands_need_no_app(shop: Shop) -> None:
     done = call("keys", "create", "ci", "--store", shop.url, "--json")
     assert done.exit_code == 0
     assert "no keys" in call("keys", "list", "--store", shop.url + "2").stdout
 
 
-# The audit ---------------------------------------------------------------------------------------------------------------
+# Audit log
+# ---------------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_done_at_the_desk_is_in_the_audit(shop: Shop) -> None:
+def test_commands_that_change_something_are_recorded_in_the_audit_log(shop: Shop) -> None:
     id = shop.run("jobs", "enqueue", "send", "to=sesame").stdout.strip()
     with shop.app() as app:
         worker = app.store.register(Worker(new_id(), "w1"), lease=HOUR)
@@ -127,9 +128,9 @@ def test_what_is_done_at_the_desk_is_in_the_audit(shop: Shop) -> None:
     assert bulk["after"]["ids"] == [id]
 
 
-def test_the_audit_is_listed_newest_first_and_page_by_page(shop: Shop) -> None:
+def test_the_audit_log_is_listed_newest_first_and_in_pages(shop: Shop) -> None:
     for name in ("a", "b", "c"):
-        shop.run("queues", "pause", name)
+        shop.run("queues", "pause", name, "--new")
     shop.run("queues", "resume", "a")
 
     def numbers(*words: str) -> list[int]:
@@ -147,14 +148,14 @@ def test_the_audit_is_listed_newest_first_and_page_by_page(shop: Shop) -> None:
     assert "more: --before 3" in said
 
 
-def test_names_in_the_audit_do_nothing_to_a_screen(shop: Shop) -> None:
+def test_control_characters_in_the_audit_log_are_not_printed(shop: Shop) -> None:
     with shop.app() as app:
         app.control.pause("queue", "mail", reason="\x1b[31mred\n")
     assert "\x1b" not in shop.run("audit", "list").stdout
 
 
-def test_an_untouched_audit_is_said_to_be_whole(shop: Shop) -> None:
-    assert "nothing was done yet" in shop.run("audit", "list").stdout
+def test_verify_reports_an_unchanged_audit_log_as_complete(shop: Shop) -> None:
+    assert "no entries" in shop.run("audit", "list").stdout
     shop.run("queues", "pause", "mail")
     done = shop.run("audit", "verify")
     assert done.exit_code == 0
@@ -162,9 +163,9 @@ def test_an_untouched_audit_is_said_to_be_whole(shop: Shop) -> None:
     assert shop.json("audit", "verify")["ok"] is True
 
 
-def test_a_changed_entry_is_named_and_ends_with_one(shop: Shop) -> None:
+def test_verify_names_a_changed_entry_and_exits_with_one(shop: Shop) -> None:
     for name in ("a", "b", "c"):
-        shop.run("queues", "pause", name)
+        shop.run("queues", "pause", name, "--new")
     tamper(shop, "update tidemill_audit set who = 'cli:eve' where number = 2")
     done = shop.run("audit", "verify")
     assert done.exit_code == 1

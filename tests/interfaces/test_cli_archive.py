@@ -1,4 +1,4 @@
-"""``tidemill archive``: what is due leaves, and is found again."""
+"""``tidemill archive``: archiving due jobs and searching the archive."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
     return made
 
 
-def test_jobs_are_archived_and_the_table_says_how_many(shop: Shop) -> None:
+def test_run_archives_jobs_and_prints_the_counts(shop: Shop) -> None:
     done = shop.run("archive", "run")
     assert done.stdout.splitlines()[-1].startswith("0 jobs archived in ")
     done = shop.run("archive", "run", "--older-than", "0s", "--limit", "2")
@@ -39,7 +39,7 @@ def test_jobs_are_archived_and_the_table_says_how_many(shop: Shop) -> None:
     assert shop.json("jobs", "list")["items"] == []
 
 
-def test_archived_jobs_are_found_by_how_they_ended(shop: Shop) -> None:
+def test_search_finds_archived_jobs_by_status(shop: Shop) -> None:
     assert shop.run("archive", "search").stdout == "no archived jobs\n"
     assert shop.run("archive", "run", "--older-than", "0s").exit_code == 0
     found = shop.json("archive", "search", "--status", "failed")["items"]
@@ -52,22 +52,22 @@ def test_archived_jobs_are_found_by_how_they_ended(shop: Shop) -> None:
     assert shop.json("archive", "search", "--task", "nothing")["items"] == []
 
 
-def test_a_narrow_screen_shows_what_matters(shop: Shop) -> None:
+def test_the_table_fits_a_narrow_screen(shop: Shop) -> None:
     wide = shop.run("archive", "run", "--older-than", "0s", env=terminal(80)).stdout.splitlines()
     assert "archived" in wide[0]
     assert max(map(len, (line for line in wide if "\x1b" not in line))) <= 80
 
 
-def test_who_archives_already_is_waited_for(shop: Shop) -> None:
+def test_a_run_is_refused_while_another_run_holds_the_lease(shop: Shop) -> None:
     with shop.app() as app:
         assert app.store.acquire(LEASE, new_id(), ttl=timedelta(minutes=5)) is not None
     done = shop.run("archive", "run")
     assert done.exit_code == 2
-    assert done.stderr == "tidemill: somebody archives just now; wait until that run has ended\n"
+    assert done.stderr == "tidemill: another archive run is in progress; wait until it has ended\n"
 
 
-def test_the_sums_are_a_question(shop: Shop) -> None:
-    assert "nothing to tell about archival" in shop.run("stats", "archival").stdout
+def test_archive_totals_are_a_stats_report(shop: Shop) -> None:
+    assert "no rows for archival" in shop.run("stats", "archival").stdout
     assert shop.run("archive", "run", "--older-than", "0s").exit_code == 0
     rows = {row["policy"]: row["archived"] for row in shop.json("stats", "archival")["rows"]}
     assert rows == {"completed": 2, "failed": 1}

@@ -1,4 +1,4 @@
-"""``tidemill db``, as a person and as a program use it: a real process, its output and its exit code."""
+"""``tidemill db`` in a real process: output and exit codes."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import pytest
 
 from tidemill.stores.open import open_store
 from tidemill.stores.sql import sqlite
+from tidemill.stores.sql.migrations import load, oldest_served
 
 APPLIED = sorted(file.stem for file in (Path(sqlite.__file__).parent / "migrations").glob("*.sql"))[1:]
-"""Every migration but the one that makes the ledger of migrations."""
+"""Every migration except the one that creates the migration table."""
 
 
 def tidemill(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -30,7 +31,7 @@ def tidemill(*words: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
-def test_migrate_makes_the_tables_once_and_says_so(fresh_postgres_url: str) -> None:
+def test_migrate_creates_the_tables_once_and_reports_it(fresh_postgres_url: str) -> None:
     before = tidemill("db", "status", "--store", fresh_postgres_url)
     assert before.returncode == 1
     assert f"schema version 0 of {len(APPLIED)}" in before.stdout
@@ -42,20 +43,22 @@ def test_migrate_makes_the_tables_once_and_says_so(fresh_postgres_url: str) -> N
 
     again = tidemill("db", "migrate", "--store", fresh_postgres_url)
     assert "nothing to apply" in again.stdout
-    assert tidemill("db", "status", "--store", fresh_postgres_url).returncode == 0
+    after = tidemill("db", "status", "--store", fresh_postgres_url)
+    assert after.returncode == 0
+    assert f"serves code from version {oldest_served(load('postgres'))} on" in after.stdout
 
 
-def test_the_address_may_come_from_the_environment_and_json_is_for_programs(tmp_path: Path) -> None:
+def test_the_store_url_may_come_from_the_environment_and_output_may_be_json(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     said = tidemill("db", "migrate", "--json", TIDEMILL_STORE=url)
-    assert json.loads(said.stdout) == {"store": url, "applied": APPLIED, "version": len(APPLIED)}
+    served = oldest_served(load("sqlite"))
+    facts = {"store": url, "version": len(APPLIED), "serves": served}
+    assert json.loads(said.stdout) == facts | {"applied": APPLIED}
     state = json.loads(tidemill("db", "status", "--json", TIDEMILL_STORE=url).stdout)
-    assert state == {"store": url, "version": len(APPLIED), "wanted": len(APPLIED), "pending": []}
+    assert state == facts | {"wanted": len(APPLIED), "pending": []}
 
 
-def test_the_printed_sql_makes_a_database_that_needs_nothing_more(
-    tmp_path: Path, fresh_postgres_url: str
-) -> None:
+def test_the_printed_sql_creates_a_complete_database(tmp_path: Path, fresh_postgres_url: str) -> None:
     with sqlite3.connect(tmp_path / "jobs.db") as file:
         file.executescript(tidemill("db", "sql", "sqlite").stdout)
     file.close()
@@ -71,18 +74,18 @@ def test_the_printed_sql_makes_a_database_that_needs_nothing_more(
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        (["db", "migrate", "--store", "redis://x"], 2, "there is no store for redis://"),
-        (["db", "migrate", "--store", "jobs.db"], 2, "this is not a store's address"),
+        (["db", "migrate", "--store", "redis://x"], 2, "unknown store redis://"),
+        (["db", "migrate", "--store", "jobs.db"], 2, "not a store URL"),
         (["db", "sql", "oracle"], 2, "there is no SQL for 'oracle'"),
         (
             ["db", "status", "--store", "postgresql://127.0.0.1:1/x"],
             1,
             "cannot reach postgresql://127.0.0.1:1/x",
         ),
-        (["db", "status"], 2, "Missing option '--store'"),
+        (["db", "status"], 2, "Missing option '--app' or '--store'"),
     ],
 )
-def test_what_goes_wrong_is_one_line_and_an_exit_code(words: list[str], code: int, sentence: str) -> None:
+def test_an_error_is_one_line_and_an_exit_code(words: list[str], code: int, sentence: str) -> None:
     said = tidemill(*words, TIDEMILL_STORE="")
     assert said.returncode == code
     assert sentence in said.stderr

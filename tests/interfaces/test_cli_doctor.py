@@ -1,4 +1,4 @@
-"""``tidemill doctor``: what is wrong is found, said with what to do, and told by the exit code."""
+"""``tidemill doctor``: checks, advice and exit codes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def examined(*words: str, shop: Shop | None = None) -> tuple[int, dict[str, tupl
     return done.exit_code, {check["check"]: (check["status"], check["text"]) for check in checks}
 
 
-def test_a_sound_store_is_ok_but_for_what_this_machine_brings(shop: Shop) -> None:
+def test_a_sound_store_passes_every_check_except_those_of_this_machine(shop: Shop) -> None:
     with shop.app() as app:
         app.store.register(Worker(new_id(), "w1"), lease=timedelta(hours=1))
     code, found = examined(shop=shop)
@@ -39,14 +39,15 @@ def test_a_sound_store_is_ok_but_for_what_this_machine_brings(shop: Shop) -> Non
     assert {"app", "store", "schema", "file", "journal", "durability", "wake-ups", "workers"} <= set(found)
 
 
-def test_everything_that_is_wrong_is_said_with_what_to_do(shop: Shop) -> None:
+def test_every_problem_is_reported_with_its_remedy(shop: Shop) -> None:
     shop.run("jobs", "enqueue", "send", "to=x")
     shop.run("jobs", "enqueue", "look", "what=x")
     with shop.app() as app:
-        gone = app.store.register(Worker(new_id(), "old"), lease=timedelta(microseconds=1))
+        gone = app.store.register(Worker(new_id(), "old"), lease=timedelta(hours=1))
         marks = Watermarks()
         marks.seen(app.store.lanes(["mail"]))
         assert app.store.claim(ClaimRequest(gone.id, marks.lanes(), 1))
+        app.store.retire([gone.id])
         app.store.pause([Pause(PauseKind.QUEUE, "mail", "flood", "ann")])
     code, found = examined(shop=shop)
     assert code == 1
@@ -67,7 +68,7 @@ def test_everything_that_is_wrong_is_said_with_what_to_do(shop: Shop) -> None:
     assert "0 fail" in said
 
 
-def test_an_app_that_cannot_be_imported_fails_and_the_store_is_still_looked_at(tmp_path: Path) -> None:
+def test_an_app_that_cannot_be_imported_fails_and_the_store_is_still_checked(tmp_path: Path) -> None:
     code, found = examined("--app", "no_such_module:app")
     assert code == 1
     assert found["app"][0] == "fail"
@@ -76,14 +77,14 @@ def test_an_app_that_cannot_be_imported_fails_and_the_store_is_still_looked_at(t
     assert found["schema"][0] == "ok"
 
 
-def test_a_store_that_does_not_answer_fails_in_one_line() -> None:
+def test_an_unreachable_store_fails_in_one_line() -> None:
     code, found = examined("--store", "postgresql://127.0.0.1:1/x?connect_timeout=1")
     assert code == 1
     assert list(found) == ["store"]
     assert "cannot reach" in found["store"][1]
 
 
-def test_tables_that_are_missing_name_the_command(fresh_postgres_url: str) -> None:
+def test_missing_tables_name_the_migrate_command(fresh_postgres_url: str) -> None:
     code, found = examined("--store", fresh_postgres_url)
     assert code == 1
     assert "tidemill db migrate" in found["schema"][1]
@@ -95,14 +96,14 @@ def test_tables_that_are_missing_name_the_command(fresh_postgres_url: str) -> No
 
 
 @pytest.mark.long
-def test_behind_a_pooler_wake_ups_are_not_heard_and_that_is_said(pgbouncer_url: str) -> None:
+def test_a_pooler_that_blocks_notifications_is_reported(pgbouncer_url: str) -> None:
     call("db", "migrate", "--store", pgbouncer_url)
     _, found = examined("--store", pgbouncer_url)
     assert found["wake-ups"][0] == "warn"
     assert "PgBouncer" in found["wake-ups"][1]
 
 
-def test_a_file_that_is_less_than_durable_or_not_in_wal_mode_is_told(tmp_path: Path) -> None:
+def test_reduced_durability_and_a_journal_other_than_wal_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     connection = sqlite3.connect(path)
     connection.execute("create table some (n)")

@@ -1,4 +1,4 @@
-"""``tidemill jobs``: finding, enqueueing, following and deciding, as an operator does it."""
+"""``tidemill jobs``: listing, enqueueing, following and changing jobs."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ import re
 import threading
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
+from uuid import UUID
 
 import pytest
 from tests.interfaces.cli_kit import Shop, call, make_shop, terminal
 
 from tidemill import BoundTask, JobState
+from tidemill.domain.job import Details, NewJob
+from tidemill.ids import new_id
 
 
 @pytest.fixture
@@ -21,7 +25,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
 
 
 def fill(shop: Shop) -> dict[str, str]:
-    """One job of each kind, by name."""
+    """Create one job per state; return the ids by state."""
     with shop.app() as app:
         jobs = app.registry
         assert len(jobs) == 3
@@ -41,7 +45,7 @@ def fill(shop: Shop) -> dict[str, str]:
 # Enqueueing --------------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_is_enqueued_with_checked_arguments_and_every_option(shop: Shop) -> None:
+def test_enqueue_validates_arguments_and_accepts_every_option(shop: Shop) -> None:
     made = shop.json(
         "jobs", "enqueue", "send", "to=007", "size=3", "--priority", "9", "--queue", "fast", "--delay", "1h30m",
         "--tag", "a", "--tag", "b", "--metadata", "customer=acme", "--metadata", "n=1", "--reference", "user:42",
@@ -57,7 +61,15 @@ def test_a_job_is_enqueued_with_checked_arguments_and_every_option(shop: Shop) -
     assert again["id"] == made["id"]
 
 
-def test_arguments_may_be_json_and_words_go_over_it(shop: Shop) -> None:
+def test_the_headers_of_a_job_are_shown(shop: Shop) -> None:
+    with shop.app() as app:
+        send: BoundTask[..., Any] = BoundTask(app._client, app.registry.get("send"))
+        id = str(send.using(headers={"trace": "1"}).enqueue(to="ann").id)
+    assert shop.json("jobs", "show", id)["headers"] == {"trace": "1"}
+    assert '{"trace": "1"}' in shop.run("jobs", "show", id).stdout
+
+
+def test_words_override_arguments_given_as_json(shop: Shop) -> None:
     made = shop.json("jobs", "enqueue", "send", "--args", '{"to": "ann", "size": 1}', "size=2")
     assert made["args"] == {"to": "ann", "size": 2}
     made = shop.json("jobs", "enqueue", "send", "to=x", "--at", "2099-01-01T00:00Z")
@@ -75,12 +87,12 @@ def test_arguments_may_be_json_and_words_go_over_it(shop: Shop) -> None:
         (("send", "--args", "[1]"), "not a JSON object"),
         (("send", "--args", "{"), "--args is not JSON"),
         (("send", "to=x", "--delay", "soon"), "not a duration"),
-        (("send", "to=x", "--at", "noon"), "not an instant"),
+        (("send", "to=x", "--at", "noon"), "not a timestamp"),
         (("send", "to=x", "--priority", "101"), "priority is 101"),
         (("send", "to=x", "--reference", "user"), "not a pair"),
     ],
 )
-def test_a_job_that_cannot_be_is_refused_and_nothing_is_written(
+def test_an_invalid_job_is_rejected_and_nothing_is_stored(
     shop: Shop, words: tuple[str, ...], sentence: str
 ) -> None:
     done = shop.run("jobs", "enqueue", *words)
@@ -89,10 +101,10 @@ def test_a_job_that_cannot_be_is_refused_and_nothing_is_written(
     assert shop.json("jobs", "list")["items"] == []
 
 
-def test_enqueueing_needs_the_app(shop: Shop) -> None:
+def test_enqueue_needs_an_app(shop: Shop) -> None:
     done = call("jobs", "enqueue", "send", "to=x", "--store", shop.url)
     assert done.exit_code == 2
-    assert "give --app module:attr" in done.stderr
+    assert "pass --app module:app" in done.stderr
 
 
 # Finding -----------------------------------------------------------------------------------------------------------------
@@ -124,7 +136,7 @@ def test_every_filter_narrows_the_list(shop: Shop) -> None:
     assert found("--created-after", "2099-01-01") == set()
 
 
-def test_a_list_is_paged_and_shows_where_to_go_on(shop: Shop) -> None:
+def test_a_list_is_paged_and_prints_the_next_cursor(shop: Shop) -> None:
     fill(shop)
     first = shop.json("jobs", "list", "--limit", "3")
     second = shop.json("jobs", "list", "--limit", "3", "--cursor", first["next"])
@@ -134,7 +146,7 @@ def test_a_list_is_paged_and_shows_where_to_go_on(shop: Shop) -> None:
     assert f"more: --cursor {first['next']}" in shop.run("jobs", "list", "--limit", "3").stdout
 
 
-def test_piped_lists_are_whole_aligned_lines_without_tabs_or_escapes(shop: Shop) -> None:
+def test_piped_lists_are_complete_aligned_lines_without_tabs_or_escapes(shop: Shop) -> None:
     ids = fill(shop)
     said = shop.run("jobs", "list", env={"COLUMNS": "40"}).stdout
     head, *rows = said.splitlines()
@@ -148,20 +160,20 @@ def test_piped_lists_are_whole_aligned_lines_without_tabs_or_escapes(shop: Shop)
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
-def test_a_terminal_of_any_width_shows_whole_ids_and_no_line_too_long(shop: Shop, columns: int) -> None:
+def test_a_terminal_of_any_width_shows_ids_and_no_line_is_too_long(shop: Shop, columns: int) -> None:
     ids = fill(shop)
     for words in (("jobs", "list"), ("jobs", "show", ids["failed"]), ("jobs", "why", ids["pending"])):
         said = shop.run(*words, env=terminal(columns, NO_COLOR="1")).stdout
         plain = _without_styles(said)
         assert all(len(line) <= columns for line in plain.splitlines()), plain
-        assert ids["failed"] in plain or ids["pending"] in plain
+        assert ids["failed"][-12:] in plain or ids["pending"][-12:] in plain
 
 
 def _without_styles(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
-def test_no_color_means_no_colour(shop: Shop) -> None:
+def test_no_color_disables_colours(shop: Shop) -> None:
     fill(shop)
     assert "\x1b[38;5;160m" in shop.run("jobs", "list", env=terminal(80)).stdout
     assert "\x1b[38;5;160m" not in shop.run("jobs", "list", env=terminal(80, NO_COLOR="1")).stdout
@@ -171,7 +183,7 @@ HOSTILE = "\x1b[2J\x07[red]no[/red] [link=x]\r\nway \u202e\x9b31m"
 
 
 @pytest.mark.parametrize("env", [{}, terminal(40), terminal(200)])
-def test_hostile_text_is_shown_and_does_nothing(shop: Shop, env: dict[str, str]) -> None:
+def test_control_characters_in_text_are_escaped(shop: Shop, env: dict[str, str]) -> None:
     id = shop.run("jobs", "enqueue", "fail", "--args", json.dumps({"words": HOSTILE})).stdout.strip()
     shop.drain()
     for verb in ("show", "why"):
@@ -203,33 +215,36 @@ def test_a_job_is_shown_with_its_executions_logs_and_children(shop: Shop) -> Non
 @pytest.mark.parametrize(
     "verb", ["show", "watch", "logs", "why", "cancel", "retry", "delete", "approve", "reject"]
 )
-def test_a_job_that_is_not_there_is_exit_code_1_and_what_is_no_id_is_2(shop: Shop, verb: str) -> None:
+def test_an_unknown_job_exits_with_1_and_an_invalid_id_with_2(shop: Shop, verb: str) -> None:
     missing = shop.run("jobs", verb, "01890a5d-ac96-774b-bcce-b302099a8057")
     assert missing.exit_code == 1
     assert "there is no job" in missing.stderr
     wrong = shop.run("jobs", verb, "x")
     assert wrong.exit_code == 2
-    assert "'x' is not a job's id" in wrong.stderr
+    assert "'x' is not a job id" in wrong.stderr
 
 
-def test_logs_are_an_array_or_while_followed_one_document_a_line(shop: Shop) -> None:
+def test_logs_are_a_json_array_and_with_follow_one_json_document_per_line(shop: Shop) -> None:
     ids = fill(shop)
     assert [line["message"] for line in shop.json("jobs", "logs", ids["completed"])] == ["sent"]
+    assert shop.json("jobs", "logs", ids["completed"], "--level", "warning") == []
+    assert shop.run("jobs", "logs", ids["completed"], "-f", "--level", "error").stdout == "no log lines\n"
     followed = shop.run("jobs", "logs", ids["completed"], "--follow", "--json").stdout.splitlines()
     assert [json.loads(line)["details"] for line in followed] == [{"to": "ann"}]
     assert 'sent to="ann"' in shop.run("jobs", "logs", ids["completed"], "-f").stdout
 
 
-def test_why_says_it_in_sentences_and_in_codes(shop: Shop) -> None:
+def test_why_prints_sentences_and_as_json_codes(shop: Shop) -> None:
     ids = fill(shop)
     assert [reason["code"] for reason in shop.json("jobs", "why", ids["failed"])["reasons"]] == ["ended"]
     assert "It waits for a person's decision" in shop.run("jobs", "why", ids["review_needed"]).stdout
 
 
-# Following ---------------------------------------------------------------------------------------------------------------
+# Following
+# --------------------------------------------------------------------------------------------------------------
 
 
-def test_watching_an_ended_job_says_how_it_ended_by_exit_code_too(shop: Shop) -> None:
+def test_watching_an_ended_job_reports_its_outcome_by_exit_code_too(shop: Shop) -> None:
     ids = fill(shop)
     good = shop.run("jobs", "watch", ids["completed"])
     assert good.exit_code == 0
@@ -242,7 +257,7 @@ def test_watching_an_ended_job_says_how_it_ended_by_exit_code_too(shop: Shop) ->
     assert shop.run("jobs", "watch", ids["completed"], env=terminal(40)).exit_code == 0
 
 
-def test_waiting_follows_a_job_that_somebody_else_runs(shop: Shop) -> None:
+def test_wait_follows_a_job_that_another_process_runs(shop: Shop) -> None:
     with shop.app() as other:
         stop = threading.Event()
 
@@ -266,10 +281,11 @@ def test_waiting_follows_a_job_that_somebody_else_runs(shop: Shop) -> None:
     assert json.loads(failed.stdout)["status"] == "failed"
 
 
-# Deciding ----------------------------------------------------------------------------------------------------------------
+# Actions
+# -----------------------------------------------------------------------------------------------------------------
 
 
-def test_jobs_are_decided_about_one_by_one_and_a_refusal_stops_nobody_else(shop: Shop) -> None:
+def test_actions_apply_to_each_job_and_a_rejected_one_does_not_stop_the_others(shop: Shop) -> None:
     ids = fill(shop)
     done = shop.run("jobs", "cancel", ids["completed"], ids["pending"], "--reason", "enough")
     assert done.exit_code == 1
@@ -285,7 +301,7 @@ def test_jobs_are_decided_about_one_by_one_and_a_refusal_stops_nobody_else(shop:
     assert shop.json("jobs", "show", ids["scheduled"])["status"] == "scheduled"
 
 
-def test_a_filter_shows_the_count_and_asks_first(shop: Shop) -> None:
+def test_a_bulk_action_shows_the_count_and_asks_for_confirmation(shop: Shop) -> None:
     ids = fill(shop)
     no = shop.run("jobs", "cancel", "--task", "send", input="n\n")
     assert no.exit_code == 1
@@ -299,7 +315,7 @@ def test_a_filter_shows_the_count_and_asks_first(shop: Shop) -> None:
     assert "0 retried" in shop.run("jobs", "retry", "--task", "nothing").stdout
 
 
-def test_a_bulk_action_goes_page_by_page_through_all_that_match(shop: Shop) -> None:
+def test_a_bulk_action_processes_all_pages_of_matching_jobs(shop: Shop) -> None:
     with shop.app() as app:
         task: BoundTask[..., str] = BoundTask(app._client, app.registry.get("send"))
         task.enqueue_many({"to": str(number)} for number in range(1203))
@@ -311,7 +327,7 @@ def test_a_bulk_action_goes_page_by_page_through_all_that_match(shop: Shop) -> N
 
 
 @pytest.mark.parametrize("verb", ["cancel", "retry", "delete"])
-def test_a_bulk_action_must_say_which_jobs_are_meant(shop: Shop, verb: str) -> None:
+def test_a_bulk_action_needs_ids_or_a_filter(shop: Shop, verb: str) -> None:
     assert shop.run("jobs", verb).exit_code == 2
     assert shop.run("jobs", verb, "--tenant", "acme", "--yes").exit_code == 2
     both = shop.run("jobs", verb, "01890a5d-ac96-774b-bcce-b302099a8057", "--task", "send")
@@ -319,10 +335,79 @@ def test_a_bulk_action_must_say_which_jobs_are_meant(shop: Shop, verb: str) -> N
     assert "not both" in both.stderr
 
 
-def test_a_word_that_nobody_filled_does_not_mean_every_job(shop: Shop) -> None:
+def test_an_empty_filter_value_does_not_match_every_job(shop: Shop) -> None:
     fill(shop)
     for option in ("--tag", "--text", "--correlation-id"):
         said = shop.run("jobs", "delete", option, "", "--yes")
         assert said.exit_code == 2
         assert "is empty; give one, or leave it out" in said.stderr
     assert shop.json("jobs", "list", "--status", "failed")["items"]
+
+
+def test_change_sets_priority_or_queue_by_id_and_by_filter(shop: Shop) -> None:
+    id = shop.run("jobs", "enqueue", "send", "to=ann", "--queue", "slow").stdout.strip()
+    assert shop.run("jobs", "change", id, "--priority", "7").stdout == f"{id} pending\n"
+    assert shop.json("jobs", "show", id)["priority"] == 7
+    assert shop.run("jobs", "change", id).exit_code == 2
+    moved = shop.run("jobs", "change", "--queue", "slow", "--to-queue", "fast", "--yes")
+    assert moved.stdout == "1 changed\n"
+    assert shop.json("jobs", "show", id)["queue"] == "fast"
+    shop.run("jobs", "cancel", id)
+    refused = shop.run("jobs", "change", id, "--priority", "1")
+    assert (refused.exit_code, "it is cancelled" in refused.stderr) == (1, True)
+
+
+def test_a_job_is_cancelled_with_its_children(shop: Shop) -> None:
+    id = shop.run("jobs", "enqueue", "send", "to=ann").stdout.strip()
+    child = str(new_id())
+    with shop.app() as app:
+        app.store.enqueue([NewJob(UUID(child), "send", details=Details(parent_id=UUID(id)))])
+    assert shop.run("jobs", "cancel", "--children", "--task", "send", "--yes").exit_code == 2
+    assert shop.run("jobs", "cancel", id, "--children").exit_code == 0
+    assert shop.json("jobs", "show", child)["status"] == "cancelled"
+
+
+def test_a_scheduled_job_is_rescheduled_and_then_run_now(shop: Shop) -> None:
+    id = shop.run("jobs", "enqueue", "send", "to=ann", "--delay", "1h").stdout.strip()
+    assert shop.run("jobs", "reschedule", id, "--in", "2h").stdout == f"{id} scheduled\n"
+    assert shop.run("jobs", "reschedule", id).exit_code == 2
+    assert shop.json("jobs", "run-now", id)["done"] == [{"id": id, "status": "pending"}]
+    refused = shop.run("jobs", "run-now", id)
+    assert refused.exit_code == 1
+    assert "it is pending; that needs scheduled" in refused.stderr
+    assert shop.run("jobs", "rerun", id).exit_code == 1
+
+
+def test_show_lists_the_declared_stages_including_those_not_reached(shop: Shop, tmp_path: Path) -> None:
+    with (tmp_path / f"{shop.name}.py").open("a") as file:
+        file.write(
+            "\n\n@app.task(stages=('extract', 'store'))\ndef load(ctx: Context) -> None:\n"
+            "    with ctx.stage('extract'):\n        raise PermanentError('no')\n"
+        )
+    id = shop.json("jobs", "enqueue", "load")["id"]
+    before = shop.run("jobs", "show", id).stdout
+    assert re.search(r"extract +ahead", before), before
+    shop.drain()
+    after = shop.run("jobs", "show", id).stdout
+    assert re.search(r"extract +failed: PermanentError: no", after), after
+    assert re.search(r"store +not reached", after), after
+
+
+def test_an_archived_job_is_shown_and_cannot_be_changed(shop: Shop) -> None:
+    id = shop.json("jobs", "enqueue", "send", "to=ada")["id"]
+    shop.drain()
+    assert shop.run("archive", "run", "--older-than", "0s").exit_code == 0
+    assert shop.json("jobs", "list")["items"] == []
+    found = shop.json("jobs", "show", id)
+    assert (found["status"], found["value"]) == ("completed", "sent to ada")
+    assert found["archived_at"] is not None
+    assert [line["message"] for line in found["logs"]] == ["sent"]
+    assert len(found["executions"]) == 1
+    assert "archived" in shop.run("jobs", "show", id).stdout
+    assert "cannot be changed" in shop.run("jobs", "why", id).stdout
+    for words in (("logs", id), ("logs", id, "--follow")):
+        assert "sent" in shop.run("jobs", *words).stdout
+    assert shop.run("jobs", "watch", id).exit_code == 0
+    refused = shop.run("jobs", "retry", id)
+    assert refused.exit_code == 1
+    assert "it was archived" in refused.output

@@ -1,4 +1,4 @@
-"""``tidemill limits``, ``tidemill config`` and ``tidemill tasks set``: seen, set and unset on the command line."""
+"""``tidemill limits``, ``tidemill config`` and ``tidemill tasks set``."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
-def test_limits_are_listed_with_what_they_allow_and_what_is_used(shop: Shop) -> None:
+def test_limits_are_listed_with_their_maximum_and_their_use(shop: Shop) -> None:
     assert shop.run("limits", "list").stdout.startswith("no limits")
     with shop.app() as app:
         task = app.registry.get("charge")
@@ -59,7 +59,7 @@ def test_limits_are_listed_with_what_they_allow_and_what_is_used(shop: Shop) -> 
 
 def test_a_limit_is_set_shown_and_unset(shop: Shop) -> None:
     done = shop.run("limits", "set", "queue/mail", "5")
-    assert done.stdout == "limit queue/mail allows 5 at a time; what runs goes on\n"
+    assert done.stdout == "limit queue/mail allows 5 at a time; running jobs continue\n"
     assert "set by cli:" in shop.run("limits", "show", "queue/mail").stdout
     rate = shop.json("limits", "set", "queue/mail", "50", "--per", "1s", "--burst", "10")
     assert (rate["kind"], rate["max"], rate["per"], rate["burst"]) == ("rate", 50, 1.0, 10)
@@ -68,7 +68,7 @@ def test_a_limit_is_set_shown_and_unset(shop: Shop) -> None:
         "limit depth/queue/mail allows 10,000 waiting"
     )
     assert shop.run("limits", "unset", "queue/mail", "queue/other").stdout == (
-        "limit queue/mail is as the code says\nlimit queue/other was not set\n"
+        "limit queue/mail is reset to the value in the code\nlimit queue/other was not set\n"
     )
     assert shop.json("limits", "unset", "depth/queue/mail") == ["depth/queue/mail"]
     assert [each["action"] for each in shop.json("audit", "list")] == [
@@ -76,7 +76,7 @@ def test_a_limit_is_set_shown_and_unset(shop: Shop) -> None:
     ]  # fmt: skip
 
 
-def test_a_limit_of_the_code_is_shown_beside_what_is_set(shop: Shop) -> None:
+def test_show_prints_the_declared_limit_next_to_the_one_that_is_set(shop: Shop) -> None:
     shop.run("limits", "set", "task/charge", "1")
     text = shop.run("limits", "show", "task/charge").stdout
     assert "the code says  4 at a time" in text
@@ -97,9 +97,7 @@ def test_a_limit_of_the_code_is_shown_beside_what_is_set(shop: Shop) -> None:
         (("reset-breaker", "nobody"), "there is no breaker 'nobody'"),
     ],
 )
-def test_a_limit_that_cannot_be_is_refused_with_a_sentence(
-    shop: Shop, words: tuple[str, ...], said: str
-) -> None:
+def test_an_invalid_limit_is_rejected_with_a_message(shop: Shop, words: tuple[str, ...], said: str) -> None:
     done = shop.run("limits", *words)
     assert done.exit_code == 2
     assert said in done.stderr
@@ -131,7 +129,7 @@ def test_queues_whose_jobs_all_have_limits_are_listed(shop: Shop) -> None:
 # Settings --------------------------------------------------------------------------------------------------------------
 
 
-def test_the_configuration_is_listed_set_and_unset(shop: Shop) -> None:
+def test_settings_are_listed_set_and_unset(shop: Shop) -> None:
     assert "worker_enabled" in shop.run("config", "list").stdout
     assert shop.run("config", "set", "worker_enabled", "false").stdout == "worker_enabled is false\n"
     shop.run("config", "set", "smtp_password", "sesame", "--description", "of the relay")
@@ -158,14 +156,14 @@ def test_the_configuration_is_listed_set_and_unset(shop: Shop) -> None:
         ("task/send", '{"queue": "x"}', "a dictionary of max_attempts and timeout"),
     ],
 )
-def test_a_known_setting_is_checked(shop: Shop, key: str, value: str, said: str) -> None:
+def test_a_known_setting_is_validated(shop: Shop, key: str, value: str, said: str) -> None:
     done = shop.run("config", "set", key, value)
     assert done.exit_code == 2
     assert said in done.stderr
     assert shop.json("config", "list") == []
 
 
-def test_a_task_is_changed_at_run_time_and_shown_beside_the_code(shop: Shop) -> None:
+def test_a_task_is_changed_at_run_time_and_shown_next_to_its_declaration(shop: Shop) -> None:
     words = ("--max-attempts", "7", "--timeout", "30s", "--max-concurrent", "2")
     done = shop.run("tasks", "set", "send", *words)
     assert done.stdout == "task send: 7 attempts, timeout 30s, 2 at a time\n"
@@ -181,7 +179,7 @@ def test_a_task_is_changed_at_run_time_and_shown_beside_the_code(shop: Shop) -> 
     again = shop.json("tasks", "set", "send", "--unset", "timeout", "--unset", "max-concurrent")
     assert again["set"] == {"max_attempts": 7}
     assert shop.run("tasks", "set", "send", "--unset", "max_attempts").stdout == (
-        "task send is as the code says\n"
+        "task send is reset to the values in the code\n"
     )
     assert shop.json("config", "list") == []
 
@@ -190,14 +188,14 @@ def test_a_task_is_changed_at_run_time_and_shown_beside_the_code(shop: Shop) -> 
     ("words", "said"),
     [
         (("nobody", "--timeout", "3s"), "nobody"),
-        (("send",), "say what to set"),
+        (("send",), "nothing to set"),
         (("send", "--unset", "queue"), "there is no queue"),
-        (("send", "--timeout", "3s", "--unset", "timeout"), "in the same breath"),
+        (("send", "--timeout", "3s", "--unset", "timeout"), "cannot be set and unset at once"),
         (("send", "--max-attempts", "0"), "0 is not in the range"),
         (("send", "--timeout", "0s"), "longer than zero"),
     ],
 )
-def test_a_change_that_cannot_be_is_refused(shop: Shop, words: tuple[str, ...], said: str) -> None:
+def test_an_invalid_change_is_rejected(shop: Shop, words: tuple[str, ...], said: str) -> None:
     done = shop.run("tasks", "set", *words)
     assert done.exit_code == 2
     assert said in done.stderr
@@ -205,4 +203,4 @@ def test_a_change_that_cannot_be_is_refused(shop: Shop, words: tuple[str, ...], 
 
 def test_the_new_commands_are_in_the_help() -> None:
     assert {"limits", "config"} <= set(commands.list_commands(None))  # type: ignore[arg-type]
-    assert "How much may run" in call("--help").stdout
+    assert "List, set and reset limits" in call("--help").stdout

@@ -1,4 +1,4 @@
-"""``tidemill tasks``, ``queues``, ``workers``, ``leases``, ``stats`` and ``top``: what an operator sees and turns."""
+"""``tidemill tasks``, ``queues``, ``workers``, ``leases``, ``stats`` and ``top``."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import json
 import re
 from datetime import timedelta
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from tests.interfaces.cli_kit import Shop, call, make_shop, terminal
 
-from tidemill.domain.cluster import Worker, WorkerState
+from tidemill.domain.cluster import Worker, WorkerState, holder_facts
 from tidemill.domain.job import Progress, Report
 from tidemill.domain.lanes import ClaimRequest, Watermarks
 from tidemill.ids import new_id
@@ -26,7 +27,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
 
 
 def crew(shop: Shop) -> dict[str, str]:
-    """Two pending jobs, one running, a living worker, one that is gone, and a lease with two duties."""
+    """Create two pending jobs, a running one, a live worker, a dead one, and a lease with two duties."""
     for name in ("ann", "bob", "eve"):
         shop.run("jobs", "enqueue", "send", f"to={name}")
     with shop.app() as app:
@@ -39,7 +40,9 @@ def crew(shop: Shop) -> dict[str, str]:
         marks = Watermarks()
         marks.seen(store.lanes())
         (claim,) = store.claim(ClaimRequest(living.id, marks.lanes(), 1))
-        store.report([Report(claim.id, claim.token, Progress(0.5, message="half [red]way\x1b[0m"))])
+        store.report(
+            [Report(claim.id, claim.token, claim.worker, Progress(0.5, message="half [red]way\x1b[0m"))]
+        )
         lease = store.acquire("duties", living.id, ttl=HOUR)
         assert lease is not None
         duties = {
@@ -77,7 +80,7 @@ def test_tasks_are_listed_with_their_options_and_counts(shop: Shop) -> None:
     assert "Send one letter." in shop.run("tasks", "list").stdout
 
 
-def test_without_an_app_the_tasks_are_those_that_wait_and_that_workers_know(shop: Shop) -> None:
+def test_without_an_app_tasks_come_from_waiting_jobs_and_workers(shop: Shop) -> None:
     crew(shop)
     found = json.loads(call("tasks", "list", "--store", shop.url, "--json").stdout)
     assert [task["name"] for task in found] == ["send"]
@@ -96,7 +99,7 @@ def test_a_task_is_shown_with_its_arguments(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(("group", "name"), [("tasks", "send"), ("queues", "mail")])
-def test_a_pause_keeps_who_and_why_until_it_is_resumed(shop: Shop, group: str, name: str) -> None:
+def test_a_pause_records_who_and_why_until_it_is_resumed(shop: Shop, group: str, name: str) -> None:
     (made,) = shop.json(group, "pause", name, "--reason", "flood")
     assert (made["name"], made["reason"], made["paused_by"]) == (name, "flood", "cli:ann")
     again = shop.run(group, "pause", name, "--reason", "other")
@@ -113,7 +116,7 @@ def test_a_pause_keeps_who_and_why_until_it_is_resumed(shop: Shop, group: str, n
     ("words", "kind", "name"),
     [(("queues", "--all"), "all", ""), (("tenants", "default"), "tenant", "default")],
 )
-def test_everything_and_a_tenant_are_paused_and_resumed_too(
+def test_the_whole_store_and_a_tenant_can_be_paused_and_resumed_too(
     shop: Shop, words: tuple[str, str], kind: str, name: str
 ) -> None:
     group, which = words
@@ -130,19 +133,19 @@ def test_everything_and_a_tenant_are_paused_and_resumed_too(
 
 @pytest.mark.parametrize("verb", ["pause", "resume"])
 @pytest.mark.parametrize("which", [(), ("mail", "--all")])
-def test_queues_are_named_or_all_are_meant(shop: Shop, verb: str, which: tuple[str, ...]) -> None:
+def test_pause_and_resume_need_queue_names_or_all(shop: Shop, verb: str, which: tuple[str, ...]) -> None:
     said = shop.run("queues", verb, *which)
     assert (said.exit_code, said.stderr) == (
         2,
-        "tidemill: name the queues that are meant, or say --all for everything\n",
+        "tidemill: name the queues, or pass --all for all of them\n",
     )
 
 
-def test_pausing_a_task_the_app_does_not_have_is_refused(shop: Shop) -> None:
+def test_pausing_an_unknown_task_is_rejected(shop: Shop) -> None:
     assert shop.run("tasks", "pause", "sned").exit_code == 2
 
 
-def test_queues_are_listed_with_what_waits_and_since_when(shop: Shop) -> None:
+def test_queues_are_listed_with_pending_jobs_and_the_oldest(shop: Shop) -> None:
     crew(shop)
     found = {queue["name"]: queue for queue in shop.json("queues", "list")}
     assert set(found) == {"default", "mail"}
@@ -150,14 +153,14 @@ def test_queues_are_listed_with_what_waits_and_since_when(shop: Shop) -> None:
     assert found["mail"]["oldest_at"] is not None
     assert found["default"] == {"name": "default", "pending": 0, "oldest_at": None, "paused": None}
     assert json.loads(call("queues", "list", "--store", shop.url, "--tenant", "x", "--json").stdout) == [
-        {"name": "mail", "pending": 0, "oldest_at": None, "paused": None}  # a living worker serves it
+        {"name": "mail", "pending": 0, "oldest_at": None, "paused": None}  # a live worker serves it
     ]
 
 
 # Workers and leases ------------------------------------------------------------------------------------------------------
 
 
-def test_workers_are_listed_with_what_they_hold_and_whether_they_live(shop: Shop) -> None:
+def test_workers_are_listed_with_held_jobs_and_liveness(shop: Shop) -> None:
     ids = crew(shop)
     (living,) = shop.json("workers", "list")
     assert (living["id"], living["liveness"], living["held"]) == (ids["living"], "alive", 1)
@@ -178,7 +181,24 @@ def test_a_worker_is_drained_by_id_or_by_name(shop: Shop, by: str) -> None:
     assert shop.run("workers", "drain", "old").exit_code == 2
 
 
-def test_leases_are_listed_with_a_line_for_each_duty_and_released(shop: Shop) -> None:
+def test_the_holder_of_a_lease_is_named(shop: Shop) -> None:
+    known = crew(shop)
+    living = UUID(known["living"])
+    (lease,) = shop.json("leases", "list")
+    assert (lease["holder_name"], lease["holder_workers"]) == ("w1", [known["living"]])
+    with shop.app() as app:
+        facts = {"holder": holder_facts("box-7", [living])}
+        assert app.store.renew("duties", living, 1, ttl=HOUR, metadata=facts)
+    assert "box-7 (supervises w1)" in shop.run("leases", "list").stdout
+    (leader,) = shop.json("stats", "leaders")["rows"]
+    assert leader["holder_name"] == "box-7"
+    with shop.app() as app:
+        assert app.store.renew("duties", living, 1, ttl=HOUR, metadata={"coordination": "steal"})
+        assert app.store.release("duties", living, 1)
+    assert "not used (coordination: steal)" in shop.run("leases", "list").stdout
+
+
+def test_leases_are_listed_with_a_line_per_duty_and_released(shop: Shop) -> None:
     crew(shop)
     (lease,) = shop.json("leases", "list")
     assert (lease["name"], lease["term"], lease["held"]) == ("duties", 1, True)
@@ -195,7 +215,7 @@ def test_leases_are_listed_with_a_line_for_each_duty_and_released(shop: Shop) ->
 # Stats and top -----------------------------------------------------------------------------------------------------------
 
 
-def test_stats_count_states_queues_tasks_workers_and_what_became_of_the_latest(shop: Shop) -> None:
+def test_stats_count_states_queues_tasks_workers_and_recent_jobs(shop: Shop) -> None:
     crew(shop)
     found = shop.json("stats")
     assert found["counts"] == {"pending": 2, "running": 1}
@@ -210,7 +230,7 @@ def test_stats_count_states_queues_tasks_workers_and_what_became_of_the_latest(s
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
-def test_top_draws_one_frame_that_fits_and_keeps_hostile_text_inert(shop: Shop, columns: int) -> None:
+def test_top_draws_one_frame_that_fits_and_escapes_control_characters(shop: Shop, columns: int) -> None:
     crew(shop)
     done = shop.run("top", "--once", env=terminal(columns, NO_COLOR="1"))
     plain = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
@@ -222,7 +242,7 @@ def test_top_draws_one_frame_that_fits_and_keeps_hostile_text_inert(shop: Shop, 
         assert "half [red]way\\x1b[0m" in plain
 
 
-def test_top_for_programs_is_a_line_of_json_for_each_frame(shop: Shop) -> None:
+def test_top_prints_one_line_of_json_per_frame(shop: Shop) -> None:
     ids = crew(shop)
     (line,) = shop.run("top", "--once", "--json").stdout.splitlines()
     frame = json.loads(line)
@@ -238,7 +258,7 @@ def test_top_for_programs_is_a_line_of_json_for_each_frame(shop: Shop) -> None:
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("env", [{}, terminal(40)])
-def test_an_empty_store_is_said_to_be_empty(
+def test_an_empty_store_is_reported_as_empty(
     tmp_path: Path, words: tuple[str, ...], env: dict[str, str]
 ) -> None:
     url = f"sqlite:///{tmp_path}/empty.db"
@@ -247,3 +267,10 @@ def test_an_empty_store_is_said_to_be_empty(
     assert "no" in done.stdout
     printed = call(*words, "--store", url, "--json", env=env)
     assert json.loads(printed.stdout) is not None
+
+
+def test_pausing_an_unknown_queue_is_rejected_with_a_suggestion(shop: Shop) -> None:
+    done = shop.run("queues", "pause", "mial")
+    assert done.exit_code == 2
+    assert "no task, worker or job uses queue 'mial'; did you mean 'mail'?" in done.stderr
+    assert shop.run("queues", "pause", "mial", "--new").exit_code == 0

@@ -1,4 +1,4 @@
-"""The command line as a process: help without imports, Ctrl-C without noise, a pipe that closes, PostgreSQL."""
+"""The CLI as a process: lazy imports, Ctrl-C and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-def test_neither_store_nor_app_is_one_line_and_exit_code_2() -> None:
+def test_without_store_and_app_the_error_is_one_line_and_exit_code_2() -> None:
     for words in (("jobs", "list"), ("stats",), ("doctor",), ("leases", "list"), ("db", "status")):
         done = call(*words)
         assert done.exit_code == 2
         (line,) = done.output.splitlines()
-        assert "Missing option '--store' or '--app'" in line
+        assert "Missing option '--app' or '--store'" in line
 
 
 def test_help_names_every_command_and_imports_none() -> None:
@@ -55,7 +55,7 @@ def test_help_names_every_command_and_imports_none() -> None:
         assert f"\n  {name} " in done.stdout
 
 
-def test_a_command_whose_file_is_not_there_is_not_there_and_breaks_nothing(
+def test_a_command_without_a_module_is_not_listed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(cli.COMMANDS, "absent", "Not written.")
@@ -66,7 +66,7 @@ def test_a_command_whose_file_is_not_there_is_not_there_and_breaks_nothing(
 
 
 @pytest.mark.parametrize("group", ["jobs", "tasks", "queues", "tenants", "workers", "leases", "db"])
-def test_every_verb_has_the_options_every_command_has(group: str) -> None:
+def test_every_verb_has_the_common_options(group: str) -> None:
     command = cli.commands.get_command(None, group)  # type: ignore[arg-type]
     verbs = getattr(command, "commands", {})
     assert verbs
@@ -100,7 +100,7 @@ def test_ctrl_c_ends_top_quietly(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_the_same_commands_work_on_postgresql(fresh_postgres_url: str, tmp_path: Path) -> None:
+def test_the_commands_work_on_postgresql(fresh_postgres_url: str, tmp_path: Path) -> None:
     shop = make_shop(tmp_path, fresh_postgres_url)
     place = {"PYTHONPATH": str(tmp_path), "TIDEMILL_APP": shop.where}
     code, _, err = ended(start("stats", **place))

@@ -1,4 +1,4 @@
-"""``tidemill schedules`` and ``definitions``: what an operator sees and does."""
+"""``tidemill schedules`` and ``tidemill definitions``."""
 
 from __future__ import annotations
 
@@ -111,18 +111,20 @@ def test_a_schedule_is_added_listed_shown_and_previewed(shop: Shop) -> None:
     [
         (("--cron", "61 * * * *"), "61"),
         (("--daily", "25:00"), "25:00"),
-        (("--weekly", "monday"), "weekly: 'monday' is no day and time"),
-        (("--monthly", "x 00:00"), "monthly: 'x' is no number of a day"),
+        (("--weekly", "monday"), "weekly: 'monday' is not a day and time"),
+        (("--monthly", "x 00:00"), "monthly: 'x' is not the number of a day"),
         (("--business-day", "25 18:00"), "25"),
-        (("--every", "6h", "--daily", "06:00"), "say once when it fires"),
-        ((), "say once when it fires"),
-        (("--every", "6h", "--timezone", "Mars/Base"), "there is no time zone 'Mars/Base'"),
-        (("--every", "6h", "--misfire", "twice"), "is no misfire rule"),
+        (("--every", "6h", "--daily", "06:00"), "give exactly one of"),
+        ((), "give exactly one of"),
+        (("--every", "6h", "--timezone", "Mars/Base"), "unknown time zone 'Mars/Base'"),
+        (("--every", "6h", "--misfire", "twice"), "is not a misfire rule"),
         (("--every", "6h", "--arg", "size=big"), "size"),
         (("--every", "6h", "--priority", "500"), "priority is 500"),
     ],
 )
-def test_bad_input_is_a_sentence_and_nothing_is_saved(shop: Shop, words: tuple[str, ...], said: str) -> None:
+def test_invalid_input_prints_a_message_and_saves_nothing(
+    shop: Shop, words: tuple[str, ...], said: str
+) -> None:
     done = shop.run("schedules", "add", "k", "send", "--arg", "to=ann", *words)
     assert done.exit_code == 2
     assert said in done.stderr
@@ -147,7 +149,7 @@ def test_a_schedule_is_paused_resumed_triggered_and_removed(shop: Shop) -> None:
     assert (gone.exit_code, gone.stderr) == (2, "tidemill: there is no schedule 'hourly' here\n")
 
 
-def test_a_range_is_backfilled(shop: Shop) -> None:
+def test_backfill_creates_the_fires_of_a_range(shop: Shop) -> None:
     add(shop, "hourly", "--every", "1h")
     words = ("schedules", "backfill", "hourly", "2026-01-01T00:00Z", "2026-01-01T05:00Z")
     assert "6 fires would be made, 0 existed" in shop.run(*words, "--dry-run").stdout
@@ -157,7 +159,7 @@ def test_a_range_is_backfilled(shop: Shop) -> None:
     assert len(shop.json("jobs", "list")["items"]) == 6
 
 
-def test_declared_schedules_are_brought_in_line(shop: Shop, tmp_path: Path) -> None:
+def test_sync_updates_the_declared_schedules(shop: Shop, tmp_path: Path) -> None:
     file = tmp_path / f"{shop.name}.py"
     plain = file.read_text()
     file.write_text(plain + DECLARED)
@@ -176,7 +178,7 @@ def test_declared_schedules_are_brought_in_line(shop: Shop, tmp_path: Path) -> N
     assert shop.run("schedules", "remove", "declared", "--yes").exit_code == 0
 
 
-def test_reading_needs_no_app_and_a_broken_schedule_is_shown_as_such(shop: Shop) -> None:
+def test_reading_needs_no_app_and_a_broken_schedule_is_shown_as_broken(shop: Shop) -> None:
     with shop.app() as app:
         odd = Schedule(new_id(), "odd", "send", {"format": 1, "kind": "lunar\x1b[31m"})
         app.store.put_schedules([odd])
@@ -184,12 +186,18 @@ def test_reading_needs_no_app_and_a_broken_schedule_is_shown_as_such(shop: Shop)
     assert "broken" in done.stdout
     assert "\x1b[31mlunar" not in done.stdout
     shown = call("schedules", "show", "odd", "--store", shop.url)
-    assert "there is no kind" in shown.stdout
+    assert "unknown kind" in shown.stdout
     assert call("schedules", "preview", "odd", "--store", shop.url).exit_code == 2
     assert "needs the tasks" in call("schedules", "add", "k", "send", "--store", shop.url).stderr
 
 
-def test_without_schedules_the_list_says_how_to_make_one(shop: Shop) -> None:
+def test_a_schedule_of_every_runner_is_added(shop: Shop) -> None:
+    assert add(shop, "caches", "--every", "1h", "--scope", "process")["scope"] == "process"
+    refused = shop.run("schedules", "trigger", "caches")
+    assert (refused.exit_code, "fires in every runner, and none is alive" in refused.stderr) == (2, True)
+
+
+def test_an_empty_list_of_schedules_is_reported(shop: Shop) -> None:
     assert "no schedules" in shop.run("schedules", "list").stdout
     assert shop.json("schedules", "list") == []
 
@@ -197,7 +205,7 @@ def test_without_schedules_the_list_says_how_to_make_one(shop: Shop) -> None:
 # Definitions -------------------------------------------------------------------------------------------------------------
 
 
-def test_definitions_are_listed_shown_switched_triggered_and_removed(shop: Shop) -> None:
+def test_definitions_are_listed_shown_disabled_triggered_and_removed(shop: Shop) -> None:
     with shop.app() as app:
         app.definitions.save("letter", "send", args={"to": "ann"}, owner="ann", tenant="acme", by="bob")
         app.definitions.save("letter", args={"to": "bob"}, tenant="acme")
@@ -206,10 +214,25 @@ def test_definitions_are_listed_shown_switched_triggered_and_removed(shop: Shop)
     assert "letter" in shop.run("definitions", "list").stdout
     shown = shop.json("definitions", "show", "letter", "--tenant", "acme")
     assert [each["version"] for each in shown["versions"]] == [1, 2]
-    assert "Versions" in shop.run("definitions", "show", "letter", "--tenant", "acme").stdout
+    text = shop.run("definitions", "show", "letter", "--tenant", "acme").stdout
+    assert "Versions" in text
+    assert "ann" in text  # the owner
+    assert shown["owner"] == "ann"
     assert not shop.json("definitions", "disable", "letter", "--tenant", "acme")["enabled"]
     assert shop.json("definitions", "enable", "letter", "--tenant", "acme")["enabled"]
+    shop.run("definitions", "disable", "letter", "--tenant", "acme")
+    refused = shop.run("definitions", "trigger", "letter", "--tenant", "acme")
+    assert (refused.exit_code, "definition 'letter' of tenant acme is disabled" in refused.stderr) == (
+        2,
+        True,
+    )
+    forced = shop.json("definitions", "trigger", "letter", "--tenant", "acme", "--force")
+    shop.run("definitions", "enable", "letter", "--tenant", "acme")
+    shop.run("jobs", "cancel", str(forced["id"]))
     job = shop.json("definitions", "trigger", "letter", "size=3", "--tenant", "acme")
+    listed = shop.json("jobs", "list", "--definition", "letter", "--definition-version", "2")["items"]
+    assert [each["id"] for each in listed] == [job["id"], forced["id"]]
+    assert "definition      letter, version 2" in shop.run("jobs", "show", str(job["id"])).stdout
     found = shop.json("jobs", "show", job["id"])
     assert found["args"] == {"to": "bob", "size": 3}
     assert shop.run("definitions", "remove", "letter", "--tenant", "acme", input="n\n").exit_code == 1

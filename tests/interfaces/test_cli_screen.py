@@ -1,4 +1,4 @@
-"""Tables and facts on a terminal: nothing is wider than the screen, nothing that matters is left out, and colours can be read."""
+"""Tables and key-value lists on a terminal: widths, wrapping and colours."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ROWS: list[list[object]] = [
 
 
 def drawn(what: RenderableType, width: int, *, colour: bool = False) -> str:
-    """What a terminal of this width shows."""
+    """The output on a terminal of this width."""
     into = io.StringIO()
     console = Console(
         file=into,
@@ -58,7 +58,7 @@ def shown(width: int, columns: tuple[Column, ...] = JOBS, rows: list[list[object
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], io.StringIO]:
-    """Everything that is printed from here on, as on a terminal of this width."""
+    """Capture everything printed from now on, as on a terminal of this width."""
 
     def begin(width: int) -> io.StringIO:
         into = io.StringIO()
@@ -71,16 +71,16 @@ def said(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], io.StringIO]:
     return begin
 
 
-def test_what_matters_is_shown_on_eighty_columns() -> None:
+def test_the_main_columns_fit_eighty_columns() -> None:
     head, first, second = shown(80)
     assert head.split() == ["id", "status", "task", "queue", "age"]
     assert first.split()[:2] == [ID, "failed"]
     assert first.split()[-2:] == ["1m", "48s"]
-    assert "…" in first  # the task is cut, and says so
+    assert "…" in first  # the task is truncated with an ellipsis
     assert second.split() == [ID, "completed", "failed", "mail", "2s"]
 
 
-def test_columns_that_could_go_do_so_before_others_are_cut_short() -> None:
+def test_optional_columns_are_dropped_before_others_are_truncated() -> None:
     columns = (
         Column("key", flexible=True),
         Column("when", flexible=True),
@@ -101,7 +101,7 @@ def test_columns_that_could_go_do_so_before_others_are_cut_short() -> None:
     assert shown(19, columns, rows)[0].split() == ["key", "when"]
 
 
-def test_a_heading_is_never_cut() -> None:
+def test_a_heading_is_never_truncated() -> None:
     assert shown(40, (Column("number", right=True), Column("what", flexible=True)), [[1, "x" * 200]])[
         0
     ].split() == [
@@ -110,14 +110,14 @@ def test_a_heading_is_never_cut() -> None:
     ]
 
 
-def test_a_column_that_folds_shows_all_of_its_text() -> None:
+def test_a_folding_column_shows_its_whole_text() -> None:
     words = "paused by ann: the encoder is being replaced, see the ticket"
     lines = shown(40, (Column("queue"), Column("paused", folds=True)), [["media", words]])
     assert " ".join(line[7:].strip() for line in lines[1:]) == words
     assert len(lines) > 2
 
 
-def test_what_fits_no_table_becomes_blocks_with_their_values_below_each_other() -> None:
+def test_rows_too_wide_for_a_table_become_blocks() -> None:
     columns = (Column("id"), Column("name"), Column("last claim at"))
     lines = shown(38, columns, [[ID, "w1", "2m ago"]])
     assert lines == [ID, "  name           w1", "  last claim at  2m ago"]
@@ -141,14 +141,14 @@ def test_no_line_is_wider_than_the_screen(
     assert max(cell_len(line) for line in lines) <= width
 
 
-def test_only_words_of_ours_have_a_colour() -> None:
+def test_only_status_columns_are_coloured() -> None:
     text = drawn(table(JOBS, ROWS, empty="none", fit=140), 140, colour=True)
     coloured = re.findall(r"\x1b\[[0-9;]*38;5;\d+m([^\x1b]*)", text)
     assert [word.strip() for word in coloured] == ["failed", "completed"]
 
 
 def _contrast(style: str, ground: float) -> float:
-    """By the rule of WCAG, against black (0) or white (1)."""
+    """The WCAG contrast ratio against black (0) or white (1)."""
     colour = Style.parse(style).color
     assert isinstance(colour, Color)
     parts = [part / 255 for part in colour.get_truecolor()]
@@ -159,11 +159,11 @@ def _contrast(style: str, ground: float) -> float:
 
 
 @pytest.mark.parametrize("word", [word for word, style in STYLES.items() if style != "dim"])
-def test_every_colour_can_be_read_on_dark_and_on_light(word: str) -> None:
+def test_every_colour_is_readable_on_dark_and_on_light(word: str) -> None:
     assert min(_contrast(STYLES[word], ground) for ground in (0.0, 1.0)) >= 3
 
 
-def test_long_facts_go_on_under_their_beginning(said: Callable[[int], io.StringIO]) -> None:
+def test_a_long_value_continues_below_its_start(said: Callable[[int], io.StringIO]) -> None:
     into = said(40)
     print_facts([("task", "send"), ("reason", "the customer was not found in the register"), ("x", "a\n  b")])
     assert into.getvalue().splitlines() == [
@@ -175,7 +175,7 @@ def test_long_facts_go_on_under_their_beginning(said: Callable[[int], io.StringI
     ]
 
 
-def test_an_id_is_never_broken_where_a_line_can_hold_it(said: Callable[[int], io.StringIO]) -> None:
+def test_an_id_is_not_wrapped_where_a_line_can_hold_it(said: Callable[[int], io.StringIO]) -> None:
     into = said(40)
     print_facts([("correlation id", ID), ("task", "send")])
     assert into.getvalue().splitlines() == ["correlation id", f"  {ID}", "task            send"]
@@ -190,7 +190,7 @@ def test_an_id_is_never_broken_where_a_line_can_hold_it(said: Callable[[int], io
     ]
 
 
-def test_long_lines_go_on_set_in(said: Callable[[int], io.StringIO]) -> None:
+def test_continuation_lines_are_indented(said: Callable[[int], io.StringIO]) -> None:
     into = said(30)
     print_lines([("- it has ended: the customer was not found", "")], hang=2)
     lines = into.getvalue().splitlines()
@@ -199,17 +199,50 @@ def test_long_lines_go_on_set_in(said: Callable[[int], io.StringIO]) -> None:
     assert " ".join(line.strip() for line in lines) == "- it has ended: the customer was not found"
 
 
-def test_a_narrow_screen_does_not_lose_a_word(said: Callable[[int], io.StringIO]) -> None:
+def test_a_narrow_screen_loses_no_text(said: Callable[[int], io.StringIO]) -> None:
     into = said(12)
     print_facts([("correlation id", "0123456789abcdef")])
     assert "0123456789abcdef" in into.getvalue().replace("\n", "").replace(" ", "")
 
 
-def test_bytes_have_a_unit() -> None:
+def test_sizes_have_a_unit() -> None:
     assert [size(0), size(1023), size(1024), size(5 * 2**30), size(2**60)] == [
         "0 B", "1023 B", "1.0 KiB", "5.0 GiB", "1048576.0 TiB",
     ]  # fmt: skip
 
 
-def test_a_text_is_drawn_as_it_is() -> None:
+def test_markup_in_a_text_is_printed_literally() -> None:
     assert drawn(Text("[red]x[/red]"), 40) == "[red]x[/red]\n"
+
+
+# Priorities of columns
+# --------------------------------------------------------------------------------------------------------
+
+
+def heads(width: int, rows: list[list[object]]) -> list[str]:
+    columns = (
+        Column("id", tail=4), Column("task", flexible=True), Column("queue", optional=True, rank=2),
+        Column("age", optional=True, rank=1), Column("progress", optional=True), Column("reason", flexible=True, optional=True, keeps=12, rank=-1),
+    )  # fmt: skip
+    return shown(width, columns, rows)
+
+
+ROW: list[object] = ["0123456789abcdef", "send", "default", "2s", "40%", "the mail server is down"]
+
+
+def test_ids_are_shortened_before_a_column_is_dropped() -> None:
+    assert "0123456789abcdef" in heads(80, [ROW])[1]
+    head, row = heads(60, [ROW])
+    assert head.split() == ["id", "task", "queue", "age", "progress", "reason"]
+    assert row.split()[0] == "cdef"
+
+
+def test_empty_columns_are_dropped_first_and_then_those_of_the_highest_rank() -> None:
+    assert "progress" not in heads(44, [[*ROW[:4], None, ROW[5]]])[0]
+    assert "queue" in heads(44, [[*ROW[:4], None, ROW[5]]])[0]
+    assert heads(40, [ROW])[0].split() == ["id", "task", "age", "progress", "reason"]
+    assert heads(36, [ROW])[0].split() == ["id", "task", "progress", "reason"]
+
+
+def test_a_column_keeps_its_width_while_others_can_be_dropped() -> None:
+    assert "the mail se" in heads(36, [ROW])[1]

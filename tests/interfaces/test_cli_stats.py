@@ -1,4 +1,4 @@
-"""``tidemill stats NAME`` and ``tidemill alerts``: the operators' questions at the command line."""
+"""``tidemill stats NAME`` and ``tidemill alerts``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shop:
 
 
 def work(shop: Shop, failures: int = 2) -> None:
-    """Some jobs that ended, and one that waits."""
+    """Create ended jobs and one waiting job."""
     for number in range(failures):
         shop.run("jobs", "enqueue", "fail", f"words=order {number} \x1b[31mlost")
     shop.run("jobs", "enqueue", "send", "to=ann")
@@ -29,18 +29,18 @@ def work(shop: Shop, failures: int = 2) -> None:
 
 @pytest.mark.parametrize("env", [{}, terminal(40)])
 @pytest.mark.parametrize("jobs", [True, False])
-def test_every_question_can_be_asked(shop: Shop, env: dict[str, str], jobs: bool) -> None:
+def test_every_report_can_be_printed(shop: Shop, env: dict[str, str], jobs: bool) -> None:
     if jobs:
         work(shop)
     else:
-        shop.run("stats")  # which makes the store
+        shop.run("stats")  # creates the store
     for name in names():
         done = call("stats", name, "--store", shop.url, env=env)
         assert (done.exit_code, bool(done.stdout.strip())) == (0, True), name
         assert "\x1b[31mlost" not in done.stdout
 
 
-def test_answers_are_tables_for_people_and_documents_for_programs(shop: Shop) -> None:
+def test_reports_are_tables_or_json_documents(shop: Shop) -> None:
     work(shop)
     lines = [line.split() for line in shop.run("stats", "by-status").stdout.splitlines()]
     assert lines == [["status", "jobs"], ["pending", "1"], ["completed", "1"], ["failed", "2"]]
@@ -51,9 +51,9 @@ def test_answers_are_tables_for_people_and_documents_for_programs(shop: Shop) ->
     assert shop.json("stats", "queue_depth", "--tenant", "nobody")["rows"] == []
 
 
-def test_the_help_names_every_question() -> None:
+def test_the_help_names_every_report() -> None:
     said = " ".join((stats.help or "").split())
-    assert said.split("question: ")[1].rstrip(".").split(", ") == names()
+    assert said.split("The reports (NAME): ")[1].rstrip(".").split(", ") == names()
 
 
 @pytest.mark.parametrize(
@@ -66,13 +66,15 @@ def test_the_help_names_every_question() -> None:
         (("--window", "1h"), "give its name"),
     ],
 )
-def test_what_a_question_does_not_take_is_refused(shop: Shop, words: tuple[str, ...], said: str) -> None:
+def test_an_option_that_a_report_does_not_take_is_rejected(
+    shop: Shop, words: tuple[str, ...], said: str
+) -> None:
     done = shop.run("stats", *words)
     assert (done.exit_code, done.stdout) == (2, "")
     assert said in done.stderr
 
 
-def test_alerts_end_with_one_when_one_is_raised(shop: Shop) -> None:
+def test_alerts_exits_with_one_when_an_alert_is_raised(shop: Shop) -> None:
     done = shop.run("alerts")
     assert (done.exit_code, done.stdout.strip()) == (0, "no alerts")
     assert shop.json("alerts") == []

@@ -1,4 +1,4 @@
-"""``tidemill top`` on a terminal of its own: which keys end it, and what it shows where nothing can be drawn over."""
+"""``tidemill top`` on its own terminal: keys, and output without cursor control."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ PATIENCE = 60.0
 
 
 class Terminal:
-    """A program on a terminal; what it writes is kept."""
+    """A program on a pseudo-terminal, with its recorded output."""
 
     def __init__(self, process: subprocess.Popen[bytes], file: int) -> None:
         self.process, self._file, self.said = process, file, b""
 
     def until(self, words: bytes) -> None:
-        """Wait until these words were written; ``EOFError`` where it has ended before."""
+        """Wait for these words; raise ``EOFError`` if the program ends first."""
         clock = SystemClock()
         deadline = clock.monotonic() + PATIENCE
         while words not in self.said:
@@ -47,7 +47,7 @@ class Terminal:
     def _read(self) -> bytes:
         try:
             found = os.read(self._file, 65536)
-        except OSError:  # so Linux says that the other side is closed; others say nothing
+        except OSError:  # Linux reports a closed terminal as an error, other systems as empty data
             found = b""
         if not found:
             raise EOFError
@@ -60,7 +60,7 @@ class Terminal:
         os.write(self._file, keys)
 
     def ended(self) -> int:
-        """Its exit code, once it has ended; what it still writes is read meanwhile, for it must not wait for us."""
+        """Wait for the end and return the exit code; keep reading so that the program does not block on output."""
         with pytest.raises(EOFError):
             self.until(b"what nobody says")
         return self.process.wait(PATIENCE)
@@ -68,7 +68,7 @@ class Terminal:
 
 @contextmanager
 def terminal(folder: Path, term: str) -> Iterator[Terminal]:
-    """``tidemill top`` on a terminal of this kind; killed at the end if it is still there."""
+    """Run ``tidemill top`` on a terminal of this type; kill it at the end if it still runs."""
     words = [sys.executable, "-m", "tidemill", "top", "--every", "0.2"]
     env = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
     ours, its = pty.openpty()
@@ -86,24 +86,24 @@ def terminal(folder: Path, term: str) -> Iterator[Terminal]:
         os.close(ours)
 
 
-def test_arrows_do_not_end_top_and_q_does_whatever_was_typed_before_it(tmp_path: Path) -> None:
+def test_arrow_keys_do_not_end_top_and_q_does(tmp_path: Path) -> None:
     with terminal(tmp_path, "xterm") as top:
         top.until(b"nothing is running")
         top.type(b"\x1b[A")
-        for _ in range(2):  # the first of them may have been under way
+        for _ in range(2):  # the first one may have been drawn before the key
             top.forget()
             top.until(b"nothing is running")
         top.type(b"xq")
         assert top.ended() == 0
 
 
-def test_a_terminal_that_takes_no_orders_is_shown_look_after_look(tmp_path: Path) -> None:
+def test_a_dumb_terminal_gets_one_frame_after_the_other(tmp_path: Path) -> None:
     with terminal(tmp_path, "dumb") as top:
         top.until(b"nothing is running")
         top.forget()
         top.until(b"nothing is running")
         assert b"\x1b" not in top.said
-        top.process.send_signal(signal.SIGINT)  # as Ctrl-C does
+        top.process.send_signal(signal.SIGINT)  # like Ctrl-C
         assert top.ended() == 0
 
 
@@ -111,7 +111,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def busy(workers: int) -> Frame:
-    """So many workers, and as much that runs as is looked at."""
+    """A frame with this number of workers and the maximum of running jobs."""
     store = MemoryStore()
     found: Stats = gather(store, NOW, ended=False)
     store.close()
@@ -141,7 +141,7 @@ def busy(workers: int) -> Frame:
     return Frame(found, crew, running)
 
 
-def test_workers_that_are_not_shown_take_no_room_from_what_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_hidden_workers_leave_the_space_to_running_jobs(capsys: pytest.CaptureFixture[str]) -> None:
     Console(width=80).print(draw(busy(workers=500), 80, height=60))
     shown = capsys.readouterr().out
     assert shown.count("worker-") == 10

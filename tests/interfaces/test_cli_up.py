@@ -1,4 +1,4 @@
-"""``tidemill up`` and ``tidemill demo``: real processes, what they print, what they answer over HTTP, and how they end."""
+"""``tidemill up`` and ``tidemill demo``: output, HTTP and shutdown."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PATIENCE = 90.0
 
 
 class Running:
-    """A started command, its first line, and a way to ask its API."""
+    """A started command, its first line of output, and access to its API."""
 
     def __init__(self, words: list[str], folder: Path, **environment: str) -> None:
         self._log = folder / "up.log"
@@ -87,7 +87,7 @@ def up(where: str, *more: str) -> list[str]:
     return ["-m", "tidemill", "up", where, "--port", "0", "--processes", "1", "--json", *more]
 
 
-def test_one_command_migrates_works_and_answers(tmp_path: Path) -> None:
+def test_up_migrates_runs_workers_and_serves_the_api(tmp_path: Path) -> None:
     shop = make_shop(tmp_path)
     with running(up(shop.where), tmp_path) as started:
         assert started.facts["app"] == shop.where
@@ -103,7 +103,7 @@ def test_one_command_migrates_works_and_answers(tmp_path: Path) -> None:
         assert not any(map(alive, family))
 
 
-def test_an_api_that_dies_is_replaced_at_the_same_address_with_the_same_token(tmp_path: Path) -> None:
+def test_a_killed_api_process_is_replaced_with_the_same_address_and_token(tmp_path: Path) -> None:
     shop = make_shop(tmp_path)
     with running(up(shop.where), tmp_path) as started:
         (before,) = started.family("tidemill.cli.up_api")
@@ -124,20 +124,20 @@ def test_an_api_that_dies_is_replaced_at_the_same_address_with_the_same_token(tm
 
 
 @pytest.mark.long
-def test_a_reload_replaces_the_api_too_and_refuses_nobody(tmp_path: Path) -> None:
+def test_a_reload_replaces_the_api_process_without_refusing_connections(tmp_path: Path) -> None:
     shop = make_shop(tmp_path)
     with running(up(shop.where), tmp_path) as started:
         (before,) = started.family("tidemill.cli.up_api")
         started.process.send_signal(signal.SIGHUP)
         until(lambda: not alive(before), "the old one is gone", PATIENCE)
-        assert started.ask("/api/jobs")[0] == 200  # the socket was there all the time
+        assert started.ask("/api/jobs")[0] == 200  # the socket stays open during the reload
         (after,) = started.family("tidemill.cli.up_api")
         assert after != before
         assert started.end() == 0
 
 
 @pytest.mark.long
-def test_nothing_outlives_a_supervisor_that_is_killed(tmp_path: Path) -> None:
+def test_no_process_outlives_a_killed_supervisor(tmp_path: Path) -> None:
     shop = make_shop(tmp_path)
     with running(up(shop.where), tmp_path) as started:
         family = [*started.family("tidemill.engine.process"), *started.family("tidemill.cli.up_api")]
@@ -148,11 +148,11 @@ def test_nothing_outlives_a_supervisor_that_is_killed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["--host", "0.0.0.0"], "the HTTP API cannot work: there is no living key"),
+        (["--host", "0.0.0.0"], "the HTTP API cannot work: there is no active API key"),
         (["--host", "192.0.2.1"], "cannot listen on 192.0.2.1"),
     ],
 )
-def test_what_cannot_be_served_is_one_sentence_and_an_exit_code(
+def test_a_startup_error_is_one_sentence_and_an_exit_code(
     tmp_path: Path, words: list[str], sentence: str
 ) -> None:
     shop = make_shop(tmp_path)
@@ -170,7 +170,7 @@ def test_what_cannot_be_served_is_one_sentence_and_an_exit_code(
 
 
 @pytest.mark.long
-def test_people_are_told_in_lines_what_is_up(tmp_path: Path) -> None:
+def test_up_prints_its_addresses_and_settings_line_by_line(tmp_path: Path) -> None:
     shop = make_shop(tmp_path)
     words = [sys.executable, "-m", "tidemill", "up", shop.where, "--port", "0", "--processes", "1"]
     with subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
@@ -180,13 +180,13 @@ def test_people_are_told_in_lines_what_is_up(tmp_path: Path) -> None:
         finally:
             process.send_signal(signal.SIGTERM)
         assert process.wait(PATIENCE) == 0
-    assert [row[0] for row in rows if row[0] != "there"] == [
+    assert [row[0] for row in rows if row[0] != "no"] == [
         "open", "api", "docs", "token", "app", "store", "tasks", "queues", "slots",
     ]  # fmt: skip
 
 
 @pytest.mark.long
-def test_the_demo_shows_every_kind_of_job_within_a_minute(tmp_path: Path) -> None:
+def test_the_demo_shows_every_kind_of_job_within_two_minutes(tmp_path: Path) -> None:
     with running(["dev.py", "demo", "--port", "0", "--json", "--no-browser"], tmp_path) as started:
         folder = Path(started.facts["store"].removeprefix("sqlite:///")).parent
         assert folder.is_dir()

@@ -1,4 +1,4 @@
-"""Why a job is not running: every reason, alone and in its order, from facts alone and from a store."""
+"""Explanations of why a job is not running, and their order."""
 
 from __future__ import annotations
 
@@ -58,32 +58,37 @@ def codes(it: Job, around: Surroundings) -> list[str]:
 FREE = Surroundings([worker()])
 
 
-def test_a_job_that_nothing_holds_back_is_said_to_start_soon() -> None:
+def test_an_unblocked_job_is_reported_to_start_soon() -> None:
     assert codes(job(), FREE) == ["soon"]
 
 
 @pytest.mark.parametrize("state", sorted(ENDED))
-def test_an_ended_job_says_how_and_why(state: JobState) -> None:
+def test_an_ended_job_reports_how_and_why(state: JobState) -> None:
     (found,) = reasons(job(state, reason="no route", finished_at=EARLIER), FREE, NOW)
     assert found.code == "ended"
-    assert f"{state} 5 minutes ago: no route." in found.text
-    assert ("retry" in found.text) is (state is not JobState.COMPLETED)
+    assert " 5 minutes ago: no route." in found.text
+    assert ("A retry starts over with" in found.text) is (state is not JobState.COMPLETED)
+
+
+def test_the_reason_of_an_ended_job_is_not_repeated() -> None:
+    (found,) = reasons(job(JobState.CANCELLED, reason="cancelled", finished_at=EARLIER), FREE, NOW)
+    assert found.text == "It was cancelled 5 minutes ago. A retry starts over with 4 attempts."
+    (found,) = reasons(job(JobState.DEAD_LETTERED, reason="crash_loop", finished_at=EARLIER), FREE, NOW)
+    assert found.text.startswith("It was dead-lettered 5 minutes ago: crash_loop.")
 
 
 @pytest.mark.parametrize(
     ("kind", "name"),
     [(PauseKind.ALL, "*"), (PauseKind.QUEUE, "mail"), (PauseKind.TASK, "send"), (PauseKind.TENANT, "acme")],
 )
-def test_a_pause_of_everything_its_queue_task_or_tenant_is_named_with_who_and_why(
-    kind: PauseKind, name: str
-) -> None:
+def test_a_pause_of_its_queue_task_or_tenant_is_reported_with_who_and_why(kind: PauseKind, name: str) -> None:
     found = reasons(job(), replace(FREE, pauses=[Pause(kind, name, "flood", "ann", EARLIER)]), NOW)
     assert found[0].code == f"paused_{kind}"
     assert found[0].text.endswith("was paused by ann 5 minutes ago: flood.")
 
 
 @pytest.mark.parametrize("kind", [PauseKind.QUEUE, PauseKind.TASK, PauseKind.TENANT])
-def test_a_pause_of_something_else_is_no_reason(kind: PauseKind) -> None:
+def test_a_pause_of_another_queue_task_or_tenant_is_no_reason(kind: PauseKind) -> None:
     assert codes(job(), replace(FREE, pauses=[Pause(kind, "other")])) == ["soon"]
 
 
@@ -100,7 +105,7 @@ def test_a_pause_of_something_else_is_no_reason(kind: PauseKind) -> None:
         ([worker(queues=("mail",), tasks=("send",))], "soon"),
     ],
 )
-def test_a_job_that_no_worker_can_take_says_what_is_missing(crew: list[Worker], code: str) -> None:
+def test_a_job_without_a_suitable_worker_reports_what_is_missing(crew: list[Worker], code: str) -> None:
     assert codes(job(), Surroundings(crew)) == [code]
 
 
@@ -113,11 +118,32 @@ def test_a_job_that_no_worker_can_take_says_what_is_missing(crew: list[Worker], 
         ([worker(node="b"), worker(node="a", state=WorkerState.DRAINING)], "draining"),
     ],
 )
-def test_a_job_of_one_node_waits_for_that_node_alone(crew: list[Worker], code: str) -> None:
+def test_a_job_of_one_node_waits_for_that_node_only(crew: list[Worker], code: str) -> None:
     assert codes(job(queue="@a"), Surroundings(crew)) == [code]
 
 
-def test_workers_are_busy_when_all_that_could_have_no_free_slot() -> None:
+@pytest.mark.parametrize(
+    ("crew", "text"),
+    [
+        ([worker(tasks=("other",))], "The only living worker does not know task send."),
+        ([worker(tasks=("other",))] * 2, "None of the 2 living workers knows task send."),
+        (
+            [worker(queues=("other",)), worker(tasks=("other",))],
+            "The only living worker for queue mail does not know task send.",
+        ),
+        ([worker(queues=("other",))], "The only living worker does not serve queue mail."),
+        (
+            [worker(state=WorkerState.DRAINING)],
+            "The only worker that could run it is draining, so no worker will claim it; start another worker.",
+        ),
+    ],
+)
+def test_missing_workers_are_described_in_a_sentence(crew: list[Worker], text: str) -> None:
+    (found,) = reasons(job(), Surroundings(crew), NOW)
+    assert found.text == text
+
+
+def test_workers_are_busy_when_none_of_them_has_a_free_slot() -> None:
     one, two = worker(), worker()
     assert codes(job(), Surroundings([one, two], held={one.id: 2, two.id: 2})) == ["busy"]
     assert codes(job(), Surroundings([one, two], held={one.id: 2, two.id: 1})) == ["soon"]
@@ -139,7 +165,7 @@ def test_the_most_important_reason_comes_first() -> None:
     ]  # fmt: skip
 
 
-def test_a_scheduled_job_says_when_and_a_retried_one_after_what() -> None:
+def test_a_scheduled_job_reports_when_and_a_retried_one_after_which_error() -> None:
     (delayed,) = reasons(job(JobState.SCHEDULED, run_at=LATER), FREE, NOW)
     assert delayed.code == "scheduled"
     assert "in 5 minutes, at 2026-01-01 12:05:00 UTC" in delayed.text
@@ -152,13 +178,13 @@ def test_a_scheduled_job_says_when_and_a_retried_one_after_what() -> None:
     assert "start one" in due.text
 
 
-def test_a_parked_job_says_what_it_waits_for() -> None:
+def test_a_parked_job_reports_what_it_waits_for() -> None:
     assert codes(job(JobState.WAITING, reason="children"), FREE) == ["waiting"]
     (found,) = reasons(job(JobState.REVIEW_NEEDED, reason="is this right?"), FREE, NOW)
     assert found.text == "It waits for a person's decision: is this right? Approve or reject it."
 
 
-def test_a_held_job_says_where_since_when_and_whether_its_worker_lives() -> None:
+def test_a_held_job_reports_its_worker_its_start_and_its_state() -> None:
     one = worker()
     running = job(JobState.RUNNING, worker=one.id, started_at=EARLIER, attempt=1)
     (found,) = reasons(running, Surroundings([one]), NOW)
@@ -183,7 +209,7 @@ def test_a_held_job_says_where_since_when_and_whether_its_worker_lives() -> None
         (Surroundings([]), "start one"),
     ],
 )
-def test_an_orphan_says_who_will_reclaim_it(around: Surroundings, who: str) -> None:
+def test_an_orphaned_job_reports_the_process_that_will_reclaim_it(around: Surroundings, who: str) -> None:
     found = reasons(job(JobState.RUNNING, worker=new_id(), started_at=EARLIER), around, NOW)
     assert found[0].code == "orphaned"
     assert who in found[0].text
@@ -202,7 +228,7 @@ def asked(store: MemoryStore, id: UUID, clock: ManualClock) -> list[str]:
     return [reason.code for reason in explain(store, found, clock.now())]
 
 
-def test_a_store_is_asked_for_workers_pauses_leases_and_what_stands_before_the_job() -> None:
+def test_explain_reads_workers_pauses_leases_and_jobs_ahead_from_the_store() -> None:
     clock = ManualClock()
     store = MemoryStore(clock)
     first = enqueued(store)
@@ -230,7 +256,7 @@ def test_a_store_is_asked_for_workers_pauses_leases_and_what_stands_before_the_j
     store.close()
 
 
-def test_a_long_queue_is_counted_and_not_read() -> None:
+def test_a_long_queue_is_counted_without_reading_it() -> None:
     clock = ManualClock()
     store = MemoryStore(clock)
     store.enqueue([NewJob(new_id(), "send", queue="mail") for _ in range(450)])

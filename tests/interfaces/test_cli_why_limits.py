@@ -1,4 +1,4 @@
-"""Why a job is not running, where limits are the reason: which one, how full, and until when."""
+"""Explanations of why a job is not running where limits are the reason."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def why(app: App, job: Job[None]) -> dict[str, str]:
     return {reason.code: reason.text for reason in found}
 
 
-def test_a_full_limit_is_named_with_its_key_and_its_numbers(app: App) -> None:
+def test_a_full_limit_is_reported_with_its_key_and_its_numbers(app: App) -> None:
     task = app.task(name="mail", limits=[Limit(3, key="account")])(send)
     task.enqueue_many([{}] * 3)
     last, free = task.enqueue(), task.enqueue(account=8)
@@ -47,7 +47,7 @@ def test_a_full_limit_is_named_with_its_key_and_its_numbers(app: App) -> None:
     assert "limit_full" not in why(app, free)
 
 
-def test_a_limit_of_its_queue_and_its_tenant_is_named(app: App) -> None:
+def test_limits_of_the_queue_and_the_tenant_are_reported(app: App) -> None:
     task = app.task(name="mail", queue="post", max_concurrent=5)(send)
     app.limits.set("queue", 1)
     app.limits.set("tenant/default", 1)
@@ -67,7 +67,7 @@ def test_a_limit_of_its_queue_and_its_tenant_is_named(app: App) -> None:
     ]
 
 
-def test_a_rate_that_is_used_up_says_when_it_opens(app: App) -> None:
+def test_an_exhausted_rate_reports_when_it_opens(app: App) -> None:
     task = app.task(name="mail", limits=[Rate(2, per=HOUR)])(send)
     task.enqueue_many([{}] * 2)
     last = task.enqueue()
@@ -77,7 +77,7 @@ def test_a_rate_that_is_used_up_says_when_it_opens(app: App) -> None:
     assert said.endswith(" UTC.")
 
 
-def test_a_bucket_that_is_empty_says_how_many_go_at_once(app: App) -> None:
+def test_an_empty_bucket_reports_its_burst(app: App) -> None:
     task = app.task(name="mail", limits=[Rate(1, per=HOUR, burst=1)])(send)
     task.enqueue()
     last = task.enqueue()
@@ -85,7 +85,7 @@ def test_a_bucket_that_is_empty_says_how_many_go_at_once(app: App) -> None:
     assert why(app, last)["rate_full"].startswith("Rate mail.rate is used up: 1 begin in 3600 s, 1 at once;")
 
 
-def test_an_open_breaker_says_since_when_and_when_it_is_tried_again(app: App) -> None:
+def test_an_open_breaker_reports_since_when_and_its_next_attempt(app: App) -> None:
     task = app.task(name="mail", breaker=Breaker("api"))(send)
     job, other = task.enqueue_many([{}] * 2)
     now = app.clock.now()
@@ -102,7 +102,7 @@ def test_an_open_breaker_says_since_when_and_when_it_is_tried_again(app: App) ->
     assert "half open: 1 job tries whether api works again" in why(app, last)["breaker_open"]
 
 
-def test_a_limit_that_was_dropped_or_lifted_keeps_nobody_back(app: App) -> None:
+def test_a_dropped_or_lifted_limit_blocks_no_job(app: App) -> None:
     task = app.task(name="mail", max_concurrent=1)(send)
     task.enqueue()
     last = task.enqueue()
@@ -114,7 +114,7 @@ def test_a_limit_that_was_dropped_or_lifted_keeps_nobody_back(app: App) -> None:
     assert "limit_full" not in why(app, last)
 
 
-def test_workers_that_are_switched_off_are_a_reason_with_who_did_it(app: App) -> None:
+def test_disabled_workers_are_a_reason_with_who_disabled_them(app: App) -> None:
     task = app.task(name="mail")(send)
     pending, later = task.enqueue(), task.using(delay=HOUR).enqueue()
     with acting("ann"):

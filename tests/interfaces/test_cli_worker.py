@@ -1,7 +1,8 @@
-"""``tidemill worker``, as a person and as a program use it: a real process, its output and its exit code."""
+"""``tidemill worker`` as a real process: output, health endpoint and exit codes."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -10,10 +11,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from http.client import HTTPConnection
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
-from tests.engine.worker_kit import APP, ROOT, World, a_world, until
+from tests.engine.worker_kit import APP, ROOT, WorkerProcess, World, a_world, own_address, until
 
 from tidemill.stores.open import open_store
 
@@ -38,7 +41,7 @@ def tidemill(*words: str, **environment: str) -> subprocess.CompletedProcess[str
     )
 
 
-def test_what_was_started_is_one_line_for_programs(world: World) -> None:
+def test_the_started_line_is_json(world: World) -> None:
     worker = world.worker("--processes", "1", "--queues", "default,mail", "--threads", "3").ready()
     started = json.loads(worker.out.splitlines()[0])["started"]
     assert started["app"] == APP
@@ -51,7 +54,9 @@ def test_what_was_started_is_one_line_for_programs(world: World) -> None:
     assert worker.exit_code() == 0
 
 
-def test_the_password_is_shown_nowhere(fresh_postgres_url: str, tmp_path: Path) -> None:
+def test_the_password_is_never_printed_or_passed_as_an_argument(
+    fresh_postgres_url: str, tmp_path: Path
+) -> None:
     secret = fresh_postgres_url.replace("@", ":hunter2@", 1)
     if ":hunter2@" not in secret or secret.count("@") != 1:
         pytest.skip("the test server's address has a password of its own")
@@ -68,7 +73,7 @@ def test_the_password_is_shown_nowhere(fresh_postgres_url: str, tmp_path: Path) 
         assert "hunter2" not in worker.out + worker.log
 
 
-def test_people_get_a_table_and_lines(world: World) -> None:
+def test_without_json_the_worker_prints_a_table(world: World) -> None:
     worker = world.worker("--processes", "1")
     worker.end()
     words = [sys.executable, "-m", "tidemill", "worker", "--processes", "1"]
@@ -107,7 +112,33 @@ def test_the_health_endpoint_follows_the_worker(world: World) -> None:
     until(lambda: worker.ask("/readyz")[0] == 200, "it is ready again")
 
 
-def test_the_service_manager_is_told(world: World) -> None:
+def test_in_a_pod_probes_are_answered_on_the_address_of_the_pod(world: World) -> None:
+    pod = world.worker("--processes", "1", "--health-port", "0", KUBERNETES_SERVICE_HOST="10.96.0.1").ready()
+    assert probed(pod) == 200
+
+
+def test_elsewhere_probes_are_answered_on_the_configured_address(world: World) -> None:
+    outside = {"KUBERNETES_SERVICE_HOST": ""}
+    near = world.worker("--processes", "1", "--health-port", "0", **outside).ready()
+    with pytest.raises(ConnectionRefusedError):
+        probed(near)
+    far = world.worker(
+        "--processes", "1", "--health-port", "0", "--health-host", own_address(), **outside
+    ).ready()
+    assert probed(far) == 200
+
+
+def probed(worker: WorkerProcess) -> int:
+    """The status of a probe sent to the pod's own address instead of loopback, like a kubelet's."""
+    port = urlsplit(json.loads(worker.out.splitlines()[0])["started"]["health"]).port
+    assert port is not None
+    line = HTTPConnection(own_address(), port, timeout=5)
+    with contextlib.closing(line):
+        line.request("GET", "/livez")
+        return line.getresponse().status
+
+
+def test_the_worker_notifies_systemd(world: World) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager,
@@ -134,16 +165,14 @@ def test_the_service_manager_is_told(world: World) -> None:
         (["tests.engine.nowhere:app"], 1, "there is no module 'tests.engine.nowhere'"),
         (["tests.engine.worker_app:nothing"], 1, "has no 'nothing'"),
         (["tests.engine.worker_app:in_memory"], 1, "needs an address that other processes can open"),
-        ([APP, "--max-memory", "much"], 2, "is no amount of memory"),
+        ([APP, "--max-memory", "much"], 2, "is not an amount of memory"),
         ([APP, "--threads", "0", "--concurrency", "0", "--children", "0"], 2, "a worker without any slot"),
         ([APP, "--queues", ","], 2, "a worker without a queue"),
         ([APP, "--coordination", "anarchy"], 2, "anarchy"),
         ([], 2, "Missing argument 'APP'"),
     ],
 )
-def test_what_goes_wrong_at_the_start_is_said_and_an_exit_code(
-    words: list[str], code: int, sentence: str
-) -> None:
+def test_a_startup_error_is_one_message_and_an_exit_code(words: list[str], code: int, sentence: str) -> None:
     said = tidemill("worker", *words, "--processes", "1", TIDEMILL_APP="")
     assert said.returncode == code, said.stderr
     assert sentence in said.stderr
@@ -153,28 +182,32 @@ def test_an_app_that_cannot_be_imported_is_shown_with_its_traceback(tmp_path: Pa
     (tmp_path / "switch").touch()
     said = tidemill("worker", APP, "--processes", "2", WORKER_APP_BROKEN=str(tmp_path / "switch"))
     assert said.returncode == 1
-    assert "RuntimeError: this module is broken on purpose" in said.stderr
-    assert "worker_app.py" in said.stderr
+    assert "cannot start a worker for" in said.stderr
+    assert said.stderr.count("\nRuntimeError: this module is broken on purpose") == 1
+    assert said.stderr.count("worker_app.py") == 1
+    for frame in ("importlib", "locate.py", "the next"):
+        assert frame not in said.stderr
 
 
-def test_an_app_that_kills_its_process_is_given_up_after_a_few_tries(tmp_path: Path) -> None:
+def test_an_app_that_kills_its_process_is_abandoned_after_a_few_attempts(tmp_path: Path) -> None:
     (tmp_path / "deadly.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     said = tidemill("worker", "deadly:app", "--processes", "1", PYTHONPATH=f"{ROOT}:{tmp_path}")
     assert said.returncode == 1
     assert "was killed by SIGKILL" in said.stderr
 
 
-def test_tables_that_are_missing_are_named_with_the_command_that_makes_them(fresh_postgres_url: str) -> None:
+def test_missing_tables_name_the_migrate_command(fresh_postgres_url: str) -> None:
     said = tidemill("worker", APP, "--processes", "1", WORKER_APP_STORE=fresh_postgres_url)
     assert said.returncode == 1
     assert "tidemill db migrate" in said.stderr
 
 
-def test_a_task_that_cannot_be_run_is_left_alone_and_strictly_refused(tmp_path: Path) -> None:
+def test_a_broken_task_is_skipped_and_rejected_with_strict(tmp_path: Path) -> None:
     (tmp_path / "half.py").write_text(
         "from tidemill import App\n"
         f"app = App('sqlite:///{tmp_path}/jobs.db')\n"
-        "class Odd: pass\n"
+        "from dataclasses import dataclass\n"
+        "@dataclass\nclass Odd:\n    part: 'NeverDefined'\n"
         "@app.task\ndef good(number: int) -> int: return number\n"
         "@app.task\ndef bad(thing: Odd) -> None: pass\n"
     )
@@ -186,3 +219,11 @@ def test_a_task_that_cannot_be_run_is_left_alone_and_strictly_refused(tmp_path: 
         worker = world.worker("--processes", "1", "--health-port", "0", app="half:app", **place).ready()
         assert list(worker.ask("/readyz")[1]["broken_tasks"]) == ["bad"]
         assert world.app.store.workers()[0].tasks == ("good",)
+
+
+def test_ctrl_c_explains_how_to_stop_at_once(world: World) -> None:
+    worker = world.worker("--processes", "1").ready()
+    worker.signal(signal.SIGINT)
+    assert worker.exit_code() == 0
+    assert "SIGINT: stopping, running jobs have" in worker.log
+    assert "press Ctrl-C again to stop at once" in worker.log

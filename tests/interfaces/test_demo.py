@@ -1,4 +1,4 @@
-"""The demo's world: it makes work of every kind for both tenants, never too much, and keeps nothing for ever."""
+"""The demo app: jobs of every kind for both tenants, bounded in number and age."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     del sys.modules["tidemill.demo.world"]
 
 
-def test_one_of_each_is_what_it_says(world: ModuleType) -> None:
+def test_one_of_each_creates_every_kind_of_job(world: ModuleType) -> None:
     assert world.make_work(every_kind=True) == len(world.KINDS)
     made = {job.task for job in world.app.jobs.list(**EVERYBODY).items}
     assert made == set(world.tasks) - {"count_visitors"}
@@ -37,26 +37,24 @@ def test_one_of_each_is_what_it_says(world: ModuleType) -> None:
     assert {job.tenant for job in world.app.jobs.list(limit=500, **EVERYBODY).items} == set(world.TENANTS)
 
 
-def test_nothing_is_added_while_too_much_waits(world: ModuleType) -> None:
+def test_no_job_is_added_while_too_many_wait(world: ModuleType) -> None:
     while world.make_work():
         pass
     waiting = world.app.jobs.count(status=[JobState.PENDING, JobState.SCHEDULED], **EVERYBODY)
     assert world.MOST_WAITING <= waiting < world.MOST_WAITING + len(world.KINDS)
 
 
-def test_what_has_ended_goes_and_what_has_not_stays(
-    world: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tidy_removes_only_ended_jobs(world: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     world.make_work(every_kind=True)
     before = world.app.jobs.count(**EVERYBODY)
     world.app.jobs.cancel(task=["remind"], **EVERYBODY)
-    assert world.tidy() == 0  # it can be looked at for a while
+    assert world.tidy() == 0  # ended jobs stay for a while
     monkeypatch.setattr(world, "_policies", (ArchivePolicy("now", ENDED, max_age=timedelta(0)),))
     assert world.tidy() == 1
     assert world.app.jobs.count(**EVERYBODY) == before - 1
 
 
-def test_its_schedules_are_stored_when_a_worker_starts(world: ModuleType) -> None:
+def test_the_schedules_are_stored_when_a_worker_starts(world: ModuleType) -> None:
     world.app.reconcile()
     found = {schedule.key for schedule in world.app.schedules.list(tenant=ALL_TENANTS)}
     assert found == {"a-little-work", "one-of-each", "tidy", "visitors", "monday-letter"}

@@ -1,7 +1,6 @@
-"""A worker without threads: the product's own heart, duties, claimer and pump, each taking turns with all the others'.
+"""A worker without threads, built from the engine's own parts.
 
-In place of handlers that run there are ends that are drawn beforehand and come when their time has come. What a runner does
-with its jobs (begin, stop, lose, hand back) is done here as it does it.
+Instead of running handlers, it draws their outcomes and durations. It begins, stops, loses and releases jobs as a runner does.
 """
 
 from __future__ import annotations
@@ -14,16 +13,16 @@ from random import Random
 from typing import TypeVar
 from uuid import UUID
 
+from tests.simulation.connection import Connection
 from tests.simulation.history import Effect, History, short
-from tests.simulation.line import Line
-from tests.simulation.stage import Actor, Skewed, Stage
+from tests.simulation.simulator import Actor, Simulator, Skewed
 
 from tidemill.clock import Clock
 from tidemill.domain.cluster import CancelRequest, Coordination, Worker
 from tidemill.domain.decide import Policy
-from tidemill.domain.job import Claim, Details, ErrorInfo, LogEntry, Progress
+from tidemill.domain.job import Claim, Details, ErrorInfo, LogEntry, Progress, Report
 from tidemill.domain.outcome import Failed, Outcome, Snoozed, Succeeded, Suspended
-from tidemill.engine.beginnings import details_of, held_of, mark_running
+from tidemill.engine.beginnings import details_of, held_of, mark_running, supersede
 from tidemill.engine.claimer import Claimer
 from tidemill.engine.duties import usual_duties
 from tidemill.engine.duty import Done, Duties, Duty
@@ -31,7 +30,8 @@ from tidemill.engine.execute import Ended
 from tidemill.engine.finisher import Settled, release
 from tidemill.engine.heart import Heart
 from tidemill.engine.held import STOPPING, Held
-from tidemill.engine.lanes import LOOP
+from tidemill.engine.kinds import LOOP
+from tidemill.engine.permits import Permits
 from tidemill.engine.plan import Kind, Planner
 from tidemill.engine.pump import Pump
 from tidemill.engine.tally import Tally
@@ -47,25 +47,25 @@ BOOM = ErrorInfo("ValueError", "boom")
 
 
 class TurnCondition(threading.Condition):
-    """A condition for which one waits by taking turns."""
+    """A condition whose waiters sleep in simulated time."""
 
     def __init__(self, like: threading.Condition, sleep: Callable[[float], None]) -> None:
         super().__init__(like._lock)  # type: ignore[attr-defined]
         self._sleep = sleep
 
     def wait_for(self, predicate: Callable[[], T], timeout: float | None = None) -> T:
-        """Look every now and then."""
-        while not (found := predicate()):
+        """Poll the predicate."""
+        while not (value := predicate()):
             self.release()
             try:
                 self._sleep(0.01)
             finally:
                 self.acquire()
-        return found
+        return value
 
 
 class TurnPump(Pump):
-    """The pump, one step at a time, which rests by the stage's clock."""
+    """The pump, one step at a time, on the simulated clock."""
 
     sleep: Callable[[float], None]
     enter: Callable[[str, Callable[[], None]], Actor]
@@ -77,7 +77,7 @@ class TurnPump(Pump):
         self.sleep(seconds)
 
     def turn(self) -> bool:
-        """What one round of its thread does; whether there was anything to do."""
+        """Run one round of the pump's thread; return whether there was work."""
         with self.changed:
             settled, plan = self._look()
             if not settled and plan is None:
@@ -90,20 +90,20 @@ class TurnPump(Pump):
         return True
 
     def idle(self) -> float:
-        """Seconds until it looks again by itself."""
+        """Return the seconds until the pump polls."""
         with self.changed:
             wait = self._idle()
             return POLL if wait is None else wait
 
     @property
     def empty(self) -> bool:
-        """Whether all ends are written."""
+        """Return whether all ends are written."""
         return not self._outbox
 
 
 @dataclass(slots=True)
 class Run:
-    """A handler at work, and how it will end."""
+    """A run of a handler, and its drawn end."""
 
     held: Held
     effect: Effect
@@ -112,23 +112,25 @@ class Run:
 
 
 class VirtualWorker:
-    """One process of a worker."""
+    """One worker process."""
 
     def __init__(
         self,
-        stage: Stage,
+        simulator: Simulator,
         history: History,
-        line: Line,
+        connection: Connection,
         registry: Registry,
         id: UUID,
-        dice: Random,
+        rng: Random,
         coordination: Coordination,
         on_gone: Callable[[VirtualWorker], None],
     ) -> None:
-        self.stage, self.history, self.line, self.id = stage, history, line, id
-        self.store = line.store
-        self.clock: Clock = Skewed(stage.clock, timedelta(seconds=dice.uniform(-5, 5)), dice.uniform(0, 1000))
-        self._registry, self._dice, self._on_gone = registry, dice, on_gone
+        self.simulator, self.history, self.connection, self.id = simulator, history, connection, id
+        self.store = connection.store
+        self.clock: Clock = Skewed(
+            simulator.clock, timedelta(seconds=rng.uniform(-5, 5)), rng.uniform(0, 1000)
+        )
+        self._registry, self._rng, self._on_gone = registry, rng, on_gone
         self._held: dict[int, Held] = {}
         self._runs: list[Run] = []
         self.tally = Tally()
@@ -136,12 +138,13 @@ class VirtualWorker:
         self._kind = Kind(LOOP, SLOTS, tuple(registry.names()))
         planner = Planner({LOOP: self._kind}, buffer=0.5, batch=BATCH)
         self._claimer = Claimer(self.store, self.clock, id, None, planner)
+        self.permits = Permits(self.store, self.clock, lambda: self._claimer.rules, self.lose)
         self.pump = TurnPump(
             self.store, self.clock, id, planner, self._claimer, self, threads=0, batch=BATCH, poll=self._poll
         )
-        self.pump.sleep = stage.sleep
+        self.pump.sleep = simulator.sleep
         self.pump.enter = self._enter
-        self.pump._calm = TurnCondition(self.pump.changed, stage.sleep)
+        self.pump._calm = TurnCondition(self.pump.changed, simulator.sleep)
         self.heart = Heart(
             self.store,
             self.clock,
@@ -150,22 +153,22 @@ class VirtualWorker:
             on_cancel=self._cancel,
             on_drain=lambda _: self.pump.pause(),
             on_lost=lambda _: self._abandon(),
-            random=dice,
+            random=rng,
         )
         facts = {name: registry.get(name).facts for name in registry.names()}
-        duties = usual_duties(self.store, self.clock, self._policy_of, dice, facts_of=facts.get)
+        duties = usual_duties(self.store, self.clock, self._policy_of, rng, facts_of=facts.get)
         watched = [replace(duty, run=self._watched(duty)) for duty in duties]
-        self.duties = Duties(self.store, self.clock, id, watched, coordination=coordination, random=dice)
+        self.duties = Duties(self.store, self.clock, id, watched, coordination=coordination, random=rng)
         name = short(id)
         self.actors: list[Actor] = [
-            stage.enter(f"heart{name}", self._beat),
-            stage.enter(f"pump{name}", self._work),
-            stage.enter(f"duties{name}", self._serve),
+            simulator.enter(f"heart{name}", self._beat),
+            simulator.enter(f"pump{name}", self._work),
+            simulator.enter(f"duties{name}", self._serve),
         ]
 
     def _enter(self, name: str, body: Callable[[], None]) -> Actor:
-        """One more thread of this process."""
-        actor = self.stage.enter(f"{name}{short(self.id)}", body)
+        """Start another thread of this process."""
+        actor = self.simulator.enter(f"{name}{short(self.id)}", body)
         self.actors.append(actor)
         return actor
 
@@ -175,18 +178,18 @@ class VirtualWorker:
         try:
             self.heart.add(Worker(self.id, f"w{short(self.id)}"))
         except StoreError:
-            self._abandon()  # whoever cannot register ends, and is started anew under another id
+            self._abandon()  # a worker that cannot register exits, and is restarted with another id
         while not self.over:
-            self.stage.sleep(self.heart.step())
+            self.simulator.sleep(self.heart.step())
 
     def _serve(self) -> None:
         while not self.over:
-            self.stage.sleep(max(self.duties.step(), 0.001))
+            self.simulator.sleep(max(self.duties.step(), 0.001))
         if self.stopping:
             self.duties.close()
 
     def _watched(self, duty: Duty) -> Callable[[], Done]:
-        """The duty, of which only the store's trouble is to be expected."""
+        """Wrap a duty so that any error other than a store error is a violation."""
 
         def run() -> Done:
             try:
@@ -194,14 +197,14 @@ class VirtualWorker:
             except StoreError:
                 raise
             except Exception as error:
-                self.history.broken("E1", f"duty {duty.name} stumbled: {error!r}")
+                self.history.broken("E1", f"duty {duty.name} failed: {error!r}")
                 raise
 
         return run
 
     def _work(self) -> None:
         while not self.over and not self.heart.ages():
-            self.stage.sleep(0.1)  # until it is registered
+            self.simulator.sleep(0.1)  # wait until the worker is registered
         self.pump._claiming = True
         while not self.over:
             if self.stopping:
@@ -210,16 +213,16 @@ class VirtualWorker:
             self._end_runs()
             if not self.pump.turn():
                 ends = min((run.ends for run in self._runs), default=float("inf"))
-                self.stage.sleep(max(min(self.pump.idle(), ends - self.clock.monotonic()), 0.001))
+                self.simulator.sleep(max(min(self.pump.idle(), ends - self.clock.monotonic()), 0.001))
 
     def _poll(self) -> float:
         at = min(self._claimer.read_at + POLL, self._claimer.retry_at)
         return at - self.clock.monotonic()
 
-    # Ends of its life ----------------------------------------------------------------------------------------------------
+    # Shutdown ------------------------------------------------------------------------------------------------------------
 
     def _hand_back(self) -> None:
-        """A graceful stop: what runs is stopped and released, then the worker is retired."""
+        """Stop gracefully: release running jobs, then retire the worker."""
         self.pump.pause()
         for held in list(self._held.values()):
             held.releasing = True
@@ -232,8 +235,8 @@ class VirtualWorker:
         self._leave()
 
     def _abandon(self) -> None:
-        """The lease is lost: stop, and write nothing."""
-        self.stage.say(f"{short(self.id)} has lost its lease")
+        """Stop after the lease is lost, and write nothing."""
+        self.simulator.say(f"{short(self.id)} has lost its lease")
         self.over = True
         self.pump.pause()
         self.lose(list(self._held.values()))
@@ -241,9 +244,9 @@ class VirtualWorker:
         self._leave()
 
     def die(self) -> None:
-        """The process is killed."""
+        """Kill the process."""
         self.over = True
-        self.stage.kill(self.actors)
+        self.simulator.kill(self.actors)
         self._leave()
 
     def _leave(self) -> None:
@@ -252,16 +255,17 @@ class VirtualWorker:
         self._runs.clear()
         self._on_gone(self)
 
-    # Jobs, as a runner has them ------------------------------------------------------------------------------------------
+    # Jobs, as a runner holds them ----------------------------------------------------------------------------------------
 
-    def take_over(self, claims: Sequence[Claim]) -> None:
+    def take_over(self, claims: Sequence[Claim], dated: float | None = None) -> None:
         details = details_of(self.store, claims, self.pump)
         taken = held_of(claims, details, self._registry, self, alone=False)
         if self.over or self.pump.closed:
-            return  # our lease's end puts it right
+            return  # the claims are reclaimed when the lease expires
         late = [held for held in taken.values() if self._is_late(held.claim)]
         mine = [self._held[id] for id in self._held.keys() & taken.keys()]
         self._held.update(taken)
+        supersede(mine, taken)
         self.lose(mine)
         jobs = [held for held in taken.values() if held not in late]
         self.lose(mark_running(self.store, [held for held in jobs if held.claim.crashes], self.pump))
@@ -275,7 +279,7 @@ class VirtualWorker:
             self.pump.settle([release(held, STOPPING, at) for held in late])
 
     def _is_gone(self) -> bool:
-        """Whether it has ended meanwhile."""
+        """Return whether the worker has ended in between."""
         return self.over
 
     def _is_late(self, claim: Claim) -> bool:
@@ -286,7 +290,7 @@ class VirtualWorker:
             self.pump.outbox.append((held, None))
             return
         held.began = self.clock.monotonic()
-        seconds = self._dice.choice([0.05, 0.5, 2.0, 6.0, 20.0, 60.0])
+        seconds = self._rng.choice([0.05, 0.5, 2.0, 6.0, 20.0, 60.0])
         ends: list[Outcome] = [
             Succeeded("1"),
             Failed(BOOM),
@@ -294,7 +298,7 @@ class VirtualWorker:
             Snoozed(timedelta(seconds=3)),
             Suspended("sleeps", timedelta(seconds=4)),
         ]
-        outcome: Outcome | None = self._dice.choices(ends, [14, 3, 1, 1, 1])[0]
+        outcome: Outcome | None = self._rng.choices(ends, [14, 3, 1, 1, 1])[0]
         timeout = held.claim.timeout
         if timeout is not None and seconds >= timeout.total_seconds():
             seconds, outcome = timeout.total_seconds(), None
@@ -333,7 +337,7 @@ class VirtualWorker:
         self._stop(held)
 
     def lose(self, jobs: Iterable[Held]) -> None:
-        """These are not ours any more."""
+        """Drop jobs that this worker no longer holds."""
         for held in [held for held in jobs if not held.settled]:
             held.lost = held.settled = True
             self._stop(held)
@@ -341,25 +345,37 @@ class VirtualWorker:
                 del self._held[held.claim.id.int]
 
     def about_to_write(self, settled: Sequence[Settled]) -> None:
-        """Nothing is said by these jobs."""
+        """Do nothing: these jobs write no output."""
 
     def written(self, settled: Sequence[Settled], lost: frozenset[UUID]) -> None:
-        """These ends are in the store; those that are lost are not."""
+        """Forget written ends; lost ones are not in the store."""
         for item in settled:
             if self._held.get(item.claim.id.int) is item.held:
                 del self._held[item.claim.id.int]
 
-    def known(self) -> frozenset[UUID]:
-        """What is held, as far as this worker knows."""
-        return frozenset(held.claim.id for held in self._held.values())
+    def holding(self) -> list[Held]:
+        """Return every held job."""
+        return list(self._held.values())
 
     def _policy_of(self, claim: Claim, details: Details) -> Policy:
         return self._registry.get(claim.task).policy(details)
 
-    # The desk of a held job ----------------------------------------------------------------------------------------------
+    # Services for a held job ---------------------------------------------------------------------------------------------
 
     def report(self, held: Held, progress: Progress) -> None:
-        """Nothing is reported."""
+        """Ignore progress."""
 
     def log(self, held: Held, entry: LogEntry) -> None:
-        """Nothing is said."""
+        """Ignore log lines."""
+
+    @property
+    def connections(self) -> None:
+        """Return None: no connection completes a job."""
+        return None
+
+    def flush(self, held: Held) -> None:
+        """Do nothing: there is no output."""
+
+    def unwritten(self, held: Held) -> tuple[list[LogEntry], list[Report]]:
+        """Return no output."""
+        return [], []

@@ -1,4 +1,4 @@
-"""A database's schema as text that is the same for the same schema: on every server version, in every order of making."""
+"""Schema dumps that do not depend on server version and creation order."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ order by 2, 1
 
 
 def _line(text: str) -> str:
-    """One statement with single spaces, folded behind commas to lines a person can read."""
+    """Format a statement with single spaces, wrapped after commas."""
     text = re.sub(r"\s+", " ", text.strip()).rstrip(";") + ";"
     text = text.replace("timestamp with time zone", "timestamptz").replace(" ", "\0").replace(",\0", ", ")
     folded = textwrap.fill(
@@ -59,7 +59,7 @@ def _line(text: str) -> str:
 def postgres_columns(
     connection: psycopg.Connection[Any], schema: str = "tidemill"
 ) -> dict[str, dict[str, str]]:
-    """Every table's columns in order, each with its type."""
+    """Return the columns of every table in order, with their types."""
     tables: dict[str, dict[str, str]] = defaultdict(dict)
     for table, column, kind in connection.execute(_COLUMNS, (schema,)):
         tables[table][column] = kind
@@ -67,8 +67,9 @@ def postgres_columns(
 
 
 def postgres_dump(connection: psycopg.Connection[Any], schema: str = "tidemill") -> str:
-    """The schema of a PostgreSQL database."""
-    connection.execute("set search_path = pg_catalog")  # every name is spelt with its schema
+    """Return the schema of a PostgreSQL database."""
+    # Makes PostgreSQL qualify every name with its schema.
+    connection.execute("set search_path = pg_catalog")
     lines = [
         f"create table {schema}.{table}({', '.join(f'{name} {kind}' for name, kind in columns.items())})"
         for table, columns in sorted(postgres_columns(connection, schema).items())
@@ -78,7 +79,7 @@ def postgres_dump(connection: psycopg.Connection[Any], schema: str = "tidemill")
 
 
 def sqlite_columns(connection: sqlite3.Connection) -> dict[str, dict[str, str]]:
-    """Every table's columns in order, each with its type."""
+    """Return the columns of every table in order, with their types."""
     return {
         table: {row[1]: row[2] for row in connection.execute(f"pragma table_xinfo({table})")}
         for (table,) in connection.execute("select name from sqlite_schema where type = 'table'").fetchall()
@@ -87,7 +88,7 @@ def sqlite_columns(connection: sqlite3.Connection) -> dict[str, dict[str, str]]:
 
 
 def sqlite_dump(connection: sqlite3.Connection) -> str:
-    """The schema of an SQLite file; what SQLite itself made is left out."""
+    """Return the schema of an SQLite file, without SQLite's internal tables."""
     rows = connection.execute(
         "select sql from sqlite_schema where sql is not null and name not like 'sqlite\\_%' escape '\\'"
         " order by case type when 'table' then 1 when 'index' then 2 when 'view' then 3 else 4 end, name"

@@ -1,4 +1,4 @@
-"""What the tests of the SQLite store share."""
+"""Helpers for the tests of the SQLite store."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from tidemill.clock import Clock, SystemClock
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import Claim, NewJob
-from tidemill.domain.lanes import ClaimRequest
 from tidemill.ids import new_id
 from tidemill.stores.sql.sqlite.driver import SqliteDriver
 from tidemill.stores.sql.store import SqlStore
+from tidemill.testing.conformance.kit import asks
 
 EVERY = JobFilter(ALL_TENANTS)
 NOBODY = 65534
-"""The number of the user without special rights."""
+"""The id of the unprivileged user."""
 
 
 def open_file(path: Path | str, clock: Clock | None = None, **options: str) -> SqlStore:
@@ -47,7 +47,7 @@ def put(store: SqlStore, count: int = 1) -> list[NewJob]:
 
 
 def claim(store: SqlStore, limit: int = 1000) -> list[Claim]:
-    return store.claim(ClaimRequest(new_id(), store.lanes(), limit))
+    return store.claim(asks(store, new_id(), store.lanes(), limit))
 
 
 def one_sentence(error: BaseException) -> str:
@@ -56,30 +56,30 @@ def one_sentence(error: BaseException) -> str:
     return text
 
 
-def in_child(act: Callable[[], object]) -> str:
-    """What an act says in a forked process: an error, or nothing."""
-    come, go = os.pipe()
+def in_child(action: Callable[[], object]) -> str:
+    """Run an action in a forked process; return its error, or an empty text."""
+    read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            act()
-        except BaseException as error:  # noqa: BLE001  (told to the parent, which judges)
-            os.write(go, f"{type(error).__name__}: {error}".encode())
+            action()
+        except BaseException as error:  # noqa: BLE001  (sent to the parent, which checks it)
+            os.write(write_end, f"{type(error).__name__}: {error}".encode())
         finally:
             os._exit(0)
-    os.close(go)
+    os.close(write_end)
     os.waitpid(child, 0)
-    with os.fdopen(come) as told:
-        return told.read()
+    with os.fdopen(read_end) as output:
+        return output.read()
 
 
-def as_nobody(act: Callable[[], object]) -> str:
-    """What an act says when a user without special rights does it."""
+def as_nobody(action: Callable[[], object]) -> str:
+    """Run an action as an unprivileged user; return its error, or an empty text."""
 
-    def act_as_nobody() -> None:
+    def action_as_nobody() -> None:
         if os.geteuid() == 0:
             os.setgid(NOBODY)
             os.setuid(NOBODY)
-        act()
+        action()
 
-    return in_child(act_as_nobody)
+    return in_child(action_as_nobody)

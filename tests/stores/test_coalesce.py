@@ -1,4 +1,4 @@
-"""Merging wake-ups: the first goes out at once, the rest together, none is lost, and nothing that goes wrong is heard."""
+"""Tests of merged wake-ups."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tidemill.stores.coalesce import Coalescer
 
 PATIENCE = 30.0
 LONG = 600.0
-"""A gap that never passes during a test."""
+"""A gap that does not pass during a test."""
 
 
 class Sink:
-    """What was sent, by whom and when; it may be told to fail."""
+    """Records what was sent, by which thread and when; can be made to fail."""
 
     def __init__(self) -> None:
         self.sent: list[frozenset[str]] = []
@@ -38,7 +38,7 @@ class Sink:
             assert self._changed.wait_for(lambda: len(self.sent) >= count, PATIENCE)
 
 
-def test_the_first_topics_go_out_at_once_and_the_caller_waits_for_nobody() -> None:
+def test_the_first_topics_are_sent_at_once_without_blocking_the_caller() -> None:
     sink = Sink()
     coalescer = Coalescer(sink, gap=LONG)
     coalescer.offer(["a", "b"])
@@ -48,7 +48,7 @@ def test_the_first_topics_go_out_at_once_and_the_caller_waits_for_nobody() -> No
     coalescer.close()
 
 
-def test_what_comes_within_the_gap_is_merged_and_sent_when_it_has_passed() -> None:
+def test_topics_within_the_gap_are_merged_and_sent_after_it() -> None:
     sink = Sink()
     coalescer = Coalescer(sink, gap=0.05)
     begun = time.monotonic()
@@ -62,7 +62,7 @@ def test_what_comes_within_the_gap_is_merged_and_sent_when_it_has_passed() -> No
     coalescer.close()
 
 
-def test_after_a_quiet_gap_topics_go_out_at_once_again() -> None:
+def test_topics_after_an_idle_gap_are_sent_at_once() -> None:
     sink = Sink()
     coalescer = Coalescer(sink, gap=0.0)
     for count, topic in enumerate(("a", "b", "c"), 1):
@@ -72,7 +72,7 @@ def test_after_a_quiet_gap_topics_go_out_at_once_again() -> None:
     coalescer.close()
 
 
-def test_nothing_offered_is_nothing_sent() -> None:
+def test_an_empty_offer_sends_nothing() -> None:
     sink = Sink()
     before = set(threading.enumerate())
     coalescer = Coalescer(sink, gap=LONG)
@@ -82,7 +82,7 @@ def test_nothing_offered_is_nothing_sent() -> None:
     assert sink.sent == []
 
 
-def test_closing_sends_what_still_waits_and_ends_the_thread() -> None:
+def test_close_sends_pending_topics_and_ends_the_thread() -> None:
     sink = Sink()
     before = set(threading.enumerate())
     coalescer = Coalescer(sink, gap=LONG)
@@ -95,7 +95,7 @@ def test_closing_sends_what_still_waits_and_ends_the_thread() -> None:
     assert set(threading.enumerate()) == before
 
 
-def test_closing_twice_and_offering_afterwards_are_harmless() -> None:
+def test_a_second_close_and_a_late_offer_are_harmless() -> None:
     sink = Sink()
     coalescer = Coalescer(sink, gap=LONG)
     coalescer.offer(["a"])
@@ -106,7 +106,7 @@ def test_closing_twice_and_offering_afterwards_are_harmless() -> None:
     assert sink.sent == [{"a"}]
 
 
-def test_a_failing_send_is_swallowed_and_the_next_one_is_tried() -> None:
+def test_a_failed_send_is_ignored_and_the_next_one_is_tried() -> None:
     sink = Sink()
     sink.fails = True
     coalescer = Coalescer(sink, gap=0.01)
@@ -121,7 +121,7 @@ def test_a_failing_send_is_swallowed_and_the_next_one_is_tried() -> None:
     assert frozenset().union(*sink.sent) == {"first", "second", "once more", "at the end"}
 
 
-def test_whatever_many_threads_offer_is_sent_and_seldom() -> None:
+def test_offers_of_many_threads_are_all_sent_in_few_batches() -> None:
     sink, gap = Sink(), 0.005
     coalescer = Coalescer(sink, gap=gap)
     begun = time.monotonic()
@@ -135,10 +135,11 @@ def test_whatever_many_threads_offer_is_sent_and_seldom() -> None:
     coalescer.close()
     elapsed = time.monotonic() - begun
     assert frozenset().union(*sink.sent) == {f"{thread}-{n}" for thread in range(8) for n in range(250)}
-    assert len(sink.sent) <= 2 + elapsed / gap  # the first, one for each gap, and what close found
+    # The first batch, one for each gap, and the rest sent by close.
+    assert len(sink.sent) <= 2 + elapsed / gap
 
 
-def test_a_topic_that_was_carried_is_not_sent_again() -> None:
+def test_a_carried_topic_is_not_sent_again() -> None:
     sent: list[frozenset[str]] = []
     coalescer = Coalescer(sent.append, gap=0.0)
     assert coalescer.carry("ready:a")
@@ -148,7 +149,7 @@ def test_a_topic_that_was_carried_is_not_sent_again() -> None:
 
 
 def test_a_second_offer_of_a_carried_topic_is_sent() -> None:
-    """Two callers, one of whom carried it: whoever offers last comes after what both did."""
+    """Two callers, one of which carried the topic: the last offer comes after the work of both."""
     sent: list[frozenset[str]] = []
     coalescer = Coalescer(sent.append, gap=0.0)
     assert coalescer.carry("ready:a")
@@ -158,7 +159,7 @@ def test_a_second_offer_of_a_carried_topic_is_sent() -> None:
     assert sent == [frozenset({"ready:a"})]
 
 
-def test_nothing_is_carried_right_after_something_was_sent() -> None:
+def test_a_second_carry_within_the_gap_is_refused() -> None:
     coalescer = Coalescer(lambda topics: None, gap=60.0)
     assert coalescer.carry("ready:a")
     assert not coalescer.carry("ready:a")

@@ -1,4 +1,4 @@
-"""What a hold is made of in each store: it ends with whoever has it, no fork has it, and nothing is left of it."""
+"""Tests of how each store implements holds."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tidemill.testing.postgres import TestPostgres
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 PATIENCE = 30.0
-FORKS = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+FORKS = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
 HOLDER = """
 import os, sys, time
@@ -41,7 +41,7 @@ if child != 0:
     print(child or "", flush=True)
 time.sleep(600)
 """
-"""A program that takes a hold, and may then have a child that outlives it."""
+"""A program that takes a hold, and optionally forks a child that outlives it."""
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +74,7 @@ def take(store: Store, name: str = "duties") -> Hold:
 
 
 def free(store: Store) -> bool:
-    """Whether the hold can be had; it is let go again."""
+    """Return whether the hold can be taken; release it again."""
     hold = store.hold("duties")
     if hold is not None:
         hold.release()
@@ -82,19 +82,19 @@ def free(store: Store) -> bool:
 
 
 def soon(condition: Callable[[], object]) -> None:
-    """Waits until the condition holds."""
+    """Wait until the condition holds."""
     deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline
         threading.Event().wait(0.02)
 
 
-# ------------------------------------------------------------------------------------------------ holders that end
+# ------------------------------------------------------------------------------------------ holders that terminate
 
 
 @contextlib.contextmanager
 def holder(url: str, how: str) -> Iterator[tuple[subprocess.Popen[str], int | None]]:
-    """A process that has the hold, and the number of its forked child where it has one."""
+    """Start a process that takes the hold; yield it with the id of its forked child, if any."""
     process = subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", HOLDER, url, how],
         env={**os.environ, "PYTHONPATH": str(SOURCE)},
@@ -102,8 +102,8 @@ def holder(url: str, how: str) -> Iterator[tuple[subprocess.Popen[str], int | No
         text=True,
     )
     assert process.stdout is not None
-    said = process.stdout.readline().strip()
-    child = int(said) if said else None
+    line = process.stdout.readline().strip()
+    child = int(line) if line else None
     try:
         yield process, child
     finally:
@@ -116,17 +116,18 @@ def holder(url: str, how: str) -> Iterator[tuple[subprocess.Popen[str], int | No
 
 @FORKS
 @pytest.mark.parametrize("how", ["alone", "fork"])
-def test_a_holder_that_is_killed_holds_nothing_more(store: Store, url: str, how: str) -> None:
+def test_a_killed_process_loses_its_hold(store: Store, url: str, how: str) -> None:
     with holder(url, how) as (process, child):
         assert store.hold("duties") is None
         process.kill()
         soon(lambda: free(store))
         if child is not None:
-            os.kill(child, 0)  # is still there
+            # Raises if the child has ended.
+            os.kill(child, 0)
 
 
 @FORKS
-def test_a_forked_child_has_no_hold_and_takes_none_away(store: Store) -> None:
+def test_a_forked_child_neither_has_nor_releases_the_hold(store: Store) -> None:
     hold = take(store)
 
     def act() -> None:
@@ -143,14 +144,14 @@ def test_a_forked_child_has_no_hold_and_takes_none_away(store: Store) -> None:
 
 
 @FORKS
-def test_a_forked_child_can_hold_for_itself(store: Store) -> None:
+def test_a_forked_child_can_take_its_own_hold(store: Store) -> None:
     take(store).release()
     assert in_child(lambda: take(store)) == ""
     soon(lambda: free(store))
 
 
 @FORKS
-def test_a_fork_of_the_memory_is_another_memory() -> None:
+def test_a_forked_memory_store_is_independent() -> None:
     store = MemoryStore()
     hold = take(store)
 
@@ -167,7 +168,7 @@ def test_a_fork_of_the_memory_is_another_memory() -> None:
     assert not hold.held()
 
 
-def test_a_hold_taken_while_the_store_is_closed_is_let_go(url: str) -> None:
+def test_a_hold_taken_while_the_store_closes_is_released(url: str) -> None:
     first, second = open_store(url), open_store(url)
     first.check()
     closing = threading.Thread(target=first.close)
@@ -195,21 +196,19 @@ def pg(database: str) -> Iterator[Store]:
 
 
 def backends(raw: psycopg.Connection[tuple[object, ...]]) -> list[object]:
-    """The sessions that hold something in this database."""
+    """Return the sessions that hold advisory locks in this database."""
     mine = "select oid from pg_database where datname = current_database()"
     ask = f"select pid from pg_locks where locktype = 'advisory' and database = ({mine})"
     return [pid for (pid,) in raw.execute(ask).fetchall()]
 
 
-def test_a_hold_needs_no_place_in_the_pool(pg: Store) -> None:
+def test_a_hold_uses_no_connection_of_the_pool(pg: Store) -> None:
     holds = [take(pg, f"duty {n}") for n in range(3)]
     pg.check()
     assert all(hold.held() for hold in holds)
 
 
-def test_a_hold_can_be_had_within_a_transaction_that_has_the_only_connection(
-    pg: Store, database: str
-) -> None:
+def test_a_hold_can_be_taken_in_a_transaction_on_the_only_connection(pg: Store, database: str) -> None:
     with pg.transaction():
         pg.lanes()
         hold = take(pg)
@@ -219,7 +218,7 @@ def test_a_hold_can_be_had_within_a_transaction_that_has_the_only_connection(
             assert backends(raw) == []
 
 
-def test_a_hold_is_lost_with_its_session_and_can_be_taken_again(pg: Store, database: str) -> None:
+def test_a_hold_is_lost_with_its_session_and_can_be_retaken(pg: Store, database: str) -> None:
     hold = take(pg)
     with psycopg.connect(database, autocommit=True) as raw:
         (pid,) = backends(raw)
@@ -232,7 +231,7 @@ def test_a_hold_is_lost_with_its_session_and_can_be_taken_again(pg: Store, datab
         assert backends(raw) == []
 
 
-def test_a_server_that_says_something_has_not_taken_the_hold_away(pg: Store, database: str) -> None:
+def test_a_server_message_does_not_lose_the_hold(pg: Store, database: str) -> None:
     hold = take(pg)
     connection = hold._connection  # type: ignore[attr-defined]
     connection.execute("listen news")
@@ -246,7 +245,7 @@ def test_a_server_that_says_something_has_not_taken_the_hold_away(pg: Store, dat
     hold.release()
 
 
-def test_the_session_of_a_hold_may_be_silent_but_not_out_of_reach(pg: Store) -> None:
+def test_the_session_of_a_hold_has_no_idle_timeout_but_keepalives(pg: Store) -> None:
     hold = take(pg)
     connection = hold._connection  # type: ignore[attr-defined]
     ask = "select current_setting('idle_session_timeout'), current_setting('tcp_keepalives_idle')"
@@ -254,7 +253,7 @@ def test_the_session_of_a_hold_may_be_silent_but_not_out_of_reach(pg: Store) -> 
     hold.release()
 
 
-def test_two_installations_in_one_database_hold_apart(database: str) -> None:
+def test_two_installations_in_one_database_have_separate_holds(database: str) -> None:
     one, two = open_store(database), open_store(f"{database}?schema=second", migrate=True)
     holds = [take(one), take(two)]
     assert [hold.held() for hold in holds] == [True, True]
@@ -262,7 +261,7 @@ def test_two_installations_in_one_database_hold_apart(database: str) -> None:
     two.close()
 
 
-def test_where_there_is_no_server_the_hold_is_unavailable() -> None:
+def test_a_hold_without_a_server_is_unavailable() -> None:
     store = open_store("postgresql://nobody@127.0.0.1:1/none?connect_timeout=1")
     with pytest.raises(StoreUnavailable, match="cannot reach"):
         store.hold("duties")
@@ -276,7 +275,7 @@ def lock_files(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*.lock"))
 
 
-def test_the_lock_lies_beside_the_database_and_goes_with_the_hold(tmp_path: Path) -> None:
+def test_the_lock_file_is_next_to_the_database_and_is_removed(tmp_path: Path) -> None:
     store = open_file(tmp_path / "jobs.db")
     hold = take(store)
     take(store, "a/b")
@@ -287,14 +286,14 @@ def test_the_lock_lies_beside_the_database_and_goes_with_the_hold(tmp_path: Path
     assert lock_files(tmp_path) == []
 
 
-def test_a_lock_left_by_the_dead_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_stale_lock_file_is_ignored(tmp_path: Path) -> None:
     store = open_file(tmp_path / "jobs.db")
     (tmp_path / "jobs.db-duties.lock").touch()
     assert take(store).held()
     store.close()
 
 
-def test_one_database_under_two_names_has_one_hold(tmp_path: Path) -> None:
+def test_one_database_with_two_paths_has_one_hold(tmp_path: Path) -> None:
     (tmp_path / "link.db").symlink_to(tmp_path / "jobs.db")
     stores = [open_file(tmp_path / name) for name in ("jobs.db", "link.db")]
     take(stores[0])
@@ -303,7 +302,7 @@ def test_one_database_under_two_names_has_one_hold(tmp_path: Path) -> None:
         store.close()
 
 
-def test_a_hold_whose_file_was_removed_is_lost(tmp_path: Path) -> None:
+def test_a_hold_is_lost_when_its_file_is_removed(tmp_path: Path) -> None:
     store = open_file(tmp_path / "jobs.db")
     hold = take(store)
     (tmp_path / "jobs.db-duties.lock").unlink()
@@ -315,7 +314,7 @@ def test_a_hold_whose_file_was_removed_is_lost(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_lock_that_cannot_be_made_is_told_with_the_remedy(tmp_path: Path) -> None:
+def test_a_lock_file_that_cannot_be_created_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     store = open_file(tmp_path / "jobs.db")
     (tmp_path / "jobs.db-duties.lock").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StoreUnavailable, match=r"duties\.lock cannot be locked .* coordination 'lease'"):
@@ -324,9 +323,7 @@ def test_a_lock_that_cannot_be_made_is_told_with_the_remedy(tmp_path: Path) -> N
     store.close()
 
 
-def test_a_system_without_file_locks_is_told_to_use_leases(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_system_without_file_locks_requires_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(holding, "_LOCKABLE", False)
     store = open_file(tmp_path / "jobs.db")
     with pytest.raises(BadSettings, match=r"no file locks.* use coordination 'lease'"):
@@ -334,7 +331,7 @@ def test_a_system_without_file_locks_is_told_to_use_leases(
     store.close()
 
 
-def test_no_open_file_is_left(tmp_path: Path) -> None:
+def test_no_file_stays_open(tmp_path: Path) -> None:
     store = open_file(tmp_path / "jobs.db")
     for _ in range(20):
         hold = take(store)

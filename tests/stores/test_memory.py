@@ -1,4 +1,4 @@
-"""What is true of the memory store alone; what all stores have in common is in the conformance suite."""
+"""Tests that are specific to the memory store."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from tidemill.domain.job import (
     Transition,
     UniqueHold,
 )
-from tidemill.domain.lanes import ClaimRequest
 from tidemill.domain.ledger import AuditEntry, Pause, PauseKind, Setting
 from tidemill.domain.limits import Rule
+from tidemill.domain.releases import Deployment, ReleaseRecord
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.states import ExecutionState, JobState
 from tidemill.domain.timetable import Definition, Fired, Schedule
@@ -39,6 +39,7 @@ from tidemill.errors import IllegalTransition, JobExists, StoreUnavailable, Usag
 from tidemill.ids import new_id
 from tidemill.stores.memory import MemoryStore
 from tidemill.stores.memory.state import State
+from tidemill.testing.conformance.kit import asks
 
 SECOND = timedelta(seconds=1)
 EVERY = JobFilter(ALL_TENANTS)
@@ -67,15 +68,15 @@ def put(store: MemoryStore, count: int = 1, details: Details = NO_DETAILS) -> li
 
 
 def take(store: MemoryStore, limit: int = 100) -> list[Claim]:
-    return store.claim(ClaimRequest(new_id(), store.lanes(), limit))
+    return store.claim(asks(store, new_id(), store.lanes(), limit))
 
 
 def touch_everything(store: MemoryStore) -> None:
-    """Change every table there is."""
+    """Change every table."""
     ended, held, *_ = take(store, 2)
     store.enqueue([NewJob(new_id(), "t", unique=UniqueHold("k")), NewJob(new_id(), "t", delay=SECOND)])
-    store.log([LogEntry(held.id, held.token, held.created_at, "a line")])
-    store.save_checkpoints([Checkpoint(held.id, held.token, "at", "1")])
+    store.log([LogEntry(held.id, held.token, held.created_at, "a line", worker=held.worker)])
+    store.save_checkpoints([Checkpoint(held.id, held.token, held.worker, "at", "1")])
     store.finish([Finish(ended, COMPLETED, result="1")])
     store.request_cancel([held.id], tenant=held.tenant, reason="enough")
     store.register(Worker(new_id(), "w"), lease=SECOND)
@@ -92,24 +93,25 @@ def touch_everything(store: MemoryStore) -> None:
     store.note_fires([Fired(schedule.id, store._clock.now())])
     store.put_rules([Rule("l", max=1)])
     store.change_breaker("b", None, "{}")
+    store.put_release(ReleaseRecord("shop", Deployment(store._clock.now())))
 
 
-def test_a_transaction_that_raises_leaves_no_trace(store: MemoryStore) -> None:
+def test_a_transaction_that_raises_is_rolled_back(store: MemoryStore) -> None:
     put(store, 3)
     before = memory(store)
 
-    def story() -> None:
+    def change_and_raise() -> None:
         with store.transaction():
             touch_everything(store)
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        story()
+        change_and_raise()
     assert memory(store) == before
     assert len(take(store)) == 3
 
 
-def test_a_transaction_that_ends_keeps_everything(store: MemoryStore) -> None:
+def test_a_transaction_that_returns_is_kept(store: MemoryStore) -> None:
     put(store, 3)
     empty = State()
     with store.transaction():
@@ -119,8 +121,8 @@ def test_a_transaction_that_ends_keeps_everything(store: MemoryStore) -> None:
     assert {name for name in names if getattr(after, name) == getattr(empty, name)} == set()
 
 
-def test_an_inner_transaction_belongs_to_the_outer_one(store: MemoryStore) -> None:
-    def story() -> None:
+def test_a_nested_transaction_joins_the_outer_one(store: MemoryStore) -> None:
+    def change_and_raise() -> None:
         with store.transaction():
             with store.transaction():
                 put(store)
@@ -128,14 +130,14 @@ def test_an_inner_transaction_belongs_to_the_outer_one(store: MemoryStore) -> No
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        story()
+        change_and_raise()
     assert store.count(EVERY) == {}
     with store.transaction():
         put(store)
     assert store.count(EVERY) == {JobState.PENDING: 1}
 
 
-def test_other_threads_see_a_transaction_only_when_it_is_over(store: MemoryStore) -> None:
+def test_other_threads_see_a_transaction_only_after_it_ends(store: MemoryStore) -> None:
     with ThreadPoolExecutor(1) as pool:
         with store.transaction():
             seen = pool.submit(store.count, EVERY)
@@ -143,14 +145,14 @@ def test_other_threads_see_a_transaction_only_when_it_is_over(store: MemoryStore
         assert seen.result(timeout=10) == {JobState.PENDING: 2}
 
 
-def test_a_verb_that_raises_has_changed_nothing(store: MemoryStore) -> None:
+def test_a_verb_that_raises_changes_nothing(store: MemoryStore) -> None:
     first, second, third, fourth = put(store, 4)
     claims = take(store, 2)
     endless = Transition(JobState.SCHEDULED, ExecutionState.FAILED, delay=timedelta.max)
     cancel = Move(third, "default", frozenset({JobState.PENDING}), JobState.CANCELLED)
     before = memory(store)
 
-    with pytest.raises(JobExists) as known:
+    with pytest.raises(JobExists) as raised:
         store.enqueue([NewJob(new_id(), "t"), NewJob(second, "t")])
     with pytest.raises(OverflowError):
         store.enqueue(
@@ -175,23 +177,23 @@ def test_a_verb_that_raises_has_changed_nothing(store: MemoryStore) -> None:
             [AuditEntry("ann", "a", "s", "default"), AuditEntry("ann", "b", "s", "default", {"x": object()})]
         )
 
-    assert known.value.facts["ids"] == (second,)
+    assert raised.value.facts["ids"] == (second,)
     assert first in before.held
     assert memory(store) == before
 
 
-def test_a_move_to_a_worker_is_refused_since_only_a_claim_gives_a_job_away(store: MemoryStore) -> None:
+def test_a_move_to_a_held_state_is_refused(store: MemoryStore) -> None:
     [id] = put(store)
     with pytest.raises(IllegalTransition):
         store.move([Move(id, "default", frozenset({JobState.PENDING}), JobState.RUNNING)])
 
 
-def spoil(words: object) -> None:
-    """What a careless caller does with a mapping it was given."""
+def mutate(words: object) -> None:
+    """Modify a mapping, as a careless caller might."""
     cast("dict[str, Any]", words)["size"] = 99
 
 
-def test_values_handed_in_or_out_cannot_change_the_store(store: MemoryStore) -> None:
+def test_mutating_passed_or_returned_values_does_not_change_the_store(store: MemoryStore) -> None:
     mine: dict[str, Any] = {"size": 1}
     [id] = put(store, details=Details(metadata=mine, options={"deep": mine}))
     [plain] = put(store)
@@ -200,21 +202,21 @@ def test_values_handed_in_or_out_cannot_change_the_store(store: MemoryStore) -> 
     lease = store.acquire("duty", me, ttl=SECOND)
     assert lease is not None
     store.renew("duty", me, lease.term, ttl=SECOND, metadata=mine)
-    store.log([LogEntry(id, claim.token, claim.created_at, "a line", details=mine)])
+    store.log([LogEntry(id, claim.token, claim.created_at, "a line", details=mine, worker=claim.worker)])
     store.put_settings([Setting("k", mine)])
     [record] = store.record([AuditEntry("ann", "a", "s", "default", mine, mine)])
     before = memory(store)
-    spoil(mine)
-    spoil(record.entry.before)
+    mutate(mine)
+    mutate(record.entry.before)
 
     for job in [*store.get([id, plain], tenant=ALL_TENANTS), *store.jobs(EVERY).items]:
-        spoil(job.details.metadata)
-        spoil(job.details.options)
-        spoil(job.details.options.get("deep", {}))
-    spoil(store.logs(id, tenant=ALL_TENANTS)[0][1].details)
-    spoil(store.settings()[0].value)
-    spoil(store.leases()[0].metadata)
-    spoil(store.audit(tenant=ALL_TENANTS)[0].entry.after)
+        mutate(job.details.metadata)
+        mutate(job.details.options)
+        mutate(job.details.options.get("deep", {}))
+    mutate(store.logs(id, tenant=ALL_TENANTS)[0][1].details)
+    mutate(store.settings()[0].value)
+    mutate(store.leases()[0].metadata)
+    mutate(store.audit(tenant=ALL_TENANTS)[0].entry.after)
 
     assert memory(store) == before
     assert Details() == NO_DETAILS
@@ -234,13 +236,13 @@ def test_a_listener_in_another_thread_wakes(store: MemoryStore) -> None:
         return ear.wait(30)
 
     with ThreadPoolExecutor(1) as pool:
-        heard = pool.submit(listen)
+        topics = pool.submit(listen)
         assert waiting.wait(10)
         store.notify(["jobs:default"])
-        assert heard.result(timeout=10) == {"jobs:default"}
+        assert topics.result(timeout=10) == {"jobs:default"}
 
 
-def test_a_listener_gathers_what_it_did_not_wait_for(store: MemoryStore) -> None:
+def test_a_listener_collects_topics_between_waits(store: MemoryStore) -> None:
     ear, other = store.listen(), store.listen()
     store.notify(["a", "b"])
     store.notify(["b", "c"])
@@ -253,12 +255,12 @@ def test_a_listener_gathers_what_it_did_not_wait_for(store: MemoryStore) -> None
     assert other.wait(0) == {"a", "b", "c", "d"}
 
 
-def test_closing_the_store_wakes_its_listeners_and_ends_every_verb(store: MemoryStore) -> None:
+def test_close_wakes_listeners_and_disables_every_verb(store: MemoryStore) -> None:
     ear = store.listen()
     with ThreadPoolExecutor(1) as pool:
-        heard = pool.submit(ear.wait, 30)
+        topics = pool.submit(ear.wait, 30)
         store.close()
-        assert heard.result(timeout=10) == frozenset()
+        assert topics.result(timeout=10) == frozenset()
     store.close()
     with pytest.raises(StoreUnavailable):
         store.check()
@@ -271,15 +273,15 @@ def test_closing_the_store_wakes_its_listeners_and_ends_every_verb(store: Memory
 
 
 @pytest.mark.long
-def test_twenty_thousand_jobs_drain_one_by_one_each_exactly_once(store: MemoryStore) -> None:
+def test_twenty_thousand_jobs_are_each_claimed_exactly_once(store: MemoryStore) -> None:
     ids = set(put(store, 20_000))
     lanes, worker = store.lanes(), new_id()
     done: list[UUID] = []
-    claims = store.claim(ClaimRequest(worker, lanes, 1))
+    claims = store.claim(asks(store, worker, lanes, 1))
     while claims:
         done += [claim.id for claim in claims]
         lost, claims = store.step(
-            [Finish(claim, COMPLETED) for claim in claims], ClaimRequest(worker, lanes, 1)
+            [Finish(claim, COMPLETED) for claim in claims], asks(store, worker, lanes, 1)
         )
         assert not lost
     assert len(done) == len(ids)
@@ -288,13 +290,13 @@ def test_twenty_thousand_jobs_drain_one_by_one_each_exactly_once(store: MemorySt
     assert store.lanes() == []
 
 
-def test_threads_that_claim_together_never_share_a_job(store: MemoryStore) -> None:
+def test_concurrent_claims_never_share_a_job(store: MemoryStore) -> None:
     ids = put(store, 2_000)
     lanes = store.lanes()
 
     def drain(_: int) -> list[UUID]:
         mine: list[UUID] = []
-        while claims := store.claim(ClaimRequest(new_id(), lanes, 7)):
+        while claims := store.claim(asks(store, new_id(), lanes, 7)):
             mine += [claim.id for claim in claims]
         return mine
 

@@ -1,6 +1,6 @@
-"""Migrations: applied once, by one process at a time, in both dialects to the same tables, and to exactly what is written down.
+"""Tests of migrations.
 
-With TIDEMILL_REWRITE=1 a stale golden schema is rewritten instead of refused.
+With ``TIDEMILL_REWRITE=1``, a stale golden schema is rewritten instead of reported.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tests.stores.schema_dump import postgres_columns, postgres_dump, sqlite_col
 
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.job import Finish, NewJob
-from tidemill.domain.lanes import ClaimRequest
 from tidemill.domain.limits import Rule
 from tidemill.ids import new_id
 from tidemill.stores.open import open_store
 from tidemill.stores.sql import migrations
+from tidemill.testing.conformance.kit import asks
 from tidemill.testing.postgres import TestPostgres
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +35,7 @@ PATIENCE = 60.0
 DIALECTS = ["postgres", "sqlite"]
 
 ONE_SIDED: dict[str, set[str]] = {}
-"""Columns that only one dialect has, by table; none so far."""
+"""Columns that only one dialect has, by table; currently none."""
 
 MIGRATE = """
 import sys
@@ -48,7 +48,7 @@ store.close()
 
 @pytest.fixture(scope="module")
 def migrated(postgres: TestPostgres) -> Iterator[str]:
-    """A PostgreSQL database that was just migrated and not touched since."""
+    """Return the URL of a migrated, otherwise unused PostgreSQL database."""
     name = f"golden_{new_id().hex[-12:]}"
     url = postgres.create_database(name)
     store = open_store(url)
@@ -69,7 +69,7 @@ def sqlite_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=DIALECTS)
 def new_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """The address of a new and empty database of each dialect."""
+    """Return the URL of a new, empty database of each dialect."""
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/jobs.db"
     return str(request.getfixturevalue("fresh_postgres_url"))
@@ -79,30 +79,30 @@ def labels(url: str) -> list[str]:
     return [step.label for step in migrations.load(url.partition(":")[0].removesuffix("ql"))]
 
 
-def compare(name: str, found: str) -> None:
-    """Hold a schema against the one that is written down."""
+def compare(name: str, schema: str) -> None:
+    """Compare a schema with the golden file."""
     path = GOLDEN / name
     if os.environ.get("TIDEMILL_REWRITE") == "1":
-        path.write_text(found, encoding="utf-8")
-    if not path.exists() or path.read_text(encoding="utf-8") != found:
-        print(found)
+        path.write_text(schema, encoding="utf-8")
+    if not path.exists() or path.read_text(encoding="utf-8") != schema:
+        print(schema)
         pytest.fail(
-            f"{path.relative_to(ROOT)} is not what the migrations make; rewrite it with\n    {REWRITE}",
+            f"{path.relative_to(ROOT)} differs from the schema that the migrations create; rewrite it with\n    {REWRITE}",
             pytrace=False,
         )
 
 
-def test_the_migrations_make_the_golden_schema_of_postgresql(migrated: str) -> None:
+def test_the_migrations_create_the_golden_schema_of_postgres(migrated: str) -> None:
     with psycopg.connect(migrated, autocommit=True) as connection:
         compare("postgres.sql", postgres_dump(connection))
 
 
-def test_the_migrations_make_the_golden_schema_of_sqlite(sqlite_file: Path) -> None:
+def test_the_migrations_create_the_golden_schema_of_sqlite(sqlite_file: Path) -> None:
     with closing(sqlite3.connect(sqlite_file)) as connection:
         compare("sqlite.sql", sqlite_dump(connection))
 
 
-def test_the_script_for_postgresql_makes_what_migrate_makes(fresh_postgres_url: str) -> None:
+def test_the_postgres_script_creates_the_same_schema_as_migrate(fresh_postgres_url: str) -> None:
     with psycopg.connect(fresh_postgres_url, autocommit=True) as connection:
         connection.execute(migrations.script("postgres").encode())
         assert postgres_dump(connection) == (GOLDEN / "postgres.sql").read_text(encoding="utf-8")
@@ -112,7 +112,7 @@ def test_the_script_for_postgresql_makes_what_migrate_makes(fresh_postgres_url: 
     store.close()
 
 
-def test_the_script_for_sqlite_makes_what_migrate_makes(tmp_path: Path) -> None:
+def test_the_sqlite_script_creates_the_same_schema_as_migrate(tmp_path: Path) -> None:
     path = tmp_path / "jobs.db"
     with closing(sqlite3.connect(path)) as connection:
         connection.executescript(migrations.script("sqlite"))
@@ -123,7 +123,7 @@ def test_the_script_for_sqlite_makes_what_migrate_makes(tmp_path: Path) -> None:
     store.close()
 
 
-def test_another_schema_of_the_same_database_gets_the_same_tables(migrated: str) -> None:
+def test_a_second_schema_gets_the_same_tables(migrated: str) -> None:
     store = open_store(f"{migrated}?schema=another")
     store.migrate()
     store.close()
@@ -134,7 +134,7 @@ def test_another_schema_of_the_same_database_gets_the_same_tables(migrated: str)
     assert twin.replace("another.", "tidemill.").split() == golden.split()
 
 
-def test_both_dialects_have_the_same_tables_with_the_same_columns(migrated: str, sqlite_file: Path) -> None:
+def test_both_dialects_have_the_same_tables_and_columns(migrated: str, sqlite_file: Path) -> None:
     with psycopg.connect(migrated, autocommit=True) as connection:
         ours = postgres_columns(connection)
     with closing(sqlite3.connect(sqlite_file)) as file:
@@ -149,7 +149,7 @@ def test_migrating_again_changes_nothing(new_url: str) -> None:
     first = store.migrate()
     assert first == labels(new_url)
     assert store.migrate() == []
-    assert store.schema() == (len(first), len(first), ())
+    assert store.schema()[:3] == (len(first), len(first), ())
     store.check()
     store.close()
 
@@ -162,9 +162,7 @@ def test_a_store_can_be_migrated_while_it_is_in_use(new_url: str) -> None:
     store.close()
 
 
-def test_a_failing_migration_leaves_nothing_behind(
-    fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_migration_is_rolled_back(fresh_postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     good = migrations.load("postgres")
     bad = migrations.Migration(len(good) + 1, "bad", "create table tidemill.half(id int); select 1/0;")
     store = open_store(fresh_postgres_url)
@@ -179,7 +177,7 @@ def test_a_failing_migration_leaves_nothing_behind(
     store.close()
 
 
-def test_two_processes_that_migrate_at_once_apply_everything_once(fresh_postgres_url: str) -> None:
+def test_concurrent_migrations_on_postgres_apply_each_step_once(fresh_postgres_url: str) -> None:
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-c", MIGRATE, fresh_postgres_url]
     key = "hashtext('tidemill migrate tidemill')"
@@ -188,30 +186,31 @@ def test_two_processes_that_migrate_at_once_apply_everything_once(fresh_postgres
         " where d.datname = current_database() and l.locktype = 'advisory' and not l.granted"
     )
     with psycopg.connect(fresh_postgres_url, autocommit=True) as gate:
-        gate.execute(f"select pg_advisory_lock({key})")  # both stand at the door together
+        # Both processes wait for this lock.
+        gate.execute(f"select pg_advisory_lock({key})")
         both = [subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) for _ in range(2)]
         deadline = time.monotonic() + PATIENCE
         while (row := gate.execute(waiting).fetchone()) is None or row[0] < 2:
             assert time.monotonic() < deadline
         gate.execute(f"select pg_advisory_unlock({key})")
-        said = sorted(process.communicate(timeout=PATIENCE)[0].split() for process in both)
+        applied = sorted(process.communicate(timeout=PATIENCE)[0].split() for process in both)
         assert [process.returncode for process in both] == [0, 0]
-        assert said == [[], labels(fresh_postgres_url)]
+        assert applied == [[], labels(fresh_postgres_url)]
         done = gate.execute("select version from tidemill.migrations order by version").fetchall()
-        assert [version for (version,) in done] == list(range(1, len(said[1]) + 1))
+        assert [version for (version,) in done] == list(range(1, len(applied[1]) + 1))
 
 
-def test_processes_that_open_one_new_file_at_once_apply_everything_once(tmp_path: Path) -> None:
+def test_concurrent_migrations_on_sqlite_apply_each_step_once(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     command = [sys.executable, "-c", MIGRATE, url]
     both = [subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = sorted(process.communicate(timeout=PATIENCE)[0].split() for process in both)
+    applied = sorted(process.communicate(timeout=PATIENCE)[0].split() for process in both)
     assert [process.returncode for process in both] == [0, 0]
-    assert said == [[], labels(url)]
+    assert applied == [[], labels(url)]
 
 
-def test_jobs_with_limits_that_were_pending_before_there_were_gates_stand_behind_them_afterwards(
+def test_migrating_assigns_pending_jobs_with_limits_to_their_limit_sets(
     new_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = [new_id() for _ in range(4)]
@@ -222,28 +221,36 @@ def test_jobs_with_limits_that_were_pending_before_there_were_gates_stand_behind
         before = open_store(new_url)
         assert len(before.migrate()) == 3
         before.enqueue([NewJob(id, "t", limits=names) for id, names in zip(ids, limits, strict=True)])
-        assert before.schema() == (3, 3, ())
+        assert before.schema() == (3, 3, (), 3)
         before.close()
     store = open_store(new_url)
     assert store.migrate() == labels(new_url)[3:]
     (gate,), (lane,) = store.gates(), store.lanes()
     assert gate.limits == ("one", "é")
     rules = {"one": Rule("one", max=1)}
-    claims = store.claim(ClaimRequest(new_id(), [gate, lane], 10, rules=rules))
+    claims = store.claim(asks(store, new_id(), [gate, lane], 10, rules=rules))
     assert [claim.id for claim in claims] == [ids[0], ids[1], ids[3]]
     store.finish([Finish(claim, COMPLETED) for claim in claims])
-    assert [claim.id for claim in store.claim(ClaimRequest(new_id(), [gate, lane], 10, rules=rules))] == [
+    assert [claim.id for claim in store.claim(asks(store, new_id(), [gate, lane], 10, rules=rules))] == [
         ids[2]
     ]
     store.close()
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_every_migration_says_first_whether_it_expands_or_contracts(dialect: str) -> None:
+def test_every_migration_starts_with_expand_or_contract(dialect: str) -> None:
     steps = migrations.load(dialect)
     assert steps
     for step in steps:
         assert re.match(r"-- (expand|contract): \S", step.sql), step.label
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_every_migration_since_0007_names_the_oldest_version_it_serves(dialect: str) -> None:
+    for step in migrations.load(dialect)[6:]:
+        assert re.match(r"-- (expand|contract): .+\n-- serves: \d+\n", step.sql), step.label
+        if step.sql.startswith("-- expand"):
+            assert step.serves < step.version, step.label
 
 
 def test_both_dialects_have_the_same_migrations() -> None:
@@ -252,9 +259,11 @@ def test_both_dialects_have_the_same_migrations() -> None:
     ]
     kinds = [[step.sql[:12] for step in migrations.load(dialect)] for dialect in DIALECTS]
     assert kinds[0] == kinds[1]
+    served = [[step.serves for step in migrations.load(dialect)] for dialect in DIALECTS]
+    assert served[0] == served[1]
 
 
-def test_an_installation_is_given_a_name_once(new_url: str) -> None:
+def test_an_installation_gets_one_name(new_url: str) -> None:
     store = open_store(new_url)
     store.migrate()
     store.close()
@@ -272,7 +281,7 @@ def test_an_installation_is_given_a_name_once(new_url: str) -> None:
     assert rows[0][0]
 
 
-def test_a_store_that_may_migrate_makes_the_tables_before_it_is_checked(fresh_postgres_url: str) -> None:
+def test_a_store_opened_with_migrate_creates_its_tables_before_check(fresh_postgres_url: str) -> None:
     store = open_store(fresh_postgres_url, migrate=True)
     try:
         store.check()

@@ -1,4 +1,4 @@
-"""Steps that are sent to PostgreSQL before the last one is answered: in their order, each by itself, and nothing is left behind."""
+"""Tests of steps that are sent to PostgreSQL before the previous answer."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def store(postgres_url: str) -> Iterator[Store]:
     made.close()
 
 
-def hired(store: Store, jobs: int) -> tuple[UUID, list[Claim]]:
-    """A worker that has claimed ten of so many jobs."""
+def worker_with_claims(store: Store, jobs: int) -> tuple[UUID, list[Claim]]:
+    """Enqueue jobs, and claim ten of them with a new worker."""
     worker = store.register(Worker(new_id(), "w"), lease=timedelta(hours=1)).id
     store.enqueue([NewJob(new_id(), "work") for _ in range(jobs)])
     return worker, store.claim(ClaimRequest(worker, [LANE], 10))
@@ -46,8 +46,8 @@ def states(store: Store, claims: list[Claim]) -> set[JobState]:
     return {job.state for job in store.get([claim.id for claim in claims], tenant=ALL_TENANTS)}
 
 
-def test_answers_come_in_the_order_of_sending(store: Store) -> None:
-    worker, first = hired(store, 40)
+def test_answers_arrive_in_the_order_of_sending(store: Store) -> None:
+    worker, first = worker_with_claims(store, 40)
     second = store.claim(ClaimRequest(worker, [LANE], 10))
     ahead = store.steps_ahead()
     assert ahead is not None
@@ -62,8 +62,8 @@ def test_answers_come_in_the_order_of_sending(store: Store) -> None:
     assert states(store, one.claims + two.claims) == {JobState.RUNNING}
 
 
-def test_who_looks_is_told_when_there_is_an_answer_also_when_both_came_at_once(store: Store) -> None:
-    worker, first = hired(store, 40)
+def test_answered_is_true_for_each_of_two_answers_that_came_at_once(store: Store) -> None:
+    worker, first = worker_with_claims(store, 40)
     ahead = store.steps_ahead()
     assert ahead is not None
     assert ahead.send(done(first[:5]), ClaimRequest(worker, [LANE], 1))
@@ -77,8 +77,8 @@ def test_who_looks_is_told_when_there_is_an_answer_also_when_both_came_at_once(s
     assert len(ahead.receive().claims) == 1
 
 
-def test_what_is_lost_is_told_by_its_own_answer(store: Store) -> None:
-    worker, first = hired(store, 20)
+def test_each_answer_returns_the_lost_jobs_of_its_own_step(store: Store) -> None:
+    worker, first = worker_with_claims(store, 20)
     stale = [claim._replace(token=claim.token + 1) for claim in first[:5]]
     ahead = store.steps_ahead()
     assert ahead is not None
@@ -89,9 +89,9 @@ def test_what_is_lost_is_told_by_its_own_answer(store: Store) -> None:
     assert states(store, first[:5]) == {JobState.RUNNING}
 
 
-def test_one_that_fails_leaves_the_next_as_it_is(store: Store, postgres_url: str) -> None:
-    """The first waits for a lock for too long; the second, which was sent behind it, does not."""
-    worker, first = hired(store, 20)
+def test_a_failed_step_does_not_affect_the_next_one(store: Store, postgres_url: str) -> None:
+    """The first step waits too long for a lock; the second, sent after it, does not."""
+    worker, first = worker_with_claims(store, 20)
     short = open_store(f"{postgres_url}?lock_timeout=0.2")
     try:
         ahead = short.steps_ahead()
@@ -112,10 +112,8 @@ def test_one_that_fails_leaves_the_next_as_it_is(store: Store, postgres_url: str
         short.close()
 
 
-def test_when_the_connection_breaks_every_answer_says_so_and_the_next_one_is_another(
-    store: Store, postgres_url: str
-) -> None:
-    worker, first = hired(store, 20)
+def test_a_broken_connection_fails_every_open_step_and_is_replaced(store: Store, postgres_url: str) -> None:
+    worker, first = worker_with_claims(store, 20)
     ahead = store.steps_ahead()
     assert ahead is not None
     with psycopg.connect(postgres_url, autocommit=True) as other, psycopg.connect(postgres_url) as holder:
@@ -130,34 +128,38 @@ def test_when_the_connection_breaks_every_answer_says_so_and_the_next_one_is_ano
         for _ in range(2):
             with pytest.raises(StoreUnavailable):
                 ahead.receive()
-    assert states(store, first) == {JobState.RUNNING}  # neither was done
+    # Neither step was executed.
+    assert states(store, first) == {JobState.RUNNING}
     assert ahead.send(done(first), ClaimRequest(worker, [LANE], 1))
     assert len(ahead.receive().claims) == 1
     assert states(store, first) == {JobState.COMPLETED}
 
 
-@pytest.mark.parametrize("reason", ["nothing ended", "nothing asked for", "a limit"])
-def test_what_is_no_plain_step_is_not_sent(store: Store, reason: str) -> None:
-    worker, first = hired(store, 20)
+@pytest.mark.parametrize("reason", ["nothing ended", "nothing requested", "a limit", "jobs to enqueue"])
+def test_only_plain_steps_are_sent_ahead(store: Store, reason: str) -> None:
+    worker, first = worker_with_claims(store, 20)
     ahead = store.steps_ahead()
     assert ahead is not None
     finishes = [] if reason == "nothing ended" else done(first)
+    if reason == "jobs to enqueue":
+        finishes[-1] = finishes[-1]._replace(then=(NewJob(new_id(), "next"),))
     lanes = [LANE._replace(gate="x", limits=("x",))] if reason == "a limit" else [LANE]
-    assert not ahead.send(finishes, ClaimRequest(worker, lanes, 0 if reason == "nothing asked for" else 1))
+    assert not ahead.send(finishes, ClaimRequest(worker, lanes, 0 if reason == "nothing requested" else 1))
     assert states(store, first) == {JobState.RUNNING}
 
 
-def test_the_connection_goes_back_when_all_is_answered_and_others_always_have_one(postgres_url: str) -> None:
+def test_the_connection_returns_after_the_last_answer_and_one_is_reserved(postgres_url: str) -> None:
     store = open_store(f"{postgres_url}?pool=2&connect_timeout=1")
     try:
         store.migrate()
-        worker, first = hired(store, 20)
+        worker, first = worker_with_claims(store, 20)
         one, another = store.steps_ahead(), store.steps_ahead()
         assert one is not None
         assert another is not None
         request = ClaimRequest(worker, [LANE], 1)
         assert one.send(done(first[:1]), request)
-        assert not another.send(done(first[1:2]), request)  # there would be none left
+        # Otherwise no connection would be left for other verbs.
+        assert not another.send(done(first[1:2]), request)
         assert states(store, first[5:]) == {JobState.RUNNING}
         one.receive()
         assert another.send(done(first[1:2]), request)

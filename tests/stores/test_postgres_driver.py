@@ -1,4 +1,4 @@
-"""The PostgreSQL driver on a living server: time-outs, retries, broken connections, forks and the pool."""
+"""Tests of the PostgreSQL driver: timeouts, retries, outages, forks and the pool."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ import pytest
 
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import NewJob
-from tidemill.domain.lanes import ClaimRequest
 from tidemill.errors import StoreBusy, StoreUnavailable, UsageError
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
+from tidemill.testing.conformance.kit import asks
 from tidemill.testing.postgres import TestPostgres
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -43,7 +43,7 @@ driver = store._db
 def backends():
     return {connection.info.backend_pid for connection in driver._pool._idle}
 
-def chatter():  # until a thread sends what comes too soon after the one before
+def chatter():  # until a message is delayed, which starts the sender thread
     while driver._coalescer._thread is None:
         store.notify(["jobs"])
     assert driver._coalescer._thread.is_alive()
@@ -61,7 +61,7 @@ if child == 0:
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
 deadline = time.monotonic() + 30
-while mine not in backends():  # it may be out; what the child has closed never comes back
+while mine not in backends():  # the connection may be in use; one that the child closed never returns
     store.enqueue([NewJob(new_id(), "t")])
     assert time.monotonic() < deadline
 store.close()
@@ -70,7 +70,7 @@ store.close()
 
 @pytest.fixture(scope="module")
 def url(postgres: TestPostgres) -> Iterator[str]:
-    """A migrated database of this module's own."""
+    """Create a migrated database for this module."""
     name = f"driver_{new_id().hex[-12:]}"
     url = postgres.create_database(name)
     open_and_migrate(url)
@@ -87,7 +87,7 @@ def store(url: str) -> Iterator[Store]:
 
 @pytest.fixture
 def raw(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """A second session; what it does in a transaction is undone."""
+    """Open a second session; its transaction is rolled back."""
     with psycopg.connect(url) as connection:
         yield connection
         connection.rollback()
@@ -104,7 +104,7 @@ def put(store: Store, count: int = 1) -> list[Any]:
 
 
 def take(store: Store, count: int) -> list[Any]:
-    return store.claim(ClaimRequest(new_id(), store.lanes(), count))
+    return store.claim(asks(store, new_id(), store.lanes(), count))
 
 
 @contextmanager
@@ -125,10 +125,10 @@ def one(connection: psycopg.Connection[Any], ask: str) -> Any:
     return None if row is None else row[0]
 
 
-# ------------------------------------------------------------------------------------------ time-outs and retries
+# ------------------------------------------------------------------------------------------- timeouts and retries
 
 
-def test_every_connection_has_the_time_outs_and_plans_that_were_asked_for(store: Store) -> None:
+def test_every_connection_has_the_configured_timeouts_and_plan_mode(store: Store) -> None:
     store.check()
     with store._db._pool.connection() as connection:  # type: ignore[attr-defined]
         shown = {
@@ -144,7 +144,7 @@ def test_every_connection_has_the_time_outs_and_plans_that_were_asked_for(store:
     }
 
 
-def test_a_locked_table_makes_the_store_busy_after_the_lock_time_out_and_nothing_is_changed(
+def test_a_locked_table_raises_store_busy_after_the_lock_timeout(
     store: Store, raw: psycopg.Connection[Any]
 ) -> None:
     before = store.count(EVERY)
@@ -156,7 +156,7 @@ def test_a_locked_table_makes_the_store_busy_after_the_lock_time_out_and_nothing
     put(store)
 
 
-def test_a_locked_row_makes_the_store_busy_and_the_whole_batch_is_undone(
+def test_a_locked_row_raises_store_busy_and_rolls_back_the_batch(
     store: Store, raw: psycopg.Connection[Any]
 ) -> None:
     put(store, 2)
@@ -168,7 +168,7 @@ def test_a_locked_row_makes_the_store_busy_and_the_whole_batch_is_undone(
     assert {job.cancel_reason for job in store.get([first.id, second.id], tenant=ALL_TENANTS)} == {None}
 
 
-def test_a_statement_that_takes_too_long_is_given_up(url: str, raw: psycopg.Connection[Any]) -> None:
+def test_a_statement_beyond_its_timeout_is_cancelled(url: str, raw: psycopg.Connection[Any]) -> None:
     store = open_store(f"{url}?statement_timeout=0.2&lock_timeout=60")
     store.check()
     raw.execute("lock table tidemill.ready in access exclusive mode")
@@ -177,11 +177,12 @@ def test_a_statement_that_takes_too_long_is_given_up(url: str, raw: psycopg.Conn
     store.close()
 
 
-def test_a_deadlock_is_retried_until_it_is_gone(url: str, raw: psycopg.Connection[Any]) -> None:
+def test_a_deadlock_is_retried(url: str, raw: psycopg.Connection[Any]) -> None:
     store = open_store(f"{url}?lock_timeout=30")
     put(store, 2)
     first, second = sorted(claim.id for claim in take(store, 2))
-    raw.execute("set deadlock_timeout = '1h'")  # so that the store is the one that gives way
+    # The other session never aborts, so the store's session does.
+    raw.execute("set deadlock_timeout = '1h'")
     lock = "select from tidemill.running where id = %s for update"
     raw.execute(lock, (second,))
     with psycopg.connect(url, autocommit=True) as watcher, ThreadPoolExecutor(2) as pool:
@@ -189,7 +190,8 @@ def test_a_deadlock_is_retried_until_it_is_gone(url: str, raw: psycopg.Connectio
         waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
         wait_until(lambda: bool(one(watcher, waits)))
         crossed = pool.submit(raw.execute, lock, (first,))
-        crossed.result(timeout=PATIENCE)  # the store has let go of it
+        # Returns when the store has released the row.
+        crossed.result(timeout=PATIENCE)
         raw.commit()
         assert cancelled.result(timeout=PATIENCE) == {first, second}
         deadlocks = "select deadlocks from pg_stat_database where datname = current_database()"
@@ -197,7 +199,7 @@ def test_a_deadlock_is_retried_until_it_is_gone(url: str, raw: psycopg.Connectio
     store.close()
 
 
-def test_a_transaction_in_which_a_verb_failed_is_not_taken_for_done(
+def test_a_transaction_with_a_failed_verb_raises_at_its_end(
     store: Store, raw: psycopg.Connection[Any]
 ) -> None:
     store.check()
@@ -210,15 +212,13 @@ def test_a_transaction_in_which_a_verb_failed_is_not_taken_for_done(
             with pytest.raises(StoreBusy, match="lock timeout"):
                 put(store)
 
-    with pytest.raises(StoreBusy, match="nothing of it was kept"):
+    with pytest.raises(StoreBusy, match="the whole transaction was rolled back"):
         swallow()
     raw.rollback()
     assert token not in {lease.name for lease in store.leases()}
 
 
-def test_an_error_of_the_caller_s_own_database_within_a_transaction_stays_the_caller_s(
-    store: Store, raw: psycopg.Connection[Any]
-) -> None:
+def test_a_database_error_of_the_caller_is_not_translated(store: Store, raw: psycopg.Connection[Any]) -> None:
     token = str(new_id())
 
     def fail() -> None:
@@ -231,7 +231,7 @@ def test_an_error_of_the_caller_s_own_database_within_a_transaction_stays_the_ca
     assert token not in {lease.name for lease in store.leases()}
 
 
-def test_a_text_that_is_too_long_for_an_index_is_the_caller_s_and_not_an_outage(store: Store) -> None:
+def test_a_text_too_long_for_an_index_is_a_usage_error(store: Store) -> None:
     name = "".join(random.Random(3).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=9000))
     with pytest.raises(UsageError, match=r"a value cannot be stored in .*index row.*nothing was changed"):
         store.acquire(name, new_id(), ttl=timedelta(days=1))
@@ -240,7 +240,7 @@ def test_a_text_that_is_too_long_for_an_index_is_the_caller_s_and_not_an_outage(
 # --------------------------------------------------------------------------------------------- broken connections
 
 
-def test_connections_ended_between_two_calls_are_replaced_unseen(store: Store, url: str) -> None:
+def test_connections_ended_between_two_calls_are_replaced(store: Store, url: str) -> None:
     put(store)
     with psycopg.connect(url, autocommit=True) as raw:
         for _ in range(3):
@@ -252,7 +252,7 @@ def test_connections_ended_between_two_calls_are_replaced_unseen(store: Store, u
             put(store)
 
 
-def test_a_connection_ended_during_a_call_is_an_error_and_the_next_call_works(
+def test_a_connection_ended_during_a_call_fails_only_that_call(
     url: str, raw: psycopg.Connection[Any]
 ) -> None:
     store = open_store(f"{url}?lock_timeout=60&application_name=victim")
@@ -270,9 +270,9 @@ def test_a_connection_ended_during_a_call_is_an_error_and_the_next_call_works(
     store.close()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 @pytest.mark.parametrize("how", ["use", "close"])
-def test_a_forked_child_has_connections_of_its_own_and_leaves_the_parents_alone(url: str, how: str) -> None:
+def test_a_forked_child_uses_its_own_connections(url: str, how: str) -> None:
     env = {**os.environ, "PYTHONPATH": str(SOURCE)}
     command = [sys.executable, "-W", "ignore", "-c", FORK, url, how]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
@@ -282,7 +282,7 @@ def test_a_forked_child_has_connections_of_its_own_and_leaves_the_parents_alone(
 # ------------------------------------------------------------------------------------------------------- the pool
 
 
-def test_who_waits_too_long_for_a_connection_is_told_what_to_do(url: str) -> None:
+def test_an_exhausted_pool_raises_store_busy_with_a_remedy(url: str) -> None:
     store = open_store(f"{url}?pool=1&connect_timeout=1")
     held, done = threading.Event(), threading.Event()
 
@@ -302,7 +302,7 @@ def test_who_waits_too_long_for_a_connection_is_told_what_to_do(url: str) -> Non
     store.close()
 
 
-def test_a_pool_never_has_more_connections_than_it_may(url: str) -> None:
+def test_a_pool_never_exceeds_its_size(url: str) -> None:
     store = open_store(f"{url}?pool=2&application_name=small")
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: store.lanes(), range(64)))
@@ -311,7 +311,7 @@ def test_a_pool_never_has_more_connections_than_it_may(url: str) -> None:
     store.close()
 
 
-def test_a_closed_store_says_so_and_closing_again_is_harmless(url: str) -> None:
+def test_a_closed_store_is_unavailable_and_can_be_closed_again(url: str) -> None:
     store = open_store(url)
     store.check()
     store.close()

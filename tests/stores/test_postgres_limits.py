@@ -1,4 +1,4 @@
-"""Limits on PostgreSQL: what another transaction counts just now is left out, nobody waits in a circle, all stores count together."""
+"""Tests of limits under concurrent transactions on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidemill.domain.limits import Rule, gate_of
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
-from tidemill.testing.conformance.kit import patiently, together
+from tidemill.testing.conformance.kit import WORKER, hire, patiently, together
 from tidemill.testing.conformance.limited import Undo
 
 PATIENCE = 60.0
@@ -32,8 +32,9 @@ WAITING = (
 
 @pytest.fixture
 def stores(fresh_postgres_url: str) -> Iterator[tuple[Store, Store]]:
-    """Two stores on one database, as in two processes."""
+    """Open two stores on one database, as two processes would."""
     first, second = open_store(fresh_postgres_url, migrate=True), open_store(fresh_postgres_url)
+    hire(first, WORKER)
     yield first, second
     first.close()
     second.close()
@@ -44,20 +45,20 @@ def behind(*names: str) -> Lane:
 
 
 def asks(*lanes: Lane, limit: int = 100) -> ClaimRequest:
-    return ClaimRequest(new_id(), lanes, limit, rules=RULES)
+    return ClaimRequest(WORKER, lanes, limit, rules=RULES)
 
 
 def fill(store: Store, *limits: tuple[str, ...]) -> None:
     store.enqueue([NewJob(new_id(), "t", limits=names) for names in limits])
 
 
-def make_known(store: Store, *names: str) -> None:
-    """Have names counted before, as all are but the first time; whoever makes one keeps others waiting for it."""
+def create_counters(store: Store, *names: str) -> None:
+    """Create counters for names in advance; a session that creates a counter blocks others."""
     assert store.claim(asks(*[behind(name) for name in names])) == []
 
 
-def some_wait(url: str) -> None:
-    """Until somebody waits for a lock."""
+def wait_for_a_lock(url: str) -> None:
+    """Wait until a session waits for a lock."""
     done = threading.Event()
     with psycopg.connect(url, autocommit=True) as connection:
         for _ in range(int(PATIENCE / 0.01)):
@@ -68,37 +69,37 @@ def some_wait(url: str) -> None:
 
 
 @pytest.mark.parametrize("now", [None, NOW])
-def test_names_that_are_being_counted_are_left_out_and_nothing_else(
+def test_a_claim_skips_only_names_locked_by_another_transaction(
     stores: tuple[Store, Store], now: datetime | None
 ) -> None:
     first, second = stores
-    make_known(first, "b", "c")
+    create_counters(first, "b", "c")
     fill(first, ("c",), ("c",), ("b",), ())
     lanes = [behind("c"), behind("b"), Lane("default", "default", 0)]
     with first.transaction():
         assert len(first.claim(asks(behind("c"), limit=1), now=now)) == 1
         assert second.claim(asks(behind("c")), now=now) == []
-        found = second.claim(asks(*lanes), now=now)
-    assert [claim.limits for claim in found] == [("b",), None]
+        claims = second.claim(asks(*lanes), now=now)
+    assert [claim.limits for claim in claims] == [("b",), None]
     assert [claim.limits for claim in second.claim(asks(*lanes), now=now)] == [("c",)]
 
 
 @pytest.mark.parametrize("now", [None, NOW])
-def test_lanes_without_limits_are_claimed_though_all_names_are_being_counted(
+def test_unlimited_lanes_are_claimed_while_all_names_are_locked(
     stores: tuple[Store, Store], now: datetime | None
 ) -> None:
     first, second = stores
-    make_known(first, "a")
+    create_counters(first, "a")
     fill(first, ("a",), ("a",), (), ())
     with first.transaction():
         first.claim(asks(behind("a")), now=now)
-        found = second.claim(asks(behind("a"), Lane("default", "default", 0)), now=now)
-    assert [claim.limits for claim in found] == [None, None]
+        claims = second.claim(asks(behind("a"), Lane("default", "default", 0)), now=now)
+    assert [claim.limits for claim in claims] == [None, None]
 
 
-def test_a_name_is_busy_until_the_transaction_that_counts_it_is_undone(stores: tuple[Store, Store]) -> None:
+def test_a_name_is_locked_until_the_transaction_rolls_back(stores: tuple[Store, Store]) -> None:
     first, second = stores
-    make_known(first, "a")
+    create_counters(first, "a")
     fill(first, ("a",), ("a",))
     request = asks(behind("a"))
     for _ in range(2):
@@ -110,7 +111,7 @@ def test_a_name_is_busy_until_the_transaction_that_counts_it_is_undone(stores: t
     assert first.claim(request) == []
 
 
-def test_what_one_store_counts_the_other_knows(stores: tuple[Store, Store]) -> None:
+def test_two_stores_share_the_counters(stores: tuple[Store, Store]) -> None:
     first, second = stores
     fill(first, *[("b", "c")] * 5)
     request = asks(behind("b", "c"))
@@ -122,7 +123,7 @@ def test_what_one_store_counts_the_other_knows(stores: tuple[Store, Store]) -> N
     assert [use.used for use in first.uses(RULES, ["b", "c"])] == [2, 2]
 
 
-def test_an_end_waits_for_whoever_counts_its_names_and_is_not_lost(
+def test_a_finish_waits_for_a_locked_counter_and_is_applied(
     stores: tuple[Store, Store], fresh_postgres_url: str
 ) -> None:
     first, second = stores
@@ -134,7 +135,7 @@ def test_an_end_waits_for_whoever_counts_its_names_and_is_not_lost(
         with first.transaction():
             claims = first.claim(asks(behind("c")))
             counting.set()
-            some_wait(fresh_postgres_url)
+            wait_for_a_lock(fresh_postgres_url)
         return len(claims)
 
     def end() -> int:
@@ -145,7 +146,7 @@ def test_an_end_waits_for_whoever_counts_its_names_and_is_not_lost(
     assert [use.used for use in first.uses(RULES, ["c"])] == [2]
 
 
-def test_two_that_make_the_same_new_names_wait_for_each_other(
+def test_concurrent_creation_of_the_same_counters_is_serialized(
     stores: tuple[Store, Store], fresh_postgres_url: str
 ) -> None:
     first, second = stores
@@ -156,7 +157,7 @@ def test_two_that_make_the_same_new_names_wait_for_each_other(
         with first.transaction():
             claims = first.claim(asks(behind("key/1", "c")))
             making.set()
-            some_wait(fresh_postgres_url)
+            wait_for_a_lock(fresh_postgres_url)
         return len(claims)
 
     def make_too() -> int:
@@ -167,14 +168,14 @@ def test_two_that_make_the_same_new_names_wait_for_each_other(
     assert [use.used for use in first.uses(RULES, ["c", "key/1", "key/2"])] == [3, 2, 1]
 
 
-def test_threads_that_step_through_each_others_names_never_wait_in_a_circle(
+def test_concurrent_steps_with_shared_names_never_deadlock(
     stores: tuple[Store, Store], fresh_postgres_url: str
 ) -> None:
-    """Each in another order, with names that are new, that are given back and that are wanted in one transaction."""
+    """Each thread uses another order; names are created, released and requested in one transaction."""
     names = ["a", "b", "c", *(f"key/{n}" for n in range(12))]
-    dice = random.Random(11)
-    kinds = list(dict.fromkeys(tuple(dice.sample(names, 1 + n % 3)) for n in range(30)))
-    fill(stores[0], *[dice.choice(kinds) for _ in range(300)])
+    rng = random.Random(11)
+    kinds = list(dict.fromkeys(tuple(rng.sample(names, 1 + n % 3)) for n in range(30)))
+    fill(stores[0], *[rng.choice(kinds) for _ in range(300)])
 
     def work(store: Store, seed: int) -> int:
         mine = random.Random(seed)
@@ -182,7 +183,8 @@ def test_threads_that_step_through_each_others_names_never_wait_in_a_circle(
         done = 0
         for _ in range(60):
             lanes = [behind(*kind) for kind in mine.sample(kinds, len(kinds))]
-            step = patiently(store.step, batch, asks(*lanes, limit=4))  # a slow machine is no circle
+            # StoreBusy on a slow machine is not a deadlock.
+            step = patiently(store.step, batch, asks(*lanes, limit=4))
             assert step.lost == frozenset()
             done += len(batch)
             batch = [Finish(claim, COMPLETED) for claim in step.claims]
@@ -198,7 +200,8 @@ def test_threads_that_step_through_each_others_names_never_wait_in_a_circle(
     assert done == 300
     assert stores[0].uses(RULES) == []
     for store in stores:
-        store.close()  # their sessions have told what they know when they are gone
+        # A session reports its statistics when it ends.
+        store.close()
     with psycopg.connect(fresh_postgres_url, autocommit=True) as connection:
         ask = "select deadlocks from pg_stat_database where datname = current_database()"
         assert connection.execute(ask).fetchone() == (0,)

@@ -1,6 +1,6 @@
-"""Rows are locked in one order by everybody: jobs by id, unique keys by tenant and key. Who crosses another waits a second for nothing.
+"""Tests of the lock order: jobs by id, unique keys by tenant and key.
 
-Each test holds what comes first in that order. A verb that keeps to it waits there, and holds nothing of what comes after.
+Each test locks the row that comes first in that order. A verb that follows the order waits for it, and holds no later row.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from tidemill.domain.timetable import Schedule
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
+from tidemill.testing.conformance.kit import asks
 
 PATIENCE = 30.0
 WORKER = UUID(int=7)
@@ -62,7 +63,7 @@ def crossed(
     first: object,
     second: object,
 ) -> bool:
-    """Whether the verb held what comes second while it waited for what comes first."""
+    """Return whether the verb held the second row while it waited for the first."""
     waits = "select count(*) from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'"
     raw.execute(lock, (first,))
     with psycopg.connect(url, autocommit=True) as watcher, ThreadPoolExecutor(1) as pool:
@@ -84,20 +85,22 @@ def crossed(
 
 def wants(store: Store, limit: int = 2) -> ClaimRequest:
     lanes = [lane._replace(quota=limit) for lane in store.lanes()]
-    return ClaimRequest(worker=WORKER, lanes=lanes, limit=limit)
+    return asks(store, WORKER, lanes, limit)
 
 
 def claimed(store: Store, **fields: Any) -> list[Claim]:
-    """Two held jobs, the one with the greater id first."""
+    """Return two held jobs, the one with the greater id first."""
     store.enqueue([NewJob(new_id(), "work", **fields) for _ in range(2)])
     return sorted(store.claim(wants(store)), key=lambda claim: claim.id, reverse=True)
 
 
 HELD: dict[str, Callable[[Store, list[Claim]], object]] = {
     "start": lambda store, claims: store.start(claims),
-    "report": lambda store, claims: store.report([Report(c.id, c.token, Progress(0.5)) for c in claims]),
+    "report": lambda store, claims: store.report(
+        [Report(c.id, c.token, c.worker, Progress(0.5)) for c in claims]
+    ),
     "checkpoints": lambda store, claims: store.save_checkpoints(
-        [Checkpoint(c.id, c.token, "a", "b") for c in claims]
+        [Checkpoint(c.id, c.token, c.worker, "a", "b") for c in claims]
     ),
     "cancel": lambda store, claims: store.request_cancel(
         [c.id for c in claims], tenant=ALL_TENANTS, reason="enough"
@@ -111,7 +114,7 @@ HELD: dict[str, Callable[[Store, list[Claim]], object]] = {
 
 
 @pytest.mark.parametrize("verb", HELD)
-def test_held_jobs_are_locked_in_the_order_of_their_ids(
+def test_held_jobs_are_locked_in_id_order(
     store: Store, raw: psycopg.Connection[Any], migrated_postgres_url: str, verb: str
 ) -> None:
     claims = claimed(store)
@@ -169,7 +172,7 @@ KEYS = {
 
 
 @pytest.mark.parametrize("verb", KEYS)
-def test_unique_keys_are_locked_in_their_order(
+def test_unique_keys_are_locked_in_key_order(
     store: Store, raw: psycopg.Connection[Any], migrated_postgres_url: str, verb: str
 ) -> None:
     act = KEYS[verb](store)
@@ -177,24 +180,24 @@ def test_unique_keys_are_locked_in_their_order(
     assert not crossed(act, migrated_postgres_url, raw, lock, "a", "b")
 
 
-def test_keys_with_capitals_are_locked_in_the_same_order_as_by_everybody(
+def test_keys_with_capitals_are_locked_in_byte_order(
     store: Store, raw: psycopg.Connection[Any], migrated_postgres_url: str
 ) -> None:
-    """Databases sort texts by their language; what is locked is sorted by its bytes everywhere."""
+    """Databases sort text by their locale; locks are always taken in byte order."""
     store.enqueue([_keyed("a"), _keyed("B")])
     lock = "select from tidemill.uniques where key = %s for update"
     act = lambda: store.enqueue([_keyed("a"), _keyed("B")])  # noqa: E731
     assert not crossed(act, migrated_postgres_url, raw, lock, "B", "a")
 
 
-def test_schedules_are_locked_in_the_order_of_their_ids(
+def test_schedules_are_locked_in_id_order(
     store: Store, raw: psycopg.Connection[Any], migrated_postgres_url: str
 ) -> None:
     ids = sorted(new_id() for _ in range(2))
-    said = [
+    schedules = [
         Schedule(id, key, "work", {"format": 1, "kind": "manual"}) for id, key in zip(ids, "ba", strict=True)
     ]
-    assert store.put_schedules(said) == frozenset()
+    assert store.put_schedules(schedules) == frozenset()
     stored = store.schedules(tenant=ALL_TENANTS)
     lock = "select from tidemill.schedules where id = %s for no key update"
     assert not crossed(lambda: store.put_schedules(stored), migrated_postgres_url, raw, lock, ids[0], ids[1])

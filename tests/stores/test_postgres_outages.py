@@ -1,4 +1,4 @@
-"""A PostgreSQL that is away, refuses us, or falls silent: one clear error, and the store goes on as soon as it is back."""
+"""Tests of the store while PostgreSQL is down, refuses it, or does not answer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from typing import Any
 import psycopg
 import pytest
 from tests.services import go_without
-from tests.stores.two_rooms import FAR, NEAR, Rooms, rooms_are_possible, two_rooms
+from tests.stores.two_networks import (
+    CLIENT_ADDRESS,
+    SERVER_ADDRESS,
+    Networks,
+    networks_are_possible,
+    two_networks,
+)
 
 from tidemill.domain.job import NewJob
 from tidemill.errors import StoreUnavailable
@@ -25,12 +31,12 @@ from tidemill.testing.processes import ServiceMissing, free_port
 SECRET = "hunter2"
 PATIENCE = 30.0
 SILENCE = 10.0
-"""Seconds after which a connection without an answer must count as lost."""
+"""Seconds after which an unresponsive connection must count as lost."""
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PrivatePostgres]:
-    """A server of our own, which may be stopped; one of its roles needs a password."""
+    """Start a private server that tests may stop; one of its roles needs a password."""
     try:
         with running_postgres(settings={"password_encryption": "scram-sha-256"}) as server:
             rules = server.data_dir / "pg_hba.conf"
@@ -58,31 +64,29 @@ def put(store: Store) -> None:
 
 
 def refusal(url: str) -> str:
-    """The one sentence with which a store at this address refuses its first verb; the password is nowhere in it."""
+    """Return the error of the first verb of a store at this URL, which must not contain the password."""
     store = open_store(url)
     with pytest.raises(StoreUnavailable) as refused:
         store.lanes()
     store.close()
-    told = str(refused.value)
-    assert "\n" not in told
-    assert told == refused.value.message
+    message = str(refused.value)
+    assert "\n" not in message
+    assert message == refused.value.message
     assert SECRET not in "".join(traceback.format_exception(refused.value))
-    return told
+    return message
 
 
-# ------------------------------------------------------------------------------------------------------ away, and back
+# ------------------------------------------------------------------------------------------------ down, and up again
 
 
-def test_a_restart_between_two_calls_goes_unnoticed(server: PrivatePostgres, store: Store) -> None:
+def test_a_restart_between_two_calls_causes_no_error(server: PrivatePostgres, store: Store) -> None:
     for mode in ("fast", "immediate"):
         put(store)
         server.restart(mode)
         put(store)
 
 
-def test_a_server_that_is_down_is_one_clear_error_and_back_again_all_is_well(
-    server: PrivatePostgres, store: Store
-) -> None:
+def test_a_stopped_server_is_unavailable_until_it_restarts(server: PrivatePostgres, store: Store) -> None:
     put(store)
     server.stop()
     try:
@@ -96,7 +100,7 @@ def test_a_server_that_is_down_is_one_clear_error_and_back_again_all_is_well(
     put(store)
 
 
-def test_a_store_can_be_made_before_its_server_is_up(server: PrivatePostgres) -> None:
+def test_a_store_can_be_opened_before_its_server_is_up(server: PrivatePostgres) -> None:
     server.stop()
     try:
         store = open_store(server.url())
@@ -112,20 +116,20 @@ def test_a_store_can_be_made_before_its_server_is_up(server: PrivatePostgres) ->
 # -------------------------------------------------------------------------------------------------------------- refused
 
 
-def test_a_port_nobody_listens_on_is_said() -> None:
-    told = refusal(f"postgresql://ann:{SECRET}@127.0.0.1:{free_port()}/app")
-    assert told.endswith("Connection refused; is the server up, and are host and port right?")
+def test_a_refused_connection_error() -> None:
+    message = refusal(f"postgresql://ann:{SECRET}@127.0.0.1:{free_port()}/app")
+    assert message.endswith("Connection refused; is the server up, and are host and port right?")
 
 
-def test_a_host_nobody_knows_is_said() -> None:
-    told = refusal(f"postgresql://ann:{SECRET}@db.invalid/app")
-    assert told.startswith(
+def test_an_unknown_host_error() -> None:
+    message = refusal(f"postgresql://ann:{SECRET}@db.invalid/app")
+    assert message.startswith(
         "cannot reach postgresql://ann@db.invalid/app: failed to resolve host 'db.invalid'"
     )
-    assert told.endswith("are host and port right?")
+    assert message.endswith("are host and port right?")
 
 
-def test_a_database_that_does_not_exist_is_said_with_the_command_that_makes_it(
+def test_a_missing_database_error_includes_the_createdb_command(
     server: PrivatePostgres,
 ) -> None:
     assert refusal(server.url("nowhere")) == (
@@ -133,18 +137,18 @@ def test_a_database_that_does_not_exist_is_said_with_the_command_that_makes_it(
     )
 
 
-def test_a_wrong_password_is_said_and_not_shown(server: PrivatePostgres) -> None:
+def test_a_wrong_password_error_does_not_show_the_password(server: PrivatePostgres) -> None:
     bare = f"127.0.0.1:{server.port}/postgres"
     right = open_store(f"postgresql://guarded:{SECRET}@{bare}")
     right.check()
     right.close()
     for wrong in (f"guarded:{SECRET}x", "guarded", "nobody_here"):
-        told = refusal(f"postgresql://{wrong}@{bare}")
-        assert told.startswith(f"postgresql://{wrong.partition(':')[0]}@{bare} refused the login (")
-        assert told.endswith("; check the user and password in the URL")
+        message = refusal(f"postgresql://{wrong}@{bare}")
+        assert message.startswith(f"postgresql://{wrong.partition(':')[0]}@{bare} refused the login (")
+        assert message.endswith("; check the user and password in the URL")
 
 
-def test_a_server_without_room_is_said(server: PrivatePostgres) -> None:
+def test_an_error_about_too_many_connections(server: PrivatePostgres) -> None:
     with psycopg.connect(server.url(), autocommit=True) as raw:
         raw.execute("create role crowded login connection limit 1")
         raw.execute(
@@ -152,9 +156,9 @@ def test_a_server_without_room_is_said(server: PrivatePostgres) -> None:
         )
     crowded = f"postgresql://crowded@127.0.0.1:{server.port}/postgres"
     with psycopg.connect(crowded):
-        told = refusal(crowded)
-    assert "has no free connection (too many connections for role" in told
-    assert told.endswith("raise max_connections or lower ?pool=")
+        message = refusal(crowded)
+    assert "has no free connection (too many connections for role" in message
+    assert message.endswith("raise max_connections or lower ?pool=")
 
 
 def test_a_database_that_is_not_utf8_is_refused(server: PrivatePostgres) -> None:
@@ -162,11 +166,11 @@ def test_a_database_that_is_not_utf8_is_refused(server: PrivatePostgres) -> None
         raw.execute(
             "create database plain encoding 'SQL_ASCII' lc_collate 'C' lc_ctype 'C' template template0"
         )
-    told = refusal(server.url("plain"))
-    assert told == f"{server.url('plain')} keeps text in SQL_ASCII; create a database with encoding UTF8"
+    message = refusal(server.url("plain"))
+    assert message == f"{server.url('plain')} stores text as SQL_ASCII; create a database with encoding UTF8"
 
 
-def test_a_client_encoding_from_outside_does_not_matter(
+def test_a_client_encoding_in_the_environment_is_ignored(
     server: PrivatePostgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
@@ -176,26 +180,28 @@ def test_a_client_encoding_from_outside_does_not_matter(
     store.close()
 
 
-def test_a_server_that_only_lets_us_read_is_refused(server: PrivatePostgres) -> None:
+def test_a_read_only_database_is_refused(server: PrivatePostgres) -> None:
     with psycopg.connect(server.url(), autocommit=True) as raw:
         raw.execute("create database frozen")
         raw.execute("alter database frozen set default_transaction_read_only = on")
     for query in ("", "?target_session_attrs=any"):
         store = open_store(server.url("frozen") + query)
         with pytest.raises(
-            StoreUnavailable, match=r"only lets us read .*it may be a standby: point to the primary"
+            StoreUnavailable, match=r"is read-only .*it may be a standby: point to the primary"
         ):
             store.migrate()
         store.close()
 
 
-def test_a_primary_that_became_read_only_loses_our_connections(server: PrivatePostgres, store: Store) -> None:
+def test_connections_to_a_server_that_became_read_only_are_dropped(
+    server: PrivatePostgres, store: Store
+) -> None:
     put(store)
     with psycopg.connect(server.url(), autocommit=True) as raw:
         raw.execute("set default_transaction_read_only = off")
         _set_everywhere(raw, "on")
         try:
-            with pytest.raises(StoreUnavailable, match="only lets us read"):
+            with pytest.raises(StoreUnavailable, match="is read-only"):
                 _put_until_refused(store)
             assert not store._db._pool._idle  # type: ignore[attr-defined]
             with pytest.raises(StoreUnavailable, match="session is read-only"):
@@ -210,7 +216,7 @@ def test_a_primary_that_became_read_only_loses_our_connections(server: PrivatePo
 
 
 def _put_until_refused(store: Store) -> None:
-    """Until the running session has heard of it."""
+    """Enqueue until the open session sees the setting."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         put(store)
@@ -221,10 +227,10 @@ def _set_everywhere(raw: psycopg.Connection[Any], value: str) -> None:
     raw.execute("select pg_reload_conf()")
 
 
-# --------------------------------------------------------------------------------------------------------------- silent
+# ---------------------------------------------------------------------------------------------------------- unresponsive
 
 
-def test_a_connection_is_kept_alive_so_that_silence_is_noticed_in_time(store: Store) -> None:
+def test_connections_use_tcp_keepalives(store: Store) -> None:
     store.check()
     with store._db._pool.connection() as connection, _socket_of(connection) as line:  # type: ignore[attr-defined]
         assert line.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
@@ -241,44 +247,47 @@ def _socket_of(connection: psycopg.Connection[Any]) -> socket.socket:
 
 
 @pytest.fixture
-def rooms() -> Iterator[Rooms]:
-    if not rooms_are_possible():
-        pytest.skip("service missing: networks: making networks needs root and the program ip")
+def networks() -> Iterator[Networks]:
+    if not networks_are_possible():
+        pytest.skip("service missing: networks: creating networks needs root and the program ip")
     with ExitStack() as stack:
         try:
-            made = stack.enter_context(two_rooms())
+            made = stack.enter_context(two_networks())
         except OSError as error:
             go_without("networks", error)
         yield made
 
 
 @pytest.mark.long
-def test_a_server_that_falls_silent_during_a_call_is_given_up_in_time_and_found_again(rooms: Rooms) -> None:
+def test_a_call_to_an_unresponsive_server_fails_in_time_and_recovers(networks: Networks) -> None:
     with ExitStack() as stack:
-        server = rooms.far.do(
-            lambda: stack.enter_context(running_postgres(settings={"listen_addresses": f"127.0.0.1,{FAR}"}))
+        server = networks.server.run(
+            lambda: stack.enter_context(
+                running_postgres(settings={"listen_addresses": f"127.0.0.1,{SERVER_ADDRESS}"})
+            )
         )
-        stack.callback(rooms.far.do, server.close)  # by the thread that started it
+        # The thread that started the server must close it.
+        stack.callback(networks.server.run, server.close)
         rules = server.data_dir / "pg_hba.conf"
-        rules.write_text(f"{rules.read_text()}host all all {NEAR}/32 trust\n")
-        rooms.far.do(server.restart)
+        rules.write_text(f"{rules.read_text()}host all all {CLIENT_ADDRESS}/32 trust\n")
+        networks.server.run(server.restart)
         store = open_store(
-            f"postgresql://postgres@{FAR}:{server.port}/postgres?lock_timeout=600&statement_timeout=600"
+            f"postgresql://postgres@{SERVER_ADDRESS}:{server.port}/postgres?lock_timeout=600&statement_timeout=600"
         )
-        rooms.near.do(store.migrate)
-        rooms.near.do(store.lanes)
-        blocker = rooms.far.do(lambda: _lock_ready(server.url()))
-        call = rooms.near.begin(store.lanes)
-        rooms.far.do(lambda: _until_blocked(server.url()))
-        rooms.cut()
+        networks.client.run(store.migrate)
+        networks.client.run(store.lanes)
+        blocker = networks.server.run(lambda: _lock_ready(server.url()))
+        call = networks.client.submit(store.lanes)
+        networks.server.run(lambda: _until_blocked(server.url()))
+        networks.disconnect()
         begun = time.monotonic()
         with pytest.raises(StoreUnavailable, match=r"^cannot reach postgresql://"):
             call.result(timeout=PATIENCE)
         assert time.monotonic() - begun <= SILENCE
-        rooms.mend()
+        networks.reconnect()
         blocker.close()
-        assert rooms.near.do(store.lanes) == []
-        rooms.near.do(store.close)
+        assert networks.client.run(store.lanes) == []
+        networks.client.run(store.close)
 
 
 def _lock_ready(url: str) -> psycopg.Connection[Any]:

@@ -1,6 +1,7 @@
-"""Every hot query is answered by an index, with any statistics and with a plan that was made while the tables were empty.
+"""Tests that every frequent query uses an index.
 
-The plans looked at are those the driver really uses: its own prepared statements, on its own connection.
+Queries must use it with any statistics, and with a plan made while the tables were empty. The tests inspect the plans of the
+driver's own prepared statements, on its own connection.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tidemill.domain.job import Claim, Finish, Transition
 from tidemill.domain.lanes import ClaimRequest, Lane
 from tidemill.domain.limits import LimitKind, Rule, gate_of
 from tidemill.domain.retention import ArchivePolicy
-from tidemill.domain.states import ExecutionState, JobState
+from tidemill.domain.states import LIVE, ExecutionState, JobState
 from tidemill.domain.timetable import Advance
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
@@ -32,6 +33,7 @@ from tidemill.testing.postgres import TestPostgres
 pytestmark = pytest.mark.long
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+WORKER = UUID(int=1)
 ROWS, HELD = 50_000, 2_000
 SCHEDULES, FIRED = 100_000, 1_000
 JOB_TABLES = {"ready", "scheduled", "parked", "running", "history"}
@@ -53,7 +55,7 @@ insert into tidemill.running({_COMMON}, state, worker, claimed_at, started_at, t
     timestamptz '2026-01-01', timestamptz '2026-01-01', interval '1 hour' from generate_series(1, {HELD}) n;
 insert into tidemill.workers
     select ('00000000-0000-0000-0000-' || lpad(n::text, 12, '0'))::uuid, 'w', 'h', 1, 'n', '1', '[]', '[]', 1, 'active',
-           timestamptz '2026-01-01', timestamptz '2026-01-01', timestamptz '2027-01-01', 1 from generate_series(0, 19) n;
+           timestamptz '2026-01-01', timestamptz '2026-01-01', timestamptz '2099-01-01', 1 from generate_series(0, 19) n;
 insert into tidemill.parked({_COMMON}, until_claimed, state, wakes, expires_at)
     {_VALUES}, false, case n % 3 when 0 then 'review_needed' else 'waiting' end, n % 2 = 0,
     case n % 50 when 1 then timestamptz '2026-01-01' + n * interval '1 second' end from generate_series(1, {ROWS}) n;
@@ -83,17 +85,18 @@ insert into tidemill.starts(name, begun_at, jobs)
 
 
 class Verb(NamedTuple):
-    """A verb of the store, the indexes that answer it, and those of them it may walk along without a condition."""
+    """A verb of the store, the indexes it uses, and those of them it may read without a condition."""
 
     call: Callable[[Store], object]
     indexes: frozenset[str]
-    walked: frozenset[str] = frozenset()
+    unconditional: frozenset[str] = frozenset()
     tid_scan: bool = False
 
 
 def a_claim(id: UUID) -> Claim:
     return Claim(
-        id, "task-1", "queue-1", "tenant-1", 0, 1, 3, 0, 1, NOW, NOW, None, None, "[]", None, None, False, None
+        id, "task-1", "queue-1", "tenant-1", 0, 1, 3, 0, 1, NOW, NOW, None, None, "[]", None, None, False, None,
+        worker=WORKER,
     )  # fmt: skip
 
 
@@ -109,7 +112,7 @@ def some(*names: str) -> frozenset[str]:
 
 
 def count(store: Store, query: str, more: dict[str, list[object]]) -> object:
-    """Run a part of a claim or of an end that does nothing where no job is."""
+    """Run a part of a claim or a finish that has no effect without jobs."""
     return store._db.run(query, {"now": None}, TAKEN | more)  # type: ignore[attr-defined]
 
 
@@ -118,35 +121,35 @@ KEYS = some(*(f"{table}_pkey" for table in JOB_TABLES))
 UNENDED = KEYS - some("history_pkey")
 
 VERBS = {
-    "claim": Verb(lambda s: s.claim(ClaimRequest(new_id(), LANES, 100)), some("ready_claim"), tid_scan=True),
+    "claim": Verb(lambda s: s.claim(ClaimRequest(WORKER, LANES, 100)), some("ready_claim"), tid_scan=True),
     "claim of some tasks": Verb(
-        lambda s: s.claim(ClaimRequest(new_id(), LANES, 100, tasks=["task-1", "task-2"])),
+        lambda s: s.claim(ClaimRequest(WORKER, LANES, 100, tasks=["task-1", "task-2"])),
         some("ready_claim"),
         tid_scan=True,
     ),
     "step": Verb(
-        lambda s: s.step(ending(20, FAILED), ClaimRequest(new_id(), LANES, 20)),
+        lambda s: s.step(ending(20, FAILED), ClaimRequest(WORKER, LANES, 20)),
         some("ready_claim", "running_pkey"),
         tid_scan=True,
     ),
     "step of jobs that succeeded": Verb(
-        lambda s: s.step(ending(20), ClaimRequest(new_id(), LANES, 20)),
+        lambda s: s.step(ending(20), ClaimRequest(WORKER, LANES, 20)),
         some("ready_claim", "running_pkey"),
         tid_scan=True,
     ),
     "finish": Verb(lambda s: s.finish(ending(20)), some("running_pkey")),
     "start": Verb(lambda s: s.start([a_claim(new_id())]), some("running_pkey")),
-    # When the next one is due is the first entry of the index.
+    # The next due time is the first entry of the index.
     "promote": Verb(
         lambda s: s.promote(100, now=NOW + timedelta(minutes=1)),
         some("scheduled_due", "parked_due"),
-        walked=some("scheduled_due", "parked_due"),
+        unconditional=some("scheduled_due", "parked_due"),
         tid_scan=True,
     ),
-    # It hops from lane to lane; only the first hop begins at the beginning, and reads one entry.
-    "lanes": Verb(lambda s: s.lanes(), some("ready_claim"), walked=some("ready_claim")),
-    # Whose worker is not known at all can only be found by looking at every held job, and held jobs are few.
-    "orphans": Verb(lambda s: s.orphans(100, now=NOW), some("running_worker"), walked=some("running_worker")),
+    # The query skips from lane to lane; only its first read starts at the beginning, and reads one entry.
+    "lanes": Verb(lambda s: s.lanes(), some("ready_claim"), unconditional=some("ready_claim")),
+    # Jobs of unregistered workers require a scan of the held jobs, which are few.
+    "orphans": Verb(lambda s: s.orphans(100), some("running_worker"), unconditional=some("running_worker")),
     "held": Verb(lambda s: s.held(new_id()), some("running_worker")),
     "beat": Verb(lambda s: s.beat([new_id()], lease=timedelta(hours=1)), some("running_worker")),
     "archivable": Verb(
@@ -156,15 +159,25 @@ VERBS = {
     "get": Verb(lambda s: s.get([new_id(), new_id()], tenant=ALL_TENANTS), KEYS),
     "get of a tenant": Verb(lambda s: s.get([new_id(), new_id()], tenant="tenant-1"), KEYS),
     "logs of a tenant": Verb(lambda s: s.logs(new_id(), tenant="tenant-1"), KEYS),
-    # Pages go by id and end when they are full.
-    "jobs, the newest": Verb(lambda s: s.jobs(JobFilter(ALL_TENANTS)), KEYS, walked=KEYS),
+    # Pages are read in id order, and reading ends when the page is full.
+    "jobs, the newest": Verb(lambda s: s.jobs(JobFilter(ALL_TENANTS)), KEYS, unconditional=KEYS),
     "jobs after a cursor": Verb(
         lambda s: s.jobs(JobFilter(ALL_TENANTS), after=encode_cursor(Sort.NEWEST, new_id())), KEYS
     ),
     "jobs of a task": Verb(
         lambda s: s.jobs(JobFilter(ALL_TENANTS, tasks=frozenset({"task-7"}))),
         KEYS | some("history_task"),
-        walked=KEYS,
+        unconditional=KEYS,
+    ),
+    "jobs of a definition": Verb(
+        lambda s: s.jobs(JobFilter(ALL_TENANTS, definition_id=new_id())), KEYS | some("details_definition")
+    ),
+    "jobs of a schedule": Verb(
+        lambda s: s.jobs(JobFilter(ALL_TENANTS, schedule_id=new_id())), KEYS | some("details_schedule")
+    ),
+    "jobs of a definition that have not ended": Verb(
+        lambda s: s.count(JobFilter("tenant-1", states=LIVE, definition_id=new_id()), most=1),
+        UNENDED | some("details_definition"),
     ),
     "jobs with a text": Verb(
         lambda s: s.jobs(
@@ -175,18 +188,18 @@ VERBS = {
     "jobs that failed": Verb(
         lambda s: s.jobs(JobFilter(ALL_TENANTS, states=frozenset({JobState.FAILED}))),
         KEYS | some("history_troubled", "parked_state"),
-        walked=KEYS,
+        unconditional=KEYS,
     ),
-    # What has not ended is not in the history, and what nobody holds is not in what is held: they are not even planned for.
+    # Live jobs are not in the history, and unheld jobs are not in running: the plan omits those tables.
     "jobs that run": Verb(
         lambda s: s.jobs(JobFilter(ALL_TENANTS, states=frozenset({JobState.RUNNING}))),
         UNENDED | some("parked_state"),
-        walked=UNENDED,
+        unconditional=UNENDED,
     ),
     "jobs that wait": Verb(
         lambda s: s.jobs(JobFilter(ALL_TENANTS, states=frozenset({JobState.PENDING}))),
         UNENDED - some("running_pkey") | some("parked_state"),
-        walked=UNENDED - some("running_pkey"),
+        unconditional=UNENDED - some("running_pkey"),
     ),
     "a text in jobs that wait": Verb(
         lambda s: s.jobs(
@@ -201,9 +214,11 @@ VERBS = {
 SOME = [new_id() for _ in range(20)]
 STEPS = [Advance(id, 1, None, NOW, NOW) for id in SOME]
 PLANNING = {
-    # When the next one is due is the entry that follows the due ones.
+    # The next due time is the entry after the due ones.
     "due": Verb(
-        lambda s: s.due(500, now=NOW), some("schedules_due", "definitions_pkey"), walked=some("schedules_due")
+        lambda s: s.due(500, now=NOW),
+        some("schedules_due", "definitions_pkey"),
+        unconditional=some("schedules_due"),
     ),
     "advance": Verb(lambda s: s.advance(STEPS), some("schedules_pkey", "definitions_pkey")),
     "last fires": Verb(lambda s: s.last_fires(SOME, ""), some("fires_pkey")),
@@ -227,6 +242,9 @@ INSIGHT = {
     "ended_by of a tenant": Verb(
         lambda s: s.ended_by(Group.TASK, DAY, tenant="tenant-1", now=NOW), some("history_finished")
     ),
+    "count_ended": Verb(
+        lambda s: s.count_ended(DAY, tenant=ALL_TENANTS, now=NOW), some("history_finished") | TROUBLED
+    ),
     "failures": Verb(
         lambda s: s.ended_by(Group.TASK, DAY, tenant=ALL_TENANTS, failures=True, now=NOW), TROUBLED
     ),
@@ -246,11 +264,11 @@ GATED = [
 ]
 TAKEN: dict[str, list[object]] = {"name": ["key/1", "key/2"], "jobs": [1, 1]}
 LIMITS = {
-    # It hops from lane to lane, and begins after one.
+    # The query skips from lane to lane, and starts after a given one.
     "gates": Verb(lambda s: s.gates(), some("ready_claim")),
-    # Beside the claim itself, which is the same for every lane.
+    # Without the claim itself, which is the same for every lane.
     "claim within limits": Verb(
-        lambda s: s.claim(ClaimRequest(new_id(), GATED, 100, rules=RULES)), some("uses_pkey", "starts_name")
+        lambda s: s.claim(ClaimRequest(WORKER, GATED, 100, rules=RULES)), some("uses_pkey", "starts_name")
     ),
     "count_uses": Verb(
         lambda s: count(s, "count_uses", {"full_until_at": [None, None]}),
@@ -266,14 +284,14 @@ VERBS |= LIMITS
 
 
 class Driven:
-    """A store of one connection, so that what is looked at is what was used."""
+    """A store with one connection, so that the inspected statements are the ones it used."""
 
     def __init__(self, url: str) -> None:
         self.store = open_store(f"{url}?pool=1", migrate=True)
         self.driver: PostgresDriver = self.store._db  # type: ignore[attr-defined]
 
     def use(self, verb: Verb) -> set[str]:
-        """Call a verb on empty tables, often enough for its statements to be prepared; the names of all that are."""
+        """Call a verb on empty tables until its statements are prepared; return the names of all prepared statements."""
         for _ in range(3):
             verb.call(self.store)
         return self.prepared()
@@ -284,7 +302,7 @@ class Driven:
         return {name for (name,) in rows}
 
     def plan(self, statement: str) -> list[dict[str, Any]]:
-        """All nodes of the plan that a prepared statement has now; a generic plan does not ask for the parameters."""
+        """Return all nodes of the current plan of a prepared statement; a generic plan ignores the parameters."""
         with self.driver._pool.connection() as connection:
             row = connection.execute(
                 "select parameter_types::text[] from pg_prepared_statements where name = %s",
@@ -297,8 +315,8 @@ class Driven:
             answer = connection.execute(
                 ask + sql.SQL("(") + nulls + sql.SQL(")") if row[0] else ask, prepare=False
             )
-            ((found,),) = answer.fetchone() or (([],),)
-        return list(nodes(found["Plan"]))
+            ((document,),) = answer.fetchone() or (([],),)
+        return list(nodes(document["Plan"]))
 
 
 def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -307,26 +325,26 @@ def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
         yield from nodes(child)
 
 
-class Looked(NamedTuple):
-    """How the tables that grow are read: whole, by which indexes, along which ones without a condition, and by place."""
+class Access(NamedTuple):
+    """How growing tables are read: by sequential scans, by indexes, by indexes without a condition, and by tuple id."""
 
-    whole: list[str]
+    sequential: list[str]
     indexes: set[str]
-    walked: set[str]
-    by_place: set[str]
+    unconditional: set[str]
+    by_tid: set[str]
 
 
-def looked(plan: list[dict[str, Any]]) -> Looked:
+def access_of(plan: list[dict[str, Any]]) -> Access:
     scans = [node for node in plan if node.get("Index Name", "").partition("_")[0] in TABLES]
-    return Looked(
-        whole=[
+    return Access(
+        sequential=[
             node["Relation Name"]
             for node in plan
             if node["Node Type"] == "Seq Scan" and node["Relation Name"] in TABLES
         ],
         indexes={node["Index Name"] for node in scans},
-        walked={node["Index Name"] for node in scans if "Index Cond" not in node},
-        by_place={node["Relation Name"] for node in plan if node["Node Type"] == "Tid Scan"},
+        unconditional={node["Index Name"] for node in scans if "Index Cond" not in node},
+        by_tid={node["Relation Name"] for node in plan if node["Node Type"] == "Tid Scan"},
     )
 
 
@@ -334,8 +352,8 @@ WHEN = ["planned on empty tables", "planned on full tables"]
 
 
 @pytest.fixture(scope="module")
-def seen(postgres: TestPostgres) -> Iterator[dict[tuple[str, str], Looked]]:
-    """What every verb's plan reads: after the tables were filled behind its back, and after they were analysed."""
+def accesses(postgres: TestPostgres) -> Iterator[dict[tuple[str, str], Access]]:
+    """Return the access of every verb: after the tables were filled without new statistics, and after ANALYZE."""
     name = f"plans_{new_id().hex[-12:]}"
     url = postgres.create_database(name)
     driven = Driven(url)
@@ -346,14 +364,14 @@ def seen(postgres: TestPostgres) -> Iterator[dict[tuple[str, str], Looked]]:
             statements[title] = driven.use(verb) - before
         with psycopg.connect(url, autocommit=True) as raw:
             raw.execute("alter table tidemill.ready set (autovacuum_enabled = off)")
-            found = {}
+            access = {}
             raw.execute(SEED)
             for when in WHEN:
                 for title in VERBS:
                     plan = [node for statement in statements[title] for node in driven.plan(statement)]
-                    found[when, title] = looked(plan)
+                    access[when, title] = access_of(plan)
                 raw.execute("analyze")
-        yield found
+        yield access
     finally:
         driven.store.close()
         postgres.drop_database(name)
@@ -361,30 +379,30 @@ def seen(postgres: TestPostgres) -> Iterator[dict[tuple[str, str], Looked]]:
 
 @pytest.mark.parametrize("when", WHEN)
 @pytest.mark.parametrize("title", VERBS)
-def test_no_table_that_grows_is_read_as_a_whole(
-    seen: dict[tuple[str, str], Looked], title: str, when: str
+def test_no_growing_table_is_scanned_sequentially(
+    accesses: dict[tuple[str, str], Access], title: str, when: str
 ) -> None:
-    assert seen[when, title].whole == []
+    assert accesses[when, title].sequential == []
 
 
 @pytest.mark.parametrize("when", WHEN)
 @pytest.mark.parametrize("title", VERBS)
-def test_the_index_that_is_meant_is_used(seen: dict[tuple[str, str], Looked], title: str, when: str) -> None:
-    assert seen[when, title].indexes
-    assert seen[when, title].indexes <= VERBS[title].indexes
+def test_each_query_uses_its_index(accesses: dict[tuple[str, str], Access], title: str, when: str) -> None:
+    assert accesses[when, title].indexes
+    assert accesses[when, title].indexes <= VERBS[title].indexes
 
 
 @pytest.mark.parametrize("when", WHEN)
 @pytest.mark.parametrize("title", VERBS)
-def test_an_index_is_entered_with_a_condition(
-    seen: dict[tuple[str, str], Looked], title: str, when: str
+def test_indexes_are_read_with_a_condition(
+    accesses: dict[tuple[str, str], Access], title: str, when: str
 ) -> None:
-    assert seen[when, title].walked <= VERBS[title].walked
+    assert accesses[when, title].unconditional <= VERBS[title].unconditional
 
 
 @pytest.mark.parametrize("when", WHEN)
 @pytest.mark.parametrize("title", [title for title, verb in VERBS.items() if verb.tid_scan])
-def test_rows_that_were_chosen_are_removed_by_their_place(
-    seen: dict[tuple[str, str], Looked], title: str, when: str
+def test_chosen_rows_are_deleted_by_tuple_id(
+    accesses: dict[tuple[str, str], Access], title: str, when: str
 ) -> None:
-    assert seen[when, title].by_place & {"ready", "scheduled"}
+    assert accesses[when, title].by_tid & {"ready", "scheduled"}

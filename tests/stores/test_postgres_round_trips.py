@@ -1,4 +1,4 @@
-"""What a worker asks again and again is one statement each on PostgreSQL: one round trip, one transaction."""
+"""Tests that frequent verbs take one round trip and one transaction on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ WORKER, NOBODY = new_id(), new_id()
 
 @pytest.fixture(scope="module")
 def store(postgres: TestPostgres) -> Iterator[Store]:
-    """A store of one connection, with jobs of every kind and a worker that holds one which is to stop."""
+    """Open a store with one connection, jobs of every kind, and a worker that holds a job with a cancel request."""
     name = f"trips_{new_id().hex[-12:]}"
     store = open_store(f"{postgres.create_database(name)}?pool=1", migrate=True)
     store.register(Worker(WORKER, "w"), lease=LEASE)
@@ -45,32 +45,32 @@ def store(postgres: TestPostgres) -> Iterator[Store]:
 
 
 @contextmanager
-def overheard(store: Store) -> Iterator[list[str]]:
-    """The names of the messages that go to the server within the block."""
+def traced_messages(store: Store) -> Iterator[list[str]]:
+    """Collect the names of the messages sent to the server."""
     driver: PostgresDriver = store._db  # type: ignore[attr-defined]
     with driver._pool.connection() as connection:
         wire = connection.pgconn
     sent: list[str] = []
-    with tempfile.TemporaryFile("w+") as told:
-        wire.trace(told.fileno())
+    with tempfile.TemporaryFile("w+") as trace:
+        wire.trace(trace.fileno())
         wire.set_trace_flags(Trace.SUPPRESS_TIMESTAMPS)
         try:
             yield sent
         finally:
             wire.untrace()
-        told.seek(0)
-        lines = [line.split("\t") for line in told]
+        trace.seek(0)
+        lines = [line.split("\t") for line in trace]
     sent += [line[2].strip() for line in lines if line[0] == "F"]
 
 
 def round_trips(sent: list[str]) -> int:
-    """After each of these messages the client waits for the server, which ends a transaction where none was begun."""
+    """Count the messages after which the client waits; each ends a transaction if none is open."""
     return sent.count("Sync") + sent.count("Query")
 
 
 VERBS: dict[str, Callable[[Store], object]] = {
     "beat": lambda store: store.beat([WORKER], lease=LEASE),
-    "beat of the dead": lambda store: store.beat([NOBODY], lease=LEASE),
+    "heartbeat of an unregistered worker": lambda store: store.beat([NOBODY], lease=LEASE),
     "promote": lambda store: store.promote(2),
     "promote nothing": lambda store: store.promote(0),
     "lanes": lambda store: store.lanes(["default"]),
@@ -85,29 +85,30 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "last fires": lambda store: store.last_fires([NOBODY], "node"),
     "advance": lambda store: store.advance([Advance(NOBODY, 1, None, None, None)]),
     "acquire": lambda store: store.acquire("duty", WORKER, ttl=LEASE),
-    "acquire what another has": lambda store: store.acquire("duty", NOBODY, ttl=LEASE),
+    "acquire a lease that another worker holds": lambda store: store.acquire("duty", NOBODY, ttl=LEASE),
     "renew": lambda store: store.renew("duty", WORKER, 1, ttl=LEASE),
-    "hold what another has": lambda store: store.hold("duty"),
+    "take a hold that another worker has": lambda store: store.hold("duty"),
 }
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_a_verb_that_is_repeated_is_one_round_trip(store: Store, name: str) -> None:
+def test_a_repeated_verb_takes_one_round_trip(store: Store, name: str) -> None:
     for _ in range(2):
-        VERBS[name](store)  # now its statement is prepared
-    with overheard(store) as sent:
+        # This prepares its statement.
+        VERBS[name](store)
+    with traced_messages(store) as sent:
         VERBS[name](store)
     assert round_trips(sent) == 1, sent
 
 
-def test_a_transaction_of_two_verbs_is_seen_as_more(store: Store) -> None:
-    with overheard(store) as sent, store.transaction():
+def test_a_transaction_of_two_verbs_takes_more_round_trips(store: Store) -> None:
+    with traced_messages(store) as sent, store.transaction():
         store.held(WORKER)
         store.lanes()
     assert round_trips(sent) >= 4, sent
 
 
-def test_one_beat_tells_all_there_is_to_tell(store: Store) -> None:
+def test_one_heartbeat_returns_everything(store: Store) -> None:
     store.drain([WORKER])
     (claim,) = [claim for claim in store.held(WORKER) if claim.cancel_reason is not None]
     request = CancelRequest(claim.id, claim.token, WORKER, "enough")
@@ -116,7 +117,7 @@ def test_one_beat_tells_all_there_is_to_tell(store: Store) -> None:
     )
 
 
-def test_one_promote_tells_what_is_due_after_what_it_moved(store: Store) -> None:
+def test_promote_returns_the_next_due_time(store: Store) -> None:
     promoted = store.promote(1000)
     assert promoted.lanes == {LaneKey("default", "default", 0)}
     assert promoted.next_run_at is not None

@@ -1,4 +1,4 @@
-"""Whose schema it is: ours in the right version, or a clear refusal that names what to do; and rights as few as possible."""
+"""Tests of schema checks and database permissions on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def one(connection: psycopg.Connection[Any], ask: str) -> Any:
     return None if row is None else row[0]
 
 
-def test_an_empty_database_is_refused_with_the_command_that_helps(fresh_postgres_url: str) -> None:
+def test_an_empty_database_error_includes_the_migrate_command(fresh_postgres_url: str) -> None:
     store = open_store(fresh_postgres_url)
     for verb in (store.check, store.lanes, store.listen):
         with pytest.raises(
@@ -41,7 +41,7 @@ def test_an_empty_database_is_refused_with_the_command_that_helps(fresh_postgres
     store.close()
 
 
-def test_older_newer_and_changed_schemas_are_told_apart(fresh_postgres_url: str) -> None:
+def test_older_newer_and_changed_schemas_raise_different_errors(fresh_postgres_url: str) -> None:
     ours = open_store(fresh_postgres_url)
     ours.migrate()
     ours.close()
@@ -64,10 +64,12 @@ def test_older_newer_and_changed_schemas_are_told_apart(fresh_postgres_url: str)
             rf"has schema version {last - 1}, .* needs version {last}; run: tidemill db migrate --store 'postgresql://",
         )
         refused(
-            "insert into tidemill.migrations(version, name, checksum) values (9999, 'later', 'x')",
-            "delete from tidemill.migrations where version = 9999",
+            "insert into tidemill.migrations(version, name, checksum) values (9999, 'later', 'x');"
+            "update tidemill.meta set value = '9999' where key = 'serves'",
+            "delete from tidemill.migrations where version = 9999;"
+            f"update tidemill.meta set value = '{last}' where key = 'serves'",
             SchemaTooNew,
-            rf"has version 9999, this Tidemill knows {last}; .*pip install --upgrade tidemill",
+            rf"has version 9999 and serves code from version 9999 on, this Tidemill supports {last}; .*pip install --upgrade tidemill",
         )
         refused(
             f"update tidemill.migrations set checksum = 'x' where version = {last}",
@@ -81,9 +83,7 @@ def test_older_newer_and_changed_schemas_are_told_apart(fresh_postgres_url: str)
 
 
 @pytest.mark.parametrize("table", ["orders(id int)", "migrations(id int, batch int)"])
-def test_a_schema_with_tables_of_another_program_is_refused_and_left_alone(
-    fresh_postgres_url: str, table: str
-) -> None:
+def test_a_schema_with_foreign_tables_is_refused_and_unchanged(fresh_postgres_url: str, table: str) -> None:
     with psycopg.connect(fresh_postgres_url, autocommit=True) as raw:
         raw.execute(f"create schema tidemill; create table tidemill.{table}".encode())
         store = open_store(fresh_postgres_url)
@@ -96,20 +96,22 @@ def test_a_schema_with_tables_of_another_program_is_refused_and_left_alone(
         assert one(raw, "select count(*) from pg_tables where schemaname = 'tidemill'") == 1
 
 
-def test_two_installations_in_one_database_do_not_see_each_other(fresh_postgres_url: str) -> None:
+def test_two_installations_in_one_database_are_separate(fresh_postgres_url: str) -> None:
     stores = [open_store(f"{fresh_postgres_url}?schema={name}", migrate=True) for name in ("first", "second")]
     ids = [put(store, count) for store, count in zip(stores, (1, 2), strict=True)]
     assert [store.count(EVERY) for store in stores] == [{JobState.PENDING: 1}, {JobState.PENDING: 2}]
     assert stores[1].get(ids[0], tenant=ALL_TENANTS) == []
     with psycopg.connect(fresh_postgres_url) as raw:
         assert one(raw, "select to_regclass('tidemill.ready')") is None
-        names = "select count(distinct value) from (select value from first.meta union select value from second.meta) m"
+        installed = "select value from {}.meta where key = 'installation'"
+        both = f"{installed.format('first')} union {installed.format('second')}"
+        names = f"select count(distinct value) from ({both}) m"
         assert one(raw, names) == 2
     for store in stores:
         store.close()
 
 
-def test_a_schema_made_for_a_role_that_may_make_none_can_be_migrated(fresh_postgres_url: str) -> None:
+def test_a_role_without_create_rights_can_migrate_its_own_schema(fresh_postgres_url: str) -> None:
     role = f"plain_{new_id().hex[-12:]}"
     with psycopg.connect(fresh_postgres_url, autocommit=True) as raw:
         raw.execute(f"create role {role} login; create schema tidemill authorization {role}".encode())
@@ -134,7 +136,7 @@ def test_a_schema_made_for_a_role_that_may_make_none_can_be_migrated(fresh_postg
         "insert into tidemill.audit select * from tidemill.audit on conflict (number) do update set who = 'eve'",
     ],
 )
-def test_the_audit_can_be_neither_changed_nor_removed(fresh_postgres_url: str, change: str) -> None:
+def test_audit_rows_cannot_be_updated_or_deleted(fresh_postgres_url: str, change: str) -> None:
     store = open_store(fresh_postgres_url, migrate=True)
     written = store.record([AuditEntry("ada", "job.cancelled", "job:1", "default")])
     with (
@@ -146,7 +148,7 @@ def test_the_audit_can_be_neither_changed_nor_removed(fresh_postgres_url: str, c
     store.close()
 
 
-def test_a_role_that_may_only_read_and_add_to_the_audit_can_write_it_and_do_nothing_else_to_it(
+def test_a_role_with_select_and_insert_can_only_append_to_the_audit(
     fresh_postgres_url: str,
 ) -> None:
     role = f"plain_{new_id().hex[-12:]}"
@@ -170,9 +172,9 @@ def test_a_role_that_may_only_read_and_add_to_the_audit_can_write_it_and_do_noth
                 ):
                     with pytest.raises(psycopg.errors.InsufficientPrivilege):
                         plain.execute(change.encode())
-            found = owner.audit(tenant=ALL_TENANTS)
-            assert [record.entry.who for record in found] == ["ada", "bob"]
-            assert first_break(found) is None
+            records = owner.audit(tenant=ALL_TENANTS)
+            assert [record.entry.who for record in records] == ["ada", "bob"]
+            assert first_break(records) is None
         finally:
             store.close()
             owner.close()

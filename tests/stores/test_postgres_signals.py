@@ -1,4 +1,4 @@
-"""LISTEN and NOTIFY: heard across stores and processes, merged, tied to the transaction, and rebuilt when cut off."""
+"""Tests of LISTEN and NOTIFY wake-ups."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ FORKED = """
 import os, sys
 from tidemill.stores.open import open_store
 store = open_store(sys.argv[1])
-ear = store.listen()
+listener = store.listen()
 child = os.fork()
 if child == 0:
-    store.close()  # the child's copies, not the parent's ear
+    store.close()  # closes the child's copies, not the parent's listener
     os._exit(0)
 assert os.waitpid(child, 0)[1] == 0
 store.notify(["still here"])
-print(sorted(ear.wait(30)), flush=True)
+print(sorted(listener.wait(30)), flush=True)
 store.close()
 """
 
@@ -72,17 +72,17 @@ def other(url: str) -> Iterator[Store]:
     store.close()
 
 
-def hear(listener: Listener, wanted: set[str]) -> set[str]:
-    """Listen until all that is wanted was heard, or until patience ends; everything heard."""
-    heard: set[str] = set()
+def receive(listener: Listener, wanted: set[str]) -> set[str]:
+    """Listen until every wanted topic has arrived or the patience is over; return all topics."""
+    topics: set[str] = set()
     deadline = time.monotonic() + PATIENCE
-    while not wanted <= heard and time.monotonic() < deadline:
-        heard |= listener.wait(1.0)
-    return heard
+    while not wanted <= topics and time.monotonic() < deadline:
+        topics |= listener.wait(1.0)
+    return topics
 
 
 def python(program: str, *words: str) -> str:
-    """Run a program in a process of its own; what it printed."""
+    """Run a program in a separate process; return its output."""
     env = {**os.environ, "PYTHONPATH": str(SOURCE)}
     done = subprocess.run(
         [sys.executable, "-c", program, *words],
@@ -96,80 +96,81 @@ def python(program: str, *words: str) -> str:
     return done.stdout.strip()
 
 
-def test_another_store_hears_what_this_one_says(store: Store, other: Store) -> None:
+def test_another_store_receives_a_notification(store: Store, other: Store) -> None:
     listener = other.listen()
     store.notify(["jobs", "queue:mail"])
-    assert hear(listener, {"jobs", "queue:mail"}) == {"jobs", "queue:mail"}
+    assert receive(listener, {"jobs", "queue:mail"}) == {"jobs", "queue:mail"}
 
 
-def test_another_process_is_heard(store: Store, url: str) -> None:
+def test_a_notification_of_another_process_is_received(store: Store, url: str) -> None:
     listener = store.listen()
     python(SENDER, url)
-    assert hear(listener, {"from afar"}) == {"from afar"}
+    assert receive(listener, {"from afar"}) == {"from afar"}
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork on this system")
-def test_a_forked_child_that_closes_its_store_leaves_the_parents_ear_alone(store: Store, url: str) -> None:
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_closing_the_store_in_a_forked_child_keeps_the_parents_listener(store: Store, url: str) -> None:
     assert python(FORKED, url) == "['still here']"
 
 
-def test_each_schema_has_a_channel_of_its_own(store: Store, url: str) -> None:
+def test_each_schema_has_its_own_channel(store: Store, url: str) -> None:
     second = open_store(f"{url}?schema=second", migrate=True)
     try:
-        ear, stranger = store.listen(), second.listen()
+        listener, stranger = store.listen(), second.listen()
         store.notify(["first"])
         second.notify(["second"])
-        assert hear(ear, {"first"}) == {"first"}
-        assert hear(stranger, {"second"}) == {"second"}
+        assert receive(listener, {"first"}) == {"first"}
+        assert receive(stranger, {"second"}) == {"second"}
     finally:
         second.close()
 
 
-def test_a_burst_of_calls_is_sent_as_few_messages_and_nothing_of_it_is_lost(store: Store, url: str) -> None:
+def test_a_burst_of_notifications_is_merged_without_loss(store: Store, url: str) -> None:
     wanted = {f"topic-{n}" for n in range(1000)}
     with psycopg.connect(url, autocommit=True) as raw:
         raw.execute("listen tidemill_wake")
         begun = time.monotonic()
         for topic in sorted(wanted):
             store.notify([topic])
-        heard: set[str] = set()
+        topics: set[str] = set()
         transactions = 0
-        while not wanted <= heard:
+        while not wanted <= topics:
             notes = list(raw.notifies(timeout=PATIENCE, stop_after=1))
-            assert notes, "not everything was sent"
+            assert notes, "some topics were not sent"
             for note in notes:
-                heard |= set(json.loads(note.payload))
+                topics |= set(json.loads(note.payload))
                 transactions += 1
         elapsed = time.monotonic() - begun
-    assert heard == wanted
-    assert transactions <= 2 + elapsed / GAP  # the first at once, then one for each gap
+    assert topics == wanted
+    # The first at once, then one for each gap.
+    assert transactions <= 2 + elapsed / GAP
     assert transactions < 500
 
 
-def test_topics_that_do_not_fit_one_message_are_sent_as_several(store: Store, other: Store) -> None:
+def test_topics_that_exceed_one_message_are_split(store: Store, other: Store) -> None:
     topics = {f"queue:{n:04d}:{'x' * 50}" for n in range(400)}
     assert all(len(message) < 8000 for message in payloads(frozenset(topics)))
     assert len(payloads(frozenset(topics))) > 1
     listener = other.listen()
     store.notify(topics)
-    assert hear(listener, topics) == topics
+    assert receive(listener, topics) == topics
 
 
-def test_a_notification_somebody_else_sent_means_that_something_changed(store: Store, url: str) -> None:
+def test_a_foreign_notification_counts_as_a_change(store: Store, url: str) -> None:
     listener = store.listen()
     with psycopg.connect(url, autocommit=True) as raw:
         for payload in ("", "not json", "17", '{"a":1}'):
             raw.execute("select pg_notify('tidemill_wake', %s)", (payload,))
-            assert hear(listener, {"change"}) == {"change"}
+            assert receive(listener, {"change"}) == {"change"}
 
 
-def test_without_notify_a_listener_hears_nothing_but_waits(store: Store, url: str) -> None:
+def test_a_listener_without_notify_waits_and_receives_nothing(store: Store, url: str) -> None:
     quiet = open_store(f"{url}?notify=0")
     try:
         listener, witness = quiet.listen(), store.listen()
         quiet.notify(["never sent"])
-        store.notify(["not heard"])
-        assert hear(witness, {"not heard"}) == {"not heard"}
+        store.notify(["not delivered"])
+        assert receive(witness, {"not delivered"}) == {"not delivered"}
         begun = time.monotonic()
         assert listener.wait(0.05) == frozenset()
         assert time.monotonic() - begun >= 0.05
@@ -177,9 +178,7 @@ def test_without_notify_a_listener_hears_nothing_but_waits(store: Store, url: st
         quiet.close()
 
 
-def test_a_listener_whose_connection_was_ended_comes_back_and_reports_a_change(
-    store: Store, url: str
-) -> None:
+def test_a_listener_reconnects_and_reports_a_change(store: Store, url: str) -> None:
     listener = store.listen()
     with psycopg.connect(url, autocommit=True) as raw:
         ended = raw.execute(
@@ -187,12 +186,12 @@ def test_a_listener_whose_connection_was_ended_comes_back_and_reports_a_change(
             " where datname = current_database() and pid <> pg_backend_pid() and query ilike 'listen%'"
         ).fetchall()
     assert (True,) in ended
-    assert hear(listener, {"change"}) == {"change"}
-    store.notify(["heard again"])
-    assert hear(listener, {"heard again"}) == {"heard again"}
+    assert receive(listener, {"reconnected"}) == {"change", "reconnected"}
+    store.notify(["after reconnect"])
+    assert receive(listener, {"after reconnect"}) == {"after reconnect"}
 
 
-def test_a_connection_that_cannot_listen_is_let_go(store: Store) -> None:
+def test_a_connection_that_cannot_listen_is_closed(store: Store) -> None:
     made: list[Connection] = []
 
     def connect() -> Connection:
@@ -205,16 +204,16 @@ def test_a_connection_that_cannot_listen_is_let_go(store: Store) -> None:
     assert [connection.closed for connection in made] == [True, True]
 
 
-def test_topics_of_a_transaction_are_sent_when_it_has_committed(store: Store, other: Store) -> None:
+def test_topics_of_a_transaction_are_sent_after_its_commit(store: Store, other: Store) -> None:
     listener = other.listen()
     with store.transaction():
         store.notify(["inside"])
-        other.notify(["meanwhile"])
-        assert hear(listener, {"meanwhile"}) == {"meanwhile"}
-    assert hear(listener, {"inside"}) == {"inside"}
+        other.notify(["other"])
+        assert receive(listener, {"other"}) == {"other"}
+    assert receive(listener, {"inside"}) == {"inside"}
 
 
-def test_topics_of_a_transaction_that_failed_are_never_sent(store: Store, other: Store) -> None:
+def test_topics_of_a_failed_transaction_are_never_sent(store: Store, other: Store) -> None:
     listener = other.listen()
 
     def fail() -> None:
@@ -226,11 +225,11 @@ def test_topics_of_a_transaction_that_failed_are_never_sent(store: Store, other:
         fail()
     with store.transaction():
         store.notify(["next"])
-    assert hear(listener, {"next"}) == {"next"}
+    assert receive(listener, {"next"}) == {"next"}
 
 
 @pytest.mark.parametrize("query", ["", "?notify=0"])
-def test_closing_a_listener_wakes_whoever_waits_at_once(url: str, query: str) -> None:
+def test_closing_a_listener_wakes_its_waiting_thread(url: str, query: str) -> None:
     store = open_store(url + query)
     listener, waiting = store.listen(), threading.Event()
 
@@ -239,16 +238,16 @@ def test_closing_a_listener_wakes_whoever_waits_at_once(url: str, query: str) ->
         return listener.wait(600.0)
 
     with ThreadPoolExecutor(1) as pool:
-        heard = pool.submit(wait)
+        topics = pool.submit(wait)
         assert waiting.wait(PATIENCE)
         listener.close()
-        assert heard.result(timeout=PATIENCE) == frozenset()
+        assert topics.result(timeout=PATIENCE) == frozenset()
     listener.close()
     assert listener.wait(600.0) == frozenset()
     store.close()
 
 
-def test_closing_the_store_wakes_its_listeners_and_leaves_no_connection(url: str) -> None:
+def test_closing_the_store_wakes_listeners_and_closes_connections(url: str) -> None:
     store = open_store(f"{url}?application_name=leaving")
     listener, waiting = store.listen(), threading.Event()
 
@@ -257,10 +256,10 @@ def test_closing_the_store_wakes_its_listeners_and_leaves_no_connection(url: str
         return listener.wait(600.0)
 
     with ThreadPoolExecutor(1) as pool:
-        heard = pool.submit(wait)
+        topics = pool.submit(wait)
         assert waiting.wait(PATIENCE)
         store.close()
-        assert heard.result(timeout=PATIENCE) == frozenset()
+        assert topics.result(timeout=PATIENCE) == frozenset()
     with psycopg.connect(url, autocommit=True) as raw:
         deadline = time.monotonic() + PATIENCE
         left = "select count(*) from pg_stat_activity where application_name = 'leaving'"
@@ -270,7 +269,7 @@ def test_closing_the_store_wakes_its_listeners_and_leaves_no_connection(url: str
         store.listen()
 
 
-def test_a_wake_up_that_cannot_be_sent_is_nobodys_trouble() -> None:
+def test_a_wake_up_that_cannot_be_sent_is_ignored() -> None:
     store = open_store("postgresql://postgres@127.0.0.1:1/nowhere")
     store.notify(["lost"])
     store.close()

@@ -1,4 +1,4 @@
-"""Our own statements go straight to libpq: what is sent arrives as it was, and whoever is interrupted leaves nothing behind."""
+"""Tests of statements sent directly through libpq, and of interrupts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ VALUES: list[tuple[str, Any]] = [
 
 @pytest.fixture(scope="module")
 def url(postgres: TestPostgres) -> Iterator[str]:
-    """A migrated database of this module's own."""
+    """Create a migrated database for this module."""
     name = f"wire_{new_id().hex[-12:]}"
     url = postgres.create_database(name)
     store = open_store(url)
@@ -80,10 +80,10 @@ def put(store: Store) -> None:
 
 def prepared(store: Store) -> list[tuple[str, str]]:
     with store._db._pool.connection() as connection:  # type: ignore[attr-defined]
-        found: list[tuple[str, str]] = connection.execute(
+        statements: list[tuple[str, str]] = connection.execute(
             "select name, statement from pg_prepared_statements order by name"
         ).fetchall()
-    return found
+    return statements
 
 
 def backend(store: Store) -> int:
@@ -91,11 +91,11 @@ def backend(store: Store) -> int:
         return int(connection.info.backend_pid)
 
 
-# ------------------------------------------------------------------------------------------------- what is sent
+# ------------------------------------------------------------------------------------------------- parameters
 
 
 @pytest.mark.parametrize(("kind", "value"), VALUES)
-def test_a_single_value_arrives_as_it_was(url: str, kind: str, value: Any) -> None:
+def test_a_single_value_is_received_unchanged(url: str, kind: str, value: Any) -> None:
     oid, pack = single(kind)
     with psycopg.connect(url, options="-c timezone=UTC") as connection:
         result = connection.pgconn.exec_params(
@@ -106,7 +106,7 @@ def test_a_single_value_arrives_as_it_was(url: str, kind: str, value: Any) -> No
         assert reader.load_rows(0, result.ntuples, tuple) == [(value,)]
 
 
-def test_a_statement_is_prepared_once_for_a_connection_also_when_a_transaction_is_undone(
+def test_a_statement_is_prepared_once_per_connection_despite_rollbacks(
     store: Store,
 ) -> None:
     for _ in range(3):
@@ -125,11 +125,11 @@ def test_a_statement_is_prepared_once_for_a_connection_also_when_a_transaction_i
     assert prepared(store) == before
 
 
-def test_a_batch_larger_than_every_buffer_goes_through(store: Store) -> None:
+def test_a_batch_larger_than_every_buffer_is_stored(store: Store) -> None:
     large = [NewJob(new_id(), "large", args=f'"{"x" * 250_000}"') for _ in range(100)]
     store.enqueue(large)
-    found = store.get([job.id for job in large], tenant=ALL_TENANTS)
-    assert {job.id: job.args for job in found} == {job.id: job.args for job in large}
+    stored = store.get([job.id for job in large], tenant=ALL_TENANTS)
+    assert {job.id: job.args for job in stored} == {job.id: job.args for job in large}
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_a_batch_larger_than_every_buffer_goes_through(store: Store) -> None:
     ],
     ids=["nul", "surrogate", "span"],
 )
-def test_what_the_server_cannot_hold_is_refused_and_the_connection_stays(store: Store, job: NewJob) -> None:
+def test_a_value_the_server_cannot_store_is_refused_on_the_same_connection(store: Store, job: NewJob) -> None:
     before = backend(store)
     with pytest.raises(UsageError, match="cannot be stored"):
         store.enqueue([job])
@@ -150,14 +150,14 @@ def test_what_the_server_cannot_hold_is_refused_and_the_connection_stays(store: 
     assert backend(store) == before
 
 
-def test_a_question_that_the_server_cannot_hold_is_refused(store: Store) -> None:
+def test_a_filter_the_server_cannot_represent_is_refused(store: Store) -> None:
     with pytest.raises(UsageError, match="cannot be stored"):
         store.request_cancel([new_id()], tenant=ALL_TENANTS, reason="\ud800")
     with pytest.raises(UsageError, match="cannot be stored"):
         store.logs(new_id(), tenant=ALL_TENANTS, after=2**70)
 
 
-def test_a_job_that_is_stored_already_is_named_and_its_transaction_lives(store: Store) -> None:
+def test_an_existing_job_is_named_and_the_transaction_continues(store: Store) -> None:
     job, other = NewJob(new_id(), "t"), NewJob(new_id(), "t")
     store.enqueue([job])
     with store.transaction():
@@ -165,7 +165,7 @@ def test_a_job_that_is_stored_already_is_named_and_its_transaction_lives(store: 
             store.enqueue([job])
         store.enqueue([other])
     assert refused.value.facts["ids"] == {job.id}
-    assert [found.id for found in store.get([other.id], tenant=ALL_TENANTS)] == [other.id]
+    assert [row.id for row in store.get([other.id], tenant=ALL_TENANTS)] == [other.id]
 
 
 # ------------------------------------------------------------------------------------------------- interrupts
@@ -173,7 +173,7 @@ def test_a_job_that_is_stored_already_is_named_and_its_transaction_lives(store: 
 
 @pytest.fixture
 def interrupted_while_waiting(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """As soon as a statement of the store waits for the lock that is held meanwhile, Ctrl-C is pressed."""
+    """Lock a table, and press Ctrl-C as soon as a statement of the store waits for it."""
     with psycopg.connect(url) as holder, psycopg.connect(url, autocommit=True) as watcher:
         holder.execute("lock table tidemill.ready in access exclusive mode")
 
@@ -191,7 +191,7 @@ def interrupted_while_waiting(url: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 def free(url: str) -> bool:
-    """Whether, within patience, nothing of the store's waits any more."""
+    """Return whether the store soon has no waiting statement."""
     deadline = time.monotonic() + PATIENCE
     with psycopg.connect(url, autocommit=True) as watcher:
         while watcher.execute(f"select 1 {WAITING}".encode()).fetchall():
@@ -200,8 +200,8 @@ def free(url: str) -> bool:
     return True
 
 
-@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals are not sent to threads here")
-def test_ctrl_c_ends_a_statement_here_and_on_the_server(
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="needs signal.pthread_kill")
+def test_ctrl_c_cancels_a_statement_on_client_and_server(
     url: str, store: Store, interrupted_while_waiting: psycopg.Connection[Any]
 ) -> None:
     begun = time.monotonic()
@@ -213,8 +213,8 @@ def test_ctrl_c_ends_a_statement_here_and_on_the_server(
     put(store)
 
 
-@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals are not sent to threads here")
-def test_ctrl_c_in_a_transaction_undoes_all_of_it(
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="needs signal.pthread_kill")
+def test_ctrl_c_in_a_transaction_rolls_it_back(
     url: str, store: Store, interrupted_while_waiting: psycopg.Connection[Any]
 ) -> None:
     token = str(new_id())
@@ -231,12 +231,12 @@ def test_ctrl_c_in_a_transaction_undoes_all_of_it(
     assert token not in {lease.name for lease in store.leases()}
 
 
-# ------------------------------------------------------------------------------------- rows come before the commit
+# ------------------------------------------------------------------------------------ rows arrive before the commit
 
 
 @pytest.fixture
 def at_commit(url: str) -> Iterator[Callable[[str], None]]:
-    """Have something happen when a transaction commits that has made a job pending; its rows have been sent by then."""
+    """Run SQL at the commit of a transaction that made a job pending, after its rows were sent."""
     with psycopg.connect(url, autocommit=True) as admin:
 
         def then(act: str) -> None:
@@ -260,7 +260,7 @@ ENDS = {
 
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("jobs", [1, 3])
-def test_what_was_not_committed_is_not_taken_for_done(
+def test_a_failed_commit_is_not_reported_as_success(
     store: Store, at_commit: Callable[[str], None], end: str, jobs: int
 ) -> None:
     act, error = ENDS[end]
@@ -271,7 +271,7 @@ def test_what_was_not_committed_is_not_taken_for_done(
     assert store.count(EVERY) == before
 
 
-def test_a_claim_that_was_not_committed_gives_nothing(store: Store, url: str) -> None:
+def test_a_claim_with_a_failed_commit_returns_nothing(store: Store, url: str) -> None:
     worker = store.register(Worker(new_id(), "w"), lease=timedelta(hours=1))
     put(store)
     with psycopg.connect(url, autocommit=True) as admin:
@@ -292,8 +292,8 @@ def test_a_claim_that_was_not_committed_gives_nothing(store: Store, url: str) ->
     assert len(store.claim(ClaimRequest(worker.id, store.lanes(), 1))) == 1
 
 
-def test_jobs_whose_making_fails_cost_no_connection(url: str) -> None:
-    """What was sent of them is taken back on the same session."""
+def test_a_failing_iterator_of_jobs_keeps_the_connection(url: str) -> None:
+    """The rows that were already sent are rolled back on the same session."""
     with closing(open_store(f"{url}?pool=1")) as store:
         session = backend(store)
 
@@ -315,10 +315,11 @@ def test_jobs_whose_making_fails_cost_no_connection(url: str) -> None:
         assert backend(store) == session
 
 
-def test_a_failure_among_jobs_that_are_made_meanwhile_is_said_and_nothing_is_kept(url: str) -> None:
+def test_an_invalid_job_of_an_iterator_rolls_back_the_enqueue(url: str) -> None:
     with closing(open_store(f"{url}?pool=1")) as store:
         session = backend(store)
-        too_long = "".join(new_id().hex for _ in range(500))  # for an index
+        # Exceeds the size limit of an index row.
+        too_long = "".join(new_id().hex for _ in range(500))
         jobs = [NewJob(new_id(), "wrong", queue=too_long) for _ in range(1000)]
         with pytest.raises(UsageError, match="nothing was changed"):
             store.enqueue(iter(jobs))

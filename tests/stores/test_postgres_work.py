@@ -1,4 +1,4 @@
-"""What statements cost PostgreSQL: work in proportion to what they are given, however little the planner knew when it planned them."""
+"""Tests that the work of statements on PostgreSQL is proportional to their input."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def request_of(store: Store) -> ClaimRequest:
 
 
 def work(url: str, call: Call, fill: str = "select") -> int:
-    """The rows that all nodes of the plan went through, for a plan made on what was there before the tables were filled."""
+    """Return the rows that all plan nodes read, for a plan made before the tables were filled."""
     statement = Statements("tidemill").get(call.name, call.takes, call.flags)
     given: dict[str, Any] = {**call.takes, **(call.items or {})}
     values = [given.get(name) for name, _ in statement.values + statement.columns]
@@ -75,18 +75,14 @@ def _rows(node: dict[str, Any]) -> int:
     return int((node["Actual Rows"] + removed) * node["Actual Loops"])
 
 
-def test_a_claim_behind_many_gates_goes_through_each_a_few_times(
-    store: Store, migrated_postgres_url: str
-) -> None:
+def test_a_claim_reads_each_of_many_limit_sets_a_few_times(store: Store, migrated_postgres_url: str) -> None:
     call = counted_claim(request_of(store), None)
     assert call is not None
     fill = f"insert into tidemill.uses(name, changed_at) select 'key/' || n, now() from generate_series(0, {GATES - 1}) n"
     assert GATES < work(migrated_postgres_url, call, fill) < 100 * GATES
 
 
-def test_the_ends_of_jobs_behind_many_gates_go_through_each_a_few_times(
-    store: Store, migrated_postgres_url: str
-) -> None:
+def test_finishes_read_each_of_many_limit_sets_a_few_times(store: Store, migrated_postgres_url: str) -> None:
     request = request_of(store)
     finishes = [Finish(claim, COMPLETED, "null") for claim in store.claim(request)]
     assert len(finishes) == GATES
@@ -100,14 +96,14 @@ def test_the_ends_of_jobs_behind_many_gates_go_through_each_a_few_times(
         assert GATES < work(migrated_postgres_url, call) < 100 * GATES
 
 
-def test_names_are_made_countable_without_a_look_at_all_the_others(migrated_postgres_url: str) -> None:
+def test_counters_are_created_without_reading_the_others(migrated_postgres_url: str) -> None:
     call = Call("open_uses", {"now": None, "names": [f"key/{n}" for n in range(4990, 5010)]})
     fill = "insert into tidemill.uses(name, changed_at) select 'key/' || n, now() from generate_series(1, 5000) n"
     assert 0 < work(migrated_postgres_url, call, fill) < 1000
 
 
-def test_a_count_changes_in_its_place(store: Store, migrated_postgres_url: str) -> None:
-    """No index holds what is counted, so a change of it is no new entry anywhere."""
+def test_a_counter_update_changes_no_index(store: Store, migrated_postgres_url: str) -> None:
+    """No index contains the counter, so an update writes no index entry."""
     with psycopg.connect(migrated_postgres_url) as connection:
         rows = connection.execute(
             "select pg_get_indexdef(indexrelid) from pg_index where indrelid = 'tidemill.uses'::regclass"
@@ -116,9 +112,7 @@ def test_a_count_changes_in_its_place(store: Store, migrated_postgres_url: str) 
     assert not [text for (text,) in rows if "used" in text or "changed_at" in text]
 
 
-def test_a_batch_is_looked_for_by_its_ids_and_not_among_all_that_is_stored(
-    store: Store, migrated_postgres_url: str
-) -> None:
+def test_a_batch_is_found_by_its_ids(store: Store, migrated_postgres_url: str) -> None:
     jobs = [NewJob(new_id(), "work") for _ in range(20)]
     calls = [
         Call("enqueue_alike", _common(jobs[0], None), columns_of(jobs)),

@@ -1,4 +1,4 @@
-"""Both dialects say the same: the same queries, taking and giving the same; and SQL stands in .sql files only."""
+"""Tests that both SQL dialects agree, and that SQL is in .sql files only."""
 
 from __future__ import annotations
 
@@ -24,30 +24,35 @@ STORES = Path(__file__).resolve().parents[2] / "src" / "tidemill" / "stores"
 DIALECTS = ["postgres", "sqlite"]
 
 ONE_SIDED = {
-    "enqueue_alike": "it spares PostgreSQL fourteen arrays; SQLite is given one row at a time either way",
-    "enqueue_one": "it spares PostgreSQL all arrays; SQLite is given one row at a time either way",
-    "wake": "SQLite's wake-ups travel outside of the database",
-    "claim_counted": "it spares PostgreSQL round trips between locks and their end; SQLite is asked in the same process",
+    "enqueue_alike": "saves PostgreSQL fourteen arrays; SQLite receives one row at a time in any case",
+    "enqueue_one": "saves PostgreSQL all arrays; SQLite receives one row at a time in any case",
+    "wake": "SQLite's wake-ups do not use the database",
+    "claim_counted": "saves PostgreSQL round trips while it holds locks; SQLite runs in the same process",
     "step_inherited": "a form of `step` for jobs with limits",
     "step_done": "a short form of `step`",
-    "step": "SQLite has no statement that writes to several tables; it runs finish and claim in one transaction",
+    "step": "SQLite has no statement that writes to several tables; the store runs finish and claim in one transaction",
 }
 
-ONE_SIDED_LINES = {"finish": frozenset({"counted"})}
-"""Lines that only PostgreSQL has: what is given back of limits goes with the ends; SQLite is asked in the same process."""
+ONE_SIDED_LINES = {
+    "finish": frozenset({"counted"}),
+    **dict.fromkeys(("beat", "log", "renew", "report", "start"), frozenset({"alone"})),
+}
+"""Lines that only PostgreSQL has: a finish also releases limits, which SQLite does in a separate statement; and a setting for
+commits without a synchronous standby, which SQLite does not have.
+"""
 
 SQL_IN_PYTHON = {
-    "sql/migrations.py": "the script for other tools is put together here",
-    "sql/postgres/driver.py": "the session's own settings",
-    "sql/postgres/holding.py": "locks and settings of a session, which are no job's",
-    "sql/postgres/schema.py": "the record of migrations, which must be read before there are tables",
+    "sql/migrations.py": "builds the script for other tools",
+    "sql/postgres/driver.py": "session settings",
+    "sql/postgres/holding.py": "advisory locks and session settings",
+    "sql/postgres/schema.py": "the table of migrations, which is read before other tables exist",
     "sql/postgres/signals.py": "LISTEN",
-    "sql/sqlite/connection.py": "pragmas, which set a connection up",
-    "sql/sqlite/driver.py": "the words that begin and end a transaction",
-    "sql/sqlite/schema.py": "the record of migrations, which must be read before there are tables",
-    "sql/sqlite/session.py": "the words that begin a transaction, and pragmas",
+    "sql/sqlite/connection.py": "pragmas that configure a connection",
+    "sql/sqlite/driver.py": "statements that begin and end a transaction",
+    "sql/sqlite/schema.py": "the table of migrations, which is read before other tables exist",
+    "sql/sqlite/session.py": "statements that begin a transaction, and pragmas",
 }
-"""The files whose strings may hold SQL, each with the reason."""
+"""The files whose strings may contain SQL, each with the reason."""
 
 OIDS = {
     "bool": 16, "int8": 20, "int2": 21, "int4": 23, "text": 25, "float8": 701, "timestamptz": 1184, "interval": 1186,
@@ -58,13 +63,13 @@ ARRAYS = {"bool": 1000, "int2": 1005, "int4": 1007, "text": 1009, "int8": 1016, 
 
 SAMPLES: dict[str, Any] = {
     "uuid": b"0123456789abcdef", "text": "x", "int2": 1, "int4": 1, "int8": 1, "float8": 1.0, "bool": 0,
-    "timestamptz": 1, "interval": 1, "uuids": "[]", "texts": "[]",
+    "timestamptz": 1, "interval": 1, "uuids": "[]", "texts": "[]", "int8s": "[]",
 }  # fmt: skip
 """A value of each type, as SQLite stores it."""
 
 WORDS = {"kind": "queue", "rule_kind": "rate", "level": "info", "state": "active", "details": "{}", "metadata": "{}", "scope": "cluster",
          "source": "stored", "role": "viewer"}  # fmt: skip
-"""Parameters that a CHECK or a JSON function looks at."""
+"""Parameters that a CHECK or a JSON function inspects."""
 
 NAMES = sorted(set(queries.load("postgres")) & set(queries.load("sqlite")))
 
@@ -74,40 +79,40 @@ def both(name: str) -> tuple[Query, Query]:
 
 
 def variants(query: Query) -> list[frozenset[str]]:
-    """Calls without any optional parameter, and with all of them in each order of pages."""
+    """Return calls without optional parameters, and with all of them in each page order."""
     orders = query.optional & {"newest", "oldest"}
     return [frozenset(), *(query.optional - (orders - {order}) for order in orders or {""})]
 
 
-# ---------------------------------------------------------------------------------------------- what files say
+# --------------------------------------------------------------------------------------------------- the .sql files
 
 
-def test_both_dialects_hold_the_same_queries() -> None:
+def test_both_dialects_have_the_same_queries() -> None:
     held = [set(queries.load(dialect)) for dialect in DIALECTS]
     assert held[0] ^ held[1] == set(ONE_SIDED)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_query_takes_and_gives_the_same_in_both_dialects(name: str) -> None:
+def test_a_query_has_the_same_parameters_and_columns_in_both_dialects(name: str) -> None:
     ours, theirs = both(name)
     assert (ours.takes, ours.items, ours.gives) == (theirs.takes, theirs.items, theirs.gives)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_lines_of_a_query_depend_on_the_same_parameters_in_both_dialects(name: str) -> None:
+def test_optional_lines_depend_on_the_same_parameters_in_both_dialects(name: str) -> None:
     ours, theirs = both(name)
     assert ours.optional - ONE_SIDED_LINES.get(name, frozenset()) == theirs.optional
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_every_query_begins_with_a_sentence_about_itself(dialect: str) -> None:
+def test_every_query_starts_with_a_description(dialect: str) -> None:
     for name, query in queries.load(dialect).items():
         first = query.body.splitlines()[0]
         assert re.match(rf"^-- {name}: \S.*[.]( .*)?$", first), f"{dialect}/{name}: {first}"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_query_mentions_the_parameters_its_header_names_and_no_others(dialect: str) -> None:
+def test_a_query_uses_exactly_the_parameters_of_its_header(dialect: str) -> None:
     for query in queries.load(dialect).values():
         text = "\n".join(line for line in query.body.splitlines() if not line.startswith("--"))
         mentioned = set(parameters(re.sub(r"-- .*$", "", text, flags=re.M)))
@@ -116,12 +121,12 @@ def test_a_query_mentions_the_parameters_its_header_names_and_no_others(dialect:
         assert len(named) == len(set(named)), query.name
 
 
-def test_a_header_and_a_body_that_disagree_are_refused() -> None:
+def test_a_header_that_contradicts_the_body_is_refused() -> None:
     with pytest.raises(Exception, match="disagree about b"):
         queries.parse("q", "-- q: a sentence.\n-- takes: a text\nselect :a, :b")
 
 
-# --------------------------------------------------------------------------------------- what databases answer
+# ------------------------------------------------------------------------------------------------- the databases
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +152,7 @@ def sqlite_writer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.
 def described(
     connection: psycopg.Connection[Any], query: Query, present: frozenset[str]
 ) -> tuple[Any, list[str]]:
-    """PostgreSQL's own description of a statement, which need not run for that, and the order of its parameters."""
+    """Return PostgreSQL's description of a statement, which is not run, and the order of its parameters."""
     (text,) = query.statements(present)
     names = parameters(text)
     numbered = substitute(text, {name: f"${place}" for place, name in enumerate(names, start=1)})
@@ -157,7 +162,7 @@ def described(
 
 
 @pytest.mark.parametrize("name", sorted(queries.load("postgres")))
-def test_postgresql_gives_the_columns_the_header_names(
+def test_postgres_returns_the_columns_of_the_header(
     postgres_connection: psycopg.Connection[Any], name: str
 ) -> None:
     query = queries.load("postgres")[name]
@@ -168,7 +173,7 @@ def test_postgresql_gives_the_columns_the_header_names(
 
 
 @pytest.mark.parametrize("name", sorted(queries.load("postgres")))
-def test_postgresql_takes_parameters_of_the_types_the_header_names(
+def test_postgres_parameters_have_the_types_of_the_header(
     postgres_connection: psycopg.Connection[Any], name: str
 ) -> None:
     query = queries.load("postgres")[name]
@@ -182,9 +187,11 @@ def test_postgresql_takes_parameters_of_the_types_the_header_names(
 
 def accepted(column: str, kind: str) -> set[int]:
     if column == "limit":
-        return {OIDS["int8"]}  # LIMIT counts in bigint; ours is smaller
+        # LIMIT is a bigint in PostgreSQL; the header declares a smaller type.
+        return {OIDS["int8"]}
     if column == "metadata":
-        return {OIDS["text"], OIDS["json"]}  # JSON travels as text
+        # JSON is sent as text.
+        return {OIDS["text"], OIDS["json"]}
     return {ARRAYS[kind[:-1]] if kind.endswith("s") else OIDS[kind]}
 
 
@@ -194,7 +201,7 @@ def sample(column: Column) -> Any:
 
 
 @pytest.mark.parametrize("name", sorted(queries.load("sqlite")))
-def test_sqlite_gives_the_columns_the_header_names(sqlite_writer: sqlite3.Connection, name: str) -> None:
+def test_sqlite_returns_the_columns_of_the_header(sqlite_writer: sqlite3.Connection, name: str) -> None:
     query = queries.load("sqlite")[name]
     values = {column[0]: sample(column) for column in query.takes + query.items}
     for present in variants(query):
@@ -208,7 +215,7 @@ def test_sqlite_gives_the_columns_the_header_names(sqlite_writer: sqlite3.Connec
         assert [column[0] for column in description or ()] == [column for column, _ in query.gives]
 
 
-# ------------------------------------------------------------------------------------------- what Python says
+# ------------------------------------------------------------------------------------------------- the Python code
 
 _SQL = re.compile(
     r"^\s*(select|insert|update|delete|with|create|drop|alter|truncate|lock|listen|notify|pragma|set|begin|savepoint"
@@ -218,7 +225,7 @@ _SQL = re.compile(
 
 
 def strings(source: str) -> Iterator[str]:
-    """Every string of a module that is not a docstring; of an f-string the beginning."""
+    """Yield every string of a module except docstrings; of an f-string, its beginning."""
     tree = ast.parse(source)
     idle = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
@@ -230,34 +237,34 @@ def strings(source: str) -> Iterator[str]:
 
 
 def holding_sql() -> dict[str, list[str]]:
-    found = {}
+    files = {}
     for path in sorted(STORES.rglob("*.py")):
         if some := [text for text in strings(path.read_text(encoding="utf-8")) if _SQL.match(text)]:
-            found[path.relative_to(STORES).as_posix()] = some
-    return found
+            files[path.relative_to(STORES).as_posix()] = some
+    return files
 
 
-def test_sql_stands_in_python_only_where_it_has_a_reason() -> None:
-    found = holding_sql()
-    assert {file: texts for file, texts in found.items() if file not in SQL_IN_PYTHON} == {}
-    assert set(SQL_IN_PYTHON) - set(found) == set()
+def test_python_strings_contain_sql_only_in_listed_files() -> None:
+    files = holding_sql()
+    assert {file: texts for file, texts in files.items() if file not in SQL_IN_PYTHON} == {}
+    assert set(SQL_IN_PYTHON) - set(files) == set()
 
 
 @pytest.mark.parametrize(
     "text",
     ["select 1", "SELECT * from t", "  insert into t values (1)", "with x as (select 1) select 1", "commit"],
 )
-def test_a_string_of_sql_is_noticed(text: str) -> None:
-    assert [found for found in strings(f"x = {text!r}\ny = f'{{x}}'") if _SQL.match(found)] == [text]
+def test_a_string_with_sql_is_detected(text: str) -> None:
+    assert [string for string in strings(f"x = {text!r}\ny = f'{{x}}'") if _SQL.match(string)] == [text]
 
 
 @pytest.mark.parametrize("text", ["delete", "selected", "update", "with", "created_at", "a select statement"])
-def test_a_word_that_also_occurs_in_sql_is_not_mistaken_for_it(text: str) -> None:
+def test_a_plain_word_is_not_detected_as_sql(text: str) -> None:
     assert not _SQL.match(text)
 
 
-def asked_for() -> set[str]:
-    """The names of queries that Python runs."""
+def queries_in_use() -> set[str]:
+    """Return the names of queries that Python runs."""
     names = set()
     for path in (STORES / "sql").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -271,16 +278,16 @@ def asked_for() -> set[str]:
     return names
 
 
-def test_every_query_is_run_by_somebody_and_nobody_runs_one_that_is_not_there() -> None:
-    assert asked_for() == set(queries.load("postgres")) | set(queries.load("sqlite"))
+def test_python_runs_every_query_and_only_existing_ones() -> None:
+    assert queries_in_use() == set(queries.load("postgres")) | set(queries.load("sqlite"))
 
 
 GOLDEN = Path(__file__).parent / "golden" / "postgres.sql"
 TABLE = re.compile(r"create table tidemill\.(\w+)\((.*?)\);", re.DOTALL)
 
 
-def by_the_database_s_own_order() -> set[tuple[str, str]]:
-    """Columns of text that PostgreSQL sorts as the locale of the database does, by table and name."""
+def columns_sorted_by_locale() -> set[tuple[str, str]]:
+    """Return text columns that PostgreSQL sorts by the locale of the database, as pairs of table and column."""
     return {
         (table, column)
         for table, body in TABLE.findall(GOLDEN.read_text("utf-8"))
@@ -289,17 +296,18 @@ def by_the_database_s_own_order() -> set[tuple[str, str]]:
     }
 
 
-def test_rows_are_told_in_the_order_of_code_points_whatever_the_locale_of_the_database() -> None:
-    local, looked_at = by_the_database_s_own_order(), 0
+def test_text_is_sorted_by_code_point_in_every_locale() -> None:
+    local, looked_at = columns_sorted_by_locale(), 0
     assert ("checkpoints", "name") in local
     for name, query in queries.load("postgres").items():
         for text in query.statements(query.optional):
             tables = set(re.findall(r"tidemill\.(\w+)", text))
             depth = [text[:place].count("(") - text[:place].count(")") for place in range(len(text))]
-            for found in re.finditer(r"\border by ([^()]+?)(?= limit\b| for\b|$)", text, re.DOTALL):
-                if depth[found.start()]:
-                    continue  # within: nobody sees that order
-                for term in found[1].split(","):
+            for match in re.finditer(r"\border by ([^()]+?)(?= limit\b| for\b|$)", text, re.DOTALL):
+                # The order inside a subquery is not visible.
+                if depth[match.start()]:
+                    continue
+                for term in match[1].split(","):
                     looked_at += 1
                     column = term.split()[0].rpartition(".")[2]
                     sorted_locally = any((table, column) in local for table in tables)

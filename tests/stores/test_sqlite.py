@@ -1,11 +1,11 @@
-"""What is true of the SQLite store alone: its settings, and everything that can be wrong with its file."""
+"""Tests of the settings of the SQLite store, and of problems with its file."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -21,7 +21,6 @@ from tests.stores.sqlite_kit import (
     writer_of,
 )
 
-from tidemill.clock import ManualClock
 from tidemill.domain.states import JobState
 from tidemill.errors import BadSettings, StoreCorrupt, StoreUnavailable, UsageError
 from tidemill.stores.sql.sqlite.place import filesystem
@@ -58,7 +57,7 @@ def test_the_pragmas_are_in_force(path: Path, option: str, number: int) -> None:
     store.close()
 
 
-def test_what_is_accepted_is_durable_unless_asked_otherwise(path: Path) -> None:
+def test_commits_are_durable_by_default(path: Path) -> None:
     store = open_file(path)
     assert pragma(writer_of(store), "synchronous") == 2
     store.close()
@@ -71,7 +70,7 @@ def test_what_is_accepted_is_durable_unless_asked_otherwise(path: Path) -> None:
         {"shared": "perhaps"}, {"cache": "1"},
     ],
 )  # fmt: skip
-def test_an_option_that_cannot_be_is_refused(path: Path, options: dict[str, str]) -> None:
+def test_an_invalid_option_is_refused(path: Path, options: dict[str, str]) -> None:
     with pytest.raises(BadSettings, match=next(iter(options))):
         open_file(path, None, **options)
 
@@ -91,7 +90,7 @@ def test_nothing_is_opened_before_the_first_verb(path: Path) -> None:
     store.close()
 
 
-def test_a_relative_path_is_meant_from_where_the_store_was_made(
+def test_a_relative_path_is_resolved_when_the_store_is_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -117,31 +116,31 @@ def test_a_store_is_not_closed_inside_its_own_transaction(store: SqlStore) -> No
     put(store)
 
 
-# What can be wrong with a file -----------------------------------------------------------------------------------------
+# Problems with a file --------------------------------------------------------------------------------------------------
 
 
-def test_a_directory_is_no_database(tmp_path: Path) -> None:
+def test_a_directory_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="is a directory") as raised:
         put(open_file(tmp_path))
     assert "jobs.db" in one_sentence(raised.value)
 
 
-def test_a_missing_directory_is_named_with_the_remedy(tmp_path: Path) -> None:
+def test_a_missing_directory_error_includes_the_mkdir_command(tmp_path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="does not exist; create it: mkdir -p") as raised:
         put(open_file(tmp_path / "a" / "b" / "jobs.db"))
     assert str(tmp_path / "a" / "b") in one_sentence(raised.value)
 
 
-def test_a_file_in_the_place_of_a_directory_is_named(tmp_path: Path) -> None:
+def test_a_file_instead_of_a_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("")
     with pytest.raises(StoreUnavailable, match="is not a directory"):
         put(open_file(tmp_path / "a" / "jobs.db"))
 
 
 @pytest.mark.skipif(
-    not Path("/proc/self").exists(), reason="there is no place here where no file can be made"
+    not Path("/proc/self").exists(), reason="needs a directory in which no file can be created"
 )
-def test_a_place_where_no_file_can_be_made_is_unavailable() -> None:
+def test_a_directory_in_which_no_file_can_be_created_is_unavailable() -> None:
     with pytest.raises(StoreUnavailable, match=r"/proc/tidemill\.db") as raised:
         put(open_file("/proc/tidemill.db"))
     one_sentence(raised.value)
@@ -149,7 +148,7 @@ def test_a_place_where_no_file_can_be_made_is_unavailable() -> None:
 
 @pytest.fixture
 def public() -> Iterator[Path]:
-    """A directory everybody may enter, which pytest's own are not."""
+    """Create a directory that all users may enter, unlike pytest's own."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -163,35 +162,35 @@ def closed_file(path: Path) -> Path:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a second user")
-def test_a_file_without_the_right_to_write_is_named_with_the_remedy(public: Path) -> None:
+def test_a_file_without_write_permission_error_includes_the_chmod_command(public: Path) -> None:
     path = closed_file(public / "jobs.db")
     path.chmod(0o444)
-    told = as_nobody(lambda: put(open_file(path)))
-    assert told == (
-        f"StoreUnavailable: {path} may not be read and written by this user; give it the rights: chmod u+rw {path}"
+    message = as_nobody(lambda: put(open_file(path)))
+    assert message == (
+        f"StoreUnavailable: {path} is not readable and writable for this user; change its permissions: chmod u+rw {path}"
     )
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a second user")
-def test_a_directory_without_the_right_to_write_is_named(public: Path) -> None:
+def test_a_directory_without_write_permission_is_named(public: Path) -> None:
     path = closed_file(public / "jobs.db")
     path.chmod(0o666)
     public.chmod(0o555)
-    told = as_nobody(lambda: put(open_file(path)))
+    message = as_nobody(lambda: put(open_file(path)))
     public.chmod(0o755)
-    assert told.startswith(f"StoreUnavailable: the directory {public} may not be written by this user")
+    assert message.startswith(f"StoreUnavailable: the directory {public} is not writable for this user")
 
 
-def test_a_text_file_is_no_database(path: Path) -> None:
+def test_a_text_file_is_refused(path: Path) -> None:
     text = "this is not a database\n" * 100
     path.write_text(text)
-    with pytest.raises(StoreCorrupt, match="is not a sound SQLite database") as raised:
+    with pytest.raises(StoreCorrupt, match="is not a valid SQLite database") as raised:
         put(open_file(path))
     assert str(path) in one_sentence(raised.value)
     assert path.read_text() == text
 
 
-def test_a_damaged_file_is_told(path: Path) -> None:
+def test_a_damaged_file_is_reported(path: Path) -> None:
     store = open_file(path)
     put(store, 2000)
     store.close()
@@ -206,13 +205,13 @@ def test_a_damaged_file_is_told(path: Path) -> None:
     store.close()
 
 
-def test_missing_tables_are_told(store: SqlStore) -> None:
+def test_missing_tables_are_reported(store: SqlStore) -> None:
     writer_of(store).execute("drop table tidemill_leases")
     with pytest.raises(StoreCorrupt, match="tidemill_leases"):
         store.leases()
 
 
-def test_a_full_disk_refuses_and_harms_nothing(store: SqlStore) -> None:
+def test_a_full_disk_is_an_error_and_changes_nothing(store: SqlStore) -> None:
     kept = put(store, 10)
     writer = writer_of(store)
     pages = pragma(writer, "page_count")
@@ -234,22 +233,97 @@ def test_a_full_disk_refuses_and_harms_nothing(store: SqlStore) -> None:
 
 
 @pytest.mark.parametrize("fate", ["deleted", "replaced"])
-def test_a_file_that_is_gone_while_it_is_open_is_told(tmp_path: Path, path: Path, fate: str) -> None:
-    clock = ManualClock(datetime.now(UTC))
-    store = open_file(path, clock)
+def test_every_call_fails_after_the_file_is_removed_and_creates_no_file(
+    tmp_path: Path, path: Path, fate: str
+) -> None:
+    store = open_file(path)
     put(store)
     path.rename(tmp_path / "aside.db")
     if fate == "replaced":
-        other = open_file(path, clock)
-        put(other)
-        other.close()
-    clock.advance(timedelta(seconds=2))
-    with pytest.raises(StoreUnavailable, match=f"was {fate}") as raised:
-        put(store)
-    one_sentence(raised.value)
-    with pytest.raises(StoreUnavailable, match=f"was {fate}"):
-        store.check()
+        with closing(open_file(path)) as other:
+            put(other, 2)
+    for _ in range(3):
+        with pytest.raises(StoreUnavailable, match=f"was {fate}") as raised:
+            put(store)
+        one_sentence(raised.value)
+        with pytest.raises(StoreUnavailable, match=f"was {fate}"):
+            store.count(EVERY)
+        with pytest.raises(StoreUnavailable, match=f"was {fate}"):
+            store.check()
     store.close()
+    if fate == "deleted":
+        assert not path.exists()
+        return
+    with closing(open_file(path)) as new:
+        assert new.count(EVERY) == {JobState.PENDING: 2}
+        put(new)
+        assert new.count(EVERY) == {JobState.PENDING: 3}
+
+
+def test_a_store_recovers_when_its_file_is_moved_back(tmp_path: Path, path: Path) -> None:
+    with closing(open_file(path)) as store:
+        put(store)
+        path.rename(tmp_path / "aside.db")
+        with pytest.raises(StoreUnavailable, match="moved away"):
+            put(store)
+        (tmp_path / "aside.db").rename(path)
+        put(store)
+        assert store.count(EVERY) == {JobState.PENDING: 2}
+
+
+def test_a_commit_into_a_replaced_file_is_not_reported_as_stored(tmp_path: Path, path: Path) -> None:
+    with closing(open_file(path)) as store:
+        put(store)
+        with closing(open_file(tmp_path / "new.db")) as other:
+            put(other)
+
+        def put_and_replace() -> None:
+            with store.transaction():
+                put(store)
+                (tmp_path / "new.db").replace(path)
+
+        with pytest.raises(StoreUnavailable, match="may be in the old file only"):
+            put_and_replace()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_store_reopened_after_a_fork_refuses_a_replaced_file(tmp_path: Path, path: Path) -> None:
+    with closing(open_file(path)) as store:
+        put(store)
+        pid = os.fork()
+        if pid == 0:
+            os._exit(0)
+        os.waitpid(pid, 0)
+        path.rename(tmp_path / "aside.db")
+        with closing(open_file(path)) as other:
+            put(other)
+        with pytest.raises(StoreUnavailable, match="was replaced"):
+            put(store)
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
+def test_new_files_are_private_to_their_owner_with_any_umask(path: Path, mask: int) -> None:
+    before = os.umask(mask)
+    try:
+        with closing(open_file(path)) as store:
+            put(store)
+            hold = store.hold("duties")
+            assert hold is not None
+            modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.glob(f"{path.name}*")}
+            hold.release()
+    finally:
+        os.umask(before)
+    assert len(modes) == 4
+    assert set(modes.values()) == {0o600}
+
+
+def test_an_existing_file_keeps_its_permissions(path: Path) -> None:
+    path.touch()
+    path.chmod(0o660)
+    with closing(open_file(path)) as store:
+        put(store)
+        assert path.stat().st_mode & 0o777 == 0o660
+        assert Path(f"{path}-wal").stat().st_mode & 0o777 == 0o660
 
 
 MOUNTS = """\
@@ -276,7 +350,7 @@ def test_the_file_system_of_a_path_is_that_of_the_longest_mount(path: str, kind:
     assert filesystem("", path) is None
 
 
-def test_a_network_file_system_is_refused_unless_forced(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_network_file_system_is_refused_without_force(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = path.parent / "mounts"
     mounts.write_text(f"nas:/x {os.path.realpath(path.parent)} nfs4 rw 0 0\n")
     monkeypatch.setattr("tidemill.stores.sql.sqlite.place._MOUNTS", mounts)

@@ -1,4 +1,4 @@
-"""How SQLite goes about the queries that must stay fast when there is much: by index, never through everything."""
+"""Tests that SQLite answers frequent queries by index."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BIG = ("ready", "scheduled", "history", "jobs")
 
 @pytest.fixture(scope="module")
 def writer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
-    """A connection to a file with much in every table."""
+    """Open a file with many rows in every table."""
     store = open_file(tmp_path_factory.mktemp("plans") / "jobs.db", synchronous="normal")
     worker = new_id()
     store.register(Worker(worker, "w"), lease=timedelta(hours=1))
@@ -49,7 +49,7 @@ def writer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connect
 
 @pytest.fixture(scope="module")
 def planned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connection]:
-    """A connection to a file with many schedules and many fires, of which SQLite has statistics."""
+    """Open a file with many schedules and fires, and with statistics."""
     store = open_file(tmp_path_factory.mktemp("planned") / "jobs.db", synchronous="normal")
     begin = datetime(2030, 1, 1, tzinfo=UTC)
     ids = [new_id() for _ in range(SCHEDULES)]
@@ -74,22 +74,22 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connec
 
 
 def plan(writer: sqlite3.Connection, name: str, *present: str) -> list[str]:
-    """The steps SQLite would take for every statement of a query, as the driver would run it."""
-    found: list[str] = []
+    """Return SQLite's plan for every statement of a query, as the driver runs it."""
+    steps: list[str] = []
     for statement in program(load("sqlite")[name], frozenset(present)).statements:
         rows = writer.execute(f"explain query plan {statement.sql}", [None] * len(statement.arguments))
-        found += [row[3] for row in rows]
-    return found
+        steps += [row[3] for row in rows]
+    return steps
 
 
 def scanned(steps: list[str]) -> list[str]:
-    """The tables of jobs that are gone through from end to end."""
+    """Return the job tables that are scanned completely."""
     names = "|".join(BIG)
     return [step for step in steps if re.search(rf"^SCAN (tidemill_({names})|[jr]\b)(?! USING)", step)]
 
 
 @pytest.mark.parametrize("present", [(), ("tasks",)])
-def test_a_claim_walks_its_lane_from_the_watermark(
+def test_a_claim_reads_its_lane_from_the_watermark(
     writer: sqlite3.Connection, present: tuple[str, ...]
 ) -> None:
     steps = plan(writer, "claim", *present)
@@ -100,7 +100,7 @@ def test_a_claim_walks_its_lane_from_the_watermark(
 
 
 @pytest.mark.parametrize(("name", "ways"), [("lanes", 3), ("gates", 8)])
-def test_lanes_are_found_by_leaps(writer: sqlite3.Connection, name: str, ways: int) -> None:
+def test_lanes_are_found_by_a_skip_scan(writer: sqlite3.Connection, name: str, ways: int) -> None:
     steps = plan(writer, name)
     leaps = [step for step in steps if step.startswith("SEARCH n USING INDEX tidemill_ready_claim")]
     assert len(leaps) == ways
@@ -108,7 +108,7 @@ def test_lanes_are_found_by_leaps(writer: sqlite3.Connection, name: str, ways: i
     assert not any("TEMP B-TREE" in step for step in steps)
 
 
-def test_promote_takes_the_earliest_from_both_indexes(writer: sqlite3.Connection) -> None:
+def test_promote_reads_the_earliest_jobs_from_both_indexes(writer: sqlite3.Connection) -> None:
     steps = plan(writer, "promote")
     assert any(
         "tidemill_scheduled USING COVERING INDEX tidemill_scheduled_due (run_at<?)" in step for step in steps
@@ -117,14 +117,14 @@ def test_promote_takes_the_earliest_from_both_indexes(writer: sqlite3.Connection
     assert scanned(steps) == []
 
 
-def test_the_next_due_is_the_first_of_both_indexes(writer: sqlite3.Connection) -> None:
+def test_the_next_due_time_is_the_first_entry_of_both_indexes(writer: sqlite3.Connection) -> None:
     steps = plan(writer, "promote")
     assert "SEARCH tidemill_scheduled USING COVERING INDEX tidemill_scheduled_due" in steps
     assert "SEARCH tidemill_parked USING INDEX tidemill_parked_due" in steps
 
 
 @pytest.mark.parametrize("name", ["held", "beat"])
-def test_what_a_worker_holds_is_found_by_the_worker(writer: sqlite3.Connection, name: str) -> None:
+def test_held_jobs_are_found_by_their_worker(writer: sqlite3.Connection, name: str) -> None:
     steps = plan(writer, name)
     assert "SEARCH r USING INDEX tidemill_running_worker (worker=?)" in steps
     assert scanned(steps) == []
@@ -147,7 +147,7 @@ def test_batches_find_their_jobs_by_id(writer: sqlite3.Connection, name: str) ->
 
 
 @pytest.mark.parametrize("present", [(), ("tasks",)])
-def test_what_is_archivable_is_read_in_the_order_of_its_end(
+def test_archivable_jobs_are_read_in_the_order_of_their_end(
     writer: sqlite3.Connection, present: tuple[str, ...]
 ) -> None:
     steps = plan(writer, "archivable", *present)
@@ -156,16 +156,14 @@ def test_what_is_archivable_is_read_in_the_order_of_its_end(
 
 
 @pytest.mark.parametrize("present", [(), ("tenant",)])
-def test_jobs_are_got_by_their_ids(writer: sqlite3.Connection, present: tuple[str, ...]) -> None:
+def test_get_finds_jobs_by_id(writer: sqlite3.Connection, present: tuple[str, ...]) -> None:
     steps = plan(writer, "get", *present)
     assert scanned(steps) == []
-    assert (
-        sum("(id=?)" in step for step in steps) == 6
-    )  # what completed and what ended otherwise are parts of their own
+    assert sum("(id=?)" in step for step in steps) == 6  # completed and other ended jobs are separate parts
 
 
 @pytest.mark.parametrize("order", ["newest", "oldest"])
-def test_a_page_is_merged_from_the_tables_in_the_order_of_ids(writer: sqlite3.Connection, order: str) -> None:
+def test_a_page_is_merged_from_the_tables_in_id_order(writer: sqlite3.Connection, order: str) -> None:
     steps = plan(writer, "jobs", order, "tenant", "states", "below")
     assert "MERGE (UNION ALL)" in steps
     assert scanned(steps) == []
@@ -174,18 +172,21 @@ def test_a_page_is_merged_from_the_tables_in_the_order_of_ids(writer: sqlite3.Co
 
 @pytest.mark.parametrize(
     "present",
-    [("below",), ("text", "in_args", "digits", "floor"), ("text", "tenant", "states", "below", "floor")],
+    [
+        ("below",),
+        ("text", "in_args", "digits", "floor"),
+        ("text", "tenant", "states", "below", "floor"),
+        ("id_suffix", "states", "floor"),
+    ],
 )
-def test_a_text_is_looked_for_in_the_order_of_ids(
-    writer: sqlite3.Connection, present: tuple[str, ...]
-) -> None:
-    steps = plan(writer, "jobs" if "text" in present else "looked", "newest", *present)
+def test_a_text_search_reads_jobs_in_id_order(writer: sqlite3.Connection, present: tuple[str, ...]) -> None:
+    steps = plan(writer, "jobs" if "floor" in present else "looked", "newest", *present)
     assert "MERGE (UNION ALL)" in steps
     assert scanned(steps) == []
     assert not any("TEMP B-TREE" in step for step in steps)
 
 
-def test_a_job_s_log_is_read_from_where_it_was_left(writer: sqlite3.Connection) -> None:
+def test_a_log_is_read_from_its_cursor(writer: sqlite3.Connection) -> None:
     for present in (("oldest",), ("oldest", "tenant"), ("newest", "before", "tenant")):
         steps = plan(writer, "logs", *present)
         assert any(
@@ -195,16 +196,22 @@ def test_a_job_s_log_is_read_from_where_it_was_left(writer: sqlite3.Connection) 
         assert not any("TEMP B-TREE" in step for step in steps)
 
 
-# ------------------------------------------------------------------------------------------------ what operators ask
+# ------------------------------------------------------------------------------------------------ operator queries
 
 
 @pytest.mark.parametrize("present", [(), ("tenant",)])
-def test_what_ended_is_read_backwards_from_the_latest(
+def test_ended_jobs_are_read_backwards_from_the_latest(
     writer: sqlite3.Connection, present: tuple[str, ...]
 ) -> None:
     steps = plan(writer, "ended_by", *present)
     assert "SEARCH h USING INDEX tidemill_history_finished (finished_at>?)" in steps
     assert scanned(steps) == []
+
+
+def test_ended_jobs_are_counted_in_a_covering_index(writer: sqlite3.Connection) -> None:
+    steps = plan(writer, "count_ended")
+    assert "SEARCH h USING COVERING INDEX tidemill_history_finished (finished_at>?)" in steps
+    assert "SEARCH f USING COVERING INDEX tidemill_history_troubled_at (state=? AND finished_at>?)" in steps
 
 
 @pytest.mark.parametrize("name", ["failed_by", "troubles", "troubled_series"])
@@ -216,52 +223,53 @@ def test_failures_are_read_backwards_for_each_state(writer: sqlite3.Connection, 
     assert scanned(steps) == []
 
 
-def test_a_series_is_counted_by_its_index_alone(writer: sqlite3.Connection) -> None:
+def test_a_series_is_counted_in_a_covering_index(writer: sqlite3.Connection) -> None:
     covering = "USING COVERING INDEX tidemill_history_finished (finished_at>? AND finished_at<?)"
     assert any(covering in step for step in plan(writer, "ended_series"))
     assert any(covering in step for step in plan(writer, "series_samples"))
     assert scanned(plan(writer, "series_samples")) == []
 
 
-def test_the_latest_of_a_task_are_found_by_the_task(writer: sqlite3.Connection) -> None:
+def test_the_latest_jobs_of_a_task_are_found_by_task(writer: sqlite3.Connection) -> None:
     steps = plan(writer, "lately", "tenant")
     assert "SEARCH n USING COVERING INDEX tidemill_history_task (task=?)" in steps
     assert scanned(steps) == []
 
 
-# ------------------------------------------------------------------------------------------ what jobs are made from
+# ------------------------------------------------------------------------------------------ schedules and fires
 
 
-def test_what_is_due_is_the_beginning_of_its_index(planned: sqlite3.Connection) -> None:
+def test_due_schedules_are_at_the_beginning_of_their_index(planned: sqlite3.Connection) -> None:
     steps = plan(planned, "due")
     assert "SEARCH s USING INDEX tidemill_schedules_due (next_fire_at<?)" in steps
     assert any(
         step.startswith("SEARCH s USING INDEX tidemill_schedules_due (next_fire_at>?)") for step in steps
     )
     assert not any(step.startswith("SCAN s") for step in steps)
-    assert sum("TEMP B-TREE" in step for step in steps) <= 1  # of the due ones themselves
+    # Only the due schedules themselves are sorted.
+    assert sum("TEMP B-TREE" in step for step in steps) <= 1
 
 
-def test_active_jobs_are_found_by_the_fires_that_became_jobs(planned: sqlite3.Connection) -> None:
+def test_active_jobs_are_found_by_fires_with_a_job(planned: sqlite3.Connection) -> None:
     steps = plan(planned, "active_jobs")
     assert "SEARCH n USING INDEX tidemill_fires_jobs (schedule_id=?)" in steps
     assert "SEARCH f USING INDEX tidemill_fires_jobs (schedule_id=? AND fire_at>?)" in steps
     assert not any(re.match(r"SCAN (tidemill_|[nrsph]\b)", step) for step in steps)
 
 
-def test_the_last_fires_of_the_cluster_are_the_ends_of_the_primary_key(planned: sqlite3.Connection) -> None:
+def test_the_last_cluster_fires_are_at_the_end_of_the_primary_key(planned: sqlite3.Connection) -> None:
     steps = plan(planned, "last_fires")
     assert "SEARCH f USING PRIMARY KEY (schedule_id=?)" in steps
     assert not any(step.startswith("SCAN f") or "TEMP B-TREE" in step for step in steps)
 
 
-def test_the_last_fires_of_a_node_are_found_by_the_node(planned: sqlite3.Connection) -> None:
+def test_the_last_fires_of_a_node_are_found_by_node(planned: sqlite3.Connection) -> None:
     steps = plan(planned, "last_fires", "node")
     assert "SEARCH f USING COVERING INDEX tidemill_fires_nodes (schedule_id=? AND scope_key=?)" in steps
     assert not any(step.startswith("SCAN f") or "TEMP B-TREE" in step for step in steps)
 
 
-def test_old_fires_are_found_by_their_age(planned: sqlite3.Connection) -> None:
+def test_old_fires_are_found_by_fire_time(planned: sqlite3.Connection) -> None:
     steps = plan(planned, "purge_fires")
     assert any(
         step.startswith("SEARCH f USING COVERING INDEX tidemill_fires_old (fire_at<?)") for step in steps
@@ -269,7 +277,7 @@ def test_old_fires_are_found_by_their_age(planned: sqlite3.Connection) -> None:
     assert not any(step.startswith(("SCAN f", "SCAN n", "SCAN s")) for step in steps)
 
 
-def test_expired_jobs_are_found_without_those_that_never_expire(writer: sqlite3.Connection) -> None:
+def test_expired_jobs_are_found_in_a_partial_index(writer: sqlite3.Connection) -> None:
     steps = plan(writer, "expired")
     for table in ("ready", "scheduled", "parked"):
         index = f"tidemill_{table}_expires (expires_at<?)"
@@ -280,12 +288,12 @@ def test_expired_jobs_are_found_without_those_that_never_expire(writer: sqlite3.
 
 
 @pytest.mark.parametrize("name", ["advance", "note_fires", "put_schedules", "enable_definitions"])
-def test_batches_find_their_schedules_by_id(planned: sqlite3.Connection, name: str) -> None:
+def test_batches_find_schedules_by_id(planned: sqlite3.Connection, name: str) -> None:
     steps = plan(planned, name, "tenant")
     assert not any(re.match(r"SCAN (tidemill_(schedules|fires|definitions)|[sod]\b)", step) for step in steps)
 
 
-def test_what_waits_from_the_beginning_costs_the_others_nothing(writer: sqlite3.Connection) -> None:
+def test_initially_waiting_jobs_add_no_cost_for_other_jobs(writer: sqlite3.Connection) -> None:
     enqueue = load("sqlite")["enqueue"]
     plain, parking = (program(enqueue, frozenset(flags)).statements for flags in ([], ["parks"]))
     assert len(parking) == len(plain) + 1
@@ -304,14 +312,12 @@ def test_what_waits_from_the_beginning_costs_the_others_nothing(writer: sqlite3.
         ("change_breaker", ()),
     ],
 )
-def test_what_is_counted_is_found_by_its_name(
-    writer: sqlite3.Connection, name: str, present: tuple[str, ...]
-) -> None:
+def test_counters_are_found_by_name(writer: sqlite3.Connection, name: str, present: tuple[str, ...]) -> None:
     steps = plan(writer, name, *present)
     assert not any(re.match(r"SCAN (tidemill_(uses|starts)|[us]\b)", step) for step in steps)
 
 
-def test_what_began_is_read_from_the_beginning_of_its_window(writer: sqlite3.Connection) -> None:
+def test_starts_are_read_from_the_beginning_of_their_window(writer: sqlite3.Connection) -> None:
     steps = plan(writer, "starts")
     assert any(
         re.match(r"SEARCH s USING INDEX tidemill_starts_name \(name=\? AND begun_at>\?\)", step)

@@ -1,4 +1,4 @@
-"""The tables of an SQLite file: made by themselves, brought up to date once, and never in somebody else's file unasked."""
+"""Tests of creating, migrating and checking the tables of an SQLite file."""
 
 from __future__ import annotations
 
@@ -18,6 +18,13 @@ from tidemill.stores.sql.sqlite.session import Session
 
 KNOWN = migrations.load("sqlite")
 LABELS = [migration.label for migration in KNOWN]
+ONLY_POSTGRES = {
+    # PostgreSQL releases limits in the same statement; SQLite runs a separate statement.
+    "finish": frozenset({"counted"}),
+    # Outside a transaction, such a statement does not wait for a synchronous standby, which SQLite does not have.
+    **dict.fromkeys(("beat", "log", "renew", "report", "start"), frozenset({"alone"})),
+}
+"""Flags of statements that do not apply to SQLite."""
 
 
 @pytest.fixture
@@ -34,21 +41,24 @@ def tables(path: Path) -> set[object]:
     return {name for (name,) in ask(path, "select name from sqlite_master where type = 'table'")}
 
 
-def test_both_dialects_know_the_same_queries_and_migrations() -> None:
+def test_both_dialects_have_the_same_queries_and_migrations() -> None:
     ours, theirs = queries.load("sqlite"), dict(queries.load("postgres"))
     for name in ("step", "step_done", "step_inherited", "claim_counted"):
-        del theirs[name]  # one statement that writes to several tables, which SQLite does not have
-    del theirs["wake"]  # SQLite's wake-ups travel outside of the database
-    del theirs["enqueue_alike"], theirs["enqueue_one"]  # fewer arrays, which SQLite does not have either
+        # One statement that writes to several tables, which SQLite does not support.
+        del theirs[name]
+    # SQLite's wake-ups do not use the database.
+    del theirs["wake"]
+    # These use fewer arrays, which SQLite does not have.
+    del theirs["enqueue_alike"], theirs["enqueue_one"]
     assert set(ours) == set(theirs)
     for name, query in ours.items():
         other = theirs[name]
         assert (query.takes, query.items, query.gives) == (other.takes, other.items, other.gives), name
-        assert query.optional == other.optional - {"counted"}, name  # given back together there
+        assert query.optional == other.optional - ONLY_POSTGRES.get(name, frozenset()), name
     assert [migration.label for migration in migrations.load("postgres")] == LABELS
 
 
-def test_a_new_file_is_made_ready_with_the_first_verb(path: Path) -> None:
+def test_the_first_verb_migrates_a_new_file(path: Path) -> None:
     store = open_file(path)
     put(store)
     status = store.schema()
@@ -60,7 +70,7 @@ def test_a_new_file_is_made_ready_with_the_first_verb(path: Path) -> None:
     store.close()
 
 
-def test_migrating_twice_applies_nothing_more(path: Path) -> None:
+def test_a_second_migration_applies_nothing(path: Path) -> None:
     store = open_file(path)
     assert store.schema().pending == tuple(LABELS)
     assert store.migrate() == LABELS
@@ -72,9 +82,7 @@ def test_migrating_twice_applies_nothing_more(path: Path) -> None:
     store.close()
 
 
-def test_an_older_file_is_brought_up_to_date_with_the_first_verb(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_verb_migrates_an_older_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(migrations, "load", lambda dialect: KNOWN[:1])
     store = open_file(path)
     store.migrate()
@@ -88,7 +96,7 @@ def test_an_older_file_is_brought_up_to_date_with_the_first_verb(
     store.close()
 
 
-def test_a_newer_file_is_refused_and_left_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_newer_file_is_refused_and_unchanged(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     newer = Migration(
         len(KNOWN) + 1, "later", "-- expand: more\ncreate table tidemill_later(a integer) strict;\n"
     )
@@ -106,9 +114,7 @@ def test_a_newer_file_is_refused_and_left_alone(path: Path, monkeypatch: pytest.
     assert "tidemill_later" in tables(path)
 
 
-def test_a_file_migrated_by_newer_code_while_it_is_open_is_noticed_by_check(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_check_detects_a_file_migrated_by_newer_code(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_file(path)
     store.check()
     newer = Migration(
@@ -124,7 +130,7 @@ def test_a_file_migrated_by_newer_code_while_it_is_open_is_noticed_by_check(
     store.close()
 
 
-def test_migrations_that_are_not_those_applied_are_refused(path: Path) -> None:
+def test_changed_migrations_are_refused(path: Path) -> None:
     store = open_file(path)
     put(store)
     store.close()
@@ -141,7 +147,7 @@ def a_foreign_file(path: Path) -> None:
         connection.execute("insert into customers values (7)")
 
 
-def test_another_programs_file_is_refused_and_left_alone(path: Path) -> None:
+def test_a_file_of_another_program_is_refused_and_unchanged(path: Path) -> None:
     a_foreign_file(path)
     before = path.read_bytes()
     store = open_file(path)
@@ -159,7 +165,7 @@ def test_another_programs_file_is_refused_and_left_alone(path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["shared", "migrate"])
-def test_our_tables_live_beside_others_when_that_is_wanted(path: Path, way: str) -> None:
+def test_tables_can_be_added_to_a_file_of_another_program(path: Path, way: str) -> None:
     a_foreign_file(path)
     store = open_file(path, shared="1") if way == "shared" else open_file(path)
     if way == "migrate":
@@ -167,7 +173,8 @@ def test_our_tables_live_beside_others_when_that_is_wanted(path: Path, way: str)
     put(store)
     store.close()
     assert ask(path, "select id from customers") == [(7,)]
-    store = open_file(path)  # ours now as well, so that nothing need be said
+    # The file now contains Tidemill's tables, so no option is needed.
+    store = open_file(path)
     assert sum(store.count(EVERY).values()) == 1
     store.close()
 
@@ -184,30 +191,34 @@ def test_every_table_is_prefixed_and_strict(path: Path) -> None:
 
 def test_both_dialects_have_the_same_tables_and_columns(path: Path) -> None:
     def columns(sql: str, prefix: str) -> dict[str, set[str]]:
-        found: dict[str, set[str]] = {}
+        columns_of: dict[str, set[str]] = {}
         for statement in split(sql.replace(prefix, "")):
             lines = [line.strip() for line in statement.splitlines() if not line.startswith("--")]
             first = next(iter(lines), "")
             if first.startswith("create table "):
                 words = (line.split()[0].rstrip(",") for line in lines[1:] if line and line[0].islower())
-                known = {"primary", "check", "with"}
-                found[first.split()[2].partition("(")[0]] = {word for word in words if word not in known}
-        return found
+                keywords = {"primary", "check", "with"}
+                columns_of[first.split()[2].partition("(")[0]] = {
+                    word for word in words if word not in keywords
+                }
+        return columns_of
 
     for ours, theirs in zip(KNOWN, migrations.load("postgres"), strict=True):
         mine, other = columns(ours.sql, "tidemill_"), columns(theirs.sql, "tidemill.")
+        # A constraint that PostgreSQL changes in place is changed here by moving the rows into a new table.
+        mine = {name: words for name, words in mine.items() if not name.endswith("_new")}
         assert {
             name: {word for word in words if "vacuum" not in word} for name, words in other.items()
         } == mine
 
 
-def test_a_trigger_is_one_statement() -> None:
+def test_a_trigger_is_split_as_one_statement() -> None:
     script = "-- a\ncreate table t(a);\ncreate trigger x before delete on t\n  begin select 1; select 2; end;\n-- end\n"
     assert [part.split()[-1] for part in split(script)] == ["t(a);", "end;"]
 
 
 def migrate_at_once(path: str, gate: str, number: int) -> None:
-    """One of several processes that find the same empty file."""
+    """Run one of several processes that open the same empty file."""
     store = open_file(path)
     while not Path(gate).exists():
         pass
@@ -216,23 +227,23 @@ def migrate_at_once(path: str, gate: str, number: int) -> None:
 
 
 @pytest.mark.long
-def test_processes_that_migrate_at_once_agree(tmp_path: Path, path: Path) -> None:
+def test_concurrent_migrations_apply_each_step_once(tmp_path: Path, path: Path) -> None:
     spawn = multiprocessing.get_context("spawn")
     gate = tmp_path / "gate"
-    crowd = [spawn.Process(target=migrate_at_once, args=(str(path), str(gate), 5)) for _ in range(2)]
-    for each in crowd:
-        each.start()
+    processes = [spawn.Process(target=migrate_at_once, args=(str(path), str(gate), 5)) for _ in range(2)]
+    for process in processes:
+        process.start()
     gate.touch()
-    for each in crowd:
-        each.join()
-    assert [each.exitcode for each in crowd] == [0, 0]
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
     store = open_file(path)
     assert sum(store.count(EVERY).values()) == 10
-    assert ask(path, "select count(*) from tidemill_meta") == [(1,)]
+    assert ask(path, "select key from tidemill_meta order by key") == [("installation",), ("serves",)]
     store.close()
 
 
-def test_a_session_that_fails_to_open_leaves_no_connection(path: Path) -> None:
+def test_a_session_that_fails_to_open_closes_its_connection(path: Path) -> None:
     a_foreign_file(path)
     store = open_file(path)
     with pytest.raises(SchemaForeign):

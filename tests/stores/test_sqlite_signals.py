@@ -1,4 +1,4 @@
-"""Wake-ups on an SQLite file: between processes, at once, and by another way where sockets do not reach."""
+"""Tests of wake-ups on an SQLite file, by sockets and by polling."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tidemill.stores.sql.store import SqlStore
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 30.0
 
-sockets = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="there are no such sockets here")
+sockets = pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="needs Unix sockets")
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def in_another_process(program: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 @sockets
-def test_another_process_is_woken_at_once(store: SqlStore, path: Path) -> None:
+def test_a_notification_wakes_another_process_at_once(store: SqlStore, path: Path) -> None:
     store.check()
     program = (
         "store = open_file(sys.argv[1])\nlistener = store.listen()\nprint('ready', flush=True)\n"
@@ -65,12 +65,15 @@ def test_another_process_is_woken_at_once(store: SqlStore, path: Path) -> None:
         began = time.monotonic()
         store.notify(["queue:mail", "jobs"])
         assert other.stdout.readline() == "['jobs', 'queue:mail']\n"
-        assert time.monotonic() - began < 0.4  # long before it would have looked by itself
+        # Much earlier than it would have polled.
+        assert time.monotonic() - began < 0.4
     assert other.returncode == 0
 
 
 @sockets
-def test_the_sockets_lie_in_a_folder_of_our_own_which_goes_with_the_last(store: SqlStore, path: Path) -> None:
+def test_the_socket_directory_is_private_and_removed_with_the_last_socket(
+    store: SqlStore, path: Path
+) -> None:
     first, second = store.listen(), store.listen()
     folder = folder_of(str(path))
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -82,7 +85,7 @@ def test_the_sockets_lie_in_a_folder_of_our_own_which_goes_with_the_last(store: 
 
 
 @sockets
-def test_two_names_of_one_file_meet(tmp_path: Path, path: Path, store: SqlStore) -> None:
+def test_two_paths_of_one_file_share_wake_ups(tmp_path: Path, path: Path, store: SqlStore) -> None:
     store.check()
     link = tmp_path / "link.db"
     link.symlink_to(path)
@@ -91,35 +94,34 @@ def test_two_names_of_one_file_meet(tmp_path: Path, path: Path, store: SqlStore)
 
 
 @sockets
-def test_a_listener_that_died_is_removed(store: SqlStore, path: Path) -> None:
+def test_the_socket_of_a_dead_listener_is_removed(store: SqlStore, path: Path) -> None:
     listener = store.listen()
     dead = folder_of(str(path)) / "dead"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as gone:
         gone.bind(str(dead))
     store.notify(["jobs"])
     assert listener.wait(PATIENCE) == {"jobs"}
-    store.close()  # by then every listener has been spoken to
+    # Close sends to every listener first.
+    store.close()
     assert not dead.exists()
 
 
 @sockets
-def test_a_listener_that_was_told_more_than_the_system_keeps_looks_at_everything(
-    store: SqlStore, path: Path
-) -> None:
+def test_a_listener_with_a_full_socket_buffer_reports_a_change(store: SqlStore, path: Path) -> None:
     listener = store.listen()
     room = int(Path("/proc/sys/net/unix/max_dgram_qlen").read_text()) if sys.platform == "linux" else 10
     for n in range(room + 50):
         broadcast(str(path), [f"topic-{n}"])
-    heard = listener.wait(PATIENCE)
-    assert f"topic-{room + 49}" not in heard
-    assert CHANGE in heard
+    topics = listener.wait(PATIENCE)
+    assert f"topic-{room + 49}" not in topics
+    assert CHANGE in topics
     broadcast(str(path), ["one"])
     assert listener.wait(PATIENCE) == {"one"}
     listener.close()
 
 
 @sockets
-def test_a_listener_that_does_not_listen_holds_nobody_up(store: SqlStore, path: Path) -> None:
+def test_a_listener_that_does_not_read_blocks_no_sender(store: SqlStore, path: Path) -> None:
     deaf, listener = store.listen(), store.listen()
     for n in range(2000):
         broadcast(str(path), [f"topic-{n}"])
@@ -133,7 +135,7 @@ def test_a_listener_that_does_not_listen_holds_nobody_up(store: SqlStore, path: 
 
 
 @sockets
-def test_a_folder_that_is_not_ours_alone_is_not_used(path: Path, store: SqlStore) -> None:
+def test_a_socket_directory_that_is_not_private_is_not_used(path: Path, store: SqlStore) -> None:
     folder = folder_of(str(path))
     folder.mkdir(mode=0o700)
     folder.chmod(0o777)
@@ -150,7 +152,7 @@ def test_a_folder_that_is_not_ours_alone_is_not_used(path: Path, store: SqlStore
         folder.rmdir()
 
 
-def test_topics_of_a_transaction_are_sent_when_it_has_committed(store: SqlStore) -> None:
+def test_topics_of_a_transaction_are_sent_after_its_commit(store: SqlStore) -> None:
     listener = store.listen()
     with store.transaction():
         put(store)
@@ -169,7 +171,7 @@ def test_topics_of_a_transaction_are_sent_when_it_has_committed(store: SqlStore)
     listener.close()
 
 
-def test_a_change_by_somebody_out_of_reach_is_seen_a_little_later(
+def test_a_change_without_a_notification_is_found_by_polling(
     store: SqlStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     listener = store.listen()
@@ -181,12 +183,13 @@ def test_a_change_by_somebody_out_of_reach_is_seen_a_little_later(
     other.close()
 
 
-def test_where_there_are_no_sockets_the_file_is_watched(
+def test_without_sockets_the_file_is_polled(
     store: SqlStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(signals, "_AF_UNIX", None)
     listener, other = store.listen(), open_file(path)
-    store.notify(["jobs"])  # reaches nobody, and harms nobody
+    # No listener receives this.
+    store.notify(["jobs"])
     put(other)
     assert listener.wait(PATIENCE) == {CHANGE}
     listener.close()
@@ -194,15 +197,15 @@ def test_where_there_are_no_sockets_the_file_is_watched(
 
 
 @pytest.mark.parametrize("closed", ["listener", "store"])
-def test_closing_wakes_whoever_waits(store: SqlStore, closed: str) -> None:
+def test_close_wakes_a_waiting_listener(store: SqlStore, closed: str) -> None:
     listener = store.listen()
-    heard: list[frozenset[str]] = []
-    thread = threading.Thread(target=lambda: heard.append(listener.wait(PATIENCE)))
+    topics: list[frozenset[str]] = []
+    thread = threading.Thread(target=lambda: topics.append(listener.wait(PATIENCE)))
     thread.start()
     time.sleep(0.02)
     (listener if closed == "listener" else store).close()
     thread.join(PATIENCE / 2)
-    assert heard == [frozenset()]
+    assert topics == [frozenset()]
     listener.close()
     assert listener.wait(PATIENCE) == frozenset()
 
@@ -217,7 +220,7 @@ def test_a_closed_store_leaves_no_thread(store: SqlStore) -> None:
     assert set(threading.enumerate()) <= before
 
 
-def test_messages_are_small_and_hold_every_topic() -> None:
+def test_messages_are_small_and_contain_every_topic() -> None:
     topics = {f"queue:{'ü' * 40}{n}" for n in range(200)}
     sent = list(payloads(topics))
     assert len(sent) > 1

@@ -1,4 +1,4 @@
-"""How a batch reaches SQLite: one row at a time, and without a word about what it does not have."""
+"""Tests of how batches are bound to SQLite statements."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def bound(**items: list[Any]) -> list[tuple[str, list[tuple[Any, ...]]]]:
     return [(sql, list(rows)) for sql, _, rows in made.bind({"now": NOW}, items, lambda: NOW)]
 
 
-def test_every_mention_of_a_value_is_bound_for_every_item() -> None:
+def test_every_occurrence_of_a_parameter_is_bound_for_every_item() -> None:
     first, second = new_id(), new_id()
     insert, delete = bound(id=[first, second], name=["a", "b"], note=[None, "n"])
     at = 1_893_456_000_000_000
@@ -36,13 +36,13 @@ def test_every_mention_of_a_value_is_bound_for_every_item() -> None:
     assert delete == ("delete from t where note = ?", [(None,), ("n",)])
 
 
-def test_a_column_that_is_null_throughout_is_said_in_the_statement() -> None:
+def test_a_column_that_is_always_null_becomes_a_literal() -> None:
     one = new_id()
     insert, _ = bound(id=[one], name=["a"], note=[None])
     assert insert[0] == "insert into t(id, name, note, at) values (?, ?, coalesce(null, ?), ?)"
     assert insert[1] == [(one.bytes, "a", "a", 1_893_456_000_000_000)]
 
 
-def test_a_statement_runs_for_every_item_also_when_all_it_mentions_is_null() -> None:
+def test_a_statement_with_only_null_parameters_runs_for_every_item() -> None:
     _, delete = bound(id=[new_id(), new_id()], name=["a", "b"], note=[None, None])
     assert delete == ("delete from t where note = ?", [(None,), (None,)])

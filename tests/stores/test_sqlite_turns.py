@@ -1,4 +1,4 @@
-"""Values, turns, transactions and forks of the SQLite store, as far as they are its own."""
+"""Tests of values, write turns, transactions and forks of the SQLite store."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def store(path: Path) -> Iterator[SqlStore]:
 # Values ------------------------------------------------------------------------------------------------------------------
 
 
-def test_an_id_that_is_stored_or_given_twice_exists(store: SqlStore) -> None:
+def test_a_stored_or_repeated_id_is_refused(store: SqlStore) -> None:
     (job,) = put(store)
     for jobs in ([job], [NewJob(new_id(), "work")] * 2):
         with pytest.raises(JobExists):
@@ -45,7 +45,7 @@ def test_an_id_that_is_stored_or_given_twice_exists(store: SqlStore) -> None:
     assert store.count(EVERY) == {JobState.PENDING: 1}
 
 
-def test_one_id_due_now_and_later_exists_as_well(store: SqlStore) -> None:
+def test_an_id_that_is_pending_and_scheduled_in_one_batch_is_refused(store: SqlStore) -> None:
     id = new_id()
     with pytest.raises(JobExists):
         store.enqueue([NewJob(id, "work"), NewJob(id, "work", delay=timedelta(hours=1))])
@@ -67,13 +67,13 @@ def test_values_that_cannot_be_stored_are_refused(store: SqlStore) -> None:
     assert store.count(EVERY) == {}
 
 
-def test_an_instant_beyond_all_calendars_does_not_spoil_what_is_read(store: SqlStore) -> None:
+def test_an_out_of_range_timestamp_does_not_break_reads(store: SqlStore) -> None:
     store.enqueue([NewJob(new_id(), "work", delay=timedelta(days=10_000_000))])
     (job,) = store.jobs(EVERY).items
     assert job.run_at == datetime.max.replace(tzinfo=UTC)
 
 
-def test_numbers_are_not_used_again_after_everything_was_claimed(path: Path) -> None:
+def test_sequence_numbers_are_not_reused_after_everything_was_claimed(path: Path) -> None:
     seen: list[int] = []
     for _ in range(3):
         store = open_file(path)
@@ -83,7 +83,7 @@ def test_numbers_are_not_used_again_after_everything_was_claimed(path: Path) -> 
     assert seen == sorted(set(seen))
 
 
-def test_the_audit_can_be_neither_changed_nor_removed(store: SqlStore) -> None:
+def test_audit_rows_cannot_be_updated_or_deleted(store: SqlStore) -> None:
     store.record([AuditEntry("ada", "job.cancel", "job", "default")])
     writer = writer_of(store)
     for sql in (
@@ -109,7 +109,7 @@ def test_a_detail_may_be_any_text(store: SqlStore) -> None:
 # Turns and transactions --------------------------------------------------------------------------------------------------
 
 
-def test_a_writer_that_waits_too_long_says_busy_and_changed_nothing(path: Path) -> None:
+def test_a_writer_that_waits_too_long_raises_store_busy(path: Path) -> None:
     first, second = open_file(path), open_file(path, busy_timeout="0.05")
     second.check()
     with first.transaction():
@@ -123,7 +123,7 @@ def test_a_writer_that_waits_too_long_says_busy_and_changed_nothing(path: Path) 
     second.close()
 
 
-def test_threads_of_one_store_wait_for_their_turn(path: Path) -> None:
+def test_threads_of_one_store_write_in_turn(path: Path) -> None:
     store = open_file(path, busy_timeout="0.05")
     begun, done, seen = threading.Event(), threading.Event(), list[BaseException]()
 
@@ -147,7 +147,7 @@ def test_threads_of_one_store_wait_for_their_turn(path: Path) -> None:
     store.close()
 
 
-def test_readers_see_what_is_committed_while_another_writes(path: Path) -> None:
+def test_readers_see_committed_data_during_a_write(path: Path) -> None:
     store, other = open_file(path), open_file(path)
     put(store)
     with store.transaction():
@@ -158,7 +158,7 @@ def test_readers_see_what_is_committed_while_another_writes(path: Path) -> None:
     other.close()
 
 
-def test_a_verb_that_fails_leaves_nothing_of_itself_in_a_transaction_that_goes_on(store: SqlStore) -> None:
+def test_a_failed_verb_is_rolled_back_within_its_transaction(store: SqlStore) -> None:
     put(store, 2)
     held = claim(store)
     with store.transaction():
@@ -168,7 +168,7 @@ def test_a_verb_that_fails_leaves_nothing_of_itself_in_a_transaction_that_goes_o
     assert store.count(EVERY) == {JobState.RUNNING: 2, JobState.PENDING: 1}
 
 
-def test_a_disk_that_fills_within_a_transaction_leaves_what_was_done_before(store: SqlStore) -> None:
+def test_a_full_disk_in_a_transaction_keeps_the_earlier_changes(store: SqlStore) -> None:
     put(store, 3)
     writer = writer_of(store)
     with store.transaction():
@@ -180,15 +180,15 @@ def test_a_disk_that_fills_within_a_transaction_leaves_what_was_done_before(stor
     assert store.count(EVERY) == {JobState.PENDING: 5}
 
 
-def test_a_transaction_that_an_error_has_undone_is_not_taken_for_done(store: SqlStore) -> None:
+def test_a_transaction_rolled_back_by_sqlite_raises_at_its_end(store: SqlStore) -> None:
     def work() -> None:
         with store.transaction():
             put(store)
             writer_of(store).execute("rollback")  # as SQLite itself does when the disk fails
-            with pytest.raises(StoreUnavailable, match="has undone this transaction"):
+            with pytest.raises(StoreUnavailable, match="has rolled back this transaction"):
                 put(store)
 
-    with pytest.raises(StoreUnavailable, match="has undone this transaction"):
+    with pytest.raises(StoreUnavailable, match="has rolled back this transaction"):
         work()
     assert store.count(EVERY) == {}
     put(store)
@@ -197,11 +197,11 @@ def test_a_transaction_that_an_error_has_undone_is_not_taken_for_done(store: Sql
 # Forks -------------------------------------------------------------------------------------------------------------------
 
 
-forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
+forks = pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 
 
 @forks
-def test_a_store_goes_on_in_a_forked_child_and_in_its_parent(store: SqlStore) -> None:
+def test_a_store_works_in_a_forked_child_and_its_parent(store: SqlStore) -> None:
     put(store, 3)
 
     def act() -> None:
@@ -216,7 +216,7 @@ def test_a_store_goes_on_in_a_forked_child_and_in_its_parent(store: SqlStore) ->
 
 
 @forks
-def test_a_child_of_a_fork_nobody_announced_goes_on_as_well(
+def test_a_store_works_in_a_child_forked_without_hooks(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(store, 3)
@@ -234,9 +234,9 @@ def test_a_child_of_a_fork_nobody_announced_goes_on_as_well(
 
 
 @forks
-def test_a_child_forked_within_a_transaction_is_told_and_the_parent_goes_on(store: SqlStore) -> None:
+def test_a_child_forked_in_a_transaction_gets_an_error(store: SqlStore) -> None:
     with store.transaction():
         put(store, 3)
-        told = in_child(lambda: put(store))
-    assert told.startswith("StoreUnavailable: this process was forked in the middle of a transaction")
+        message = in_child(lambda: put(store))
+    assert message.startswith("StoreUnavailable: this process was forked in the middle of a transaction")
     assert store.count(EVERY) == {JobState.PENDING: 3}

@@ -1,4 +1,4 @@
-"""What may be an argument or a result, what is refused, and the words of the refusal."""
+"""Tests of the codec: accepted arguments and results, refusals and their messages."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def refusal_for(annotation: Any, value: Any) -> str:
     return caught.value.message.removeprefix("task backup: ")
 
 
-# ------------------------------------------------------------------------------------------- the text
+# ------------------------------------------------------------------------------------------- encoding
 
 
 def test_the_text_is_compact_and_in_the_order_of_the_signature() -> None:
@@ -95,17 +95,17 @@ def test_the_text_is_compact_and_in_the_order_of_the_signature() -> None:
     assert encoded.values == {"destination": "/b", "size": 3, "tags": ["ä"]}
 
 
-def test_arguments_may_be_given_by_position() -> None:
+def test_arguments_may_be_positional() -> None:
     assert codec(backup).dump(("/b",), {"size": 3}) == codec(backup).dump(("/b", 3), {})
 
 
-def test_left_out_arguments_stay_out_so_that_the_running_codes_default_holds() -> None:
+def test_omitted_arguments_stay_omitted_so_that_the_current_default_applies() -> None:
     text = codec(backup).dump(("/b", 3), {}).text
     assert text == '{"destination":"/b","size":3}'
     assert codec(backup).load(text) == {"destination": "/b", "size": 3}
 
 
-def test_the_values_beside_the_text_are_plain_json() -> None:
+def test_the_values_next_to_the_text_are_plain_json() -> None:
     def book(when: datetime, price: Decimal, data: bytes) -> None: ...
 
     encoded = codec(book).dump((NOW, Decimal("1.50"), b"\xff\xfe"), {})
@@ -123,12 +123,12 @@ def test_the_values_beside_the_text_are_plain_json() -> None:
         (Path, "/tmp", Path("/tmp")),
     ],
 )
-def test_what_is_json_already_is_taken_for_what_it_reads_as(annotation: Any, given: Any, read: Any) -> None:
+def test_a_json_value_is_accepted_for_the_type_it_parses_as(annotation: Any, given: Any, read: Any) -> None:
     it = codec_for(annotation)
     assert it.load(it.dump((given,), {}).text) == {"value": read}
 
 
-def test_whole_numbers_are_welcome_as_floats() -> None:
+def test_integers_are_accepted_as_floats() -> None:
     assert codec_for(float).dump((3,), {}).text == '{"value":3.0}'
 
 
@@ -141,19 +141,19 @@ def test_an_argument_without_annotation_is_any_json_value() -> None:
     }
 
 
-def test_fields_that_a_dataclass_makes_itself_do_not_travel() -> None:
+def test_computed_fields_of_a_dataclass_are_not_stored() -> None:
     encoded = codec_for(Stay).dump((Stay(2),), {})
     assert encoded.values == {"value": {"nights": 2, "since": None}}
     assert codec_for(Stay).load(encoded.text) == {"value": Stay(2)}
 
 
-def test_models_with_aliases_computed_fields_and_private_parts_travel() -> None:
+def test_models_with_aliases_computed_fields_and_private_attributes_round_trip() -> None:
     for given in (Guest(userId=4), {"userId": 4}, {"user": 4}):
         loaded = codec_for(Guest).load(codec_for(Guest).dump((given,), {}).text)["value"]
         assert (loaded.user, loaded.twice) == (4, 8)
 
 
-def test_constraints_in_the_annotation_hold() -> None:
+def test_constraints_in_the_annotation_apply() -> None:
     it = codec_for(Annotated[int, Field(gt=3)])
     assert it.load(it.dump((4,), {}).text) == {"value": 4}
     assert refusal_for(Annotated[int, Field(gt=3)], 3) == "value: Input should be greater than 3 (got int 3)"
@@ -202,7 +202,7 @@ def test_a_value_of_another_type_is_refused(annotation: Any, value: Any, message
     assert refusal_for(annotation, value).startswith(message)
 
 
-def test_a_wrong_value_inside_an_object_is_refused_even_if_its_json_could_be_read() -> None:
+def test_a_wrong_value_inside_an_object_is_refused_even_if_its_json_is_valid() -> None:
     @dataclass
     class Note:
         text: str
@@ -211,7 +211,7 @@ def test_a_wrong_value_inside_an_object_is_refused_even_if_its_json_could_be_rea
     assert message.startswith("value: a value inside it should be str (got Note ")
 
 
-def test_unknown_repeated_and_surplus_arguments_are_refused() -> None:
+def test_unknown_duplicate_and_surplus_arguments_are_refused() -> None:
     assert refusal(backup, "/b", 1, nope=1, destination="/c").message == (
         "task backup: destination: given twice, by position and by name; "
         "nope: there is no such argument; there are destination, size, tags"
@@ -222,20 +222,20 @@ def test_unknown_repeated_and_surplus_arguments_are_refused() -> None:
     )
 
 
-def test_keyword_only_parameters_are_not_taken_by_position() -> None:
+def test_keyword_only_parameters_cannot_be_positional() -> None:
     def copy(source: str, *, target: str) -> None: ...
 
     assert codec(copy).dump(("a",), {"target": "b"}).text == '{"source":"a","target":"b"}'
     assert "arguments: at most 1 may be given by position, 2 were" in refusal(copy, "a", "b").message
 
 
-def test_long_values_are_not_repeated_in_full() -> None:
+def test_long_values_are_shortened_in_the_message() -> None:
     message = refusal_for(int, "x" * 100_000)
     assert len(message) < 130
     assert "…" in message
 
 
-def test_very_many_faults_are_counted_in_the_message_and_whole_in_the_facts() -> None:
+def test_many_errors_are_cut_in_the_message_and_complete_in_the_facts() -> None:
     error = refusal(backup, "/b", 1, [1] * 1000)
     assert error.message.endswith("; and 980 more")
     assert len(error.facts["errors"]) == 1000  # type: ignore[arg-type]
@@ -249,7 +249,7 @@ def test_numbers_that_json_lacks_are_refused(annotation: Any, number: float) -> 
     assert refusal_for(annotation, value) == f"{path}: {number} is not a number in JSON; give a finite one"
 
 
-def test_numbers_that_json_lacks_are_refused_inside_models_that_would_write_null() -> None:
+def test_numbers_that_json_lacks_are_refused_inside_models_that_write_null() -> None:
     guest = Guest(userId=1, weight=math.nan)
     assert refusal_for(Guest, guest) == "value.weight: nan is not a number in JSON; give a finite one"
     assert "NaN is not a number" in refusal_for(Decimal, Decimal("NaN"))
@@ -258,7 +258,7 @@ def test_numbers_that_json_lacks_are_refused_inside_models_that_would_write_null
 @pytest.mark.parametrize("annotation", [str, Any])
 def test_lone_surrogates_are_refused(annotation: Any) -> None:
     assert refusal_for(annotation, "a\ud800") == (
-        r"value: the text has a lone surrogate, which is no character (got str 'a\ud800')"
+        r"value: the text has a lone surrogate, which is not a character (got str 'a\ud800')"
     )
 
 
@@ -277,15 +277,13 @@ def test_lone_surrogates_are_refused(annotation: Any) -> None:
         (Any, Stay(1, NAIVE), "value.since"),
     ],
 )
-def test_datetimes_without_offset_are_refused_wherever_they_are(
-    annotation: Any, value: Any, path: str
-) -> None:
+def test_datetimes_without_offset_are_refused_at_any_depth(annotation: Any, value: Any, path: str) -> None:
     assert refusal_for(annotation, value).startswith(
         f"{path}: it has no UTC offset; give an aware datetime (got "
     )
 
 
-def test_a_time_on_the_wall_clock_needs_no_offset() -> None:
+def test_a_time_of_day_needs_no_offset() -> None:
     codec = codec_for(time)
     assert codec.load(codec.dump((), {"value": time(9)}).text) == {"value": time(9)}
 
@@ -298,20 +296,20 @@ def test_a_worker_refuses_a_stored_datetime_without_offset() -> None:
 @pytest.mark.parametrize(
     ("annotation", "value"),
     [
-        (Stay, LongStay(1)),  # would be cut down to its base
-        (str | bytes, b"abcd"),  # base64 reads as text
-        (UUID | str, str(UUID(int=1))),  # this text reads as a UUID
-        (dict[int | str, int], {1: 1}),  # JSON keys are text
+        (Stay, LongStay(1)),  # would lose its subclass
+        (str | bytes, b"abcd"),  # base64 is read as text
+        (UUID | str, str(UUID(int=1))),  # this text is read as a UUID
+        (dict[int | str, int], {1: 1}),  # JSON keys are strings
         (SecretStr, SecretStr("hush")),  # is written as asterisks
         (datetime, NOW.replace(tzinfo=timezone(timedelta(seconds=3601)))),  # ISO offsets have no seconds
         (Literal[1], True),
     ],
 )
-def test_what_would_come_back_as_something_else_is_refused(annotation: Any, value: Any) -> None:
+def test_a_value_that_a_worker_would_read_differently_is_refused(annotation: Any, value: Any) -> None:
     assert "a worker would read " in refusal_for(annotation, value)
 
 
-def test_what_cannot_be_json_is_refused() -> None:
+def test_a_value_that_cannot_be_json_is_refused() -> None:
     assert refusal_for(Any, {"a": Opaque()}).startswith("value: Unable to serialize unknown type: ")
     circle: list[Any] = []
     circle.append(circle)
@@ -319,7 +317,7 @@ def test_what_cannot_be_json_is_refused() -> None:
     assert "number out of range" in refusal_for(int, 10**5000)
 
 
-def test_bytes_that_are_no_text_need_a_model_that_says_how_to_write_them() -> None:
+def test_non_text_bytes_need_a_model_that_defines_their_encoding() -> None:
     class Parcel(BaseModel):
         content: bytes
 
@@ -333,11 +331,13 @@ def test_bytes_that_are_no_text_need_a_model_that_says_how_to_write_them() -> No
     assert codec_for(Crate).load(codec_for(Crate).dump((Crate(content=b"\xff"),), {}).text) == {
         "value": Crate(content=b"\xff")
     }
-    assert "bytes that are no text; give its model the config" in refusal_for(Parcel, Parcel(content=b"\xff"))
+    assert "bytes that are not text; give its model the config" in refusal_for(
+        Parcel, Parcel(content=b"\xff")
+    )
     assert "a worker would read bytes b'_w==' instead" in refusal_for(Chest, Chest(content=b"\xff"))
 
 
-def test_subclasses_follow_pydantics_strict_rules() -> None:
+def test_subclasses_follow_the_strict_rules_of_pydantic() -> None:
     assert codec_for(int).dump((Level.HIGH,), {}).text == '{"value":1}'
     assert codec_for(Level).load('{"value":1}') == {"value": Level.HIGH}
 
@@ -355,7 +355,7 @@ def test_subclasses_follow_pydantics_strict_rules() -> None:
         ('{"destination":"a","size":NaN}', "size: Input should be a valid integer (got float nan)"),
     ],
 )
-def test_a_text_that_does_not_fit_is_refused_at_reading(text: str, message: str) -> None:
+def test_a_stored_text_that_does_not_fit_is_refused(text: str, message: str) -> None:
     with pytest.raises(BadArguments) as caught:
         codec(backup).load(text)
     assert caught.value.message.startswith(f"task backup: {message}")

@@ -1,6 +1,7 @@
-"""What goes through the codec comes out the same, to the type, the microsecond and the last digit.
+"""Round-trip tests of the codec, exact to type, microsecond and last digit.
 
-``TIDEMILL_ROUND_TRIPS=1000000 python3 dev.py test tests/tasks/test_codec_roundtrip.py`` makes a million of them.
+``TIDEMILL_ROUND_TRIPS=1000000 python3 dev.py test tests/tasks/test_codec_roundtrip.py`` runs a million of
+them.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Pair(NamedTuple):
     right: tuple[int, bytes]
 
 
-# Subscripted by what is drawn, which no type checker can follow.
+# Subscripted at run time, which no type checker can follow.
 LIST, TUPLE, DICT, SET, OPTIONAL = cast("tuple[Any, ...]", (list, tuple, dict, set, typing.Optional))
 Kind = tuple[Any, st.SearchStrategy[Any]]
 
@@ -112,7 +113,7 @@ JSON = st.recursive(
 
 ABC = st.sampled_from(["a", 3, None])
 
-# An annotation and the values it allows. The first are hashable, and may be keys where JSON can say them.
+# An annotation and the values it allows. The first ones are hashable, and can be keys where JSON allows them.
 KEYS: list[Kind] = [
     (str, TEXT),
     (int, st.integers() | st.integers(-(2**300), 2**300)),
@@ -151,7 +152,7 @@ NESTED: list[Kind] = [
     (tuple[Tree, ...], st.lists(TREES, max_size=2).map(tuple)),
     (collections.deque[UUID], st.lists(st.uuids(), max_size=3).map(collections.deque)),
 ]
-# A kind of few values is tried in lists, or a million examples would be three.
+# A kind with few values is tried in lists, because single values would be exhausted at once.
 FEW = [
     (kind, values) for kind, values in LEAVES if kind in (bool, Level, Word, Colour, None) or values is ABC
 ]
@@ -163,7 +164,7 @@ KINDS: list[Kind] = [
 
 
 def inside(drawn: Kind) -> st.SearchStrategy[Kind]:
-    """Containers of what was drawn."""
+    """Containers of the drawn kind."""
     kind, values = drawn
     return st.sampled_from(
         [
@@ -171,7 +172,7 @@ def inside(drawn: Kind) -> st.SearchStrategy[Kind]:
             (TUPLE[kind, ...], st.lists(values, max_size=3).map(tuple)),
             (TUPLE[kind, int], st.tuples(values, st.integers())),
             (DICT[str, kind], st.dictionaries(TEXT, values, max_size=3)),
-            # A member that is null in JSON cannot be told from None there; that pair is refused, and tested so.
+            # JSON cannot distinguish a member whose value is null from None. Such a value is refused.
             (OPTIONAL[kind], st.none() | values.filter(lambda value: value is not Colour.NOTHING)),
         ]
     )
@@ -196,7 +197,7 @@ SHAPES: st.SearchStrategy[Kind] = st.recursive(
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal in every respect a task can see; a zone's name is not one, its offset is."""
+    """Whether two values are equal in everything a task can see, including the offset but not the name of a zone."""
     if isinstance(one, Path):
         return bool(one == other)
     if type(one) is not type(other):
@@ -246,7 +247,7 @@ def often(times: int) -> settings:
 @pytest.mark.parametrize(
     ("kind", "values"), KINDS, ids=[str(getattr(kind, "__name__", kind)) for kind, _ in KINDS]
 )
-def test_every_kind_of_value_comes_back_the_same(kind: Any, values: st.SearchStrategy[Any]) -> None:
+def test_every_kind_of_value_round_trips(kind: Any, values: st.SearchStrategy[Any]) -> None:
     arguments, result = arguments_codec("t", shape(kind), method=False), result_codec("t", shape(kind))
 
     @often(TOTAL * 8 // 10 // len(KINDS))
@@ -259,7 +260,7 @@ def test_every_kind_of_value_comes_back_the_same(kind: Any, values: st.SearchStr
     check()
 
 
-def test_a_value_that_would_come_back_as_another_is_refused() -> None:
+def test_a_value_that_a_worker_would_read_as_another_is_refused() -> None:
     codec = arguments_codec("t", shape(OPTIONAL[Colour]), method=False)
     with pytest.raises(BadArguments, match="a worker would read None instead"):
         codec.dump((Colour.NOTHING,), {})
@@ -267,7 +268,7 @@ def test_a_value_that_would_come_back_as_another_is_refused() -> None:
 
 @often(TOTAL // 10)
 @given(st.data(), SHAPES)
-def test_every_nesting_of_kinds_comes_back_the_same(data: st.DataObject, drawn: Kind) -> None:
+def test_every_nesting_of_kinds_round_trips(data: st.DataObject, drawn: Kind) -> None:
     kind, values = drawn
     value = data.draw(values)
     codec = arguments_codec("t", shape(kind), method=False)
@@ -277,7 +278,7 @@ def test_every_nesting_of_kinds_comes_back_the_same(data: st.DataObject, drawn: 
 
 @often(TOTAL // 10)
 @given(DATETIMES, SPOTS, ROOMS, st.lists(TREES, max_size=2), st.dictionaries(st.uuids(), PATHS, max_size=3))
-def test_writing_what_was_read_gives_the_same_text(
+def test_encoding_a_decoded_text_gives_the_same_text(
     when: datetime, spot: Spot, room: Room, trees: list[Tree], files: dict[UUID, Path]
 ) -> None:
     text = MANY.dump((when, spot), {"room": room, "trees": trees, "files": files}).text

@@ -1,4 +1,4 @@
-"""The short way through the codec says nothing that the long way would say otherwise."""
+"""Tests that the fast path of the codec gives the same answers as the full path."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def said(act: Any, given: Any) -> tuple[str, object]:
 
 
 def results(annotation: Any) -> tuple[ResultCodec, ResultCodec]:
-    """A codec, and one that always goes the long way."""
+    """A codec, and one that always takes the full path."""
     short, long = ResultCodec("task", annotation), ResultCodec("task", annotation)
     long.prepare().short_write = None
     return short, long
 
 
 @pytest.mark.parametrize("annotation", PLAIN, ids=str)
-def test_a_result_of_a_plain_type_is_written_or_refused_as_on_the_long_way(annotation: Any) -> None:
+def test_a_result_of_a_plain_type_is_handled_as_on_the_full_path(annotation: Any) -> None:
     short, long = results(annotation)
     assert short.prepare().short_write is not None
     for value in VALUES:
@@ -54,7 +54,7 @@ def test_a_result_of_a_plain_type_is_written_or_refused_as_on_the_long_way(annot
 
 
 @pytest.mark.parametrize("annotation", PLAIN, ids=str)
-def test_arguments_of_a_plain_type_are_read_or_refused_as_on_the_long_way(annotation: Any) -> None:
+def test_arguments_of_a_plain_type_are_handled_as_on_the_full_path(annotation: Any) -> None:
     def task(value: Any) -> None: ...
 
     task.__annotations__["value"] = annotation
@@ -80,7 +80,7 @@ def test_arguments_of_a_plain_type_are_read_or_refused_as_on_the_long_way(annota
     ],
     ids=str,
 )
-def test_whatever_changes_how_a_type_is_read_or_written_goes_the_long_way(annotation: Any) -> None:
+def test_any_change_to_how_a_type_is_read_or_written_disables_the_fast_path(annotation: Any) -> None:
     def task(value: Any) -> None: ...
 
     task.__annotations__["value"] = annotation

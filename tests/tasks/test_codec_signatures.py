@@ -1,4 +1,4 @@
-"""Which functions can be tasks, what their results may be, and the schemas for forms."""
+"""Tests of task signatures, result types and form schemas."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def refusal(function: Callable[..., Any], *args: Any, **kwargs: Any) -> BadArgum
 # ------------------------------------------------------------------------------------- more signatures
 
 
-def test_further_named_arguments_are_checked_by_their_one_type() -> None:
+def test_extra_keyword_arguments_are_checked_by_their_one_type() -> None:
     def count(first: int, **more: int) -> None: ...
 
     assert codec(count).dump((1,), {"z": 2, "b": 3}).text == '{"first":1,"b":3,"z":2}'
@@ -74,7 +74,7 @@ def test_further_named_arguments_are_checked_by_their_one_type() -> None:
     assert refusal(count, 1, z="a").message == "task backup: z: Input should be a valid integer (got str 'a')"
 
 
-def test_further_named_datetimes_need_an_offset_too() -> None:
+def test_extra_keyword_datetimes_need_an_offset_too() -> None:
     def count(first: int, **more: datetime) -> None: ...
 
     assert codec(count).load(codec(count).dump((1,), {"z": NOW}).text) == {"first": 1, "z": NOW}
@@ -88,7 +88,7 @@ def annotated(name: str, *, ctx: Annotated[Context, "injected"]) -> None: ...
 
 
 @pytest.mark.parametrize("function", [first, last, optional, annotated])
-def test_the_context_is_no_argument(function: Callable[..., Any]) -> None:
+def test_the_context_is_not_an_argument(function: Callable[..., Any]) -> None:
     it = codec(function)
     assert (it.context_parameter, it.names) == ("ctx", ("name",))
     assert it.dump(("a",), {}).text == '{"name":"a"}'
@@ -119,7 +119,7 @@ def test_methods_are_read_without_self() -> None:
         codec(Resize.bare, method=True)
 
 
-def test_names_local_to_the_defining_function_are_found() -> None:
+def test_names_local_to_the_defining_function_are_resolved() -> None:
     @dataclass
     class Local:
         x: int
@@ -165,7 +165,7 @@ def half_context(a: Context | int) -> None: ...
         (type, "its signature cannot be read"),
     ],
 )
-def test_what_cannot_be_a_tasks_signature_is_refused_at_declaration(
+def test_an_invalid_task_signature_is_refused_at_declaration(
     function: Callable[..., Any], message: str
 ) -> None:
     with pytest.raises(BadSettings) as caught:
@@ -173,12 +173,14 @@ def test_what_cannot_be_a_tasks_signature_is_refused_at_declaration(
     assert caught.value.message.startswith(f"task backup: {message}")
 
 
-def test_a_type_that_json_cannot_carry_is_refused_by_name() -> None:
+def test_a_type_that_json_cannot_hold_is_refused_by_name() -> None:
     def task(fine: int, odd: Opaque) -> None: ...
 
     def lazy(items: Iterable[int]) -> None: ...
 
-    with pytest.raises(BadSettings, match=r"task backup: parameter odd: Unable to generate .*Opaque"):
+    with pytest.raises(
+        BadSettings, match=r"task backup: parameter odd: values of .*Opaque cannot be stored as JSON"
+    ):
         codec(task).prepare()
     with pytest.raises(BadSettings, match=r"task backup: parameter items: an iterable is read lazily"):
         codec(lazy).prepare()
@@ -201,7 +203,7 @@ def promised(x: int) -> Awaitable[int]: ...  # type: ignore[empty-body]
 def silent(x: int) -> None: ...
 
 
-def test_a_result_is_read_as_its_annotation_says() -> None:
+def test_a_result_is_read_by_its_annotation() -> None:
     assert result_codec("t", counted).dump(3) == "3"
     assert result_codec("t", promised).load("3") == 3
     it = result_codec("t", awaited)
@@ -231,13 +233,13 @@ def test_without_annotation_a_result_is_plain_json() -> None:
         (silent, "\ud800", "result: the text has a lone surrogate"),
     ],
 )
-def test_a_wrong_result_is_the_tasks_defect_and_says_so(
+def test_a_wrong_result_is_reported_as_an_error_of_the_task(
     function: Callable[..., Any], value: Any, message: str
 ) -> None:
     with pytest.raises(BadArguments) as caught:
         result_codec("t", function).dump(value)
     assert caught.value.message.startswith(
-        f"task t returned what its annotation or JSON does not allow: {message}"
+        f"task t returned a value that its annotation or JSON does not allow: {message}"
     )
 
 
@@ -249,7 +251,7 @@ def test_a_stored_result_that_no_longer_fits_is_refused() -> None:
 # ------------------------------------------------------------------------------------------- schemas
 
 
-def test_the_schema_names_types_defaults_and_what_is_required() -> None:
+def test_the_schema_has_types_defaults_and_required_fields() -> None:
     def book(stay: Stay, colour: Colour = Colour.RED, rest: Any = Opaque) -> None: ...
 
     schema = codec(book).schema()

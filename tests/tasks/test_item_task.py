@@ -1,4 +1,4 @@
-"""Tasks over many items: all are gone through, bad ones are counted, and a retry goes on where the last attempt ended."""
+"""Tests of item tasks: counting, failed items, and resuming from a checkpoint."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidemill.tasks.task import declare
 
 
 class Numbers(ItemTask[int, dict[str, int | None]]):
-    """Goes through numbers: 13 is bad, tens are skipped."""
+    """Processes numbers: 13 fails, and multiples of ten are skipped."""
 
     seen: ClassVar[list[tuple[int, int]]] = []
 
@@ -47,7 +47,7 @@ def counts_of(world: World, target: type[Any], args: str = "{}") -> dict[str, An
     return found
 
 
-def test_every_item_is_counted_and_a_bad_one_does_not_stop_the_others(world: World) -> None:
+def test_every_item_is_counted_and_a_failed_one_does_not_stop_the_others(world: World) -> None:
     found = counts_of(world, Numbers, '{"first":10,"last":20}')
     assert found == {"total": 11, "processed": 8, "failed": 1, "skipped": 2}
     assert Numbers.seen == [(n - 10, n) for n in range(10, 21)]
@@ -60,7 +60,7 @@ def test_a_failed_item_is_logged_with_its_index(world: World) -> None:
     assert line.details == {"index": 1, "error": "ValueError"}
 
 
-def test_progress_says_how_many_of_how_many(world: World) -> None:
+def test_progress_shows_processed_and_total_items(world: World) -> None:
     class Listed(Numbers):
         def items(self, first: int, last: int) -> list[int]:  # type: ignore[override]
             return list(range(first, last + 1))
@@ -74,7 +74,7 @@ def test_progress_says_how_many_of_how_many(world: World) -> None:
     assert (world.outlet.reports[-1].fraction, world.outlet.reports[-1].total) == (1.0, 4)
 
 
-def test_a_stream_has_no_total_until_its_end_unless_the_task_knows_it(world: World) -> None:
+def test_a_stream_has_no_total_before_its_end_unless_the_task_knows_it(world: World) -> None:
     class Known(Numbers):
         def total(self, first: int, last: int) -> int:
             return last - first + 1
@@ -90,12 +90,12 @@ def test_a_stream_has_no_total_until_its_end_unless_the_task_knows_it(world: Wor
     assert known.outlet.reports[0].message == "Processed 1/2 (0 failed)"
 
 
-def test_no_items_are_a_job_well_done(world: World) -> None:
+def test_a_job_without_items_completes(world: World) -> None:
     assert counts_of(world, Numbers, '{"first":1,"last":0}')["total"] == 0
     assert world.outlet.reports[-1].fraction == 1.0
 
 
-def test_the_arguments_are_those_of_items_and_the_result_is_that_of_summary(world: World) -> None:
+def test_arguments_come_from_items_and_the_result_from_summary(world: World) -> None:
     class Summed(ItemTask[int, str]):
         def items(self, numbers: list[int], ctx: Context) -> list[int]:
             assert ctx.attempt == 1
@@ -142,7 +142,7 @@ def test_items_are_streamed_one_by_one(world: World) -> None:
 
 
 class Slow(ItemTask[int, Any]):
-    """The same with coroutines everywhere."""
+    """An item task with coroutines for items and process."""
 
     closed: ClassVar[list[bool]] = []
 
@@ -163,19 +163,19 @@ class Slow(ItemTask[int, Any]):
         return SKIP if item == 1 else item != 2
 
 
-def test_items_and_process_may_be_asynchronous(world: World) -> None:
+def test_items_and_process_may_be_async(world: World) -> None:
     assert declare(Slow, TaskOptions(name="slow")).is_async
     assert counts_of(world, Slow, '{"last":5}') == {"total": 5, "processed": 2, "failed": 2, "skipped": 1}
 
 
-def test_an_asynchronous_stream_is_closed_when_the_execution_ends_early(world: World) -> None:
+def test_an_async_stream_is_closed_when_the_execution_ends_early(world: World) -> None:
     Slow.closed.clear()
     assert world.run(Slow, '{"last":9}').outcome == Snoozed(MINUTE)
     assert Slow.closed == [True]
     assert world.outlet.kept[CHECKPOINT] == "[5,2,2,1]"
 
 
-def test_either_may_be_asynchronous_alone(world: World) -> None:
+def test_either_method_may_be_async_alone(world: World) -> None:
     class Mixed(ItemTask[int, Any]):
         def items(self) -> list[int]:
             return [1, 2]
@@ -203,7 +203,7 @@ def test_either_may_be_asynchronous_alone(world: World) -> None:
 
 
 class Stops(Numbers):
-    """Ends its execution at 15, until it is told to go on."""
+    """Raises ``how`` at 15, while it is set."""
 
     how: ClassVar[BaseException | None] = None
 
@@ -214,7 +214,7 @@ class Stops(Numbers):
 
 
 @pytest.mark.parametrize("how", [PermanentError("stop"), Snooze(MINUTE)])
-def test_what_ends_the_execution_is_remembered_and_the_next_attempt_goes_on_behind_it(
+def test_the_position_is_saved_and_the_next_attempt_resumes_after_it(
     world: World, how: BaseException
 ) -> None:
     Stops.how = how
@@ -242,7 +242,7 @@ def test_a_summary_that_fails_does_not_repeat_the_items(world: World) -> None:
     assert len(Forgetful.seen) == 4
 
 
-def test_checkpoints_are_saved_once_a_second_at_most_and_at_the_end(
+def test_checkpoints_are_saved_at_most_once_a_second_and_at_the_end(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     saved: list[str] = []
@@ -277,7 +277,7 @@ def test_a_cancelled_job_stops_before_the_next_item(world: World) -> None:
     assert len(Watched.seen) == 3
 
 
-def test_a_task_without_items_or_process_says_so(world: World) -> None:
+def test_a_task_without_items_or_process_is_refused(world: World) -> None:
     class Empty(ItemTask[int, Any]):
         pass
 
@@ -285,7 +285,7 @@ def test_a_task_without_items_or_process_says_so(world: World) -> None:
         declare(Empty, TaskOptions(name="empty"))
 
 
-def test_a_class_is_described_by_its_own_words_and_not_by_those_it_inherits() -> None:
+def test_the_description_of_a_class_is_its_own_docstring_and_not_inherited() -> None:
     class Silent(Numbers):
         pass
 

@@ -1,4 +1,4 @@
-"""What may be said about a task and about a call: what cannot be is refused when it is said, with what to do."""
+"""Tests of task and call options: invalid ones are refused early, with a hint."""
 
 from __future__ import annotations
 
@@ -8,8 +8,17 @@ from typing import Any
 import pytest
 
 from tidemill import App, Unique
+from tidemill.client.options import CallKeywords, CallOptions
+from tidemill.client.rules import RULES, ScheduleKeywords
+from tidemill.domain.requests import OPTIONS
 from tidemill.errors import BadSettings
-from tidemill.tasks.options import read_options
+from tidemill.tasks.options import TaskKeywords, TaskOptions, read_options
+
+
+def test_type_checkers_know_every_option() -> None:
+    assert set(TaskKeywords.__annotations__) == {*TaskOptions.__dataclass_fields__, "max_retries"}
+    assert set(CallKeywords.__annotations__) == set(CallOptions.__dataclass_fields__)
+    assert set(ScheduleKeywords.__annotations__) == ({*RULES, *OPTIONS} - {"trigger"}) | {"tenant"}
 
 
 @pytest.mark.parametrize(
@@ -33,13 +42,13 @@ from tidemill.tasks.options import read_options
         ("tags", "one", "give a list or a tuple"),
     ],
 )
-def test_an_option_that_cannot_be_is_refused_with_what_to_do(option: str, value: Any, said: str) -> None:
+def test_an_invalid_task_option_is_refused_with_a_hint(option: str, value: Any, said: str) -> None:
     with pytest.raises(BadSettings) as caught:
         read_options("send", {option: value})
     assert said in str(caught.value)
 
 
-def test_the_options_that_are_words_are_read() -> None:
+def test_string_options_are_read() -> None:
     options = read_options("send", {"orphans": "review", "max_retries": 2, "isolation": "process"})
     assert (options.orphans.value, options.retry.max_attempts, options.isolation) == ("review", 3, "process")
 
@@ -56,7 +65,7 @@ def test_the_options_that_are_words_are_read() -> None:
         ("delay", 5, "give a timedelta"),
     ],
 )
-def test_a_call_s_option_that_cannot_be_is_refused_before_anything_is_enqueued(
+def test_an_invalid_call_option_is_refused_before_anything_is_enqueued(
     option: str, value: Any, said: str
 ) -> None:
     with App("memory://") as app:
@@ -69,7 +78,7 @@ def test_a_call_s_option_that_cannot_be_is_refused_before_anything_is_enqueued(
         assert said in str(caught.value)
 
 
-def test_tags_may_come_from_anything_that_can_be_gone_through() -> None:
+def test_tags_may_be_any_iterable() -> None:
     with App("memory://") as app:
 
         @app.task(unique=Unique(), tags=["a"])

@@ -1,4 +1,4 @@
-"""What the runner's tests stand on."""
+"""Helper for the test runner's tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidemill.testing.runner import Testing
 
 
 class Bench:
-    """A memory store, a registry and the runner on one manual clock."""
+    """A memory store, a registry and the test runner on one manual clock."""
 
     def __init__(self) -> None:
         self.clock = ManualClock()

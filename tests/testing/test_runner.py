@@ -1,4 +1,4 @@
-"""The runner for tests: real states, real retries, no waiting."""
+"""Tests of the test runner: real states and retries, without waiting."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bench() -> Iterator[Bench]:
     bench.store.close()
 
 
-def test_what_is_due_is_run_and_its_result_is_stored(bench: Bench) -> None:
+def test_due_jobs_run_and_their_results_are_stored(bench: Bench) -> None:
     def double(n: int) -> int:
         return 2 * n
 
@@ -47,7 +47,7 @@ def test_what_is_due_is_run_and_its_result_is_stored(bench: Bench) -> None:
     assert bench.testing.drain() == Drained()
 
 
-def test_every_queue_and_every_tenant_is_drained_the_urgent_first(bench: Bench) -> None:
+def test_all_queues_and_tenants_are_drained_by_priority(bench: Bench) -> None:
     order: list[str] = []
 
     def work(name: str) -> None:
@@ -61,7 +61,7 @@ def test_every_queue_and_every_tenant_is_drained_the_urgent_first(bench: Bench) 
     assert order == ["high", "middle", "low"]
 
 
-def test_a_failed_job_is_retried_when_the_clock_is_there_and_not_before(bench: Bench) -> None:
+def test_a_failed_job_is_retried_when_its_time_has_come_and_not_before(bench: Bench) -> None:
     def flaky(ctx: Context) -> int:
         if ctx.attempt < 3:
             raise ConnectionError("away")
@@ -94,7 +94,7 @@ def test_run_until_idle_moves_the_clock_from_one_due_job_to_the_next(bench: Benc
     assert "in broken" in str(job.error.traceback)
 
 
-def test_run_until_idle_goes_no_further_than_it_may(bench: Bench) -> None:
+def test_run_until_idle_stops_at_its_maximum_time(bench: Bench) -> None:
     def forever() -> None:
         raise Snooze(MINUTE)
 
@@ -114,7 +114,7 @@ def test_a_limit_ends_a_drain_of_endless_work(bench: Bench) -> None:
     assert bench.testing.run_until_idle(limit=3).processed == 3
 
 
-def test_the_jobs_own_exception_is_raised_with_its_own_traceback_after_it_was_written(bench: Bench) -> None:
+def test_the_exception_of_a_job_is_raised_with_its_traceback_after_the_write(bench: Bench) -> None:
     def deep() -> None:
         raise KeyError("here")
 
@@ -128,7 +128,7 @@ def test_the_jobs_own_exception_is_raised_with_its_own_traceback_after_it_was_wr
     assert bench.job(id).state is S.SCHEDULED
 
 
-def test_a_signal_is_no_error_to_raise(bench: Bench) -> None:
+def test_a_signal_is_not_raised_as_an_error(bench: Bench) -> None:
     def again(ctx: Context) -> None:
         if ctx.attempt == 1:
             raise Retry(after=MINUTE)
@@ -137,7 +137,7 @@ def test_a_signal_is_no_error_to_raise(bench: Bench) -> None:
     assert bench.testing.run_until_idle(raise_errors=True).completed == 1
 
 
-def test_every_outcome_goes_the_way_of_the_rule_book(bench: Bench) -> None:
+def test_every_outcome_leads_to_its_state(bench: Bench) -> None:
     def permanent() -> None:
         raise PermanentError("no")
 
@@ -150,7 +150,7 @@ def test_every_outcome_goes_the_way_of_the_rule_book(bench: Bench) -> None:
     assert (bench.job(seen).state, bench.job(seen).result) == (S.REVIEW_NEEDED, "[1]")
 
 
-def test_lines_progress_and_checkpoints_are_in_the_store(bench: Bench) -> None:
+def test_log_lines_progress_and_checkpoints_are_stored(bench: Bench) -> None:
     def work(ctx: Context) -> str | None:
         before = ctx.checkpoint("at")
         ctx.save_checkpoint("at", "7")
@@ -172,7 +172,7 @@ def test_lines_progress_and_checkpoints_are_in_the_store(bench: Bench) -> None:
     assert (job.progress.step, job.progress.message) == (1, "half")
 
 
-def test_the_context_knows_the_details_of_the_job(bench: Bench) -> None:
+def test_the_context_has_the_details_of_the_job(bench: Bench) -> None:
     def work(ctx: Context) -> str:
         return ctx.correlation_id
 
@@ -181,7 +181,7 @@ def test_the_context_knows_the_details_of_the_job(bench: Bench) -> None:
     assert bench.job(id).result == '"c-1"'
 
 
-def test_a_job_that_somebody_cancels_learns_of_it(bench: Bench) -> None:
+def test_a_job_sees_its_cancellation(bench: Bench) -> None:
     def work(ctx: Context) -> None:
         bench.store.request_cancel([ctx.job.id], tenant="default", reason="not wanted")
         ctx.check()
@@ -191,7 +191,7 @@ def test_a_job_that_somebody_cancels_learns_of_it(bench: Bench) -> None:
     assert (bench.job(id).state, bench.job(id).reason) == (S.CANCELLED, "not wanted")
 
 
-def test_a_cancelled_job_that_fails_is_not_tried_again(bench: Bench) -> None:
+def test_a_cancelled_job_that_fails_is_not_retried(bench: Bench) -> None:
     def work(ctx: Context) -> None:
         bench.store.request_cancel([ctx.job.id], tenant="default", reason="not wanted")
         raise ValueError("boom")
@@ -223,7 +223,7 @@ def test_an_expired_job_is_cancelled_and_not_run(bench: Bench) -> None:
     assert (bench.job(id).state, bench.job(id).reason, called) == (S.CANCELLED, "expired", [])
 
 
-def test_what_is_paused_stays(bench: Bench) -> None:
+def test_paused_jobs_stay_pending(bench: Bench) -> None:
     def work() -> None: ...
 
     def other() -> None: ...
@@ -242,13 +242,13 @@ def test_what_is_paused_stays(bench: Bench) -> None:
     assert bench.testing.drain().processed == 2
 
 
-def test_jobs_of_tasks_nobody_declared_stay_pending(bench: Bench) -> None:
+def test_jobs_of_undeclared_tasks_stay_pending(bench: Bench) -> None:
     id = bench.put("unknown")
     assert bench.testing.drain() == Drained()
     assert bench.job(id).state is S.PENDING
 
 
-def test_enqueued_lists_what_waits_by_name_or_by_task(bench: Bench) -> None:
+def test_enqueued_lists_waiting_jobs_by_name_or_by_task(bench: Bench) -> None:
     def one() -> None: ...
 
     def two() -> None: ...
@@ -274,9 +274,10 @@ def test_jobs_enqueued_by_a_job_are_drained_too(bench: Bench) -> None:
     assert bench.testing.drain().completed == 4
 
 
-def test_an_execution_that_lost_its_job_writes_nothing(bench: Bench) -> None:
+def test_an_execution_that_lost_its_claim_writes_nothing(bench: Bench) -> None:
     def robbed(ctx: Context) -> str:
-        (claim,) = bench.store.orphans(10, now=bench.clock.now() + timedelta(days=9999))
+        bench.store.retire([worker.id for worker in bench.store.workers()], now=bench.clock.now())
+        (claim,) = bench.store.orphans(10)
         crashed = decide(claim, Crashed("gone"), DEFAULT_POLICY, bench.clock.now(), 0.5)
         bench.store.finish([Finish(claim, crashed)], now=bench.clock.now())
         ctx.progress(0.5)
@@ -287,7 +288,7 @@ def test_an_execution_that_lost_its_job_writes_nothing(bench: Bench) -> None:
     assert (bench.job(id).state, bench.job(id).result) == (S.PENDING, None)
 
 
-def test_an_interrupted_drain_gives_the_job_back(bench: Bench) -> None:
+def test_an_interrupted_drain_releases_the_job(bench: Bench) -> None:
     def work() -> None:
         raise KeyboardInterrupt
 
@@ -297,7 +298,7 @@ def test_an_interrupted_drain_gives_the_job_back(bench: Bench) -> None:
     assert (bench.job(id).state, bench.job(id).attempt) == (S.PENDING, 0)
 
 
-def test_the_runner_is_a_worker_while_it_is_open(bench: Bench) -> None:
+def test_the_test_runner_is_a_registered_worker_while_it_is_open(bench: Bench) -> None:
     assert bench.store.workers() == []
     bench.testing.drain()
     bench.testing.advance(timedelta(days=100))
@@ -312,7 +313,7 @@ def test_the_runner_is_a_worker_while_it_is_open(bench: Bench) -> None:
     assert len(bench.store.workers()) == 2
 
 
-def test_starts_and_ends_are_told_to_whoever_asked(bench: Bench) -> None:
+def test_start_and_end_events_reach_subscribers(bench: Bench) -> None:
     heard: list[Event] = []
     bench.events.subscribe("job.*", heard.append)
 

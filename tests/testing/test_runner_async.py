@@ -1,4 +1,4 @@
-"""The runner for tests in both colours: coroutines without a loop, and everything on a running one."""
+"""Tests of the test runner with coroutines, with and without a running event loop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def bench() -> Iterator[Bench]:
     bench.store.close()
 
 
-def test_coroutines_are_drained_without_a_loop_and_on_a_running_one(bench: Bench) -> None:
+def test_coroutines_are_drained_with_and_without_a_running_loop(bench: Bench) -> None:
     loops: list[object] = []
 
     async def work() -> None:
@@ -48,7 +48,7 @@ def test_coroutines_are_drained_without_a_loop_and_on_a_running_one(bench: Bench
     assert asyncio.run(main()).completed == 2
 
 
-def test_a_drain_inside_a_running_loop_names_the_one_to_await(bench: Bench) -> None:
+def test_a_drain_inside_a_running_loop_raises_and_names_adrain(bench: Bench) -> None:
     async def main() -> None:
         with pytest.raises(UsageError, match="await adrain"):
             bench.testing.drain()
@@ -75,7 +75,7 @@ def test_an_exception_is_raised_on_a_running_loop_too(bench: Bench) -> None:
         asyncio.run(bench.testing.adrain(raise_errors=True))
 
 
-def test_a_drain_that_is_cancelled_gives_the_job_back(bench: Bench) -> None:
+def test_a_cancelled_drain_releases_the_job(bench: Bench) -> None:
     async def main() -> None:
         begun = asyncio.Event()
 
@@ -95,7 +95,7 @@ def test_a_drain_that_is_cancelled_gives_the_job_back(bench: Bench) -> None:
     assert (job.state, job.attempt) == (S.PENDING, 0)
 
 
-def test_a_clock_that_moves_by_itself_is_not_moved(bench: Bench) -> None:
+def test_a_system_clock_cannot_be_advanced(bench: Bench) -> None:
     testing = Testing(bench.store, bench.registry, SystemClock())
     with testing, pytest.raises(UsageError, match="ManualClock"):
         testing.advance(MINUTE)

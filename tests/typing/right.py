@@ -1,11 +1,11 @@
-"""Calls that type checkers accept, with the types they find. Never run."""
+"""Calls that type checkers accept, with the inferred types; never executed."""
 
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import assert_type
+from typing import Any, assert_type
 
-from tidemill import App, Context, Exponential, Job, Task, Unique
+from tidemill import App, Context, Cron, Exponential, Job, Task, Unique
 
 app = App("memory://")
 
@@ -31,7 +31,46 @@ class Resize(Task[str, int]):
         return len(picture)
 
 
-resize = app.task(Resize)  # mypy does not look at what a decorator makes of a class
+resize = app.task(Resize)  # mypy ignores the return type of a class decorator
+
+
+@app.scheduled(Cron("0 2 * * *"), key="nightly", timezone="Europe/Berlin")
+def clean(days: int = 30) -> int:
+    return days
+
+
+@app.scheduled("0 3 * * *", misfire="skip", args={"destination": "/backup"})
+async def archive(destination: str) -> str:
+    return destination
+
+
+later = app.scheduled(Cron("0 4 * * *"), key="plain")(plain)
+
+App("memory://", migrate=True, name="shop", args_limit=1000)
+
+
+def direct_calls(ctx: Context) -> None:
+    assert_type(plain(1), float)
+    assert_type(clean(), int)
+    assert_type(later(2), float)
+    assert_type(plain.using(priority=5)(1), float)
+
+
+async def direct_awaits(ctx: Context) -> None:
+    assert_type(await backup(ctx, "/backup"), int)
+    assert_type(await archive("/backup"), str)
+
+
+def scheduled_tasks_keep_their_types() -> None:
+    assert_type(clean.enqueue(days=3).result(), int)
+    assert_type(archive.enqueue("/backup").result(), str)
+    assert_type(later.enqueue(1).result(), float)
+    assert_type(app.enqueue("mail.send", to="ada"), Job[Any])
+
+
+def next_jobs(ctx: Context) -> None:
+    assert_type(ctx.then(plain, 1, word="y"), Job[float])
+    assert_type(ctx.then(backup.using(priority=5), destination="/backup"), Job[int])
 
 
 def sync_calls() -> None:

@@ -1,4 +1,4 @@
-"""The public types: right calls are accepted with the right types, wrong ones are refused, by mypy and by pyright."""
+"""Public types under mypy and pyright: accepted and rejected calls."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def marked(path: Path) -> set[int]:
 
 
 def mypy_lines(path: Path) -> set[int]:
-    """The lines mypy complains about."""
+    """The lines with mypy errors."""
     done = subprocess.run(
         [sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--config-file=", str(path)],
         capture_output=True,
@@ -34,7 +34,7 @@ def mypy_lines(path: Path) -> set[int]:
 
 
 def pyright_lines(path: Path) -> set[int]:
-    """The lines pyright complains about."""
+    """The lines with pyright errors."""
     done = subprocess.run(
         [
             sys.executable,
@@ -58,7 +58,7 @@ def pyright_lines(path: Path) -> set[int]:
 
 
 @pytest.mark.long
-def test_mypy_accepts_right_calls_and_refuses_wrong_ones() -> None:
+def test_mypy_accepts_right_calls_and_rejects_wrong_ones() -> None:
     assert mypy_lines(RIGHT) == set()
     assert mypy_lines(WRONG) == marked(WRONG)
 
@@ -71,6 +71,6 @@ def test_both_accept_the_examples() -> None:
 
 
 @pytest.mark.long
-def test_pyright_accepts_right_calls_and_refuses_wrong_ones() -> None:
+def test_pyright_accepts_right_calls_and_rejects_wrong_ones() -> None:
     assert pyright_lines(RIGHT) == set()
     assert pyright_lines(WRONG) == marked(WRONG)

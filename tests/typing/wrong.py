@@ -1,4 +1,4 @@
-"""Calls that type checkers refuse, each on a line marked so. Never run."""
+"""Calls that type checkers reject, each marked on its line; never executed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,25 @@ async def backup(ctx: Context, destination: str) -> int:
     return 1
 
 
-def calls() -> None:
+@app.scheduled("0 2 * * *")
+def clean(days: int = 30) -> int:
+    return days
+
+
+App("memory://", migrat=True)  # wrong
+App("memory://", args_limit="1 kB")  # wrong
+app.task(retires=3)  # wrong
+app.task(isolation="thred")  # wrong
+app.scheduled("0 2 * * *", timezon="UTC")  # wrong
+app.schedule(clean, "0 2 * * *", overlap="maybe")  # wrong
+
+
+async def awaits(ctx: Context) -> None:
+    answer: str = await backup(ctx, "/backup")  # wrong
+    print(answer)
+
+
+def calls(ctx: Context) -> None:
     plain.enqueue("1")  # wrong
     plain.enqueue()  # wrong
     plain.enqueue(1, 2)  # wrong
@@ -27,4 +45,9 @@ def calls() -> None:
     plain.using(prioritty=1)  # wrong
     plain.using(priority="high")  # wrong
     text: str = plain.enqueue(1).result()  # wrong
-    print(text)
+    ctx.then(plain, "1")  # wrong
+    ctx.then(backup, to="/backup")  # wrong
+    clean.enqueue(days="3")  # wrong
+    number: str = plain(1)  # wrong
+    later: int = backup(ctx, "/backup")  # wrong
+    print(text, number, later)

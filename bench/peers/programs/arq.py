@@ -1,4 +1,4 @@
-"""arq on Redis; it looks for jobs every half second and keeps results for an hour, as it comes."""
+"""arq on Redis with defaults: polls every 0.5 s, keeps results for an hour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// BullMQ on Redis; completed jobs are kept, as it comes.
+// BullMQ on Redis; completed jobs are kept (default).
 import { body, concurrency, load, main, payload, url } from "./harness.mjs";
 
 const { Queue, Worker } = load("bullmq");

@@ -1,4 +1,7 @@
-"""Celery on Redis: one prefork process, early acknowledgement as it comes; the mode "results" stores results in Redis too."""
+"""Celery on Redis: one prefork process with early acknowledgement (default).
+
+The mode "results" also stores results in Redis.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ app.conf.update(task_ignore_result=not STORES, broker_connection_retry_on_startu
 
 
 @app.task(name="send_email")
-def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a payload as users have it)
+def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a realistic payload)
     return harness.body(user_id)
 
 

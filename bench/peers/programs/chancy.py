@@ -11,7 +11,7 @@ from chancy import Chancy, Job, Queue, Worker, job
 
 
 @job(queue="default")
-async def send_email(*, user_id: int, email: str) -> None:  # noqa: ARG001  (a payload as users have it)
+async def send_email(*, user_id: int, email: str) -> None:  # noqa: ARG001  (a realistic payload)
     harness.body(user_id)
 
 
@@ -52,7 +52,8 @@ class Peer(harness.Program):
 
     async def _work(self) -> None:
         log = logging.getLogger("chancy")
-        log.setLevel(logging.WARNING)  # as it comes it writes a line for every job
+        # By default, it logs a line for every job.
+        log.setLevel(logging.WARNING)
         async with Chancy(harness.URL, log=log) as chancy:
             await chancy.declare(queue(), upsert=True)
             async with Worker(chancy) as worker:

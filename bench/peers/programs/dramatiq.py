@@ -1,4 +1,4 @@
-"""dramatiq on Redis: one process of threads, started by its own command. No results, as it comes."""
+"""dramatiq on Redis: one process with threads, without results (default)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ dramatiq.set_broker(RedisBroker(url=harness.URL))
 
 
 @dramatiq.actor(actor_name="send_email")
-def send_email(user_id: int, email: str) -> None:  # noqa: ARG001  (a payload as users have it)
+def send_email(user_id: int, email: str) -> None:  # noqa: ARG001  (a realistic payload)
     harness.body(user_id)
 
 

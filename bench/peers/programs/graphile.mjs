@@ -1,4 +1,4 @@
-// graphile-worker on PostgreSQL. Mode "batch": its local queue takes many jobs at once, and completions are written together.
+// graphile-worker on PostgreSQL. Mode "batch": its local queue fetches many jobs at once and writes completions in batches.
 import { body, concurrency, load, main, mode, payload, url } from "./harness.mjs";
 
 const { Logger, makeWorkerUtils, run } = load("graphile-worker");

@@ -1,6 +1,6 @@
-// What the Node peers' programs share: where the store is, the job's body, and the commands that bench/peers/drive.py has for Python.
+// Shared part of the Node peers' programs: the store, the job's body, and the commands of bench/peers/drive.py.
 //
-// Packages are taken from the folder that BENCH_MODULES names, because programs and packages live in different places.
+// Packages are loaded from the folder BENCH_MODULES, because programs and packages are in different folders.
 import fs from "node:fs";
 import { createRequire } from "node:module";
 

@@ -1,4 +1,7 @@
-"""huey on Redis, or in the mode "sqlite" on SQLite: threads, and no results stored, which is the quicker of its ways."""
+"""huey on Redis, or in the mode "sqlite" on SQLite.
+
+It uses threads and stores no results, which is its fastest mode.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ else:
 
 
 @huey.task(name="send_email")
-def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a payload as users have it)
+def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a realistic payload)
     return harness.body(user_id)
 
 

@@ -1,4 +1,4 @@
-"""Oban for Python on PostgreSQL, through psycopg; with uvloop and orjson, as its own command line has them."""
+"""Oban for Python on PostgreSQL by psycopg, with uvloop and orjson like its CLI."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-// pg-boss on PostgreSQL: batches, fetched again at once while they come full, and its optional LISTEN/NOTIFY.
+// pg-boss on PostgreSQL: batches, fetched again at once while they are full, and its optional LISTEN/NOTIFY.
 import { body, concurrency, load, main, payload, url } from "./harness.mjs";
 
 const { PgBoss } = load("pg-boss");
@@ -20,7 +20,7 @@ await main({
   async worker() {
     await boss.start();
     const options = { batchSize: concurrency, burstWhenBatchFull: true, pollingIntervalSeconds: 0.5 };
-    // What a handler of batches returns is kept only for a batch of one.
+    // pg-boss stores the result of a handler only for a batch of one.
     await boss.work(QUEUE, options, async (jobs) => {
       for (const job of jobs) body(job.data.user_id);
     });

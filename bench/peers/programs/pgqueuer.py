@@ -1,4 +1,4 @@
-"""pgqueuer on PostgreSQL, through asyncpg and on uvloop."""
+"""pgqueuer on PostgreSQL, by asyncpg and uvloop."""
 
 from __future__ import annotations
 

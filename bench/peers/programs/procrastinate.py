@@ -1,4 +1,4 @@
-"""procrastinate on PostgreSQL, through psycopg."""
+"""procrastinate on PostgreSQL, by psycopg."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ app = procrastinate.App(
 
 
 @app.task(name="send_email")
-async def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a payload as users have it)
+async def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a realistic payload)
     return harness.body(user_id)
 
 

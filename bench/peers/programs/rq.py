@@ -1,4 +1,7 @@
-"""RQ on Redis, with the worker that runs jobs in its own process; its usual worker forks for every job and is slower."""
+"""RQ on Redis, with the worker that runs jobs in its own process.
+
+The default worker forks for every job and is slower.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from redis import Redis
 from rq import Queue, SimpleWorker
 
 
-def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a payload as users have it)
+def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a realistic payload)
     return harness.body(user_id)
 
 

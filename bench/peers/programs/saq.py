@@ -1,4 +1,7 @@
-"""SAQ on Redis, or in the mode "postgres" on PostgreSQL. Ended jobs are kept for ten minutes, as it comes."""
+"""SAQ on Redis, or in the mode "postgres" on PostgreSQL.
+
+Ended jobs are kept for ten minutes (default).
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""taskiq on a Redis stream, whose messages are acknowledged; the mode "results" stores results in Redis too."""
+"""taskiq on a Redis stream; the mode "results" also stores results in Redis."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if harness.MODE == "results":
 
 
 @broker.task(task_name="send_email")
-async def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a payload as users have it)
+async def send_email(user_id: int, email: str) -> dict[str, bool]:  # noqa: ARG001  (a realistic payload)
     return harness.body(user_id)
 
 

@@ -1,11 +1,13 @@
-"""The command line: ``tidemill <group> <verb>``, one file per group. It talks to stores and knows no SQL.
+"""Command line interface: ``tidemill <group> <verb>``, one module per group.
 
-A group's file is imported when it is asked for, so that one command never pays for, or fails with, another.
+The CLI uses stores and contains no SQL. Each group's module is imported only when it is called, so that a command
+neither pays for another's imports nor fails with them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import difflib
 import importlib
 import importlib.util
 import sys
@@ -16,38 +18,50 @@ import click
 from tidemill.errors import TidemillError, UsageError
 
 INTERRUPTED = 130
-"""What a shell expects of a program that was stopped by Ctrl-C."""
+"""Exit code after Ctrl-C."""
 
-COMMANDS = {
-    "demo": "Show it at work: sample tasks, schedules, a worker and the dashboard.",
-    "up": "Everything an app needs: schema, workers, schedules and the HTTP API.",
-    "worker": "Run jobs: a supervisor and its runners.",
-    "serve": "The dashboard and the HTTP API, in this process.",
-    "tick": "Process what is due, then return.",
-    "jobs": "Find jobs, enqueue them, follow them, decide about them.",
-    "tasks": "What can be run, pausing it, and changing how it is run.",
-    "schedules": "When jobs are made: list, add, pause, preview, trigger.",
-    "definitions": "Tenants' own configurations of tasks.",
-    "queues": "What waits where, and pausing it.",
-    "tenants": "Pausing tenants.",
-    "limits": "How much may run or begin at once: list it, set it.",
-    "config": "The workers' configuration: list it, set it.",
-    "workers": "Who works here.",
-    "leases": "Who does the duties.",
-    "keys": "Who may come in: make keys, list them, revoke them.",
-    "archive": "Move ended jobs out of the live tables, and find them again.",
-    "audit": "Who did what: list it, and prove that nothing of it was changed.",
-    "stats": "How the store is doing, in one look or by one question.",
-    "alerts": "What is beyond its threshold.",
-    "top": "How the store is doing, live.",
-    "doctor": "Look for what is wrong, and say what to do.",
-    "db": "The schema of a store: bring it up to date, or look at it.",
+SECTIONS = {
+    "Run": {
+        "demo": "Run sample tasks and schedules with the dashboard.",
+        "up": "Run an app: schema, workers, schedules, dashboard, HTTP API.",
+        "worker": "Run jobs: a supervisor with runner processes.",
+        "serve": "Serve the dashboard and the HTTP API.",
+        "tick": "Run due jobs for a limited time, then exit.",
+    },
+    "Jobs": {
+        "jobs": "List, enqueue, watch, cancel and retry jobs.",
+        "tasks": "List, pause and configure tasks.",
+        "queues": "List, pause and resume queues.",
+    },
+    "Plan": {
+        "schedules": "List, add, pause, preview and trigger schedules.",
+        "definitions": "Manage stored configurations of tasks.",
+        "limits": "List, set and reset limits and rates.",
+    },
+    "Operate": {
+        "top": "Show live counts, queues and workers.",
+        "stats": "Show counts, queues, limits and workers, or one report.",
+        "alerts": "List active alerts.",
+        "doctor": "Check the installation and suggest fixes.",
+        "workers": "List and drain workers.",
+        "leases": "Inspect and release leases.",
+    },
+    "Admin": {
+        "db": "Migrate and inspect the database schema.",
+        "archive": "Archive ended jobs and search the archive.",
+        "tenants": "List, pause and configure tenants.",
+        "config": "List and change stored settings.",
+        "keys": "Create, list and revoke API keys.",
+        "audit": "List the audit log and verify its chain.",
+    },
 }
-"""Commands in the order of the help. Each is the object of that name in the module ``tidemill.cli.<name>``."""
+"""Commands by section, in the order of the help. A command is the object of its name in ``tidemill.cli.<name>``."""
+
+COMMANDS = {name: summary for section in SECTIONS.values() for name, summary in section.items()}
 
 
 class Lazy(click.Group):
-    """A group whose commands are imported when they are called; one whose file is not there is not there either."""
+    """A group that imports a command when it is called, and omits commands without a module."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for name in COMMANDS if importlib.util.find_spec(f"{__name__}.{name}") is not None]
@@ -59,11 +73,22 @@ class Lazy(click.Group):
         return found
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, COMMANDS[name]) for name in self.list_commands(ctx)])
+        there = self.list_commands(ctx)
+        for section, summaries in SECTIONS.items():
+            with formatter.section(section):
+                formatter.write_dl([(f"{name:<11}", summaries[name]) for name in summaries if name in there])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        there = self.list_commands(ctx)
+        close = difflib.get_close_matches(args[0], there, n=1)
+        if close and args[0] not in there and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {close[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Our errors are a sentence and an exit code; Ctrl-C is neither."""
+        """Print a Tidemill error as one message and exit with its code."""
         try:
             return super().invoke(ctx)
         except TidemillError as error:
@@ -78,14 +103,12 @@ class Lazy(click.Group):
 @click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="tidemill", prog_name="tidemill")
 def commands() -> None:
-    """Background jobs for Python that are simple to start, fast, and cannot be lost."""
+    """Background jobs for Python."""
 
 
 def main() -> None:
-    """Run the command line. Exit codes: 0 done, 1 failed, 2 asked wrongly."""
+    """Run the command line. Exit codes: 0 success, 1 failure, 2 wrong usage."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(
-            AttributeError, ValueError
-        ):  # a stream that was put in the place of a real one
+        with contextlib.suppress(AttributeError, ValueError):  # a replaced stream may lack this method
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     commands(prog_name="tidemill")

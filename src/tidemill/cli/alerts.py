@@ -1,4 +1,7 @@
-"""``tidemill alerts``: what is beyond its threshold. It exits with 1 when something is, for whoever calls it on a timer."""
+"""``tidemill alerts``: active alerts.
+
+The command exits with 1 if there are any, for use in timers and monitoring.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +17,13 @@ from tidemill.client.reports import document
 
 
 @click.command()
-@click.option(
-    "--window", type=duration, default="1h", show_default=True, help="How far back ended jobs are looked at."
-)
+@click.option("--window", type=duration, default="1h", show_default=True, help="Time window of ended jobs.")
 @tenant_option
 @at_desk
 def alerts(desk: Desk, window: timedelta, tenant: str) -> None:
-    """What is beyond its threshold; exits with 1 when something is.
+    """List active alerts; exit code 1 if there are any.
 
-    Thresholds are settings: alerts.failure_rate, alerts.queue_depth, alerts.stuck_after and others.
+    The thresholds are settings: alerts.failure_rate, alerts.queue_depth, alerts.stuck_after and others.
     """
     found = Operations(desk.client).alerts(window=window, tenant=tenant)
     if desk.as_json:

@@ -1,4 +1,4 @@
-"""``tidemill archive``: moving ended jobs out of the live tables, and finding them again."""
+"""``tidemill archive``: archive ended jobs and search the archive."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from tidemill.cli.desk import Desk, at_desk
 from tidemill.cli.filters import Where, archive_filtered
-from tidemill.cli.jobs import InOrder
+from tidemill.cli.groups import InOrder
 from tidemill.cli.reading import duration
 from tidemill.cli.screen import (
     Column,
@@ -27,7 +27,7 @@ from tidemill.client.reports import document
 
 @click.group(cls=InOrder)
 def archive() -> None:
-    """Move ended jobs out of the live tables, and find them again."""
+    """Archive ended jobs and search the archive."""
 
 
 @archive.command()
@@ -35,20 +35,25 @@ def archive() -> None:
     "--older-than",
     type=duration,
     metavar="DURATION",
-    help="Ended longer ago; as the policies say unless given.",
+    help="Minimum time since the end, instead of the policies' own.",
 )
-@click.option("--limit", type=click.IntRange(1), default=MOST, show_default=True, help="Jobs at most.")
+@click.option(
+    "--limit", type=click.IntRange(1), default=MOST, show_default=True, help="Maximum number of jobs."
+)
 @click.option(
     "--budget",
     type=duration,
     metavar="DURATION",
     default=span(BUDGET),
     show_default=True,
-    help="Time at most.",
+    help="Maximum time to run.",
 )
 @at_desk
 def run(desk: Desk, older_than: timedelta | None, limit: int, budget: timedelta) -> None:
-    """Archive what is due; each copy is read back before its original goes. Ends with 1 where a policy failed."""
+    """Archive due jobs now.
+
+    Each copy is read back before the original is deleted. The exit code is 1 if a policy failed.
+    """
     done = Archive(desk.client).run(older_than=older_than, limit=limit, budget=budget)
     if desk.as_json:
         print_json(document(done))
@@ -83,12 +88,15 @@ def run(desk: Desk, older_than: timedelta | None, limit: int, budget: timedelta)
 
 @archive.command()
 @archive_filtered
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="Jobs on a page.")
-@click.option("--cursor", metavar="TEXT", help="Where the page before ended.")
-@click.option("--oldest", is_flag=True, help="The oldest first.")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="Jobs per page.")
+@click.option("--cursor", metavar="TEXT", help="Cursor printed by the previous page.")
+@click.option("--oldest", is_flag=True, help="List the oldest first.")
 @at_desk
 def search(desk: Desk, where: Where, limit: int, cursor: str | None, oldest: bool) -> None:
-    """The archived jobs that match, the newest first; with --json all that was written about them."""
+    """List archived jobs, newest first.
+
+    --json prints the full documents.
+    """
     sort = "oldest" if oldest else "newest"
     page = Archive(desk.client).search(limit=limit, cursor=cursor, sort=sort, **where.of(desk))
     if desk.as_json:

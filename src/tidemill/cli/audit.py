@@ -1,4 +1,4 @@
-"""``tidemill audit``: who did what, and proving that nothing of it was changed."""
+"""``tidemill audit``: list the audit log and verify its hash chain."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import click
 
 from tidemill.cli.desk import Desk, at_desk, tenant_option
-from tidemill.cli.jobs import InOrder
+from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import STYLES, Column, print_json, print_lines, print_table, stamp, thousands
 from tidemill.client.audit import Audit
 from tidemill.client.documents import audit_document
@@ -17,17 +17,19 @@ from tidemill.domain.ledger import AuditEntry
 
 @click.group(cls=InOrder)
 def audit() -> None:
-    """Who did what: list it, and prove that nothing of it was changed."""
+    """List the audit log and verify its chain."""
 
 
 @audit.command("list")
-@click.option("--who", metavar="WHO", help="Only what this one did, such as cli:ann.")
-@click.option("--action", metavar="ACTION", help="Only this, such as job.cancelled.")
-@click.option("--subject", metavar="SUBJECT", help="Only what was done to this, such as queue:mail.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True)
-@click.option("--before", type=click.IntRange(1), metavar="NUMBER", help="Only those with a smaller number.")
-@click.option("--after", type=click.IntRange(0), metavar="NUMBER", help="Only those with a greater number.")
-@click.option("--oldest", is_flag=True, help="The oldest first.")
+@click.option("--who", metavar="WHO", help="Actor, such as cli:ann.")
+@click.option("--action", metavar="ACTION", help="Action, such as job.cancelled.")
+@click.option("--subject", metavar="SUBJECT", help="Subject, such as queue:mail.")
+@click.option(
+    "--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="Maximum number of entries."
+)
+@click.option("--before", type=click.IntRange(1), metavar="NUMBER", help="Entries with a smaller number.")
+@click.option("--after", type=click.IntRange(0), metavar="NUMBER", help="Entries with a greater number.")
+@click.option("--oldest", is_flag=True, help="List the oldest first.")
 @tenant_option
 @at_desk
 def list_audit(
@@ -41,7 +43,7 @@ def list_audit(
     oldest: bool,
     tenant: str,
 ) -> None:
-    """What was done, the newest first."""
+    """List audit entries, newest first."""
     found = Audit(desk.client).list(
         tenant=tenant,
         who=who,
@@ -72,7 +74,7 @@ def list_audit(
         ]
         for record in found
     ]
-    print_table(columns, rows, empty="nothing was done yet")
+    print_table(columns, rows, empty="no entries")
     if len(found) == limit:
         print_lines([(f"more: --{'after' if oldest else 'before'} {found[-1].number}", "dim")])
 
@@ -80,7 +82,10 @@ def list_audit(
 @audit.command()
 @at_desk
 def verify(desk: Desk) -> None:
-    """Go through the whole chain; ends with 1 where an entry was changed, removed or put in between."""
+    """Verify the whole audit chain.
+
+    The exit code is 1 if an entry was changed, removed or inserted.
+    """
     done = Audit(desk.client).verify()
     if desk.as_json:
         print_json(done._asdict())
@@ -89,8 +94,8 @@ def verify(desk: Desk) -> None:
         print_lines([(f"{counted}, and nothing was changed; the last hash is {done.head}", "")])
     else:
         words = (
-            f"entry {done.broken_at} does not follow from the one before it: it was changed, removed or put there;"
-            f" the {thousands(done.entries)} before it are whole"
+            f"entry {done.broken_at} does not follow from the one before it: it was changed, removed or inserted;"
+            f" the {thousands(done.entries)} before it are intact"
         )
         print_lines([(words, STYLES["fail"])])
     if not done.ok:

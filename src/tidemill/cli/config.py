@@ -1,4 +1,4 @@
-"""``tidemill config``: the workers' configuration, keys and values that every process of the store sees."""
+"""``tidemill config``: settings in the store, visible to all its processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import click
 
 from tidemill.cli.desk import Desk, at_desk
-from tidemill.cli.jobs import InOrder
+from tidemill.cli.groups import InOrder
 from tidemill.cli.reading import json_or_text
 from tidemill.cli.screen import Column, age, print_json, print_lines, print_table
 from tidemill.client.control import KNOWN_SETTINGS, shown_value
@@ -16,13 +16,13 @@ from tidemill.client.documents import setting_document
 
 @click.group(cls=InOrder)
 def config() -> None:
-    """The workers' configuration: list it, set it."""
+    """List and change stored settings."""
 
 
 @config.command("list")
 @at_desk
 def list_settings(desk: Desk) -> None:
-    """All settings by key; one that sounds secret is not shown."""
+    """List settings; secret values are masked."""
     found = desk.control.settings()
     if desk.as_json:
         print_json([setting_document(setting, shown_value(setting)) for setting in found])
@@ -49,10 +49,10 @@ def list_settings(desk: Desk) -> None:
 @config.command("set")
 @click.argument("key")
 @click.argument("value")
-@click.option("--description", metavar="TEXT", help="What it is for; the old one stays unless given.")
+@click.option("--description", metavar="TEXT", help="Description; keeps the old one if not given.")
 @at_desk
 def set_setting(desk: Desk, key: str, value: str, description: str | None) -> None:
-    """Write a setting: JSON where the value is JSON, else the text itself."""
+    """Set a setting to JSON or to text."""
     made = desk.control.set(key, json_or_text(value), description=description)
     if desk.as_json:
         print_json(setting_document(made, shown_value(made)))
@@ -64,7 +64,7 @@ def set_setting(desk: Desk, key: str, value: str, description: str | None) -> No
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
 @at_desk
 def unset(desk: Desk, keys: tuple[str, ...]) -> None:
-    """Remove settings, so that their defaults hold again."""
+    """Remove settings: their defaults apply again."""
     removed = {key: desk.control.unset(key) for key in dict.fromkeys(keys)}
     if desk.as_json:
         print_json([key for key, was in removed.items() if was])

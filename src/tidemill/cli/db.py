@@ -1,53 +1,67 @@
-"""``tidemill db``: the schema of a store."""
+"""``tidemill db``: migrate and inspect the schema of a store."""
 
 from __future__ import annotations
 
 import click
 
 from tidemill.cli.desk import Desk, at_desk
+from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import STYLES, print_json, print_lines
 from tidemill.errors import BadSettings
+from tidemill.stores.base import SchemaStatus
 from tidemill.stores.sql import migrations
 
 
-@click.group()
+@click.group(cls=InOrder)
 def db() -> None:
-    """The schema of a store: bring it up to date, or look at it."""
+    """Migrate and inspect the database schema."""
 
 
 @db.command()
 @at_desk
 def migrate(desk: Desk) -> None:
-    """Bring the tables up to this version; safe to run from several places at once."""
+    """Migrate the schema; safe to run concurrently."""
     applied = desk.store.migrate()
     state = desk.store.schema()
     if desk.as_json:
-        print_json({"store": desk.store.url, "applied": applied, "version": state.version})
+        facts = {"store": desk.store.url, "applied": applied, "version": state.version}
+        print_json(facts | {"serves": state.serves})
         return
     done = [f"applied {name}" for name in applied] or ["nothing to apply"]
-    print_lines([(line, "") for line in (*done, f"{desk.store.url} has schema version {state.version}")])
+    print_lines([(line, "") for line in (*done, f"{desk.store.url} has {standing(state)}")])
 
 
 @db.command()
 @at_desk
 def status(desk: Desk) -> None:
-    """Say which version the tables have; exit code 1 if they are out of date."""
+    """Show the schema version and pending migrations.
+
+    The exit code is 1 if migrations are pending.
+    """
     state = desk.store.schema()
     where = desk.store.url
     if desk.as_json:
-        facts = {"store": where, "version": state.version, "wanted": state.wanted}
+        facts = {"store": where, "version": state.version, "wanted": state.wanted, "serves": state.serves}
         print_json(facts | {"pending": list(state.pending)})
     else:
-        print_lines([(f"{where} has schema version {state.version} of {state.wanted}", "")])
+        print_lines([(f"{where} has {standing(state)}", "")])
         print_lines([(f"pending {name}", STYLES["warn"]) for name in state.pending])
     if state.pending:
         click.get_current_context().exit(1)
 
 
+def standing(state: SchemaStatus) -> str:
+    """Describe the schema version, the version this code needs, and the oldest code that works with it."""
+    words = f"schema version {state.version} of {state.wanted}"
+    if not state.version or state.serves == state.version:
+        return words
+    return f"{words}; it serves code from version {state.serves} on"
+
+
 @db.command()
 @click.argument("dialect", metavar="postgres|sqlite|URL")
 def sql(dialect: str) -> None:
-    """Print the whole schema as one SQL text, to read or to apply to an empty database with a tool of your own."""
+    """Print the schema as SQL."""
     scheme = dialect.partition("://")[0].lower()
     names = {"postgres": "postgres", "postgresql": "postgres", "sqlite": "sqlite"}
     if scheme not in names:

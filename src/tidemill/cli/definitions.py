@@ -1,4 +1,4 @@
-"""``tidemill definitions``: tenants' own configurations of tasks."""
+"""``tidemill definitions``: per-tenant configurations of tasks."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import json
 
 import click
 
+from tidemill.cli.completing import task_names
 from tidemill.cli.desk import Desk, ask_first, at_desk, own_tenant_option, tenant_option
-from tidemill.cli.jobs import InOrder
+from tidemill.cli.groups import InOrder
 from tidemill.cli.reading import read_arguments
 from tidemill.cli.screen import (
     Column,
@@ -26,16 +27,16 @@ from tidemill.domain.timetable import Definition
 
 @click.group(cls=InOrder)
 def definitions() -> None:
-    """Tenants' own configurations of tasks."""
+    """Manage stored configurations of tasks."""
 
 
 @definitions.command("list")
-@click.option("--task", metavar="NAME", help="Only of this task.")
-@click.option("--deleted", is_flag=True, help="Those too that were removed.")
+@click.option("--task", metavar="NAME", shell_complete=task_names, help="Definitions of this task.")
+@click.option("--deleted", is_flag=True, help="Include removed ones.")
 @tenant_option
 @at_desk
 def list_definitions(desk: Desk, task: str | None, deleted: bool, tenant: str) -> None:
-    """All definitions."""
+    """List definitions."""
     found = Definitions(desk.client).list(task=task, deleted=deleted, tenant=tenant)
     if desk.as_json:
         print_json([definition_document(each) for each in found])
@@ -57,7 +58,7 @@ def list_definitions(desk: Desk, task: str | None, deleted: bool, tenant: str) -
 @own_tenant_option
 @at_desk
 def show(desk: Desk, key: str, tenant: str | None) -> None:
-    """One definition, and its versions."""
+    """Show a definition and its versions."""
     face = Definitions(desk.client)
     found = face.get(key, tenant=tenant)
     versions = face.versions(key, tenant=found.tenant)
@@ -100,7 +101,7 @@ def show(desk: Desk, key: str, tenant: str | None) -> None:
 @own_tenant_option
 @at_desk
 def enable(desk: Desk, key: str, tenant: str | None) -> None:
-    """Let its schedules fire again, from now on."""
+    """Enable the schedules of a definition, from now on."""
     _said(desk, Definitions(desk.client).enable(key, tenant=tenant), "enabled")
 
 
@@ -109,17 +110,21 @@ def enable(desk: Desk, key: str, tenant: str | None) -> None:
 @own_tenant_option
 @at_desk
 def disable(desk: Desk, key: str, tenant: str | None) -> None:
-    """Let none of its schedules fire."""
+    """Disable the schedules of a definition."""
     _said(desk, Definitions(desk.client).disable(key, tenant=tenant), "disabled")
 
 
 @definitions.command()
 @click.argument("key")
 @click.argument("words", nargs=-1, metavar="[NAME=VALUE]...")
+@click.option("--force", is_flag=True, help="Also while the definition is disabled, or refuses a second job.")
 @own_tenant_option
 @at_desk
-def trigger(desk: Desk, key: str, words: tuple[str, ...], tenant: str | None) -> None:
-    """Make a job now, with these arguments over the definition's own."""
+def trigger(desk: Desk, key: str, words: tuple[str, ...], force: bool, tenant: str | None) -> None:
+    """Enqueue a job of a definition now.
+
+    NAME=VALUE overrides the definition's own arguments.
+    """
     desk.need_app("triggering a definition")
     face = Definitions(desk.client)
     found = face.get(key, tenant=tenant)
@@ -128,7 +133,7 @@ def trigger(desk: Desk, key: str, words: tuple[str, ...], tenant: str | None) ->
     names = {word.partition("=")[0] for word in words}
     loaded = declared.arguments.load(own)
     args = {name: value for name, value in loaded.items() if name in names}
-    job = face.trigger(key, args=args, tenant=found.tenant)
+    job = face.trigger(key, args=args, force=force, tenant=found.tenant)
     if desk.as_json:
         print_json({"id": str(job.id), "task": job.task, "tenant": job.tenant})
     else:
@@ -137,11 +142,11 @@ def trigger(desk: Desk, key: str, words: tuple[str, ...], tenant: str | None) ->
 
 @definitions.command()
 @click.argument("key")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask first.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @own_tenant_option
 @at_desk
 def remove(desk: Desk, key: str, yes: bool, tenant: str | None) -> None:
-    """Remove a definition with its schedules; its versions stay."""
+    """Remove a definition with its schedules; versions stay."""
     face = Definitions(desk.client)
     found = face.get(key, tenant=tenant)
     if not yes:

@@ -1,4 +1,7 @@
-"""``tidemill demo``: a small world at work in one command. It is ``tidemill up`` on a store that is thrown away."""
+"""``tidemill demo``: sample tasks and the dashboard on a temporary store.
+
+It is ``tidemill up`` with the app in ``tidemill.demo``.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from tidemill.cli.serve import door
 from tidemill.cli.up import bring_up, told
 from tidemill.engine.logs import LEVELS
 from tidemill.engine.settings import read_settings
+from tidemill.engine.supervisor import need_posix
 from tidemill.errors import BadSettings
 
 APP = "tidemill.demo.world:app"
@@ -25,21 +29,33 @@ SETTINGS: dict[str, Any] = {"concurrency": 50, "threads": 8, "children": 0, "gra
 
 
 @click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address the API listens on.")
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one."
+    "--host", default="127.0.0.1", show_default=True, help="Address that the dashboard and the API listen on."
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Port; 0 picks a free one."
 )
 @click.option(
     "--keep",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Keep the store in this folder, for the next time.",
+    help="Keep the store in this folder between runs.",
 )
 @click.option("--no-browser", is_flag=True, help="Do not open a browser.")
-@click.option("--log-level", type=click.Choice(LEVELS), default="warning", show_default=True)
-@click.option("--json", "as_json", is_flag=True, help="Say what was started as JSON.")
+@click.option(
+    "--log-level",
+    type=click.Choice(LEVELS),
+    default="warning",
+    show_default=True,
+    help="Lowest level to log.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the addresses as JSON.")
 def demo(host: str, port: int, keep: Path | None, no_browser: bool, log_level: str, as_json: bool) -> None:
-    """Show it at work until Ctrl-C: sample tasks and schedules, a worker and the dashboard, on a store of its own."""
+    """Run sample tasks and schedules with the dashboard.
+
+    The demo uses a store of its own and runs until Ctrl-C.
+    """
+    need_posix("tidemill demo")
     say = told(as_json=as_json)
 
     def tell(worker: Mapping[str, Any], api: Mapping[str, Any]) -> None:
@@ -69,7 +85,9 @@ def _folder(keep: Path | None) -> Iterator[Path]:
             keep.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             why = error.strerror or error
-            raise BadSettings(f"the folder {keep} cannot be made: {why}; name another with --keep") from None
+            raise BadSettings(
+                f"the folder {keep} cannot be created: {why}; name another with --keep"
+            ) from None
         yield keep
         return
     with tempfile.TemporaryDirectory(prefix="tidemill-demo-", ignore_cleanup_errors=True) as folder:
@@ -79,5 +97,5 @@ def _folder(keep: Path | None) -> Iterator[Path]:
 def _explain(api: Mapping[str, Any]) -> None:
     if api["token"] is not None:
         click.echo(f"\n  curl -H 'Authorization: Bearer {api['token']}' '{api['url']}/api/jobs?limit=10'")
-    click.echo("  Ctrl-C ends it.")
+    click.echo("  Press Ctrl-C to stop.")
     sys.stdout.flush()

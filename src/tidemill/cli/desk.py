@@ -1,7 +1,7 @@
-"""The operator's desk: where a command finds the store, the jobs and the tasks it was asked about.
+"""Context of a command: the app or store that it works on.
 
-``--app module:attr`` brings an app's stores and tasks, ``--store URL`` a store alone. Nothing is opened before it is used, and
-all of it is closed when the command ends.
+``--app module:attr`` specifies an app with its stores and tasks, ``--store URL`` a store alone. Both are opened on
+first use and closed when the command ends.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self
 
 import click
+from click.core import ParameterSource
 
 from tidemill.cli.screen import clean
 from tidemill.client.acting import acting, os_user
@@ -33,8 +34,33 @@ from tidemill.tasks.registry import Registry
 P = ParamSpec("P")
 
 
+def opened_app(where: str) -> Any:
+    """Import the app at ``module:attribute``; warn if ``TIDEMILL_STORE`` names a store it does not use."""
+    from tidemill.engine.locate import find_app, unused_store
+
+    found = find_app(where)
+    if warning := unused_store(found, where):
+        click.echo(f"tidemill: {warning}", err=True)
+    return found
+
+
+def chosen(app: str | None, url: str | None) -> tuple[str | None, str | None]:
+    """Return the app and the store to use. Options override environment variables; passing both options is an error."""
+    context = click.get_current_context()
+    typed = {
+        name: context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        for name in ("app_name", "url")
+    }
+    # ``doctor`` can check both.
+    if app and url and typed["url"] and context.info_name != "doctor":
+        if typed["app_name"]:
+            raise BadSettings("give --app or --store, not both: an app names its own store")
+        return None, url
+    return app, url
+
+
 class Desk:
-    """One command's view of an app or a store."""
+    """The app or store that one command uses."""
 
     def __init__(self, app: str | None, url: str | None, *, as_json: bool) -> None:
         self.app, self.url, self.as_json = app, url, as_json
@@ -43,16 +69,14 @@ class Desk:
 
     @property
     def client(self) -> Client:
-        """Stores and tasks; found with the first question."""
+        """The client, created on first use."""
         if self._client is None:
             self._client = self._found()
         return self._client
 
     def _found(self) -> Client:
         if self.app:
-            from tidemill.engine.locate import find_app
-
-            self._app = find_app(self.app)
+            self._app = opened_app(self.app)
             client: Client = self._app._client
             return client
         stores = {"default": open_store(self.url or "")}
@@ -60,13 +84,13 @@ class Desk:
 
     @property
     def application(self) -> Any:
-        """The app itself; only where one was named."""
+        """The app itself, if ``--app`` was given."""
         assert self.client is not None
         return self._app
 
     @property
     def opened(self) -> bool:
-        """Whether the stores and tasks were found."""
+        """Whether the client was created."""
         return self._client is not None
 
     @property
@@ -90,18 +114,18 @@ class Desk:
         return self.client.registry
 
     def now(self) -> datetime:
-        """The store's own time, so that ages are right whatever this machine's clock says."""
+        """Return the store's time, so that ages are correct even if this machine's clock is wrong."""
         return self.store.now()
 
     def need_app(self, what: str) -> None:
-        """Refuse what only an app's declarations can answer."""
+        """Raise an error if the command needs the tasks of an app and has only a store."""
         if not self.app:
-            raise BadSettings(f"{what} needs the tasks: give --app module:attr, or set TIDEMILL_APP")
+            raise BadSettings(f"{what} needs the tasks of an app; pass --app module:app, or set TIDEMILL_APP")
 
     def __enter__(self) -> Self:
         if not self.app and not self.url:
             raise BadSettings(
-                "Missing option '--store' or '--app': say which store is meant, or set TIDEMILL_STORE or TIDEMILL_APP"
+                "Missing option '--app' or '--store'; pass --app module:app, or set TIDEMILL_APP or TIDEMILL_STORE"
             )
         return self
 
@@ -113,27 +137,28 @@ class Desk:
 
 
 def at_desk(command: Callable[Concatenate[Desk, P], None]) -> Callable[..., None]:
-    """Give a command its desk, and the options every command has: ``--app``, ``--store`` and ``--json``."""
+    """Pass a ``Desk`` to a command, and add the common options ``--app``, ``--store`` and ``--json``."""
 
     @click.option(
         "--app",
         "app_name",
         metavar="MODULE:ATTR",
         envvar="TIDEMILL_APP",
-        help="The app whose stores and tasks are meant; also TIDEMILL_APP.",
+        help="App with the stores and tasks; also TIDEMILL_APP.",
     )
     @click.option(
         "--store",
         "url",
         metavar="URL",
         envvar="TIDEMILL_STORE",
-        help="sqlite:///jobs.db or postgresql://user@host/database, where no app is given; also TIDEMILL_STORE.",
+        help="Store without an app, such as sqlite:///jobs.db; also TIDEMILL_STORE.",
     )
     @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
     @functools.wraps(command)
     def called(
         app_name: str | None, url: str | None, as_json: bool, *args: P.args, **kwargs: P.kwargs
     ) -> None:
+        app_name, url = chosen(app_name, url)
         with Desk(app_name, url, as_json=as_json) as desk, acting(f"cli:{os_user()}"):
             command(desk, *args, **kwargs)
 
@@ -141,30 +166,28 @@ def at_desk(command: Callable[Concatenate[Desk, P], None]) -> Callable[..., None
 
 
 def ask_first(question: str) -> None:
-    """Go on only if a person says yes; where nobody can be asked, say how to do it unasked."""
+    """Ask for confirmation. Without a terminal, raise an error that mentions ``--yes``."""
     try:
         agreed = click.confirm(clean(question), err=True)
     except click.Abort:
         if sys.stdin.isatty():
             raise
-        raise BadSettings("there is nobody here to ask; give --yes where you are sure") from None
+        raise BadSettings("stdin is not a terminal; pass --yes to confirm") from None
     if not agreed:
         raise click.Abort
 
 
 def tenant_option(command: Callable[..., None]) -> Callable[..., None]:
-    """``--tenant``: all of them unless one is named."""
+    """Add ``--tenant`` with a default of all tenants."""
     return click.option(
         "--tenant",
         metavar="NAME",
         default=ALL_TENANTS,
         show_default="all tenants",
-        help="Only this tenant's.",
+        help="Tenant.",
     )(command)
 
 
 def own_tenant_option(command: Callable[..., None]) -> Callable[..., None]:
-    """``--tenant``, where a key is one tenant's: the app's own unless one is named."""
-    return click.option("--tenant", metavar="NAME", show_default="the app's own", help="Whose it is.")(
-        command
-    )
+    """Add ``--tenant`` with the app's own tenant as the default, for keys that are unique per tenant."""
+    return click.option("--tenant", metavar="NAME", show_default="the app's own", help="Tenant.")(command)

@@ -1,4 +1,7 @@
-"""``tidemill doctor``: looks for what is wrong and says what to do. Changes nothing but a wake-up of its own."""
+"""``tidemill doctor``: check an installation and suggest fixes.
+
+It changes nothing, apart from sending a wake-up of its own.
+"""
 
 from __future__ import annotations
 
@@ -14,24 +17,25 @@ from tidemill.cli import pausing
 from tidemill.cli.desk import Desk, at_desk
 from tidemill.cli.doctor_sqlite import look_at_file
 from tidemill.cli.screen import STYLES, age, clean, print_json, put, span, thousands
-from tidemill.client.stats import crew_of, liveness, waiting_tasks
+from tidemill.client.stats import crew_of, is_living, waiting_tasks
 from tidemill.domain.archival import LEASE as ARCHIVE
 from tidemill.domain.cluster import Worker
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import Claim
 from tidemill.domain.states import JobState
 from tidemill.errors import StoreError, TidemillError
+from tidemill.stores.base import SchemaStatus
 
 CLOCK_WARN, CLOCK_FAIL = timedelta(seconds=2), timedelta(seconds=30)
 ECHO = 3.0
-"""Seconds a wake-up may take to come back."""
+"""Seconds to wait for the doctor's own wake-up."""
 
 MANY = 100
-"""Orphans and overdue jobs that are looked at."""
+"""Maximum number of orphans and overdue jobs to read."""
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at: ``ok``, ``warn`` or ``fail``, and what to do about it."""
+    """Result of one check: ``ok``, ``warn`` or ``fail``, and a text that says what to do."""
 
     status: str
     check: str
@@ -44,7 +48,10 @@ Findings = Iterator[Finding]
 @click.command()
 @at_desk
 def doctor(desk: Desk) -> None:
-    """Look for what is wrong, and say what to do; exit code 1 if something fails."""
+    """Check the installation and suggest fixes.
+
+    The exit code is 1 if a check fails.
+    """
     found: list[Finding] = []
     for finding in _examined(desk):
         found.append(finding)
@@ -80,7 +87,8 @@ def _app(desk: Desk) -> Findings:
     except TidemillError as error:
         yield Finding("fail", "app", error.message)
         if desk.url:
-            desk.app = None  # the store can be looked at without it
+            # The store can be checked without the app.
+            desk.app = None
         return
     if number:
         yield Finding("ok", "app", f"{desk.app} declares {number} task{'' if number == 1 else 's'}")
@@ -111,7 +119,7 @@ def _store(desk: Desk) -> Findings:
     except TidemillError as error:
         yield Finding("fail", "schema", error.message)
         return
-    yield Finding("ok", "schema", f"version {desk.store.schema().version}")
+    yield Finding("ok", "schema", _schema_words(desk.store.schema()))
     for check in CHECKS:
         try:
             yield from check(desk)
@@ -119,17 +127,27 @@ def _store(desk: Desk) -> Findings:
             yield Finding("fail", check.__name__.strip("_").replace("_", " "), error.message)
 
 
-# With a store that answers ---------------------------------------------------------------------------------------------
+def _schema_words(state: SchemaStatus) -> str:
+    served = "" if state.serves == state.version else f", serves code from version {state.serves} on"
+    if state.version > state.wanted:
+        return (
+            f"version {state.version}{served}; this older code needs version {state.wanted} and works with it"
+        )
+    return f"version {state.version}{served}"
+
+
+# Checks that need a working store --------------------------------------------------------------------------------------
 
 
 def _clock(desk: Desk) -> Findings:
     if not desk.store.url.startswith("postgres"):
-        return  # the store's clock is this machine's
+        return  # The store uses this machine's clock.
     before = desk.client.clock.now()
     theirs = desk.now()
     after = desk.client.clock.now()
     apart = abs(theirs - (before + (after - before) / 2))
-    apart = max(apart - (after - before) / 2, timedelta(0))  # what the question took may be to blame
+    # Subtract the uncertainty due to the duration of the query.
+    apart = max(apart - (after - before) / 2, timedelta(0))
     if apart > CLOCK_FAIL:
         yield Finding(
             "fail", "clock", f"this machine's clock is {span(apart)} off the database's; set up NTP"
@@ -151,14 +169,14 @@ def _wake_ups(desk: Desk) -> Findings:
         while (left := began + ECHO - desk.client.clock.monotonic()) > 0:
             if topic in listener.wait(left):
                 took = timedelta(seconds=desk.client.clock.monotonic() - began)
-                yield Finding("ok", "wake-ups", f"heard after {span(took)}")
+                yield Finding("ok", "wake-ups", f"received after {span(took)}")
                 return
     finally:
         listener.close()
     told = "workers poll instead, so jobs start later"
     if desk.store.url.startswith("postgres"):
         told += "; connect past PgBouncer's transaction mode, or remove notify=0 from the URL"
-    yield Finding("warn", "wake-ups", f"not heard within {ECHO:g} seconds: {told}")
+    yield Finding("warn", "wake-ups", f"not received within {ECHO:g} seconds: {told}")
 
 
 def _workers(desk: Desk) -> Findings:
@@ -174,7 +192,9 @@ def _workers(desk: Desk) -> Findings:
         yield Finding("warn", "workers", "none is alive; start one: tidemill worker module:app")
     elif crew.late:
         yield Finding(
-            "warn", "workers", f"{crew.late} of {living} beat late; look at their load and at the store's"
+            "warn",
+            "workers",
+            f"{crew.late} of {living} send heartbeats late; check their load and the store's",
         )
     elif crew.draining == living:
         yield Finding("warn", "workers", "all of them are draining and claim nothing more; start new ones")
@@ -191,7 +211,7 @@ def _orphans(desk: Desk) -> Findings:
     if not found:
         yield Finding("ok", "orphans", "no job is held by a worker that is gone")
         return
-    living = any(liveness(worker, desk.now()) != "gone" for worker in desk.store.workers())
+    living = any(is_living(worker, desk.now()) for worker in desk.store.workers())
     then = "living workers reclaim them within seconds" if living else "start a worker to reclaim them"
     yield Finding("warn", "orphans", f"{_many(found)} held by workers that are gone; {then}")
 
@@ -203,7 +223,7 @@ def _overdue(desk: Desk) -> Findings:
         return
     ids = ", ".join(str(claim.id) for claim in found[:3])
     yield Finding(
-        "warn", "overdue", f"{_many(found)} past the timeout ({ids}); tidemill jobs show tells where"
+        "warn", "overdue", f"{_many(found)} past the timeout ({ids}); tidemill jobs show prints where"
     )
 
 
@@ -228,7 +248,8 @@ def _unknown_tasks(desk: Desk) -> Findings:
     living = _living(desk.store.workers(), desk.now())
     waiting = waiting_tasks(desk.store)
     if not living or any(not worker.tasks for worker in living):
-        return  # nobody works, which was said; or somebody takes them all
+        # Either no worker is alive, which is reported elsewhere, or one of them accepts all tasks.
+        return
     known = {name for worker in living for name in worker.tasks}
     unknown = sorted(set(waiting) - known)
     if not unknown:
@@ -243,18 +264,17 @@ def _leases(desk: Desk) -> Findings:
     if not _living(desk.store.workers(), now):
         return
     for lease in desk.store.leases():
-        if lease.name == ARCHIVE:  # held only while somebody archives
+        # Held only during an archive run.
+        if lease.name == ARCHIVE:
             continue
         if lease.holder is not None and lease.expires_at is not None and lease.expires_at <= now:
             ago = f"{span(now - lease.expires_at)} ago"
-            text = (
-                f"lease {lease.name} ran out {ago} and nobody took it over; see what the workers log about it"
-            )
+            text = f"lease {lease.name} ran out {ago} and no worker took it over; check the workers' logs"
             yield Finding("warn", "leases", text)
 
 
 def _living(workers: Iterable[Worker], now: datetime) -> list[Worker]:
-    return [worker for worker in workers if liveness(worker, now) != "gone"]
+    return [worker for worker in workers if is_living(worker, now)]
 
 
 CHECKS: tuple[Callable[[Desk], Findings], ...] = (

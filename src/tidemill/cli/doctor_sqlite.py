@@ -1,4 +1,4 @@
-"""What ``tidemill doctor`` sees of an SQLite file without asking SQLite: its place, its header, its log."""
+"""Checks of ``tidemill doctor`` on an SQLite file, without opening it in SQLite."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from tidemill.stores.sql.sqlite.settings import read_settings
 
 LARGE_LOG = 256 * 1024 * 1024
 _MOUNTS = Path("/proc/mounts")
-_WAL = b"\x02\x02"  # the versions that write and read it, at offset 18 of the file
+# The two file format versions at offset 18 that indicate WAL mode.
+_WAL = b"\x02\x02"
 
 
 def look_at_file(url: str) -> Iterator[tuple[str, str, str]]:
-    """Status, check and text for each thing that was looked at."""
+    """Yield status, check and text of each check."""
     parts = urlsplit(url)
     path = unquote(parts.path)[1:]
     settings = read_settings(dict(parse_qsl(parts.query, keep_blank_values=True)), url)
@@ -25,15 +26,15 @@ def look_at_file(url: str) -> Iterator[tuple[str, str, str]]:
     if wrong is not None:
         yield "fail", "file", wrong
         return
-    yield "ok", "file", f"{path} and its directory may be written"
+    yield "ok", "file", f"{path} and its directory are writable"
     yield _place(path)
     if settings.synchronous == "full":
-        yield "ok", "durability", "synchronous=full: what was accepted survives a power failure"
+        yield "ok", "durability", "synchronous=full: accepted jobs survive a power failure"
     else:
         yield (
             "warn",
             "durability",
-            "synchronous=normal: a power failure may lose the last moments; remove it from the URL",
+            "synchronous=normal: a power failure may lose the latest writes; remove it from the URL",
         )
     yield from _header(path)
     yield from _log(path)
@@ -49,9 +50,9 @@ def _place(path: str) -> tuple[str, str, str]:
         return (
             "fail",
             "file system",
-            f"{kind} is a network's, where SQLite's locks do not hold; use a local disk or PostgreSQL",
+            f"{kind} is a network file system, where SQLite's locks do not work; use a local disk or PostgreSQL",
         )
-    return "ok", "file system", kind or "not known to be a network's"
+    return "ok", "file system", kind or "not a known network file system"
 
 
 def _header(path: str) -> Iterator[tuple[str, str, str]]:
@@ -61,14 +62,14 @@ def _header(path: str) -> Iterator[tuple[str, str, str]]:
     except OSError:
         return
     if len(head) < 20:
-        return  # nothing was written yet
+        return  # The file is still empty.
     if head[18:20] == _WAL:
         yield "ok", "journal", "WAL"
     else:
         yield (
             "fail",
             "journal",
-            "not WAL: another program changed it; the next worker that opens the file alone sets it right",
+            "not WAL: another program changed it; the next worker that opens the file alone restores it",
         )
 
 
@@ -82,7 +83,7 @@ def _log(path: str) -> Iterator[tuple[str, str, str]]:
         yield (
             "warn",
             "log",
-            f"{path}-wal has {megabytes}: some reader has been open for long; find and end it",
+            f"{path}-wal has {megabytes}: a reader has been open for a long time; find and close it",
         )
     else:
         yield "ok", "log", f"{megabytes} in {path}-wal"
@@ -100,7 +101,7 @@ def _version() -> tuple[str, str, str]:
 
 
 def _may_lose(number: tuple[int, ...]) -> bool:
-    """Whether this version has the WAL-reset fault, which 3.51.3, 3.50.7 and 3.44.6 mended."""
+    """Whether this version has the WAL-reset bug, fixed in 3.51.3, 3.50.7 and 3.44.6."""
     if (3, 44, 6) <= number < (3, 45, 0) or (3, 50, 7) <= number < (3, 51, 0):
         return False
     return (3, 7, 0) <= number < (3, 51, 3)

@@ -1,4 +1,4 @@
-"""The options that say which jobs are meant: one for each condition of ``app.jobs.list``, or of the archive's search."""
+"""Filter options of commands that search for jobs or archived jobs."""
 
 from __future__ import annotations
 
@@ -9,72 +9,85 @@ from typing import Any
 
 import click
 
+from tidemill.cli.completing import queue_names, task_names
 from tidemill.cli.desk import Desk
+from tidemill.cli.reading import instant as an_instant
 from tidemill.cli.reading import metadata, moment, reference
+from tidemill.client.short_ids import resolve
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.states import ENDED, JobState
 
 Command = Callable[..., None]
 Option = Callable[[Command], Command]
 
-_WHEN = "An ISO instant, or 2h for two hours ago."
+_WHEN = "ISO timestamp, or an age: 2h means two hours ago."
 
 _OPTIONS: dict[str, Option] = {
     "status": click.option("--status", multiple=True, type=click.Choice([state.value for state in JobState]),
-                           metavar="STATUS", help="One of the states, such as pending or failed; may be repeated."),
-    "task": click.option("--task", multiple=True, metavar="NAME", help="May be repeated."),
-    "queue": click.option("--queue", multiple=True, metavar="NAME", help="May be repeated."),
-    "tenant": click.option("--tenant", metavar="NAME", help="Only this tenant's; all tenants unless given."),
-    "tag": click.option("--tag", metavar="TAG", help="Jobs with this tag."),
+                           metavar="STATUS", help="Status, such as pending or failed; repeatable."),
+    "task": click.option("--task", multiple=True, metavar="NAME", shell_complete=task_names, help="Task; repeatable."),
+    "queue": click.option("--queue", multiple=True, metavar="NAME", shell_complete=queue_names, help="Queue; repeatable."),
+    "tenant": click.option("--tenant", metavar="NAME", help="Tenant.  [default: all tenants]"),
+    "tag": click.option("--tag", metavar="TAG", help="Tag."),
     "text": click.option("--text", metavar="TEXT",
-                         help="In the id, task, tags, arguments or error; capitals do not matter."),
-    "correlation_id": click.option("--correlation-id", metavar="ID", help="Jobs of one story."),
-    "parent_id": click.option("--parent", "parent_id", metavar="ID", help="Jobs enqueued from this one."),
-    "reference": click.option("--reference", type=reference, metavar="KIND:ID", help="Such as user:42."),
-    "metadata": click.option("--metadata", type=metadata, multiple=True, metavar="KEY=VALUE", help="May be repeated."),
+                         help="Text in the id, task, tags, arguments or error; case-insensitive."),
+    "correlation_id": click.option("--correlation-id", metavar="ID", help="Correlation id."),
+    "parent_id": click.option("--parent", "parent_id", metavar="ID", help="Jobs that this job enqueued."),
+    "definition": click.option("--definition", metavar="KEY", help="Jobs of this definition; its key or its id."),
+    "definition_version": click.option("--definition-version", type=click.IntRange(1), metavar="N",
+                                       help="Version of --definition."),
+    "schedule": click.option("--schedule", metavar="KEY", help="Jobs of this schedule; its key or its id."),
+    "fire_at": click.option("--fire-at", type=an_instant, metavar="INSTANT", help="Time of a fire of --schedule."),
+    "reference": click.option("--reference", type=reference, metavar="KIND:ID", help="Reference, such as user:42."),
+    "metadata": click.option("--metadata", type=metadata, multiple=True, metavar="KEY=VALUE", help="Metadata; repeatable."),
     "created_after": click.option("--created-after", type=moment, metavar="WHEN", help=_WHEN),
     "created_before": click.option("--created-before", type=moment, metavar="WHEN", help=_WHEN),
 }  # fmt: skip
-"""By the names that ``app.jobs.list`` has for them."""
+"""Options by the name of their parameter of ``app.jobs.list``."""
 
+_UNARCHIVED = (
+    "definition", "definition_version", "schedule", "fire_at", "tag", "text", "reference", "metadata",
+)  # fmt: skip
 _ARCHIVED: dict[str, Option] = {
-    name: option for name, option in _OPTIONS.items() if name not in ("tag", "text", "reference", "metadata")
+    name: option for name, option in _OPTIONS.items() if name not in _UNARCHIVED
 } | {
     "status": click.option("--status", multiple=True, type=click.Choice(sorted(state.value for state in ENDED)),
-                           metavar="STATUS", help="How the job ended, such as failed; may be repeated."),
+                           metavar="STATUS", help="Final status, such as failed; repeatable."),
 }  # fmt: skip
 
 
 class Where:
-    """Which jobs are meant, as it was typed."""
+    """The filter options that the user passed."""
 
     def __init__(self, typed: dict[str, Any]) -> None:
         self._typed = {name: value for name, value in typed.items() if value not in (None, ())}
 
     @property
     def narrows(self) -> bool:
-        """Whether there is a condition beside the tenant."""
+        """Whether there is a condition other than the tenant."""
         return bool(set(self._typed) - {"tenant"})
 
     def of(self, desk: Desk) -> dict[str, Any]:
-        """The conditions as ``app.jobs`` takes them; what is said as an age is counted from the store's now."""
+        """Return the arguments of ``app.jobs``. Ages are converted with the store's time."""
         found = dict(self._typed)
         found.setdefault("tenant", ALL_TENANTS)
         for name in ("created_after", "created_before"):
             if isinstance(found.get(name), timedelta):
                 found[name] = desk.now() - found[name]
+        if "parent_id" in found:
+            found["parent_id"] = resolve(desk.store, found["parent_id"], tenant=ALL_TENANTS)
         if "metadata" in found:
             found["metadata"] = dict(found["metadata"])
         return found
 
 
 def filtered(command: Command) -> Command:
-    """Give a command the filter options, gathered in its argument ``where``."""
+    """Add the filter options to a command, which receives them as ``where``."""
     return _with(_OPTIONS, command)
 
 
 def archive_filtered(command: Command) -> Command:
-    """The same, of the conditions by which archived jobs are found."""
+    """Add the filter options for archived jobs to a command, which receives them as ``where``."""
     return _with(_ARCHIVED, command)
 
 

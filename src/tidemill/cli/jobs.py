@@ -1,25 +1,39 @@
-"""``tidemill jobs``: the group; its verbs stand in the files beside it."""
+"""``tidemill jobs``: the group; other modules define its verbs."""
 
 from __future__ import annotations
 
 import click
 
-from tidemill.cli.jobs_act import approve, cancel, delete, reject, retry
-from tidemill.cli.jobs_read import list_jobs, logs, show, why
+from tidemill.cli.groups import InOrder
+from tidemill.cli.jobs_act import approve, cancel, change, delete, reject, rerun, reschedule, retry, run_now
+from tidemill.cli.jobs_read import count, list_jobs, logs, show, why
 from tidemill.cli.jobs_run import enqueue, watch
-
-
-class InOrder(click.Group):
-    """Lists its verbs in the order of a job's life instead of the alphabet's."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
 
 
 @click.group(cls=InOrder)
 def jobs() -> None:
-    """Find jobs, enqueue them, follow them, decide about them."""
+    """List, enqueue, watch, cancel and retry jobs.
+
+    An ID is a job's id, or a unique prefix or suffix of it with at least 6 characters.
+    """
 
 
-for _verb in (list_jobs, show, enqueue, watch, why, logs, cancel, retry, approve, reject, delete):
+for _verb in (
+    list_jobs,
+    count,
+    show,
+    enqueue,
+    watch,
+    why,
+    logs,
+    cancel,
+    change,
+    run_now,
+    reschedule,
+    retry,
+    approve,
+    reject,
+    rerun,
+    delete,
+):
     jobs.add_command(_verb)

@@ -1,9 +1,11 @@
-"""``tidemill jobs cancel``, ``retry``, ``delete``, ``approve`` and ``reject``: a person decides about jobs."""
+"""``tidemill jobs`` verbs that change jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -11,35 +13,50 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from tidemill.cli.desk import Desk, ask_first, at_desk
 from tidemill.cli.filters import Where, filtered
 from tidemill.cli.jobs_read import one
+from tidemill.cli.reading import duration, instant
 from tidemill.cli.screen import clean, console, print_json, print_lines, thousands
+from tidemill.client.deciding import BATCH
 from tidemill.client.handle import Job
-from tidemill.client.jobs import BATCH, Acted
-from tidemill.client.options import id_of
+from tidemill.client.jobs import Acted
+from tidemill.client.short_ids import resolve
 from tidemill.domain.decide import Action, expected
 from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import CHANGEABLE
 from tidemill.domain.states import ENDED, HELD, JobState
-from tidemill.errors import BadFilter, JobError
+from tidemill.errors import BadFilter, JobError, JobNotFound
+
+_PAST = {"cancel": "cancelled", "retry": "retried", "delete": "deleted", "change": "changed"}
 
 One = Callable[[Job[object]], object]
 Many = Callable[..., Acted]
 
 
 def _yes(command: Callable[..., None]) -> Callable[..., None]:
-    return click.option("--yes", "-y", is_flag=True, help="Do not ask first.")(command)
+    return click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")(command)
 
 
 @click.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option("--reason", metavar="TEXT", help="Why; it is kept with the job.")
+@click.option("--reason", metavar="TEXT", help="Reason, stored with the job.")
+@click.option(
+    "--children", is_flag=True, help="Also cancel the jobs that these enqueued, recursively; only with ids."
+)
 @filtered
 @_yes
 @at_desk
-def cancel(desk: Desk, ids: tuple[str, ...], reason: str | None, where: Where, yes: bool) -> None:
-    """Cancel jobs, by id or by filter: those nobody holds end, running ones are asked to stop."""
+def cancel(
+    desk: Desk, ids: tuple[str, ...], reason: str | None, children: bool, where: Where, yes: bool
+) -> None:
+    """Cancel jobs, by id or by filter.
+
+    Waiting jobs end at once. Running jobs are asked to stop.
+    """
     allowed = expected(Action.CANCEL) | HELD
+    if children and not ids:
+        raise click.UsageError("--children needs the ids of jobs")
 
     def each(job: Job[object]) -> object:
-        return job.cancel(reason)
+        return job.cancel(reason, children=children)
 
     def many(**conditions: Any) -> Acted:
         return desk.jobs.cancel(reason=reason, **conditions)
@@ -53,7 +70,10 @@ def cancel(desk: Desk, ids: tuple[str, ...], reason: str | None, where: Where, y
 @_yes
 @at_desk
 def retry(desk: Desk, ids: tuple[str, ...], where: Where, yes: bool) -> None:
-    """Give ended jobs another chain of attempts, by id or by filter."""
+    """Retry jobs that ended without success, by id or by filter.
+
+    The attempts start from zero again.
+    """
     _decide(desk, "retry", ids, where, expected(Action.RETRY), Job.retry, desk.jobs.retry, yes=yes)
 
 
@@ -63,25 +83,79 @@ def retry(desk: Desk, ids: tuple[str, ...], where: Where, yes: bool) -> None:
 @_yes
 @at_desk
 def delete(desk: Desk, ids: tuple[str, ...], where: Where, yes: bool) -> None:
-    """Remove ended jobs with all that was written about them, by id or by filter."""
+    """Delete ended jobs with their logs, by id or by filter."""
     _decide(desk, "delete", ids, where, ENDED, Job.delete, desk.jobs.delete, yes=yes)
 
 
 @click.command()
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.option("--priority", type=click.IntRange(-100, 100), help="The new priority; higher runs first.")
+@click.option("--to-queue", metavar="NAME", help="The new queue.")
+@filtered
+@_yes
+@at_desk
+def change(
+    desk: Desk, ids: tuple[str, ...], priority: int | None, to_queue: str | None, where: Where, yes: bool
+) -> None:
+    """Change priority or queue of waiting jobs, by id or by filter."""
+    if priority is None and to_queue is None:
+        raise click.UsageError(
+            "give the new priority with --priority, the new queue with --to-queue, or both"
+        )
+
+    def each(job: Job[object]) -> object:
+        return job.change(priority=priority, queue=to_queue)
+
+    def many(**conditions: Any) -> Acted:
+        return desk.jobs.change(priority=priority, to_queue=to_queue, **conditions)
+
+    _decide(desk, "change", ids, where, CHANGEABLE, each, many, yes=yes)
+
+
+@click.command("run-now")
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@at_desk
+def run_now(desk: Desk, ids: tuple[str, ...]) -> None:
+    """Run scheduled jobs and pending retries now."""
+    _each(desk, "run now", ids, Job.run_now)
+
+
+@click.command()
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.option("--at", type=instant, metavar="INSTANT", help="New time, such as 2026-03-01T06:00Z.")
+@click.option("--in", "delay", type=duration, metavar="DURATION", help="New time from now, such as 30m.")
+@at_desk
+def reschedule(desk: Desk, ids: tuple[str, ...], at: datetime | None, delay: timedelta | None) -> None:
+    """Change the time of jobs that have not started."""
+    when = at if at is not None else delay
+    if when is None or (at is not None and delay is not None):
+        raise click.UsageError("give the new time with --at or with --in")
+    _each(desk, "reschedule", ids, lambda job: job.reschedule(when))
+
+
+@click.command()
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@at_desk
+def rerun(desk: Desk, ids: tuple[str, ...]) -> None:
+    """Run jobs under review again, with all their attempts."""
+    _each(desk, "rerun", ids, Job.rerun)
+
+
+@click.command()
 @click.argument("id")
-@click.option("--comment", metavar="TEXT", help="It is kept with the job.")
+@click.option("--comment", metavar="TEXT", help="Comment, stored with the job.")
 @at_desk
 def approve(desk: Desk, id: str, comment: str | None) -> None:
-    """Complete a job that waits for a person's decision."""
+    """Complete a job under review."""
     _each(desk, "approve", (id,), lambda job: job.approve(comment))
 
 
 @click.command()
 @click.argument("id")
-@click.option("--comment", metavar="TEXT", help="It is kept with the job.")
+@click.option("--comment", metavar="TEXT", help="Comment, stored with the job.")
 @at_desk
 def reject(desk: Desk, id: str, comment: str | None) -> None:
-    """Fail a job that waits for a person's decision."""
+    """Fail a job under review."""
     _each(desk, "reject", (id,), lambda job: job.reject(comment))
 
 
@@ -107,14 +181,19 @@ def _decide(
 
 
 def _each(desk: Desk, verb: str, ids: tuple[str, ...], act: One) -> None:
-    """Do it to each of these; one that cannot be does not keep the others from it."""
+    """Act on each of these jobs; continue if one of them refuses."""
     done: list[dict[str, object]] = []
     refused: list[dict[str, object]] = []
+    found: dict[UUID, str] = {}
+    # Refuse malformed and ambiguous ids before anything is changed.
     for id in ids:
-        id_of(id)  # what is no id at all is refused before anything is done
-    for id in dict.fromkeys(ids):
         try:
-            job = one(desk, id)
+            found.setdefault(resolve(desk.store, id, tenant=ALL_TENANTS), id)
+        except JobNotFound as error:
+            refused.append({"id": id, "code": error.code, "message": error.message})
+    for full, id in found.items():
+        try:
+            job = one(desk, str(full))
             act(job)
         except JobError as error:
             refused.append({"id": id, "code": error.code, "message": error.message})
@@ -136,7 +215,7 @@ def _each(desk: Desk, verb: str, ids: tuple[str, ...], act: One) -> None:
 def _matching(
     desk: Desk, verb: str, where: Where, allowed: frozenset[JobState], many: Many, *, yes: bool
 ) -> None:
-    """Do it to all that match, page by page, in the order they were created; what comes later is not meant."""
+    """Act on all matching jobs, in batches and oldest first. Jobs created after the start are not affected."""
     conditions = where.of(desk)
     asked = frozenset(JobState(name) for name in conditions.pop("status", ()))
     states = (asked & allowed) if asked else allowed
@@ -165,9 +244,22 @@ def _matching(
     if desk.as_json:
         print_json({"done": done, "skipped": seen - done})
         return
-    skipped = f"; {thousands(seen - done)} had moved on" if seen > done else ""
-    words = {"cancel": "cancelled or asked to stop", "retry": "retried", "delete": "deleted"}
+    words = {
+        "cancel": "cancelled or asked to stop", "retry": "retried", "delete": "deleted", "change": "changed",
+    }  # fmt: skip
+    skipped = f"; {thousands(seen - done)} had changed by then" if seen > done else ""
+    if not seen:
+        skipped = f": {_reason_for_none(verb, asked, allowed)}"
     print_lines([(f"{thousands(done)} {words[verb]}{skipped}", "")])
+
+
+def _reason_for_none(verb: str, asked: frozenset[JobState], allowed: frozenset[JobState]) -> str:
+    """Explain why a filter left no job to act on."""
+    possible = ", ".join(state for state in JobState if state in allowed)
+    if asked and not asked & allowed:
+        names = " and ".join(state for state in JobState if state in asked)
+        return f"{names} jobs cannot be {_PAST[verb]}; the filter can match {possible}"
+    return f"no job matches the filter in a status that allows it ({possible})"
 
 
 def _bar(total: int, *, hidden: bool) -> Progress:

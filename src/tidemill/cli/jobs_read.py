@@ -1,9 +1,10 @@
-"""``tidemill jobs list``, ``show``, ``logs`` and ``why``: what is known of jobs. Changes nothing."""
+"""``tidemill jobs`` verbs that read jobs: list, count, show, logs, why."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from uuid import UUID
 
@@ -25,40 +26,48 @@ from tidemill.cli.screen import (
     print_table,
     span,
     stamp,
+    thousands,
 )
 from tidemill.client import documents
 from tidemill.client.handle import Job
+from tidemill.client.origins import Origin, origin
+from tidemill.client.short_ids import SHOWN, resolve
 from tidemill.client.why import explain
 from tidemill.domain.estimate import eta_of, fraction_done
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
-from tidemill.domain.job import Execution, LogEntry
+from tidemill.domain.job import LEVELS, Execution, LogEntry, levels_from
 from tidemill.domain.job import Job as Facts
-from tidemill.domain.states import ENDED, HELD
-from tidemill.errors import JobNotFound
+from tidemill.domain.stages import stages
+from tidemill.domain.states import ENDED, HELD, JobState
 
 LAST_LINES = 20
+STAGE_LINES = 500
 SOME_CHILDREN = 20
 END = 2**62
-"""A position that is after every line."""
+"""A log position after every line."""
 
 WAKE = 1.0
-"""Seconds between two looks at a log that is followed, if nothing wakes us."""
+"""Seconds between two reads of a followed log if no wake-up arrives."""
 
 COLUMNS = (
-    Column("id"), Column("status"), Column("task", flexible=True), Column("queue", flexible=True),
-    Column("age", right=True), Column("progress", optional=True, right=True), Column("attempt", optional=True, right=True),
-    Column("tenant", flexible=True, optional=True), Column("reason", flexible=True, optional=True),
+    Column("id", tail=SHOWN), Column("status"), Column("task", flexible=True),
+    Column("queue", flexible=True, optional=True, rank=3), Column("age", optional=True, right=True, rank=2),
+    Column("progress", optional=True, right=True), Column("attempt", optional=True, right=True, rank=1),
+    Column("tenant", flexible=True, optional=True, rank=4), Column("reason", flexible=True, optional=True, keeps=32, rank=-1),
 )  # fmt: skip
+
+_MODULES = re.compile(r"^(?:\w+\.)+(?=[A-Z]\w*(?::|$))")
+"""The module path of an exception class at the start of a reason."""
 
 
 def one(desk: Desk, id: str) -> Job[object]:
-    """The job of that id, whoever's it is."""
-    found: Job[object] = desk.jobs.get(id, tenant=ALL_TENANTS)
+    """Return the job with this id, or unique prefix or suffix of an id, of any tenant."""
+    found: Job[object] = desk.jobs.get(resolve(desk.store, id, tenant=ALL_TENANTS), tenant=ALL_TENANTS)
     return found
 
 
 def job_rows(jobs: Iterable[Facts], now: datetime) -> Iterator[list[object]]:
-    """Jobs as rows of a table."""
+    """Return jobs as table rows."""
     for job in jobs:
         done = percent(fraction_done(job)) if job.progress is not None or job.state in HELD else None
         yield [
@@ -70,18 +79,18 @@ def job_rows(jobs: Iterable[Facts], now: datetime) -> Iterator[list[object]]:
             done,
             f"{job.attempt}/{job.max_attempts}",
             job.tenant,
-            job.reason,
+            None if job.reason is None else _MODULES.sub("", job.reason),
         ]
 
 
 @click.command("list")
 @filtered
-@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="Jobs on a page.")
-@click.option("--cursor", metavar="TEXT", help="Where the page before ended.")
-@click.option("--oldest", is_flag=True, help="The oldest first.")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="Jobs per page.")
+@click.option("--cursor", metavar="TEXT", help="Cursor printed by the previous page.")
+@click.option("--oldest", is_flag=True, help="List the oldest first.")
 @at_desk
 def list_jobs(desk: Desk, where: Where, limit: int, cursor: str | None, oldest: bool) -> None:
-    """The jobs that match, the newest first; all of them if nothing narrows it."""
+    """List jobs, newest first."""
     sort = "oldest" if oldest else "newest"
     page = desk.jobs.list(limit=limit, cursor=cursor, sort=sort, **where.of(desk))
     now = desk.now()
@@ -95,10 +104,26 @@ def list_jobs(desk: Desk, where: Where, limit: int, cursor: str | None, oldest: 
 
 
 @click.command()
+@filtered
+@at_desk
+def count(desk: Desk, where: Where) -> None:
+    """Count jobs by status."""
+    counts = desk.jobs.counts(**where.of(desk))
+    found = {state.value: counts[state] for state in JobState if counts.get(state)}
+    total = sum(found.values())
+    if desk.as_json:
+        print_json({"total": total, "counts": found})
+        return
+    rows = [*found.items(), ("total", total)]
+    columns = (Column("status"), Column("jobs", right=True))
+    print_table(columns, [(name, thousands(number)) for name, number in rows], empty="")
+
+
+@click.command()
 @click.argument("id")
 @at_desk
 def show(desk: Desk, id: str) -> None:
-    """All that is known of a job: facts, executions, its last log lines and its children."""
+    """Show a job with its executions, log and children."""
     job = one(desk, id)
     now = desk.now()
     executions = job.executions()
@@ -112,7 +137,10 @@ def show(desk: Desk, id: str) -> None:
         document["children"] = [documents.job_document(child, now) for child in children.items]
         print_json(document)
         return
-    print_facts(_facts(job.facts, now))
+    print_facts(_facts(job.facts, now, origin(desk.store, job.facts)))
+    if declared := _declared_stages(desk, job.facts):
+        heading("Stages")
+        _print_stages(desk, job.facts, executions, declared)
     if executions:
         heading("Executions")
         _print_executions(executions, now)
@@ -126,7 +154,7 @@ def show(desk: Desk, id: str) -> None:
             print_lines([(f"more: tidemill jobs list --parent {job.id}", "dim")])
 
 
-def _facts(job: Facts, now: datetime) -> Iterator[tuple[str, object]]:
+def _facts(job: Facts, now: datetime, made_by: Origin) -> Iterator[tuple[str, object]]:
     document = documents.job_document(job, now)
     yield "id", job.id
     yield "task", job.task
@@ -139,7 +167,15 @@ def _facts(job: Facts, now: datetime) -> Iterator[tuple[str, object]]:
     yield "arguments", job.args
     yield "attempt", f"{job.attempt} of {job.max_attempts}"
     yield "crashes", job.crashes or None
-    for name in ("created_at", "run_at", "claimed_at", "started_at", "finished_at", "expires_at"):
+    for name in (
+        "created_at",
+        "run_at",
+        "claimed_at",
+        "started_at",
+        "finished_at",
+        "expires_at",
+        "archived_at",
+    ):
         when: datetime | None = getattr(job, name)
         yield (
             name.removesuffix("_at").replace("run", "due"),
@@ -159,12 +195,29 @@ def _facts(job: Facts, now: datetime) -> Iterator[tuple[str, object]]:
     if job.error is not None:
         yield "error", f"{job.error.type}: {job.error.message}"
         yield "traceback", job.error.traceback
-    for name in ("correlation_id", "parent_id", "unique_key"):
+    for name in ("correlation_id", "trace_id", "parent_id", "unique_key"):
         yield name.replace("_", " "), document[name]
+    yield "definition", made_by.definition
+    yield "schedule", made_by.schedule
+    yield "fire", None if job.details.fire_at is None else stamp(job.details.fire_at)
     yield "reference", None if job.details.reference is None else ":".join(job.details.reference)
     yield "tags", ", ".join(job.details.tags) or None
     yield "limits", ", ".join(job.limits) or None
     yield "metadata", json.dumps(dict(job.details.metadata)) if job.details.metadata else None
+    yield "headers", json.dumps(dict(job.details.headers)) if job.details.headers else None
+
+
+def _declared_stages(desk: Desk, job: Facts) -> Sequence[str]:
+    return desk.registry.get(job.task).options.stages if job.task in desk.registry else ()
+
+
+def _print_stages(desk: Desk, job: Facts, executions: Sequence[Execution], declared: Sequence[str]) -> None:
+    lines = desk.store.logs(job.id, tenant=ALL_TENANTS, before=END, limit=STAGE_LINES)
+    found = stages([entry for _, entry in lines], executions, declared)
+    rows = [[stage.name, stage.words, None if stage.took is None else span(stage.took)] for stage in found]
+    print_table(
+        (Column("stage", flexible=True), Column("status"), Column("took", right=True)), rows, empty=""
+    )
 
 
 def _print_executions(executions: Iterable[Execution], now: datetime) -> None:
@@ -187,13 +240,15 @@ def _print_executions(executions: Iterable[Execution], now: datetime) -> None:
 
 
 def last_lines(desk: Desk, job: Job[object]) -> list[LogEntry]:
-    """The end of a job's log."""
+    """Return the last lines of a job's log."""
+    if job.archived_at is not None:
+        return job.logs()[-LAST_LINES:]
     lines = desk.store.logs(job.id, tenant=ALL_TENANTS, before=END, limit=LAST_LINES)
     return [entry for _, entry in lines]
 
 
 def log_line(entry: LogEntry) -> tuple[str, str]:
-    """A log line as one line, and its style."""
+    """Format a log entry as one line, and return its style."""
     words = [stamp(entry.at), f"{entry.level:<7}"]
     if entry.stage:
         words.append(f"[{entry.stage}]")
@@ -206,38 +261,41 @@ def log_line(entry: LogEntry) -> tuple[str, str]:
 
 @click.command()
 @click.argument("id")
-@click.option("--follow", "-f", is_flag=True, help="Go on until the job has ended.")
+@click.option("--follow", "-f", is_flag=True, help="Follow the log until the job ends.")
+@click.option("--level", type=click.Choice(LEVELS), help="Lowest level to print.")
 @at_desk
-def logs(desk: Desk, id: str, follow: bool) -> None:
-    """What a job logged, in order."""
+def logs(desk: Desk, id: str, follow: bool, level: str | None) -> None:
+    """Print the log of a job."""
     job = one(desk, id)
     if desk.as_json and not follow:
-        print_json([documents.log_document(entry) for entry in job.logs()])
+        print_json([documents.log_document(entry) for entry in job.logs(level=level)])
         return
     written = False
-    for entry in _following(desk, job.id) if follow else job.logs():
+    for entry in _following(desk, job.id, level) if follow else job.logs(level=level):
         written = True
         if desk.as_json:
             print_json_line(documents.log_document(entry))
         else:
             print_lines([log_line(entry)])
     if not written and not desk.as_json:
-        print_lines([("it has written nothing", "dim")])
+        print_lines([("no log lines", "dim")])
 
 
-def _following(desk: Desk, id: UUID) -> Iterator[LogEntry]:
-    """Log lines as they are written, until the job has ended and all of them were told."""
+def _following(desk: Desk, id: UUID, level: str | None) -> Iterator[LogEntry]:
+    """Yield log lines as they are written, until the job has ended and all lines were yielded."""
     listener = desk.store.listen()
-    after = 0
+    after = told = 0
     try:
         while True:
             found = desk.store.get([id], tenant=ALL_TENANTS)
             if not found:
-                raise JobNotFound(f"job {id} is gone: it was deleted or archived", id=id)
-            while page := desk.store.logs(id, tenant=ALL_TENANTS, after=after):
+                yield from desk.jobs.get(id, tenant=ALL_TENANTS).logs(level=level)[told:]
+                return
+            while page := desk.store.logs(id, tenant=ALL_TENANTS, after=after, levels=levels_from(level)):
                 yield from (entry for _, entry in page)
-                after = page[-1][0]
-            if found[0].state in ENDED:  # it was read before the lines: none can have come later
+                after, told = page[-1][0], told + len(page)
+            # The state was read before the lines, so no line can follow.
+            if found[0].state in ENDED:
                 return
             listener.wait(WAKE)
     finally:
@@ -251,7 +309,7 @@ def _following(desk: Desk, id: UUID) -> Iterator[LogEntry]:
 @click.argument("id")
 @at_desk
 def why(desk: Desk, id: str) -> None:
-    """Why a job is not running, the most important reason first."""
+    """Explain why a job is not running."""
     job = one(desk, id).facts
     found = explain(desk.store, job, desk.now())
     if desk.as_json:

@@ -1,4 +1,4 @@
-"""``tidemill jobs enqueue`` and ``watch``: ask for a job, and follow one to its end."""
+"""``tidemill jobs enqueue`` and ``watch``: enqueue and follow jobs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from tidemill.cli.completing import queue_names, task_names
 from tidemill.cli.desk import Desk, at_desk
 from tidemill.cli.jobs_read import one
 from tidemill.cli.reading import duration, instant, json_or_text, metadata, read_arguments, reference
@@ -36,26 +37,40 @@ from tidemill.domain.unique import Unique
 
 
 @click.command()
-@click.argument("task")
+@click.argument("task", shell_complete=task_names)
 @click.argument("words", nargs=-1, metavar="[NAME=VALUE]...")
+@click.option("--args", "given", metavar="JSON", help="Arguments as a JSON object; NAME=VALUE overrides.")
+@click.option("--priority", type=int, help="-100 to 100; higher runs first.")
+@click.option("--queue", metavar="NAME", shell_complete=queue_names, help="Queue, instead of the task's own.")
 @click.option(
-    "--args", "given", metavar="JSON", help="The arguments as a JSON object; NAME=VALUE goes over it."
+    "--delay", type=duration, metavar="DURATION", help="Run after this delay, such as 30s, 5m or 1h30m."
 )
-@click.option("--priority", type=int, help="-100 to 100, higher first.")
-@click.option("--queue", metavar="NAME", help="Instead of the task's own.")
-@click.option("--delay", type=duration, metavar="DURATION", help="Such as 30s, 5m or 1h30m.")
-@click.option("--at", "run_after", type=instant, metavar="INSTANT", help="Such as 2026-03-01T06:00Z.")
-@click.option("--expires", type=duration, metavar="DURATION", help="Cancelled if it has not begun by then.")
-@click.option("--tenant", metavar="NAME", help="Whose job it is.")
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="May be repeated.")
 @click.option(
-    "--metadata", "facts", type=metadata, multiple=True, metavar="KEY=VALUE", help="May be repeated."
+    "--at", "run_after", type=instant, metavar="INSTANT", help="Run at this time, such as 2026-03-01T06:00Z."
 )
-@click.option("--reference", type=reference, metavar="KIND:ID", help="Such as user:42.")
-@click.option("--correlation-id", metavar="ID", help="What ties it to other jobs.")
-@click.option("--unique", "once", is_flag=True, help="Not if a job with the same arguments is still there.")
-@click.option("--unique-by", multiple=True, metavar="NAME", help="The same, looking only at this argument.")
-@click.option("--wait", is_flag=True, help="Follow it to its end and print its result.")
+@click.option(
+    "--expires",
+    type=duration,
+    metavar="DURATION",
+    help="Cancel the job if it has not started after this long.",
+)
+@click.option("--tenant", metavar="NAME", help="Tenant of the job.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag; repeatable.")
+@click.option(
+    "--metadata", "facts", type=metadata, multiple=True, metavar="KEY=VALUE", help="Metadata; repeatable."
+)
+@click.option("--reference", type=reference, metavar="KIND:ID", help="Reference, such as user:42.")
+@click.option("--correlation-id", metavar="ID", help="Id shared with related jobs.")
+@click.option(
+    "--unique", "once", is_flag=True, help="Do nothing if a job with the same arguments has not ended."
+)
+@click.option(
+    "--unique-by",
+    multiple=True,
+    metavar="NAME",
+    help="Like --unique, but compare only this argument; repeatable.",
+)
+@click.option("--wait", is_flag=True, help="Wait for the job and print its result.")
 @at_desk
 def enqueue(
     desk: Desk,
@@ -69,7 +84,10 @@ def enqueue(
     wait: bool,
     **options: Any,
 ) -> None:
-    """Ask for one run of TASK; its arguments are checked before anything is written."""
+    """Enqueue a job of TASK.
+
+    The arguments are validated first. Text that is valid JSON is read as JSON, unless the parameter is a string.
+    """
     desk.need_app("enqueueing")
     declared = desk.registry.get(task)
     arguments = declared.arguments.load(read_arguments(given, words, declared.arguments.schema()))
@@ -93,7 +111,10 @@ def enqueue(
 @click.argument("id")
 @at_desk
 def watch(desk: Desk, id: str) -> None:
-    """Follow a job to its end; exit code 1 if it did not complete. With --json one line for each change."""
+    """Show the progress of a job until it ends.
+
+    The exit code is 1 if the job did not complete. --json prints one line per change.
+    """
     _follow(desk, one(desk, id), quiet=False)
 
 
@@ -122,7 +143,7 @@ def _follow(desk: Desk, job: Job[Any], *, quiet: bool) -> None:
 
 
 def _bar(desk: Desk, job: Job[Any]) -> None:
-    """A bar with what the job says below it, gone when the job has ended."""
+    """Show a progress bar with the job's message below; remove it when the job has ended."""
     bar = Progress(
         TextColumn("{task.description}", style="bold", markup=False),
         BarColumn(bar_width=None),
@@ -147,7 +168,7 @@ def _bar(desk: Desk, job: Job[Any]) -> None:
 
 
 def _words(desk: Desk, job: Job[Any], now: datetime) -> str:
-    """What a job says of itself; of one that does not begin, why."""
+    """Return the job's stage and message, or why it has not started."""
     if job.status in (JobState.RUNNING, JobState.CLAIMED):
         return ": ".join(text for text in (job.stage, job.message) if text)
     if job.ended:

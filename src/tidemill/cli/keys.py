@@ -1,4 +1,7 @@
-"""``tidemill keys``: who may come in. A secret is printed once, when its key is made."""
+"""``tidemill keys``: create, list and revoke API keys.
+
+A secret is printed once, when its key is created.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from datetime import timedelta
 import click
 
 from tidemill.cli.desk import Desk, at_desk
-from tidemill.cli.jobs import InOrder
+from tidemill.cli.groups import InOrder
 from tidemill.cli.reading import duration
 from tidemill.cli.screen import Column, age, print_json, print_lines, print_table, stamp
 from tidemill.client.documents import key_document, key_state
@@ -18,35 +21,58 @@ from tidemill.domain.filters import ALL_TENANTS
 
 @click.group(cls=InOrder)
 def keys() -> None:
-    """Who may come in: make keys, list them, revoke them."""
+    """Create, list and revoke API keys."""
 
 
 @keys.command()
 @click.argument("name")
 @click.option(
-    "--role", type=click.Choice([role.value for role in Role]), default=Role.VIEWER.value, show_default=True
+    "--role",
+    type=click.Choice([role.value for role in Role]),
+    default=Role.VIEWER.value,
+    show_default=True,
+    help="Role of the key.",
 )
-@click.option("--tenant", metavar="NAME", help="Only for this tenant; for all tenants unless given.")
-@click.option("--expires", type=duration, metavar="DURATION", help="Such as 90d; never unless given.")
+@click.option("--tenant", metavar="NAME", help="Tenant of the key.  [default: all tenants]")
+@click.option(
+    "--expires", type=duration, metavar="DURATION", help="Lifetime, such as 90d.  [default: unlimited]"
+)
+@click.option(
+    "--max-priority",
+    type=click.IntRange(-100, 100),
+    metavar="N",
+    help="Highest priority of jobs enqueued with this key.  [default: any]",
+)
 @at_desk
-def create(desk: Desk, name: str, role: str, tenant: str | None, expires: timedelta | None) -> None:
-    """Make a key and print its secret, which cannot be shown again."""
-    made = Keys(desk.client).create(name, role=role, tenant=tenant, expires=expires)
+def create(
+    desk: Desk,
+    name: str,
+    role: str,
+    tenant: str | None,
+    expires: timedelta | None,
+    max_priority: int | None,
+) -> None:
+    """Create a key and print its secret, once."""
+    made = Keys(desk.client).create(
+        name, role=role, tenant=tenant, expires=expires, max_priority=max_priority
+    )
     if desk.as_json:
         print_json(key_document(made.key, desk.now()) | {"secret": made.secret})
         return
     key = made.key
     whose = "all tenants" if key.tenant == ALL_TENANTS else f"tenant {key.tenant}"
+    most = "" if key.max_priority is None else f", jobs up to priority {key.max_priority}"
     until = "" if key.expires_at is None else f", until {stamp(key.expires_at)}"
-    click.echo(made.secret)  # whole, however narrow the screen is
-    words = f"key {key.id} ({key.name}): {key.role} for {whose}{until}; its secret is shown only now"
+    # Never truncated to the width of the terminal.
+    click.echo(made.secret)
+    words = f"key {key.id} ({key.name}): {key.role} for {whose}{most}{until}; its secret is shown only now"
     print_lines([(words, "dim")])
 
 
 @keys.command("list")
 @at_desk
 def list_keys(desk: Desk) -> None:
-    """All keys, the oldest first; never their secrets."""
+    """List keys, oldest first, without secrets."""
     found = Keys(desk.client).list()
     now = desk.now()
     if desk.as_json:
@@ -69,16 +95,17 @@ def list_keys(desk: Desk) -> None:
         ]
         for key in found
     ]
-    print_table(columns, rows, empty="no keys: make one with tidemill keys create")
+    print_table(columns, rows, empty="no keys; create one with: tidemill keys create")
 
 
 @keys.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @at_desk
 def revoke(desk: Desk, ids: tuple[str, ...]) -> None:
-    """Let keys open nothing more; it takes effect everywhere within five seconds."""
+    """Revoke keys; takes effect within five seconds."""
     face = Keys(desk.client)
-    before = [face.get(id) for id in dict.fromkeys(ids)]  # a slip of the pen revokes nothing
+    # Look up all ids first, so that a typo revokes nothing.
+    before = [face.get(id) for id in dict.fromkeys(ids)]
     done = [face.revoke(key.id) for key in before]
     now = desk.now()
     if desk.as_json:

@@ -1,4 +1,4 @@
-"""``tidemill leases``: who does the duties, how they go, and having somebody else do them."""
+"""``tidemill leases``: list leases and duties, and release a lease."""
 
 from __future__ import annotations
 
@@ -8,48 +8,50 @@ from typing import Any
 import click
 
 from tidemill.cli.desk import Desk, at_desk
+from tidemill.cli.groups import InOrder
 from tidemill.cli.reading import read_instant
 from tidemill.cli.screen import Column, age, heading, print_json, print_lines, print_table, span, thousands
-from tidemill.client.documents import duties_of, lease_document
+from tidemill.client.documents import current_duties, lease_document
+from tidemill.domain.cluster import Lease, Worker, holder_of
 from tidemill.errors import LeaseNotFound
 
 
-@click.group()
+@click.group(cls=InOrder)
 def leases() -> None:
-    """Who does the duties."""
+    """Inspect and release leases."""
 
 
 @leases.command("list")
 @at_desk
 def list_leases(desk: Desk) -> None:
-    """Every lease with its holder, and the duties done under it."""
+    """List leases with their holders and duties."""
     now = desk.now()
-    found = desk.store.leases()
+    found, workers = desk.store.leases(), desk.store.workers()
     if desk.as_json:
-        print_json([lease_document(lease, now) for lease in found])
+        print_json([lease_document(lease, now, workers) for lease in found])
         return
-    names = {worker.id: worker.name for worker in desk.store.workers()}
     columns = (
         Column("lease"), Column("holder", flexible=True), Column("term", right=True), Column("held", right=True),
         Column("beat", optional=True, right=True), Column("expires", right=True),
     )  # fmt: skip
     rows = []
     for lease in found:
-        free = lease.holder is None or lease.expires_at is None or lease.expires_at <= now
-        holder = "free" if lease.holder is None else names.get(lease.holder) or str(lease.holder)
+        held = lease.held(now)
         rows.append(
             [
                 lease.name,
-                f"{holder} (ran out)" if free and lease.holder is not None else holder,
+                _holder(lease, workers, now),
                 lease.term,
-                None if free or lease.acquired_at is None else span(now - lease.acquired_at),
+                span(now - lease.acquired_at) if held and lease.acquired_at is not None else None,
                 None if lease.beat_at is None else age(lease.beat_at, now),
                 None if lease.expires_at is None else age(lease.expires_at, now),
             ]
         )
-    print_table(columns, rows, empty="no leases: nobody does duties under one")
+    print_table(columns, rows, empty="no leases: no worker uses one")
     duties = [
-        _duty(lease.name, name, facts, now) for lease in found for name, facts in duties_of(lease).items()
+        _duty(lease.name, name, facts, now)
+        for lease in found
+        for name, facts in current_duties(lease, now).items()
     ]
     if duties:
         heading("Duties")
@@ -58,6 +60,19 @@ def list_leases(desk: Desk) -> None:
             Column("errors", right=True), Column("took", right=True), Column("last error", flexible=True, optional=True),
         )  # fmt: skip
         print_table(duty_columns, duties, empty="")
+
+
+def _holder(lease: Lease, workers: list[Worker], now: datetime) -> str:
+    if lease.unused_by is not None:
+        return f"not used (coordination: {lease.unused_by})"
+    holder = holder_of(lease, workers)
+    if holder is None:
+        return "free"
+    names = [worker.name for worker in workers if worker.id in holder.workers]
+    name = holder.name or str(lease.holder)
+    if names and names != [name]:
+        name = f"{name} (supervises {', '.join(sorted(names))})"
+    return name if lease.held(now) else f"{name} (expired)"
 
 
 def _duty(lease: str, name: str, facts: Any, now: datetime) -> list[object]:
@@ -82,7 +97,10 @@ def _number(value: object) -> str | None:
 @click.argument("name")
 @at_desk
 def release(desk: Desk, name: str) -> None:
-    """Take a lease from its holder, so that another can have it; the holder learns it with its next beat."""
+    """Release a lease so that another worker can take it.
+
+    The holder notices with its next heartbeat.
+    """
     found = next((lease for lease in desk.store.leases() if lease.name == name), None)
     if found is None:
         raise LeaseNotFound(f"there is no lease {name!r}; see tidemill leases list", name=name)

@@ -1,4 +1,4 @@
-"""``tidemill limits``: how much may run or begin at once, how much does, and changing that."""
+"""``tidemill limits``: list, set and reset limits and rates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import click
 
 from tidemill.cli.desk import Desk, at_desk
-from tidemill.cli.jobs import InOrder
+from tidemill.cli.groups import InOrder
 from tidemill.cli.reading import duration
 from tidemill.cli.screen import (
     Column,
@@ -28,17 +28,17 @@ from tidemill.client.limit_words import allows
 from tidemill.domain.limits import LimitKind, Rule
 
 USES = (Column("limit", flexible=True), Column("used", right=True), Column("says", flexible=True))
-"""The columns of the short table."""
+"""Columns of the short table."""
 
 
 def use_rows(limits: Sequence[LimitState], now: datetime) -> list[list[object]]:
-    """Limits in short, those that are full first."""
+    """Return limits as rows of the short table, full ones first."""
     found = sorted(limits, key=lambda limit: (not limit.is_full, limit.name))
     return [[limit.name, used(limit), _says(limit, now)] for limit in found]
 
 
 def used(limit: LimitState) -> str:
-    """How much of how much."""
+    """Format the usage of a limit."""
     if limit.rule.kind is LimitKind.BREAKER or limit.rule.max <= 0:
         return thousands(limit.used)
     if limit.keys:
@@ -63,13 +63,13 @@ def _says(limit: LimitState, now: datetime) -> str | None:
 
 @click.group(cls=InOrder)
 def limits() -> None:
-    """How much may run or begin at once: list it, set it."""
+    """List, set and reset limits and rates."""
 
 
 @limits.command("list")
 @at_desk
 def list_limits(desk: Desk) -> None:
-    """Every limit that is written down, and how much of it is used."""
+    """List limits with their use."""
     found = desk.limits.list()
     now = desk.now()
     if desk.as_json:
@@ -90,7 +90,7 @@ def list_limits(desk: Desk) -> None:
 @click.argument("name")
 @at_desk
 def show(desk: Desk, name: str) -> None:
-    """One limit, or one key of a limit, with the keys that use most of it."""
+    """Show a limit, or one key of it."""
     limit = desk.limits.get(name)
     if desk.as_json:
         print_json(limit_document(limit))
@@ -119,37 +119,40 @@ def _facts(desk: Desk, limit: LimitState, now: datetime) -> Iterator[tuple[str, 
 @limits.command("set")
 @click.argument("name")
 @click.argument("most", metavar="MAX", type=int)
-@click.option("--per", type=duration, metavar="DURATION", help="So many may begin within this time.")
-@click.option("--burst", type=int, metavar="N", help="Of a rate: so many at once, then evenly.")
+@click.option("--per", type=duration, metavar="DURATION", help="Make it a rate: MAX starts within this time.")
+@click.option("--burst", type=int, metavar="N", help="Burst size of the rate (token bucket).")
 @at_desk
 def set_limit(desk: Desk, name: str, most: int, per: timedelta | None, burst: int | None) -> None:
-    """Allow at most MAX at a time, or within --per; 0 for no limit. It holds within five seconds, over what the code says."""
+    """Allow at most MAX jobs at the same time, or within --per.
+
+    0 removes the limit. The value overrides the code and takes effect within five seconds.
+    """
     limit = desk.limits.set(name, most, per=per, burst=burst)
     if desk.as_json:
         print_json(limit_document(limit))
         return
     words = "is lifted" if limit.rule.max <= 0 else f"allows {allowed(limit.rule)}"
-    print_lines([(f"limit {name} {words}; what runs goes on", "")])
+    print_lines([(f"limit {name} {words}; running jobs continue", "")])
 
 
 @limits.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @at_desk
 def unset(desk: Desk, names: tuple[str, ...]) -> None:
-    """Drop what was set, so that what the code says holds again."""
+    """Remove overrides: the limits of the code apply again."""
     dropped = {name: desk.limits.unset(name) for name in dict.fromkeys(names)}
     if desk.as_json:
         print_json([name for name, was in dropped.items() if was])
         return
     for name, was in dropped.items():
-        print_lines([(f"limit {name} {'is as the code says' if was else 'was not set'}", "")])
+        print_lines([(f"limit {name} {'is reset to the value in the code' if was else 'was not set'}", "")])
 
 
 @limits.command("reset-breaker")
 @click.argument("name")
 @at_desk
 def reset_breaker(desk: Desk, name: str) -> None:
-    """Close a breaker: what waits behind it goes on."""
+    """Close a circuit breaker so that its jobs run again."""
     limit = desk.limits.reset_breaker(name)
     if desk.as_json:
         print_json(limit_document(limit))
@@ -158,7 +161,7 @@ def reset_breaker(desk: Desk, name: str) -> None:
 
 
 def allowed(rule: Rule) -> str:
-    """A rule in a few words."""
+    """Describe a rule in a few words."""
     return allows(rule, span, percent)
 
 

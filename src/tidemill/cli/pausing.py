@@ -1,4 +1,7 @@
-"""Pausing and resuming a queue, a task, a tenant or everything: what runs goes on, nothing more of it starts."""
+"""Pause and resume of a queue, a task, a tenant or everything.
+
+Running jobs continue; no new ones start.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +15,14 @@ from tidemill.domain.ledger import Pause, PauseKind
 from tidemill.tasks.options import check_name
 
 EVERYTHING = ("",)
-"""The only name there is of the kind that is everything."""
+"""The only name of the kind ``all``."""
 
 
 def pause(desk: Desk, kind: PauseKind, names: tuple[str, ...], reason: str | None) -> None:
-    """Pause these; what is paused already stays so, with its first reason."""
+    """Pause these. Existing pauses keep their reason."""
     for name in names if kind is not PauseKind.ALL else ():
-        check_name(kind, name)  # what cannot be is refused before anything is done
+        # Refuse an invalid name before anything is paused.
+        check_name(kind, name)
     before = {found.name for found in desk.control.pauses() if found.kind is kind}
     standing = {name: desk.control.pause(kind, name, reason=reason) for name in dict.fromkeys(names)}
     if desk.as_json:
@@ -29,11 +33,11 @@ def pause(desk: Desk, kind: PauseKind, names: tuple[str, ...], reason: str | Non
         if name in before:
             print_lines([(f"{what(found)} is paused already ({said(found, now)})", "")])
         else:
-            print_lines([(f"{what(found)} is paused; what runs goes on", "")])
+            print_lines([(f"{what(found)} is paused; running jobs continue", "")])
 
 
 def resume(desk: Desk, kind: PauseKind, names: tuple[str, ...]) -> None:
-    """End these pauses; what is not paused stays so."""
+    """Resume these; ignore those that are not paused."""
     ended = [desk.control.resume(kind, name) for name in dict.fromkeys(names)]
     stood = {found.name: found for found in ended if found is not None}
     if desk.as_json:
@@ -45,12 +49,12 @@ def resume(desk: Desk, kind: PauseKind, names: tuple[str, ...]) -> None:
 
 
 def what(found: Pause) -> str:
-    """What a pause is of."""
+    """Return what a pause applies to."""
     return "everything" if found.kind is PauseKind.ALL else f"{found.kind} {found.name}"
 
 
 def way_back(found: Pause) -> str:
-    """The command that ends a pause.
+    """Return the command that ends a pause.
 
     >>> way_back(Pause(PauseKind.TENANT, "acme"))
     'tidemill tenants resume acme'
@@ -61,7 +65,7 @@ def way_back(found: Pause) -> str:
 
 
 def said(found: Pause | None, now: datetime) -> str | None:
-    """A pause in a few words; None where there is none."""
+    """Describe a pause in a few words; None without one."""
     if found is None:
         return None
     by = f" by {found.paused_by}" if found.paused_by else ""

@@ -1,7 +1,8 @@
-"""``tidemill queues``: what waits where, and pausing it."""
+"""``tidemill queues``: list, pause and resume queues."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from datetime import datetime
 
@@ -9,9 +10,11 @@ import click
 
 from tidemill.cli import pausing
 from tidemill.cli.desk import Desk, at_desk, tenant_option
+from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import Column, print_json, print_table, span, thousands
 from tidemill.client.documents import instant, pause_document
-from tidemill.client.stats import QueueStats, liveness, queue_stats
+from tidemill.client.stats import QueueStats, is_living, queue_stats
+from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.ledger import PauseKind
 from tidemill.errors import UsageError
 
@@ -24,7 +27,7 @@ QUEUES = (
 
 
 def queue_rows(found: Iterable[QueueStats], now: datetime) -> list[list[object]]:
-    """Queues as rows of a table."""
+    """Return queues as table rows."""
     return [
         [
             queue.name,
@@ -37,7 +40,7 @@ def queue_rows(found: Iterable[QueueStats], now: datetime) -> list[list[object]]
 
 
 def queue_document(queue: QueueStats) -> dict[str, object]:
-    """One queue as a document."""
+    """Return a queue as a document."""
     return {
         "name": queue.name,
         "pending": queue.pending,
@@ -46,48 +49,72 @@ def queue_document(queue: QueueStats) -> dict[str, object]:
     }
 
 
-@click.group()
+@click.group(cls=InOrder)
 def queues() -> None:
-    """What waits where, and pausing it."""
+    """List, pause and resume queues."""
 
 
 @queues.command("list")
 @tenant_option
 @at_desk
 def list_queues(desk: Desk, tenant: str) -> None:
-    """The queues in which something waits, that are paused, that a worker serves or that a task goes to."""
+    """List queues with their waiting jobs.
+
+    The list holds queues that have jobs, are paused, are served by a worker or are named by a task.
+    """
     now = desk.now()
-    served = {
-        name for worker in desk.store.workers() if liveness(worker, now) != "gone" for name in worker.queues
-    }
-    declared = {task.options.queue for task in desk.registry}
-    found = queue_stats(desk.store, tenant=tenant, also=served | declared)
+    found = _found(desk, tenant, now)
     if desk.as_json:
         print_json([queue_document(queue) for queue in found])
         return
-    print_table(QUEUES, queue_rows(found, now), empty="no queues: nothing waits, and no worker is alive")
+    print_table(
+        QUEUES, queue_rows(found, now), empty="no queues: no jobs are waiting, and no worker is alive"
+    )
+
+
+def _found(desk: Desk, tenant: str, now: datetime) -> list[QueueStats]:
+    living = [worker for worker in desk.store.workers() if is_living(worker, now)]
+    served = {name for worker in living for name in worker.queues}
+    declared = {task.options.queue for task in desk.registry}
+    return queue_stats(desk.store, tenant=tenant, also=served | declared)
 
 
 def _chosen(names: tuple[str, ...], everything: bool) -> tuple[PauseKind, tuple[str, ...]]:
     if bool(names) == everything:
-        raise UsageError("name the queues that are meant, or say --all for everything")
+        raise UsageError("name the queues, or pass --all for all of them")
     return (PauseKind.ALL, pausing.EVERYTHING) if everything else (PauseKind.QUEUE, names)
 
 
 @queues.command()
 @click.argument("names", nargs=-1, metavar="[NAME...]")
-@click.option("--all", "everything", is_flag=True, help="Everything: no worker starts anything more.")
-@click.option("--reason", metavar="TEXT", help="Why; whoever asks is told.")
+@click.option("--all", "everything", is_flag=True, help="Pause every queue: workers start no more jobs.")
+@click.option("--reason", metavar="TEXT", help="Reason, shown by jobs why.")
+@click.option("--new", is_flag=True, help="Allow a queue that is not known yet.")
 @at_desk
-def pause(desk: Desk, names: tuple[str, ...], everything: bool, reason: str | None) -> None:
-    """Start nothing more from these queues, or from any; what runs goes on."""
-    pausing.pause(desk, *_chosen(names, everything), reason)
+def pause(desk: Desk, names: tuple[str, ...], everything: bool, reason: str | None, new: bool) -> None:
+    """Stop starting jobs of queues; running jobs finish."""
+    chosen = _chosen(names, everything)
+    if names and not new:
+        _check_known(desk, names)
+    pausing.pause(desk, *chosen, reason)
+
+
+def _check_known(desk: Desk, names: tuple[str, ...]) -> None:
+    """Raise an error for a queue that no task, worker, pause or job uses."""
+    known = {queue.name for queue in _found(desk, ALL_TENANTS, desk.now())}
+    for name in names:
+        where = JobFilter(ALL_TENANTS, queues=frozenset({name}))
+        if name in known or desk.store.count(where, most=1):
+            continue
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else "pass --new to pause it before its first job."
+        raise UsageError(f"no task, worker or job uses queue {name!r}; {hint}", queue=name)
 
 
 @queues.command()
 @click.argument("names", nargs=-1, metavar="[NAME...]")
-@click.option("--all", "everything", is_flag=True, help="End the pause of everything; other pauses stay.")
+@click.option("--all", "everything", is_flag=True, help="End the pause of --all; other pauses stay.")
 @at_desk
 def resume(desk: Desk, names: tuple[str, ...], everything: bool) -> None:
-    """Let these queues go on, or all that was paused as a whole."""
+    """Resume paused queues."""
     pausing.resume(desk, *_chosen(names, everything))

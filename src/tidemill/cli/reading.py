@@ -1,4 +1,4 @@
-"""From what is typed to values: durations, instants, pairs, references and a task's arguments. Asks no store."""
+"""Parsers of option values and task arguments."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 6048
 
 
 def read_duration(text: str) -> timedelta | None:
-    """A duration such as ``90``, ``30s``, ``5m`` or ``1h30m``; None if it is not one.
+    """Parse a duration such as ``90``, ``30s``, ``5m`` or ``1h30m``; return None if it is invalid.
 
     >>> read_duration("1h30m")
     datetime.timedelta(seconds=5400)
@@ -35,7 +35,7 @@ def read_duration(text: str) -> timedelta | None:
 
 
 def read_instant(text: str) -> datetime | None:
-    """An instant in ISO form; without a zone it is UTC. None if it is not one.
+    """Parse an ISO instant, in UTC if it has no offset; return None if it is invalid.
 
     >>> read_instant("2026-03-01 06:00").isoformat()
     '2026-03-01T06:00:00+00:00'
@@ -43,12 +43,13 @@ def read_instant(text: str) -> datetime | None:
     try:
         found = datetime.fromisoformat(text.strip())
         return found.astimezone(UTC) if found.tzinfo is not None else found.replace(tzinfo=UTC)
-    except (ValueError, OverflowError):  # the edges of the calendar have no UTC
+    # The first and last instants of the calendar overflow in UTC.
+    except (ValueError, OverflowError):
         return None
 
 
 def duration(text: str) -> timedelta:
-    """The type of an option that is a duration."""
+    """Option type of a duration."""
     found = read_duration(text)
     if found is None:
         raise click.BadParameter(f"{text!r} is not a duration; write 30s, 5m, 2h, 1d or 1h30m")
@@ -56,40 +57,40 @@ def duration(text: str) -> timedelta:
 
 
 def instant(text: str) -> datetime:
-    """The type of an option that is an instant."""
+    """Option type of an instant."""
     found = read_instant(text)
     if found is None:
-        raise click.BadParameter(f"{text!r} is not an instant; write 2026-03-01T06:00Z")
+        raise click.BadParameter(f"{text!r} is not a timestamp; write 2026-03-01T06:00Z")
     return found
 
 
 def moment(text: str) -> datetime | timedelta:
-    """The type of an option that is an instant, or how long ago."""
+    """Option type of an instant, or of a duration before now."""
     ago = read_duration(text)
     if ago is not None:
         return _bearable(ago, text)
     found = read_instant(text)
     if found is None:
         raise click.BadParameter(
-            f"{text!r} is not a moment; write 2026-03-01T06:00Z, or 2h for two hours ago"
+            f"{text!r} is not a timestamp; write 2026-03-01T06:00Z, or 2h for two hours ago"
         )
     return found
 
 
 def _bearable(found: timedelta, text: str) -> timedelta:
-    """Counted from now, a longer one would lead out of the calendar."""
+    """Refuse a duration that would overflow the calendar when added to the current time."""
     if found > LONGEST:
-        raise click.BadParameter(f"{text!r} is too long; a hundred years are the most")
+        raise click.BadParameter(f"{text!r} is too long; the longest duration is a hundred years")
     return found
 
 
 def metadata(text: str) -> tuple[str, str]:
-    """The type of an option that is a key and a value."""
+    """Option type of a key and a value."""
     return _pair(text, "=", "customer=acme")
 
 
 def reference(text: str) -> tuple[str, str]:
-    """The type of an option that is a kind and an id."""
+    """Option type of a kind and an id."""
     return _pair(text, ":", "user:42")
 
 
@@ -101,7 +102,7 @@ def _pair(text: str, sign: str, example: str) -> tuple[str, str]:
 
 
 def json_or_text(text: str) -> object:
-    """A value as JSON where it is JSON, else the text itself."""
+    """Parse a value as JSON if possible, else return the text itself."""
     try:
         value: object = json.loads(text)
     except ValueError:
@@ -110,9 +111,9 @@ def json_or_text(text: str) -> object:
 
 
 def read_arguments(given: str | None, words: Iterable[str], schema: Mapping[str, Any]) -> str:
-    """A task's arguments as JSON text, from ``--args`` and from ``key=value`` words over it.
+    """Return a task's arguments as JSON text, from ``--args`` and from ``key=value`` words that override it.
 
-    What the task takes as text is taken as it stands; anything else is JSON where it is JSON.
+    A value of a string parameter is used as is. Any other is parsed as JSON if possible.
 
     >>> read_arguments('{"to": "ann"}', ["size=3", "name=007"], {"properties": {"name": {"type": "string"}}})
     '{"to": "ann", "size": 3, "name": "007"}'

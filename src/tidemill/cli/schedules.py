@@ -1,4 +1,7 @@
-"""``tidemill schedules``: when jobs are made; the verbs that change something stand in ``schedules_act``."""
+"""``tidemill schedules``: list, show and preview schedules.
+
+``schedules_act`` has the verbs that change schedules.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,9 @@ from zoneinfo import ZoneInfo
 
 import click
 
+from tidemill.cli.completing import task_names
 from tidemill.cli.desk import Desk, at_desk, tenant_option
-from tidemill.cli.jobs import InOrder
+from tidemill.cli.groups import InOrder
 from tidemill.cli.reading import instant as an_instant
 from tidemill.cli.schedules_act import add, backfill, pause, remove, resume, sync, trigger
 from tidemill.cli.screen import Column, age, heading, print_facts, print_json, print_table, stamp
@@ -24,22 +28,22 @@ from tidemill.domain.timetable import Fired
 
 @click.group(cls=InOrder)
 def schedules() -> None:
-    """When jobs are made: list, add, pause, preview, trigger."""
+    """List, add, pause, preview and trigger schedules."""
 
 
 @schedules.command("list")
-@click.option("--task", metavar="NAME", help="Only of this task.")
+@click.option("--task", metavar="NAME", shell_complete=task_names, help="Schedules of this task.")
 @tenant_option
 @at_desk
 def list_schedules(desk: Desk, task: str | None, tenant: str) -> None:
-    """All schedules, and when they fire next."""
+    """List schedules with their next fire."""
     found = Schedules(desk.client).list(task=task, tenant=tenant)
     if desk.as_json:
         print_json([schedule_document(each) for each in found])
         return
     now = desk.now()
     columns = (
-        Column("key", flexible=True), Column("task", flexible=True), Column("state"), Column("next"),
+        Column("key", flexible=True), Column("task", flexible=True), Column("status"), Column("next"),
         Column("when", flexible=True), Column("zone", optional=True), Column("last", optional=True),
         Column("scope", optional=True), Column("source", optional=True), Column("tenant", optional=True),
         Column("note", flexible=True, optional=True),
@@ -57,11 +61,13 @@ def list_schedules(desk: Desk, task: str | None, tenant: str) -> None:
 
 @schedules.command()
 @click.argument("key")
-@click.option("--fires", "count", type=click.IntRange(0, 1000), default=10, help="How many fires to show.")
+@click.option(
+    "--fires", "count", type=click.IntRange(0, 1000), default=10, help="Number of past fires to show."
+)
 @tenant_option
 @at_desk
 def show(desk: Desk, key: str, count: int, tenant: str) -> None:
-    """One schedule: its rules, what its jobs are asked for with, and what became of its last fires."""
+    """Show a schedule: rules, arguments and last fires."""
     face = Schedules(desk.client)
     found = face.get(key, tenant=tenant)
     fires = face.fires(found.id, limit=count, tenant=found.tenant) if count else []
@@ -73,7 +79,7 @@ def show(desk: Desk, key: str, count: int, tenant: str) -> None:
         [
             ("schedule", found.key),
             ("task", found.task),
-            ("state", state(found)),
+            ("status", state(found)),
             ("broken", found.broken),
             ("note", found.note),
             ("when", found.words),
@@ -97,12 +103,14 @@ def show(desk: Desk, key: str, count: int, tenant: str) -> None:
 
 @schedules.command()
 @click.argument("key")
-@click.option("--count", "-n", type=click.IntRange(1, 1000), default=10, show_default=True)
-@click.option("--after", type=an_instant, metavar="INSTANT", help="Instead of now.")
+@click.option(
+    "--count", "-n", type=click.IntRange(1, 1000), default=10, show_default=True, help="Number of fires."
+)
+@click.option("--after", type=an_instant, metavar="INSTANT", help="Start from this time instead of now.")
 @tenant_option
 @at_desk
 def preview(desk: Desk, key: str, count: int, after: datetime | None, tenant: str) -> None:
-    """The next fires in local time and UTC, with a note where the clocks change."""
+    """Show the next fires, in local time and UTC."""
     face = Schedules(desk.client)
     found = face.get(key, tenant=tenant)
     since = after or desk.now()
@@ -130,14 +138,14 @@ for _verb in (add, pause, resume, trigger, backfill, remove, sync):
 
 
 def state(found: Schedule) -> str:
-    """One word on whether it fires."""
+    """Return whether the schedule is enabled, paused or broken."""
     if found.broken is not None:
         return "broken"
     return "enabled" if found.enabled else "paused"
 
 
 def clock_changes(fires: list[datetime]) -> list[str | None]:
-    """For each fire but the first: a note if the offset is another than at the one before."""
+    """Return a note for each fire but the first if its UTC offset differs from the previous one."""
     notes: list[str | None] = []
     for before, at in pairwise(fires):
         old, new = before.utcoffset() or timedelta(0), at.utcoffset() or timedelta(0)
@@ -180,5 +188,5 @@ def _fire_row(fire: Fired, now: datetime) -> list[object]:
 
 
 def _misfire(rule: str | Mapping[str, object]) -> str:
-    """As ``--misfire`` takes it."""
+    """Format a misfire policy as ``--misfire`` accepts it."""
     return rule if isinstance(rule, str) else ", ".join(f"{name}:{value}" for name, value in rule.items())

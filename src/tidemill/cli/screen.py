@@ -1,7 +1,7 @@
-"""Values as people read them: inert text, ages, tables that fit any width. JSON for programs. Decides nothing.
+"""Output of the CLI: safe text, durations, tables that fit any width, and JSON.
 
-Names, messages and arguments come from anywhere. None of them may move a cursor, colour a screen or break a line: control
-characters are shown as escapes, and nothing that was stored is ever read as markup.
+Names, messages and arguments are untrusted. They must not move the cursor, change colours or break lines. Control
+characters are shown as escapes, and stored text is never interpreted as markup.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-# C0, DEL, C1, line and paragraph separators, marks that turn the direction of writing, and halves of characters.
+# C0, DEL, C1, line and paragraph separators, bidirectional controls, and lone surrogates.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 _SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
-# Of the 256 colours, those that can be read on a dark screen and on a light one: their contrast is at least three to one with both.
-# A terminal of sixteen colours takes its own nearest.
+# These of the 256 colours are readable on dark and light backgrounds: their contrast is at least 3:1 with both. A
+# terminal with sixteen colours uses the nearest of its own.
 _BLUE, _CYAN, _GREEN, _MAGENTA, _RED, _YELLOW = (
     "dodger_blue2", "turquoise4", "green4", "medium_orchid3", "red3", "dark_goldenrod",
 )  # fmt: skip
@@ -41,11 +41,12 @@ STYLES = {
 }  # fmt: skip
 
 _JUDGED = frozenset({"status", "state", "alive", "liveness", "severity", "outcome"})
-"""Columns and facts whose words are ours, and so may have a colour. A task that somebody calls ``failed`` has none."""
+"""Columns and facts whose values are defined by Tidemill and may be coloured. A task named ``failed`` is not coloured.
+"""
 
 
 def clean(value: object, *, lines: bool = False) -> str:
-    r"""A text that does nothing to a screen; with ``lines`` its own line breaks stay.
+    r"""Escape control characters; with ``lines``, keep line breaks.
 
     >>> print(clean("\x1b[31mred\nx"))
     \x1b[31mred\nx
@@ -63,7 +64,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 
 def span(duration: timedelta | None) -> str:
-    """A duration in two units at most.
+    """Format a duration in at most two units.
 
     >>> span(timedelta(hours=26, minutes=5, seconds=1))
     '1d 2h'
@@ -85,7 +86,7 @@ def span(duration: timedelta | None) -> str:
 
 
 def age(instant: datetime | None, now: datetime) -> str:
-    """How long ago, or how far ahead.
+    """Format an instant relative to now.
 
     >>> age(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, 0, 5, tzinfo=UTC))
     '5m ago'
@@ -98,22 +99,22 @@ def age(instant: datetime | None, now: datetime) -> str:
 
 
 def stamp(instant: datetime | None) -> str:
-    """An instant to the second, in UTC."""
+    """Format an instant in UTC, to the second."""
     return "-" if instant is None else instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
 def percent(fraction: float | None) -> str:
-    """A fraction in hundredths, never outside them."""
+    """Format a fraction as a percentage between 0 and 100."""
     return "-" if fraction is None else f"{min(max(fraction, 0.0), 1.0):.0%}"
 
 
 def thousands(number: int) -> str:
-    """A number with its thousands set apart."""
+    """Format a number with thousands separators."""
     return f"{number:,}"
 
 
 def size(count: int) -> str:
-    """Bytes in the unit in which they are short.
+    """Format a number of bytes in a suitable unit.
 
     >>> size(900), size(2048), size(3 * 2**20 // 2)
     ('900 B', '2.0 KiB', '1.5 MiB')
@@ -126,19 +127,19 @@ def size(count: int) -> str:
 
 
 def console(*, err: bool = False) -> Console:
-    """The screen as it is now: a terminal of some width, or a pipe."""
+    """Return a console for the current output, which may be a terminal or a pipe."""
     return Console(
         file=sys.stderr if err else sys.stdout, markup=False, highlight=False, emoji=False, soft_wrap=False
     )
 
 
 def can_draw_over(screen: Console) -> bool:
-    """Whether what stands there can be drawn over: not in a pipe, nor on a terminal that takes no orders (``TERM=dumb``)."""
+    """Whether the output can be redrawn in place, unlike a pipe or a dumb terminal (``TERM=dumb``)."""
     return screen.is_terminal and not screen.is_dumb_terminal
 
 
 def styled(value: object, style: str | None = None) -> Text:
-    """Inert text; its own word decides its colour unless one is given."""
+    """Return escaped text, coloured by its value unless a style is given."""
     text = clean(value)
     return Text(text, style if style is not None else STYLES.get(text, ""))
 
@@ -148,21 +149,24 @@ def _coloured(name: str, cell: str) -> str:
 
 
 def print_json(document: Any) -> None:
-    """One document: on a terminal to be read, otherwise on one line."""
+    """Print one JSON document, indented on a terminal, otherwise on one line."""
     indent = 2 if sys.stdout.isatty() else None
     click.echo(json.dumps(document, indent=indent, default=str))
 
 
 def print_json_line(document: Any) -> None:
-    """One line of a stream."""
+    """Print one JSON line of a stream."""
     click.echo(json.dumps(document, default=str))
     sys.stdout.flush()
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A heading, and whether it may be cut short (``flexible``), go on in the next line (``folds``), or be left out (``optional``)
-    where there is no room.
+    """A heading, and how the column adapts to a narrow screen.
+
+    It may be truncated (``flexible``), wrap to the next line (``folds``), show only the end of its values (``tail``) or
+    be omitted (``optional``). Optional columns without values are omitted first, then those with the highest ``rank``,
+    then those furthest to the right.
     """
 
     name: str
@@ -170,34 +174,61 @@ class Column:
     optional: bool = False
     right: bool = False
     folds: bool = False
+    rank: int = 0
+    keeps: int = 0  #: minimum width of a flexible column while other columns can still be omitted
+    tail: int = 0  #: characters of a value that are shown if the whole value does not fit
 
     def least(self, width: int, *, alone: bool) -> int:
-        """Cells it keeps of so many; one that matters keeps more as long as others could go."""
+        """Return the minimum width. It is larger while other columns could still be omitted."""
         if not (self.flexible or self.folds):
             return width
-        return min(width, LEAST if alone or self.optional else COMFORT)
+        return min(width, LEAST if alone else self.keeps or (LEAST if self.optional else COMFORT))
 
 
 LEAST, COMFORT = 8, 16
-"""Cells a flexible column keeps, at worst and as long as there are columns that could be left out."""
+"""Minimum width of a flexible column: in any case, and while other columns could still be omitted."""
 
 
 def table(
     columns: Sequence[Column], rows: Iterable[Sequence[object]], *, empty: str, fit: int | None = None
 ) -> RenderableType:
-    """Rows under headings, as wide as ``fit``: optional columns go first, then rows become blocks. None: no limit."""
+    """Build a table of at most ``fit`` cells per line, or without a limit if None.
+
+    If it does not fit, ids are shortened first, then optional columns are omitted, then rows become blocks.
+    """
     cells = [[clean("-" if value is None else value) for value in row] for row in rows]
     if not cells:
         return Text(empty, "dim")
     if fit is None:
         return Text(_plain(columns, cells))
     chosen = list(range(len(columns)))
-    while (widths := _widths(columns, cells, chosen, fit)) is None:
+    shown = cells if _natural(columns, cells) <= fit else _shortened(columns, cells)
+    while (widths := _widths(columns, shown, chosen, fit)) is None:
         spare = [index for index in chosen if columns[index].optional]
         if not spare:
             return _blocks(columns, cells, fit)
-        chosen.remove(spare[-1])
-    return _drawn(columns, cells, widths)
+        chosen.remove(max(spare, key=lambda index: (_is_blank(shown, index), columns[index].rank, index)))
+    return _drawn(columns, shown, widths)
+
+
+def _natural(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> int:
+    """Return the width of the table without truncation."""
+    widths = [
+        max(cell_len(column.name), *(cell_len(row[index]) for row in cells))
+        for index, column in enumerate(columns)
+    ]
+    return sum(widths) + _GAP * (len(columns) - 1)
+
+
+def _shortened(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> list[list[str]]:
+    return [
+        [cell[-column.tail :] if column.tail else cell for column, cell in zip(columns, row, strict=True)]
+        for row in cells
+    ]
+
+
+def _is_blank(cells: Sequence[Sequence[str]], index: int) -> bool:
+    return all(row[index] in ("-", "") for row in cells)
 
 
 _GAP = 2
@@ -206,7 +237,7 @@ _GAP = 2
 def _widths(
     columns: Sequence[Column], cells: Sequence[Sequence[str]], chosen: Sequence[int], fit: int
 ) -> dict[int, int] | None:
-    """How wide each chosen column is; None where they do not fit. What is missing is taken from the widest of the flexible ones."""
+    """Return the width of each chosen column; None if they do not fit. The widest flexible columns shrink first."""
     found = {
         index: max(cell_len(columns[index].name), *(cell_len(row[index]) for row in cells))
         for index in chosen
@@ -239,7 +270,7 @@ def _drawn(columns: Sequence[Column], cells: Sequence[Sequence[str]], widths: Ma
 
 
 def _blocks(columns: Sequence[Column], cells: Sequence[Sequence[str]], fit: int) -> Text:
-    """Each row as lines of its own, for a screen too narrow for columns."""
+    """Render each row as several lines, for a screen too narrow for columns."""
     text = Text(overflow="fold")
     label = max(cell_len(column.name) for column in columns[1:]) if len(columns) > 1 else 0
     for number, row in enumerate(cells):
@@ -258,7 +289,7 @@ def _blocks(columns: Sequence[Column], cells: Sequence[Sequence[str]], fit: int)
 
 
 def _beside(text: str, indent: int, least: int, width: int) -> tuple[int, list[str]]:
-    """A text in lines beside its name, or below it where a word of it (an id, to be copied) would be broken otherwise."""
+    """Wrap a text next to its label, or below it if that avoids breaking a long word (such as an id to copy)."""
     longest = max((cell_len(word) for word in text.split()), default=0)
     if longest > width - indent and longest <= width - least:
         indent = least
@@ -266,7 +297,7 @@ def _beside(text: str, indent: int, least: int, width: int) -> tuple[int, list[s
 
 
 def _folded(text: str, width: int) -> list[str]:
-    """A text in lines of this width: broken between words, and within one only where it is longer than a line."""
+    """Wrap a text to this width. Words longer than a line are broken."""
     if width < LEAST:
         return [text]
     lines = Text(text).wrap(Console(width=width, file=io.StringIO()), width, overflow="fold")
@@ -274,7 +305,7 @@ def _folded(text: str, width: int) -> list[str]:
 
 
 def _plain(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> str:
-    """Aligned by spaces and never cut short: for files and other programs."""
+    """Align columns with spaces and never truncate, for files and other programs."""
     grid = [[column.name for column in columns], *cells]
     widths = [max(cell_len(row[index]) for row in grid) for index in range(len(columns))]
     lines = []
@@ -288,7 +319,7 @@ def _plain(columns: Sequence[Column], cells: Sequence[Sequence[str]]) -> str:
 
 
 def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, empty: str) -> None:
-    """A table that fits the terminal, or whole lines where there is none."""
+    """Print a table that fits the terminal, or complete lines without a terminal."""
     screen = console()
     if screen.is_terminal:
         screen.print(table(columns, rows, empty=empty, fit=screen.width))
@@ -297,7 +328,7 @@ def print_table(columns: Sequence[Column], rows: Iterable[Sequence[object]], *, 
 
 
 def put(text: Text, hang: int = 0) -> None:
-    """A line: folded at a terminal's edge, with what follows set in by ``hang``; whole where there is none."""
+    """Print a line. On a terminal it wraps, with a hanging indent of ``hang``."""
     screen = console()
     if screen.is_terminal and hang and cell_len(text.plain) > screen.width:
         for number, line in enumerate(text.wrap(screen, max(screen.width - hang, LEAST), overflow="fold")):
@@ -310,7 +341,7 @@ def put(text: Text, hang: int = 0) -> None:
 
 
 def print_facts(facts: Iterable[tuple[str, object]]) -> None:
-    """Names and values, one a line; a value that is None is left out. On a terminal, long ones go on under their beginning."""
+    """Print names and values, one per line, without None values. On a terminal, long values wrap with an indent."""
     shown = [(name, clean(value, lines=True)) for name, value in facts if value is not None]
     width = max((len(name) for name, _ in shown), default=0)
     screen = console()
@@ -329,11 +360,11 @@ def print_facts(facts: Iterable[tuple[str, object]]) -> None:
 
 
 def print_lines(lines: Iterable[tuple[str, str]], hang: int = 0) -> None:
-    """Lines of inert text, each with its style."""
+    """Print escaped lines, each with its style."""
     for line, style in lines:
         put(Text(clean(line), style), hang)
 
 
 def heading(text: str) -> None:
-    """What the next lines are about."""
+    """Print a heading."""
     put(Text(f"\n{text}", "bold"))

@@ -1,4 +1,4 @@
-"""``tidemill serve``: the dashboard and the HTTP API of an app, in this process."""
+"""``tidemill serve``: dashboard and HTTP API of an app, in this process."""
 
 from __future__ import annotations
 
@@ -9,30 +9,33 @@ from typing import Any
 
 import click
 
-from tidemill.engine.locate import find_app
+from tidemill.cli.desk import opened_app
+from tidemill.cli.naming import app_named
 from tidemill.engine.logs import LEVELS, write_logs
 from tidemill.errors import BadSettings
 
 
 @click.command()
-@click.argument("app", envvar="TIDEMILL_APP", metavar="APP")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
+@app_named
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=8080,
     show_default=True,
-    help="0 takes a free one.",
+    help="Port; 0 picks a free one.",
 )
 @click.option(
     "--allow-anonymous-create",
     is_flag=True,
-    help="Jobs may be created without a key, for the app's own tenant.",
+    help="Allow creating jobs without a key, for the app's own tenant.",
 )
-@click.option("--read-only", is_flag=True, help="Nothing can be changed through it, whatever the key.")
-@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
+@click.option("--read-only", is_flag=True, help="Refuse every change, whatever the key.")
+@click.option(
+    "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Lowest level to log."
+)
 @click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
-@click.option("--json", "as_json", is_flag=True, help="Say what was started as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the address and the token as JSON.")
 def serve(
     app: str,
     host: str,
@@ -43,13 +46,15 @@ def serve(
     log_json: bool,
     as_json: bool,
 ) -> None:
-    """Serve the dashboard and the HTTP API of APP (module:attribute, or TIDEMILL_APP) until told to stop.
+    """Serve the dashboard and the HTTP API.
 
-    Without a living key it listens on this machine only, and prints a token that opens everything for this run.
-    TIDEMILL_SESSION_SECRET signs the dashboard's sessions; without it everybody signs in again after a restart.
+    APP is module:attribute, such as shop:app.
+
+    Without an API key the server accepts connections from this machine only, and prints a token for this run.
+    TIDEMILL_SESSION_SECRET signs the dashboard's sessions; without it, users sign in again after a restart.
     """
     write_logs(log_level, as_json=log_json)
-    found: Any = find_app(app)
+    found: Any = opened_app(app)
     try:
         found.serve(
             host,
@@ -74,15 +79,15 @@ def _announce(serving: Any, *, as_json: bool) -> None:
 
 
 def lines(url: str, token: str | None) -> Iterator[str]:
-    """Where what is served can be found, for people: the dashboard first, for most of them want nothing else."""
+    """Yield the addresses for a person to read, the dashboard first."""
     yield f"  {'open':<8}{door(url, token)}"
     yield f"  {'api':<8}{url}/api"
     yield f"  {'docs':<8}{url}/api/docs"
     if token is not None:
-        yield "  there is no living key: only this machine can reach it, and only with this token"
+        yield "  no API keys yet: only reachable from this machine, with this token"
         yield f"  {'token':<8}{token}"
 
 
 def door(url: str, token: str | None) -> str:
-    """The address of the dashboard, which signs in whoever has the token."""
+    """Return the address of the dashboard, with the token that signs the user in."""
     return f"{url}/" if token is None else f"{url}/sign-in?token={token}"

@@ -1,4 +1,4 @@
-"""``tidemill stats``: how the store is doing, in one look."""
+"""``tidemill stats``: summary of the store."""
 
 from __future__ import annotations
 
@@ -22,11 +22,9 @@ from tidemill.errors import BadFilter
 
 @click.command()
 @click.argument("name", required=False, metavar="[NAME]")
-@click.option(
-    "--window", type=duration, help="How far back to look, such as 1h; a question that does takes it."
-)
-@click.option("--longer-than", type=duration, help="For lag and stuck: only what took longer.")
-@click.option("--limit", type=click.IntRange(1, 1000), help="The most rows.")
+@click.option("--window", type=duration, help="Time window, such as 1h (only for reports that have one).")
+@click.option("--longer-than", type=duration, help="Minimum duration (only for lag and stuck).")
+@click.option("--limit", type=click.IntRange(1, 1000), help="Maximum number of rows.")
 @tenant_option
 @at_desk
 def stats(
@@ -37,9 +35,9 @@ def stats(
     limit: int | None,
     tenant: str,
 ) -> None:
-    """Jobs by state, what waits and since when, what became of the latest, and who works.
+    """Show counts, queues, limits and workers, or one report.
 
-    With a NAME, the answer to one question: queue-depth, active-workers, orphans, overdue, stuck, lag, failures,
+    The reports (NAME): queue-depth, active-workers, orphans, overdue, stuck, lag, failures,
     worker-performance, retries, by-status, durations, tenants, throughput, errors, dead-letters, leaders, archival, health.
     """
     said = {"window": window, "longer_than": longer_than, "limit": limit}
@@ -48,9 +46,7 @@ def stats(
         return
     for key, value in said.items():
         if value is not None:
-            raise BadFilter(
-                f"--{key.replace('_', '-')} belongs to a question; give its name: tidemill stats NAME"
-            )
+            raise BadFilter(f"--{key.replace('_', '-')} needs a report; give its name: tidemill stats NAME")
     now = desk.now()
     found = gather(desk.store, now, tenant=tenant)
     if desk.as_json:
@@ -97,7 +93,7 @@ def _now(found: Stats, now: datetime) -> Iterator[tuple[str, object]]:
 
 
 def workers_line(found: Stats) -> str:
-    """The workers in a few words."""
+    """Describe the workers in a few words."""
     crew = found.crew
     words = [f"{crew.alive} alive"]
     words += [
@@ -109,7 +105,7 @@ def workers_line(found: Stats) -> str:
 
 
 def stats_document(found: Stats) -> dict[str, object]:
-    """One look as a document."""
+    """Return the statistics as a document."""
     return {
         "at": instant(found.at),
         "counts": {state.value: number for state, number in found.counts.items()},

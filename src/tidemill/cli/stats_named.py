@@ -1,4 +1,7 @@
-"""``tidemill stats NAME``: one of the named questions, as a table or as JSON. What a row holds, its class says."""
+"""``tidemill stats NAME``: a named report as a table or JSON.
+
+The fields of the row class determine the columns.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ from tidemill.cli.screen import (
 )
 from tidemill.client.operations import NAMED, Operations
 from tidemill.client.questions import WINDOWS
-from tidemill.client.reports import Report, document
+from tidemill.client.reports import Report, ThroughputStep, document
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.errors import BadFilter
 
@@ -56,23 +59,31 @@ _SPARE = frozenset(
         "crashes",
         "last_claim_at",
         "beat_at",
+        "cancelled",
+        "duration_p50",
+        "lag_p50",
     }
 )
-"""What is left out first where there is no room; so is a worker's id where its name is there."""
+"""Columns that are omitted on a narrow screen. A worker's id is too, if its name is shown."""
+
+_HEADS = {
+    "duration_p50": "run p50", "duration_p95": "run p95", "lag_p50": "wait p50", "lag_p95": "wait p95",
+}  # fmt: skip
+"""Short headings; the others are the field names."""
 
 _MEASURES = ("int", "float", "timedelta", "datetime")
 
 
 def names() -> list[str]:
-    """The questions as they are typed."""
+    """Return the names of the reports as the user types them."""
     return [name.replace("_", "-") for name in NAMED]
 
 
 def show(desk: Desk, name: str, said: dict[str, Any]) -> None:
-    """Ask one question with what was said about it, and print the answer."""
+    """Run one report with the given options and print it."""
     wanted = name.replace("-", "_").lower()
     if wanted not in NAMED:
-        raise BadFilter(f"there is no question {name!r}; there are {', '.join(names())}", name=name)
+        raise BadFilter(f"there is no report {name!r}; there are {', '.join(names())}", name=name)
     ask = getattr(Operations(desk.client), wanted)
     found = ask(**_taken(name, ask, said))
     if desk.as_json:
@@ -88,7 +99,7 @@ def show(desk: Desk, name: str, said: dict[str, Any]) -> None:
 
 
 def _taken(name: str, ask: Any, said: dict[str, Any]) -> dict[str, Any]:
-    """What was said, as the question takes it; what it does not take is refused."""
+    """Return the options as arguments of the report; refuse those that it does not accept."""
     takes = inspect.signature(ask).parameters
     how: dict[str, Any] = {}
     for key, value in said.items():
@@ -105,13 +116,14 @@ def _taken(name: str, ask: Any, said: dict[str, Any]) -> dict[str, Any]:
 def _print(found: Report[Any], name: str) -> None:
     rows: Sequence[Any] = found.rows
     if not rows:
-        print_lines([(f"nothing to tell about {name}", "")])
+        print_lines([(f"no rows for {name}", "")])
     else:
         shown = fields(rows[0])
         named = all(getattr(row, "name", None) or getattr(row, "worker_name", None) for row in rows)
         columns = [
             Column(
-                field.name.replace("_", " "),
+                _HEADS.get(field.name) or field.name.replace("_", " "),
+                rank=int(field.name == "cancelled"),
                 right=str(field.type).startswith(_MEASURES),
                 flexible=field.name in _LONG,
                 folds=field.name == "message",
@@ -121,10 +133,11 @@ def _print(found: Report[Any], name: str) -> None:
         ]
         cells = [[_cell(field.name, getattr(row, field.name), found.at) for field in shown] for row in rows]
         print_table(columns, cells, empty="")
+    if len(rows) > 1 and isinstance(rows[0], ThroughputStep):
+        step = rows[1].at - rows[0].at
+        print_lines([(f"jobs that ended, per {span(abs(step))}; p50 and p95 of run and wait time", "dim")])
     if found.sampled and found.since_at is not None:
-        print_lines(
-            [(f"there was more: this is what ended in the last {span(found.at - found.since_at)}", "")]
-        )
+        print_lines([(f"truncated: jobs that ended in the last {span(found.at - found.since_at)}", "")])
 
 
 def _cell(name: str, value: object, now: datetime) -> object:

@@ -1,4 +1,7 @@
-"""``tidemill tasks``: what can be run, how its jobs are doing, and pausing it; changing it stands in the file beside it."""
+"""``tidemill tasks``: list, show, pause and resume tasks.
+
+``tasks_set`` has the verb that changes settings.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import click
 
 from tidemill.cli import pausing
 from tidemill.cli.desk import Desk, at_desk, tenant_option
+from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import (
     Column,
     heading,
@@ -19,31 +23,37 @@ from tidemill.cli.screen import (
     span,
     thousands,
 )
+from tidemill.cli.tasks_check import check_tasks
 from tidemill.cli.tasks_set import set_document, set_task, set_words, task_rule, task_setting
 from tidemill.client.documents import pause_document, seconds
 from tidemill.client.limit_words import NO_LIMIT
-from tidemill.client.stats import liveness, waiting_tasks
+from tidemill.client.stats import is_living, waiting_tasks
 from tidemill.domain.filters import JobFilter
 from tidemill.domain.ledger import Pause, PauseKind
+from tidemill.domain.retry import policy_to_data, policy_words
 from tidemill.domain.states import LIVE, JobState
 from tidemill.errors import TaskNotFound
 
 SHOWN = (JobState.PENDING, JobState.RUNNING, JobState.SCHEDULED)
 
 
-@click.group()
+@click.group(cls=InOrder)
 def tasks() -> None:
-    """What can be run, pausing it, and changing how it is run."""
+    """List, pause and configure tasks."""
 
 
 tasks.add_command(set_task)
+tasks.add_command(check_tasks)
 
 
 @tasks.command("list")
 @tenant_option
 @at_desk
 def list_tasks(desk: Desk, tenant: str) -> None:
-    """The app's tasks; without an app, those that living workers know and that wait."""
+    """List tasks with their jobs.
+
+    Without an app, the list holds the tasks of live workers and of waiting jobs.
+    """
     names = _names(desk, tenant)
     pauses = _pauses(desk)
     now = desk.now()
@@ -81,7 +91,7 @@ def list_tasks(desk: Desk, tenant: str) -> None:
 @tenant_option
 @at_desk
 def show(desk: Desk, name: str, tenant: str) -> None:
-    """One task: its options, the arguments it takes, and its jobs by state."""
+    """Show a task: options, arguments and jobs by status."""
     task = desk.registry.get(name) if desk.app else None
     counts = desk.store.count(JobFilter(tenant, tasks=frozenset({name})))
     pause = _pauses(desk).get(name)
@@ -101,14 +111,15 @@ def show(desk: Desk, name: str, tenant: str) -> None:
             ("description", task.summary),
             ("queue", options.queue),
             ("priority", options.priority),
-            ("retry", repr(options.retry)),
+            ("retry", policy_words(options.retry)),
             ("timeout", span(options.timeout)),
             ("isolation", options.isolation),
             ("scope", options.scope),
             ("at a time", options.max_concurrent or NO_LIMIT),
-            ("unique", None if options.unique is None else repr(options.unique)),
+            ("unique", None if options.unique is None else options.unique.words()),
             ("tags", ", ".join(options.tags) or None),
             ("owner", options.owner),
+            ("stages", ", ".join(options.stages) or None),
         ]
     facts.append(("set", set_words(task_setting(desk, name), task_rule(desk, name))))
     facts.append(("paused", pausing.said(pause, desk.now())))
@@ -123,13 +134,14 @@ def show(desk: Desk, name: str, tenant: str) -> None:
 
 @tasks.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@click.option("--reason", metavar="TEXT", help="Why; whoever asks is told.")
+@click.option("--reason", metavar="TEXT", help="Reason, shown with the pause.")
 @at_desk
 def pause(desk: Desk, names: tuple[str, ...], reason: str | None) -> None:
-    """Start no more jobs of these tasks; what runs goes on."""
+    """Stop starting jobs of these tasks; running jobs finish."""
     if desk.app:
         for name in names:
-            desk.registry.get(name)  # a slip of the pen is told, not paused
+            # Refuse a misspelt name.
+            desk.registry.get(name)
     pausing.pause(desk, PauseKind.TASK, names, reason)
 
 
@@ -137,7 +149,7 @@ def pause(desk: Desk, names: tuple[str, ...], reason: str | None) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @at_desk
 def resume(desk: Desk, names: tuple[str, ...]) -> None:
-    """Let jobs of these tasks start again."""
+    """Resume paused tasks."""
     pausing.resume(desk, PauseKind.TASK, names)
 
 
@@ -145,9 +157,7 @@ def _names(desk: Desk, tenant: str) -> list[str]:
     if desk.app:
         return desk.registry.names()
     now = desk.now()
-    known = {
-        name for worker in desk.store.workers() if liveness(worker, now) != "gone" for name in worker.tasks
-    }
+    known = {name for worker in desk.store.workers() if is_living(worker, now) for name in worker.tasks}
     return sorted(known | set(waiting_tasks(desk.store, tenant=tenant)))
 
 
@@ -168,7 +178,7 @@ def _document(desk: Desk, name: str, counts: dict[JobState, int], pause: Pause |
             "description": task.summary,
             "queue": options.queue,
             "priority": options.priority,
-            "retry": repr(options.retry),
+            "retry": policy_to_data(options.retry) or {"kind": type(options.retry).__name__},
             "max_attempts": options.retry.max_attempts,
             "timeout": seconds(options.timeout),
             "isolation": options.isolation,
@@ -176,6 +186,7 @@ def _document(desk: Desk, name: str, counts: dict[JobState, int], pause: Pause |
             "max_concurrent": options.max_concurrent,
             "tags": list(options.tags),
             "owner": options.owner,
+            "stages": list(options.stages),
         }
     return document
 
@@ -204,7 +215,7 @@ def _print_arguments(schema: dict[str, Any]) -> None:
 
 
 def _kind(facts: dict[str, Any]) -> str:
-    """What a schema asks for, in a word or two."""
+    """Describe in a word or two what a schema accepts."""
     if "anyOf" in facts:
         return " or ".join(_kind(choice) for choice in facts["anyOf"])
     if "$ref" in facts:

@@ -1,4 +1,4 @@
-"""``tidemill tasks set``: how a task's jobs are run, changed while they run, over what the code says."""
+"""``tidemill tasks set``: runtime settings of a task, which override the code."""
 
 from __future__ import annotations
 
@@ -18,19 +18,17 @@ from tidemill.client.task_settings import limit_of, setting_of
 from tidemill.domain.limits import Rule
 
 KEYS = ("max_attempts", "timeout", "max_concurrent")
-"""What can be set."""
+"""Names of the settings."""
 
 
 @click.command("set")
 @click.argument("name")
+@click.option("--max-attempts", type=click.IntRange(1), metavar="N", help="Attempts in total.")
+@click.option("--timeout", type=duration, metavar="DURATION", help="Time limit of one attempt.")
 @click.option(
-    "--max-attempts", type=click.IntRange(1), metavar="N", help="Attempts in all, the first included."
+    "--max-concurrent", type=click.IntRange(0), metavar="N", help="Jobs at the same time; 0 for no limit."
 )
-@click.option("--timeout", type=duration, metavar="DURATION", help="How long one attempt may take.")
-@click.option("--max-concurrent", type=click.IntRange(0), metavar="N", help="Jobs at a time; 0 for no limit.")
-@click.option(
-    "--unset", "dropped", multiple=True, metavar="KEY", help="As the code says again; may be repeated."
-)
+@click.option("--unset", "dropped", multiple=True, metavar="KEY", help="Remove an override; repeatable.")
 @at_desk
 def set_task(
     desk: Desk,
@@ -40,9 +38,13 @@ def set_task(
     max_concurrent: int | None,
     dropped: tuple[str, ...],
 ) -> None:
-    """Change how jobs of a task are run, for all workers and until it is unset."""
+    """Override options of a task, for all workers.
+
+    The override holds until it is removed with --unset.
+    """
     if desk.app:
-        desk.registry.get(name)  # a slip of the pen is told, not set
+        # Refuse a misspelt name.
+        desk.registry.get(name)
     keys = {key.replace("-", "_") for key in dropped}
     if keys - set(KEYS):
         raise click.BadParameter(f"there is no {sorted(keys - set(KEYS))[0]}; there are {', '.join(KEYS)}")
@@ -52,10 +54,10 @@ def set_task(
         if value is not None
     }
     if keys & (given.keys() | ({"max_concurrent"} if max_concurrent is not None else set())):
-        raise click.BadParameter("what is set cannot be unset in the same breath")
+        raise click.BadParameter("the same option cannot be set and unset at once")
     if not given and not keys and max_concurrent is None:
         raise click.BadParameter(
-            "say what to set: --max-attempts, --timeout, --max-concurrent, or --unset KEY"
+            "nothing to set; pass --max-attempts, --timeout, --max-concurrent, or --unset KEY"
         )
     before = task_setting(desk, name)
     after = {key: value for key, value in {**before, **given}.items() if key not in keys}
@@ -77,26 +79,28 @@ def _report(desk: Desk, name: str) -> None:
         print_json({"name": name, "set": set_document(said, rule)})
         return
     words = set_words(said, rule)
-    print_lines([(f"task {name}: {words}" if words else f"task {name} is as the code says", "")])
+    print_lines(
+        [(f"task {name}: {words}" if words else f"task {name} is reset to the values in the code", "")]
+    )
 
 
 def task_setting(desk: Desk, name: str) -> Mapping[str, object]:
-    """What is set for a task beside its limit."""
+    """Return the runtime settings of a task, without its limit."""
     return setting_of(name, desk.control.settings())
 
 
 def task_rule(desk: Desk, name: str) -> Rule | None:
-    """The limit that was set for a task."""
+    """Return the limit that an operator has set for a task."""
     return limit_of(name, desk.store.rules())
 
 
 def set_document(said: Mapping[str, object], rule: Rule | None) -> dict[str, object]:
-    """What is set, as a document."""
+    """Return the settings as a document."""
     return {**said, **({} if rule is None else {"max_concurrent": rule.max})}
 
 
 def set_words(said: Mapping[str, object], rule: Rule | None) -> str | None:
-    """What is set, in words; None where nothing is."""
+    """Describe the settings in words; None without any."""
     words = []
     if "max_attempts" in said:
         attempts = said["max_attempts"]

@@ -1,4 +1,4 @@
-"""``tidemill tick``: process what is due, then return; for hosts that run on a timer."""
+"""``tidemill tick``: run due jobs, then exit; for hosts with timers."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from typing import Any
 
 import click
 
+from tidemill.cli.desk import opened_app
+from tidemill.cli.naming import app_named
 from tidemill.cli.reading import duration
-from tidemill.engine.locate import find_app
 
 
 @click.command()
-@click.argument("app", envvar="TIDEMILL_APP", metavar="APP")
-@click.option("--budget", type=duration, default="25", metavar="S", help="Seconds to spend.  [default: 25]")
-@click.option("--queues", "-q", metavar="A,B", help="Only these queues.  [default: all]")
-@click.option("--concurrency", "-c", type=click.IntRange(0), help="Coroutines at a time.")
-@click.option("--threads", "-t", type=click.IntRange(0), help="Functions at a time.")
+@app_named
+@click.option("--budget", type=duration, default="25", metavar="S", help="Seconds to run.  [default: 25]")
+@click.option("--queues", "-q", metavar="A,B", help="Serve only these queues.  [default: all]")
+@click.option("--concurrency", "-c", type=click.IntRange(0), help="Coroutines at the same time.")
+@click.option("--threads", "-t", type=click.IntRange(0), help="Plain functions at the same time.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def tick(
     app: str,
@@ -27,11 +28,11 @@ def tick(
     threads: int | None,
     as_json: bool,
 ) -> None:
-    """Process what is due, for at most about --budget seconds, and return.
+    """Run due jobs for a limited time, then exit.
 
-    APP is module:attr, or TIDEMILL_APP. Jobs that are still running when the time is over are handed back.
+    APP is module:attribute, such as shop:app. Jobs that still run after --budget seconds go back to their queue.
     """
-    found: Any = find_app(app)
+    found: Any = opened_app(app)
     try:
         done = found.tick(budget.total_seconds(), queues=queues, concurrency=concurrency, threads=threads)
     finally:

@@ -1,4 +1,7 @@
-"""``tidemill top``: how the store is doing, live. Every look is a few bounded questions that leave the history alone."""
+"""``tidemill top``: live view of the store.
+
+Every refresh runs a few bounded queries that do not read ended jobs.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,7 @@ from tidemill.cli.screen import (
 )
 from tidemill.cli.stats import stats_document, workers_line
 from tidemill.client import documents
-from tidemill.client.stats import Stats, gather, held_by_worker, liveness
+from tidemill.client.stats import Stats, gather, held_by_worker, is_living, liveness
 from tidemill.domain.cluster import Worker
 from tidemill.domain.estimate import eta_of, fraction_done
 from tidemill.domain.filters import JobFilter, Sort
@@ -50,7 +53,7 @@ from tidemill.errors import StoreError
 EVERY = 1.0
 CTRL_C = "\x03"
 _SEQUENCES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|O.)")
-"""What a terminal sends for keys that are no letters."""
+"""Escape sequences that a terminal sends for special keys."""
 
 MOST_RUNNING = 30
 MOST_WORKERS = 10
@@ -58,33 +61,40 @@ MOST_LIMITS = 10
 
 
 class Frame(NamedTuple):
-    """What one look found."""
+    """The data of one refresh."""
 
     stats: Stats
-    workers: list[tuple[Worker, int]]  #: those alive, and what each holds
+    workers: list[tuple[Worker, int]]  #: live workers, and the number of jobs each holds
     running: list[Job]
 
 
 def look(desk: Desk, tenant: str) -> Frame:
-    """One look."""
+    """Read the data of one refresh."""
     now = desk.now()
     stats = gather(desk.store, now, tenant=tenant, ended=False)
     held = held_by_worker(desk.store)
-    workers = [
-        (worker, held.get(worker.id, 0)) for worker in desk.store.workers() if liveness(worker, now) != "gone"
-    ]
+    workers = [(worker, held.get(worker.id, 0)) for worker in desk.store.workers() if is_living(worker, now)]
     where = JobFilter(tenant, states=frozenset({JobState.RUNNING}))
     running = desk.store.jobs(where, sort=Sort.OLDEST, limit=MOST_RUNNING).items
     return Frame(stats, workers, running)
 
 
 @click.command()
-@click.option("--once", is_flag=True, help="One look, then end.")
-@click.option("--every", default=EVERY, show_default=True, type=click.FloatRange(0.1, 3600), help="Seconds.")
+@click.option("--once", is_flag=True, help="Print one snapshot and exit.")
+@click.option(
+    "--every",
+    default=EVERY,
+    show_default=True,
+    type=click.FloatRange(0.1, 3600),
+    help="Seconds between refreshes.",
+)
 @tenant_option
 @at_desk
 def top(desk: Desk, once: bool, every: float, tenant: str) -> None:
-    """How the store is doing, live; q or Ctrl-C ends it. With --json one line for each look."""
+    """Show live counts, queues and workers; q quits.
+
+    --json prints one line per refresh.
+    """
     screen = console()
     if desk.as_json or once or not can_draw_over(screen):
         _lines(desk, tenant, screen, once=once, every=every)
@@ -100,7 +110,7 @@ def top(desk: Desk, once: bool, every: float, tenant: str) -> None:
 
 
 def _lines(desk: Desk, tenant: str, screen: Console, *, once: bool, every: float) -> None:
-    """Look after look, one below the other; for pipes and programs."""
+    """Print frame after frame, for pipes and programs."""
     pause = threading.Event()
     try:
         while True:
@@ -117,7 +127,7 @@ def _lines(desk: Desk, tenant: str, screen: Console, *, once: bool, every: float
 
 
 def _seen(desk: Desk, tenant: str, screen: Console) -> RenderableType:
-    """A frame; while the store does not answer, that it does not. It may come back."""
+    """Render a frame, or the error while the store is unavailable. It may recover."""
     try:
         return draw(look(desk, tenant), screen.width, screen.height)
     except StoreError as error:
@@ -126,7 +136,7 @@ def _seen(desk: Desk, tenant: str, screen: Console) -> RenderableType:
 
 @contextmanager
 def _keys() -> Iterator[Callable[[float], str]]:
-    """Waits for keys, at most so many seconds; where there is no keyboard it only waits."""
+    """Yield a function that waits for keys for some seconds. Without a keyboard it only waits."""
     if not sys.stdin.isatty():
         yield _no_key
         return
@@ -144,10 +154,8 @@ def _keys() -> Iterator[Callable[[float], str]]:
         ready, _, _ = select.select([number], [], [], seconds)
         if not ready:
             return ""
-        # All that was typed, past Python's own buffer: what stays in that one is never announced again.
-        return (
-            os.read(number, 64).decode(errors="replace") or CTRL_C
-        )  # a keyboard that is gone says nothing more
+        # Read all pending input directly, because ``select`` does not report bytes in Python's own buffer.
+        return os.read(number, 64).decode(errors="replace") or CTRL_C  # end of input: treat it as Ctrl-C
 
     try:
         yield pressed
@@ -161,7 +169,7 @@ def _no_key(seconds: float) -> str:
 
 
 def _ends(typed: str) -> bool:
-    """Whether these keys ask for the end: q, Ctrl-C, or Escape. Arrows and their like begin with Escape, and do not.
+    """Whether these keys quit: q, Ctrl-C or Escape. Arrow keys and the like also start with Escape, but do not quit.
 
     >>> _ends("q"), _ends("\\x1b[Aq"), _ends("\\x1b"), _ends("\\x1b[A\\x1bOP"), _ends("")
     (True, True, True, False, False)
@@ -173,7 +181,7 @@ def _ends(typed: str) -> bool:
 
 
 def draw(frame: Frame, width: int, height: int | None = None) -> RenderableType:
-    """A frame for a screen of this size; what does not fit below its edge is left out."""
+    """Render a frame for a screen of this size. Rows that do not fit are omitted."""
     stats, now = frame.stats, frame.stats.at
     counts = Text()
     for state in JobState:

@@ -1,7 +1,7 @@
-"""``tidemill up``: everything an app needs, in one command: schema, runners, duties, the dashboard and the HTTP API.
+"""``tidemill up``: schema, runners, duties, dashboard and HTTP API.
 
-The supervisor is this process, and imports neither the app nor the API. The API is a process of its own beside the runners: it
-imports the user's code and answers strangers, and neither must ever hold up the heartbeats.
+The supervisor runs in this process and imports neither the app nor the API. The API runs in a process of its own,
+because it imports user code and serves untrusted clients, which must never delay the heartbeats.
 """
 
 from __future__ import annotations
@@ -15,24 +15,27 @@ from typing import Any, NoReturn
 
 import click
 
+from tidemill.cli.naming import app_named
 from tidemill.cli.reading import duration
 from tidemill.cli.serve import lines
 from tidemill.cli.worker import announced, work
 from tidemill.engine.companion import Companion
-from tidemill.engine.health import LOOPBACK
+from tidemill.engine.health import default_host
 from tidemill.engine.logs import LEVELS, write_logs
 from tidemill.engine.settings import WorkerSettings, default_processes, read_settings
-from tidemill.engine.supervisor import Supervisor
+from tidemill.engine.supervisor import Supervisor, need_posix
 from tidemill.listening import listening
 
 API = "the HTTP API"
 
 
 @click.command()
-@click.argument("app", envvar="TIDEMILL_APP", metavar="APP")
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address the API listens on.")
+@app_named
 @click.option(
-    "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="0 takes a free one."
+    "--host", default="127.0.0.1", show_default=True, help="Address that the dashboard and the API listen on."
+)
+@click.option(
+    "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Port; 0 picks a free one."
 )
 @click.option(
     "--processes", "-p", type=click.IntRange(1, 1024), help="Runner processes.  [default: one per core]"
@@ -41,30 +44,47 @@ API = "the HTTP API"
     "--concurrency",
     "-c",
     type=click.IntRange(0),
-    help="Coroutines at a time, in each process.  [default: 100]",
+    help="Coroutines at the same time, per process.  [default: 100]",
 )
 @click.option(
-    "--threads", "-t", type=click.IntRange(0), help="Functions at a time, in each process.  [default: 10]"
+    "--threads",
+    "-t",
+    type=click.IntRange(0),
+    help="Plain functions at the same time, per process.  [default: 10]",
 )
-@click.option("--queues", "-q", metavar="A,B", help="Only these queues.  [default: all]")
+@click.option("--queues", "-q", metavar="A,B", help="Serve only these queues.  [default: all]")
 @click.option(
-    "--grace", type=duration, metavar="S", help="Seconds a stop waits for running jobs.  [default: 25]"
+    "--grace", type=duration, metavar="S", help="Seconds that a stop waits for running jobs.  [default: 25]"
 )
 @click.option(
     "--allow-anonymous-create",
     is_flag=True,
-    help="Jobs may be created without a key, for the app's own tenant.",
+    help="Allow creating jobs without a key, for the app's own tenant.",
 )
-@click.option("--read-only", is_flag=True, help="Nothing can be changed over HTTP, whatever the key.")
+@click.option("--read-only", is_flag=True, help="Refuse every change over HTTP, whatever the key.")
 @click.option(
     "--health-port",
     type=click.IntRange(0, 65535),
     metavar="P",
-    help="Answer the worker's /livez, /readyz and /metrics on this port too; 0 takes a free one.",
+    help="Serve the worker's /livez, /readyz and /metrics on this port; 0 picks a free one.",
 )
-@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
+@click.option(
+    "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Lowest level to log."
+)
+@click.option(
+    "--health-host",
+    default=default_host,
+    metavar="HOST",
+    help="Address of the health endpoints.  [default: every address in a Kubernetes pod, else 127.0.0.1]",
+)
+@click.option(
+    "--reload",
+    "reloads",
+    is_flag=True,
+    help="Reload when a source file of the app changes; for development.",
+)
 @click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
-@click.option("--json", "as_json", is_flag=True, help="Say what was started as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the addresses and the configuration as JSON.")
 def up(
     app: str,
     host: str,
@@ -73,16 +93,21 @@ def up(
     allow_anonymous_create: bool,
     read_only: bool,
     health_port: int | None,
+    health_host: str,
+    reloads: bool,
     log_level: str,
     log_json: bool,
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Bring APP up (module:attribute, or TIDEMILL_APP): its schema, its workers, its schedules, its dashboard and its HTTP API.
+    """Migrate, then run workers, schedules, HTTP API and dashboard.
 
-    SIGTERM or Ctrl-C stops all of it in good order: running jobs have --grace seconds, requests under way five at most.
-    A second one skips the grace, a third one kills. SIGHUP loads the code anew without a pause.
+    APP is module:attribute, such as shop:app.
+
+    SIGTERM or Ctrl-C stops everything: running jobs have --grace seconds, open requests at most five. A second
+    signal skips the grace period, a third one kills. SIGHUP reloads the code without a pause.
     """
+    need_posix("tidemill up")
     processes = processes or default_processes()
     bring_up(
         app,
@@ -90,9 +115,10 @@ def up(
         port=port,
         processes=processes,
         settings=read_settings({**settings, "pumps": 1 if processes > 1 else 2}),
-        health=None if health_port is None else (LOOPBACK, health_port),
+        health=None if health_port is None else (health_host, health_port),
         allow_anonymous_create=allow_anonymous_create,
         read_only=read_only,
+        reload=reloads,
         log_level=log_level,
         log_json=log_json,
         tell=told(as_json=as_json or log_json),
@@ -100,11 +126,11 @@ def up(
 
 
 Tell = Callable[[Mapping[str, Any], Mapping[str, Any]], None]
-"""Called once with what is up: the worker's facts and the API's."""
+"""Called once, with the facts of the worker and of the API."""
 
 
 def told(*, as_json: bool) -> Tell:
-    """How it is said what is up: a line each, or one line of JSON."""
+    """Return a function that announces the start, as text lines or as one JSON line."""
 
     def tell(worker: Mapping[str, Any], api: Mapping[str, Any]) -> None:
         if as_json:
@@ -119,7 +145,7 @@ def told(*, as_json: bool) -> Tell:
 
 
 class Starting:
-    """Waits until both the workers and the API are up, and tells it once."""
+    """Waits until both the workers and the API are up, and announces it once."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell, self._lock = tell, threading.Lock()
@@ -154,10 +180,11 @@ def bring_up(
     health: tuple[str, int] | None = None,
     allow_anonymous_create: bool = False,
     read_only: bool = False,
+    reload: bool = False,
     log_level: str = "info",
     log_json: bool = False,
 ) -> NoReturn:
-    """Bring all of it up and work until told to stop, then exit with the code of that."""
+    """Start everything, run until stopped, then exit with the supervisor's exit code."""
     starting = Starting(tell)
     with listening(host, port) as sock:
         command = [sys.executable, "-m", "tidemill.cli.up_api", "--app", app, "--host", host]
@@ -168,7 +195,7 @@ def bring_up(
             API,
             command,
             up=starting.api,
-            failed=lambda why: supervisor.give_up(why),  # noqa: PLW0108  (it is made below)
+            failed=lambda why: supervisor.give_up(why),  # noqa: PLW0108  (the variable is assigned below)
             keep=[sock.fileno()],
             whisper=secrets.token_urlsafe(32) + "\n",
         )
@@ -177,6 +204,7 @@ def bring_up(
             settings,
             processes=processes,
             migrate=True,
+            reload=reload,
             beside=api,
             health=health,
             log_level=log_level,

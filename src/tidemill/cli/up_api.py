@@ -19,7 +19,7 @@ from tidemill.errors import TidemillError
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """The program."""
+    """Run the API process."""
     parser = argparse.ArgumentParser(prog="python -m tidemill.cli.up_api", description=__doc__)
     parser.add_argument("--app", required=True, help="where the app is: module:attribute")
     parser.add_argument("--fd", type=int, required=True, help="the socket to serve on")
@@ -27,7 +27,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--life", type=int, required=True, help="a pipe that is open as long as the parent lives"
     )
-    parser.add_argument("--tell", type=int, required=True, help="a pipe to say one line on")
+    parser.add_argument("--tell", type=int, required=True, help="a pipe to write one line to")
     parser.add_argument("--parent", type=int, required=True, help="its process id")
     parser.add_argument("--allow-anonymous-create", action="store_true")
     parser.add_argument("--read-only", action="store_true")
@@ -58,7 +58,7 @@ def _serve(app: Any, given: argparse.Namespace, token: str | None) -> None:
         token=token,
         allow_anonymous_create=given.allow_anonymous_create,
         read_only=given.read_only,
-        # Whoever is signed in stays so when this process is replaced: what the parent whispers stays the same.
+        # Derived from the parent's token, so that users stay signed in when this process is replaced.
         session_secret=os.environ.get("TIDEMILL_SESSION_SECRET") or token,
         announce=lambda serving: say(given.tell, {"url": serving.url, "token": serving.token}),
     )

@@ -1,4 +1,7 @@
-"""``tidemill worker``: a supervisor and its runners. The app is imported by the runners, never here."""
+"""``tidemill worker``: a supervisor with runner processes.
+
+Only the runners import the app, never this process.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,13 @@ from typing import Any, NoReturn
 
 import click
 
+from tidemill.cli.naming import app_named
 from tidemill.cli.reading import duration
 from tidemill.domain.cluster import Coordination
-from tidemill.engine.health import LOOPBACK
+from tidemill.engine.health import default_host
 from tidemill.engine.logs import LEVELS, write_logs
 from tidemill.engine.settings import default_processes, read_settings
-from tidemill.engine.supervisor import Supervisor
+from tidemill.engine.supervisor import Supervisor, need_posix
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
@@ -31,12 +35,12 @@ class Size(click.ParamType[int]):
             return value
         found = _SIZE.fullmatch(str(value).strip())
         if found is None or float(found[1]) == 0:
-            self.fail(f"{value!r} is no amount of memory; write 512M or 2G", param, ctx)
+            self.fail(f"{value!r} is not an amount of memory; write 512M or 2G", param, ctx)
         return int(float(found[1]) * 1024 ** _POWERS[found[2].lower()])
 
 
 @click.command()
-@click.argument("app", envvar="TIDEMILL_APP", metavar="APP")
+@app_named
 @click.option(
     "--processes", "-p", type=click.IntRange(1, 1024), help="Runner processes.  [default: one per core]"
 )
@@ -44,80 +48,101 @@ class Size(click.ParamType[int]):
     "--concurrency",
     "-c",
     type=click.IntRange(0),
-    help="Coroutines at a time, in each process.  [default: 100]",
+    help="Coroutines at the same time, per process.  [default: 100]",
 )
 @click.option(
-    "--threads", "-t", type=click.IntRange(0), help="Functions at a time, in each process.  [default: 10]"
+    "--threads",
+    "-t",
+    type=click.IntRange(0),
+    help="Plain functions at the same time, per process.  [default: 10]",
 )
 @click.option(
     "--children",
     type=click.IntRange(0),
-    help="Jobs with a process of their own, for each process.  [default: 2]",
+    help="Jobs in child processes (isolation='process'), per process.  [default: 2]",
 )
-@click.option("--queues", "-q", metavar="A,B", help="Only these queues.  [default: all]")
+@click.option("--queues", "-q", metavar="A,B", help="Serve only these queues.  [default: all]")
 @click.option(
     "--grace",
     type=duration,
     metavar="S",
-    help="Seconds a stop waits for running jobs.  [default: 25]",
+    help="Seconds that a stop waits for running jobs.  [default: 25]",
 )
-@click.option("--max-jobs", type=click.IntRange(1), metavar="N", help="Replace a process after so many jobs.")
+@click.option(
+    "--newer-code-wait",
+    type=duration,
+    metavar="1h",
+    help="How long a job whose arguments this code cannot read waits for a worker with other code.  [default: 1h]",
+)
+@click.option("--max-jobs", type=click.IntRange(1), metavar="N", help="Replace a process after N jobs.")
 @click.option(
     "--max-age",
     type=duration,
     metavar="12h",
-    help="Replace a process after so long.",
+    help="Replace a process at this age.",
 )
-@click.option("--max-memory", type=Size(), metavar="512M", help="Replace a process that uses so much memory.")
+@click.option("--max-memory", type=Size(), metavar="512M", help="Replace a process that uses more memory.")
 @click.option(
     "--coordination",
     type=click.Choice([word.value for word in Coordination]),
-    help="Who does the duties.  [default: as fits the store]",
+    help="How workers decide which of them runs the duties.  [default: depends on the store]",
 )
 @click.option(
     "--health-port",
     type=click.IntRange(0, 65535),
     metavar="P",
-    help="Answer /livez, /readyz and /metrics on this port; 0 takes a free one.",
+    help="Serve /livez, /readyz and /metrics on this port; 0 picks a free one.",
 )
 @click.option(
     "--health-host",
-    default=LOOPBACK,
-    show_default=True,
+    default=default_host,
     metavar="HOST",
-    help="The address they are answered on.",
+    help="Address of the health endpoints.  [default: every address in a Kubernetes pod, else 127.0.0.1]",
 )
 @click.option(
     "--strict",
     is_flag=True,
-    help="Give up when a process cannot import the app, also after a reload, or has no task.",
+    help="Exit if a process cannot import the app, also after a reload, or finds no task.",
 )
-@click.option("--log-level", type=click.Choice(LEVELS), default="info", show_default=True)
+@click.option(
+    "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="Lowest level to log."
+)
+@click.option(
+    "--reload",
+    "reloads",
+    is_flag=True,
+    help="Reload when a source file of the app changes; for development.",
+)
 @click.option("--log-json", is_flag=True, help="Log one JSON object per line.")
-@click.option("--json", "as_json", is_flag=True, help="Say what was started as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the configuration as JSON.")
 def worker(
     app: str,
     processes: int | None,
     health_port: int | None,
     health_host: str,
     strict: bool,
+    reloads: bool,
     log_level: str,
     log_json: bool,
     as_json: bool,
     **settings: Any,
 ) -> None:
-    """Run the jobs of APP (module:attribute, or TIDEMILL_APP) until told to stop.
+    """Run jobs: a supervisor with runner processes.
 
-    SIGTERM or Ctrl-C stops it in good order: running jobs have --grace seconds, what is left then goes back to its queue.
-    A second one skips the grace, a third one kills. SIGHUP loads the code anew without a pause.
+    APP is module:attribute, such as shop:app.
+
+    SIGTERM or Ctrl-C stops the worker: running jobs have --grace seconds, then they go back to their queue. A second
+    signal skips the grace period, a third one kills. SIGHUP reloads the code without a pause.
     """
+    need_posix("tidemill worker")
     processes = processes or default_processes()
-    # Where several runners share a machine, one connection each that claims is enough.
+    # One claiming connection per runner is enough if several share the machine.
     supervisor = Supervisor(
         app,
         read_settings({**settings, "pumps": 1 if processes > 1 else 2}),
         processes=processes,
         strict=strict,
+        reload=reloads,
         health=None if health_port is None else (health_host, health_port),
         log_level=log_level,
         log_json=log_json,
@@ -129,10 +154,10 @@ def worker(
 
 
 def work(supervisor: Supervisor) -> NoReturn:
-    """Work until told to stop, then exit with the code of that."""
+    """Run until stopped, then exit with the supervisor's exit code."""
     code = supervisor.run()
     if not supervisor.clean:
-        # A thread still waits for a store that does not answer, and would keep us from ending in time.
+        # A thread still waits for a store that does not respond, and would delay the exit.
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
@@ -148,7 +173,7 @@ def _announce(facts: dict[str, object], *, as_json: bool) -> None:
 
 
 def announced(facts: dict[str, object]) -> None:
-    """A line for each thing a person wants to know of a worker that was started."""
+    """Print the main facts of a worker that has started, one per line."""
     rows = {
         "app": facts["app"],
         "store": facts["store"],
@@ -163,7 +188,7 @@ def announced(facts: dict[str, object]) -> None:
 
 
 def _several(names: object) -> str:
-    """A few names, and how many more there are."""
+    """Format a few names and the number of further ones."""
     assert isinstance(names, list)
     shown = ", ".join(names[:8])
     return f"{shown} and {len(names) - 8} more" if len(names) > 8 else shown or "none"

@@ -1,31 +1,35 @@
-"""``tidemill workers``: who works here, and asking one to finish."""
+"""``tidemill workers``: list and drain workers."""
 
 from __future__ import annotations
 
 import click
 
 from tidemill.cli.desk import Desk, at_desk
+from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import Column, print_json, print_lines, print_table, span
 from tidemill.client.documents import worker_document
-from tidemill.client.stats import held_by_worker, liveness
+from tidemill.client.stats import held_by_worker, is_living, liveness
 from tidemill.domain.cluster import Worker, WorkerState
 from tidemill.errors import BadFilter
 
 
-@click.group()
+@click.group(cls=InOrder)
 def workers() -> None:
-    """Who works here."""
+    """List and drain workers."""
 
 
 @workers.command("list")
-@click.option("--all", "everyone", is_flag=True, help="Those that are gone, too.")
+@click.option("--all", "everyone", is_flag=True, help="Include workers that are gone.")
 @at_desk
 def list_workers(desk: Desk, everyone: bool) -> None:
-    """The workers that are written down, the newest first; those that are gone and hold nothing only with --all."""
+    """List workers, newest first.
+
+    Workers that are gone and hold no jobs are listed only with --all.
+    """
     held = held_by_worker(desk.store)
     now = desk.now()
     known = desk.store.workers()
-    found = [worker for worker in known if everyone or liveness(worker, now) != "gone" or held.get(worker.id)]
+    found = [worker for worker in known if everyone or is_living(worker, now) or held.get(worker.id)]
     if desk.as_json:
         print_json([worker_document(worker, now, held.get(worker.id, 0)) for worker in found])
         return
@@ -58,9 +62,9 @@ def list_workers(desk: Desk, everyone: bool) -> None:
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @at_desk
 def drain(desk: Desk, ids: tuple[str, ...]) -> None:
-    """Ask workers, by id or by name, to finish what they hold and claim nothing more."""
+    """Ask workers, by id or name, to finish and claim no more jobs."""
     now = desk.now()
-    living = [worker for worker in desk.store.workers() if liveness(worker, now) != "gone"]
+    living = [worker for worker in desk.store.workers() if is_living(worker, now)]
     chosen = [_chosen(living, id) for id in dict.fromkeys(ids)]
     changed = {worker.id for worker in chosen if desk.control.drain(worker.id)}
     held = held_by_worker(desk.store)

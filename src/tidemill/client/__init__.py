@@ -1,1 +1,1 @@
-"""Asks: enqueueing, handles, queries. Knows stores and tasks, and no worker."""
+"""Client API: enqueueing, job handles and queries. Independent of the engine."""

@@ -1,6 +1,7 @@
-"""Who acts, and writing down what they did. Who may act is not judged here.
+"""The acting identity, and audit records of actions.
 
-An act and its audit entry belong into one ``store.transaction()``: neither is ever there without the other.
+Permissions are checked elsewhere. An action and its audit entry belong in one ``store.transaction()``, so that neither
+is stored without the other.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ R = TypeVar("R")
 Facts = Mapping[str, object]
 
 HIDDEN = "***"
-"""Stands in the audit for what was there and is nobody's business."""
+"""Replaces confidential values in the audit."""
 
 NAMED = 100
-"""How many ids an entry about many things names."""
+"""Maximum number of ids listed in an entry about many objects."""
 
 _who: ContextVar[str | None] = ContextVar("tidemill_who", default=None)
 
 
 @contextmanager
 def acting(who: str) -> Iterator[None]:
-    """What is done in the block is done by this person or program, as the audit will say."""
+    """Attribute all actions in the block to this person or program in the audit."""
     if not who or len(who) > 400 or not who.isprintable():
-        raise BadSettings(f"{who!r} says nobody; give 1 to 400 printable characters")
+        raise BadSettings(f"{who!r} is not a valid actor; give 1 to 400 printable characters")
     token = _who.set(who)
     try:
         yield
@@ -45,12 +46,12 @@ def acting(who: str) -> Iterator[None]:
 
 
 def named() -> str | None:
-    """Who the surrounding ``acting`` names; None outside of one."""
+    """Return the identity of the enclosing ``acting`` block; None outside of one."""
     return _who.get()
 
 
 def who() -> str:
-    """Who acts here: the one named, else the user of the operating system.
+    """Return the acting identity, by default the user of the operating system.
 
     >>> with acting("ann"):
     ...     who()
@@ -60,18 +61,18 @@ def who() -> str:
 
 
 def os_user() -> str:
-    """The user of the operating system this program runs as."""
+    """Return the operating system user that runs this program."""
     for name in ("USER", "USERNAME", "LOGNAME"):
         if said := os.environ.get(name, "").strip():
             return said if said.isprintable() else "unknown"
     try:
         return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a number without a name, as containers have them
+    except (OSError, KeyError, ImportError):  # a user id without a name, as in containers
         return "unknown"
 
 
 def carried(act: Callable[P, R]) -> Callable[P, R]:
-    """The act for another thread, where it is done by whoever acts here, for the tenant that is meant here."""
+    """Wrap a function for another thread, so that it runs there with the caller's identity and tenant."""
     by, tenant = _who.get(), current_tenant()
     if by is None and tenant is None:
         return act
@@ -98,14 +99,14 @@ def note(
     by: str | None = None,
     now: datetime | None = None,
 ) -> None:
-    """Write down one act, in the transaction that is open."""
+    """Add one audit record, in the open transaction."""
     store.record([AuditEntry(by or who(), action, subject, tenant, before, after)], now=now)
 
 
 def difference(
     before: Facts | None, after: Facts | None, hidden: Sequence[str] = ()
 ) -> tuple[Facts | None, Facts | None]:
-    """What an act changed, as it was and as it is: the same names with the old and the new values, and nothing else.
+    """Return the changed values before and after an action: the same names with old and new values.
 
     >>> difference({"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 5, "c": 4}, hidden=["c"])
     ({'b': 2, 'c': '***'}, {'b': 5, 'c': '***'})
@@ -125,7 +126,7 @@ def difference(
 
 
 def plain(value: object) -> object:
-    """A value that JSON knows, for one that a filter or a setting holds."""
+    """Convert a value of a filter or a setting to plain JSON data."""
     match value:
         case None | bool() | int() | float():
             return value
@@ -144,7 +145,7 @@ def plain(value: object) -> object:
 
 
 def enqueued_entries(jobs: Sequence[NewJob], written: Sequence[Enqueued], by: str) -> list[AuditEntry]:
-    """What is written down of jobs whose call, or whose task, asks for that; nothing of those that were not created."""
+    """Return the audit entries of enqueued jobs; jobs that were not created are left out."""
     made = [job for job, answer in zip(jobs, written, strict=True) if answer.created]
     if not made:
         return []

@@ -1,4 +1,7 @@
-"""``app.archive``: what leaves the live tables, and looking into what has left. Every verb has a twin that is awaited."""
+"""``app.archive``: archiving ended jobs, and reading archived ones.
+
+Every method has an asynchronous twin with the prefix ``a``.
+"""
 
 from __future__ import annotations
 
@@ -18,17 +21,27 @@ from tidemill.domain.retention import ArchivedJob, ArchivePolicy, read_policies
 from tidemill.errors import BadFilter, BadSettings, JobNotFound, StoreError
 from tidemill.stores.base import Store
 
-_INSIDE = ("reference", "tag", "metadata", "text")  # in the document, where no store looks
+_INSIDE = (
+    "definition",
+    "schedule",
+    "reference",
+    "tag",
+    "metadata",
+    "text",
+)  # inside the document, which stores do not search
 
 MOST = 5_000
-"""Jobs that one run moves unless told otherwise."""
+"""Default maximum of jobs that one run moves."""
 
 BUDGET = timedelta(seconds=20)
-"""How long one run goes on unless told otherwise."""
+"""Default time budget of one run."""
 
 
 class Archive:
-    """The archived jobs of an app. The tenant is the surrounding one unless another, or ``"*"`` for all, is given."""
+    """The archived jobs of an app.
+
+    Each method uses the current tenant unless it is called with another tenant, or with ``"*"`` for all tenants.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -36,7 +49,7 @@ class Archive:
 
     @property
     def policies(self) -> tuple[ArchivePolicy, ...]:
-        """What is archived, and when: those given as ``App(archive=[…])``, else every end after thirty days."""
+        """The archive policies of ``App(archive=[…])``; the default archives every ended job after thirty days."""
         return self._client.policies
 
     def run(
@@ -48,19 +61,20 @@ class Archive:
         budget: timedelta = BUDGET,
         store: str | None = None,
     ) -> ArchiveRun:
-        """Archive what is due now, of all tenants: at most ``limit`` jobs, for about as long as ``budget``.
+        """Archive the jobs of all tenants that are due: at most ``limit`` jobs, for about as long as ``budget``.
 
-        Each copy is read back before its original goes. ``older_than`` stands for the age that the policies say, ``store`` for
-        where the copies go: the one named ``archive`` where there is one. Raises ``ArchiveRunning`` while another run is under way.
+        Each copy is read back before the original is deleted. ``older_than`` overrides the age in the policies.
+        ``store`` names the store of the copies; the default is the store named ``archive`` if there is one. Raises
+        ``ArchiveRunning`` during another run.
         """
         chosen = self.policies if policies is None else read_policies(policies)
         if older_than is not None:
             chosen = tuple(replace(policy, max_age=older_than) for policy in chosen)
         if limit < 1 or budget <= timedelta(0):
-            raise BadSettings("give a limit of 1 or more, and a budget longer than nothing")
+            raise BadSettings("give a limit of 1 or more, and a budget longer than zero")
         done = Archiving(self._client, self._store(store)).run(chosen, limit=limit, budget=budget)
         if done.archived:
-            with contextlib.suppress(StoreError):  # a hint that fails has done no harm
+            with contextlib.suppress(StoreError):  # a lost notification only delays the watchers
                 self._client.store(None).notify(["ended"])
         return done
 
@@ -87,8 +101,10 @@ class Archive:
         store: str | None = None,
         **where: Any,
     ) -> Page[ArchivedJob]:
-        """One page of the archived jobs that match; the conditions are those of ``app.jobs.list`` but for what is kept inside
-        the document: ``reference``, ``tag``, ``metadata`` and ``text``.
+        """Return one page of the archived jobs that match.
+
+        The conditions are those of ``app.jobs.list``, except for fields inside the document: ``definition``,
+        ``schedule``, ``reference``, ``tag``, ``metadata`` and ``text``.
         """
         inside = [name for name in _INSIDE if where.get(name)]
         if inside:
@@ -106,7 +122,7 @@ class Archive:
         return found
 
     def get(self, id: UUID | str, *, tenant: str | None = None, store: str | None = None) -> ArchivedJob:
-        """The archived job of that id, or ``JobNotFound``."""
+        """Return the archived job with that id, or raise ``JobNotFound``."""
         wanted = id_of(id)
         found = (
             [] if wanted is None else self._store(store).archived([wanted], tenant=self._jobs._tenant(tenant))
@@ -122,5 +138,5 @@ class Archive:
         return found
 
     def _store(self, name: str | None) -> Store:
-        """Archived jobs are in the store named ``archive`` where there is one."""
+        """Return the named store, by default the store named ``archive`` if there is one."""
         return self._client.store(name or ("archive" if "archive" in self._client.stores else None))

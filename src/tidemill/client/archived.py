@@ -1,25 +1,39 @@
-"""An archived job, read back from its document as the job it was."""
+"""Conversion of archived documents back to jobs, executions and log lines."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from tidemill.domain.job import Job
+from tidemill.domain.job import Execution, Job, LogEntry
 from tidemill.domain.retention import ArchivedJob
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 
-@lru_cache(maxsize=1)
-def _reader() -> TypeAdapter[Job]:
-    from pydantic import TypeAdapter  # declaring a task does not load it
+@lru_cache(maxsize=3)
+def _reader(kind: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter  # imported here so that declaring a task does not load pydantic
 
-    return TypeAdapter(Job)
+    return TypeAdapter(kind)
 
 
 def read_archived(kept: ArchivedJob) -> Job:
-    """The job as it was when it left the live tables."""
-    return _reader().validate_python(json.loads(kept.document)["job"])
+    """Return the job as it was when it left the live tables, with ``archived_at`` set."""
+    found: Job = _reader(Job).validate_python(json.loads(kept.document)["job"])
+    return replace(found, archived_at=kept.archived_at)
+
+
+def read_executions(kept: ArchivedJob) -> list[Execution]:
+    """Return every attempt at the job."""
+    found: list[Execution] = _reader(list[Execution]).validate_python(json.loads(kept.document)["executions"])
+    return found
+
+
+def read_logs(kept: ArchivedJob) -> list[LogEntry]:
+    """Return the log lines of the job, in order."""
+    found: list[LogEntry] = _reader(list[LogEntry]).validate_python(json.loads(kept.document)["logs"])
+    return found

@@ -1,14 +1,17 @@
-"""One run of the archive: jobs that policies are due for leave the live tables, batch by batch. What is due, the policies say.
+"""One archive run: moves the jobs that the policies select out of the live tables.
 
-A copy is written, read back and compared before its original goes. Crash points, where a process may die between two lines: (1) before
-the copies are written, nothing has happened; (2) before they were read back, and (3) before their originals are gone, there are both: the
-next run writes the same copies again; (4) the originals, the sums and the audit's entry go and come in one transaction.
+Each copy is written, read back and compared before its original is deleted. The comments (1) to (4) mark the points at
+which the process may crash. At (1) nothing has been written. At (2) and (3) both copy and original exist, and the next
+run writes the same copies again. At (4) one transaction has deleted the originals and stored the totals and the audit
+record.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -17,6 +20,7 @@ from uuid import UUID
 from tidemill.client.acting import NAMED, note
 from tidemill.client.core import Client
 from tidemill.domain.archival import LEASE, MOST_POLICIES, PolicySums, lease_facts, read_sums
+from tidemill.domain.cluster import holder_facts
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.retention import ArchivedJob, ArchivePolicy, believed
 from tidemill.errors import ArchiveRunning, LeaseLost, StoreError
@@ -26,31 +30,31 @@ from tidemill.stores.base import Store
 _log = logging.getLogger("tidemill.client")
 
 TTL = timedelta(seconds=60)
-"""How long the lease lasts without a word: much longer than one batch takes."""
+"""Time to live of the lease; much longer than one batch takes."""
 
 _TRIES = 10
 
 
 @dataclass(slots=True)
 class PolicyRun:
-    """What a run did for one policy. ``error`` is the code of what ended it before it was through."""
+    """Result of a run for one policy. ``error`` is the code of the error that ended it early."""
 
     policy: str
     tier: str
     archived: int = 0
     verified: int = 0
-    failed: int = 0  #: copies that were not what was written; their jobs stay
-    changed: int = 0  #: jobs that were opened again meanwhile; they stay
+    failed: int = 0  #: copies that differ from what was written; their jobs stay
+    changed: int = 0  #: jobs that were reopened during the run; they stay
     bytes: int = 0
     statuses: dict[str, int] = field(default_factory=dict)
-    more: bool = False  #: there is more that is due
+    more: bool = False  #: whether more jobs are due
     took: timedelta = timedelta(0)
     error: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveRun:
-    """What a run of the archive did, in all and by policy; ``more`` says that it stopped before all was done."""
+    """Result of an archive run, in total and by policy; ``more`` is true if due jobs are left."""
 
     at: datetime
     archived: int
@@ -62,11 +66,11 @@ class ArchiveRun:
 
 
 class _Again(Exception):
-    """The lease changed hands between two looks."""
+    """The lease changed hands between two reads."""
 
 
 class Archiving:
-    """One run: takes the lease, moves what is due, and gives the lease back."""
+    """One run: acquires the lease, moves the due jobs, and releases the lease."""
 
     def __init__(self, client: Client, target: Store) -> None:
         self._source, self._target, self._clock = client.store(None), target, client.clock
@@ -133,7 +137,7 @@ class Archiving:
             gone = self._let_go(policy, run, sound, doubtful)
             # (4)
             room -= gone
-            if not gone:  # what stays would be found again and again
+            if not gone:  # the remaining jobs would be found again in every batch
                 run.more = True
                 return
             if len(due) < batch.batch:
@@ -142,7 +146,7 @@ class Archiving:
     def _let_go(
         self, policy: ArchivePolicy, run: PolicyRun, sound: list[ArchivedJob], doubtful: list[ArchivedJob]
     ) -> int:
-        """Remove the originals of copies that are sound, and write down that it was done."""
+        """Delete the originals of verified copies, and record the totals and an audit entry."""
         sums, at = self._of(policy).copy(), self._now()
         with self._source.transaction():
             ids = self._source.forget(sound)
@@ -164,7 +168,7 @@ class Archiving:
         self._sums[policy.name] = sums
         if doubtful:
             _log.error(
-                "archive policy %s: %d copies are not what was written, and their jobs stay; the first is %s",
+                "archive policy %s: %d copies differ from what was written; their jobs were kept; the first is %s",
                 policy.name,
                 len(doubtful),
                 doubtful[0].id,
@@ -181,7 +185,7 @@ class Archiving:
     def _of(self, policy: ArchivePolicy) -> PolicySums:
         found = self._sums.get(policy.name)
         if found is None:
-            if len(self._sums) >= MOST_POLICIES:  # those that were not used for the longest time make room
+            if len(self._sums) >= MOST_POLICIES:  # drop the least recently used policy
                 del self._sums[min(self._sums, key=lambda name: self._sums[name].last_at or "")]
             found = self._sums[policy.name] = PolicySums(policy.name, policy.tier)
         found.tier = policy.tier
@@ -190,7 +194,7 @@ class Archiving:
     # The lease ---------------------------------------------------------------------------------------------------------
 
     def _take(self) -> None:
-        """Take the lease, with the sums of those who had it before."""
+        """Acquire the lease and load the totals of earlier runs from it."""
         for _ in range(_TRIES):
             with contextlib.suppress(_Again):
                 self._try()
@@ -198,8 +202,11 @@ class Archiving:
         raise _running()
 
     def _try(self) -> None:
-        """A new term begins with an empty page. So the sums are read before and written down again in the same transaction; if
-        anybody had the lease in between, which its term tells, they may have risen, and nothing of this has happened.
+        """Acquire the lease once, keeping its totals.
+
+        A new term starts with empty metadata, so the totals are read first and written back in the same transaction.
+        The term shows whether another holder came in between. In that case the totals may have changed, and the
+        transaction is rolled back.
         """
         with self._source.transaction():
             found = [lease for lease in self._source.leases() if lease.name == LEASE]
@@ -218,15 +225,16 @@ class Archiving:
 
     def _renew(self, sums: dict[str, PolicySums], at: datetime) -> None:
         facts = lease_facts(sums, at=at, took=self._took())
+        facts["holder"] = holder_facts(f"{socket.gethostname()}-{os.getpid()}", ())
         kept = self._source.renew(LEASE, self._holder, self._term, ttl=TTL, metadata=facts, now=self._pin)
         if not kept:
             raise LeaseLost(
-                "the lease of the archive was taken or has run out; what was archived until then is archived",
+                "the archive lease was released or has expired; jobs archived before that stay archived",
                 name=LEASE,
             )
 
     def _give_back(self) -> None:
-        """If the store cannot be told, the lease runs out by itself."""
+        """Release the lease. If the store is unavailable, the lease expires by itself."""
         with contextlib.suppress(StoreError, LeaseLost), self._source.transaction():
             self._renew(self._sums, self._now())
             self._source.release(LEASE, self._holder, self._term)
@@ -239,4 +247,4 @@ class Archiving:
 
 
 def _running() -> ArchiveRunning:
-    return ArchiveRunning("somebody archives just now; wait until that run has ended", name=LEASE)
+    return ArchiveRunning("another archive run is in progress; wait until it has ended", name=LEASE)

@@ -1,4 +1,4 @@
-"""``app.audit``: reading what was done by whom, and proving that nothing of it was changed. It writes nothing."""
+"""``app.audit``: reading the audit log, and verifying its hash chain."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ BATCH = 1_000
 
 
 class Verified(NamedTuple):
-    """Whether the audit's chain is whole, how many entries of it are, and the number of the first that is not.
+    """Result of a verification: the number of intact entries, and the number of the first broken one.
 
-    ``head`` is the hash of the last whole entry: kept elsewhere, it shows later whether the end was cut off.
+    ``head`` is the hash of the last intact entry. A copy kept elsewhere shows later whether the end was cut off.
     """
 
     ok: bool
@@ -25,7 +25,10 @@ class Verified(NamedTuple):
 
 
 class Audit(Tenanted):
-    """The audit of an app's store. The tenant is the surrounding one unless another, or ``"*"`` for all, is given."""
+    """The audit log of an app's store.
+
+    Each method uses the current tenant unless it is called with another tenant, or with ``"*"`` for all tenants.
+    """
 
     def list(
         self,
@@ -39,7 +42,7 @@ class Audit(Tenanted):
         newest: bool = False,
         limit: int = 100,
     ) -> Sequence[AuditRecord]:
-        """Entries by number, or the ``newest`` first; go on from the last one's number with ``after`` or ``before``."""
+        """Return entries by number, or ``newest`` first; continue from the last number with ``after`` or ``before``."""
         return self._store.audit(
             tenant=self._tenant(tenant),
             after=after,
@@ -52,14 +55,14 @@ class Audit(Tenanted):
         )
 
     def verify(self) -> Verified:
-        """Go through the whole chain, of all tenants, and say where it breaks."""
+        """Verify the whole chain, of all tenants, and return where it breaks."""
         number, head = 0, GENESIS
         while True:
             page: Sequence[AuditRecord]
             try:
                 page = self._store.audit(tenant=ALL_TENANTS, after=number, limit=BATCH)
                 broken = first_break(page, head, number)
-            except (ValueError, OverflowError):  # somebody has put there what cannot even be read
+            except (ValueError, OverflowError):  # the entry was tampered with so that it cannot be parsed
                 page = self._readable(number)
                 broken = first_break(page, head, number) or number + len(page) + 1
             whole = page if broken is None else page[: broken - number - 1]
@@ -71,7 +74,7 @@ class Audit(Tenanted):
                 return Verified(True, number, None, head)
 
     def _readable(self, after: int) -> Sequence[AuditRecord]:
-        """The entries from there on, up to the first that cannot be read."""
+        """Return the entries from there on, up to the first that cannot be parsed."""
         found: list[AuditRecord] = []
         try:
             while page := self._store.audit(tenant=ALL_TENANTS, after=after + len(found), limit=1):
@@ -80,7 +83,7 @@ class Audit(Tenanted):
             pass
         return found
 
-    # Twins -------------------------------------------------------------------------------------------------------------
+    # Async twins -------------------------------------------------------------------------------------------------------
 
     async def alist(
         self,

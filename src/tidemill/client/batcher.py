@@ -1,6 +1,7 @@
-"""Group commit: concurrent enqueues of one process share a transaction, and each returns only when its row is durable.
+"""Group commit: concurrent enqueues of one process share a transaction.
 
-There is no timer. Who comes first writes at once; whoever comes while that is under way is written together next.
+Each call returns only when its row is durable. There is no timer: the first caller writes immediately, and the callers
+that arrive during that write form the next batch.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ Write = Callable[[Sequence[NewJob]], list[Enqueued]]
 E = TypeVar("E", bound="_Entry")
 
 LARGEST = 1_000
-"""Jobs in one shared transaction; a caller's own batch may be larger."""
+"""Maximum number of jobs in a shared transaction; a single caller's batch may be larger."""
 
 
 class _Entry:
-    """One caller's jobs and what became of them."""
+    """One caller's jobs and the result of writing them."""
 
     __slots__ = ("answer", "error", "jobs")
 
@@ -34,7 +35,7 @@ class _Entry:
 
 
 class _Waiter(_Entry):
-    """A thread that found another one writing: it is told when its jobs are written, or when it is to write itself."""
+    """A thread that waits during another thread's write, until its jobs are written or it must write itself."""
 
     __slots__ = ("leads", "ready")
 
@@ -45,11 +46,14 @@ class _Waiter(_Entry):
 
 
 def write_together(write: Write, entries: Sequence[_Entry]) -> None:
-    """One transaction for all; if that fails, one for each, so that an error reaches only whose it is."""
+    """Write all entries in one transaction.
+
+    If it fails, write each entry separately, so that only the caller with the faulty jobs gets an error.
+    """
     jobs = [job for entry in entries for job in entry.jobs]
     try:
         answers = write(jobs)
-    except Exception as error:  # noqa: BLE001  (whoever asked is told)
+    except Exception as error:  # noqa: BLE001  (the caller re-raises it)
         if len(entries) == 1:
             entries[0].error = error
             return
@@ -63,7 +67,7 @@ def write_together(write: Write, entries: Sequence[_Entry]) -> None:
 
 
 def _take(waiting: list[E]) -> list[E]:
-    """The next entries that make one transaction, the first in any case."""
+    """Remove and return the next entries that fit into one transaction, but at least one."""
     size, count = 0, 0
     for entry in waiting:
         if count and size + len(entry.jobs) > LARGEST:
@@ -75,7 +79,7 @@ def _take(waiting: list[E]) -> list[E]:
 
 
 class Batcher:
-    """For threads: the first of those who wait writes for all of them, then the next one leads."""
+    """Group commit for threads: the first waiting thread writes for all of them, then the next one leads."""
 
     def __init__(self, write: Write) -> None:
         self._write = write
@@ -84,14 +88,14 @@ class Batcher:
         self._busy = False
 
     def submit(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Write these jobs, together with whoever else is waiting."""
+        """Write these jobs, together with those of other waiting threads."""
         waiter: _Waiter | None = None
         with self._lock:
             if self._busy:
                 waiter = _Waiter(jobs)
                 self._waiting.append(waiter)
             self._busy = True
-        if waiter is None:  # nobody else writes, so nobody else waits
+        if waiter is None:  # no other thread is writing, so none is waiting
             try:
                 return self._write(jobs)
             finally:
@@ -122,7 +126,7 @@ class Batcher:
             self._pass_on()
 
     def _pass_on(self) -> None:
-        """Let the next one lead, if anybody waits."""
+        """Let the next waiting thread lead, if there is one."""
         with self._lock:
             following = self._waiting[0] if self._waiting else None
             self._busy = following is not None
@@ -132,7 +136,7 @@ class Batcher:
             following.ready.set()
 
     def _withdraw(self, waiter: _Waiter) -> None:
-        """A thread was interrupted while it waited: it writes for nobody, and nobody writes for it."""
+        """Remove a thread that was interrupted while waiting: its jobs are not written, and it does not lead."""
         with self._lock:
             if waiter in self._waiting:
                 self._waiting.remove(waiter)
@@ -141,7 +145,7 @@ class Batcher:
 
 
 class AsyncBatcher:
-    """For coroutines: one write at a time per loop, in a thread; what arrives meanwhile is the next batch."""
+    """Group commit for coroutines: one write at a time per event loop, in a thread; later calls form the next batch."""
 
     def __init__(self, write: Write, executor: Callable[[], Executor]) -> None:
         self._write = write
@@ -149,7 +153,7 @@ class AsyncBatcher:
         self._loops: WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState] = WeakKeyDictionary()
 
     async def submit(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
-        """Write these jobs, together with whoever else is waiting on this loop."""
+        """Write these jobs, together with those of other coroutines waiting on this loop."""
         loop = asyncio.get_running_loop()
         state = self._loops.get(loop)
         if state is None:
@@ -159,7 +163,7 @@ class AsyncBatcher:
         state.futures[entry] = done
         if state.flusher is None:
             state.flusher = loop.create_task(self._flush(loop, state))
-        await done  # who gives up waiting changes nothing for the others, and his job is written all the same
+        await done  # a cancelled caller does not affect the others, and its job is still written
         return _answer(entry)
 
     async def _flush(self, loop: asyncio.AbstractEventLoop, state: _LoopState) -> None:
@@ -168,9 +172,7 @@ class AsyncBatcher:
                 batch = _take(state.waiting)
                 try:
                     await loop.run_in_executor(self._executor(), write_together, self._write, batch)
-                except (
-                    RuntimeError
-                ) as error:  # there are no threads any more: whoever waits must not wait for ever
+                except RuntimeError as error:  # the thread pool is shut down; fail the waiting callers
                     for entry in batch:
                         entry.error = StoreUnavailable(
                             f"the job was not written: {error}; is the app closed?"
@@ -184,7 +186,7 @@ class AsyncBatcher:
 
 
 class _LoopState:
-    """What one event loop has under way."""
+    """Pending entries of one event loop."""
 
     def __init__(self) -> None:
         self.waiting: list[_Entry] = []

@@ -1,10 +1,12 @@
-"""A task that can be asked for: what ``@app.task`` gives back. Calling it just runs the function."""
+"""Bound tasks, the objects that ``@app.task`` returns."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping
-from typing import Any, Generic, ParamSpec, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Unpack
+
+from typing_extensions import TypeVar
 
 from tidemill.client.core import Client
 from tidemill.client.handle import Job
@@ -14,10 +16,32 @@ from tidemill.tasks.task import Declared
 
 P = ParamSpec("P")
 R = TypeVar("R")
+C = TypeVar("C", default=Any)
+"""The return type of a direct call: the function's result, or a coroutine for a coroutine function."""
+
+_ENQUEUE = "{task}.enqueue(…)"
+_LATER = "{task}.using(delay=timedelta(…)).enqueue(…), with further options in using(…)"
+_ELSEWHERE = {
+    "delay": f"{_ENQUEUE}, or await {{task}}.aenqueue(…)",
+    "delay_on_commit": "{task}.using(connection=…).enqueue(…) in your transaction",
+    "apply_async": f"{_ENQUEUE} or {_LATER}",
+    "apply": "{task}(…) to run it here",
+    "s": _ENQUEUE,
+    "si": _ENQUEUE,
+    "signature": _ENQUEUE,
+    "send": _ENQUEUE,
+    "send_with_options": _LATER,
+    "defer": _ENQUEUE,
+    "defer_async": "await {task}.aenqueue(…)",
+    "configure": "{task}.using(…)",
+    "schedule": "app.schedule({task}, Cron(…)) to run it regularly, or " + _LATER,
+    "kiq": "await {task}.aenqueue(…)",
+}
+"""Method names of Celery, Dramatiq, Procrastinate, Huey and TaskIQ, with the Tidemill equivalent of each."""
 
 
-class BoundTask(Generic[P, R]):
-    """A declared task and where its jobs go. ``using`` gives a copy that asks differently."""
+class BoundTask(Generic[P, R, C]):
+    """A declared task, bound to its app. ``using`` returns a copy with other options."""
 
     def __init__(self, client: Client, declared: Declared, call: CallOptions = NO_OPTIONS) -> None:
         self._client = client
@@ -32,7 +56,7 @@ class BoundTask(Generic[P, R]):
 
     @property
     def options(self) -> TaskOptions:
-        """What was said when it was declared."""
+        """The options from the task's declaration."""
         return self._declared.options
 
     @property
@@ -40,46 +64,57 @@ class BoundTask(Generic[P, R]):
         """The JSON schema of its arguments."""
         return self._declared.arguments.schema()
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run it here and now, as if it were no task."""
-        return self._declared.target(*args, **kwargs)
+    def __call__(self, *args: Any, **kwargs: Any) -> C:
+        """Run the function directly, without a job."""
+        answer: C = self._declared.target(*args, **kwargs)
+        return answer
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        """Ask for one run; returns when the job is durable."""
+        """Enqueue one job; returns when the job is durable."""
         (facts,) = self._client.enqueue(self._declared, self._call, [(args, kwargs)])
         return Job(self._client, facts, self._call.store)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
-        """The same, awaited; calls that wait at the same time share a commit."""
+        """Enqueue one job asynchronously; concurrent calls share a commit."""
         (facts,) = await self._client.aenqueue(self._declared, self._call, [(args, kwargs)])
         return Job(self._client, facts, self._call.store)
 
     def enqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[Job[R]]:
-        """Ask for many runs, each given by its arguments; all of them or none."""
+        """Enqueue many jobs, one for each dictionary of arguments; all of them or none."""
         found = self._client.enqueue(self._declared, self._call, [((), call) for call in calls])
         return [Job(self._client, facts, self._call.store) for facts in found]
 
     async def aenqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[Job[R]]:
-        """The same, awaited."""
+        """Enqueue many jobs asynchronously; all of them or none."""
         found = await self._client.aenqueue(self._declared, self._call, [((), call) for call in calls])
         return [Job(self._client, facts, self._call.store) for facts in found]
 
-    def using(self, **options: Unpack[CallKeywords]) -> BoundTask[P, R]:
-        """A copy of this task whose jobs are asked for with these options; what is left out stays as it is."""
+    def using(self, **options: Unpack[CallKeywords]) -> BoundTask[P, R, C]:
+        """Return a copy of this task with these options for its jobs; other options stay unchanged."""
         return BoundTask(self._client, self._declared, self._call.merged(options))
 
     def __repr__(self) -> str:
         return f"<task {self.name}>"
 
+    if not TYPE_CHECKING:  # type checkers still report every unknown attribute
+
+        def __getattr__(self, name: str) -> Any:
+            """Raise an error that names the Tidemill equivalent of another job system's method."""
+            hint = _ELSEWHERE.get(name)
+            found = self.__dict__.get("_declared")
+            if hint is None or found is None:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise AttributeError(f"task {found.name} has no {name}(); write {hint.format(task=found.name)}")
+
 
 class Recipe:
-    """A profile of options, said once: ``recipe(task).enqueue(…)``. What a call says itself wins."""
+    """A reusable set of options: ``recipe(task).enqueue(…)``. Options of the task's own ``using`` take precedence."""
 
     def __init__(self, options: CallKeywords) -> None:
         self._options = options
-        NO_OPTIONS.merged(options)  # what is wrong is said now
+        NO_OPTIONS.merged(options)  # check the options now, not at the first call
 
-    def __call__(self, task: BoundTask[P, R]) -> BoundTask[P, R]:
+    def __call__(self, task: BoundTask[P, R, C]) -> BoundTask[P, R, C]:
         profile = NO_OPTIONS.merged(self._options)
         own = task._call
         return BoundTask(task._client, task._declared, _over(profile, own))

@@ -1,4 +1,4 @@
-"""From a call to ``NewJob``s: the task's options, the call's own, and what surrounds it. Writes nothing."""
+"""Construction of ``NewJob``s from a call, the task's options and the context."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 from tidemill.client.options import CallOptions, id_of
 from tidemill.clock import Clock
+from tidemill.domain.bounds import check_tags
 from tidemill.domain.decide import OrphanRule
 from tidemill.domain.job import NO_DETAILS, Details, NewJob
 from tidemill.domain.payload import PayloadLimits
@@ -24,7 +25,7 @@ LONGEST_CORRELATION = 64
 
 
 class Template:
-    """One call's jobs: all that is the same for each of them is found out once."""
+    """The common part of one call's jobs, computed once."""
 
     def __init__(
         self, declared: Declared, call: CallOptions, *, tenant: str, limits: PayloadLimits, clock: Clock
@@ -55,7 +56,7 @@ class Template:
         self._defaults = declared.arguments.defaults() if options.limits else {}
 
     def job(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
-        """The job these arguments ask for; bad ones and too large ones are refused here."""
+        """Return the job for these arguments; rejects invalid and oversized ones."""
         encoded = self._dump(tuple(args), kwargs)
         self._limits.check_args(self._name, encoded.text)
         job = NewJob._make((new_id(), self._name, encoded.text, *self._rest))
@@ -68,7 +69,7 @@ class Template:
 
 
 def _unique_names(declared: Declared, unique: Unique | None) -> dict[str, object]:
-    """The arguments a unique key is made of; one that a call leaves to its default counts as null."""
+    """Return the arguments that form a unique key; one that a call leaves at its default counts as null."""
     if unique is None:
         return {}
     unknown = [name for name in unique.by if name not in declared.arguments.names]
@@ -89,8 +90,9 @@ def _details(declared: Declared, call: CallOptions) -> Details:
             f"correlation_id has {len(correlation)} characters; give 1 to {LONGEST_CORRELATION}"
         )
     tags = tuple(dict.fromkeys((*declared.options.tags, *call.tags)))
+    check_tags(f"task {declared.name}: tags", tags)
     options = _stored(declared, call)
-    if not (correlation or parent or tags or call.metadata or call.reference or options):
+    if not (correlation or parent or tags or call.metadata or call.headers or call.reference or options):
         return NO_DETAILS
     return Details(
         correlation_id=correlation,
@@ -98,12 +100,13 @@ def _details(declared: Declared, call: CallOptions) -> Details:
         reference=call.reference,
         tags=tags,
         metadata=dict(call.metadata),
+        headers=dict(call.headers),
         options=options,
     )
 
 
 def _stored(declared: Declared, call: CallOptions) -> dict[str, object]:
-    """What whoever runs, reclaims or archives the job must know, who may not know the task."""
+    """Return the options stored with the job, for processes that handle it without knowing the task."""
     options: dict[str, object] = {}
     if declared.options.orphans is not OrphanRule.REQUEUE:
         options["orphans"] = declared.options.orphans.value
@@ -115,8 +118,6 @@ def _stored(declared: Declared, call: CallOptions) -> dict[str, object]:
                 f"{policy!r} cannot be stored with a job; use one of our policies, or set it on the task"
             )
         options["retry"] = data
-    if call.tier is not None:
-        options["tier"] = call.tier
     if call.audit is not None:
         options["audit"] = call.audit
     return options
@@ -128,7 +129,7 @@ def tracing() -> bool:
 
 
 def _trace_id() -> str | None:
-    """The id of the trace this call is part of, where OpenTelemetry is in use; it is never imported for this."""
+    """Return the id of the current trace if OpenTelemetry is in use; this function never imports it."""
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:
         return None

@@ -1,7 +1,7 @@
-"""Holidays of countries and exchanges, from the package ``holidays`` (the extra of that name).
+"""Holidays of countries and exchanges, from the package ``holidays`` (an extra).
 
-What comes out is a plain set of dates, so that a calendar can be stored, compared and read where the package is not
-installed. The rules of years ahead may change: make the set anew now and then. No other file imports the package.
+The result is a plain set of dates, so that a calendar can be stored, compared and read without the package. Holiday
+rules for future years may change, so regenerate the set from time to time. No other module imports the package.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from tidemill.errors import BadSchedule, BadSettings
 def country_holidays(
     country: str, *, years: Iterable[int], subdivision: str | None = None
 ) -> frozenset[date]:
-    """The public holidays of a country, or of a part of it, in these years: ``country_holidays("DE", subdivision="BY", …)``."""
+    """Return the public holidays of a country, or of a part of it: ``country_holidays("DE", subdivision="BY", …)``."""
     wanted = _years(years)
     try:
         found = _package().country_holidays(country, subdiv=subdivision, years=wanted)
     except NotImplementedError:
         place = f"{country!r}" + (f" with subdivision {subdivision!r}" if subdivision is not None else "")
         raise BadSchedule(
-            f"holidays: nothing is known about {place}; give an ISO 3166 code such as 'DE' (and 'BY')",
+            f"holidays: {place} is unknown; give an ISO 3166 code such as 'DE' (and 'BY')",
             field="holidays",
             value=country,
         ) from None
@@ -33,13 +33,13 @@ def country_holidays(
 
 
 def exchange_holidays(exchange: str, *, years: Iterable[int]) -> frozenset[date]:
-    """The days in these years on which an exchange is closed: ``exchange_holidays("XNYS", …)``."""
+    """Return the days in these years on which an exchange is closed: ``exchange_holidays("XNYS", …)``."""
     wanted = _years(years)
     try:
         found = _package().financial_holidays(exchange, years=wanted)
     except NotImplementedError:
         raise BadSchedule(
-            f"holidays: nothing is known about the exchange {exchange!r}; give a code such as 'XNYS' or 'XECB'",
+            f"holidays: unknown exchange {exchange!r}; give a code such as 'XNYS' or 'XECB'",
             field="holidays",
             value=exchange,
         ) from None
@@ -49,7 +49,7 @@ def exchange_holidays(exchange: str, *, years: Iterable[int]) -> frozenset[date]
 def country_calendar(
     country: str, *, years: Iterable[int], subdivision: str | None = None, weekend: str = "sat,sun"
 ) -> BusinessCalendar:
-    """The business calendar of a country; where the weekend is not Saturday and Sunday, say so."""
+    """Return the business calendar of a country; ``weekend`` defaults to Saturday and Sunday."""
     return BusinessCalendar(
         weekend=weekend,
         holidays=country_holidays(country, years=years, subdivision=subdivision),
@@ -60,7 +60,7 @@ def country_calendar(
 def _years(years: Iterable[int]) -> list[int]:
     wanted = sorted(set(years))
     if not wanted:
-        raise BadSchedule("years: there is no year; give range(2026, 2036), for example", field="years")
+        raise BadSchedule("years: it is empty; give range(2026, 2036), for example", field="years")
     return wanted
 
 

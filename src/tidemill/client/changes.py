@@ -1,6 +1,7 @@
-"""Hearing that something moved: one thread hears a store's wake-ups for all who want to know in this process.
+"""Change hints: one thread listens to a store's wake-ups for all subscribers.
 
-What is told is a hint of which kind of thing moved, never which one: whoever hears it looks again. It asks the store nothing.
+A hint names only the kinds of things that changed, so subscribers must read again. The thread itself does not query the
+store.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from tidemill.stores.base import Listener, Store
 _log = logging.getLogger("tidemill.client")
 
 INTERVAL = 0.5
-"""Seconds between two hints at least; what is heard meanwhile is one hint."""
+"""Minimum number of seconds between two hints; changes in between are combined into one hint."""
 
 KINDS = ("jobs", "queues", "schedules", "settings", "tasks", "workers")
-"""What may move."""
+"""The kinds of things that may change."""
 
 _TOPICS = {
     "scheduled": ("jobs",),
@@ -29,15 +30,15 @@ _TOPICS = {
     "schedules": ("schedules",),
     "change": KINDS,
 }
-_SAY_AGAIN = 20.0  # seconds after which workers are told again that somebody watches
-_LISTEN = 2.0  # one wait
-_AGAIN = 1.0  # after a failure
+_SAY_AGAIN = 20.0  # seconds between two notices to the workers that there are watchers
+_LISTEN = 2.0  # timeout of one wait, in seconds
+_AGAIN = 1.0  # delay after a failure, in seconds
 
 Heard = Callable[[frozenset[str]], None]
 
 
 class Changes:
-    """Calls every subscriber, on a thread of its own, with the kinds of things that moved."""
+    """Calls every subscriber, in one background thread, with the kinds of things that changed."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -47,10 +48,10 @@ class Changes:
         self._listener: Listener | None = None
         self._closed = threading.Event()
         self.told = 0
-        """How often something was told to have moved: what was made at a lower count may lack it."""
+        """Number of hints so far; a result computed at a lower number may be out of date."""
 
     def subscribe(self, heard: Heard) -> Callable[[], None]:
-        """Hear of what moves from now on; it must not block. Returns what ends it."""
+        """Call ``heard``, which must not block, for each later change; return a function that ends the subscription."""
         with self._lock:
             self._subscribers.append(heard)
             if self._thread is None and not self._closed.is_set():
@@ -65,7 +66,6 @@ class Changes:
 
     def _loop(self) -> None:
         said = float("-inf")
-        missed = False
         listener: Listener | None = None
         while True:
             with self._lock:
@@ -77,9 +77,10 @@ class Changes:
                 topics: frozenset[str] = frozenset()
                 if self._listener is None:
                     self._listener = self._store.listen()
-                    topics, missed = (frozenset({"change"}) if missed else topics), True
+                    # Subscribers may have read before this listener existed, and would miss changes made in between.
+                    topics = frozenset({"change"})
                 if time.monotonic() - said > _SAY_AGAIN:
-                    # Workers tell of every end only while somebody watches.
+                    # Workers publish the end of every job only while there are watchers.
                     self._store.notify(["watch"])
                     said = time.monotonic()
                 topics |= self._listener.wait(0 if topics else _LISTEN)
@@ -101,8 +102,8 @@ class Changes:
         for heard in subscribers:
             try:
                 heard(kinds)
-            except Exception:  # noqa: BLE001  (one who fails keeps nobody else from hearing)
-                _log.exception("whoever wants to know that something moved could not be told")
+            except Exception:  # noqa: BLE001  (one failing subscriber must not affect the others)
+                _log.exception("cannot notify the listeners for changes")
 
     def _drop(self) -> None:
         listener, self._listener = self._listener, None
@@ -110,7 +111,7 @@ class Changes:
             listener.close()
 
     def close(self) -> None:
-        """Nobody is told anything more; closing twice is harmless."""
+        """Stop the thread; subscribers are not called after this. Closing twice is harmless."""
         self._closed.set()
         with self._lock:
             thread, listener = self._thread, self._listener
@@ -121,7 +122,7 @@ class Changes:
 
 
 def kinds_of(topics: Iterable[str]) -> frozenset[str]:
-    """The kinds of things that a store's wake-ups speak of.
+    """Return the kinds of things that these wake-up topics concern.
 
     >>> sorted(kinds_of({"ready:media", "schedules", "tick"}))
     ['jobs', 'schedules']

@@ -1,33 +1,38 @@
-"""``app.control``: what operators turn that belongs to no job: pauses, settings, workers, leases. Every turn is audited."""
+"""``app.control``: pauses, settings, workers and leases; every change is audited."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Mapping, Sequence
+from typing import cast
 from uuid import UUID
 
 from tidemill.client.acting import HIDDEN, note, plain, who
-from tidemill.client.stats import liveness
+from tidemill.client.stats import is_living
 from tidemill.client.tellers import Teller
 from tidemill.domain.bounds import check_attempts, check_text, data_flaw
-from tidemill.domain.cluster import Worker
+from tidemill.domain.cluster import Worker, holder_of
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.ledger import Pause, PauseKind, Setting
 from tidemill.errors import BadSettings, LeaseLost, LeaseNotFound, WorkerNotFound
-from tidemill.tasks.options import check_name
+from tidemill.tasks.options import check_name, check_priority
 
 KNOWN_SETTINGS: dict[str, tuple[type, str]] = {
     "worker_enabled": (bool, "Whether workers claim anything at all."),
-    "priority_ageing": (int, "Seconds after which what waits rises by one priority; 0 for never."),
+    "share_groups": (
+        bool,
+        "Whether tenants whose names are alike up to the first slash share one fair share.",
+    ),
+    "priority_ageing": (int, "Seconds of waiting that raise a job's priority by one; 0 for never."),
 }
-"""Settings whose values are checked, and what they are."""
+"""Settings whose values are checked: type and description."""
 
 TASK_SETTING = "task/"
-"""What the keys of settings begin with that change how one task's jobs are run."""
+"""Prefix of settings that change how one task's jobs run."""
 
 TENANT_SETTING = "tenant/"
-"""What the keys of settings begin with that change how much one tenant gets beside others."""
+"""Prefix of settings that change one tenant's share."""
 
 _LONGEST = 1e9  # seconds
 
@@ -35,14 +40,14 @@ _SECRETIVE = re.compile(r"secret|passw|token|credential|api_?key|private", re.IG
 
 
 class Control(Teller):
-    """The switches of an app's store."""
+    """Store-wide controls of an app."""
 
     # Pauses ------------------------------------------------------------------------------------------------------------
 
     def pause(self, kind: PauseKind | str, name: str = "", *, reason: str | None = None) -> Pause:
-        """Start nothing more of a queue, a task, a tenant, or of ``all``; what runs goes on. The pause that stands then.
+        """Stop starting jobs of a queue, a task, a tenant, or of ``all``, and return the pause in effect.
 
-        What is paused already keeps its first reason.
+        Running jobs continue. An existing pause keeps its first reason.
         """
         target = _target(kind, name)
         check_text("reason", reason)
@@ -54,12 +59,12 @@ class Control(Teller):
                 )
             standing = new or [each for each in self._store.pauses() if (each.kind, each.name) == target]
         if not standing:
-            return self.pause(kind, name, reason=reason)  # the one that stood was ended meanwhile
+            return self.pause(kind, name, reason=reason)  # the existing pause ended in between
         self._tell(["change"])
         return standing[0]
 
     def resume(self, kind: PauseKind | str, name: str = "") -> Pause | None:
-        """End a pause; the one that stood, if any."""
+        """End a pause; return the pause that was in effect, if any."""
         target = _target(kind, name)
         with self._store.transaction():
             ended = self._store.resume([target])
@@ -70,17 +75,17 @@ class Control(Teller):
         return ended[0] if ended else None
 
     def pauses(self) -> Sequence[Pause]:
-        """All pauses by kind and name."""
+        """Return all pauses, sorted by kind and name."""
         return self._store.pauses()
 
     # Settings ----------------------------------------------------------------------------------------------------------
 
     def settings(self) -> Sequence[Setting]:
-        """All settings by key."""
+        """Return all settings, sorted by key."""
         return self._store.settings()
 
     def set(self, key: str, value: object, *, description: str | None = None) -> Setting:
-        """Write a setting, a value that JSON knows, over what was there; a description of None keeps the old one."""
+        """Set a setting to a JSON value; a description of None keeps the old description."""
         _check_setting(key, value)
         check_text("description", description)
         with self._store.transaction():
@@ -98,7 +103,7 @@ class Control(Teller):
         return new
 
     def unset(self, key: str) -> bool:
-        """Remove a setting, so that its default holds again; whether it was there."""
+        """Remove a setting, so that its default applies; return whether it was set."""
         with self._store.transaction():
             old = self._setting(key)
             dropped = self._store.drop_settings([key])
@@ -113,7 +118,7 @@ class Control(Teller):
     # Workers and leases ------------------------------------------------------------------------------------------------
 
     def drain(self, worker_id: UUID | str) -> bool:
-        """Ask a living worker to finish what it holds and claim nothing more; False where it was asked before."""
+        """Ask a living worker to finish its jobs and claim no more; return False if it was already asked."""
         worker = self._worker(worker_id)
         with self._store.transaction():
             asked = self._store.drain([worker.id])
@@ -127,12 +132,12 @@ class Control(Teller):
     def _worker(self, id: UUID | str) -> Worker:
         now = self._now()
         found = next((each for each in self._store.workers() if str(each.id) == str(id)), None)
-        if found is None or liveness(found, now) == "gone":
+        if found is None or not is_living(found, now):
             raise WorkerNotFound(f"no living worker has the id {str(id)!r}; see tidemill workers list", id=id)
         return found
 
     def release(self, lease: str) -> bool:
-        """Take a lease from its holder, so that another can have it; False where nobody held it."""
+        """Release a lease from its holder, so that another process can acquire it; return False if it was not held."""
         found = next((each for each in self._store.leases() if each.name == lease), None)
         if found is None:
             raise LeaseNotFound(f"there is no lease {lease!r}; see tidemill leases list", name=lease)
@@ -141,9 +146,14 @@ class Control(Teller):
         with self._store.transaction():
             if not self._store.release(lease, found.holder, found.term):
                 raise LeaseLost(
-                    f"lease {lease} changed hands meanwhile; look again and try again", name=lease
+                    f"lease {lease} has changed hands; check its holder and try again", name=lease
                 )
-            before = {"holder": str(found.holder), "term": found.term}
+            holder = holder_of(found, self._store.workers())
+            before = {
+                "holder": str(found.holder),
+                "holder_name": None if holder is None else holder.name,
+                "term": found.term,
+            }
             self._note("lease.released", f"lease:{lease}", ALL_TENANTS, before, None)
         self._tell([lease, "change"])
         return True
@@ -158,7 +168,7 @@ class Control(Teller):
     ) -> None:
         note(self._store, action, subject, tenant, before=before, after=after, now=self._pin)
 
-    # Twins -------------------------------------------------------------------------------------------------------------
+    # Async twins -------------------------------------------------------------------------------------------------------
 
     async def apause(self, kind: PauseKind | str, name: str = "", *, reason: str | None = None) -> Pause:
         return await self._await(self.pause, kind, name, reason=reason)
@@ -216,22 +226,27 @@ def _check_setting(key: str, value: object) -> None:
     if key.startswith(TENANT_SETTING):
         _check_tenant(key, value)
     if flaw := data_flaw(value):
-        raise BadSettings(f"setting {key}: {value!r} is no value that JSON knows: {flaw}", setting=key)
+        raise BadSettings(f"setting {key}: {value!r} is not a JSON value: {flaw}", setting=key)
 
 
 def shown_value(setting: Setting) -> object:
-    """A setting's value for a screen or the audit; one that sounds secret is not told."""
+    """Return a setting's value for display or audit; the value is masked if the key sounds secret."""
     return HIDDEN if _SECRETIVE.search(setting.key) else plain(setting.value)
 
 
 def _check_tenant(key: str, value: object) -> None:
-    weight = value.get("weight") if isinstance(value, Mapping) and value.keys() == {"weight"} else None
+    wrong = f'setting {key} is {value!r}; give {{"weight": 2, "max_priority": 0}}, or one of them'
+    if not isinstance(value, Mapping) or not value or value.keys() - {"weight", "max_priority"}:
+        raise BadSettings(wrong, setting=key)
+    weight = value.get("weight", 1)
     if not isinstance(weight, int | float) or isinstance(weight, bool) or not 0 < weight <= _LONGEST:
-        raise BadSettings(f'setting {key} is {value!r}; give {{"weight": 2}}, larger than zero', setting=key)
+        raise BadSettings(f"{wrong}; the weight is a number larger than zero", setting=key)
+    if "max_priority" in value:
+        check_priority(cast(int, value["max_priority"]))
 
 
 def _check_task(key: str, value: object) -> None:
-    """What may be set for a task: a dictionary of ``max_attempts`` and ``timeout`` (in seconds, None for no limit)."""
+    """Check a task setting: a dictionary of ``max_attempts`` and ``timeout`` (in seconds, None for no limit)."""
     if not isinstance(value, Mapping) or not value.keys() <= {"max_attempts", "timeout"}:
         raise BadSettings(
             f"setting {key} is {value!r}; give a dictionary of max_attempts and timeout", setting=key
@@ -248,7 +263,7 @@ def _check_task(key: str, value: object) -> None:
 
 
 def _same(one: object, other: object) -> bool:
-    """As JSON sees it: for Python ``True`` is ``1``."""
+    """Compare values as JSON, because Python considers ``True`` and ``1`` equal."""
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 

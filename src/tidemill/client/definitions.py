@@ -1,4 +1,7 @@
-"""``app.definitions``: a tenant's own configurations of tasks, with versions. Every verb has a twin that is awaited."""
+"""``app.definitions``: versioned task configurations of a tenant.
+
+Every method has an asynchronous twin with the prefix ``a``.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +14,32 @@ from tidemill.client.acting import named
 from tidemill.client.handle import Job
 from tidemill.client.limiting import drop_rule
 from tidemill.client.ruled import definition_changes
-from tidemill.client.rules import check_key, encoded, read_job_options
-from tidemill.client.scheduled import Tenanted, task_facts_of
-from tidemill.domain.bounds import check_text, data_flaw, text_flaw
-from tidemill.domain.firing import definition_limit, limited
+from tidemill.client.rules import RULES, check_key, encoded, read_job_options
+from tidemill.client.scheduled import Tenanted, busy, definition_refusal, task_facts_of
+from tidemill.domain.bounds import check_text, text_flaw
+from tidemill.domain.firing import definition_limit, limited, refuses
+from tidemill.domain.job import Enqueued, NewJob
 from tidemill.domain.limits import LimitKind, Rule
 from tidemill.domain.requests import request
 from tidemill.domain.timetable import Definition, DefinitionVersion
 from tidemill.errors import BadArguments, BadSchedule, DefinitionExists, DefinitionNotFound, JobExists
 from tidemill.ids import new_id
 from tidemill.tasks.limiting import called_names
+from tidemill.tasks.task import Declared
 
-_LONGEST = 200  # characters of a name, as every store's table has it
+DEFAULT_CONCURRENT = 1
+"""Default maximum of concurrently running jobs of a new definition."""
+
+_LONGEST = 200  # characters of a name, as in every store's table
+_OWN = ("max_concurrent", "on_busy")
+_ON_BUSY = ("queue", "refuse")
+
+OWN = ("args", "name", "owner", "max_concurrent", "on_busy")
+"""Keywords of a definition other than the options of its jobs."""
 
 
 class Definitions(Tenanted):
-    """The definitions of an app's tenants. The tenant is the surrounding one unless another is given."""
+    """The definitions of an app's tenants. Each method uses the current tenant unless another is given."""
 
     def save(
         self,
@@ -36,16 +49,21 @@ class Definitions(Tenanted):
         args: Mapping[str, Any] | None = None,
         name: str | None = None,
         owner: str | None = None,
-        notifications: Mapping[str, object] | None = None,
         version: int | None = None,
         by: str | None = None,
         tenant: str | None = None,
         **settings: Any,
     ) -> Definition:
-        """Write a definition: a new one, or the next version of the one with this key. What is left out stays as it is.
+        """Create a definition, or save the next version of an existing one. Omitted values stay unchanged.
 
-        With ``version`` only over that version (0: only a new one). ``settings`` are options of its jobs, and ``max_concurrent``:
-        how many of them may run at a time, 0 for no limit.
+        With ``version``, save only if that is the current version (0: only if the key is new). ``settings`` are options
+        of its jobs and two settings of the definition itself.
+
+        ``max_concurrent`` limits how many of its jobs run at a time. The default for a new definition is 1; 0 means no
+        limit.
+
+        ``on_busy`` decides about a job above that limit. ``"queue"`` makes it wait; ``"refuse"``, for
+        ``max_concurrent=1``, refuses a second job until the first one has ended.
         """
         check_key("definition", key)
         whose = self._tenant(tenant)
@@ -53,27 +71,30 @@ class Definitions(Tenanted):
         if version is not None and version != (0 if found is None else found.version):
             raise _changed(key, whose, found)
         base = found or Definition(id=new_id(), key=key, task=_name(task), tenant=whose)
-        if found is not None and task is not None and _name(task) != found.task:
+        if (
+            found is not None
+            and task is not None
+            and self._client.registry.name_of(found.task) != _name(task)
+        ):
             raise BadSchedule(
                 f"task: definition {key!r} is of task {found.task}; choose another key for {_name(task)}",
                 field="task",
             )
         declared = self._client.registry.get(base.task)
-        most = (
-            {"max_concurrent": _most(settings.pop("max_concurrent"))} if "max_concurrent" in settings else {}
-        )
-        changes: dict[str, Any] = {"settings": {**base.settings, **read_job_options(settings), **most}}
+        own = {name: settings.pop(name) for name in _OWN if name in settings}
+        if found is None:
+            own.setdefault("max_concurrent", DEFAULT_CONCURRENT)
+        changes: dict[str, Any] = {"settings": {**base.settings, **_options(settings), **own}}
+        _check_own(changes["settings"], declared)
         if args is not None or found is None:
             changes["args"] = encoded(declared, args or {}, self._client.limits)
         for field, value in (("name", name), ("owner", owner)):
             if value is not None:
                 changes[field] = _words(field, value)
-        if notifications is not None:
-            changes["notifications"] = _plain("notifications", notifications)
         return self._put("saved", found, replace(base, **changes), by)
 
     def get(self, key: str, *, tenant: str | None = None) -> Definition:
-        """The living definition of that key, or ``DefinitionNotFound``."""
+        """Return the definition with that key, or raise ``DefinitionNotFound``. Deleted definitions are not found."""
         whose = self._tenant(tenant)
         found = self._living(key, whose)
         if found is None:
@@ -83,12 +104,12 @@ class Definitions(Tenanted):
     def list(
         self, *, task: Any = None, deleted: bool = False, tenant: str | None = None
     ) -> Sequence[Definition]:
-        """The definitions that match, by tenant and key; ``tenant="*"`` for all tenants."""
+        """Return the definitions that match, sorted by tenant and key; ``tenant="*"`` for all tenants."""
         name = None if task is None else _name(task)
         return self._store.definitions(tenant=self._tenant(tenant), task=name, deleted=deleted)
 
     def versions(self, key: str, *, tenant: str | None = None) -> Sequence[DefinitionVersion]:
-        """Every version of a definition, the oldest first."""
+        """Return every version of a definition, oldest first."""
         found = self.get(key, tenant=tenant)
         return self._store.definition_versions(found.id, tenant=found.tenant)
 
@@ -97,7 +118,7 @@ class Definitions(Tenanted):
         return self._enable(key, tenant, enabled=True)
 
     def disable(self, key: str, *, tenant: str | None = None) -> Definition:
-        """Let none of its schedules fire."""
+        """Stop all of its schedules from firing."""
         return self._enable(key, tenant, enabled=False)
 
     def _enable(self, key: str, tenant: str | None, *, enabled: bool) -> Definition:
@@ -112,10 +133,21 @@ class Definitions(Tenanted):
         return self.get(key, tenant=found.tenant)
 
     def trigger(
-        self, key: str, *, args: Mapping[str, Any] | None = None, tenant: str | None = None
+        self,
+        key: str,
+        *,
+        args: Mapping[str, Any] | None = None,
+        force: bool = False,
+        tenant: str | None = None,
     ) -> Job[Any]:
-        """Make a job now, with these arguments over its own; also while it is disabled."""
+        """Enqueue a job now, with these arguments merged over the definition's own.
+
+        Raises ``DefinitionDisabled`` if the definition is disabled, and ``DefinitionBusy`` if it refuses a second job
+        while one has not ended. ``force`` enqueues the job in both cases, and the audit records it.
+        """
         found = self.get(key, tenant=tenant)
+        if not force and (refusal := definition_refusal(found)) is not None:
+            raise refusal
         declared = self._client.registry.get(found.task)
         merged = {**declared.arguments.load(found.args), **(args or {})}
         job = request(
@@ -131,17 +163,33 @@ class Definitions(Tenanted):
         values = {**declared.arguments.defaults(), **json.loads(job.args)}
         called = called_names(declared.options, found.tenant, lambda: values)
         job = limited(job._replace(limits=tuple(sorted({*job.limits, *called})), details=details), found)
-        with self._store.transaction():
-            (answer,) = self._store.enqueue([job], now=self._pin)
-            if not answer.created:
-                raise JobExists(f"job {answer.id} of task {job.task} holds the same unique key", id=answer.id)
-            after = {"jobs": [str(job.id)], "version": found.version}
-            self._note("definition.triggered", f"definition:{found.key}", found.tenant, after=after)
-        self._tell([f"ready:{job.queue}"])
-        return Job(self._client, job)
+        if force and refuses(found):
+            job = job._replace(unique=None)
+
+        def write(jobs: Sequence[NewJob]) -> list[Enqueued]:
+            with self._store.transaction():
+                written = self._store.enqueue(jobs, now=self._pin)
+                for answer in written:
+                    if not answer.created and refuses(found):
+                        raise busy(found, answer.id)
+                    if not answer.created:
+                        raise JobExists(
+                            f"job {answer.id} of task {found.task} holds the same unique key", id=answer.id
+                        )
+                after = {
+                    "jobs": [str(job.id)],
+                    "version": found.version,
+                    **({"force": True} if force else {}),
+                }
+                self._note("definition.triggered", f"definition:{found.key}", found.tenant, after=after)
+            return written
+
+        (made,) = self._client.enqueue_made([job], write)
+        self._tell([f"ready:{made.queue}"])
+        return Job(self._client, made)
 
     def remove(self, key: str, *, tenant: str | None = None) -> None:
-        """Delete it with its schedules; its key is free again, and its versions stay."""
+        """Delete a definition with its schedules. Its versions are kept, and its key can be reused."""
         found = self.get(key, tenant=tenant)
         with self._store.transaction():
             if self._store.drop_definitions([found.id], tenant=found.tenant, now=self._pin):
@@ -152,12 +200,15 @@ class Definitions(Tenanted):
     def restore(
         self, key: str, version: int | None = None, *, by: str | None = None, tenant: str | None = None
     ) -> Definition:
-        """Write an old version anew; of a deleted one (its last, unless you say which) as a new definition, without schedules."""
+        """Save an old version as the newest one.
+
+        A deleted definition is created again without schedules, from its last version by default.
+        """
         whose = self._tenant(tenant)
         living = self._living(key, whose)
         if living is not None and version is None:
             raise BadSchedule(
-                f"version: definition {key!r} lives; say which version is wanted", field="version"
+                f"version: definition {key!r} is not removed; specify the version", field="version"
             )
         found = living or self._last_deleted(key, whose)
         versions = self._store.definition_versions(found.id, tenant=whose)
@@ -173,7 +224,7 @@ class Definitions(Tenanted):
         new = Definition(id=new_id(), key=key, task=old.task, tenant=whose, **content)
         return self._put("restored", None, new, by)
 
-    # Parts -------------------------------------------------------------------------------------------------------------
+    # Helpers -----------------------------------------------------------------------------------------------------------
 
     def _living(self, key: str, tenant: str) -> Definition | None:
         found = self._store.definitions(tenant=tenant, keys=[key])
@@ -202,7 +253,7 @@ class Definitions(Tenanted):
         return written
 
     def _limit(self, before: Definition | None, after: Definition | None) -> bool:
-        """Have the store's rule say what the definition says; whether that is something else than before."""
+        """Update the stored limit from the definition's ``max_concurrent``; return whether the value changed."""
         found = after or before
         assert found is not None
         was, now = (0 if each is None else each.settings.get("max_concurrent", 0) for each in (before, after))
@@ -221,7 +272,7 @@ class Definitions(Tenanted):
         was, now = definition_changes(before, after)
         self._note(f"definition.{verb}", f"definition:{found.key}", found.tenant, was, now)
 
-    # Twins -------------------------------------------------------------------------------------------------------------
+    # Async twins -------------------------------------------------------------------------------------------------------
 
     async def asave(
         self, key: str, task: Any = None, *, tenant: str | None = None, **said: Any
@@ -244,9 +295,14 @@ class Definitions(Tenanted):
         return await self._await(self.disable, key, tenant=tenant)
 
     async def atrigger(
-        self, key: str, *, args: Mapping[str, Any] | None = None, tenant: str | None = None
+        self,
+        key: str,
+        *,
+        args: Mapping[str, Any] | None = None,
+        force: bool = False,
+        tenant: str | None = None,
     ) -> Job[Any]:
-        return await self._await(self.trigger, key, args=args, tenant=tenant)
+        return await self._await(self.trigger, key, args=args, force=force, tenant=tenant)
 
     async def aremove(self, key: str, *, tenant: str | None = None) -> None:
         await self._await(self.remove, key, tenant=tenant)
@@ -263,31 +319,55 @@ def _name(task: Any) -> str:
     return str(getattr(task, "name", task))
 
 
-def _most(given: Any) -> int:
+def _check_own(settings: Mapping[str, Any], declared: Declared) -> None:
+    """Reject settings of the definition itself that are invalid or contradict each other."""
+    most, on_busy = settings.get("max_concurrent", 0), settings.get("on_busy", "queue")
+    _check_most(most)
+    if on_busy not in _ON_BUSY:
+        raise BadSchedule(f"on_busy: {on_busy!r} is unknown; choose {' or '.join(_ON_BUSY)}", field="on_busy")
+    if on_busy == "refuse" and most != 1:
+        raise BadSchedule(
+            f"on_busy: 'refuse' is for one job at a time, and max_concurrent is {most}; set it to 1",
+            field="on_busy",
+        )
+    if on_busy == "refuse" and declared.options.unique is not None:
+        raise BadSchedule(
+            f"on_busy: task {declared.name} has a unique rule of its own, so its definitions cannot refuse; use 'queue'",
+            field="on_busy",
+        )
+
+
+def _check_most(given: Any) -> None:
     if not isinstance(given, int) or isinstance(given, bool) or given < 0:
         raise BadSchedule(
-            f"max_concurrent: {given!r} is no number of jobs; give a whole number, 0 for no limit",
+            f"max_concurrent: {given!r} is not a number of jobs; give a whole number, 0 for no limit",
             field="max_concurrent",
         )
-    return given
 
 
 def _words(field: str, value: Any) -> str:
     if not isinstance(value, str) or text_flaw(value):
-        raise BadArguments(f"{field}: {value!r} is no text that can be stored", field=field)
+        raise BadArguments(f"{field}: {value!r} is not a text that can be stored", field=field)
     if field == "name" and len(value) > _LONGEST:
         raise BadArguments(f"name: it has {len(value)} characters; give at most {_LONGEST}", field=field)
     return value
 
 
-def _plain(field: str, value: Any) -> Any:
-    if flaw := data_flaw(value):
-        raise BadArguments(f"{field}: {value!r} is not plain data: {flaw}", field=field)
-    return value
+def _options(given: Mapping[str, Any]) -> dict[str, object]:
+    """Check the options of its jobs; the error for an option of schedules names the method that accepts it."""
+    for name in given:
+        if name in RULES or name == "jitter":
+            raise BadSchedule(
+                f"{name}: a definition has none, its schedules do; give it to app.schedules.add(…, {name}=…)",
+                field=name,
+            )
+    return read_job_options(given, OWN)
 
 
 def _changed(key: str, tenant: str, found: Definition | None) -> DefinitionExists:
     now = "is gone" if found is None else f"has version {found.version}"
     return DefinitionExists(
-        f"definition {key!r} of tenant {tenant} {now} meanwhile; look again", key=key, tenant=tenant
+        f"definition {key!r} of tenant {tenant} {now} in the meantime; reload it and try again",
+        key=key,
+        tenant=tenant,
     )

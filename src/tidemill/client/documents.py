@@ -1,9 +1,12 @@
-"""Jobs, executions, log lines, workers and leases as JSON documents: the names are those of the Python API."""
+"""JSON documents of jobs, executions, log lines, workers, leases and more.
+
+The field names are those of the Python API.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any
@@ -15,41 +18,43 @@ from tidemill.client.limit_states import LimitState
 from tidemill.client.scheduled import Schedule
 from tidemill.client.stats import liveness
 from tidemill.domain.access import Key
-from tidemill.domain.cluster import Lease, Worker
-from tidemill.domain.estimate import eta_of, fraction_done
+from tidemill.domain.archival import LEASE as ARCHIVE
+from tidemill.domain.cluster import Lease, Worker, holder_of
+from tidemill.domain.estimate import eta_of, fraction_done, percent_done
 from tidemill.domain.job import ErrorInfo, Execution, Job, LogEntry
 from tidemill.domain.ledger import AuditRecord, Pause, Setting
 from tidemill.domain.retention import ArchivedJob
 from tidemill.domain.states import JobState
 from tidemill.domain.timetable import Definition, Fired
+from tidemill.domain.tracing import trace_id
 
 
 def instant(value: datetime | None) -> str | None:
-    """An instant in ISO form."""
+    """Format an instant as an ISO 8601 text in UTC."""
     if value is None:
         return None
     return (value if value.tzinfo is UTC else value.astimezone(UTC)).isoformat()
 
 
 def seconds(value: timedelta | None) -> float | None:
-    """A duration in seconds."""
+    """Convert a duration to seconds."""
     return None if value is None else value.total_seconds()
 
 
 def error_document(error: ErrorInfo | None) -> dict[str, object] | None:
-    """A user's exception."""
+    """Return the document of an exception that a task raised."""
     if error is None:
         return None
     return {"type": error.type, "message": error.message, "traceback": error.traceback}
 
 
 def plain(text: str | None) -> Any:
-    """A stored payload as plain data; what is no JSON stays the text it is."""
+    """Return a stored payload as plain data, or the text itself if it is not JSON."""
     if text is None:
         return None
     try:
         return from_json(text)
-    except ValueError:  # half a character, which the fast one does not take; or no JSON at all
+    except ValueError:  # either a lone surrogate, which only `json.loads` accepts, or not JSON at all
         try:
             return json.loads(text)
         except ValueError:
@@ -58,12 +63,15 @@ def plain(text: str | None) -> Any:
 
 @lru_cache(maxsize=1024)
 def _name_of(worker: UUID) -> str:
-    """A worker's id as a text; there are few of them in many jobs."""
+    """Return a worker's id as a text, cached because a few workers occur in many jobs."""
     return str(worker)
 
 
 def job_document(job: Job, now: datetime) -> dict[str, object]:
-    """All that is known of one job. Pages hold hundreds of them, so nothing is asked here that need not be."""
+    """Return the document of one job.
+
+    A page holds hundreds of jobs, so this function skips conversions wherever a field is empty.
+    """
     said, details, id, state = job.progress, job.details, str(job.id), job.state
     created_at = instant(job.created_at)
     ended = job.result is not None
@@ -81,6 +89,7 @@ def job_document(job: Job, now: datetime) -> dict[str, object]:
         "started_at": None if job.started_at is None else instant(job.started_at),
         "finished_at": None if job.finished_at is None else instant(job.finished_at),
         "expires_at": None if job.expires_at is None else instant(job.expires_at),
+        "archived_at": None if job.archived_at is None else instant(job.archived_at),
         "timeout": None if job.timeout is None else job.timeout.total_seconds(),
         "attempt": job.attempt,
         "max_attempts": job.max_attempts,
@@ -88,6 +97,8 @@ def job_document(job: Job, now: datetime) -> dict[str, object]:
         "worker": None if job.worker is None else _name_of(job.worker),
         "cancel_reason": job.cancel_reason,
         "progress": fraction_done(job),
+        "progress_percent": percent_done(job),
+        "updated_at": None if said is None else instant(said.at),
         "message": None if said is None else said.message,
         "step": None if said is None else said.step,
         "total": None if said is None else said.total,
@@ -97,17 +108,23 @@ def job_document(job: Job, now: datetime) -> dict[str, object]:
         "output": plain(job.result) if ended and state is JobState.REVIEW_NEEDED else None,
         "error": None if job.error is None else error_document(job.error),
         "correlation_id": details.correlation_id or id,
+        "trace_id": trace_id(details.headers),
         "parent_id": None if details.parent_id is None else str(details.parent_id),
+        "definition_id": None if details.definition_id is None else str(details.definition_id),
+        "definition_version": details.definition_version,
+        "schedule_id": None if details.schedule_id is None else str(details.schedule_id),
+        "fire_at": None if details.fire_at is None else instant(details.fire_at),
         "reference": None if details.reference is None else list(details.reference),
         "tags": list(details.tags),
         "metadata": dict(details.metadata),
+        "headers": dict(details.headers),
         "unique_key": job.unique_key,
         "limits": list(job.limits),
     }
 
 
 def archived_document(found: ArchivedJob) -> dict[str, object]:
-    """One archived job, with all that was written about it."""
+    """Return the document of one archived job, including the full archived content."""
     content: dict[str, Any] = json.loads(found.document)
     return {
         "id": str(found.id),
@@ -128,7 +145,7 @@ def archived_document(found: ArchivedJob) -> dict[str, object]:
 
 
 def execution_document(execution: Execution) -> dict[str, object]:
-    """One attempt at a job."""
+    """Return the document of one attempt at a job."""
     return {
         "number": execution.number,
         "attempt": execution.attempt,
@@ -143,7 +160,7 @@ def execution_document(execution: Execution) -> dict[str, object]:
 
 
 def log_document(entry: LogEntry) -> dict[str, object]:
-    """One line a job wrote."""
+    """Return the document of one log line of a job."""
     return {
         "at": instant(entry.at),
         "level": entry.level,
@@ -156,7 +173,7 @@ def log_document(entry: LogEntry) -> dict[str, object]:
 
 
 def worker_document(worker: Worker, now: datetime, held: int) -> dict[str, object]:
-    """One worker process and what it holds."""
+    """Return the document of one worker process, with the number of jobs it holds."""
     return {
         "id": str(worker.id),
         "name": worker.name,
@@ -178,29 +195,42 @@ def worker_document(worker: Worker, now: datetime, held: int) -> dict[str, objec
 
 
 def duties_of(lease: Lease) -> dict[str, Mapping[str, Any]]:
-    """What the holder says of each duty it does."""
+    """Return the status that the lease holder reports for each of its duties."""
     said = lease.metadata.get("duties", lease.metadata)
     if not isinstance(said, Mapping):
         return {}
     return {str(name): facts for name, facts in said.items() if isinstance(facts, Mapping)}
 
 
-def lease_document(lease: Lease, now: datetime) -> dict[str, object]:
-    """One lease, its holder, and the duties done under it."""
+def current_duties(lease: Lease, now: datetime) -> dict[str, Mapping[str, Any]]:
+    """Return the duties that run under a lease now.
+
+    An archive run leaves its totals in the lease for later readers. Every other expired lease only describes the past,
+    so it has no current duties.
+    """
+    return duties_of(lease) if lease.held(now) or lease.name == ARCHIVE else {}
+
+
+def lease_document(lease: Lease, now: datetime, workers: Iterable[Worker]) -> dict[str, object]:
+    """Return the document of one lease, with its holder and the duties that run under it."""
+    holder = holder_of(lease, workers)
     return {
         "name": lease.name,
         "holder": None if lease.holder is None else str(lease.holder),
+        "holder_name": None if holder is None else holder.name,
+        "holder_workers": [] if holder is None else [str(id) for id in holder.workers],
         "term": lease.term,
-        "held": lease.holder is not None and lease.expires_at is not None and lease.expires_at > now,
+        "held": lease.held(now),
+        "coordination": lease.unused_by or "lease",
         "acquired_at": instant(lease.acquired_at),
         "beat_at": instant(lease.beat_at),
         "expires_at": instant(lease.expires_at),
-        "duties": {name: dict(facts) for name, facts in duties_of(lease).items()},
+        "duties": {name: dict(facts) for name, facts in current_duties(lease, now).items()},
     }
 
 
 def pause_document(pause: Pause) -> dict[str, object]:
-    """What is paused, by whom and why."""
+    """Return the document of one pause: its subject, author and reason."""
     return {
         "kind": pause.kind.value,
         "name": pause.name,
@@ -211,7 +241,7 @@ def pause_document(pause: Pause) -> dict[str, object]:
 
 
 def key_document(key: Key, now: datetime) -> dict[str, object]:
-    """One key, without its secret, which is not known, and without its hash, which is nobody's business."""
+    """Return the document of one API key, without its hash. The store does not keep the secret."""
     return {
         "id": key.id,
         "name": key.name,
@@ -222,18 +252,19 @@ def key_document(key: Key, now: datetime) -> dict[str, object]:
         "created_by": key.created_by,
         "expires_at": instant(key.expires_at),
         "revoked_at": instant(key.revoked_at),
+        "max_priority": key.max_priority,
     }
 
 
 def key_state(key: Key, now: datetime) -> str:
-    """``active``, ``expired`` or ``revoked``."""
+    """Return ``active``, ``expired`` or ``revoked``."""
     if key.revoked_at is not None:
         return "revoked"
     return "active" if key.lives(now) else "expired"
 
 
 def audit_document(record: AuditRecord) -> dict[str, object]:
-    """One act."""
+    """Return the document of one audit record."""
     entry = record.entry
     return {
         "number": record.number,
@@ -249,7 +280,7 @@ def audit_document(record: AuditRecord) -> dict[str, object]:
 
 
 def schedule_document(found: Schedule) -> dict[str, object]:
-    """One schedule."""
+    """Return the document of one schedule."""
     facts = found.facts
     return {
         "id": str(facts.id),
@@ -280,7 +311,7 @@ def schedule_document(found: Schedule) -> dict[str, object]:
 
 
 def fire_document(fire: Fired) -> dict[str, object]:
-    """One fire, and what became of it."""
+    """Return the document of one fire and its outcome."""
     return {
         "fire_at": instant(fire.fire_at),
         "outcome": fire.outcome.value,
@@ -292,7 +323,7 @@ def fire_document(fire: Fired) -> dict[str, object]:
 
 
 def definition_document(found: Definition) -> dict[str, object]:
-    """One definition."""
+    """Return the document of one definition."""
     return {
         "id": str(found.id),
         "key": found.key,
@@ -313,7 +344,7 @@ def definition_document(found: Definition) -> dict[str, object]:
 
 
 def limit_document(found: LimitState) -> dict[str, object]:
-    """One limit as it stands, and its keys."""
+    """Return the document of one limit: its rule, its usage and its keys."""
     rule = found.rule
     return {
         "name": found.name,
@@ -336,7 +367,7 @@ def limit_document(found: LimitState) -> dict[str, object]:
 
 
 def setting_document(setting: Setting, value: object) -> dict[str, object]:
-    """One setting; its value is given, for it may be nobody's business."""
+    """Return the document of one setting. The caller passes the value, so that it can mask a secret."""
     return {
         "key": setting.key,
         "value": value,

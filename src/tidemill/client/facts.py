@@ -1,4 +1,4 @@
-"""What a handle knows of its job: the facts as they were last seen, in the words of the API."""
+"""The last known state of a job, as properties of its handle."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from uuid import UUID
 
 from tidemill.client.core import Client
 from tidemill.client.writing import snapshot
-from tidemill.domain.estimate import eta_of, fraction_done
+from tidemill.domain.estimate import eta_of, fraction_done, percent_done
 from tidemill.domain.job import ErrorInfo, NewJob
 from tidemill.domain.job import Job as Facts
 from tidemill.domain.states import ENDED, JobState
+from tidemill.domain.tracing import trace_id
 
 R = TypeVar("R")
 
 
 class Known(Generic[R]):
-    """One request to run a task, as it was last seen."""
+    """One job as it was last read from the store."""
 
     def __init__(self, client: Client, seen: Facts | NewJob, store: str | None = None) -> None:
         self._client = client
@@ -27,7 +28,7 @@ class Known(Generic[R]):
 
     @property
     def _facts(self) -> Facts:
-        """What was seen last; of a job that was just asked for, what was asked."""
+        """The last snapshot; for a newly enqueued job, a snapshot built from the request."""
         if isinstance(self._seen, NewJob):
             self._seen = snapshot(self._seen, self._client.clock.now())
         return self._seen
@@ -38,7 +39,7 @@ class Known(Generic[R]):
 
     @property
     def facts(self) -> Facts:
-        """All of it, as the store told it."""
+        """The complete job row as the store returned it."""
         return self._facts
 
     @property
@@ -97,8 +98,18 @@ class Known(Generic[R]):
 
     @property
     def progress(self) -> float:
-        """How far it is, 0 to 1."""
+        """Progress as a fraction from 0 to 1."""
         return fraction_done(self._facts)
+
+    @property
+    def progress_percent(self) -> int:
+        """Progress in percent, 0 to 100."""
+        return percent_done(self._facts)
+
+    @property
+    def updated_at(self) -> datetime | None:
+        """The time of the last progress report; None if the job never reported progress."""
+        return None if self._facts.progress is None else self._facts.progress.at
 
     @property
     def message(self) -> str | None:
@@ -118,12 +129,12 @@ class Known(Generic[R]):
 
     @property
     def eta(self) -> datetime | None:
-        """When it will end if it goes on as it did."""
+        """The estimated end time if progress continues at the same rate."""
         return eta_of(self._facts, self._client.clock.now())
 
     @property
     def value(self) -> R | None:
-        """What the task returned; None until it is completed."""
+        """The return value of the task; None until the job is completed."""
         if self._facts.state is not JobState.COMPLETED:
             return None
         found: R | None = self._decoded()
@@ -135,21 +146,51 @@ class Known(Generic[R]):
 
     @property
     def reason(self) -> str | None:
-        """Why it is where it is, in words."""
+        """Why the job is in its current state, as a text."""
         return self._facts.reason
 
     @property
     def correlation_id(self) -> str:
-        """What ties jobs together; a job that was given none is its own."""
+        """The id that related jobs share; defaults to the job's own id."""
         return self._facts.details.correlation_id or str(self._facts.id)
+
+    @property
+    def trace_id(self) -> str | None:
+        """The id of the trace that the job was enqueued in, read from its ``traceparent`` header."""
+        return trace_id(self._facts.details.headers)
 
     @property
     def parent_id(self) -> UUID | None:
         return self._facts.details.parent_id
 
     @property
+    def definition_id(self) -> UUID | None:
+        """The definition that the job was created from, if any."""
+        return self._facts.details.definition_id
+
+    @property
+    def definition_version(self) -> int | None:
+        """The version of the definition that the job was created from."""
+        return self._facts.details.definition_version
+
+    @property
+    def schedule_id(self) -> UUID | None:
+        """The schedule that created the job, if any."""
+        return self._facts.details.schedule_id
+
+    @property
+    def fire_at(self) -> datetime | None:
+        """The fire time of the schedule that the job was created for."""
+        return self._facts.details.fire_at
+
+    @property
     def metadata(self) -> dict[str, object]:
         return dict(self._facts.details.metadata)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Headers for the code that runs the job, set by ``using(headers=…)`` and by hooks."""
+        return dict(self._facts.details.headers)
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -160,8 +201,13 @@ class Known(Generic[R]):
         return self._facts.details.reference
 
     @property
+    def archived_at(self) -> datetime | None:
+        """When the job was archived; None for a live job. An archived job is read-only."""
+        return self._facts.archived_at
+
+    @property
     def ended(self) -> bool:
-        """Whether it will not change any more by itself."""
+        """Whether the job is in a final state, which only an explicit action can change."""
         return self._facts.state in ENDED
 
     def __repr__(self) -> str:

@@ -1,6 +1,7 @@
-"""``app.keys``: making, listing and revoking keys, and telling who holds one. Secrets are shown once and never stored.
+"""``app.keys``: creating, listing, revoking and identifying API keys.
 
-Whoever asks often is answered from memory, which is never older than five seconds: so long a revoked key may still open.
+Secrets are shown once and never stored. Lookups are cached for five seconds, so a revoked key may be accepted for that
+long.
 """
 
 from __future__ import annotations
@@ -32,19 +33,19 @@ from tidemill.domain.access import (
 from tidemill.domain.bounds import check_instant, check_span
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.errors import BadSettings, KeyNotFound
-from tidemill.tasks.options import check_name
+from tidemill.tasks.options import check_name, check_priority
 
 FRESH = 5.0
-"""Seconds for which an answer about a key is believed."""
+"""Seconds for which a lookup is cached."""
 
 KNOWN = 1_000
-"""Keys that are remembered; and as many ids that are no key's."""
+"""Maximum number of cached keys, and of cached unknown ids."""
 
 _ATTEMPTS = 20
 
 
 class NewKey(NamedTuple):
-    """A key that was just made, and its secret, which nobody can be told again."""
+    """A new key and its secret, which cannot be shown again."""
 
     key: Key
     secret: str
@@ -57,7 +58,7 @@ class Keys(Teller):
         super().__init__(client)
         self._dice = dice
         self._lock = threading.Lock()
-        # Apart, so that whoever tries many ids drives no real key out of memory.
+        # Separate caches, so that an attacker who tries many ids cannot evict real keys.
         self._known: OrderedDict[str, tuple[Key, float]] = OrderedDict()
         self._unknown: OrderedDict[str, float] = OrderedDict()
         self._any: tuple[bool, float] | None = None
@@ -69,13 +70,26 @@ class Keys(Teller):
         role: Role | str = Role.VIEWER,
         tenant: str | None = None,
         expires: datetime | timedelta | None = None,
+        max_priority: int | None = None,
     ) -> NewKey:
-        """Make a key for one tenant, or for all of them; its secret is in the answer, and nowhere else."""
+        """Create a key for one tenant, or for all tenants; only this result contains the secret.
+
+        Jobs that are enqueued with the key over HTTP or in the dashboard may not have a priority above
+        ``max_priority``.
+        """
+        if max_priority is not None:
+            check_priority(max_priority)
         check_name("key", name)
         if tenant not in (None, ALL_TENANTS):
             check_name("tenant", tenant)
         wanted = Key(
-            "", name, _role(role), tenant or ALL_TENANTS, created_by=who(), expires_at=self._expiry(expires)
+            "",
+            name,
+            _role(role),
+            tenant or ALL_TENANTS,
+            created_by=who(),
+            expires_at=self._expiry(expires),
+            max_priority=max_priority,
         )
         for _ in range(_ATTEMPTS):
             id = key_id(self._dice(ID_BYTES))
@@ -85,27 +99,29 @@ class Keys(Teller):
             key = replace(wanted, id=id, hash=secret_hash(parts.secret))
             with self._store.transaction():
                 if self._store.put_keys([key], now=self._pin):
-                    continue  # somebody has this id
+                    continue  # the id is taken
                 self._note("created", key, None, _facts(key))
             self._forget(id)
             self._tell(["change"])
             (stored,) = self._store.keys([id])
             return NewKey(stored, text)
-        raise BadSettings(f"no free id for a key was found in {_ATTEMPTS} attempts; the dice are loaded")
+        raise BadSettings(
+            f"no free id for a key was found in {_ATTEMPTS} attempts; the random source is broken"
+        )
 
     def list(self) -> Sequence[Key]:
-        """All keys by creation; those that are revoked or expired, too."""
+        """Return all keys in order of creation, including revoked and expired ones."""
         return self._store.keys()
 
     def get(self, id: str) -> Key:
-        """The key of that id, or ``KeyNotFound``."""
+        """Return the key with that id, or raise ``KeyNotFound``."""
         found = self._store.keys([id])
         if not found:
             raise KeyNotFound(f"there is no key {id!r}; see tidemill keys list", id=id)
         return found[0]
 
     def revoke(self, id: str) -> Key:
-        """Let a key open nothing more, here at once and elsewhere within five seconds; the key as it is stored then."""
+        """Revoke a key: immediately in this process, within five seconds in others. Return the stored key."""
         found = self.get(id)
         with self._store.transaction():
             if self._store.revoke_keys([id], now=self._pin):
@@ -115,18 +131,18 @@ class Keys(Teller):
         return self.get(id)
 
     def identify(self, text: str) -> Identity | None:
-        """Who the bearer of this text is; None where it opens nothing, for whatever reason."""
+        """Return the identity that this secret belongs to; None if it is not valid, for any reason."""
         parts = read_secret(text)
         key = None if parts is None else self._remembered(parts.id)
         return identify(key, text, self._client.clock.now())
 
     def identity(self, id: str) -> Identity | None:
-        """Who the bearer of the key of this id is, for one who has shown the key before; None if it opens nothing now."""
+        """Return the identity of a key that was presented before, by its id; None if the key is not valid now."""
         key = self._remembered(id)
         return None if key is None or not key.lives(self._client.clock.now()) else identity_of(key)
 
     def any(self) -> bool:
-        """Whether there is a key that opens anything."""
+        """Whether there is a valid key."""
         at = self._client.clock.monotonic()
         with self._lock:
             known = self._any
@@ -139,10 +155,10 @@ class Keys(Teller):
             self._any = (found, at)
         return found
 
-    # Memory ------------------------------------------------------------------------------------------------------------
+    # Cache -------------------------------------------------------------------------------------------------------------
 
     def _remembered(self, id: str) -> Key | None:
-        """The key of this id, as it was at most ``FRESH`` seconds ago."""
+        """Return the key with this id, at most ``FRESH`` seconds old."""
         at = self._client.clock.monotonic()
         with self._lock:
             known, missing = self._known.get(id), self._unknown.get(id)
@@ -151,7 +167,7 @@ class Keys(Teller):
         if missing is not None and at - missing < FRESH:
             return None
         found = self._store.keys([id])
-        with self._lock:  # dated before the store was asked: what it says may be as old as that
+        with self._lock:  # timestamped before the read, because the result may be that old
             self._known.pop(id, None)
             self._unknown.pop(id, None)
             if found:
@@ -164,7 +180,7 @@ class Keys(Teller):
         return found[0] if found else None
 
     def _fresh(self, id: str) -> bool:
-        """Whether memory has the answer about this id."""
+        """Whether the cache has an answer for this id."""
         at = self._client.clock.monotonic()
         with self._lock:
             known, missing = self._known.get(id), self._unknown.get(id)
@@ -178,7 +194,7 @@ class Keys(Teller):
             self._unknown.pop(id, None)
             self._any = None
 
-    # Parts -------------------------------------------------------------------------------------------------------------
+    # Helpers -----------------------------------------------------------------------------------------------------------
 
     def _expiry(self, expires: object) -> datetime | None:
         if expires is None:
@@ -204,7 +220,7 @@ class Keys(Teller):
         subject, pin = f"key:{key.id}", self._pin
         note(self._store, f"key.{verb}", subject, key.tenant, before=before, after=after, now=pin)
 
-    # Twins -------------------------------------------------------------------------------------------------------------
+    # Async twins -------------------------------------------------------------------------------------------------------
 
     async def acreate(
         self,
@@ -213,8 +229,11 @@ class Keys(Teller):
         role: Role | str = Role.VIEWER,
         tenant: str | None = None,
         expires: datetime | timedelta | None = None,
+        max_priority: int | None = None,
     ) -> NewKey:
-        return await self._await(self.create, name, role=role, tenant=tenant, expires=expires)
+        return await self._await(
+            self.create, name, role=role, tenant=tenant, expires=expires, max_priority=max_priority
+        )
 
     async def alist(self) -> Sequence[Key]:
         return await self._await(self.list)
@@ -227,7 +246,7 @@ class Keys(Teller):
 
     async def aidentify(self, text: str) -> Identity | None:
         parts = read_secret(text)
-        if parts is None or self._fresh(parts.id):  # nobody need be asked
+        if parts is None or self._fresh(parts.id):  # no store call needed
             return self.identify(text)
         return await self._await(self.identify, text)
 
@@ -251,4 +270,4 @@ def _facts(key: Key) -> dict[str, object]:
         "role": key.role.value,
         "tenant": key.tenant,
         "expires_at": None if key.expires_at is None else key.expires_at.isoformat(),
-    }
+    } | ({} if key.max_priority is None else {"max_priority": key.max_priority})

@@ -1,4 +1,4 @@
-"""How the limits of a store stand: each rule with what is used of it, in a few bounded questions. Reads only."""
+"""The state of a store's limits: rules and their usage, from bounded reads."""
 
 from __future__ import annotations
 
@@ -14,24 +14,28 @@ from tidemill.stores.base import Store
 from tidemill.tasks.limit_rules import EACH
 
 MOST_NAMES = 1_000
-"""Names in use that are looked at, the most used first."""
+"""Maximum number of limit names whose usage is read, most used first."""
 
 MOST_KEYS = 10
-"""Keys that are shown of one rule."""
+"""Maximum number of keys shown for one rule."""
 
 MOST_QUEUES = 50
-"""Queues and tenants that are looked for."""
+"""Maximum number of queues or tenants that are examined."""
 
 _LAST = "\U0010ffff"
 
 
 @dataclass(frozen=True, slots=True)
 class LimitState:
-    """A limit as it stands.
+    """A limit with its current usage.
 
-    ``used`` counts jobs that are held; of a window those that began within it; of a depth those that wait. ``room`` is how many
-    more may go now, None for no limit and for a rule that counts each of its keys by itself: those are in ``keys``, the most
-    used first. ``opens_at`` is when time alone makes room again.
+    ``used`` counts held jobs. For a rate window it counts the jobs started within it; for a depth it counts waiting
+    jobs.
+
+    ``room`` is the number of jobs that may still start or be enqueued now. It is None without a limit, and for a rule
+    that counts each key separately: ``keys`` holds the states of those, most used first.
+
+    ``opens_at`` is the time at which there is room again even if no job ends.
     """
 
     name: str
@@ -44,12 +48,12 @@ class LimitState:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more may go now, for it or for one of its keys."""
+        """Whether there is no room now, for this limit or for one of its keys."""
         return self.room == 0 or any(key.is_full for key in self.keys)
 
 
 def state_of(name: str, rule: Rule, use: Use, now: datetime) -> LimitState:
-    """How one name stands."""
+    """Return the state of one limit name."""
     at = use.now or now
     left = room(rule, use, at)
     window = rule.kind is LimitKind.RATE and rule.burst is None
@@ -64,7 +68,7 @@ def state_of(name: str, rule: Rule, use: Use, now: datetime) -> LimitState:
 
 
 def limit_states(store: Store, now: datetime, *, keyed: Collection[str] = ()) -> list[LimitState]:
-    """Every rule that limits something, by name; ``keyed`` are those known to count each of their keys by itself."""
+    """Return the state of every effective rule; ``keyed`` names rules known to count each key separately."""
     rules = {rule.name: rule for rule in store.rules() if not is_lifted(rule)}
     if not rules:
         return []
@@ -90,7 +94,7 @@ def limit_states(store: Store, now: datetime, *, keyed: Collection[str] = ()) ->
 
 
 def limit_state(store: Store, name: str, now: datetime, *, keyed: Collection[str] = ()) -> LimitState | None:
-    """One limit, or one key of a limit; None where no rule is for it."""
+    """Return the state of one limit, or of one key of a limit; None if no rule applies."""
     rules = {rule.name: rule for rule in store.rules() if not is_lifted(rule)}
     if name in rules:
         return next((state for state in limit_states(store, now, keyed=keyed) if state.name == name), None)
@@ -127,14 +131,14 @@ def _depth_of(store: Store, name: str, rule: Rule) -> LimitState:
 
 
 def waiting_lanes(store: Store) -> list[LaneKey]:
-    """Where jobs wait, with limits or without: every queue, though not every gate where there are very many."""
+    """Return the lanes of waiting jobs, with or without limits: every queue, but possibly not every limit set."""
     found = [lane.key for lane in store.lanes()]
     page: Sequence[LaneKey] = [lane.key for lane in store.gates()]
     found += page
     for _ in range(MOST_QUEUES):
         if len(page) not in (1, 500):
             break
-        # After a full page, and from then on one by one: the first gate of the queue behind.
+        # After a full page, read only the first lane of each following queue, one at a time.
         beyond = LaneKey(page[-1].queue, _LAST, 0)
         page = [lane.key for lane in store.gates(limit=1, after=beyond)]
         found += page

@@ -1,4 +1,4 @@
-"""Limits in words, the same on every screen; how a screen writes durations and shares is its own. Pure."""
+"""Texts that describe limits; each display passes its own formats. Pure functions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_LIMIT = "no limit"
 def allows(
     rule: Rule, span: Callable[[timedelta | None], str], percent: Callable[[float | None], str]
 ) -> str:
-    """What a rule allows, in a few words; ``span`` and ``percent`` write a duration and a share.
+    """Return a short text about what a rule allows; ``span`` and ``percent`` format a duration and a share.
 
     >>> def allowed(rule): return allows(rule, str, "{:.0%}".format)
     >>> allowed(Rule("x", LimitKind.RATE, 20, timedelta(minutes=1))), allowed(Rule("x", max=2)), allowed(Rule("x"))

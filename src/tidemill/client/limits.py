@@ -1,4 +1,7 @@
-"""``app.limits``: how limits stand, and setting them at run time. What is set is pinned and audited; who keeps them are the workers."""
+"""``app.limits``: reading limits, and setting them at run time.
+
+A limit set here is pinned and audited. Workers enforce limits.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from tidemill.tasks.limit_rules import check_known, rule_for, scope_of
 from tidemill.tasks.limiting import rule_name, rules_of_all
 
 LABELLED = 500
-"""Jobs that are given a limit at once."""
+"""Number of waiting jobs that are labelled with a limit at once."""
 
 _ATTEMPTS = 20
 
@@ -28,32 +31,33 @@ class Limits(Teller):
     """The limits of an app's store."""
 
     def list(self) -> Sequence[LimitState]:
-        """Every limit as it stands, by name; of those with keys the most used keys."""
+        """Return every limit with its usage, sorted by name; for limits with keys, also the most used keys."""
         return limit_states(self._store, self._now(), keyed=self._keyed())
 
     def get(self, name: str) -> LimitState:
-        """One limit, or one key of it (``mail.limit.account/7``), as it stands; or ``LimitNotFound``."""
+        """Return one limit, or one key of it (``mail.limit.account/7``), or raise ``LimitNotFound``."""
         found = limit_state(self._store, name, self._now(), keyed=self._keyed())
         if found is None:
             raise LimitNotFound(f"there is no limit {name!r}; see tidemill limits list", name=name)
         return found
 
     def declared(self) -> Mapping[str, Rule]:
-        """What the code says: the limits of this app's tasks, and those of the app itself."""
+        """Return the limits that the code declares: those of this app's tasks, and those of the app itself."""
         rules = {rule.name: rule for rule in rules_of_all(task.options for task in self._client.registry)}
         return rules | self._client.rules
 
     def set(
         self,
         name: str,
-        max: int,  # noqa: A002  (as rules call it)
+        max: int,  # noqa: A002  (the name that rules use)
         *,
         per: timedelta | None = None,
         burst: int | None = None,
     ) -> LimitState:
-        """Set a limit, over what the code says: at most ``max`` at a time, or ``max`` begun within ``per``; 0 lifts it.
+        """Set a limit that overrides the code: ``max`` jobs at a time, or ``max`` started within ``per``; 0 lifts it.
 
-        Workers keep it within five seconds; what runs already goes on. A ``task/NAME`` is given to the jobs of the task that wait.
+        Workers apply it within five seconds; running jobs are not affected. A limit ``task/NAME`` also applies to the
+        task's waiting jobs.
         """
         rules = {rule.name: rule for rule in self._store.rules()}
         declared = self.declared()
@@ -70,7 +74,8 @@ class Limits(Teller):
             if self._store.put_rules([wanted], now=self._pin):
                 self._note("changed", name, old, wanted)
         self._told()
-        # The code's own limit is on its jobs since they were enqueued; one that was never there is on none of them.
+        # A limit in the code is on the task's jobs since they were enqueued. Any other limit is not on the waiting
+        # jobs yet.
         if scope_of(name) == "task" and (is_lifted(old) or (old is not None and old.pinned)):
             self._label(name)
         return self.get(name)
@@ -82,7 +87,7 @@ class Limits(Teller):
         self._tell(["change"])
 
     def unset(self, name: str) -> bool:
-        """Drop what was set, so that what the code says holds again; whether anything was set."""
+        """Remove a limit that was set at run time, so that the code's limit applies; return whether one was set."""
         declared = self.declared().get(name) or self._defined(name)
         with self._store.transaction():
             old = self._rule(name)
@@ -94,7 +99,7 @@ class Limits(Teller):
         return True
 
     def reset_breaker(self, name: str) -> LimitState:
-        """Close a breaker, and forget the failures that opened it: what waits behind it goes on."""
+        """Close a breaker and clear the failures that opened it, so that jobs waiting for it can run."""
         full = name if name.startswith("breaker/") else f"breaker/{name}"
         rules = {rule.name: rule for rule in self._store.rules()}
         if full not in rules:
@@ -117,17 +122,17 @@ class Limits(Teller):
                     )
                     break
         else:
-            raise StoreBusy(f"breaker {name} changes all the time; try again")
+            raise StoreBusy(f"breaker {name} changes too often; try again")
         self._tell(["change"])
         return self.get(full)
 
-    # Parts -------------------------------------------------------------------------------------------------------------
+    # Helpers -----------------------------------------------------------------------------------------------------------
 
     def _rule(self, name: str) -> Rule | None:
         return next((rule for rule in self._store.rules() if rule.name == name), None)
 
     def _keyed(self) -> frozenset[str]:
-        """The limits of this app's tasks that count each of their keys by itself."""
+        """Return the limits of this app's tasks that count each key separately."""
         return frozenset(
             rule_name(task.name, limit, task.options.limits)
             for task in self._client.registry
@@ -136,7 +141,7 @@ class Limits(Teller):
         )
 
     def _defined(self, name: str) -> Rule | None:
-        """The limit that a definition has of its own."""
+        """Return the limit from a definition's own settings."""
         scope, _, id = name.partition("/")
         if scope != "definition":
             return None
@@ -154,7 +159,7 @@ class Limits(Teller):
         was, now = difference(_facts(old), _facts(new))
         note(self._store, f"limit.{verb}", f"limit:{name}", tenant, before=was, after=now, now=self._pin)
 
-    # Twins -------------------------------------------------------------------------------------------------------------
+    # Async twins -------------------------------------------------------------------------------------------------------
 
     async def alist(self) -> Sequence[LimitState]:
         return await self._await(self.list)
@@ -168,7 +173,7 @@ class Limits(Teller):
     async def aset(
         self,
         name: str,
-        max: int,  # noqa: A002  (as rules call it)
+        max: int,  # noqa: A002  (the name that rules use)
         *,
         per: timedelta | None = None,
         burst: int | None = None,

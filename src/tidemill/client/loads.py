@@ -1,4 +1,7 @@
-"""What each queue and each task is doing, for screens: how much waits, how fast it goes, how it ends. Reads only, and bounded."""
+"""Load of queues and tasks for displays: backlog, pace and outcomes.
+
+All reads are bounded.
+"""
 
 from __future__ import annotations
 
@@ -7,52 +10,56 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 from uuid import UUID
 
-from tidemill.client.stats import liveness
+from tidemill.client.stats import is_living
 from tidemill.domain.cluster import Worker
 from tidemill.domain.estimate import drain_time
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.firing import NODE_QUEUE
-from tidemill.domain.insight import FAILURES, Crowd, Depth, Group, Lately, Tally, quantile
+from tidemill.domain.insight import LOOK_AT_TIMES, Crowd, Depth, Ended, Group, Lately, Tally, quantile
 from tidemill.domain.ledger import Pause, PauseKind
 from tidemill.domain.states import JobState
+from tidemill.domain.timetable import runner_place
 from tidemill.stores.base import Store
 
 RECENT = timedelta(minutes=10)
-"""The time over which a queue's pace is taken."""
+"""The window over which a queue's pace is measured."""
 
 MOST_QUEUES = 200
 MOST_NAMES = 1_000
 LOOK_FOR_NAMES = 5_000
-"""Ended jobs that are looked at to find tasks nobody here declares."""
+"""Ended jobs that are read to find tasks that this app does not declare."""
 
 EACH = 50
-"""Ended jobs of each task that are looked at."""
+"""Latest ended jobs of each task that run times are computed from."""
+
+ENDED_WINDOW = timedelta(hours=24)
+"""Window in which the ended and the failed jobs of each task are counted."""
 
 
 class QueueLoad(NamedTuple):
-    """A queue: what waits and since when, its pace, and who serves it."""
+    """A queue: its backlog, its pace, and the workers that serve it."""
 
     name: str
     depth: int
     late: int
     oldest_at: datetime | None
     per_minute: float  #: jobs that ended
-    drains_in: timedelta | None  #: at this pace, if nothing more comes; None: nothing ends
+    drains_in: timedelta | None  #: at this pace without new jobs; None if no jobs end
     workers: int
     slots: int
     pause: Pause | None
 
 
 class QueueLoads(NamedTuple):
-    """All of them, the deepest first."""
+    """The loads of all queues, deepest first."""
 
     rows: list[QueueLoad]
     since_at: datetime
-    more: bool  #: there are more than are told
+    more: bool  #: whether there are more queues than rows
 
 
 class QueueFacts(NamedTuple):
-    """What is waiting and what ended lately, of all queues: what takes the store longest to tell."""
+    """Backlog and recently ended jobs of all queues, the figures that take a store longest to compute."""
 
     at: datetime
     depths: list[Depth]
@@ -60,12 +67,13 @@ class QueueFacts(NamedTuple):
 
 
 class TaskLoad(NamedTuple):
-    """A task: what has not ended, and how its latest jobs ended."""
+    """A task: its live jobs, its ended jobs of the last 24 hours, and the run times of its latest jobs."""
 
     name: str
     counts: dict[JobState, int]
-    ended: int  #: how many of the latest were looked at
-    failed: int
+    ended: int  #: in ``ENDED_WINDOW``
+    failed: int  #: of the ended jobs
+    timed: int  #: latest ended jobs from which ``p50`` and ``p95`` are computed
     p50: timedelta | None
     p95: timedelta | None
     last_at: datetime | None
@@ -81,28 +89,37 @@ class TaskLoad(NamedTuple):
         return self.counts.get(JobState.RUNNING, 0) + self.counts.get(JobState.CLAIMED, 0)
 
     @property
+    def review(self) -> int:
+        """Jobs that wait for review."""
+        return self.counts.get(JobState.REVIEW_NEEDED, 0)
+
+    @property
     def failure_rate(self) -> float | None:
         return self.failed / self.ended if self.ended else None
 
 
 class TaskLoads(NamedTuple):
-    """Some of them, in the order asked for."""
+    """The loads of the requested tasks, in the requested order."""
 
     rows: list[TaskLoad]
-    sampled: bool  #: so many have not ended that not all were counted
+    sampled: bool  #: whether there were too many live jobs to count all of them
+    ended_since: datetime  #: from here on, the ended jobs are counted exactly
+    ended_sampled: bool  #: whether too many jobs ended to count them over the whole window
 
 
 def serving(worker: Worker, queue: str) -> bool:
-    """Whether a worker takes jobs of a queue; one that names none takes those of any. A node's own queue is served by that
-    node's workers, whatever they name, and by nobody else.
+    """Whether a worker takes jobs of a queue.
+
+    A worker without configured queues serves every queue. Only the workers of a node serve that node's queue, and only
+    one runner serves that runner's queue, whichever queues are configured.
     """
     if queue.startswith(NODE_QUEUE):
-        return queue == NODE_QUEUE + worker.node
+        return queue.removeprefix(NODE_QUEUE) in (worker.node, runner_place(worker.node, worker.id))
     return not worker.queues or queue in worker.queues
 
 
 def queue_facts(store: Store, now: datetime, *, tenant: str = ALL_TENANTS) -> QueueFacts:
-    """The facts that ``queue_loads`` is made of, read by themselves."""
+    """Read the figures that ``queue_loads`` needs."""
     return QueueFacts(
         now,
         store.depths(tenant=tenant, now=now),
@@ -119,17 +136,18 @@ def queue_loads(
     named: str | None = None,
     facts: QueueFacts | None = None,
 ) -> QueueLoads:
-    """The queues in which something waits or has ended lately, that are paused or served, and ``also`` these; or one of them.
+    """Return the load of each active queue, or of the ``named`` one.
 
-    ``facts`` are those that were read a moment ago.
+    A queue is active if jobs are waiting or ended recently, if it is paused or served by a worker, or if it is in
+    ``also``. ``facts`` are figures that the caller read a moment ago.
     """
     read_at, found, tally = facts or queue_facts(store, now, tenant=tenant)
     depths = {each.queue: each for each in found}
     ended = {row.name: row.total for row in tally.rows if row.name is not None}
     pauses = {pause.name: pause for pause in store.pauses() if pause.kind is PauseKind.QUEUE}
-    workers = [worker for worker in store.workers() if liveness(worker, now) != "gone"]
+    workers = [worker for worker in store.workers() if is_living(worker, now)]
     names = {*depths, *ended, *also}
-    if tenant == ALL_TENANTS:  # what others have paused and serve is not a tenant's to know
+    if tenant == ALL_TENANTS:  # a tenant must not see which queues others pause or serve
         names |= {*pauses, *(queue for worker in workers for queue in worker.queues)}
     if named is not None:
         names = {named}
@@ -160,9 +178,9 @@ def queue_loads(
 def task_names(
     store: Store, now: datetime, *, tenant: str = ALL_TENANTS, crowd: Crowd | None = None
 ) -> set[str]:
-    """Tasks that the store has heard of lately: jobs that wait, run or ended, and for all tenants what workers can run.
+    """Return the tasks that occur in the store: in live and recently ended jobs, and for all tenants in workers.
 
-    ``crowd`` is what was read of those that have not ended, where that is known.
+    ``crowd`` is the count of live jobs, if the caller has already read it.
     """
     found = set((crowd or store.crowd(tenant=tenant, look=LOOK_FOR_NAMES)).counts)
     tally = store.ended_by(
@@ -170,43 +188,60 @@ def task_names(
     )
     found |= {row.name for row in tally.rows if row.name is not None}
     if tenant == ALL_TENANTS:
-        found |= {
-            task for worker in store.workers() if liveness(worker, now) != "gone" for task in worker.tasks
-        }
+        found |= {task for worker in store.workers() if is_living(worker, now) for task in worker.tasks}
     return found
+
+
+def task_ends(store: Store, now: datetime, *, tenant: str = ALL_TENANTS) -> Tally:
+    """Count the jobs of each task that ended in the last 24 hours.
+
+    The counts are exact up to a million jobs; beyond that, the tally's ``since_at`` is the start of the exact part.
+    """
+    return store.ended_by(
+        Group.TASK, ENDED_WINDOW, tenant=tenant, limit=MOST_NAMES, look=LOOK_AT_TIMES, now=now
+    )
 
 
 def task_loads(
     store: Store,
+    now: datetime,
     names: Collection[str],
     *,
     tenant: str = ALL_TENANTS,
     each: int = EACH,
     crowd: Crowd | None = None,
+    ends: Tally | None = None,
 ) -> TaskLoads:
-    """These tasks, each with what has not ended and its latest ends; ``crowd`` as for ``task_names``."""
+    """Return the loads of these tasks. ``crowd`` and ``ends`` are figures that the caller has already read."""
     crowd = crowd or store.crowd(tenant=tenant)
+    ends = ends or task_ends(store, now, tenant=tenant)
     lately: dict[str, list[Lately]] = {}
     for job in store.lately(names, tenant=tenant, each=each):
         lately.setdefault(job.task, []).append(job)
     pauses = {pause.name: pause for pause in store.pauses() if pause.kind is PauseKind.TASK}
+    ended = {row.name: row for row in ends.rows}
     rows = [
-        task_load(name, crowd.counts.get(name, {}), lately.get(name, []), pauses.get(name)) for name in names
+        task_load(name, crowd.counts.get(name, {}), ended.get(name), lately.get(name, []), pauses.get(name))
+        for name in names
     ]
-    return TaskLoads(rows, crowd.sampled)
+    return TaskLoads(rows, crowd.sampled, ends.since_at, ends.sampled)
 
 
-def task_load(name: str, counts: dict[JobState, int], lately: list[Lately], pause: Pause | None) -> TaskLoad:
-    """One task, of what was read."""
+def task_load(
+    name: str, counts: dict[JobState, int], ended: Ended | None, lately: list[Lately], pause: Pause | None
+) -> TaskLoad:
+    """Return the load of one task, from figures that the caller has read."""
     times = [job.run_time for job in lately if job.run_time is not None]
+    last_at = max((job.finished_at for job in lately), default=None)
     return TaskLoad(
         name,
         counts,
+        ended.total if ended else 0,
+        ended.failed if ended else 0,
         len(lately),
-        sum(job.state in FAILURES for job in lately),
         quantile(times, 0.5),
         quantile(times, 0.95),
-        max((job.finished_at for job in lately), default=None),
+        max(last_at, ended.last_at) if last_at and ended else last_at,
         pause,
     )
 
@@ -214,9 +249,9 @@ def task_load(name: str, counts: dict[JobState, int], lately: list[Lately], paus
 def last_outcomes(
     store: Store, schedules: Iterable[tuple[UUID, str]], *, each: int = 5
 ) -> dict[UUID, list[tuple[datetime, UUID | None, JobState | None, str | None]]]:
-    """What became of the last fires of these schedules (id and tenant), the oldest first: when, the job, its state, the reason.
+    """Return time, job, state and reason of the last fires of these schedules (id and tenant), oldest first.
 
-    A fire without a job was skipped; one whose job has no state any more has been deleted or archived.
+    A fire without a job was skipped. A job without a state has been deleted or archived.
     """
     fires = {id: store.fires(id, tenant=tenant, limit=each) for id, tenant in schedules}
     ids = [fire.job_id for found in fires.values() for fire in found if fire.job_id is not None]
@@ -231,6 +266,6 @@ def last_outcomes(
 
 
 def waited_for(store: Store) -> frozenset[str]:
-    """The limits that jobs wait behind or pass by: the names of what is pending, and the rules those are keys of."""
+    """Return the limits that pending jobs carry, and the rules that those limits are keys of."""
     names = {name for lane in store.gates() for name in lane.limits}
     return frozenset(names | {name.partition("/")[0] for name in names})

@@ -1,7 +1,7 @@
-"""What a scraper is told of a store: few questions, each bounded, and one answer for all who ask within five seconds.
+"""Prometheus metrics of a store, from bounded reads, cached for five seconds.
 
-All of it is read from the store, so it is right however many processes there are, and each of them may be scraped. What ended
-is told as a gauge over the last five minutes: jobs leave the history, so no count of them only rises.
+All values come from the store, so they are correct for any number of processes, and each process may be scraped. Ended
+jobs are a gauge over the last five minutes: jobs leave the history, so a count of them would not be monotonic.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.states import LIVE, JobState
 
 FRESH = 5.0
-"""Seconds for which one look serves all who ask."""
+"""Seconds for which the rendered metrics are cached."""
 
 RECENT = timedelta(minutes=5)
 
 OLDEST = ArchivePolicy("oldest", max_age=timedelta(0), batch=1)
-"""Finds the job that ended first."""
+"""Selects the job that ended first."""
 
 
 class Metrics:
-    """The metrics of an app's store, looked up by one thread at a time."""
+    """The metrics of an app's store, read by one thread at a time."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -40,7 +40,7 @@ class Metrics:
         self._known: tuple[float, str] | None = None
 
     def text(self) -> str:
-        """All metrics, at most five seconds old."""
+        """Return all metrics, at most five seconds old."""
         with self._lock:
             now = self._client.clock.monotonic()
             if self._known is None or not 0 <= now - self._known[0] < FRESH:
@@ -82,7 +82,7 @@ def _queues(depths: list[Depth], at: datetime) -> list[Family]:
 
 
 def _jobs(look: Look) -> Family:
-    """Jobs that have not ended, and the dead: what completed is not counted, as that takes longer the more there is."""
+    """Count live and dead-lettered jobs. Completed jobs are left out, because counting them slows down as they grow."""
     jobs = Family("tidemill_jobs", "Jobs by status: all that have not ended, and the dead-lettered.")
     counts = look.store.count(JobFilter(ALL_TENANTS, states=LIVE))
     dead = frozenset({JobState.DEAD_LETTERED})
@@ -96,7 +96,8 @@ def _jobs(look: Look) -> Family:
 def _crew(look: Look) -> list[Family]:
     crew = crew_of(look.store.workers(), look.at)
     workers = Family(
-        "tidemill_workers", "Workers by how they are: alive, late with their heartbeat, or gone."
+        "tidemill_workers",
+        "Workers: alive, late with their heartbeat, or gone (crashed, or their lease ran out, in the last hour).",
     )
     for name in ("alive", "late", "gone"):
         workers.add(getattr(crew, name), liveness=name)
@@ -106,19 +107,19 @@ def _crew(look: Look) -> list[Family]:
 
 
 def _leases(leases: Sequence[Lease], at: datetime) -> list[Family]:
-    held = Family("tidemill_lease_held", "Whether somebody holds a lease: 1, or 0.")
+    held = Family("tidemill_lease_held", "Whether a lease has a holder: 1, or 0.")
     term = Family("tidemill_lease_terms_total", "How often a lease has changed hands.", "counter")
     for lease in leases[:MOST_LABELS]:
-        if lease.name == ARCHIVE:  # held only while somebody archives: nobody there is no trouble
+        # The archive's lease is held only during a run, and an unused lease is never held.
+        if lease.name == ARCHIVE or lease.unused_by is not None:
             continue
-        living = lease.holder is not None and lease.expires_at is not None and lease.expires_at > at
-        held.add(int(living), lease=lease.name)
+        held.add(int(lease.held(at)), lease=lease.name)
         term.add(lease.term, lease=lease.name)
     return [held, term]
 
 
 def _recent(rows: list[Ended]) -> list[Family]:
-    """By task: how many ended and how, and how long they took and had waited."""
+    """Return outcomes, average run time and average lag of recently ended jobs, by task."""
     ended = Family("tidemill_recent_jobs", "Jobs that ended in the last five minutes, by task and outcome.")
     took = Family("tidemill_recent_duration_seconds", "How long they ran on average, by task.")
     lag = Family(
@@ -137,7 +138,7 @@ def _recent(rows: list[Ended]) -> list[Family]:
 
 
 def _archival(policies: Mapping[str, PolicySums]) -> list[Family | Histogram]:
-    """By policy: what was moved, how long that took, and what did not go well. Kept in the store, so these only rise."""
+    """Return archived jobs, run times and failures by policy. The store keeps these totals, so they are monotonic."""
     moved = Family(
         "tidemill_jobs_archived_total", "Jobs that were archived, by policy, status and tier.", "counter"
     )
@@ -147,9 +148,9 @@ def _archival(policies: Mapping[str, PolicySums]) -> list[Family | Histogram]:
     counted = {
         name: Family(f"tidemill_archive_{name}_total", said, "counter")
         for name, said in (
-            ("verified", "Copies that were read back and found whole, by policy."),
-            ("failed", "Copies that were not what was written, by policy; their jobs stayed."),
-            ("errors", "Runs that the store ended, by policy."),
+            ("verified", "Copies that passed verification, by policy."),
+            ("failed", "Copies that failed verification, by policy; their jobs were kept."),
+            ("errors", "Runs that a store error ended, by policy."),
             ("bytes", "The size of the documents that were archived, by policy."),
         )
     }
@@ -169,7 +170,7 @@ def _archival(policies: Mapping[str, PolicySums]) -> list[Family | Histogram]:
 
 
 def _history(look: Look) -> Family:
-    """How old the oldest ended job is that was not archived: one that only grows says that nobody archives."""
+    """Return the age of the oldest ended job that is not archived; steady growth means that archiving has stopped."""
     oldest = look.store.archivable(OLDEST, now=look.at)
     age = Family("tidemill_history_age_seconds", "How long ago the oldest job ended that is not archived.")
     age.add((look.at - oldest[0].finished_at).total_seconds() if oldest else 0)

@@ -1,4 +1,4 @@
-"""``app.stats``: the named questions and their awaited twins; the names that the command line and the HTTP API share."""
+"""``app.stats``: the named questions and their asynchronous twins."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ NAMED = (
     "archival",
     "health",
 )
-"""The questions that have a name of their own on the command line and in the HTTP API."""
+"""The questions that the command line and the HTTP API offer by name."""
 
 
 class Operations(Questions):
-    """The questions, and the same to be awaited: ``await app.stats.alag(…)`` takes what ``lag`` takes.
+    """The questions and their asynchronous twins: ``await app.stats.alag(…)`` takes the arguments of ``lag``.
 
     >>> from tidemill import App
     >>> app = App("memory://")
@@ -70,7 +70,7 @@ class Operations(Questions):
         self._metrics = Metrics(client)
 
     def metrics(self) -> str:
-        """The store in numbers, as Prometheus reads them; at most five seconds old."""
+        """Return the store's metrics in Prometheus text format; at most five seconds old."""
         return self._metrics.text()
 
     async def ametrics(self) -> str:

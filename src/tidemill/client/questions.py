@@ -1,4 +1,4 @@
-"""The questions operators ask, each by its name; ``app.stats`` asks them. Reads only, and each within bounds."""
+"""Operators' questions about a store, behind ``app.stats``; bounded reads only."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tidemill.client.reports import (
     WorkerPerformance,
 )
 from tidemill.client.situation import HOUR, Look, leaders_of
-from tidemill.client.stats import liveness
+from tidemill.client.stats import is_living, liveness
 from tidemill.domain.alerts import Alert, Thresholds
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.insight import (
@@ -57,14 +57,17 @@ WINDOWS = {
     "24h": (DAY, timedelta(minutes=15)),
     "7d": (timedelta(days=7), HOUR),
 }
-"""The windows of ``throughput`` that have a name, with the steps they come in."""
+"""The named windows of ``throughput``, each with its step."""
 
 TROUBLES = 2_000
-"""Failures that are looked at to gather what they say."""
+"""Maximum number of failures that ``errors`` reads to group them."""
 
 
 class Questions:
-    """The questions, asked by a thread. Their tenant is the surrounding one if there is one, else all; or the one given."""
+    """The questions, as synchronous methods.
+
+    Each method covers the given tenant, else the current tenant if there is one, else all tenants.
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -72,18 +75,18 @@ class Questions:
     def queue_depth(
         self, *, tenant: str | None = None, limit: int = 100, store: str | None = None
     ) -> Report[QueueDepth]:
-        """What is pending and due in each queue, the deepest first."""
+        """Return the number of pending jobs that are due in each queue, deepest first."""
         look = self._look(tenant, store)
         return Report(look.at, situation.deepest(look, limit))
 
     def active_workers(self, window: timedelta = ACTIVE, *, store: str | None = None) -> Report[ActiveWorker]:
-        """Workers that are alive, hold jobs or ended some within the window, with counts; the busiest first."""
+        """Return workers that are alive, hold jobs or ended some within the window, with counts; busiest first."""
         look = self._look(ALL_TENANTS, store)
         known = {worker.id: worker for worker in look.store.workers()}
         holders = {each.worker: each for each in look.store.holders(tenant=ALL_TENANTS)}
         tally = look.ended(Group.WORKER, window, limit=1000)
         ended = {UUID(row.name): row for row in tally.rows if row.name is not None}
-        living = {id for id, worker in known.items() if liveness(worker, look.at) != "gone"}
+        living = {id for id, worker in known.items() if is_living(worker, look.at)}
         rows = []
         for id in living | set(holders) | set(ended):
             worker, held, done = known.get(id), holders.get(id), ended.get(id)
@@ -108,13 +111,13 @@ class Questions:
     def orphans(
         self, *, tenant: str | None = None, limit: int = 100, store: str | None = None
     ) -> Report[HeldJob]:
-        """Jobs held by workers that are gone, with the time since their heartbeat; the oldest claim first."""
+        """Return jobs held by workers that are gone, with the time since their last heartbeat; oldest claim first."""
         return self._held(self._look(tenant, store), Which.ORPHANED, None, limit)
 
     def overdue(
         self, *, tenant: str | None = None, limit: int = 100, store: str | None = None
     ) -> Report[HeldJob]:
-        """Jobs that run for longer than their timeout allows."""
+        """Return jobs that have been running for longer than their timeout."""
         return self._held(self._look(tenant, store), Which.OVERDUE, None, limit)
 
     def stuck(
@@ -125,8 +128,13 @@ class Questions:
         limit: int = 100,
         store: str | None = None,
     ) -> Report[HeldJob]:
-        """Jobs that are held for longer than that, whatever their timeout."""
-        return self._held(self._look(tenant, store), Which.ALL, longer_than, limit)
+        """Return jobs without a start or progress for longer than ``longer_than``.
+
+        A job with a timeout must also have used 80 % of it.
+        """
+        look = self._look(tenant, store)
+        found = situation.stuck(look, longer_than, limit)
+        return Report(look.at, [_held_job(held, look.at) for held in found])
 
     def lag(
         self,
@@ -136,7 +144,7 @@ class Questions:
         tenant: str | None = None,
         store: str | None = None,
     ) -> Report[TaskLag]:
-        """Tasks whose jobs started late on average, from when they were due; the latest first."""
+        """Return tasks whose average delay between due time and start exceeds ``longer_than``; longest delay first."""
         look = self._look(tenant, store)
         tally = look.ended(Group.TASK, window)
         rows = [
@@ -154,7 +162,7 @@ class Questions:
         limit: int = 100,
         store: str | None = None,
     ) -> Report[TaskFailures]:
-        """Failures by task, with the number of tenants they affect; the most first."""
+        """Return failures by task, with the number of affected tenants; most failures first."""
         look = self._look(tenant, store)
         tally = look.ended(Group.TASK, window, failures=True, look=LOOK_AT_FAILURES, limit=limit)
         rows = [TaskFailures(row.name or "", row.total, row.tenants, row.last_at) for row in tally.rows]
@@ -168,7 +176,7 @@ class Questions:
         limit: int = 100,
         store: str | None = None,
     ) -> Report[WorkerPerformance]:
-        """What each worker ended, and how long it took; the most first."""
+        """Return the number of jobs that each worker ended, and their run times; most jobs first."""
         look = self._look(tenant, store)
         names = {worker.id: worker.name for worker in look.store.workers()}
         tally = look.ended(Group.WORKER, window, limit=limit)
@@ -190,7 +198,7 @@ class Questions:
     def retries(
         self, window: timedelta = DAY, *, tenant: str | None = None, store: str | None = None
     ) -> Report[TaskRetries]:
-        """How many attempts jobs took, by task; the most often retried first."""
+        """Return how many attempts jobs took, by task; most retried first."""
         look = self._look(tenant, store)
         tally = look.ended(Group.TASK, window)
         rows = [
@@ -200,7 +208,7 @@ class Questions:
         return _report(look, tally, sorted(rows, key=lambda row: (-row.retried, row.task)))
 
     def by_status(self, *, tenant: str | None = None, store: str | None = None) -> Report[StatusCount]:
-        """How many jobs are in each state."""
+        """Return the number of jobs in each state."""
         look = self._look(tenant, store)
         counts = look.store.standing(tenant=look.tenant)
         return Report(look.at, [StatusCount(state, counts[state]) for state in JobState if state in counts])
@@ -208,7 +216,7 @@ class Questions:
     def durations(
         self, window: timedelta = HOUR, *, tenant: str | None = None, store: str | None = None
     ) -> Report[TaskDuration]:
-        """How long jobs run, by task; the longest average first."""
+        """Return how long jobs run, by task; longest average first."""
         look = self._look(tenant, store)
         tally = look.ended(Group.TASK, window)
         rows = [
@@ -226,9 +234,9 @@ class Questions:
         limit: int = 100,
         store: str | None = None,
     ) -> Report[TenantLoad]:
-        """Jobs, failure rate and average time by tenant; the most jobs first."""
+        """Return jobs, failure rate and average run time by tenant; most jobs first."""
         look = self._look(tenant, store)
-        tally = look.ended(Group.TENANT, window, limit=limit)
+        tally = look.ended(Group.TENANT, window, limit=limit, look=LOOK_AT_TIMES)
         rows = [
             TenantLoad(
                 row.name or "",
@@ -250,7 +258,7 @@ class Questions:
         tenant: str | None = None,
         store: str | None = None,
     ) -> Report[ThroughputStep]:
-        """What ended, step by step: ``"1h"`` by the minute, ``"24h"`` by the quarter, ``"7d"`` by the hour, or as given."""
+        """Return ended jobs per step: ``"1h"`` by minute, ``"24h"`` by quarter hour, ``"7d"`` by hour, or as given."""
         length, steps = read_window(window)
         look = self._look(tenant, store)
         most = LOOK_AT_TIMES if look.tenant == ALL_TENANTS else 2 * LOOK
@@ -268,10 +276,13 @@ class Questions:
     def errors(
         self, window: timedelta = DAY, *, tenant: str | None = None, limit: int = 50, store: str | None = None
     ) -> Report[ErrorGroup]:
-        """Failures gathered by task, type and message (but for the numbers, ids and quotes in it); the most frequent first."""
+        """Return failures grouped by task, error type and message; most frequent first.
+
+        Numbers, ids and quoted texts in the message are ignored.
+        """
         look = self._look(tenant, store)
         troubles = look.troubles(window, TROUBLES)
-        # Of one tenant fewer are told than were looked at: only of all tenants is it known that there were no more.
+        # For one tenant the store filters after reading, so a short result proves completeness only for all tenants.
         sampled = len(troubles) >= TROUBLES
         since = troubles[-1].finished_at if sampled else look.at - window
         return Report(look.at, error_groups(troubles, limit), since, sampled)
@@ -279,7 +290,7 @@ class Questions:
     def dead_letters(
         self, *, tenant: str | None = None, limit: int = 100, store: str | None = None
     ) -> Report[DeadLetter]:
-        """The latest jobs whose attempts are exhausted."""
+        """Return the latest jobs that have exhausted their attempts."""
         look = self._look(tenant, store)
         where = JobFilter(look.tenant, states=frozenset({JobState.DEAD_LETTERED}))
         rows = [
@@ -291,25 +302,25 @@ class Questions:
         return Report(look.at, rows)
 
     def leaders(self, *, store: str | None = None) -> Report[Leader]:
-        """Every lease: who holds it, since when, and what its duties came to."""
+        """Return every lease: its holder, the time it was acquired, and the results of its duties."""
         look = self._look(ALL_TENANTS, store)
         return Report(look.at, leaders_of(look))
 
     def archival(self, *, store: str | None = None) -> Report[PolicyArchival]:
-        """What each archive policy has moved so far, in all its runs."""
+        """Return the number of jobs that each archive policy has moved so far, in all its runs."""
         look = self._look(ALL_TENANTS, store)
         return Report(look.at, situation.archival(look))
 
     def health(
         self, window: timedelta = HOUR, *, tenant: str | None = None, store: str | None = None
     ) -> Health:
-        """What should be nothing, or near it, in numbers."""
+        """Return the counts that should be zero, or near it, in a healthy system."""
         return situation.health(self._look(tenant, store), window, STUCK)
 
     def overview(
         self, window: timedelta = HOUR, *, tenant: str | None = None, store: str | None = None
     ) -> Overview:
-        """One look: what waits and runs, who works, and what ended within the window."""
+        """Return one summary: waiting and running jobs, workers, and jobs that ended within the window."""
         return situation.overview(self._look(tenant, store), window)
 
     def alerts(
@@ -320,7 +331,10 @@ class Questions:
         tenant: str | None = None,
         store: str | None = None,
     ) -> list[Alert]:
-        """What is beyond its threshold, the critical first. Thresholds come from the settings ``alerts.…`` unless given."""
+        """Return the values that exceed their threshold, critical ones first.
+
+        Thresholds come from the settings ``alerts.…`` unless they are passed.
+        """
         return situation.raised(self._look(tenant, store), thresholds, window)
 
     def _look(self, tenant: str | None, store: str | None) -> Look:
@@ -332,10 +346,10 @@ class Questions:
 
 
 def read_window(window: str | timedelta) -> tuple[timedelta, timedelta]:
-    """A window and the step it is shown in."""
+    """Return a window and its step."""
     if isinstance(window, timedelta):
         if window <= timedelta(0):
-            raise BadFilter(f"a window of {window} is none; give a duration longer than zero")
+            raise BadFilter(f"the window is {window}; give a duration longer than zero")
         return window, max(window / 60, timedelta(seconds=1))
     if window not in WINDOWS:
         raise BadFilter(
@@ -362,6 +376,7 @@ def _held_job(held: Held, now: datetime) -> HeldJob:
         worker_name=held.worker_name,
         started_at=held.started_at,
         held_for=held_for,
+        quiet_for=max(now - held.heard_at, timedelta(0)),
         timeout=held.timeout,
         over=over if over is not None and over >= timedelta(0) else None,
         silent_for=None if held.beat_at is None else now - held.beat_at,

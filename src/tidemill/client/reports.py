@@ -1,4 +1,4 @@
-"""What ``app.stats`` answers: one value per row, with averages and ages already made. Plain data, no questions."""
+"""Result types of ``app.stats``: plain data, with averages and ages computed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ Row = TypeVar("Row")
 
 @dataclass(frozen=True, slots=True)
 class Report(Generic[Row]):
-    """The rows of an answer. Over a window: ``since_at`` is where it begins; where there was more than is looked at, the
-    answer is ``sampled``, and ``since_at`` is from where on it is whole.
+    """The rows of an answer.
+
+    For a window, ``since_at`` is its start. If there were more jobs than the limit of the read, the answer is
+    ``sampled``, and it is complete only from ``since_at`` on.
     """
 
     at: datetime
@@ -34,7 +36,7 @@ class Report(Generic[Row]):
 
 @dataclass(frozen=True, slots=True)
 class QueueDepth:
-    """What waits in a queue: for a worker, and (``late``) for the duty that promotes what is due."""
+    """Jobs waiting in a queue: ``pending`` for a worker, ``late`` for their promotion although they are due."""
 
     queue: str
     depth: int
@@ -46,7 +48,7 @@ class QueueDepth:
 
 @dataclass(frozen=True, slots=True)
 class ActiveWorker:
-    """A worker that is alive, holds jobs, or did so within the window."""
+    """A worker that is alive, holds jobs, or ended some within the window."""
 
     worker: UUID
     name: str | None
@@ -57,13 +59,13 @@ class ActiveWorker:
     running: int
     ended: int
     failed: int
-    last_claim_at: datetime | None  #: of those it holds
+    last_claim_at: datetime | None  #: of the jobs it holds
     beat_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class HeldJob:
-    """A held job, for how long, and since when its worker is silent."""
+    """A held job, the time it has been held, and the time since its worker's last heartbeat."""
 
     id: UUID
     task: str
@@ -75,14 +77,15 @@ class HeldJob:
     worker_name: str | None
     started_at: datetime | None
     held_for: timedelta  #: since it started, or was claimed
+    quiet_for: timedelta  #: since it reported progress, started, or was claimed
     timeout: timedelta | None
-    over: timedelta | None  #: past its timeout
-    silent_for: timedelta | None  #: since its worker's last heartbeat; None: nobody knows the worker
+    over: timedelta | None  #: time past its timeout
+    silent_for: timedelta | None  #: since its worker's last heartbeat; None for an unknown worker
 
 
 @dataclass(frozen=True, slots=True)
 class TaskLag:
-    """How late jobs of a task started."""
+    """Delay between due time and start of a task's jobs."""
 
     task: str
     jobs: int
@@ -92,7 +95,7 @@ class TaskLag:
 
 @dataclass(frozen=True, slots=True)
 class TaskFailures:
-    """How often a task failed, and for how many tenants."""
+    """Number of failures of a task, and of affected tenants."""
 
     task: str
     failures: int
@@ -102,7 +105,7 @@ class TaskFailures:
 
 @dataclass(frozen=True, slots=True)
 class WorkerPerformance:
-    """What a worker did."""
+    """Jobs that a worker ended, and their run times."""
 
     worker: UUID
     name: str | None
@@ -115,7 +118,7 @@ class WorkerPerformance:
 
 @dataclass(frozen=True, slots=True)
 class TaskRetries:
-    """How many attempts a task takes."""
+    """Number of attempts that a task's jobs take."""
 
     task: str
     jobs: int
@@ -126,7 +129,7 @@ class TaskRetries:
 
 @dataclass(frozen=True, slots=True)
 class StatusCount:
-    """How many jobs are in a state."""
+    """Number of jobs in a state."""
 
     status: JobState
     jobs: int
@@ -134,7 +137,7 @@ class StatusCount:
 
 @dataclass(frozen=True, slots=True)
 class TaskDuration:
-    """How long a task takes."""
+    """Run times of a task."""
 
     task: str
     jobs: int
@@ -144,7 +147,7 @@ class TaskDuration:
 
 @dataclass(frozen=True, slots=True)
 class TenantLoad:
-    """What a tenant's jobs came to."""
+    """Outcomes and average run time of a tenant's jobs."""
 
     tenant: str
     jobs: int
@@ -156,7 +159,7 @@ class TenantLoad:
 
 @dataclass(frozen=True, slots=True)
 class ThroughputStep:
-    """What ended in one step, and how long a sample of it took and had waited."""
+    """Jobs that ended in one step, with percentiles of run time and lag from a sample."""
 
     at: datetime
     total: int
@@ -171,7 +174,7 @@ class ThroughputStep:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A job whose attempts, or crashes, are exhausted."""
+    """A job that has exhausted its attempts or its allowed crashes."""
 
     id: UUID
     task: str
@@ -185,7 +188,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """A lease, who holds it and since when, and what its duties came to."""
+    """A lease, its holder, and the results of its duties."""
 
     lease: str
     holder: UUID | None
@@ -193,32 +196,32 @@ class Leader:
     term: int
     held_for: timedelta | None
     silent_for: timedelta | None
-    idle_for: timedelta | None  #: since one of its duties was last done
+    idle_for: timedelta | None  #: since one of its duties last ran
     items: int
     errors: int
 
 
 @dataclass(frozen=True, slots=True)
 class PolicyArchival:
-    """What one archive policy has moved so far, in all its runs."""
+    """Totals of one archive policy over all its runs."""
 
     policy: str
     tier: str
     archived: int
-    verified: int  #: copies that were read back and found whole
-    failed: int  #: copies that were not; their jobs stayed
-    changed: int  #: jobs that were opened again meanwhile, and stayed
+    verified: int  #: copies that were read back and matched
+    failed: int  #: copies that did not match; their jobs stayed
+    changed: int  #: jobs that were reopened during a run; they stayed
     bytes: int
-    age: timedelta | None  #: how long ago those jobs had ended, on average
+    age: timedelta | None  #: average time between the jobs' end and their archiving
     runs: int
-    duration: timedelta | None  #: of a run, on average
-    errors: int  #: runs that the store ended
+    duration: timedelta | None  #: average of a run
+    errors: int  #: runs that ended with a store error
     last_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What should be nothing, or near it."""
+    """Counts that should be zero, or near it."""
 
     at: datetime
     orphans: int
@@ -228,12 +231,12 @@ class Health:
     dead_letters: int
     failed: int  #: within the window
     silent_workers: int  #: half of their lease has passed without a heartbeat
-    at_most: int  #: orphans, overdue and stuck are counted up to here
+    at_most: int  #: upper bound up to which orphans, overdue and stuck jobs are counted
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """One look: what waits and runs, who works, and what ended within the window."""
+    """One summary: waiting and running jobs, workers, and jobs that ended within the window."""
 
     at: datetime
     since_at: datetime
@@ -244,16 +247,16 @@ class Overview:
     workers: int
     slots: int
     ended: int
-    completed_per_minute: float
-    failed_per_minute: float
-    success_rate: float | None  #: of what completed or failed
+    completed_per_minute: float  #: in the last full minute, for any window
+    failed_per_minute: float  #: in the last full minute, for any window
+    success_rate: float | None  #: share of completed jobs among completed and failed ones
     duration: timedelta | None
     lag: timedelta | None
     retried: int
 
 
 def document(value: Any) -> Any:
-    """An answer as plain data: instants as ISO text, durations as seconds, names as they are in Python."""
+    """Convert an answer to plain data: instants as ISO texts, durations as seconds, names as in Python."""
     if is_dataclass(value) and not isinstance(value, type):
         return {field.name: document(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""What the audit says of schedules and definitions: what changed, without arguments and without what may be secret."""
+"""Audit entries of changes to schedules and definitions, without secret values."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _HIDDEN = ("args", "notifications", "options.metadata", "settings.metadata")
 
 
 def schedule_changes(before: Schedule | None, after: Schedule | None) -> tuple[Words | None, Words | None]:
-    """A schedule as it was and as it is, as far as that differs."""
+    """Return the values that differ between two states of a schedule, before and after."""
     return difference(_schedule(before), _schedule(after), _HIDDEN)
 
 
 def definition_changes(
     before: Definition | None, after: Definition | None
 ) -> tuple[Words | None, Words | None]:
-    """A definition as it was and as it is, as far as that differs."""
+    """Return the values that differ between two states of a definition, before and after."""
     return difference(_definition(before), _definition(after), _HIDDEN)
 
 

@@ -1,12 +1,15 @@
-"""From what a user says about a schedule to the value that is stored: checked whole before anything is written. Asks no store."""
+"""Validation of a schedule's rules and options, and conversion to the stored form.
+
+Everything is checked before anything is written. This module does not access a store.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal, TypedDict
 from zoneinfo import ZoneInfo
 
 from tidemill.client.options import read_call
@@ -14,8 +17,17 @@ from tidemill.domain.bounds import data_flaw
 from tidemill.domain.calendar import BusinessCalendar, as_exclude
 from tidemill.domain.firing import NODE_QUEUE, merged_args, read_rules
 from tidemill.domain.payload import PayloadLimits
-from tidemill.domain.requests import OPTIONS, options_to_data
-from tidemill.domain.schedule import Cron, check_misfire, check_overlap, first_fire, misfire_to_data
+from tidemill.domain.requests import OPTIONS, REFUSED, options_to_data
+from tidemill.domain.retry import RetryPolicy
+from tidemill.domain.schedule import (
+    Cron,
+    Misfire,
+    Overlap,
+    check_misfire,
+    check_overlap,
+    first_fire,
+    misfire_to_data,
+)
 from tidemill.domain.timetable import Definition, Scope
 from tidemill.domain.timetable import Schedule as Facts
 from tidemill.domain.triggers.base import Trigger
@@ -26,11 +38,35 @@ from tidemill.tasks.options import check_name
 from tidemill.tasks.task import Declared
 
 RULES = ("trigger", "args", "timezone", "misfire", "overlap", "calendar", "exclude", "scope")
-"""What may be said of a schedule beside the options of its jobs."""
+"""The rules of a schedule; every other keyword is an option of its jobs."""
+
+
+class ScheduleKeywords(TypedDict, total=False):
+    """Keyword arguments of ``app.schedule`` other than task, trigger and key, for type checkers."""
+
+    args: Mapping[str, Any] | None
+    timezone: str
+    misfire: Misfire
+    overlap: Overlap
+    calendar: BusinessCalendar | None
+    exclude: Any
+    scope: Literal["cluster", "instance"] | Scope | None
+    tenant: str | None
+    queue: str
+    priority: int
+    timeout: timedelta | None
+    retry: RetryPolicy | str | None
+    tags: Iterable[str]
+    metadata: Mapping[str, object]
+    reference: tuple[str, str] | None
+    correlation_id: str | None
+    expires: timedelta | None
+    audit: bool | None
+    jitter: timedelta | float
 
 
 def check_key(what: str, key: object) -> None:
-    """A key is a name."""
+    """Check that a key is a valid name."""
     if not isinstance(key, str):
         raise BadSchedule(f"key: {key!r} is not a {what}'s key; give a text", field="key", value=key)
     try:
@@ -47,7 +83,7 @@ def ruled(
     now: datetime,
     limits: PayloadLimits,
 ) -> Facts:
-    """A schedule with these rules and options over the ones it has, and the next fire they give."""
+    """Return the schedule with these rules and options applied, and with its next fire."""
     changes: dict[str, Any] = {}
     options: dict[str, Any] = {}
     for name, value in said.items():
@@ -60,12 +96,17 @@ def ruled(
     kept = {name: value for name, value in base.options.items() if name not in ("defaults", "limits")}
     changes["options"] = {**kept, **read_job_options(options), "defaults": declared.facts}
     made = replace(base, **changes)
-    # Keys that only code can tell are found out now: whoever fires may not have the code.
+    # Compute limit keys that need the task's code now: the process that fires the schedule may not have the code.
     if names := called_names(declared.options, made.tenant, lambda: _values(declared, made, definition)):
         made = replace(made, options={**made.options, "limits": list(names)})
-    rules = read_rules(made)
+    return dated(made, now)
+
+
+def dated(schedule: Facts, now: datetime) -> Facts:
+    """Return the schedule with its next fire after ``now``."""
+    rules = read_rules(schedule)
     following = first_fire(rules.trigger, now, rules.zone, rules.calendar, rules.exclude)
-    return replace(made, next_fire_at=following)
+    return replace(schedule, next_fire_at=following)
 
 
 def _values(declared: Declared, made: Facts, definition: Definition | None) -> dict[str, Any]:
@@ -86,7 +127,7 @@ def _rule(name: str, value: Any) -> Any:
         case "calendar" if value is not None:
             if not isinstance(value, BusinessCalendar):
                 raise BadSchedule(
-                    f"calendar: {value!r} is no BusinessCalendar", field="calendar", value=value
+                    f"calendar: {value!r} is not a BusinessCalendar", field="calendar", value=value
                 )
             return value.to_data()
         case "exclude" if value is not None:
@@ -95,31 +136,35 @@ def _rule(name: str, value: Any) -> Any:
         case "scope":
             if value not in tuple(Scope):
                 raise BadSchedule(
-                    f"scope: {value!r} is no scope; choose {' or '.join(Scope)}", field="scope", value=value
+                    f"scope: {value!r} is not a scope; choose {' or '.join(Scope)}",
+                    field="scope",
+                    value=value,
                 )
             return Scope(value)
     return value
 
 
 def as_trigger(given: object) -> Trigger:
-    """A trigger, or a cron expression as a text."""
+    """Return a trigger, parsing a text as a cron expression."""
     if isinstance(given, str):
         return Cron(given)
     if not isinstance(given, Trigger):
         raise BadSchedule(
-            f"trigger: {given!r} is no trigger; give one such as Cron('0 2 * * *') or Daily('06:00')",
+            f"trigger: {given!r} is not a trigger; give one such as Cron('0 2 * * *') or Daily('06:00')",
             field="trigger",
             value=given,
         )
     return given
 
 
-def read_job_options(given: Mapping[str, Any]) -> dict[str, object]:
-    """Options of the jobs that are made, checked, as plain data."""
+def read_job_options(given: Mapping[str, Any], own: Sequence[str] = RULES) -> dict[str, object]:
+    """Check the options of the jobs and return them as plain data. ``own`` lists other valid options for errors."""
     for name in given:
+        if name in REFUSED:
+            raise BadSchedule(f"{name}: {REFUSED[name]}", field=name)
         if name not in OPTIONS:
             raise BadSchedule(
-                f"{name}: there is no such option here; there are {', '.join((*RULES, *OPTIONS))}", field=name
+                f"{name}: there is no such option here; there are {', '.join((*own, *OPTIONS))}", field=name
             )
     rest = dict(given)
     jitter = rest.pop("jitter", None)
@@ -127,11 +172,11 @@ def read_job_options(given: Mapping[str, Any]) -> dict[str, object]:
         jitter = jitter.total_seconds()
     if jitter is not None and (isinstance(jitter, bool) or not isinstance(jitter, int | float) or jitter < 0):
         raise BadSchedule(
-            f"jitter: {jitter!r} is no duration; give a timedelta of zero or more", field="jitter"
+            f"jitter: {jitter!r} is not a duration; give a timedelta of zero or more", field="jitter"
         )
     if str(rest.get("queue", "")).startswith(NODE_QUEUE):
         raise BadSchedule(
-            f"queue: {rest['queue']!r} begins with {NODE_QUEUE!r}, as only nodes' own queues do; use scope='instance'",
+            f"queue: {rest['queue']!r} begins with {NODE_QUEUE!r}, as only the queues of nodes and runners do; use scope='instance' or scope='process'",
             field="queue",
         )
     _check_plain("metadata", rest.get("metadata"))
@@ -157,11 +202,11 @@ def _check_plain(name: str, value: object) -> None:
 
 
 def _args(declared: Declared, definition: Definition | None, given: object, limits: PayloadLimits) -> str:
-    """The schedule's own arguments as JSON, checked together with those of its definition."""
+    """Return the schedule's own arguments as JSON, checked together with those of its definition."""
     own = {} if given is None else given
     if not isinstance(own, Mapping) or not all(isinstance(name, str) for name in own):
         raise BadArguments(
-            f"args: {given!r} are no arguments; give a dictionary by their names", field="args"
+            f"args: {given!r} are not arguments; give a dictionary by their names", field="args"
         )
     around = {} if definition is None else declared.arguments.load(definition.args)
     text = declared.arguments.dump((), {**around, **own}).text
@@ -172,12 +217,12 @@ def _args(declared: Declared, definition: Definition | None, given: object, limi
 
 
 def encoded(declared: Declared, given: Mapping[str, Any], limits: PayloadLimits) -> str:
-    """A call's arguments as JSON."""
+    """Return a call's arguments as JSON."""
     return _args(declared, None, given, limits)
 
 
 def same_rules(one: Facts, other: Facts) -> bool:
-    """Whether two schedules say the same; what is only remembered of their tasks does not count."""
+    """Whether two schedules have the same rules; the stored defaults of their tasks are ignored."""
     return _words(one) == _words(other)
 
 

@@ -1,4 +1,4 @@
-"""What schedules and definitions share at the door: the schedule in a user's hand, tenants, stores, and the way to a thread."""
+"""The schedule handle, and the base class of the schedule and definition APIs."""
 
 from __future__ import annotations
 
@@ -13,25 +13,28 @@ from tidemill.client.core import Client
 from tidemill.client.tellers import Teller
 from tidemill.domain.firing import Rules, read_rules
 from tidemill.domain.requests import Facts as TaskFacts
+from tidemill.domain.timetable import Definition, Scope, Source
 from tidemill.domain.timetable import Schedule as Facts
-from tidemill.domain.timetable import Scope, Source
-from tidemill.errors import TidemillError
+from tidemill.domain.triggers.every import Manual
+from tidemill.errors import DefinitionBusy, DefinitionDisabled, SchedulePaused, TidemillError
 from tidemill.tasks.ambient import current_tenant
 
 OWN = ("defaults", "app", "limits")
-"""What we keep among a schedule's options that is not an option of its jobs."""
+"""Internal entries in a schedule's options that are not options of its jobs."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class Schedule:
-    """A schedule as it was last seen."""
+    """A schedule as it was last read from the store."""
 
     def __init__(self, facts: Facts) -> None:
         self.facts = facts
         self._rules: Rules | None = None
-        self.broken: str | None = None  #: why it cannot be read here, and so does not fire
+        self.broken: str | None = (
+            None  #: why this process cannot read the schedule, which therefore does not fire
+        )
         try:
             self._rules = read_rules(facts)
         except TidemillError as error:
@@ -55,12 +58,12 @@ class Schedule:
 
     @property
     def trigger(self) -> Any:
-        """When it fires; the stored data where that cannot be read here."""
+        """The trigger; the stored data if this process cannot read it."""
         return self.facts.trigger if self._rules is None else self._rules.trigger
 
     @property
     def words(self) -> str:
-        """When it fires, in words."""
+        """The trigger as a text."""
         return "cannot be read here" if self._rules is None else self._rules.trigger.explain()
 
     @property
@@ -97,7 +100,7 @@ class Schedule:
 
     @property
     def note(self) -> str | None:
-        """Why it is not enabled, where somebody said."""
+        """Why the schedule is disabled, if a reason was given."""
         return self.facts.note
 
     @property
@@ -107,12 +110,12 @@ class Schedule:
 
     @property
     def options(self) -> dict[str, object]:
-        """What its jobs are asked for with."""
+        """The options of its jobs."""
         return {name: value for name, value in self.facts.options.items() if name not in OWN}
 
     @property
     def app(self) -> str | None:
-        """The app whose code declares it."""
+        """The app whose code declares the schedule."""
         found = self.facts.options.get("app")
         return None if found is None else str(found)
 
@@ -126,7 +129,7 @@ class Schedule:
 
     @property
     def next_fire_at(self) -> datetime | None:
-        """When it fires next; None while it is not enabled."""
+        """The next fire time; None while the schedule is disabled."""
         return self.facts.next_fire_at if self.enabled else None
 
     def __repr__(self) -> str:
@@ -140,7 +143,7 @@ class Schedule:
 
 
 class Tenanted(Teller):
-    """A face of the client whose verbs take a tenant."""
+    """Base class of client APIs whose methods take a tenant."""
 
     def _tenant(self, given: str | None) -> str:
         return given or current_tenant() or self._client.tenant
@@ -153,17 +156,17 @@ class Tenanted(Teller):
         before: Mapping[str, object] | None = None,
         after: Mapping[str, object] | None = None,
     ) -> None:
-        """Write down what was done, in the transaction that does it."""
+        """Add an audit record, in the transaction of the action itself."""
         note(self._store, action, subject, tenant, before=before, after=after, now=self._pin)
 
     async def _await(self, verb: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """A verb on a thread, for the tenant that surrounds the caller."""
+        """Run a method in a thread, for the caller's current tenant."""
         kwargs["tenant"] = self._tenant(kwargs.get("tenant"))  # type: ignore[arg-type]
         return await super()._await(verb, *args, **kwargs)
 
 
 def named(key: str | UUID) -> dict[str, Any]:
-    """A key or an id, as a store is asked for it."""
+    """Return the store's query arguments for a key or an id."""
     if isinstance(key, UUID):
         return {"ids": [key]}
     try:
@@ -172,6 +175,43 @@ def named(key: str | UUID) -> dict[str, Any]:
         return {"keys": [key]}
 
 
+def definition_refusal(definition: Definition | None) -> TidemillError | None:
+    """Return the error for triggering a disabled definition; None if it is enabled."""
+    if definition is None or definition.enabled:
+        return None
+    return DefinitionDisabled(
+        f"definition {definition.key!r} of tenant {definition.tenant} is disabled; enable it, or trigger it with force",
+        key=definition.key,
+        tenant=definition.tenant,
+    )
+
+
+def busy(definition: Definition, holder: UUID) -> DefinitionBusy:
+    """Return the error for triggering a definition that refuses a second job."""
+    return DefinitionBusy(
+        f"definition {definition.key!r} of tenant {definition.tenant} refuses a second job, and job {holder} has not ended; "
+        "wait for it, or save the definition with on_busy='queue'",
+        key=definition.key,
+        tenant=definition.tenant,
+        id=holder,
+    )
+
+
+def trigger_refusal(facts: Facts, definition: Definition | None) -> TidemillError | None:
+    """Return why a schedule refuses a manual trigger; None if it does not.
+
+    A pause stops the automatic fires of a schedule, and an operator may still trigger it. A schedule with a manual
+    trigger has no other fires that a pause could stop.
+    """
+    if facts.trigger.get("kind") == Manual.kind and not facts.enabled:
+        return SchedulePaused(
+            f"schedule {facts.key!r} of tenant {facts.tenant} is paused; resume it, or trigger it with force",
+            key=facts.key,
+            tenant=facts.tenant,
+        )
+    return definition_refusal(definition)
+
+
 def task_facts_of(client: Client, task: str) -> TaskFacts | None:
-    """What this app knows of a task."""
+    """Return what this app knows about a task; None for an unknown task."""
     return client.registry.get(task).facts if task in client.registry else None

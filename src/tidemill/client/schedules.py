@@ -1,8 +1,11 @@
-"""``app.schedules``: schedules made, changed, looked at and triggered at run time. Every verb has a twin that is awaited."""
+"""``app.schedules``: managing, reading and triggering schedules at run time.
+
+Every method has an asynchronous twin with the prefix ``a``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,14 +15,15 @@ from tidemill.client.acting import NAMED
 from tidemill.client.handle import Job
 from tidemill.client.ruled import schedule_changes
 from tidemill.client.rules import as_trigger, check_key, ruled
-from tidemill.client.scheduled import Schedule, Tenanted, named, task_facts_of
-from tidemill.client.stats import liveness
+from tidemill.client.scheduled import Schedule, Tenanted, busy, named, task_facts_of, trigger_refusal
+from tidemill.client.stats import is_living
 from tidemill.domain.bounds import check_text
-from tidemill.domain.firing import NODE_QUEUE, fire_job, read_rules
-from tidemill.domain.job import NewJob
+from tidemill.domain.cluster import is_active
+from tidemill.domain.firing import SHORTEST_LIFE, addressed, fire_job, read_rules, refuses
+from tidemill.domain.job import Enqueued, NewJob
 from tidemill.domain.requests import Facts as TaskFacts
 from tidemill.domain.schedule import Misfire, Overlap
-from tidemill.domain.timetable import CLUSTER_KEY, Definition, Fired, Scope, Source
+from tidemill.domain.timetable import CLUSTER_KEY, Definition, Fired, Scope, Source, runner_place
 from tidemill.domain.timetable import Schedule as Facts
 from tidemill.domain.triggers.base import Trigger
 from tidemill.errors import BadSchedule, JobExists, ScheduleExists, ScheduleNotFound
@@ -34,7 +38,10 @@ _TICK = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Backfilled:
-    """What a back-fill did, or would do: the fires made, how many of the range existed, and whether the limit cut it short."""
+    """Result of a backfill or of its dry run.
+
+    Holds the fires made, the number of fires in the range that existed already, and whether the limit left some out.
+    """
 
     fires: tuple[datetime, ...]
     existing: int
@@ -42,12 +49,16 @@ class Backfilled:
 
 
 class Schedules(Tenanted):
-    """The schedules of an app. The tenant is the surrounding one unless another, or ``"*"`` for reading all, is given."""
+    """The schedules of an app.
+
+    Each method uses the current tenant unless it is called with another tenant. Reading methods accept ``"*"`` for all
+    tenants.
+    """
 
     # Reading -----------------------------------------------------------------------------------------------------------
 
     def get(self, key: str | UUID, *, tenant: str | None = None) -> Schedule:
-        """The schedule of that key or id, or ``ScheduleNotFound``."""
+        """Return the schedule with that key or id, or raise ``ScheduleNotFound``."""
         return Schedule(self._facts(key, tenant))
 
     def list(
@@ -58,7 +69,7 @@ class Schedules(Tenanted):
         definition: Any = None,
         tenant: str | None = None,
     ) -> Sequence[Schedule]:
-        """The schedules that match, by tenant and key."""
+        """Return the schedules that match, sorted by tenant and key."""
         found = self._store.schedules(
             tenant=self._tenant(tenant), definition_id=None if definition is None else definition.id
         )
@@ -72,7 +83,7 @@ class Schedules(Tenanted):
     def preview(
         self, key: str | UUID, n: int = 5, *, after: datetime | None = None, tenant: str | None = None
     ) -> Sequence[datetime]:
-        """The next fires, as a clock in the schedule's time zone shows them."""
+        """Return the next fire times, in the schedule's time zone."""
         rules = read_rules(self._facts(key, tenant))
         since = self._client.clock.now() if after is None else after
         return rules.trigger.preview(n, since, rules.zone, rules.calendar, rules.exclude)
@@ -85,7 +96,10 @@ class Schedules(Tenanted):
         before: datetime | None = None,
         tenant: str | None = None,
     ) -> Sequence[Fired]:
-        """What became of a schedule's fires, the newest first. ``before`` passes over all fires of that instant, of whichever node."""
+        """Return the recorded fires of a schedule with their outcomes, newest first.
+
+        ``before`` excludes all fires at that instant, on every node.
+        """
         facts = self._facts(key, tenant)
         return self._store.fires(facts.id, tenant=facts.tenant, limit=limit, before=before)
 
@@ -108,7 +122,7 @@ class Schedules(Tenanted):
         tenant: str | None = None,
         **options: Any,
     ) -> Schedule:
-        """Save a new schedule of a task (or its name), or of a definition; all of it is checked first."""
+        """Create a schedule of a task (or its name), or of a definition, after checking all of its values."""
         facts = self.value(
             task, trigger, key, args=args, timezone=timezone, misfire=misfire, overlap=overlap, calendar=calendar,
             exclude=exclude, scope=scope, tenant=tenant, **options,
@@ -126,7 +140,7 @@ class Schedules(Tenanted):
         return self.get(facts.id, tenant=facts.tenant)
 
     def value(self, task: Any, trigger: Any, key: str, *, tenant: str | None = None, **said: Any) -> Facts:
-        """A schedule as it would be stored, with all of it checked; nothing is written."""
+        """Check a schedule and return it as it would be stored; writes nothing."""
         check_key("schedule", key)
         definition = task if isinstance(task, Definition) else None
         name = definition.task if definition is not None else getattr(task, "name", task)
@@ -146,7 +160,7 @@ class Schedules(Tenanted):
         return ruled(base, said, declared, definition, self._client.clock.now(), self._client.limits)
 
     def update(self, key: str | UUID, *, tenant: str | None = None, **changes: Any) -> Schedule:
-        """Change what is said of a schedule: its rules, its arguments, the options of its jobs. It counts from now on."""
+        """Change the rules, the arguments or the job options of a schedule, with effect from now on."""
         facts = self._facts(key, tenant)
         if facts.source is Source.CODE:
             raise BadSchedule(
@@ -159,7 +173,7 @@ class Schedules(Tenanted):
         with self._store.transaction():
             if self._store.put_schedules([changed], now=self._pin):
                 raise ScheduleExists(
-                    f"schedule {facts.key!r} was changed meanwhile; look again",
+                    f"schedule {facts.key!r} was changed in the meantime; reload it and try again",
                     key=facts.key,
                     tenant=facts.tenant,
                 )
@@ -168,12 +182,12 @@ class Schedules(Tenanted):
         return self.get(facts.id, tenant=facts.tenant)
 
     def pause(self, key: str | UUID, *, reason: str | None = None, tenant: str | None = None) -> Schedule:
-        """Fire no more, until it is resumed."""
+        """Stop firing until the schedule is resumed."""
         check_text("reason", reason)
         return self._enable(key, tenant, enabled=False, note=reason)
 
     def resume(self, key: str | UUID, *, tenant: str | None = None) -> Schedule:
-        """Fire again, from now on: what lies before is not made up for."""
+        """Fire again from now on; fires missed during the pause are not made up."""
         return self._enable(key, tenant, enabled=True)
 
     def _enable(
@@ -191,7 +205,10 @@ class Schedules(Tenanted):
         return self.get(facts.id, tenant=facts.tenant)
 
     def remove(self, key: str | UUID, *, force: bool = False, tenant: str | None = None) -> None:
-        """Remove a schedule; its fires stay a while. One that is declared in code would come back: that needs ``force``."""
+        """Remove a schedule; its recorded fires are kept for a while.
+
+        A schedule declared in code would be created again, so removing it requires ``force``.
+        """
         facts = self._facts(key, tenant)
         if facts.source is Source.CODE and not force and facts.note != REMOVED:
             raise BadSchedule(
@@ -204,40 +221,65 @@ class Schedules(Tenanted):
                 self._noted("removed", facts, None)
         self._tell(TOPICS)
 
-    # Firing by hand ----------------------------------------------------------------------------------------------------
+    # Manual fires ------------------------------------------------------------------------------------------------------
 
-    def trigger(self, key: str | UUID, *, tenant: str | None = None) -> Job[Any]:
-        """Make a job now, whatever the rules say; of a schedule of every node one for each node that lives."""
+    def trigger(self, key: str | UUID, *, force: bool = False, tenant: str | None = None) -> Job[Any]:
+        """Enqueue a job now, independently of the schedule's trigger.
+
+        A schedule that fires on every node or in every runner enqueues one job for each live one. Raises
+        ``DefinitionDisabled`` if the definition is disabled, and ``SchedulePaused`` if a schedule with a manual trigger
+        is paused. ``force`` enqueues the job in both cases, and the audit records it.
+        """
         facts = self._facts(key, tenant)
         definition = self._definition(facts)
+        if not force and (refusal := trigger_refusal(facts, definition)) is not None:
+            raise refusal
         now = self._client.clock.now()
-        nodes: Iterable[str | None] = (None,)
-        if facts.scope is Scope.INSTANCE:
-            nodes = sorted({each.node for each in self._store.workers() if liveness(each, now) != "gone"})
-            if not nodes:
-                raise BadSchedule(
-                    f"schedule {facts.key!r} fires on every node, and none is alive", field="scope"
-                )
         jobs = []
-        for node in nodes:
+        for place in self._places(facts, now):
             job = fire_job(facts, definition, self._known(facts), now, new_id())._replace(run_at=None)
             scope_key = CLUSTER_KEY
-            if node is not None:
-                # Under a key of its own: a node counts what it has missed from its last fire, and this is none.
-                job, scope_key = job._replace(queue=NODE_QUEUE + node), f"{node} by hand"
+            if place is not None:
+                # A separate key, because a node computes its missed fires from its last scheduled fire, and this is
+                # not one.
+                job, scope_key = addressed(job, definition, place), f"{place} by hand"
+            if facts.scope is Scope.PROCESS:
+                job = job._replace(expires_at=job.expires_at or now + SHORTEST_LIFE)
+            if force and refuses(definition):
+                job = job._replace(unique=None)
             jobs.append((job, scope_key))
-        with self._store.transaction():
-            for job, scope_key in jobs:
-                at = now if now.microsecond else now + _TICK  # never in the place of a fire of its own
-                while not self._store.note_fires(
-                    [Fired(facts.id, at, scope_key, facts.tenant, job.id, "by hand")], now=self._pin
-                ):
-                    at += _TICK
-                self._enqueue([job])
-            ids = [str(job.id) for job, _ in jobs[:NAMED]]
-            self._note("schedule.triggered", f"schedule:{facts.key}", facts.tenant, after={"jobs": ids})
-        self._tell({f"ready:{job.queue}" for job, _ in jobs})
-        return Job(self._client, jobs[0][0])
+
+        def write(changed: Sequence[NewJob]) -> Sequence[Enqueued]:
+            with self._store.transaction():
+                for job, (_, scope_key) in zip(changed, jobs, strict=True):
+                    at = now if now.microsecond else now + _TICK  # never at the instant of a scheduled fire
+                    while not self._store.note_fires(
+                        [Fired(facts.id, at, scope_key, facts.tenant, job.id, "by hand")], now=self._pin
+                    ):
+                        at += _TICK
+                written = self._enqueue(changed, definition)
+                ids = [str(job.id) for job in changed[:NAMED]]
+                after = {"jobs": ids, **({"force": True} if force else {})}
+                self._note("schedule.triggered", f"schedule:{facts.key}", facts.tenant, after=after)
+            return written
+
+        made = self._client.enqueue_made([job for job, _ in jobs], write)
+        self._tell({f"ready:{job.queue}" for job in made})
+        return Job(self._client, made[0])
+
+    def _places(self, facts: Facts, now: datetime) -> Sequence[str | None]:
+        """Return where a trigger creates jobs: on no particular node, on every live node, or in every live runner."""
+        if facts.scope is Scope.CLUSTER:
+            return (None,)
+        living = [each for each in self._store.workers() if is_living(each, now)]
+        if facts.scope is Scope.INSTANCE:
+            places = sorted({each.node for each in living})
+        else:
+            places = sorted(runner_place(each.node, each.id) for each in living if is_active(each))
+        if not places:
+            what = "on every node" if facts.scope is Scope.INSTANCE else "in every runner"
+            raise BadSchedule(f"schedule {facts.key!r} fires {what}, and none is alive", field="scope")
+        return places
 
     def backfill(
         self,
@@ -249,7 +291,7 @@ class Schedules(Tenanted):
         dry_run: bool = False,
         tenant: str | None = None,
     ) -> Backfilled:
-        """Make the fires of a range that has passed and that do not exist yet, the first ``limit`` of them."""
+        """Create the missing fires of a past range, the first ``limit`` of them."""
         facts = self._facts(key, tenant)
         self._check_range(facts, start, end)
         definition, known = self._definition(facts), self._known(facts)
@@ -276,9 +318,9 @@ class Schedules(Tenanted):
             raise BadSchedule(f"end: {end.isoformat()} is before {start.isoformat()}", field="end")
         if end > self._client.clock.now():
             raise BadSchedule(f"end: {end.isoformat()} has not passed yet", field="end")
-        if facts.scope is Scope.INSTANCE:
+        if facts.scope is not Scope.CLUSTER:
             raise BadSchedule(
-                "scope: the fires of a schedule of every node cannot be made up for", field="scope"
+                "scope: the fires of a schedule of every node or runner cannot be backfilled", field="scope"
             )
 
     def _existing(self, facts: Facts, start: datetime, end: datetime) -> set[datetime]:
@@ -294,10 +336,12 @@ class Schedules(Tenanted):
     def _backfill(
         self, facts: Facts, definition: Definition | None, known: TaskFacts | None, chosen: Sequence[datetime]
     ) -> Sequence[datetime]:
-        jobs = [
+        made = [
             fire_job(facts, definition, known, at, new_id())._replace(run_at=None, unique=None)
             for at in chosen
         ]
+        # Run the hooks before the store reports which fires are new: they must not run inside its transaction.
+        jobs = self._client.hooks.pass_through(made)
         fires = [
             Fired(facts.id, at, CLUSTER_KEY, facts.tenant, job.id, "back-filled")
             for at, job in zip(chosen, jobs, strict=True)
@@ -309,10 +353,11 @@ class Schedules(Tenanted):
                 self._enqueue(fresh)
                 after = {"fires": len(fresh), "first": chosen[0].isoformat(), "last": chosen[-1].isoformat()}
                 self._note("schedule.backfilled", f"schedule:{facts.key}", facts.tenant, after=after)
+        self._client.publish_enqueued(fresh)
         self._tell({f"ready:{job.queue}" for job in fresh})
         return [fire.fire_at for fire in fires if fire.key in new]
 
-    # Parts -------------------------------------------------------------------------------------------------------------
+    # Helpers -----------------------------------------------------------------------------------------------------------
 
     def _facts(self, key: str | UUID, tenant: str | None) -> Facts:
         found = self._store.schedules(tenant=self._tenant(tenant), **named(key))
@@ -320,7 +365,7 @@ class Schedules(Tenanted):
             raise ScheduleNotFound(f"there is no schedule {str(key)!r} here", key=key)
         if len(found) > 1:
             raise BadSchedule(
-                f"key: {len(found)} tenants have a schedule {key!r}; say which tenant is meant",
+                f"key: {len(found)} tenants have a schedule {key!r}; specify the tenant",
                 field="tenant",
             )
         return found[0]
@@ -340,16 +385,20 @@ class Schedules(Tenanted):
     def _known(self, facts: Facts) -> TaskFacts | None:
         return task_facts_of(self._client, facts.task)
 
-    def _enqueue(self, jobs: Sequence[NewJob]) -> None:
-        for job, answer in zip(jobs, self._store.enqueue(jobs, now=self._pin), strict=True):
+    def _enqueue(self, jobs: Sequence[NewJob], definition: Definition | None = None) -> Sequence[Enqueued]:
+        written = self._store.enqueue(jobs, now=self._pin)
+        for job, answer in zip(jobs, written, strict=True):
+            if not answer.created and definition is not None and refuses(definition):
+                raise busy(definition, answer.id)
             if not answer.created:
                 raise JobExists(
                     f"job {answer.id} of task {job.task} holds the same unique key",
                     id=answer.id,
                     task=job.task,
                 )
+        return written
 
-    # Twins -------------------------------------------------------------------------------------------------------------
+    # Async twins -------------------------------------------------------------------------------------------------------
 
     async def aget(self, key: str | UUID, *, tenant: str | None = None) -> Schedule:
         return await self._await(self.get, key, tenant=tenant)
@@ -384,8 +433,8 @@ class Schedules(Tenanted):
     async def aremove(self, key: str | UUID, *, force: bool = False, tenant: str | None = None) -> None:
         await self._await(self.remove, key, force=force, tenant=tenant)
 
-    async def atrigger(self, key: str | UUID, *, tenant: str | None = None) -> Job[Any]:
-        return await self._await(self.trigger, key, tenant=tenant)
+    async def atrigger(self, key: str | UUID, *, force: bool = False, tenant: str | None = None) -> Job[Any]:
+        return await self._await(self.trigger, key, force=force, tenant=tenant)
 
     async def abackfill(
         self, key: str | UUID, start: datetime, end: datetime, *, tenant: str | None = None, **how: Any

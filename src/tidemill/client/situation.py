@@ -1,42 +1,79 @@
-"""One look at a store at one instant, and what is put together of several: health, overview, leaders, the facts for alerts."""
+"""Snapshot of a store at one instant, and the reports and alerts computed from it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
+from typing import NamedTuple
 
-from tidemill.client.documents import duties_of
+from tidemill.client.documents import current_duties, duties_of
 from tidemill.client.reports import Health, Leader, Overview, PolicyArchival, QueueDepth
-from tidemill.client.stats import crew_of
+from tidemill.client.stats import crew_of, liveness
 from tidemill.domain import alerts
-from tidemill.domain.alerts import Alert, LeaderFact, QueueFact, Situation, Thresholds
+from tidemill.domain.alerts import LOST_FOR, Alert, LeaderFact, LostWorker, QueueFact, Situation, Thresholds
 from tidemill.domain.archival import LEASE as ARCHIVE
 from tidemill.domain.archival import PolicySums, read_sums
-from tidemill.domain.cluster import Lease
-from tidemill.domain.filters import JobFilter
-from tidemill.domain.insight import LOOK, Depth, Ended, Group, Held, Tally, Trouble, Which, check_reach, mean
+from tidemill.domain.cluster import Lease, Worker, holder_of
+from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.domain.insight import (
+    FAILURES,
+    LOOK,
+    Depth,
+    Ended,
+    Group,
+    Held,
+    Slot,
+    Tally,
+    Trouble,
+    Which,
+    check_reach,
+    is_stuck,
+    mean,
+)
 from tidemill.domain.ledger import PauseKind
 from tidemill.domain.states import HELD, LIVE, JobState
 from tidemill.stores.base import Store
 
 HOUR = timedelta(hours=1)
 AT_MOST = 1_000
-"""Held jobs are counted up to here."""
+"""Upper bound up to which held jobs are counted."""
+
+STUCK_LOOK = 10_000
+"""Held jobs that are examined to find stuck ones."""
 
 _NONE = timedelta(0)
 
 
+class Counts(NamedTuple):
+    """Exact numbers of ended jobs. ``failed`` includes those that timed out or were dead-lettered."""
+
+    total: int
+    completed: int
+    failed: int
+    dead: int
+
+    @classmethod
+    def of(cls, states: Mapping[JobState, int]) -> Counts:
+        return cls(
+            sum(states.values()),
+            states.get(JobState.COMPLETED, 0),
+            sum(states.get(state, 0) for state in FAILURES),
+            states.get(JobState.DEAD_LETTERED, 0),
+        )
+
+
 class Look:
-    """Whose jobs are looked at, where, and when. What several questions about it need is read once."""
+    """A snapshot of one tenant's jobs in a store at one instant. Figures that several reports need are read once."""
 
     def __init__(self, store: Store, tenant: str, at: datetime) -> None:
         self.store, self.tenant, self.at = store, tenant, at
         self._depths: list[Depth] | None = None
         self._states: dict[timedelta, Tally] = {}
+        self._counts: dict[timedelta, Counts] = {}
 
     @classmethod
     def now(cls, store: Store, tenant: str) -> Look:
-        """A look at this moment, by the store's own clock."""
+        """Return a snapshot of this moment, by the store's own clock."""
         return cls(store, tenant, store.now())
 
     def depths(self) -> list[Depth]:
@@ -57,10 +94,22 @@ class Look:
         return self.store.troubles(window, tenant=self.tenant, limit=limit, now=self.at)
 
     def states(self, window: timedelta) -> Tally:
-        """What ended within the window, by state."""
+        """Return the jobs that ended within the window, by state."""
         if window not in self._states:
             self._states[window] = self.ended(Group.STATE, window)
         return self._states[window]
+
+    def counts(self, window: timedelta) -> Counts:
+        """Return the exact number of jobs that ended within the window."""
+        if window not in self._counts:
+            check_reach("window", window)
+            self._counts[window] = Counts.of(self.store.count_ended(window, tenant=self.tenant, now=self.at))
+        return self._counts[window]
+
+    def last_minute(self) -> Slot:
+        """Return the jobs that ended in the last full minute, which is the last full bar of ``throughput("1h")``."""
+        minute = timedelta(minutes=1)
+        return self.store.series(2 * minute, minute, tenant=self.tenant, samples=0, now=self.at).slots[0]
 
     def holding(
         self, which: Which, *, longer_than: timedelta | None = None, limit: int = AT_MOST
@@ -72,32 +121,37 @@ class Look:
         )
 
 
-def health(look: Look, window: timedelta, stuck: timedelta) -> Health:
-    """What should be nothing, or near it."""
+def stuck(look: Look, quiet: timedelta, limit: int = AT_MOST) -> list[Held]:
+    """Return stuck jobs, oldest claim first."""
+    found = look.holding(Which.ALL, longer_than=quiet, limit=STUCK_LOOK)
+    return [held for held in found if is_stuck(held, look.at, quiet)][: max(limit, 0)]
+
+
+def health(look: Look, window: timedelta, quiet: timedelta) -> Health:
+    """Return the counts that should be zero, or near it."""
     dead = look.store.count(JobFilter(look.tenant, states=frozenset({JobState.DEAD_LETTERED})))
-    ended = _sum(look.states(window))
     return Health(
         at=look.at,
         orphans=len(look.holding(Which.ORPHANED)),
         overdue=len(look.holding(Which.OVERDUE)),
-        stuck=len(look.holding(Which.ALL, longer_than=stuck)),
+        stuck=len(stuck(look, quiet)),
         late=sum(depth.late for depth in look.depths()),
         dead_letters=sum(dead.values()),
-        failed=ended.failed,
+        failed=look.counts(window).failed,
         silent_workers=crew_of(look.store.workers(), look.at).late,
         at_most=AT_MOST,
     )
 
 
 def overview(look: Look, window: timedelta) -> Overview:
-    """One look. Nothing in it grows with the history."""
+    """Return the summary. The cost of its reads does not grow with the history."""
     tally = look.states(window)
-    ended = _sum(tally)
-    minutes = max((look.at - tally.since_at).total_seconds() / 60, 1 / 60)
+    ended, counts = _sum(tally), look.counts(window)
+    minute = look.last_minute()
     depths = look.depths()
     oldest = min((depth.oldest_at for depth in depths if depth.oldest_at is not None), default=None)
     crew = crew_of(look.store.workers(), look.at)
-    judged = ended.completed + ended.failed
+    judged = counts.completed + counts.failed
     return Overview(
         at=look.at,
         since_at=tally.since_at,
@@ -107,10 +161,10 @@ def overview(look: Look, window: timedelta) -> Overview:
         oldest_age=None if oldest is None else max(look.at - oldest, _NONE),
         workers=crew.alive + crew.late,
         slots=crew.slots,
-        ended=ended.total,
-        completed_per_minute=ended.completed / minutes,
-        failed_per_minute=ended.failed / minutes,
-        success_rate=ended.completed / judged if judged else None,
+        ended=counts.total,
+        completed_per_minute=float(minute.completed),
+        failed_per_minute=float(minute.failed),
+        success_rate=counts.completed / judged if judged else None,
         duration=mean(ended.run_time, ended.ran),
         lag=mean(ended.lag, ended.ran),
         retried=ended.retried,
@@ -118,7 +172,7 @@ def overview(look: Look, window: timedelta) -> Overview:
 
 
 def _live(look: Look) -> dict[JobState, int]:
-    """What has not ended, by state. What is pending and held was read for other answers, or is read quicker by itself."""
+    """Count live jobs by state; the pending and held counts come from cached or faster reads."""
     counts = look.store.count(JobFilter(look.tenant, states=LIVE - HELD - {JobState.PENDING}))
     held = look.store.holders(tenant=look.tenant)
     counts[JobState.PENDING] = sum(depth.pending for depth in look.depths())
@@ -128,7 +182,7 @@ def _live(look: Look) -> dict[JobState, int]:
 
 
 def deepest(look: Look, limit: int) -> list[QueueDepth]:
-    """What is pending and due in each queue, the deepest first."""
+    """Return the number of pending jobs that are due in each queue, deepest first."""
     found = [
         QueueDepth(
             each.queue,
@@ -145,25 +199,26 @@ def deepest(look: Look, limit: int) -> list[QueueDepth]:
 
 
 def raised(look: Look, thresholds: Thresholds | None, window: timedelta) -> list[Alert]:
-    """What is beyond its threshold now."""
+    """Return the values that exceed their threshold now."""
     settings = {setting.key: setting.value for setting in look.store.settings()}
     limits, wrong = alerts.read_thresholds(settings, thresholds)
-    ended = {row.name: row for row in look.states(window).rows}
-    dead = ended.get(JobState.DEAD_LETTERED.value)
-    crew = crew_of(look.store.workers(), look.at)
+    ended = look.counts(window)
+    workers = look.store.workers()
+    crew = crew_of(workers, look.at)
     paused = [pause for pause in look.store.pauses() if pause.kind is PauseKind.ALL]
-    long_held = look.holding(Which.ALL, longer_than=timedelta(seconds=limits.stuck_after))
     facts = Situation(
         now=look.at,
-        completed=sum(row.completed for row in ended.values()),
-        failed=sum(row.failed for row in ended.values()),
-        dead=0 if dead is None else dead.total,
+        window=window,
+        completed=ended.completed,
+        failed=ended.failed,
+        dead=ended.dead,
         queues=tuple(
             QueueFact(depth.queue, depth.pending + depth.late, depth.oldest_at) for depth in look.depths()
         ),
-        stuck=tuple(held.started_at or held.claimed_at for held in long_held),
+        stuck=tuple(held.heard_at for held in stuck(look, timedelta(seconds=limits.stuck_after))),
         orphans=tuple(held.beat_at or held.claimed_at for held in look.holding(Which.ORPHANED)),
         workers=crew.alive + crew.late,
+        lost=tuple(_lost(workers, look.at)) if look.tenant == ALL_TENANTS else (),
         enabled=settings.get("worker_enabled") is not False,
         paused_at=paused[0].paused_at if paused else None,
         leaders=tuple(
@@ -175,18 +230,28 @@ def raised(look: Look, thresholds: Thresholds | None, window: timedelta) -> list
     return wrong + alerts.alerts(facts, limits)
 
 
+def _lost(workers: Iterable[Worker], now: datetime) -> Iterator[LostWorker]:
+    """Yield workers that crashed or whose lease expired recently."""
+    for worker in workers:
+        if worker.beat_at is None or worker.expires_at is None or liveness(worker, now) != "gone":
+            continue
+        if now - worker.expires_at <= LOST_FOR:
+            yield LostWorker(worker.name, worker.beat_at)
+
+
 def leaders_of(look: Look) -> list[Leader]:
-    """Every lease with what its holder says of its duties."""
-    names = {worker.id: worker.name for worker in look.store.workers()}
+    """Return every lease with the duty results that its holder reports."""
+    workers = look.store.workers()
     rows = []
     for lease in look.store.leases():
-        held = lease.holder is not None and lease.expires_at is not None and lease.expires_at > look.at
-        ticked, duties = last_tick(lease), duties_of(lease).values()
+        held, holder = lease.held(look.at), holder_of(lease, workers)
+        duties = current_duties(lease, look.at).values()
+        ticked = last_tick(lease) if duties else None
         rows.append(
             Leader(
                 lease=lease.name,
                 holder=lease.holder if held else None,
-                holder_name=names.get(lease.holder) if held and lease.holder is not None else None,
+                holder_name=holder.name if held and holder is not None else None,
                 term=lease.term,
                 held_for=look.at - lease.acquired_at if held and lease.acquired_at is not None else None,
                 silent_for=None if lease.beat_at is None else look.at - lease.beat_at,
@@ -199,12 +264,12 @@ def leaders_of(look: Look) -> list[Leader]:
 
 
 def archival_of(leases: Iterable[Lease]) -> dict[str, PolicySums]:
-    """What every archive policy has moved so far, as the archive's lease says."""
+    """Return the totals of every archive policy, from the archive's lease."""
     return next((read_sums(lease.metadata) for lease in leases if lease.name == ARCHIVE), {})
 
 
 def archival(look: Look) -> list[PolicyArchival]:
-    """The same as rows, by name."""
+    """Return the archive totals as rows, sorted by policy."""
     return [
         PolicyArchival(
             policy=sums.policy,
@@ -225,7 +290,7 @@ def archival(look: Look) -> list[PolicyArchival]:
 
 
 def last_tick(lease: Lease) -> datetime | None:
-    """When one of the duties under this lease was last done, as its holder says."""
+    """Return when one of the duties under this lease last ran, as its holder reports."""
     found = []
     for facts in duties_of(lease).values():
         try:
@@ -238,7 +303,7 @@ def last_tick(lease: Lease) -> datetime | None:
 
 
 def _sum(tally: Tally) -> Ended:
-    """All rows of a tally as one."""
+    """Sum all rows of a tally into one."""
     rows = tally.rows
     return Ended(
         name=None,

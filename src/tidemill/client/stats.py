@@ -1,4 +1,4 @@
-"""How a store is doing, in a handful of bounded questions. Reads only, and asks nothing that grows with the number of queues."""
+"""Statistics of a store from a bounded number of reads."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from tidemill.domain.states import ENDED, HELD, LIVE, JobState
 from tidemill.stores.base import Store
 
 MOST_QUEUES = 50
-"""Queues that are counted one by one."""
+"""Maximum number of queues that are counted individually."""
 
 SAMPLE = 200
-"""Pending jobs that are looked at to learn which tasks wait."""
+"""Number of pending jobs that are sampled to find the waiting tasks."""
 
 MOST_TASKS = 20
-"""Tasks that are counted one by one."""
+"""Maximum number of tasks that are counted individually."""
 
 MOST_HELD = 1000
-"""Held jobs that are looked at to see how busy the workers are."""
+"""Maximum number of held jobs that are read to measure how busy the workers are."""
 
 WINDOWS = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1)}
 
@@ -35,7 +35,7 @@ _FAILED = ENDED - {JobState.COMPLETED, JobState.CANCELLED}
 
 
 class QueueStats(NamedTuple):
-    """What waits in a queue, since when, and whether it is paused."""
+    """Pending jobs of a queue, the due time of the oldest, and the pause if the queue is paused."""
 
     name: str
     pending: int
@@ -44,7 +44,7 @@ class QueueStats(NamedTuple):
 
 
 class Recent(NamedTuple):
-    """What became of the jobs that were enqueued within a window."""
+    """Outcomes of the jobs that were enqueued within a window."""
 
     enqueued: int
     completed: int
@@ -52,32 +52,33 @@ class Recent(NamedTuple):
 
 
 class Crew(NamedTuple):
-    """Workers by how they are."""
+    """Number of workers by liveness."""
 
     alive: int
     late: int
-    gone: int
+    gone: int  #: crashed, or its lease expired
+    stopped: int  #: shut down cleanly
     draining: int
-    slots: int  #: of those alive or late
+    slots: int  #: of the workers that are alive or late
 
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """One look at a store."""
+    """Statistics of a store at one instant."""
 
     at: datetime
     counts: dict[JobState, int]
     queues: list[QueueStats]
     tasks: dict[str, int]  #: pending jobs by task
     oldest_pending_at: datetime | None
-    recent: dict[str, Recent]  #: by window; empty where it was not asked for
+    recent: dict[str, Recent]  #: by window; empty if not requested
     crew: Crew
     pauses: list[Pause]
     limits: list[LimitState]
 
 
 def gather(store: Store, now: datetime, *, tenant: str = ALL_TENANTS, ended: bool = True) -> Stats:
-    """One look. ``ended=False`` leaves the history alone, which is what a screen that looks every second wants."""
+    """Collect the statistics. ``ended=False`` skips ended jobs, for displays that refresh every second."""
     states = frozenset() if ended else LIVE
     counts = store.count(JobFilter(tenant, states=states))
     pauses = store.pauses()
@@ -104,7 +105,7 @@ def queue_stats(
     pauses: Sequence[Pause] | None = None,
     also: Iterable[str] = (),
 ) -> list[QueueStats]:
-    """The queues in which something waits, those that are paused, and ``also`` those named here; by name."""
+    """Return the queues with pending jobs, the paused queues, and the queues in ``also``, sorted by name."""
     paused = {
         pause.name: pause
         for pause in (store.pauses() if pauses is None else pauses)
@@ -124,7 +125,7 @@ def queue_stats(
 
 
 def waiting_tasks(store: Store, *, tenant: str = ALL_TENANTS) -> dict[str, int]:
-    """Pending jobs by task, the most first: the tasks among the oldest of them, counted."""
+    """Count pending jobs by task, most first, for the tasks among the oldest pending jobs."""
     page = store.jobs(JobFilter(tenant, states=_PENDING), sort=Sort.OLDEST, limit=SAMPLE)
     seen = Counter(job.task for job in page.items)
     if page.next is None:
@@ -148,28 +149,38 @@ def _recent(store: Store, tenant: str, since: datetime) -> Recent:
 
 
 def liveness(worker: Worker, now: datetime) -> str:
-    """``alive``, ``late`` when half of its lease has passed without a heartbeat, ``gone`` when the lease is over."""
+    """Return a worker's liveness.
+
+    ``alive``; ``late`` if half of its lease has passed without a heartbeat; ``stopped`` if it shut down cleanly;
+    ``gone`` if it crashed or its lease expired.
+    """
     if worker.state is WorkerState.STOPPED or worker.expires_at is None or worker.expires_at <= now:
-        return "gone"
+        return "stopped" if worker.left else "gone"
     if worker.beat_at is None or now - worker.beat_at <= (worker.expires_at - worker.beat_at) / 2:
         return "alive"
     return "late"
 
 
+def is_living(worker: Worker, now: datetime) -> bool:
+    """Whether a worker is working: alive, or late with its heartbeat."""
+    return liveness(worker, now) in ("alive", "late")
+
+
 def held_by_worker(store: Store) -> Counter[UUID]:
-    """How many jobs each worker holds, among the oldest thousand that are held."""
+    """Count the jobs that each worker holds, among the oldest thousand held jobs."""
     page = store.jobs(JobFilter(ALL_TENANTS, states=HELD), sort=Sort.OLDEST, limit=MOST_HELD)
     return Counter(job.worker for job in page.items if job.worker is not None)
 
 
 def crew_of(workers: Iterable[Worker], now: datetime) -> Crew:
-    """Workers counted by how they are."""
+    """Count workers by liveness."""
     known = [(worker, liveness(worker, now)) for worker in workers]
-    living = [worker for worker, how in known if how != "gone"]
+    living = [worker for worker, how in known if how in ("alive", "late")]
     return Crew(
         alive=sum(how == "alive" for _, how in known),
         late=sum(how == "late" for _, how in known),
         gone=sum(how == "gone" for _, how in known),
+        stopped=sum(how == "stopped" for _, how in known),
         draining=sum(worker.state is WorkerState.DRAINING for worker in living),
         slots=sum(worker.concurrency for worker in living),
     )

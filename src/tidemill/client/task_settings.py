@@ -1,4 +1,4 @@
-"""What was set for one task over what its code says, found among all that is set. Pure."""
+"""Run-time settings of one task, selected from all settings. Pure functions."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tidemill.domain.limits import Rule
 
 
 def setting_of(task: str, settings: Iterable[Setting]) -> Mapping[str, Any]:
-    """What is set for a task beside its limit: ``max_attempts`` and ``timeout``, those of them that are."""
+    """Return the ``max_attempts`` and ``timeout`` that are set for a task, without its limit."""
     found = next((each.value for each in settings if each.key == TASK_SETTING + task), None)
     return found if isinstance(found, Mapping) else {}
 
 
 def limit_of(task: str, rules: Iterable[Rule]) -> Rule | None:
-    """The limit that a person set for a task; what the code says is not meant."""
+    """Return the limit that was set for a task at run time, ignoring the limit in the code."""
     return next((rule for rule in rules if rule.name == f"task/{task}" and rule.pinned), None)

@@ -1,4 +1,4 @@
-"""What the faces of the client share that belong to no tenant: the store, its time, wake-ups, and the way to a thread."""
+"""Base class of the store-wide client APIs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 class Teller:
-    """A face of the client that speaks of the whole store."""
+    """A client API that is not limited to one tenant."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -30,14 +30,14 @@ class Teller:
         return self._client.pin
 
     def _now(self) -> datetime:
-        """The clock's that is moved by hand, where there is one; else the store's own, whatever this machine's clock says."""
+        """The time of a manual clock if the client has one, else the store's own time; never the local machine's."""
         return self._pin or self._store.now()
 
     def _tell(self, topics: Iterable[str]) -> None:
-        with contextlib.suppress(StoreError):  # a hint that fails has done no harm
+        with contextlib.suppress(StoreError):  # a lost notification only causes a delay
             self._store.notify(topics)
 
     async def _await(self, verb: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """A verb on a thread."""
+        """Run a method in a thread and await it."""
         found: R = await self._client.in_thread(lambda: verb(*args, **kwargs))
         return found

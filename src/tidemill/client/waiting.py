@@ -1,4 +1,7 @@
-"""Waiting for jobs: one thread asks for all who wait in this process, when it is woken or, at the latest, by its poll."""
+"""Waiting for jobs: one thread per store watches jobs for all waiters.
+
+The thread reads the watched jobs after each notification, and at least once per poll interval.
+"""
 
 from __future__ import annotations
 
@@ -17,20 +20,20 @@ from tidemill.stores.base import Listener, Store
 _log = logging.getLogger("tidemill.client")
 
 POLL = 0.25
-"""Seconds between two looks when nothing wakes us."""
+"""Seconds between two reads when no notification arrives."""
 
 TOPICS = frozenset({"ended", "progress", "watch", "change"})
-"""What whoever runs jobs says when one has moved, and what stands for anything."""
+"""Notification topics after which the thread reads the watched jobs; ``change`` stands for any change."""
 
-_LINGER = 20  # looks without anybody waiting before the thread ends
-_SAY_AGAIN = 20.0  # seconds after which workers are told again that somebody watches
+_LINGER = 20  # polls without a watcher before the thread stops
+_SAY_AGAIN = 20.0  # seconds between two notices to the workers that there are watchers
 
 Heard = Callable[[Job | None], None]
-"""Called with every new snapshot of a job, and with None when there is no such job any more."""
+"""Callback for every new snapshot of a job, and for None when the job no longer exists."""
 
 
 class Waiting:
-    """Tells watchers about jobs of one store. A watcher is called in the waiting thread and must not block it."""
+    """Notifies watchers about jobs of one store. A watcher runs in the waiting thread and must not block it."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -42,7 +45,7 @@ class Waiting:
         self._closed = False
 
     def watch(self, id: UUID, heard: Heard) -> Callable[[], None]:
-        """Hear of this job, beginning with its present state; returns what ends it."""
+        """Watch this job, starting with its current state; return a function that stops watching."""
         with self._changed:
             self._watchers.setdefault(id, []).append(heard)
             self._fresh = True
@@ -54,7 +57,7 @@ class Waiting:
         return partial(self.unwatch, id, heard)
 
     def unwatch(self, id: UUID, heard: Heard) -> None:
-        """Tell this one nothing more of this job; doing so twice is harmless."""
+        """Remove a watcher of this job; removing it twice is harmless."""
         with self._changed:
             left = [other for other in self._watchers.get(id, ()) if other is not heard]
             if left:
@@ -63,7 +66,7 @@ class Waiting:
                 self._watchers.pop(id, None)
 
     def _wake(self) -> None:
-        """The thread may be listening; a word to ourselves gets it to look at once."""
+        """Notify the thread through the store, in case it is blocked on the listener."""
         if self._listener is not None:
             self._store.notify(["watch"])
 
@@ -87,7 +90,7 @@ class Waiting:
             if fresh:
                 seen = {}
             if wanted and time.monotonic() - said > _SAY_AGAIN:
-                # Workers tell of every end only while somebody watches.
+                # Workers publish the end of every job only while there are watchers.
                 said = time.monotonic()
                 self._wake()
             self._look(wanted, seen)
@@ -102,7 +105,7 @@ class Waiting:
         try:
             found = {job.id: job for job in self._store.get(wanted, tenant=ALL_TENANTS)}
         except StoreError:
-            return  # it will be back, or the waiters' own time runs out
+            return  # the store may recover; otherwise the waiters' own timeouts apply
         for id in wanted:
             job = found.get(id)
             if id in seen and seen[id] == job:
@@ -113,8 +116,8 @@ class Waiting:
             for heard in watchers:
                 try:
                     heard(job)
-                except Exception:  # noqa: BLE001  (a callback of the user's, or a loop that is closed: the others still wait)
-                    _log.exception("whoever watches job %s could not be told that it has moved", id)
+                except Exception:  # noqa: BLE001  (a user's callback, or a closed loop; others still wait)
+                    _log.exception("cannot notify the watchers of job %s", id)
 
     def _pause(self) -> None:
         if self._listener is not None:
@@ -129,7 +132,7 @@ class Waiting:
                     self._changed.wait(POLL)
 
     def close(self) -> None:
-        """Nobody is told anything more."""
+        """Stop the thread; watchers receive nothing after this."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -1,7 +1,7 @@
-"""Why a job is not running: the reasons in sentences, the most important first, each with a code for programs.
+"""Reasons why a job is not running, most important first, each with a stable code.
 
-``explain`` asks the store a few bounded questions; ``reasons`` makes the answer of them and is a function of its arguments.
-Nothing here changes anything.
+``explain`` makes a few bounded reads from the store. ``reasons`` is a pure function of their results. Nothing here
+writes.
 """
 
 from __future__ import annotations
@@ -13,28 +13,29 @@ from typing import NamedTuple
 from uuid import UUID
 
 from tidemill.client.loads import serving
-from tidemill.client.stats import held_by_worker, liveness
+from tidemill.client.stats import held_by_worker, is_living
 from tidemill.client.why_limits import NO_STANDINGS, Standings, at_text, full_limits, standings
 from tidemill.domain.archival import LEASE as ARCHIVE
-from tidemill.domain.cluster import Worker, WorkerState
+from tidemill.domain.cluster import Worker, WorkerState, holder_of
 from tidemill.domain.filters import JobFilter, Sort
 from tidemill.domain.job import Job
 from tidemill.domain.ledger import Pause, PauseKind, Setting
+from tidemill.domain.misfits import is_misfit
 from tidemill.domain.states import ENDED, HELD, JobState
 from tidemill.stores.base import Store
 
 LOOK = 200
-"""Pending jobs that are looked at one by one to find a job's place; beyond that they are only counted."""
+"""Number of pending jobs that are compared individually to find a job's position; the rest are only counted."""
 
 COUNTED = 10_000
-"""And no more than so many are counted: who waits behind them need not know it to the last."""
+"""Maximum number of pending jobs that are counted; an exact position behind them is not needed."""
 
 SOON = timedelta(seconds=15)
-"""How late a promotion may be before it is worth a word."""
+"""Delay of a promotion above which a missing worker is reported as its cause."""
 
 
 class Reason(NamedTuple):
-    """Why, as a stable code and as a sentence."""
+    """A reason as a stable code and a sentence."""
 
     code: str
     text: str
@@ -42,27 +43,28 @@ class Reason(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What is around a job that bears on when it runs."""
+    """Conditions outside a job that affect when it runs."""
 
     workers: Sequence[Worker] = ()
     pauses: Sequence[Pause] = ()
-    held: Mapping[UUID, int] = field(default_factory=dict)  #: jobs in each worker's hands
+    held: Mapping[UUID, int] = field(default_factory=dict)  #: number of jobs that each worker holds
     ahead: int | None = None  #: pending jobs that are claimed before it
-    ahead_at_least: bool = False  #: there may be more than that
-    reclaimer: str | None = None  #: who does the duties, if anybody does
+    ahead_at_least: bool = False  #: whether ``ahead`` is only a lower bound
+    reclaimer: str | None = None  #: name of the lease holder that runs the duties, if any
     limits: Standings = NO_STANDINGS
-    switched_off: Setting | None = None  #: the setting by which no worker claims anything
+    switched_off: Setting | None = None  #: the setting that stops all workers from claiming
 
 
 def explain(store: Store, job: Job, now: datetime) -> list[Reason]:
-    """Why this job is not running, or what has become of it."""
+    """Return why this job is not running, or how it ended."""
     if job.state in ENDED or job.state is JobState.REVIEW_NEEDED:
         return reasons(job, Surroundings(), now)
     workers = store.workers()
-    held = [lease for lease in store.leases() if lease.expires_at is not None and lease.expires_at > now]
-    leases = [lease for lease in held if lease.name != ARCHIVE]
-    names = {worker.id: worker.name for worker in workers}
-    reclaimer = next((names.get(lease.holder, str(lease.holder)) for lease in leases if lease.holder), None)
+    leases = [lease for lease in store.leases() if lease.held(now) and lease.name != ARCHIVE]
+    holders = [(lease, holder_of(lease, workers)) for lease in leases]
+    reclaimer = next(
+        (holder.name or str(lease.holder) for lease, holder in holders if holder is not None), None
+    )
     off = next(
         (each for each in store.settings() if each.key == "worker_enabled" and each.value is False), None
     )
@@ -84,7 +86,7 @@ def explain(store: Store, job: Job, now: datetime) -> list[Reason]:
 
 
 def _ahead(store: Store, job: Job) -> tuple[int, bool]:
-    """How many pending jobs of its queue and tenant come before it, and whether that is only a lower bound."""
+    """Count the pending jobs of its queue and tenant that come before it; also return whether that is a lower bound."""
     same = JobFilter(job.tenant, states=frozenset({JobState.PENDING}), queues=frozenset({job.queue}))
     page = store.jobs(same, sort=Sort.OLDEST, limit=LOOK)
     place = (-job.priority, job.run_at, job.id)
@@ -96,7 +98,12 @@ def _ahead(store: Store, job: Job) -> tuple[int, bool]:
 
 
 def reasons(job: Job, around: Surroundings, now: datetime) -> list[Reason]:
-    """The reasons these facts give, the most important first; never none."""
+    """Return the reasons that follow from these facts, most important first; never empty."""
+    if job.archived_at is not None:
+        archived = Reason(
+            "archived", f"It was archived {job.archived_at:%Y-%m-%d %H:%M} UTC and cannot be changed."
+        )
+        return [_ended(job, now), archived]
     if job.state in ENDED:
         return [_ended(job, now)]
     if job.state in HELD:
@@ -110,12 +117,22 @@ def reasons(job: Job, around: Surroundings, now: datetime) -> list[Reason]:
 
 def _ended(job: Job, now: datetime) -> Reason:
     when = "" if job.finished_at is None else f" {_long(now - job.finished_at)} ago"
-    why = f": {job.reason}" if job.reason else ""
-    again = "" if job.state is JobState.COMPLETED else " A retry would give it another chain of attempts."
-    return Reason("ended", _stop(f"It has ended: {job.state}{when}{why}") + again)
+    why = f": {job.reason}" if job.reason and job.reason != job.state else ""
+    attempts = "1 attempt" if job.max_attempts == 1 else f"{job.max_attempts} attempts"
+    again = "" if job.state is JobState.COMPLETED else f" A retry starts over with {attempts}."
+    return Reason("ended", _stop(f"It {_ENDS[job.state]}{when}{why}") + again)
 
 
-# In a worker's hands ---------------------------------------------------------------------------------------------------
+_ENDS = {
+    JobState.COMPLETED: "completed",
+    JobState.FAILED: "failed",
+    JobState.TIMED_OUT: "timed out",
+    JobState.CANCELLED: "was cancelled",
+    JobState.DEAD_LETTERED: "was dead-lettered",
+}
+
+
+# Held by a worker ------------------------------------------------------------------------------------------------------
 
 
 def _held(job: Job, around: Surroundings, now: datetime) -> Iterator[Reason]:
@@ -140,7 +157,7 @@ def _held(job: Job, around: Surroundings, now: datetime) -> Iterator[Reason]:
 
 def _orphan(job: Job, worker: Worker | None, around: Surroundings, now: datetime) -> Reason:
     if worker is None:
-        lost = f"worker {job.worker}, which is not known any more"
+        lost = f"worker {job.worker}, which is no longer known"
     elif worker.expires_at is None:
         lost = f"{_where(worker)}, which is gone"
     else:
@@ -154,7 +171,7 @@ def _orphan(job: Job, worker: Worker | None, around: Surroundings, now: datetime
     return Reason("orphaned", f"It is held by {lost}; {then}.")
 
 
-# In nobody's hands -----------------------------------------------------------------------------------------------------
+# Not held by a worker --------------------------------------------------------------------------------------------------
 
 
 def _unheld(job: Job, around: Surroundings, now: datetime) -> Iterator[Reason]:
@@ -200,6 +217,13 @@ def _scheduled(job: Job, around: Surroundings, now: datetime) -> Iterator[Reason
 
 
 def _waiting(job: Job, now: datetime) -> Iterator[Reason]:
+    if is_misfit(job.reason):
+        assert job.reason is not None
+        again = "a worker looks at it again within seconds"
+        if job.run_at > now:
+            again = f"the next worker looks at it in {_long(job.run_at - now)}"
+        yield Reason("newer_code", f"{job.reason[0].upper()}{job.reason[1:]}; {again}.")
+        return
     why = f": {job.reason}" if job.reason else ""
     until = f", until {at_text(job.run_at)} (in {_long(job.run_at - now)})" if job.run_at > now else ""
     yield Reason("waiting", _stop(f"It is suspended{until}{why}"))
@@ -237,17 +261,19 @@ def _workers(job: Job, around: Surroundings, now: datetime) -> Iterator[Reason]:
         return
     queue = [worker for worker in living if serving(worker, job.queue)]
     if not queue:
-        yield Reason("no_worker_for_queue", f"None of {_count(living)} serves queue {job.queue}.")
+        text = _none(len(living), "living worker", "serve", f"queue {job.queue}")
+        yield Reason("no_worker_for_queue", text)
         return
     able = [worker for worker in queue if not worker.tasks or job.task in worker.tasks]
     if not able:
-        of = "" if len(queue) == len(living) else f" that serve queue {job.queue}"
-        yield Reason("no_worker_for_task", f"None of {_count(queue)}{of} knows task {job.task}.")
+        of = "" if len(queue) == len(living) else f" for queue {job.queue}"
+        text = _none(len(queue), "living worker", "know", f"task {job.task}", of)
+        yield Reason("no_worker_for_task", text)
         return
     active = [worker for worker in able if worker.state is WorkerState.ACTIVE]
     if not active:
         yield Reason(
-            "draining", f"All of {_count(able)} that could run it are draining and claim nothing more."
+            "draining", f"{_all(len(able), 'draining')}, so no worker will claim it; start another worker."
         )
         return
     busy = [worker for worker in active if 0 < worker.concurrency <= around.held.get(worker.id, 0)]
@@ -255,16 +281,17 @@ def _workers(job: Job, around: Surroundings, now: datetime) -> Iterator[Reason]:
         held = sum(around.held.get(worker.id, 0) for worker in active)
         slots = sum(worker.concurrency for worker in active)
         yield Reason(
-            "busy", f"All of {_count(active)} that could run it are busy: {held} jobs in {slots} slots."
+            "busy",
+            f"{_all(len(active), 'busy')}: {held} job{_s(held)} in {slots} slot{_s(slots)}.",
         )
 
 
 def alive(worker: Worker, now: datetime) -> bool:
-    """Whether its lease on life still runs."""
-    return liveness(worker, now) != "gone"
+    """Whether the worker is alive: its lease has not expired."""
+    return is_living(worker, now)
 
 
-# Words -----------------------------------------------------------------------------------------------------------------
+# Formatting ------------------------------------------------------------------------------------------------------------
 
 
 def _where(worker: Worker) -> str:
@@ -273,16 +300,33 @@ def _where(worker: Worker) -> str:
 
 
 def _stop(text: str) -> str:
-    """A sentence that ends, whatever the words at its end were."""
+    """Append a full stop unless the text already ends a sentence."""
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-def _count(workers: Sequence[Worker]) -> str:
-    return "the 1 living worker" if len(workers) == 1 else f"the {len(workers)} living workers"
+def _none(number: int, who: str, verb: str, what: str, of: str = "") -> str:
+    """Return a sentence stating that none of ``number`` workers does something.
+
+    >>> _none(1, "living worker", "know", "task send"), _none(3, "living worker", "know", "task send", " for queue mail")
+    ('The only living worker does not know task send.', 'None of the 3 living workers for queue mail knows task send.')
+    """
+    if number == 1:
+        return f"The only {who}{of} does not {verb} {what}."
+    return f"None of the {number} {who}s{of} {verb}s {what}."
+
+
+def _all(number: int, state: str) -> str:
+    if number == 1:
+        return f"The only worker that could run it is {state}"
+    return f"All {number} workers that could run it are {state}"
+
+
+def _s(number: int) -> str:
+    return "" if number == 1 else "s"
 
 
 def _long(duration: timedelta) -> str:
-    """A duration in words of one unit.
+    """Format a duration as a number and one unit.
 
     >>> _long(timedelta(seconds=90))
     '90 seconds'

@@ -1,4 +1,4 @@
-"""Why a job is not running, as far as limits say: which is full, by how many, and when there is room again. A function of facts."""
+"""Reasons of limits why a job is not running, and when there is room again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidemill.stores.base import Store
 
 
 class Standings(NamedTuple):
-    """The rules, and what is used of the names one job counts against."""
+    """The limit rules, and the usage of the limits that apply to one job."""
 
     rules: Rules
     uses: Mapping[str, Use]
@@ -23,20 +23,20 @@ NO_STANDINGS = Standings({}, {})
 
 
 def names_against(job: Job, rules: Rules) -> list[str]:
-    """The limits a job counts against: its own, and those of its queue and its tenant."""
+    """Return the limits that apply to a job: its own, and those of its queue and its tenant."""
     around = [name for name in (f"queue/{job.queue}", f"tenant/{job.tenant}") if rule_of(name, rules)]
     return list(dict.fromkeys((*job.limits, *around)))
 
 
 def standings(store: Store, job: Job) -> Standings:
-    """What is to be known of a job's limits; nothing is asked of a store without rules but that."""
+    """Read the rules and the usage of a job's limits; a store without rules is asked only for the rules."""
     rules = {rule.name: rule for rule in store.rules()}
     names = [name for name in names_against(job, rules) if rule_of(name, rules) is not None]
     return Standings(rules, {use.name: use for use in store.uses(rules, names)} if names else {})
 
 
 def full_limits(job: Job, found: Standings, now: datetime) -> Iterator[tuple[str, str]]:
-    """Each limit that keeps the job back just now, as a code and a sentence."""
+    """Yield each limit that blocks the job now, as a code and a sentence."""
     for name in names_against(job, found.rules):
         rule, use = rule_of(name, found.rules), found.uses.get(name)
         if rule is None or use is None:
@@ -84,5 +84,5 @@ def _wait(instant: datetime, now: datetime) -> str:
 
 
 def at_text(instant: datetime) -> str:
-    """An instant in a sentence."""
+    """Format an instant for a sentence."""
     return instant.strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,4 +1,4 @@
-"""Jobs on their way into a store: written with whoever asked for them, and told to those who wait; and as they look meanwhile."""
+"""Writing new jobs to a store, with audit records and wake-ups."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tidemill.stores.base import Store
 
 
 def put(store: Store, jobs: Sequence[NewJob], by: str | None = None) -> list[Enqueued]:
-    """Write a batch, with who asked for it where that is wanted, and wake whoever waits for work."""
+    """Store a batch, with an audit record if ``by`` is given, and wake the workers."""
     written = write(store, jobs, by)
     wake(store, jobs)
     return written
 
 
 def write(store: Store, jobs: Sequence[NewJob], by: str | None) -> list[Enqueued]:
-    """Write a batch, with who asked for it where that is wanted."""
+    """Store a batch, with an audit record if ``by`` is given."""
     if by is None:
         return store.enqueue(jobs)
     with store.transaction():
@@ -30,13 +30,13 @@ def write(store: Store, jobs: Sequence[NewJob], by: str | None) -> list[Enqueued
 
 
 def wake(store: Store, jobs: Sequence[NewJob]) -> None:
-    """Wake whoever waits for such jobs."""
-    # A job for later wakes no worker, but whoever promotes it must know by when.
+    """Notify the workers that wait for such jobs."""
+    # A job for later wakes no worker, but the process that promotes scheduled jobs must learn its due time.
     store.notify({"scheduled" if job.run_at or job.delay else f"ready:{job.queue}" for job in jobs})
 
 
 def snapshot(job: NewJob, now: datetime) -> Job:
-    """A job as it was asked for, without asking the store what it wrote."""
+    """Return a new job as requested, without reading it back from the store."""
     created_at = min(made_at(job.id), now)
     run_at = job.run_at or created_at + (job.delay or timedelta(0))
     return Job(

@@ -1,45 +1,56 @@
-"""The dashboard: pages for people, rendered here, over the same questions and acts that the HTTP API has.
+"""Server-rendered dashboard on top of the HTTP API.
 
-``create_site(app)`` is the API with the pages beside it, to be served or mounted. It speaks to ``client`` (through ``rest``'s
-calls) and knows no SQL. There is no build step: templates in ``templates/``, styles and one script in ``static/``.
+``create_site(app)`` returns the API together with the pages, ready to serve or mount. The dashboard uses ``client``
+through ``rest``'s calls and contains no SQL. There is no build step: templates are in ``templates/``, style sheets and
+one script in ``static/``.
 
-How a page is written:
+How to write a page:
 
--   A file of pages holds one ``pages = Pages()``; ``site.py`` names the file once, in ``FILES``.
--   A page is a coroutine with one argument, declared by its verb, its path and **the least role that may open it**::
+-   Each page module defines one ``pages = Pages()``, and ``site.py`` lists the module in ``FILES``.
+-   A page is a coroutine with one argument. Its decorator declares the method, the path and **the least role that may
+    open it**::
 
         pages = Pages()
+
 
         @pages.get("/queues", role=Role.VIEWER)
         async def queues(visit: Visit) -> Response:
             found = await visit.read(queue_stats, visit.app.store, tenant=visit.tenant)
             return visit.render("queues.html", queues=found)
 
+
         @pages.post("/queues/{name}/pause", role=Role.OPERATOR)
         async def pause_queue(visit: Visit) -> Response:
             await visit.act(visit.app.control.pause_queue, visit.path["name"], visit.form.get("reason"))
             return visit.back("/queues", f"Queue {visit.path['name']} is paused.")
 
--   A ``Visit`` is a ``Call`` (``tidemill.rest.call``): ``tenant``, ``home``, ``read``, ``act``, ``masked``, ``facts()``, ``job()``. ``asked`` is
-    the query, ``form`` what was posted; both answer ``get(name)`` with a text or None. A visit answers with ``render(template,
-    **facts)``, or after an act with ``back(path, words)``: a redirect, and the words once on the page that follows.
--   What may take a large store long is asked with ``await visit.figures(about, ask, …)`` in place of ``read``: ``about`` names it and all that it
-    depends on, and who comes meanwhile gets what was found a moment ago.
--   Every form is ``method="post"`` with ``{{ csrf_field() }}`` inside; its door refuses a post without it. Acts are forms first, so that
-    they work without a script. Ask ``may("operator")`` before showing a button; the door asks again.
--   Addresses are made with ``url("/jobs", state="failed")``: it knows where the site is mounted, and keeps the chosen tenant.
--   What moves stands in an element with ``data-swap`` and an id, inside a page that says what it shows: ``{% block live %}jobs queues{%
-    endblock %}``. The script fetches the page again when such things moved, and swaps what differs.
--   What is told by time alone (a worker's silence) also says how often to look, in seconds: ``{% block every %}5{% endblock %}``.
--   What is wide, or cannot be undone, is asked first: a page at the same address that answers with ``ask(visit, title, words, …)``.
--   A new page needs a line in ``tests/interfaces/dashboard/table.txt``: who may open it. A page that is not there fails a test.
--   No ``style=`` and no script in a page: the content policy forbids them. Drawings are SVG with attributes and classes.
+-   A ``Visit`` is a ``Call`` (``tidemill.rest.call``) with ``tenant``, ``home``, ``read``, ``act``, ``masked``,
+    ``facts()`` and ``job()``. ``asked`` holds the query and ``form`` the posted fields; ``get(name)`` on either returns
+    a string or None. A page returns ``render(template, **facts)``, or after an action ``back(path, words)``: a redirect
+    that shows ``words`` once on the next page.
+-   Use ``await visit.figures(about, ask, …)`` instead of ``read`` for queries that may be slow on a large store. It
+    caches the result for a few seconds. ``about`` is the cache key and must include everything the result depends on.
+-   Every form has ``method="post"`` and contains ``{{ csrf_field() }}``; ``PageDoor`` rejects a post without the token.
+    Actions are plain forms, so that they work without JavaScript. Check ``may("operator")`` before showing a button;
+    ``PageDoor`` checks the role again.
+-   Build addresses with ``url("/jobs", status="failed")``: it adds the mount prefix and keeps the selected tenant.
+-   Put content that changes into an element with ``data-swap`` and an id. The page declares which kinds of changes it
+    shows: ``{% block live %}jobs queues{% endblock %}``. On such a change the script fetches the page again and
+    replaces the elements that differ.
+-   A page whose content depends on time alone (such as a worker's last heartbeat) also declares a refresh interval in
+    seconds: ``{% block every %}5{% endblock %}``.
+-   Actions that affect many things, or that cannot be undone, need a confirmation page at the same address. It returns
+    ``ask(visit, title, words, …)``.
+-   A new page needs a line in ``tests/interfaces/dashboard/table.txt`` that says which roles may open it. A test fails
+    for a page without one.
+-   Pages contain no ``style=`` and no inline script: the content security policy forbids both. Drawings are SVG with
+    attributes and classes.
 """
 
 from __future__ import annotations
 
 try:
-    import fastapi as _fastapi  # noqa: F401  (asked for here, so that the sentence below is what is read)
+    import fastapi as _fastapi  # noqa: F401  (imported here so that the message below is raised first)
     import itsdangerous as _itsdangerous  # noqa: F401
     import jinja2 as _jinja2  # noqa: F401
 except ModuleNotFoundError as missing:

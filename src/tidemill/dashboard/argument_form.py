@@ -1,4 +1,4 @@
-"""A task's arguments as fields of a form, made from their JSON schema; and from what was typed back to JSON. Pure."""
+"""Form fields for a task's arguments, generated from their JSON schema."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tidemill.dashboard.visit import Fields
 from tidemill.rest.masking import looks_secret
 
 PREFIX = "arg."
-"""What the names of these fields begin with."""
+"""Prefix of the names of these fields."""
 
 WHOLE = "args_json"
-"""The field that takes all arguments as JSON instead."""
+"""Name of the field that takes all arguments as JSON instead."""
 
 Schema = Mapping[str, Any]
 
@@ -28,15 +28,15 @@ _EXAMPLES = {
 
 
 class Argument(NamedTuple):
-    """One argument, and the field it is typed into."""
+    """One argument and its form field."""
 
     name: str
     kind: str  #: text, whole, number, bool, choice or json
-    type: str  #: of the input
-    words: str  #: what it takes
+    type: str  #: type attribute of the input
+    words: str  #: accepted type, in words
     required: bool
     nullable: bool
-    default: str | None  #: as JSON; None: there is none, or JSON cannot say it
+    default: str | None  #: as JSON; None if there is no default or JSON cannot represent it
     choices: tuple[tuple[str, str], ...]  #: JSON and label
     example: str
     description: str
@@ -47,7 +47,7 @@ class Argument(NamedTuple):
 
 
 def arguments_of(schema: Schema) -> list[Argument]:
-    """The arguments that a task takes, in their order."""
+    """Return the arguments of a task in declaration order."""
     needed = set(schema.get("required", ()))
     return [
         _argument(name, said, schema, name in needed) for name, said in schema.get("properties", {}).items()
@@ -55,7 +55,7 @@ def arguments_of(schema: Schema) -> list[Argument]:
 
 
 def takes_more(schema: Schema) -> bool:
-    """Whether it takes arguments of any name."""
+    """Whether the task accepts arguments with any name."""
     return bool(schema.get("additionalProperties"))
 
 
@@ -69,7 +69,8 @@ def _argument(name: str, said: Schema, whole: Schema, required: bool) -> Argumen
         if len(rest) == 1:
             found = {**found, **rest[0]}
         elif {each.get("type") for each in rest} == {"number", "string"}:
-            found = {**found, "type": "string"}  # a decimal: typed as it is meant, kept as it is typed
+            # A decimal: keep the string exactly as the user typed it.
+            found = {**found, "type": "string"}
     kind, type = _kind(found, "anyOf" in found and "type" not in found)
     if kind == "text" and looks_secret(name):
         type = "password"
@@ -88,7 +89,7 @@ def _argument(name: str, said: Schema, whole: Schema, required: bool) -> Argumen
 
 
 def _resolved(said: Schema, whole: Schema) -> dict[str, Any]:
-    """A schema with what it refers to put in its place; a circle of references ends at ten."""
+    """Resolve references in a schema, at most ten levels deep in case they are circular."""
     found = dict(said)
     for _ in range(10):
         if "$ref" in found:
@@ -132,7 +133,7 @@ def _choices(found: Schema, kind: str) -> tuple[tuple[str, str], ...]:
 
 
 def words_of(said: Schema, whole: Schema, depth: int = 0) -> str:
-    """What a schema asks for, in a few words.
+    """Describe in a few words what a schema accepts.
 
     >>> words_of({"anyOf": [{"type": "integer"}, {"type": "null"}]}, {}), words_of({"type": "array", "items": {"type": "string"}}, {})
     ('integer or null', 'list of string')
@@ -156,7 +157,10 @@ def words_of(said: Schema, whole: Schema, depth: int = 0) -> str:
 
 
 def read_arguments(form: Fields, arguments: list[Argument]) -> tuple[str, dict[str, str]]:
-    """The arguments as JSON text, and what cannot be read, field by field. What is left out is left to the code's defaults."""
+    """Return the arguments as JSON text, and error messages by field.
+
+    Empty fields are omitted, so that the task's own defaults apply.
+    """
     errors: dict[str, str] = {}
     text = form.get(WHOLE)
     if text is not None:
@@ -198,6 +202,6 @@ def _number(typed: str, words: str, *, whole: bool) -> int | float:
         found = None
     wanted: Any = int if whole else (int, float)
     if isinstance(found, bool) or not isinstance(found, wanted):
-        raise ValueError(f"{typed[:40]!r} is none: {words}")
+        raise ValueError(f"{typed[:40]!r} is not valid: {words}")
     number: int | float = found
     return number

@@ -1,4 +1,4 @@
-"""The page that asks before something wide, or something that cannot be undone, is done."""
+"""Confirmation page for actions that are wide-ranging or cannot be undone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def ask(
     also: str | None = None,
     reason: bool = False,
 ) -> Response:
-    """A question, what follows from a yes, and a form that says yes to the path ``action``; ``reason`` asks for one as well."""
+    """Render a confirmation page whose form posts to the path ``action``. ``reason`` adds a field for the reason."""
     refuse_to_look(visit)
     return visit.render(
         "ask_first.html",

@@ -1,4 +1,4 @@
-"""Where an alert can be mended: the page that shows what it is about. Pure."""
+"""Links from alerts to the pages where an operator can act on them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tidemill.domain.alerts import Alert
 
 
 class Concern(NamedTuple):
-    """An alert in words for this screen, and where to go about it."""
+    """The text of an alert for this page, and the link to follow."""
 
     severity: str
     text: str
@@ -20,11 +20,13 @@ class Concern(NamedTuple):
 
 
 def concern(alert: Alert) -> Concern:
-    """Where an alert leads. What its text says about the command line is left out: the link says it here.
+    """Return the text and link for an alert.
+
+    The command-line hint in the alert's text is dropped, because the link replaces it.
 
     >>> from tidemill.domain.alerts import Severity
-    >>> concern(Alert("dead_letters", Severity.WARNING, "3 more dead-lettered; see tidemill stats dead-letters", 3, 0))[1:5]
-    ('3 more dead-lettered', None, '/jobs', {'state': 'dead_lettered'})
+    >>> concern(Alert("dead_letters", Severity.WARNING, "3 jobs were dead-lettered; see tidemill stats", 3, 0))[1:5]
+    ('3 jobs were dead-lettered', None, '/jobs', {'status': 'dead_lettered'})
     """
     path, query, link = _place(alert)
     text = alert.text.partition("; see tidemill ")[0]
@@ -34,20 +36,20 @@ def concern(alert: Alert) -> Concern:
 def _place(alert: Alert) -> tuple[str, dict[str, Any], str]:
     match alert.code:
         case "failure_rate":
-            return "/errors", {}, "What failed"
+            return "/errors", {}, "Failed jobs"
         case "dead_letters":
-            return "/jobs", {"state": "dead_lettered"}, "The dead letters"
+            return "/jobs", {"status": "dead_lettered"}, "Dead letters"
         case "stuck_jobs":
-            return "/jobs", {"state": "running"}, "What runs"
+            return "/jobs", {"status": "running"}, "Running jobs"
         case "queue_depth" | "queue_age":
-            return "/jobs", {"queue": alert.subject, "state": "pending"}, "What waits"
+            return "/jobs", {"queue": alert.subject, "status": "pending"}, "Waiting jobs"
         case "worker_disabled" if alert.severity == "critical":
-            return "/settings", {"key": "worker_enabled"}, "The setting"
+            return "/settings", {"key": "worker_enabled"}, "Setting"
         case "worker_disabled":
-            return "/queues", {}, "What is paused"
+            return "/queues", {}, "Pauses"
         case "bad_setting":
-            return "/settings", {"key": alert.subject}, "The setting"
-        case "no_workers" | "orphans" | "stuck_leader":
-            return "/workers", {}, "The workers"
+            return "/settings", {"key": alert.subject}, "Setting"
+        case "no_workers" | "lost_workers" | "orphans" | "stuck_leader":
+            return "/workers", {}, "Workers"
         case _:
-            return "/jobs", {"state": FAILED}, "The jobs"
+            return "/jobs", {"status": FAILED}, "Jobs"

@@ -1,4 +1,4 @@
-"""Who did what: the audit as people read it, and the proof that nothing of it was changed."""
+"""Audit log pages, and verification of the audit log's hash chain."""
 
 from __future__ import annotations
 
@@ -32,11 +32,14 @@ _PLACES = {
     "setting": "/settings",
     "key": "/settings",
 }
-"""Where the thing that an entry is about is shown."""
+"""Address of the page that shows the subject of an entry, by kind of subject."""
 
 
 class Change(NamedTuple):
-    """One fact as it was and as it is; ``None`` in ``had`` or ``has``: there was, or is, none."""
+    """Old and new value of one field.
+
+    If ``had`` or ``has`` is false, the field did not exist before or does not exist now.
+    """
 
     name: str
     had: bool
@@ -46,7 +49,7 @@ class Change(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """An entry as the page shows it."""
+    """An audit entry prepared for the page."""
 
     record: AuditRecord
     changes: list[Change]
@@ -55,7 +58,7 @@ class Entry(NamedTuple):
 
 @pages.get("/audit", role=Role.ADMIN)
 async def audit(visit: Visit) -> Response:
-    """Entries, the newest first, and those one asks for."""
+    """List the matching entries, newest first."""
     asked = {name: visit.asked.get(name) for name in ("who", "action", "subject")}
     since = visit.asked.get("since")
     before = visit.asked.whole("before", 0, most=2**62) or None
@@ -63,7 +66,7 @@ async def audit(visit: Visit) -> Response:
     try:
         since_at = _day(since)
     except ValueError:
-        since_at, wrong = None, f"{(since or '')[:40]!r} is no day; write it as 2026-12-31"
+        since_at, wrong = None, f"{(since or '')[:40]!r} is not a date; write it as 2026-12-31"
     found = await visit.read(_look, visit, asked, since_at, before)
     entries = [Entry(each, _changes(each), _place(each)) for each in found]
     return visit.render(
@@ -81,9 +84,9 @@ async def audit(visit: Visit) -> Response:
 
 @pages.get("/audit/verify", role=Role.ADMIN, everywhere=True)
 async def verify(visit: Visit) -> Response:
-    """Go through the whole chain, of all tenants, and say where it breaks. It changes nothing, so it is no form."""
+    """Verify the hash chain of all tenants and show where it breaks. This changes nothing, so it is a GET page."""
     if visit.request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        raise Problem(403, "other_site", "this is asked for from the page of the audit only")
+        raise Problem(403, "other_site", "the audit can be verified only from the audit page")
     found = await visit.read(visit.app.audit.verify)
     return visit.render("audit_verified.html", found=found)
 
@@ -105,8 +108,9 @@ def _look(
 
 
 def _last_before(visit: Visit, at: datetime) -> int:
-    """The number of the last entry before an instant: entries are numbered without gaps in the order of time, so a handful
-    of looks at single ones finds it.
+    """Find the number of the last entry before an instant.
+
+    Entries are numbered without gaps in time order, so a binary search needs only a few reads.
     """
     newest = visit.app.audit.list(tenant=ALL_TENANTS, newest=True, limit=1)
     low, high = 0, newest[0].number if newest else 0
@@ -121,7 +125,7 @@ def _last_before(visit: Visit, at: datetime) -> int:
 
 
 def _day(text: str | None) -> datetime | None:
-    """The beginning of a day, by UTC.
+    """Parse a day as its first instant in UTC.
 
     >>> _day("2026-12-31"), _day(None)
     (datetime.datetime(2026, 12, 31, 0, 0, tzinfo=datetime.timezone.utc), None)
@@ -133,7 +137,7 @@ def _day(text: str | None) -> datetime | None:
 
 
 def _changes(record: AuditRecord) -> list[Change]:
-    """What an act changed, name by name."""
+    """Compare the old and new fields of an entry."""
     old, new = record.entry.before or {}, record.entry.after or {}
     return [Change(name, name in old, old.get(name), name in new, new.get(name)) for name in {**old, **new}]
 

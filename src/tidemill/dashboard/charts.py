@@ -1,4 +1,4 @@
-"""Charts as numbers: where each bar and line stands. Pure; the templates draw them as SVG."""
+"""Geometry of bar and line charts; the templates draw them as SVG."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Part(NamedTuple):
-    """A piece of a bar."""
+    """One segment of a stacked bar."""
 
     name: str
     y: float
@@ -16,7 +16,7 @@ class Part(NamedTuple):
 
 
 class Bar(NamedTuple):
-    """One step: its pieces from the bottom up, and what is said when pointed at."""
+    """One bar: its segments from the bottom up, and the values for its tooltip."""
 
     x: float
     width: float
@@ -26,14 +26,14 @@ class Bar(NamedTuple):
 
 
 class Mark(NamedTuple):
-    """A line of the scale, or a moment below it."""
+    """A labelled line of the scale, or a labelled instant on the time axis."""
 
     at: float
     label: str
 
 
 class Hit(NamedTuple):
-    """A step of a chart of lines: where it is pointed at, and what is said then."""
+    """The hover area of one time step in a line chart, and the values for its tooltip."""
 
     x: float
     width: float
@@ -50,9 +50,9 @@ class Chart(NamedTuple):
     bars: list[Bar]
     lines: dict[str, str]
     empty: bool
-    times: Sequence[datetime] = ()  #: evenly spread below it, from its beginning to its end
+    times: Sequence[datetime] = ()  #: labels of the time axis, evenly spaced from start to end
     hits: Sequence[Hit] = ()
-    marks: Sequence[Mark] = ()  #: moments that are marked in it
+    marks: Sequence[Mark] = ()  #: labelled instants
 
 
 def stacked(
@@ -62,7 +62,10 @@ def stacked(
     height: float = 160,
     marks: Iterable[tuple[datetime, str]] = (),
 ) -> Chart:
-    """Counts over time, one bar a step, stacked in the order of their names in the first step; ``marks`` are moments with words."""
+    """Build a stacked bar chart with one bar per step.
+
+    Segments follow the key order of each step; ``marks`` are labelled instants.
+    """
     most = max((sum(values.values()) for _, values in steps), default=0)
     top = nice(most)
     each = width / max(len(steps), 1)
@@ -97,7 +100,7 @@ def lines(
     ats: Sequence[datetime] = (),
     marks: Iterable[tuple[datetime, str]] = (),
 ) -> Chart:
-    """Values over time, one path a name; where there is no value the line has a gap. ``ats`` are the times of the values."""
+    """Build a line chart with one path per series. None leaves a gap; ``ats`` are the times of the values."""
     most = max((value for values in series.values() for value in values if value is not None), default=0.0)
     top = nice(most)
     paths = {name: _path(values, top, width, height) for name, values in series.items()}
@@ -125,7 +128,7 @@ def lines(
 
 
 def spark(values: Sequence[float], *, width: float = 120, height: float = 24) -> str:
-    """A path without a scale, for a table.
+    """Return the path of a sparkline, without a scale.
 
     >>> spark([0, 2, 1], width=100, height=10)
     'M0 10L50 0L100 5'
@@ -146,7 +149,7 @@ def _path(values: Sequence[float | None], top: float, width: float, height: floa
 
 
 def nice(most: float) -> float:
-    """A round number not below this one.
+    """Round up to 1, 2 or 5 times a power of ten.
 
     >>> nice(0), nice(7), nice(43), nice(0.012)
     (1, 10, 50, 0.02)
@@ -166,7 +169,7 @@ def nice(most: float) -> float:
 
 
 def _end(ats: Sequence[datetime]) -> datetime:
-    """When the last step ends."""
+    """Return the end of the last step."""
     return ats[-1] + (ats[-1] - ats[-2]) if len(ats) > 1 else ats[-1]
 
 

@@ -1,4 +1,4 @@
-"""Asking for a job by a form: the one that a task's page has, made from the schema of its arguments."""
+"""Enqueue form of a task page, generated from the task's argument schema."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OPTION_FIELDS = {
 
 @pages.post("/tasks/{name:path}", role=Role.OPERATOR)
 async def enqueue(visit: Visit) -> Response:
-    """Enqueue one job, and go to its page; what is wrong comes back beside its field."""
+    """Enqueue one job and redirect to its page, or show the form again with errors next to the fields."""
     name = visit.path["name"]
     try:
         declared = visit.app.registry.get(name)
@@ -51,7 +51,7 @@ async def enqueue(visit: Visit) -> Response:
         errors[wrong.field] = wrong.words
     except TidemillError as error:
         errors |= complaints(error, {**OPTION_FIELDS, "args": WHOLE}, arguments=fields)
-        # What is said of an argument that has no field of its own is said of the form.
+        # Show an error about an argument without a field of its own as an error of the whole form.
         known = {each.field for each in arguments} | set(OPTION_FIELDS) | {WHOLE, ""}
         for field in [field for field in errors if field not in known]:
             said = f"{field.removeprefix(PREFIX)}: {errors.pop(field)}"
@@ -60,10 +60,11 @@ async def enqueue(visit: Visit) -> Response:
 
 
 async def _enqueue(visit: Visit, declared: Declared, options: CallOptions, args: dict[str, Any]) -> Response:
+    visit.identity.check_priority(options.given("priority", declared.options.priority))
     (made,) = await visit.act(visit.app._client.enqueue, declared, options, [((), args)])
     if isinstance(made, NewJob):
         return visit.back(f"/jobs/{made.id}", f"Job {made.id} is enqueued, for tenant {made.tenant}.")
-    return visit.back(f"/jobs/{made.id}", "Nothing was enqueued: this job is the same, and is there already.")
+    return visit.back(f"/jobs/{made.id}", "Nothing was enqueued: this job already exists.")
 
 
 def _options(visit: Visit) -> CallOptions:

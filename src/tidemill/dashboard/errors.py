@@ -1,4 +1,4 @@
-"""``/errors``: what fails, gathered by what it says; one kind of it, and retrying all of that kind."""
+"""``/errors`` pages: failures grouped by fingerprint, with bulk retry."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ LISTED = 50
 
 
 class Kind(NamedTuple):
-    """Failures that say the same, and how they came over time."""
+    """A group of failures with the same fingerprint, and how often it occurred over time."""
 
     group: ErrorGroup
     troubles: list[Trouble]
-    path: str  #: of the small picture
+    path: str  #: SVG path of the sparkline
     states: str
-    query: dict[str, Any]  #: which jobs they are, for the page of jobs
+    query: dict[str, Any]  #: query that finds these jobs on the jobs page
 
 
 @pages.get("/errors", role=Role.VIEWER)
 async def errors(visit: Visit) -> Response:
-    """The kinds of failures, the most frequent first."""
+    """List the error groups, most frequent first."""
     window = _window(visit)
     kinds, sampled = await visit.read(_look, visit, window)
     return visit.render(
@@ -57,7 +57,7 @@ async def errors(visit: Visit) -> Response:
 
 @pages.get("/errors/{fingerprint}", role=Role.VIEWER)
 async def error(visit: Visit) -> Response:
-    """One kind: an example with its traceback, and the jobs that ended so."""
+    """Show one error group: an example with its traceback, and the failed jobs."""
     window = _window(visit)
     kind, sampled = await _kind(visit, window)
     found = await visit.read(visit.app.store.get, [kind.group.example], tenant=visit.tenant)
@@ -77,7 +77,7 @@ async def error(visit: Visit) -> Response:
 
 @pages.post("/errors/{fingerprint}/retry", role=Role.OPERATOR)
 async def retry(visit: Visit) -> Response:
-    """First how many it would be, then the deed."""
+    """Ask for confirmation with the number of jobs, then retry them."""
     window = _window(visit)
     kind, sampled = await _kind(visit, window)
     ids = [trouble.id for trouble in kind.troubles]
@@ -98,7 +98,7 @@ async def retry(visit: Visit) -> Response:
         tenant=visit.tenant,
         asked={"error": kind.group.fingerprint, "task": kind.group.task, "ids": ids},
     )
-    skipped = f" {acted.skipped:,} had moved on." if acted.skipped else ""
+    skipped = f" {acted.skipped:,} skipped: their status has changed." if acted.skipped else ""
     jobs = "1 job" if acted.done == 1 else f"{acted.done:,} jobs"
     return visit.back("/errors", f"{jobs} of task {kind.group.task} retried.{skipped}", window=window)
 
@@ -112,14 +112,14 @@ async def _kind(visit: Visit, window: str) -> tuple[Kind, bool]:
     raise Problem(
         404,
         None,
-        f"Nothing failed in this way in the last {window}: its jobs were retried, deleted or archived, "
-        "or it is longer ago.",
-        title="There is no such error now.",
+        f"No job failed with this error in the last {window}: its jobs were retried, deleted or archived, "
+        "or failed before that.",
+        title="Error not found",
     )
 
 
 def _look(visit: Visit, window: str) -> tuple[list[Kind], bool]:
-    """The kinds of failures, and whether there were more than are looked at."""
+    """Return the error groups, and whether the store had more failures than the query reads."""
     length = WINDOWS[window][0]
     troubles = visit.app.store.troubles(length, tenant=visit.tenant, limit=TROUBLES)
     alike = gathered(troubles)
@@ -143,7 +143,7 @@ def _look(visit: Visit, window: str) -> tuple[list[Kind], bool]:
 
 
 def steps(moments: Sequence[datetime], now: datetime, length: timedelta, number: int = STEPS) -> list[int]:
-    """How many of these instants fall into each of so many equal steps up to now.
+    """Count the instants in each of ``number`` equal steps that end now.
 
     >>> from datetime import UTC
     >>> noon = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -155,21 +155,25 @@ def steps(moments: Sequence[datetime], now: datetime, length: timedelta, number:
         place = number - 1 - int((now - moment) / length * number)
         if 0 <= place < number:
             found[place] += 1
-        elif place >= number:  # the database's clock is ahead of ours
+        # The database's clock is ahead of this process's clock.
+        elif place >= number:
             found[-1] += 1
     return found
 
 
 def query_of(group: ErrorGroup) -> dict[str, Any]:
-    """Which jobs these are, as the page of jobs asks for them; nearly so, where messages differ in what they hold."""
-    query: dict[str, Any] = {"task": group.task, "state": FAILED}
+    """Return the query that finds these jobs on the jobs page.
+
+    It is approximate if their messages contain varying values.
+    """
+    query: dict[str, Any] = {"task": group.task, "status": FAILED}
     if group.type is not None:
         query["text"] = _piece(group.message) or group.type[:MAX_TEXT]
     return query
 
 
 def _piece(message: str) -> str | None:
-    """The longest part of a message that all of its kind have.
+    """Return the longest part of a message that all failures of its group share.
 
     >>> _piece("order 4711 of 'ann' not found after 3.5 s")
     'not found after'

@@ -1,9 +1,9 @@
-"""Figures that take the store long to make, kept for a moment: who opens a page meanwhile gets the last ones at once.
+"""Cache for slow figures, refreshed in the background.
 
-What is quick to make is made anew for everybody, and nothing is kept of it. What took long is shown while a newer one is made
-beside it, and never for longer than ``KEPT``; so nobody waits but the first. Making it takes a tenth of the time at most: the
-busier the store, the less often it is asked. The script, for which nobody waits, gets new ones only, or is to come again. What
-somebody did here is on the next page that is opened, however long that takes.
+Results of fast queries are not cached. Slow results are served from the cache for at most ``KEPT`` seconds while a
+newer one is computed in the background, so only the first request waits. Each query runs at most a tenth of the time:
+the busier the store, the less often it is queried. A refresh request of the script gets only a new result, or 204 and
+retries later. An action in this process invalidates all cached results, so that the next page shows its effect.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tidemill.rest.threads import Threads
 R = TypeVar("R")
 
 QUICK = 0.15
-"""Seconds: what took no longer is not kept."""
+"""Seconds; faster results are not cached."""
 
 KEPT = 15.0
-"""Seconds after which a figure is too old for anybody."""
+"""Maximum age of a cached result, in seconds."""
 
 REST = 9.0
-"""For how many times as long as it took to make one no other is begun."""
+"""Pause between two computations, as a multiple of the time that the last one took."""
 
 MOST = 64
 
@@ -35,11 +35,11 @@ Key = tuple[Any, ...]
 
 
 class ComeAgain(Exception):
-    """There is nothing newer yet for the script, which shows the last ones already."""
+    """No newer result is available yet for the script, which already shows the last one."""
 
 
 class _Figure(NamedTuple):
-    """What was found, when it was asked for, how long that took, and how much had been done here before."""
+    """A result, when its query started, how long that took, and the number of actions before it."""
 
     value: Any
     begun: float
@@ -48,21 +48,24 @@ class _Figure(NamedTuple):
 
 
 class Figures:
-    """The last figures that took long, by what they are about; the key says all that they depend on."""
+    """Cache of slow results. A key contains everything that its result depends on."""
 
     def __init__(self, clock: Clock, threads: Threads) -> None:
         self._clock, self._threads = clock, threads
-        # Reentrant: what ended before it was waited for says so at once, on the thread that began it.
+        # Reentrant: the callback of a future that is already done runs immediately, on the thread that adds it.
         self._lock = threading.RLock()
         self._kept: OrderedDict[Key, _Figure] = OrderedDict()
         self._making: dict[tuple[Key, int, int], Future[_Figure]] = {}
         self._acts = 0
 
     async def of(self, key: Key, ask: Callable[[], R], *, heard: int = 0, new: bool = False) -> R:
-        """What ``ask`` finds, or found a moment ago; it is called on a thread, once for all who come meanwhile.
+        """Return the result of ``ask``, possibly from the cache.
 
-        ``heard`` counts what was told to have moved: who has heard of more does not get what was begun before. With ``new``
-        what was found before is not given; ``ComeAgain`` says that it is too early to ask again.
+        ``ask`` runs on a thread, once for all concurrent callers.
+
+        ``heard`` counts the change notifications so far. A caller with a higher count does not share a computation that
+        started with a lower one. With ``new``, cached results are not returned; ``ComeAgain`` means that it is too
+        early to query again.
         """
         with self._lock:
             known = self._good(key)
@@ -81,7 +84,7 @@ class Figures:
         return cast(R, found.value)
 
     def acted(self) -> None:
-        """Somebody did something here: what was made before lacks it."""
+        """Invalidate all results, because an action in this process changed something."""
         with self._lock:
             self._acts += 1
 
@@ -92,7 +95,7 @@ class Figures:
         return known
 
     def _rested(self, key: Key, known: _Figure) -> bool:
-        """Whether the next one may be begun: the store had its rest, and none is on its way."""
+        """Whether the next computation may start: the pause is over and none is in progress for this key."""
         rested = self._clock.monotonic() - known.begun >= known.took * (1 + REST)
         return rested and not any(each[0] == key for each in self._making)
 
@@ -116,7 +119,8 @@ class Figures:
         with self._lock:
             self._making.pop((key, acts, heard), None)
             if done.cancelled() or done.exception() is not None or acts != self._acts:
-                return  # the last one stands, for as long as it may
+                # Keep the last result until it expires.
+                return
             found, before = done.result(), self._kept.pop(key, None)
             if before is not None and before.acts == acts and before.begun > found.begun:
                 found = before

@@ -1,4 +1,4 @@
-"""The style sheets and the script: a few small files, read once, with an address that changes when they do."""
+"""Static files, read once, with versioned addresses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KINDS = {".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf
 
 
 class File(NamedTuple):
-    """One file as it is sent."""
+    """The content of one file, and how to send it."""
 
     content: bytes
     kind: str
@@ -25,7 +25,7 @@ class File(NamedTuple):
 
 @lru_cache(maxsize=1)
 def files() -> dict[str, File]:
-    """All that can be asked for, by name; nothing else in the folder, or above it, can be."""
+    """Return the servable files by name. No other file in the folder or above it can be requested."""
     return {
         path.name: File(
             path.read_bytes(), KINDS[path.suffix], hashlib.sha256(path.read_bytes()).hexdigest()[:12]
@@ -36,7 +36,7 @@ def files() -> dict[str, File]:
 
 
 class Files:
-    """Answers for them. An address with the version of a file may be kept for ever."""
+    """ASGI application that serves the static files. Browsers may cache a versioned address permanently."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)

@@ -1,4 +1,4 @@
-"""A form as it is shown: what stands in its fields, and what is wrong with them. Knows no page."""
+"""State of a submitted form: field values and error messages."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from tidemill.errors import StoreError, TidemillError
 from tidemill.rest.problems import Problem
 
 UNITS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86_400}
-"""Units a duration is given in."""
+"""Units of a duration, in seconds."""
 
 LONGEST_WORDS = 2_000
-"""Characters of a reason or a comment."""
+"""Maximum number of characters of a reason or a comment."""
 
 
 def refuse_to_look(visit: Visit) -> None:
-    """A form or a question is for those who may send it: where one may only look, it is not shown."""
+    """Raise 403 if the dashboard is read-only, so that it shows no forms."""
     if visit.service.settings.read_only:
-        raise Problem(403, "read_only", "this dashboard is for looking only")
+        raise Problem(403, "read_only", "this dashboard is read-only")
 
 
 class Wrong(Exception):
-    """A field that cannot be read, and what to say beside it."""
+    """An invalid field and the message to show next to it."""
 
     def __init__(self, field: str, words: str) -> None:
         super().__init__(words)
@@ -33,26 +33,26 @@ class Wrong(Exception):
 
 
 class Filled:
-    """Values and complaints by the names of fields; a complaint under ``""`` is about the whole form."""
+    """Values and error messages by field name. An error under ``""`` is about the whole form."""
 
     def __init__(self, values: Mapping[str, Any] | Fields, errors: Mapping[str, str] | None = None) -> None:
         self._values = values
         self.errors = dict(errors or {})
 
     def value(self, name: str, otherwise: str = "") -> str:
-        """What stands in a field."""
+        """Return the value of a field."""
         found = self._values.get(name)
         return otherwise if found is None else str(found)
 
     def has(self, name: str, value: str) -> bool:
-        """Whether a box of this name and value is ticked."""
+        """Whether the checkbox with this name and value is checked."""
         if isinstance(self._values, Fields):
             return value in self._values.all(name)
         found = self._values.get(name)
         return value in found if isinstance(found, list | tuple) else found == value
 
     def error(self, name: str) -> str | None:
-        """What is wrong with a field."""
+        """Return the error message of a field."""
         return self.errors.get(name)
 
     @property
@@ -63,11 +63,14 @@ class Filled:
 def complaints(
     error: TidemillError, fields: Mapping[str, str], *, arguments: str | None = None
 ) -> dict[str, str]:
-    """What an error says, by the form's fields. ``fields`` tells which of ours is meant by the error's; ``arguments`` is what the names
-    of a task's arguments begin with here, if each has a field of its own.
+    """Map an error to messages by form field.
+
+    ``fields`` maps the error's field names to the form's. ``arguments`` is the prefix of the fields of a task's
+    arguments, or None if the form has one field for all arguments.
     """
     if isinstance(error, StoreError):
-        raise error  # nothing the reader typed
+        # A store error is not caused by the input.
+        raise error
     faults = error.facts.get("errors")
     if isinstance(faults, list) and faults:
         if arguments is None:
@@ -86,7 +89,7 @@ def complaints(
 
 
 def read_json_field(form: Fields, field: str) -> dict[str, Any] | None:
-    """The JSON object in a field; None where it is empty."""
+    """Parse a field as a JSON object; return None if it is empty."""
     text = form.get(field)
     if text is None:
         return None
@@ -97,7 +100,7 @@ def read_json_field(form: Fields, field: str) -> dict[str, Any] | None:
 
 
 def read_span(form: Fields, field: str) -> timedelta | None:
-    """A duration of a number and, in the field beside it, a unit; None where the number is left out."""
+    """Parse a duration from a number field and its unit field; return None if the number is empty."""
     text = form.get(field)
     if text is None:
         return None
@@ -107,12 +110,12 @@ def read_span(form: Fields, field: str) -> timedelta | None:
         if unit not in UNITS or not 0 <= number * UNITS[unit] <= 1e9:
             raise ValueError
     except ValueError:
-        raise Wrong(field, f"{text[:40]!r} is no duration; give a number and its unit") from None
+        raise Wrong(field, f"{text[:40]!r} is not a duration; enter a number and a unit") from None
     return timedelta(seconds=number * UNITS[unit])
 
 
 def shown_span(seconds: float, field: str) -> dict[str, str]:
-    """The two fields of a duration, in the largest unit that leaves a whole number.
+    """Return the values of the two fields of a duration, in the largest unit that gives a whole number.
 
     >>> shown_span(7200, "delay"), shown_span(90, "delay")
     ({'delay': '2', 'delay_unit': 'hours'}, {'delay': '90', 'delay_unit': 'seconds'})
@@ -124,7 +127,7 @@ def shown_span(seconds: float, field: str) -> dict[str, str]:
 
 
 def read_whole(form: Fields, field: str, *, least: int, most: int) -> int | None:
-    """A whole number; None where it is left out."""
+    """Parse a field as an integer; return None if it is empty."""
     text = form.get(field)
     if text is None:
         return None
@@ -135,11 +138,11 @@ def read_whole(form: Fields, field: str, *, least: int, most: int) -> int | None
 
 
 def read_tags(form: Fields, field: str = "tags") -> list[str]:
-    """Words divided by commas."""
+    """Parse a comma-separated list of tags."""
     return [tag.strip() for tag in (form.get(field) or "").split(",") if tag.strip()]
 
 
 def read_reason(form: Fields, field: str = "reason") -> str | None:
-    """Why something is done, or a comment on it; a very long one is cut."""
+    """Return the reason or comment in a field, truncated to the maximum length."""
     reason = form.get(field)
     return None if reason is None else reason[:LONGEST_WORDS]

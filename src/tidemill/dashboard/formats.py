@@ -1,4 +1,7 @@
-"""Values in words for a screen: numbers, spans, instants, JSON. Pure; what is shown is always escaped by the template."""
+"""Template filters that format numbers, durations, instants and JSON.
+
+The templates escape the results, except those that are ``Markup``.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ NONE = "–"
 
 
 def number(value: float | None) -> str:
-    """A count, with thousands set apart.
+    """Format a number with thousands separators.
 
     >>> number(1234567), number(None), number(0.25), number(0.005)
     ('1,234,567', '–', '0.25', '0.005')
@@ -21,12 +24,13 @@ def number(value: float | None) -> str:
         return NONE
     if isinstance(value, int):
         return f"{value:,}"
-    small = 0 < abs(value) < 0.1  # two decimals would say nothing of it
+    # Two decimals are too few for a small value.
+    small = 0 < abs(value) < 0.1
     return f"{value:.2g}" if small else f"{value:,.2f}".rstrip("0").rstrip(".")
 
 
 def short_number(value: float | None) -> str:
-    """A count in few letters.
+    """Format a number in a few characters.
 
     >>> short_number(950), short_number(12_345), short_number(3_400_000)
     ('950', '12.3k', '3.4M')
@@ -40,7 +44,7 @@ def short_number(value: float | None) -> str:
 
 
 def span(value: timedelta | float | None) -> str:
-    """A duration in the two units that matter.
+    """Format a duration in its two largest units.
 
     >>> span(timedelta(milliseconds=12)), span(timedelta(seconds=75)), span(timedelta(hours=26)), span(None)
     ('12 ms', '1 min 15 s', '1 d 2 h', '–')
@@ -66,7 +70,7 @@ def span(value: timedelta | float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """A share.
+    """Format a fraction as a percentage.
 
     >>> percent(0.1234), percent(1.0), percent(None)
     ('12.3 %', '100 %', '–')
@@ -77,12 +81,12 @@ def percent(value: float | None) -> str:
 
 
 def instant(value: datetime | str | None) -> Markup | str:
-    """An instant; the script shows it in the reader's own zone, and UTC when pointed at."""
+    """Format an instant. The script converts it to the reader's time zone and shows UTC in the tooltip."""
     return _time(value, "at")
 
 
 def ago(value: datetime | str | None, now: datetime) -> Markup | str:
-    """How long ago, or in how long; the script keeps it true."""
+    """Format an instant relative to now. The script keeps it up to date."""
     if value is None:
         return NONE
     at = _read(value)
@@ -98,7 +102,7 @@ def ago(value: datetime | str | None, now: datetime) -> Markup | str:
 
 
 def moment(value: datetime | str | None) -> Markup | str:
-    """An instant in few letters, for the edge of a chart."""
+    """Format an instant in a few characters, for the axis of a chart."""
     return NONE if value is None else _time(value, "short", f"{_read(value):%H:%M}")
 
 
@@ -117,12 +121,12 @@ def _read(value: datetime | str) -> datetime:
 
 
 def as_json(value: Any) -> str:
-    """Plain data, laid out to be read."""
+    """Format plain data as indented JSON."""
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
 def on_one_line(value: Any, most: int = 120) -> str:
-    """Plain data in one short line.
+    """Format plain data in one short line.
 
     >>> on_one_line({"a": [1, 2]}), on_one_line({"a": "x" * 50}, 12)
     ('{"a": [1, 2]}', '{"a": "xxxx…')
@@ -132,13 +136,13 @@ def on_one_line(value: Any, most: int = 120) -> str:
 
 
 def shorten(text: str | None, most: int = 120) -> str:
-    """The beginning of a long text."""
+    """Shorten a long text."""
     text = " ".join((text or "").split())
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def words(name: Any) -> str:
-    """A name in the code as people say it.
+    """Replace the underscores of an identifier by spaces.
 
     >>> words("dead_lettered")
     'dead lettered'

@@ -1,15 +1,15 @@
-"""``/jobs/{id}``: all that is known of one job, and what became of those that are gone."""
+"""``/jobs/{id}``: details of one live or archived job."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
-from typing import Any, NamedTuple
-from uuid import UUID
+from typing import Any
 
 from starlette.responses import Response
 
 from tidemill.client.documents import plain
+from tidemill.client.handle import Job as Handle
+from tidemill.client.origins import origin
 from tidemill.client.why import explain
 from tidemill.dashboard import snippets, timelines, tracebacks
 from tidemill.dashboard.jobs import took
@@ -18,8 +18,10 @@ from tidemill.dashboard.visit import Visit
 from tidemill.domain.access import Role
 from tidemill.domain.decide import Action, expected
 from tidemill.domain.estimate import eta_of, fraction_done
-from tidemill.domain.job import Execution, Job, LogEntry
+from tidemill.domain.job import CHANGEABLE, Job, LogEntry
+from tidemill.domain.stages import stages
 from tidemill.domain.states import ENDED, HELD
+from tidemill.domain.tracing import trace_id
 from tidemill.errors import JobNotFound
 
 pages = Pages()
@@ -28,44 +30,26 @@ LINES = 200
 KIN = 20
 EXECUTIONS = 50
 _END = 2**62
-"""A position that is after every line."""
-
-
-class Stage(NamedTuple):
-    """A named part of the work, as its log tells of it."""
-
-    name: str
-    number: int  #: of the execution
-    took: timedelta | None  #: None while it goes on
-    words: str
+"""A log position after every line."""
 
 
 @pages.get("/jobs/{id}", role=Role.VIEWER)
 async def job(visit: Visit) -> Response:
-    """One job."""
+    """Show one live or archived job."""
     try:
-        facts = await visit.facts()
+        job = await visit.job()
     except JobNotFound:
-        return await gone(visit, visit.id())
+        return visit.render("job_gone.html", 404, id=visit.id())
     before = visit.asked.whole("before", _END, most=_END)
-    found = await visit.read(_look, visit, facts, before)
-    return visit.render("job.html", **shown(visit, facts), **found)
+    found = await visit.read(_look, visit, job, before)
+    return visit.render("job.html", **shown(visit, job.facts), **found)
 
 
-async def gone(visit: Visit, id: UUID) -> Response:
-    """A job that is not there: archived, or deleted, or never was."""
-    try:
-        archived = await visit.read(visit.app.archive.get, id, tenant=visit.tenant)
-    except JobNotFound:
-        archived = None
-    return visit.render("job_gone.html", 404, id=id, archived=archived)
-
-
-def _look(visit: Visit, facts: Job, before: int) -> dict[str, Any]:
-    """What is asked of the store, on one thread one after the other; every question is bounded."""
-    store, app, now = visit.app.store, visit.app, visit.now()
-    executions = store.executions([facts.id], tenant=facts.tenant)
-    lines = store.logs(facts.id, tenant=facts.tenant, before=before, limit=LINES)
+def _look(visit: Visit, job: Handle[Any], before: int) -> dict[str, Any]:
+    """Run all queries of the page in sequence on one thread. Each one returns a bounded number of rows."""
+    store, app, now, facts = visit.app.store, visit.app, visit.now(), job.facts
+    executions = job.executions()
+    lines = _lines(visit, job, before)
     details = facts.details
     children = app.jobs.list(parent_id=facts.id, tenant=visit.tenant, sort="oldest", limit=KIN)
     parent = store.get([details.parent_id], tenant=visit.tenant) if details.parent_id is not None else []
@@ -74,6 +58,7 @@ def _look(visit: Visit, facts: Job, before: int) -> dict[str, Any]:
         related = app.jobs.list(correlation_id=details.correlation_id, tenant=facts.tenant, limit=KIN)
     names = {worker.id: worker.name for worker in store.workers()}
     return {
+        "made_by": origin(store, facts),
         "why": explain(store, facts, now),
         "executions": sorted(executions, key=lambda each: each.number, reverse=True)[:EXECUTIONS],
         "executions_left_out": max(len(executions) - EXECUTIONS, 0),
@@ -81,7 +66,7 @@ def _look(visit: Visit, facts: Job, before: int) -> dict[str, Any]:
         "lines": [(position, entry, visit.masked(entry.details)) for position, entry in lines],
         "older": lines[0][0] if len(lines) == LINES else None,
         "from_the_end": before == _END,
-        "stages": stages([entry for _, entry in lines], executions),
+        "stages": stages([entry for _, entry in lines], executions, _declared(visit, facts)),
         "kin_children": children.items,
         "children_more": children.next is not None,
         "parent": parent[0] if parent else None,
@@ -91,8 +76,15 @@ def _look(visit: Visit, facts: Job, before: int) -> dict[str, Any]:
     }
 
 
+def _lines(visit: Visit, job: Handle[Any], before: int) -> Sequence[tuple[int, LogEntry]]:
+    """Return the last log lines before a position. For an archived job, the position is the line number."""
+    if job.archived_at is not None:
+        return [line for line in enumerate(job.logs(), 1) if line[0] < before][-LINES:]
+    return visit.app.store.logs(job.id, tenant=job.tenant, before=before, limit=LINES)
+
+
 def shown(visit: Visit, facts: Job) -> dict[str, Any]:
-    """What the job itself says, as this person may see it."""
+    """Return the template values from the job itself, with secrets masked for this user."""
     now, said = visit.now(), facts.progress
     args = visit.masked(plain(facts.args))
     options = _options(visit, facts)
@@ -105,6 +97,7 @@ def shown(visit: Visit, facts: Job) -> dict[str, Any]:
         "args": args,
         "result": visit.masked(plain(facts.result)),
         "metadata": visit.masked(dict(facts.details.metadata)),
+        "trace_id": trace_id(facts.details.headers),
         "took": took(facts, now),
         "progress": said,
         "fraction": fraction_done(facts) if said is not None and said.fraction is not None else None,
@@ -118,21 +111,32 @@ def shown(visit: Visit, facts: Job) -> dict[str, Any]:
 
 
 def possible(facts: Job) -> frozenset[str]:
-    """What could be done to a job in this state."""
+    """Return the actions that this job's state allows; none for an archived job."""
+    if facts.archived_at is not None:
+        return frozenset()
     found = {
         name
-        for name, action in (("retry", Action.RETRY), ("approve", Action.APPROVE), ("reject", Action.REJECT))
+        for name, action in (
+            ("retry", Action.RETRY),
+            ("run_now", Action.RUN_NOW),
+            ("reschedule", Action.RESCHEDULE),
+            ("rerun", Action.RERUN),
+            ("approve", Action.APPROVE),
+            ("reject", Action.REJECT),
+        )
         if facts.state in expected(action)
     }
     if facts.state in expected(Action.CANCEL) | HELD:
         found.add("cancel")
+    if facts.state in CHANGEABLE:
+        found.add("change")
     if facts.state in ENDED:
         found.add("delete")
     return frozenset(found)
 
 
 def _options(visit: Visit, facts: Job) -> dict[str, Any]:
-    """What must be said to get the same job again, beside its arguments."""
+    """Return the options, besides the arguments, that enqueue the same job again."""
     registry = visit.app.registry
     usual = registry.get(facts.task).options if facts.task in registry else None
     found: dict[str, Any] = {}
@@ -145,21 +149,7 @@ def _options(visit: Visit, facts: Job) -> dict[str, Any]:
     return found
 
 
-def stages(lines: Sequence[LogEntry], executions: Sequence[Execution]) -> list[Stage]:
-    """The stages of the last execution that these lines tell of, in the order they began, with how long they took."""
-    marks = [entry for entry in lines if entry.stage is not None]
-    if not marks:
-        return []
-    number = max(entry.number for entry in marks)
-    ended = {each.number for each in executions if each.finished_at is not None}
-    found: dict[str, Stage] = {}
-    for entry in (entry for entry in marks if entry.number == number):
-        name = entry.stage or ""
-        if entry.duration is not None and entry.message.startswith(f"stage {name} "):
-            words = (
-                "done" if entry.message.endswith(" ends") else entry.message.removeprefix(f"stage {name} ")
-            )
-            found[name] = Stage(name, number, entry.duration, words)
-        elif name not in found:
-            found[name] = Stage(name, number, None, "not finished" if number in ended else "going on")
-    return list(found.values())
+def _declared(visit: Visit, facts: Job) -> Sequence[str]:
+    """Return the stages that the job's task declares, if this server has the task's code."""
+    registry = visit.app.registry
+    return registry.get(facts.task).options.stages if facts.task in registry else ()

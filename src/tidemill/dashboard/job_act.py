@@ -1,4 +1,7 @@
-"""Deciding about one job: retry, cancel, approve, reject, delete. Each is a form; what cannot be done is said on the job's page."""
+"""Actions on one job.
+
+Each action is a form. If an action is refused, the job's page shows why.
+"""
 
 from __future__ import annotations
 
@@ -7,38 +10,94 @@ from typing import Any
 
 from starlette.responses import Response
 
-from tidemill.dashboard.filled import read_reason, refuse_to_look
+from tidemill.dashboard.filled import Wrong, read_reason, read_whole, refuse_to_look
 from tidemill.dashboard.pages import Pages
+from tidemill.dashboard.typed import read_coming
 from tidemill.dashboard.visit import Visit
 from tidemill.domain.access import Role
+from tidemill.domain.job import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from tidemill.domain.states import ENDED, HELD
-from tidemill.errors import JobError
+from tidemill.errors import JobError, UsageError
 
 pages = Pages()
 
 
 @pages.post("/jobs/{id}/retry", role=Role.OPERATOR)
 async def retry(visit: Visit) -> Response:
-    """Another chain of attempts."""
+    """Make the job pending again, with all its attempts."""
     job = await visit.job()
     return await _done(visit, job.retry, lambda: "The job is pending again, with all its attempts.")
 
 
+@pages.post("/jobs/{id}/run-now", role=Role.OPERATOR)
+async def run_now(visit: Visit) -> Response:
+    """Make a scheduled job due now."""
+    job = await visit.job()
+    return await _done(visit, job.run_now, lambda: "The job is pending.")
+
+
+@pages.post("/jobs/{id}/rerun", role=Role.OPERATOR)
+async def rerun(visit: Visit) -> Response:
+    """Run a job that waits for a decision again."""
+    job = await visit.job()
+    return await _done(visit, job.rerun, lambda: "The job is pending again, with all its attempts.")
+
+
 @pages.post("/jobs/{id}/cancel", role=Role.OPERATOR)
 async def cancel(visit: Visit) -> Response:
-    """End it, or ask its worker to stop it."""
+    """Cancel the job, or ask its worker to stop it."""
     job = await visit.job()
     return await _done(
         visit,
         job.cancel,
-        lambda: "Its worker was asked to stop it." if job.status in HELD else "The job is cancelled.",
+        lambda: "Its worker was asked to stop it." if job.status in HELD else f"The job is {job.status}.",
         read_reason(visit.form),
+        children=visit.form.get("children") == "1",
     )
+
+
+@pages.post("/jobs/{id}/reschedule", role=Role.OPERATOR)
+async def reschedule(visit: Visit) -> Response:
+    """Change when the job is due."""
+    job = await visit.job()
+    try:
+        at = read_coming(visit.form.get("at") or "", visit.now())
+    except ValueError as error:
+        return visit.back(f"/jobs/{job.id}", in_a_sentence(error), good=False)
+    return await _done(
+        visit, job.reschedule, lambda: f"The job is due at {job.run_at:%Y-%m-%d %H:%M:%S} UTC.", at
+    )
+
+
+@pages.post("/jobs/{id}/change", role=Role.OPERATOR)
+async def change(visit: Visit) -> Response:
+    """Change the queue or the priority."""
+    job = await visit.job()
+    try:
+        queue, priority = read_change(visit)
+    except (Wrong, UsageError) as error:
+        return visit.back(f"/jobs/{job.id}", in_a_sentence(error), good=False)
+    same_queue, same_priority = queue == job.queue, priority == job.priority
+    return await _done(
+        visit,
+        job.change,
+        lambda: f"The job is in queue {job.queue} with priority {job.priority}.",
+        queue=None if same_queue and not same_priority else queue,
+        priority=None if same_priority and not same_queue else priority,
+    )
+
+
+def read_change(visit: Visit) -> tuple[str | None, int | None]:
+    """Return the queue and the priority in the form; None for an empty field."""
+    priority = read_whole(visit.form, "priority", least=LOWEST_PRIORITY, most=HIGHEST_PRIORITY)
+    if priority is not None:
+        visit.identity.check_priority(priority)
+    return visit.form.get("queue"), priority
 
 
 @pages.post("/jobs/{id}/approve", role=Role.OPERATOR)
 async def approve(visit: Visit) -> Response:
-    """Complete a job that waits for a person."""
+    """Approve a job that waits for review."""
     job = await visit.job()
     return await _done(
         visit, job.approve, lambda: "Approved: the job is completed.", read_reason(visit.form, "comment")
@@ -47,7 +106,7 @@ async def approve(visit: Visit) -> Response:
 
 @pages.post("/jobs/{id}/reject", role=Role.OPERATOR)
 async def reject(visit: Visit) -> Response:
-    """Fail a job that waits for a person."""
+    """Reject a job that waits for review."""
     job = await visit.job()
     return await _done(
         visit, job.reject, lambda: "Rejected: the job has failed.", read_reason(visit.form, "comment")
@@ -56,15 +115,15 @@ async def reject(visit: Visit) -> Response:
 
 @pages.get("/jobs/{id}/delete", role=Role.ADMIN)
 async def ask_delete(visit: Visit) -> Response:
-    """What would be removed."""
+    """Ask for confirmation before a job is deleted."""
     refuse_to_look(visit)
     job = await visit.facts()
-    return visit.render("job_delete.html", job=job, possible=job.state in ENDED)
+    return visit.render("job_delete.html", job=job, possible=job.state in ENDED and job.archived_at is None)
 
 
 @pages.post("/jobs/{id}/delete", role=Role.ADMIN)
 async def delete(visit: Visit) -> Response:
-    """Remove it with all that was written about it."""
+    """Delete a job with its logs and executions."""
     job = await visit.job()
     try:
         await visit.act(job.delete)
@@ -73,17 +132,25 @@ async def delete(visit: Visit) -> Response:
     return visit.back("/jobs", f"Job {job.id} of task {job.task} is deleted.")
 
 
-async def _done(visit: Visit, act: Callable[..., Any], words: Callable[[], str], *args: Any) -> Response:
+async def _done(
+    visit: Visit, act: Callable[..., Any], words: Callable[[], str], *args: Any, **how: Any
+) -> Response:
     id = visit.id()
     try:
-        await visit.act(act, *args)
-    except JobError as error:  # it has moved on: its page says where it is now
+        await visit.act(act, *args, **how)
+    # The job has changed state, or the input is invalid.
+    except (JobError, UsageError) as error:
         return visit.back(f"/jobs/{id}", _sentence(error.message), good=False)
     return visit.back(f"/jobs/{id}", words())
 
 
+def in_a_sentence(error: Exception) -> str:
+    """Return an error's message as a sentence."""
+    return _sentence(str(error))
+
+
 def _sentence(text: str) -> str:
-    """Words of an error as a sentence.
+    """Capitalise a message and add a full stop.
 
     >>> _sentence("cannot retry it")
     'Cannot retry it.'

@@ -1,4 +1,7 @@
-"""``/jobs/{id}/again``: the same job once more, with other arguments or at another time. The old one stays as it is."""
+"""``/jobs/{id}/again``: enqueue a copy of a job.
+
+The user may change the arguments and the time. The original job is not changed.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ pages = Pages()
 
 @pages.get("/jobs/{id}/again", role=Role.OPERATOR)
 async def edit(visit: Visit) -> Response:
-    """The form, filled in as the job was asked for."""
+    """Show the form with the values of the original job."""
     refuse_to_look(visit)
     facts = await visit.facts()
     typed = {
@@ -36,7 +39,7 @@ async def edit(visit: Visit) -> Response:
 
 @pages.post("/jobs/{id}/again", role=Role.OPERATOR)
 async def enqueue_again(visit: Visit) -> Response:
-    """Check what was typed, and enqueue it; or the form once more, with what is wrong beside the fields."""
+    """Enqueue the copy, or show the form again with errors next to the fields."""
     facts = await visit.facts()
     typed = {name: visit.form.get(name) or "" for name in ("args", "queue", "priority", "delay")}
     options: dict[str, Any] = {"tenant": facts.tenant, "queue": typed["queue"] or facts.queue}
@@ -81,7 +84,7 @@ def _enqueue(visit: Visit, facts: Job, args: str, options: dict[str, Any]) -> Jo
 
 
 def _places(error: TidemillError) -> dict[str, str]:
-    """Which field an error is about; what is not the user's to mend is raised again."""
+    """Map an error to the form field it is about. Errors that the user cannot correct are raised again."""
     if isinstance(error, BadArguments | PayloadTooLarge):
         return {"args": error.message}
     if not isinstance(error, UsageError):

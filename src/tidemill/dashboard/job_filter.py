@@ -1,6 +1,6 @@
-"""Which jobs a page is about, as its address says it: read, said again in words, and one condition taken away.
+"""Job filters in the query string of a page.
 
-Pure. The names in the address are those of the form; ``where`` has those of ``app.jobs``.
+Pure. Query parameters have the names of the form fields; ``where`` has the names of ``app.jobs``.
 """
 
 from __future__ import annotations
@@ -18,18 +18,28 @@ from tidemill.domain.insight import FAILURES
 from tidemill.domain.states import JobState
 from tidemill.errors import BadFilter
 
-SEVERAL = ("state", "task", "queue", "metadata")
-SINGLE = ("text", "tag", "reference", "correlation_id", "parent_id", "since", "until")
+SEVERAL = ("status", "task", "queue", "metadata")
+SINGLE = (
+    "text", "tag", "definition", "definition_version", "schedule", "fire_at", "reference", "correlation_id", "parent_id",
+    "since", "until",
+)  # fmt: skip
 MOST = 20
-"""Of each condition that may be said several times."""
+"""Maximum number of values of a repeatable condition."""
+
+_OLD_NAMES = {"status": "state"}
+"""Former names of parameters, still accepted in old addresses."""
+
+_STATUSES = ", ".join(JobState)
 
 FAILED = [state.value for state in JobState if state in FAILURES]
-"""The states of jobs that failed, as an address asks for them."""
+"""The states of failed jobs, as query values."""
 
 LABELS = {
     "text": "text",
     "correlation_id": "correlation",
     "parent_id": "parent",
+    "definition_version": "version",
+    "fire_at": "fire",
     "since": "created since",
     "until": "created until",
 }
@@ -45,11 +55,11 @@ class Chip(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What an address asks for."""
+    """The filter that an address specifies."""
 
-    query: dict[str, Any]  #: its conditions as they stand there, a list of texts each
-    where: dict[str, Any]  #: the same as ``app.jobs`` takes them, as far as they can be read
-    wrong: dict[str, str]  #: what cannot be read, and why
+    query: dict[str, Any]  #: the conditions as given, each a list of strings
+    where: dict[str, Any]  #: the valid conditions, as arguments of ``app.jobs``
+    wrong: dict[str, str]  #: error messages of the invalid conditions
     sort: str
     cursor: str | None
 
@@ -59,11 +69,11 @@ class Asked:
         return bool(self.query)
 
     def get(self, name: str) -> str:
-        """What stands in a field of the form."""
+        """Return the value of a form field."""
         return self.query[name][0] if name in self.query else ""
 
     def chips(self) -> list[Chip]:
-        """Every condition, each to be taken away."""
+        """Return all conditions, each with the query that removes it."""
         found = []
         for name, values in self.query.items():
             for value in values:
@@ -71,14 +81,15 @@ class Asked:
                 without = {**self.query, name: rest}
                 if not rest:
                     del without[name]
-                shown = value.replace("_", " ") if name == "state" else value
+                shown = value.replace("_", " ") if name == "status" else value
                 found.append(Chip(LABELS.get(name, name), shown, without))
         return found
 
 
 def read(fields: Fields, now: datetime) -> Asked:
-    """The conditions in an address; names that are none of ours are passed over."""
-    query = {name: list(dict.fromkeys(fields.all(name)))[:MOST] for name in SEVERAL if fields.get(name)}
+    """Parse the conditions in an address. Unknown parameters are ignored."""
+    given = {name: [*fields.all(name), *fields.all(_OLD_NAMES.get(name, ""))] for name in SEVERAL}
+    query = {name: list(dict.fromkeys(texts))[:MOST] for name, texts in given.items() if texts}
     query |= {name: [value] for name in SINGLE if (value := fields.get(name)) is not None}
     where: dict[str, Any] = {}
     wrong: dict[str, str] = {}
@@ -92,7 +103,7 @@ def read(fields: Fields, now: datetime) -> Asked:
             except ValueError as error:
                 wrong[name] = str(error)
 
-    take("state", "status", lambda given: [_state(each) for each in given])
+    take("status", "status", lambda given: [_status(each) for each in given])
     take("task", "task", list)
     take("queue", "queue", list)
     take("metadata", "metadata", lambda given: dict(_pair(each, "=", "customer=acme") for each in given))
@@ -101,6 +112,10 @@ def read(fields: Fields, now: datetime) -> Asked:
     take("reference", "reference", lambda given: _pair(given[0], ":", "user:42"))
     take("correlation_id", "correlation_id", lambda given: given[0])
     take("parent_id", "parent_id", lambda given: _id(given[0]))
+    take("definition", "definition", lambda given: given[0])
+    take("definition_version", "definition_version", lambda given: _version(given[0]))
+    take("schedule", "schedule", lambda given: given[0])
+    take("fire_at", "fire_at", lambda given: _instant(given[0]))
     take("since", "created_after", lambda given: read_moment(given[0], now))
     take("until", "created_before", lambda given: read_moment(given[0], now))
     sort = "oldest" if fields.get("sort") == "oldest" else "newest"
@@ -108,7 +123,7 @@ def read(fields: Fields, now: datetime) -> Asked:
 
 
 def in_words(counts: dict[JobState, int]) -> str:
-    """How many jobs of which states.
+    """Format a number of jobs per state.
 
     >>> in_words({JobState.TIMED_OUT: 1, JobState.FAILED: 1200})
     '1,200 failed, 1 timed out'
@@ -117,11 +132,11 @@ def in_words(counts: dict[JobState, int]) -> str:
     return ", ".join(f"{counts[state]:,} {state.value.replace('_', ' ')}" for state in ordered)
 
 
-def _state(text: str) -> JobState:
+def _status(text: str) -> JobState:
     try:
         return JobState(text)
     except ValueError:
-        raise ValueError(f"there is no state {text[:40]!r}") from None
+        raise ValueError(f"there is no status {text[:40]!r}; expected one of {_STATUSES}") from None
 
 
 def _pair(text: str, sign: str, example: str) -> tuple[str, str]:
@@ -134,6 +149,22 @@ def _pair(text: str, sign: str, example: str) -> tuple[str, str]:
 def _text(text: str) -> str:
     check_text(text)
     return text
+
+
+def _version(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**31):
+        raise ValueError(f"{text[:40]!r} is not a version; give a whole number")
+    return int(text)
+
+
+def _instant(text: str) -> datetime:
+    try:
+        at = datetime.fromisoformat(text)
+    except ValueError:
+        at = None
+    if at is None or at.tzinfo is None:
+        raise ValueError(f"{text[:40]!r} is not an instant; write 2026-03-01T06:00:00Z")
+    return at
 
 
 def _id(text: str) -> UUID:

@@ -1,4 +1,4 @@
-"""``/jobs``: finding jobs, page by page, with an address that can be shared."""
+"""``/jobs``: search for jobs, with shareable addresses."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ pages = Pages()
 
 SIZE = 50
 LOOKS = 3
-"""How often a text is looked for further, to fill one page."""
+"""Maximum number of queries that a text search may use to fill one page."""
 
 PATIENCE = 0.1
-"""And no further after so many seconds."""
+"""Seconds after which a text search starts no further query."""
 
 
 @pages.get("/jobs", role=Role.VIEWER)
 async def jobs(visit: Visit) -> Response:
-    """The jobs that match."""
+    """List the matching jobs."""
     asked = job_filter.read(visit.asked, visit.now())
     found: list[Job] = []
     following = None
@@ -47,7 +47,7 @@ async def jobs(visit: Visit) -> Response:
         chips=asked.chips(),
         rows=[row(visit, job) for job in found],
         following=following,
-        chosen_states=asked.query.get("state", []),
+        chosen_states=asked.query.get("status", []),
         tasks=registry.names(),
         queues=sorted({task.options.queue for task in registry} | {job.queue for job in found}),
         show_tenant=visit.tenant == ALL_TENANTS,
@@ -55,7 +55,7 @@ async def jobs(visit: Visit) -> Response:
 
 
 def look(visit: Visit, asked: Asked, limit: int = SIZE) -> tuple[list[Job], str | None]:
-    """One page of jobs, and where to go on."""
+    """Return one page of jobs and the cursor of the next page."""
     found: list[Job] = []
     cursor = asked.cursor
     clock = visit.app.clock
@@ -66,7 +66,8 @@ def look(visit: Visit, asked: Asked, limit: int = SIZE) -> tuple[list[Job], str 
             cursor=cursor,
             sort=asked.sort,
             tenant=visit.tenant,
-            text_in_args=visit.sees_secrets,  # what is masked is not to be found out by searching either
+            # Otherwise a search would reveal masked values.
+            text_in_args=visit.sees_secrets,
             **asked.where,
         )
         found += [job.facts for job in page.items]
@@ -78,7 +79,7 @@ def look(visit: Visit, asked: Asked, limit: int = SIZE) -> tuple[list[Job], str 
 
 
 def row(visit: Visit, job: Job) -> dict[str, Any]:
-    """What a table shows of a job."""
+    """Return the table cells of a job."""
     now = visit.now()
     running = job.state is JobState.RUNNING
     said = job.progress
@@ -93,7 +94,7 @@ def row(visit: Visit, job: Job) -> dict[str, Any]:
 
 
 def took(job: Job, now: datetime) -> timedelta | None:
-    """How long its last execution took, or has taken so far."""
+    """Return how long the last execution took, or has taken so far."""
     if job.started_at is None or (job.finished_at is None and job.state is not JobState.RUNNING):
         return None
     return max((job.finished_at or now) - job.started_at, timedelta(0))

@@ -1,7 +1,7 @@
-"""One thing done to many jobs: first how many it would be, then the deed, a part at a time.
+"""Bulk actions on jobs: confirmation first, then execution in batches.
 
-Who selects rows sends their ids; who means all that match sends the conditions in the address. What is enqueued after the question
-was asked is not meant.
+The form sends the ids of selected rows, or the conditions in the address for all matching jobs. Jobs that are created
+after the confirmation page was shown are not affected.
 """
 
 from __future__ import annotations
@@ -13,33 +13,37 @@ from uuid import UUID
 
 from starlette.responses import Response
 
-from tidemill.client.jobs import BATCH, Acted
+from tidemill.client.deciding import BATCH, check_change
+from tidemill.client.jobs import Acted
 from tidemill.dashboard import job_filter
-from tidemill.dashboard.filled import read_reason, refuse_to_look
+from tidemill.dashboard.filled import Wrong, read_reason, refuse_to_look
+from tidemill.dashboard.job_act import in_a_sentence, read_change
 from tidemill.dashboard.job_filter import Asked, in_words
 from tidemill.dashboard.pages import Pages
 from tidemill.dashboard.visit import Visit
 from tidemill.domain.access import Role
 from tidemill.domain.decide import Action, expected
+from tidemill.domain.job import CHANGEABLE
 from tidemill.domain.states import ENDED, HELD, JobState
+from tidemill.errors import UsageError
 from tidemill.rest.problems import Problem
 
 pages = Pages()
 
 EXACT = 10_000
-"""Jobs that are counted; beyond that there are "more than"."""
+"""Jobs are counted up to this number; the page shows larger counts as "more than"."""
 
 PART = 2_000
-"""Jobs that one request does it to."""
+"""Maximum number of jobs per request."""
 
 SECONDS = 4.0
-"""And how long it may take about it."""
+"""Maximum number of seconds per request."""
 
 LOOKS = 3
 
 
 class Act(NamedTuple):
-    """What can be done, to which jobs, by whom; and how it is said."""
+    """A bulk action: the states it applies to, the role it needs, and its texts."""
 
     name: str
     states: frozenset[JobState]
@@ -52,9 +56,11 @@ ACTS = {
     act.name: act
     for act in (
         Act("retry", expected(Action.RETRY), Role.OPERATOR, "retried",
-            "They begin again with all their attempts; what they returned or raised is dropped."),
+            "They start over with all their attempts; their results and errors are discarded."),
         Act("cancel", expected(Action.CANCEL) | HELD, Role.OPERATOR, "cancelled or asked to stop",
-            "Those nobody holds end at once; running ones are asked to stop."),
+            "Jobs that are not running end immediately; running jobs are asked to stop."),
+        Act("change", CHANGEABLE, Role.OPERATOR, "changed",
+            "They keep their place among jobs of the same priority. Enter a queue, a priority, or both."),
         Act("delete", ENDED, Role.ADMIN, "deleted",
             "They are removed with their logs and executions. This cannot be undone."),
     )
@@ -62,16 +68,16 @@ ACTS = {
 
 
 class Impact(NamedTuple):
-    """How many jobs an act would concern."""
+    """How many jobs an action affects."""
 
     counts: dict[JobState, int]
     total: int
     at_least: bool  #: there may be more
-    others: int = 0  #: selected, but in a state that does not allow it
+    others: int = 0  #: selected jobs in a state that does not allow the action
 
     @property
     def number(self) -> str:
-        """How many, as exactly as is known."""
+        """Format the number of jobs as exactly as it is known."""
         if self.total > EXACT:
             return f"more than {EXACT:,}"
         return f"at least {self.total:,}" if self.at_least else f"{self.total:,}"
@@ -83,7 +89,7 @@ class Impact(NamedTuple):
 
 @pages.get("/jobs/bulk", role=Role.OPERATOR)
 async def choose(visit: Visit) -> Response:
-    """All that match: what could be done, and to how many."""
+    """Show the possible actions for all matching jobs, with the number of jobs."""
     refuse_to_look(visit)
     act = _act(visit, visit.asked.get("act") or "retry")
     return await _ask(visit, act, _asked(visit), [])
@@ -91,7 +97,7 @@ async def choose(visit: Visit) -> Response:
 
 @pages.post("/jobs/bulk", role=Role.OPERATOR)
 async def bulk(visit: Visit) -> Response:
-    """First the question, then the deed."""
+    """Ask for confirmation, then perform the action."""
     act = _act(visit, visit.form.get("act") or "")
     asked, ids = _asked(visit), _ids(visit)
     sure = visit.form.get("sure") == "1"
@@ -99,6 +105,11 @@ async def bulk(visit: Visit) -> Response:
         return visit.back("/jobs", "Select jobs first.", good=False, **asked.query)
     if not sure:
         return await _ask(visit, act, asked, ids)
+    if act.name == "change":
+        try:
+            check_change(*read_change(visit))
+        except (Wrong, UsageError) as error:
+            return visit.back("/jobs", in_a_sentence(error), good=False, **asked.query)
     if ids:
         acted: Acted = await visit.act(_do, visit, act, ids, {"ids": ids})
         return visit.back("/jobs", _said(act, acted.done, len(ids) - acted.done), **asked.query)
@@ -106,9 +117,9 @@ async def bulk(visit: Visit) -> Response:
 
 
 async def _ask(visit: Visit, act: Act, asked: Asked, ids: list[UUID]) -> Response:
-    """The confirmation: how many, and what it means."""
+    """Show the confirmation page with the number of jobs and the consequences."""
     if not ids and not asked.narrows:
-        raise Problem(422, None, "Say which jobs are meant: choose a condition on the page of jobs first.")
+        raise Problem(422, None, "No jobs are selected: choose a filter on the Jobs page first.")
     return visit.render(
         "jobs_bulk.html",
         act=act,
@@ -123,7 +134,7 @@ async def _ask(visit: Visit, act: Act, asked: Asked, ids: list[UUID]) -> Respons
 
 
 def impact(visit: Visit, act: Act, asked: Asked, ids: list[UUID]) -> Impact:
-    """How many jobs it would be, by state; no more than so many are counted."""
+    """Count the jobs that an action would affect, by state and up to a limit."""
     jobs = visit.app.jobs
     if ids:
         counts = jobs.counts(ids=ids, status=list(act.states), tenant=visit.tenant)
@@ -147,9 +158,9 @@ def impact(visit: Visit, act: Act, asked: Asked, ids: list[UUID]) -> Impact:
 
 
 async def _go_on(visit: Visit, act: Act, asked: Asked) -> Response:
-    """Do a part of it; where more is left, ask whether to go on."""
+    """Process one batch; if jobs remain, show a page that asks whether to continue."""
     if not asked.narrows:
-        raise Problem(422, None, "Say which jobs are meant: choose a condition on the page of jobs first.")
+        raise Problem(422, None, "No jobs are selected: choose a filter on the Jobs page first.")
     where = _narrowed(visit, act, asked)
     form = visit.form
     done, skipped = form.whole("done", 0, most=10**12), form.whole("skipped", 0, most=10**12)
@@ -158,8 +169,10 @@ async def _go_on(visit: Visit, act: Act, asked: Asked) -> Response:
         where["created_before"] = min(where.get("created_before", until), until)
         seen, clock = 0, visit.app.clock
         began = clock.monotonic()
+        # Workers start with the oldest jobs, so cancel the newest first.
+        sort = "newest" if act.name == "cancel" else "oldest"
         while seen < PART and clock.monotonic() - began < SECONDS:
-            page = await visit.read(visit.app.jobs.list, limit=BATCH, cursor=cursor, sort="oldest", **where)
+            page = await visit.read(visit.app.jobs.list, limit=BATCH, cursor=cursor, sort=sort, **where)
             if page.items:
                 acted = await visit.act(_do, visit, act, [job.id for job in page.items], asked.where)
                 done, skipped = done + acted.done, skipped + len(page.items) - acted.done
@@ -190,12 +203,15 @@ def _do(visit: Visit, act: Act, ids: list[UUID], asked: dict[str, Any]) -> Acted
             return jobs.retry(**where)
         case "cancel":
             return jobs.cancel(reason=read_reason(visit.form), **where)
+        case "change":
+            queue, priority = read_change(visit)
+            return jobs.change(priority=priority, to_queue=queue, **where)
         case _:
             return jobs.delete(**where)
 
 
 def _narrowed(visit: Visit, act: Act, asked: Asked) -> dict[str, Any] | None:
-    """The conditions, and only states that allow the act; None where there is no such state."""
+    """Restrict the conditions to states that allow the action; return None if there is no such state."""
     wanted = frozenset(asked.where.get("status", ()))
     states = (wanted & act.states) if wanted else act.states
     return {**asked.where, "status": list(states), "tenant": visit.tenant} if states else None
@@ -203,14 +219,14 @@ def _narrowed(visit: Visit, act: Act, asked: Asked) -> dict[str, Any] | None:
 
 def _said(act: Act, done: int, skipped: int) -> str:
     jobs = "1 job" if done == 1 else f"{done:,} jobs"
-    rest = f" {skipped:,} had moved on or do not allow it." if skipped else ""
+    rest = f" {skipped:,} changed status or do not allow it." if skipped else ""
     return f"{jobs} {act.done}.{rest}"
 
 
 def _act(visit: Visit, name: str) -> Act:
     act = ACTS.get(name)
     if act is None:
-        raise Problem(422, None, f"there is no act {name[:40]!r}; there are {', '.join(ACTS)}")
+        raise Problem(422, None, f"unknown action {name[:40]!r}; expected one of {', '.join(ACTS)}")
     visit.need(act.role)
     return act
 
@@ -230,7 +246,7 @@ def _ids(visit: Visit) -> list[UUID]:
 
 
 def _moment(visit: Visit) -> datetime:
-    """When the question was asked; never later than now."""
+    """Return when the confirmation page was shown, but never a time after now."""
     now = visit.now()
     try:
         said = datetime.fromisoformat(visit.form.get("until") or "")

@@ -1,4 +1,7 @@
-"""Keys: making one, whose secret is shown once, and ending one."""
+"""Creation and revocation of API keys.
+
+The secret of a new key is shown once.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ pages = Pages()
 
 @pages.post("/settings/keys", role=Role.SUPER_ADMIN)
 async def create(visit: Visit) -> Response:
-    """Make a key; its secret is on this answer and nowhere else, so this answer is no redirect."""
+    """Create a key. Only this response contains the secret, so it must not be a redirect."""
     typed = {name: visit.form.get(name) or "" for name in ("name", "role", "tenant", "days")}
     try:
         if typed["days"] not in EXPIRIES:
@@ -42,7 +45,7 @@ async def create(visit: Visit) -> Response:
 
 @pages.get("/settings/keys/revoke", role=Role.SUPER_ADMIN)
 async def ask_revoke(visit: Visit) -> Response:
-    """What it means to end a key."""
+    """Ask for confirmation before a key is revoked."""
     row = await _known(visit, visit.asked.get("id"))
     key = row.key
     own = visit.identity.who.startswith(f"key:{key.id} ")
@@ -50,8 +53,8 @@ async def ask_revoke(visit: Visit) -> Response:
         visit,
         title=f"Revoke {key.name}?",
         words=f"The key {key.id} ({key.role.value}, {'all tenants' if key.tenant == ALL_TENANTS else f'tenant {key.tenant}'}) "
-        "opens nothing from then on, here at once and elsewhere within seconds. It cannot be given back.",
-        also="You are signed in with this key: it signs you out." if own else None,
+        "stops working immediately on this server and within seconds on others. This cannot be undone.",
+        also="You are signed in with this key; revoking it signs you out." if own else None,
         action="/settings/keys/revoke",
         fields={"id": key.id},
         button="Revoke it",
@@ -61,10 +64,10 @@ async def ask_revoke(visit: Visit) -> Response:
 
 @pages.post("/settings/keys/revoke", role=Role.SUPER_ADMIN)
 async def revoke(visit: Visit) -> Response:
-    """End a key."""
+    """Revoke a key."""
     row = await _known(visit, visit.form.get("id"))
     await visit.act(visit.app.keys.revoke, row.key.id)
-    return visit.back("/settings", f"The key {row.key.name} opens nothing any more.")
+    return visit.back("/settings", f"Key {row.key.name} is revoked.")
 
 
 async def _known(visit: Visit, id: str | None) -> KeyRow:

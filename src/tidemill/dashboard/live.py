@@ -1,4 +1,4 @@
-"""That something moved, told to open pages: which kinds of things, never which ones."""
+"""Server-sent events that notify open pages which kinds of objects changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _numbers = itertools.count(1)
 
 @pages.get("/live", role=Role.VIEWER)
 async def live(visit: Visit) -> Response:
-    """Server-sent events named ``change``, at most two a second; who comes back is told that something may have moved."""
+    """Stream ``change`` events, at most two per second. A reconnecting client first gets an event with all kinds."""
     slot = Kinds()
     if visit.request.headers.get("last-event-id"):
         slot.put(frozenset(KINDS))

@@ -1,4 +1,4 @@
-"""The first page: what waits, what runs, what ended, and what needs a person."""
+"""Overview page: waiting, running and ended jobs, workers and alerts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MOST_MARKS = 5
 
 @pages.get("/", role=Role.VIEWER)
 async def overview(visit: Visit) -> Response:
-    """One look at everything."""
+    """Show the overview."""
     window = visit.asked.get("window") or "1h"
     if window not in WINDOWS:
         window = "1h"
@@ -38,11 +38,12 @@ async def overview(visit: Visit) -> Response:
 
 
 def _look(visit: Visit, window: str) -> dict[str, Any]:
-    """Everything on the page, asked on one thread one after the other: a page never takes more than one connection."""
+    """Run all queries in sequence on one thread, so that a page uses at most one connection."""
     stats, tenant, store = visit.app.stats, visit.tenant, visit.app.store
     look = Look.now(store, tenant)
     steps = stats.throughput(window, tenant=tenant)
-    whole = visit.identity.tenant == ALL_TENANTS  # workers are everybody's
+    # Workers belong to no tenant, so only users of all tenants see them.
+    whole = visit.identity.tenant == ALL_TENANTS
     known = store.workers() if whole else []
     marks = _versions(known, steps.at - WINDOWS[window][0])
     found = situation.overview(look, WINDOWS[window][0])
@@ -51,7 +52,7 @@ def _look(visit: Visit, window: str) -> dict[str, Any]:
         "overview": found,
         "concerns": [concern(alert) for alert in situation.raised(look, None, HOUR)],
         "queues": situation.deepest(look, 8),
-        "failing": stats.failures(tenant=tenant, limit=8).rows,
+        "failing": stats.failures(tenant=tenant, limit=8),
         "crew": _crew(visit, known, steps.at) if whole else None,
         "marks": marks,
         "new_here": quiet and _new_here(visit),
@@ -81,7 +82,10 @@ def _seconds(value: timedelta | None) -> float | None:
 
 
 def _versions(known: list[Worker], since: datetime) -> list[tuple[datetime, str]]:
-    """When each version first started, as far as its workers are still written down; the latest within the window."""
+    """Return when each version first started, for the latest versions in the window.
+
+    Based on the workers that the store still lists.
+    """
     first: dict[str, datetime] = {}
     for worker in known:
         if worker.version and worker.started_at is not None:
@@ -92,13 +96,13 @@ def _versions(known: list[Worker], since: datetime) -> list[tuple[datetime, str]
 
 def _crew(visit: Visit, known: list[Worker], at: datetime) -> dict[str, Any]:
     held = {each.worker: each.claimed + each.running for each in visit.app.store.holders(tenant=ALL_TENANTS)}
-    living = [(worker, how) for worker in known if (how := liveness(worker, at)) != "gone"]
-    # Those that are late first, then the busiest.
+    living = [(worker, how) for worker in known if (how := liveness(worker, at)) in ("alive", "late")]
+    # Late workers first, then the busiest.
     living.sort(key=lambda pair: (pair[1] == "alive", -held.get(pair[0].id, 0), pair[0].name))
     rows = [(worker, how, held.get(worker.id, 0)) for worker, how in living[:MOST_WORKERS]]
     return {"rows": rows, "more": len(living) - len(rows)}
 
 
 def _new_here(visit: Visit) -> bool:
-    """Whether no job has ever been enqueued, as far as can be seen."""
+    """Whether the store has no jobs at all, as far as this user can see."""
     return not visit.app.store.jobs(JobFilter(visit.tenant), limit=1).items

@@ -1,4 +1,7 @@
-"""Declaring pages: verb, path and least role. A page without a role cannot be written down. And which addresses show one."""
+"""Declaration of pages with method, path and required role.
+
+The role is a required argument, so that no page is public by accident.
+"""
 
 from __future__ import annotations
 
@@ -19,25 +22,25 @@ Handler = Callable[["Visit"], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One verb of one address."""
+    """One method of one address."""
 
     method: str
     path: str
-    role: Role | None  #: None: everybody, also who has not signed in
+    role: Role | None  #: None: no sign-in needed
     handler: Handler
-    everywhere: bool  #: who sees one tenant only is refused
+    everywhere: bool  #: users of a single tenant are refused
 
     status = 200
     creates = False
 
     @property
     def mutates(self) -> bool:
-        """Whether it may change something that is stored."""
+        """Whether the page may change stored data."""
         return self.method != "GET" and self.role is not None
 
 
 class Pages:
-    """The pages of one room, in the order they were declared."""
+    """The pages of one module, in the order of declaration."""
 
     def __init__(self) -> None:
         self._pages: list[Page] = []
@@ -46,11 +49,11 @@ class Pages:
         return iter(self._pages)
 
     def get(self, path: str, *, role: Role | None, everywhere: bool = False) -> Callable[[Handler], Handler]:
-        """A page to look at."""
+        """Declare a page."""
         return self._declare("GET", path, role, everywhere)
 
     def post(self, path: str, *, role: Role | None, everywhere: bool = False) -> Callable[[Handler], Handler]:
-        """What a form is sent to."""
+        """Declare the target of a form."""
         return self._declare("POST", path, role, everywhere)
 
     def _declare(
@@ -64,7 +67,7 @@ class Pages:
 
 
 class Addresses:
-    """All addresses in the order they are looked at, and which of them show something."""
+    """All page addresses in matching order, and which of them accept GET."""
 
     def __init__(self, pages: Iterable[Page]) -> None:
         verbs: dict[str, set[str]] = {}
@@ -73,13 +76,13 @@ class Addresses:
         self._known = [(compile_path(path)[0], "GET" in found) for path, found in verbs.items()]
 
     def can_be_seen(self, path: str) -> bool:
-        """Whether there is a page to look at, and not only something that takes a form."""
+        """Whether a page exists at this path that accepts GET."""
         return next((seen for pattern, seen in self._known if pattern.match(path)), False)
 
     def shown_at(self, path: str) -> str:
-        """The nearest address, this one or one above it, at which there is a page to look at.
+        """Return the nearest path, this one or an ancestor, with a page that accepts GET.
 
-        A ``-`` in an address stands where a name would, before what is done and not looked at.
+        In a path, ``-`` takes the place of a name and precedes an action.
         """
         while path.strip("/"):
             if not path.endswith("/-") and self.can_be_seen(path):

@@ -1,4 +1,4 @@
-"""Queues and limits: what waits where, how fast it goes, who serves it, and how much of each limit is used."""
+"""Queue and limit pages: backlog, throughput, workers and limit usage."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from starlette.responses import Response
 from tidemill.client.limit_states import LimitState
 from tidemill.client.limit_words import allows
 from tidemill.client.loads import QueueFacts, queue_facts, queue_loads, serving, waited_for
-from tidemill.client.stats import liveness
+from tidemill.client.stats import is_living
 from tidemill.dashboard.formats import percent, span
 from tidemill.dashboard.pages import Pages
 from tidemill.dashboard.visit import Visit
@@ -23,20 +23,20 @@ from tidemill.domain.states import HELD
 pages = Pages()
 
 SHOWN = 20
-"""Jobs that are listed."""
+"""Maximum number of listed jobs."""
 
 
 class LimitRow(NamedTuple):
-    """A limit as it is shown: how much of how much is used, and whether that is all."""
+    """A limit with its current usage."""
 
     state: LimitState
     allows: str
     used: int
-    most: int | None  #: None: nothing to compare with
+    most: int | None  #: None: no maximum to compare with
     is_full: bool
     waited_for: bool
     keys: list[LimitRow]
-    declared: str | None  #: what the code says, where something else was set
+    declared: str | None  #: the rule in code, if an operator has overridden it
 
     @property
     def fraction(self) -> float:
@@ -45,13 +45,13 @@ class LimitRow(NamedTuple):
 
 @pages.get("/queues", role=Role.VIEWER)
 async def queues(visit: Visit) -> Response:
-    """All queues, and all limits for those who may see all tenants."""
+    """List all queues, and all limits for users who may see all tenants."""
     found = await visit.read(_list, visit, await _facts(visit))
     return visit.render("queues.html", **found)
 
 
 async def _facts(visit: Visit) -> QueueFacts:
-    """What waits and what ended; who is paused and who serves is asked for anew each time."""
+    """Return the cached job counts. Pauses and workers are read on every request."""
     about = ("queues", visit.tenant)
     return await visit.figures(about, queue_facts, visit.app.store, visit.now(), tenant=visit.tenant)
 
@@ -76,12 +76,13 @@ def _limits(visit: Visit) -> list[LimitRow]:
 
 
 def limit_row(state: LimitState, behind: frozenset[str], declared: Rule | None = None) -> LimitRow:
-    """A limit with its keys, ready to be shown."""
+    """Prepare a limit and its keys for the template."""
     rule = state.rule
     most = rule.burst if rule.burst is not None else rule.max
     used = state.used
     if rule.kind is LimitKind.RATE and rule.burst is not None and state.room is not None:
-        used = rule.burst - state.room  # a bucket is as full as it has no room
+        # A token bucket reports its free tokens.
+        used = rule.burst - state.room
     keyed = bool(state.keys) or (state.room is None and rule.max > 0)
     return LimitRow(
         state,
@@ -97,7 +98,7 @@ def limit_row(state: LimitState, behind: frozenset[str], declared: Rule | None =
 
 @pages.get("/queues/{name:path}", role=Role.VIEWER)
 async def queue(visit: Visit) -> Response:
-    """One queue: its load, who serves it, what runs, and the limits on it."""
+    """Show one queue: its load, its workers, its running jobs and its limits."""
     found = await visit.read(_look, visit, visit.path["name"], await _facts(visit))
     return visit.render("queue.html", **found)
 
@@ -106,7 +107,7 @@ def _look(visit: Visit, name: str, facts: QueueFacts) -> dict[str, Any]:
     store, now = visit.app.store, visit.now()
     everywhere = visit.identity.tenant == ALL_TENANTS
     (load,) = queue_loads(store, now, tenant=visit.tenant, named=name, facts=facts).rows
-    living = [worker for worker in store.workers() if liveness(worker, now) != "gone"] if everywhere else []
+    living = [worker for worker in store.workers() if is_living(worker, now)] if everywhere else []
     own = {f"queue/{name}", f"depth/queue/{name}", "queue", "depth/queue"}
     where = JobFilter(visit.tenant, states=HELD, queues=frozenset({name}))
     return {

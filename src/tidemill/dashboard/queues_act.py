@@ -1,6 +1,6 @@
-"""Pausing queues, one or all of them; setting limits, and closing breakers.
+"""Actions on queues and limits.
 
-The addresses have no queue in them, for a queue's name may hold anything, slashes included.
+The paths contain no queue name, because a name may contain any character, including slashes.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ pages = Pages()
 
 @pages.post("/queues/-/pause", role=Role.OPERATOR, everywhere=True)
 async def pause(visit: Visit) -> Response:
-    """Start no more jobs of a queue."""
+    """Pause a queue."""
     name = visit.form.get("name") or ""
     check_queue(name)
     await visit.act(visit.app.control.pause, PauseKind.QUEUE, name, reason=read_reason(visit.form))
     return visit.back_to(
-        visit.form.get("next"), f"Queue {name} is paused; what runs goes on.", otherwise="/queues"
+        visit.form.get("next"), f"Queue {name} is paused; running jobs continue.", otherwise="/queues"
     )
 
 
 @pages.post("/queues/-/resume", role=Role.OPERATOR, everywhere=True)
 async def resume(visit: Visit) -> Response:
-    """Let jobs of a queue start again."""
+    """Resume a queue."""
     name = visit.form.get("name") or ""
     await visit.act(visit.app.control.resume, PauseKind.QUEUE, name)
     return visit.back_to(visit.form.get("next"), f"Jobs of queue {name} start again.", otherwise="/queues")
 
 
-# Everything --------------------------------------------------------------------------------------------------------------
+# All queues --------------------------------------------------------------------------------------------------------------
 
 
 @pages.get("/queues/-/pause-all", role=Role.ADMIN, everywhere=True)
 async def ask_to_pause_all(visit: Visit) -> Response:
-    """Ask before everything stands still."""
+    """Ask for confirmation before everything is paused."""
     refuse_to_look(visit)
     found = await visit.read(_impact, visit)
     return visit.render("pause_all.html", **found)
@@ -75,21 +75,21 @@ def _impact(visit: Visit) -> dict[str, Any]:
 
 @pages.post("/queues/-/pause-all", role=Role.ADMIN, everywhere=True)
 async def pause_all(visit: Visit) -> Response:
-    """Start nothing at all."""
+    """Pause everything."""
     await visit.act(visit.app.control.pause, PauseKind.ALL, reason=read_reason(visit.form))
     return visit.back("/queues", "Everything is paused: no job starts until it is resumed.")
 
 
 @pages.post("/queues/-/resume-all", role=Role.ADMIN, everywhere=True)
 async def resume_all(visit: Visit) -> Response:
-    """End the pause of everything."""
+    """Resume everything."""
     await visit.act(visit.app.control.resume, PauseKind.ALL)
     return visit.back("/queues", "Jobs start again.")
 
 
 @pages.post("/queues/-/enable-workers", role=Role.SUPER_ADMIN, everywhere=True)
 async def enable_workers(visit: Visit) -> Response:
-    """Let workers claim again, where the setting ``worker_enabled`` keeps them from it."""
+    """Let workers claim again after the setting ``worker_enabled`` stopped them."""
     await visit.act(visit.app.control.set, "worker_enabled", True)
     return visit.back("/queues", "Workers claim again.")
 
@@ -99,14 +99,14 @@ async def enable_workers(visit: Visit) -> Response:
 
 @pages.get("/queues/-/limit", role=Role.ADMIN, everywhere=True)
 async def new_limit(visit: Visit) -> Response:
-    """An empty form."""
+    """Show an empty form."""
     refuse_to_look(visit)
     return await _form(visit, Filled({"per_unit": "minutes"}), None)
 
 
 @pages.get("/queues/-/limit/{name:path}", role=Role.ADMIN, everywhere=True)
 async def limit(visit: Visit) -> Response:
-    """The form for one limit."""
+    """Show the form of one limit."""
     refuse_to_look(visit)
     name = visit.path["name"]
     rule = await visit.read(_rule, visit, name)
@@ -120,13 +120,13 @@ async def limit(visit: Visit) -> Response:
 
 @pages.post("/queues/-/limit", role=Role.ADMIN, everywhere=True)
 async def set_new_limit(visit: Visit) -> Response:
-    """Set a limit that the form names."""
+    """Set the limit that the form names."""
     return await _set(visit, visit.form.get("name"), None)
 
 
 @pages.post("/queues/-/limit/{name:path}", role=Role.ADMIN, everywhere=True)
 async def set_limit(visit: Visit) -> Response:
-    """Set it, over what the code says."""
+    """Set a limit, overriding the code."""
     return await _set(visit, visit.path["name"], visit.path["name"])
 
 
@@ -134,7 +134,7 @@ async def _set(visit: Visit, name: str | None, fixed: str | None) -> Response:
     form = visit.form
     try:
         if name is None:
-            raise Wrong("name", "say what is limited, for example queue/mail")
+            raise Wrong("name", "enter a limit name, for example queue/mail")
         most = read_whole(form, "max", least=0, most=2**31 - 1)
         if most is None:
             raise Wrong("max", "give a whole number; 0 is no limit")
@@ -148,24 +148,24 @@ async def _set(visit: Visit, name: str | None, fixed: str | None) -> Response:
         if "" in wrongs:
             wrongs = {"name": wrongs[""]}
         return await _form(visit, Filled(form, wrongs), fixed)
-    return visit.back("/queues", f"Limit {name} is set; workers keep to it within five seconds.")
+    return visit.back("/queues", f"Limit {name} is set; workers apply it within five seconds.")
 
 
 @pages.post("/queues/-/unset-limit", role=Role.ADMIN, everywhere=True)
 async def unset_limit(visit: Visit) -> Response:
-    """Back to what the code says."""
+    """Return to the limit in code."""
     name = visit.form.get("name") or ""
     was = await visit.act(visit.app.limits.unset, name)
-    said = f"Limit {name} is as the code says again." if was else f"Limit {name} was not set."
+    said = f"Limit {name} is reset to its value in code." if was else f"Limit {name} was not set."
     return visit.back("/queues", said, good=was)
 
 
 @pages.post("/queues/-/reset-breaker", role=Role.OPERATOR, everywhere=True)
 async def reset_breaker(visit: Visit) -> Response:
-    """Close a breaker: what waits behind it goes on."""
+    """Close a breaker, so that the jobs waiting for it can run."""
     name = visit.form.get("name") or ""
     found = await visit.act(visit.app.limits.reset_breaker, name)
-    return visit.back("/queues", f"{found.name} is closed: what waits behind it goes on.")
+    return visit.back("/queues", f"{found.name} is closed; jobs waiting for it continue.")
 
 
 def _rule(visit: Visit, name: str) -> Rule | None:

@@ -1,4 +1,7 @@
-"""Schedules as a form says them: from its fields to a trigger and rules, and back. Asks nobody; what is wrong names its field."""
+"""Conversion between schedule form fields and triggers, rules and options.
+
+Pure. Error messages are mapped to their fields.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +47,9 @@ KINDS = {
     "monthly": "Day of the month",
     "monthly_business_day": "Business day of the month",
     "once": "Once",
-    "manual": "Only by hand",
+    "manual": "Manual only",
 }
-"""The kinds of triggers, and what they are called."""
+"""Labels of the trigger kinds."""
 
 WEEK = tuple(zip(WEEKDAYS, ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"), strict=True))
 
@@ -60,7 +63,7 @@ _FIELDS = {
     "once": {"at": "once_at"},
     "manual": {},
 }
-"""Which field of the form is meant by a trigger's."""
+"""Form field of each trigger field, by trigger kind."""
 
 _COMMON = {
     name: name
@@ -74,11 +77,11 @@ EMPTY = {
     "kind": "cron", "timezone": "UTC", "misfire": "once", "overlap": "skip", "enabled": "yes", "interval_unit": "minutes",
     "misfire_limit": "100", "business_roll": "previous",
 }  # fmt: skip
-"""What a new form holds."""
+"""Values of a new form."""
 
 
 def fields_of(kind: str | None) -> dict[str, str]:
-    """Which field of the form an error's field is."""
+    """Map the field names in an error to form fields."""
     return {"trigger": _trigger_field(kind), **_COMMON, **_FIELDS.get(kind or "", {})}
 
 
@@ -87,7 +90,7 @@ def _trigger_field(kind: str | None) -> str:
 
 
 def read_rules(form: Fields) -> tuple[dict[str, Any], dict[str, str]]:
-    """What ``app.schedules`` takes, and what is wrong, field by field."""
+    """Return the arguments of ``app.schedules``, and error messages by field."""
     found: dict[str, Any] = {}
     errors: dict[str, str] = {}
     kind = form.get("kind")
@@ -128,7 +131,7 @@ def _cron(form: Fields, _: str) -> Trigger:
 def _every(form: Fields, timezone: str) -> Trigger:
     interval = read_span(form, "interval")
     if interval is None:
-        raise Wrong("interval", "say how long: a number and its unit")
+        raise Wrong("interval", "enter a number and a unit")
     return Every(interval, _instant(form, "anchor", timezone))
 
 
@@ -150,7 +153,7 @@ def _monthly(form: Fields, _: str) -> Trigger:
 def _business(form: Fields, _: str) -> Trigger:
     n = read_whole(form, "business_n", least=-23, most=23)
     if n is None:
-        raise Wrong("business_n", "say which: 1 is the first, -1 the last")
+        raise Wrong("business_n", "enter a number: 1 is the first, -1 the last")
     roll = cast(Roll, form.get("business_roll") or "previous")
     return MonthlyBusinessDay(n, _needed(form, "business_at", "write a time such as 07:00"), roll)
 
@@ -158,7 +161,7 @@ def _business(form: Fields, _: str) -> Trigger:
 def _once(form: Fields, timezone: str) -> Trigger:
     at = _instant(form, "once_at", timezone)
     if at is None:
-        raise Wrong("once_at", "say when")
+        raise Wrong("once_at", "enter a date and time")
     return Once(at)
 
 
@@ -191,14 +194,14 @@ def _day(form: Fields) -> int | str:
 
 
 def _instant(form: Fields, field: str, timezone: str) -> datetime | None:
-    """A date and a time; without an offset, as a clock in the schedule's zone shows it."""
+    """Parse a date and time. Without an offset, it is local time in the schedule's zone."""
     text = form.get(field)
     if text is None:
         return None
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise Wrong(field, f"{text[:40]!r} is no date and time; write 2026-11-16T09:30") from None
+        raise Wrong(field, f"{text[:40]!r} is not a date and time; write 2026-11-16T09:30") from None
     return at if at.tzinfo is not None else at.replace(tzinfo=zone_of(timezone))
 
 
@@ -225,11 +228,11 @@ def _days(form: Fields, field: str, read: Callable[[Mapping[str, Any]], Any]) ->
         raise Wrong(field, "this cannot be read; see the example") from None
 
 
-# Back to fields ----------------------------------------------------------------------------------------------------------
+# From a schedule to form fields ------------------------------------------------------------------------------------------
 
 
 def shown(schedule: Schedule) -> dict[str, Any]:
-    """The fields of a form for a schedule that is there."""
+    """Return the form values of an existing schedule."""
     facts = schedule.facts
     found: dict[str, Any] = {
         **EMPTY,
@@ -298,13 +301,14 @@ def _local(text: object, timezone: str) -> str:
 
 
 def blank(values: Mapping[str, Any]) -> Filled:
-    """A new form, with these values in it."""
+    """Return a new form with these values."""
     return Filled({**EMPTY, **{name: value for name, value in values.items() if value is not None}})
 
 
 def without_empty(rules: dict[str, Any], defaults: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The rules without options that were left out. ``defaults`` is what a schedule that is there had said: what was taken out of the
-    form goes back to what its task says.
+    """Drop empty options from the rules.
+
+    ``defaults`` are the values that an existing schedule's options return to if their fields are emptied.
     """
     said = dict(rules)
     for name, empty in (("queue", None), ("priority", None), ("jitter", None), ("tags", [])):
@@ -318,6 +322,6 @@ def without_empty(rules: dict[str, Any], defaults: Mapping[str, Any] | None) -> 
 
 
 def resets(schedule: Schedule, queue: str, priority: int) -> dict[str, Any]:
-    """What options that this schedule has go back to."""
+    """Return the defaults of the options that this schedule sets."""
     plain: dict[str, Any] = {"queue": queue, "priority": priority, "jitter": timedelta(0), "tags": []}
     return {name: value for name, value in plain.items() if name in schedule.options}

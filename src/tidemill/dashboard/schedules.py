@@ -1,4 +1,7 @@
-"""Schedules: the list, one of them with its fires and its preview, and the acts of operators. Making and changing is next door."""
+"""Schedule pages: list, details with fires and preview, operator actions.
+
+``schedules_edit`` has the pages that create and change schedules.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from zoneinfo import ZoneInfo
 from starlette.responses import Response
 
 from tidemill.client.loads import last_outcomes
-from tidemill.client.scheduled import Schedule
+from tidemill.client.scheduled import Schedule, trigger_refusal
 from tidemill.client.schedules import REMOVED
 from tidemill.dashboard.filled import read_reason, refuse_to_look
 from tidemill.dashboard.pages import Pages
@@ -21,29 +24,29 @@ from tidemill.domain.access import Role
 from tidemill.domain.clock_notes import ClockChange, clock_changes, fire_note
 from tidemill.domain.firing import read_rules
 from tidemill.domain.states import JobState
-from tidemill.domain.timetable import Fired, Source
+from tidemill.domain.timetable import Definition, Fired, Source
 from tidemill.errors import StoreError, TidemillError
 from tidemill.rest.problems import Problem
 
 pages = Pages()
 
 PAGE = 50
-"""Schedules on a page."""
+"""Schedules per page."""
 
 FIRES = 25
-"""Fires on a page."""
+"""Fires per page."""
 
 MOST_NODES = 1_000
-"""Fires of one instant on a page, one for each node: these are not divided."""
+"""Maximum number of fires of one instant (one per node) on a page. They are never split across pages."""
 
 MOST_SHOWN = 100
-"""Fires of a preview."""
+"""Maximum number of fires in a preview."""
 
 STATES = ("enabled", "paused", "broken")
 
 
 class Coming(NamedTuple):
-    """A fire to come: as a clock in the schedule's zone shows it, and what is to be said of it."""
+    """A future fire: its instant, its local time in the schedule's zone, and an optional note."""
 
     at: datetime
     local: str
@@ -51,7 +54,7 @@ class Coming(NamedTuple):
 
 
 class Happened(NamedTuple):
-    """A fire that was, and its job if that is still there."""
+    """A past fire, and the state of its job if the job still exists."""
 
     fire: Fired
     state: JobState | None
@@ -59,26 +62,26 @@ class Happened(NamedTuple):
 
 @pages.get("/schedules", role=Role.VIEWER)
 async def schedules(visit: Visit) -> Response:
-    """All of them, or those that a word is found in; a page at a time."""
+    """List the matching schedules of one page."""
     words = visit.asked.get("q")
-    state = visit.asked.get("state")
+    status = visit.asked.get("status") or visit.asked.get("state")
     page = visit.asked.whole("page", 1, least=1, most=100_000)
-    found = await visit.read(_list, visit, words, state if state in STATES else None, page)
+    found = await visit.read(_list, visit, words, status if status in STATES else None, page)
     return visit.render(
-        "schedules.html", words=words, state=state, page=page, states=STATES, state_of=state_of, **found
+        "schedules.html", words=words, chosen=status, page=page, statuses=STATES, state_of=state_of, **found
     )
 
 
-def _list(visit: Visit, words: str | None, state: str | None, page: int) -> dict[str, Any]:
-    """Rules are read for what is shown, not for all: a thousand schedules are no reason to wait."""
+def _list(visit: Visit, words: str | None, status: str | None, page: int) -> dict[str, Any]:
+    """Find the matching schedules. Only the schedules on the page are parsed, so that a long list stays fast."""
     facts = visit.app.store.schedules(tenant=visit.tenant)
     total = len(facts)
     if words is not None:
         low = words.lower()
         facts = [each for each in facts if low in each.key.lower() or low in each.task.lower()]
-    if state in ("enabled", "paused"):
-        facts = [each for each in facts if each.enabled == (state == "enabled")]
-    if state == "broken":
+    if status in ("enabled", "paused"):
+        facts = [each for each in facts if each.enabled == (status == "enabled")]
+    if status == "broken":
         facts = [each for each in facts if Schedule(each).broken is not None]
     shown = [Schedule(each) for each in facts[(page - 1) * PAGE : page * PAGE]]
     return {
@@ -92,7 +95,7 @@ def _list(visit: Visit, words: str | None, state: str | None, page: int) -> dict
 
 @pages.get("/schedules/{id}", role=Role.VIEWER)
 async def schedule(visit: Visit) -> Response:
-    """Everything about one."""
+    """Show one schedule."""
     count = visit.asked.whole("n", 5, least=1, most=MOST_SHOWN)
     before = _instant(visit, "before")
     found = await visit.read(_look, visit, count, before)
@@ -105,6 +108,7 @@ def _look(visit: Visit, count: int, before: datetime | None) -> dict[str, Any]:
     ids = [fire.job_id for fire in shown if fire.job_id is not None]
     states = {job.id: job.state for job in visit.app.store.get(ids, tenant=found.tenant)} if ids else {}
     after = _after(visit, found)
+    definition = _definition(visit, found)
     coming, changes = preview(found, count, after or visit.now())
     return {
         "schedule": found,
@@ -120,12 +124,28 @@ def _look(visit: Visit, count: int, before: datetime | None) -> dict[str, Any]:
         "may_remove": may_remove(found),
         "is_stored": found.source is Source.STORED,
         "state": state_of(found),
+        "definition": definition,
+        "refusal": _refusal(found, definition),
     }
 
 
+def _definition(visit: Visit, found: Schedule) -> Definition | None:
+    if found.definition_id is None:
+        return None
+    rows = visit.app.store.definitions(tenant=found.tenant, ids=[found.definition_id], deleted=True)
+    return rows[0] if rows else None
+
+
+def _refusal(found: Schedule, definition: Definition | None) -> str | None:
+    """Return why the schedule cannot be run now, or None."""
+    error = trigger_refusal(found.facts, definition)
+    return None if error is None else error.message.partition(";")[0]
+
+
 def _fires(visit: Visit, found: Schedule, before: datetime | None) -> tuple[Sequence[Fired], bool]:
-    """A page of them, and whether there are older ones. Where an instant has one for each node, the next page begins before it:
-    so a page ends with all of them.
+    """Return one page of fires, and whether there are older ones.
+
+    If an instant has one fire per node, they all appear on the same page.
     """
     ask = partial(visit.app.schedules.fires, found.id, tenant=found.tenant)
     fires = ask(limit=FIRES + 1, before=before)
@@ -144,19 +164,22 @@ def _happened(fire: Fired, states: dict[UUID, JobState]) -> Happened:
 
 
 def state_of(found: Schedule) -> str:
-    """One word on whether it fires."""
+    """Return whether the schedule is enabled, paused or broken."""
     if found.broken is not None:
         return "broken"
     return "enabled" if found.enabled else "paused"
 
 
 def may_remove(found: Schedule) -> bool:
-    """What is declared in code would come back."""
+    """Whether the schedule can be removed. A schedule that code declares would reappear."""
     return found.source is Source.STORED or found.note == REMOVED
 
 
 def preview(found: Schedule, count: int, after: datetime) -> tuple[Sequence[Coming], Sequence[ClockChange]]:
-    """The next fires after an instant, and the next changes of the zone's clocks; nothing of one that cannot be read."""
+    """Return the next fires after an instant and the next clock changes of the zone.
+
+    Both are empty if the schedule is invalid.
+    """
     try:
         rules = read_rules(found.facts)
         around = (rules.zone, rules.calendar, rules.exclude)
@@ -168,7 +191,7 @@ def preview(found: Schedule, count: int, after: datetime) -> tuple[Sequence[Comi
 
 
 def told(at: datetime, zone: ZoneInfo) -> str:
-    """An instant as a clock in a zone shows it.
+    """Format an instant as local time in a zone.
 
     >>> told(datetime.fromisoformat("2026-03-29T01:00:00Z"), ZoneInfo("Europe/Berlin"))
     'Sun 2026-03-29 03:00:00 +0200'
@@ -177,14 +200,15 @@ def told(at: datetime, zone: ZoneInfo) -> str:
 
 
 def _after(visit: Visit, found: Schedule) -> datetime | None:
-    """From when on: a day of the schedule's zone, or an instant."""
+    """Return the start of the preview: a day in the schedule's zone, or an instant."""
     text = visit.asked.get("after")
     if text is None or found.broken is not None:
         return None
     try:
         day = date.fromisoformat(text)
         begin = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(found.timezone))
-        return begin - timedelta(microseconds=1)  # so that midnight belongs to the day
+        # Fires at midnight belong to the day.
+        return begin - timedelta(microseconds=1)
     except (ValueError, OverflowError):
         return _instant(visit, "after")
 
@@ -202,12 +226,12 @@ def _instant(visit: Visit, name: str) -> datetime | None:
     return at
 
 
-# Acts --------------------------------------------------------------------------------------------------------------------
+# Actions -----------------------------------------------------------------------------------------------------------------
 
 
 @pages.post("/schedules/{id}/pause", role=Role.OPERATOR)
 async def pause(visit: Visit) -> Response:
-    """Fire no more."""
+    """Pause a schedule."""
     found = await found_at(visit)
     reason = read_reason(visit.form)
     await visit.act(visit.app.schedules.pause, found.id, reason=reason, tenant=found.tenant)
@@ -216,15 +240,15 @@ async def pause(visit: Visit) -> Response:
 
 @pages.post("/schedules/{id}/resume", role=Role.OPERATOR)
 async def resume(visit: Visit) -> Response:
-    """Fire again, from now on."""
+    """Resume a schedule from now on."""
     found = await found_at(visit)
     await visit.act(visit.app.schedules.resume, found.id, tenant=found.tenant)
-    return visit.back(f"/schedules/{found.id}", f"Schedule {found.key} fires again, from now on.")
+    return visit.back(f"/schedules/{found.id}", f"Schedule {found.key} is resumed.")
 
 
 @pages.get("/schedules/{id}/run", role=Role.OPERATOR)
 async def ask_to_run(visit: Visit) -> Response:
-    """Ask before a job is made."""
+    """Ask for confirmation before a job is created."""
     refuse_to_look(visit)
     found = await found_at(visit)
     return visit.render("schedule_sure.html", schedule=found, act="run")
@@ -232,7 +256,7 @@ async def ask_to_run(visit: Visit) -> Response:
 
 @pages.post("/schedules/{id}/run", role=Role.OPERATOR)
 async def run(visit: Visit) -> Response:
-    """Make a job now, whatever the rules say."""
+    """Create a job now, independent of the trigger."""
     found = await found_at(visit)
     try:
         job = await visit.act(visit.app.schedules.trigger, found.id, tenant=found.tenant)
@@ -240,12 +264,14 @@ async def run(visit: Visit) -> Response:
         if (wrong := problem(error)) is None:
             raise
         return visit.back(f"/schedules/{found.id}", wrong, good=False)
-    return visit.back(f"/schedules/{found.id}", f"Job {job.id} was made; it is the first of the fires below.")
+    return visit.back(
+        f"/schedules/{found.id}", f"Job {job.id} was created; it is the first of the fires below."
+    )
 
 
 @pages.get("/schedules/{id}/remove", role=Role.ADMIN)
 async def ask_to_remove(visit: Visit) -> Response:
-    """Ask before it is removed."""
+    """Ask for confirmation before a schedule is removed."""
     refuse_to_look(visit)
     found = await found_at(visit)
     return visit.render("schedule_sure.html", schedule=found, act="remove")
@@ -253,17 +279,17 @@ async def ask_to_remove(visit: Visit) -> Response:
 
 @pages.post("/schedules/{id}/remove", role=Role.ADMIN)
 async def remove(visit: Visit) -> Response:
-    """Remove it; its jobs stay."""
+    """Remove a schedule; its jobs stay."""
     found = await found_at(visit)
     await visit.act(visit.app.schedules.remove, found.id, tenant=found.tenant)
-    return visit.back("/schedules", f"Schedule {found.key} is removed. Its jobs stay.")
+    return visit.back("/schedules", f"Schedule {found.key} is removed. Its jobs are kept.")
 
 
 async def found_at(visit: Visit) -> Schedule:
-    """The schedule that the address names, if the reader may see it."""
+    """Return the schedule in the path, if the user may see it."""
     return await visit.read(visit.app.schedules.get, visit.path["id"], tenant=visit.tenant)
 
 
 def problem(error: TidemillError) -> str | None:
-    """The words of an error that a person can do something about; None for a store's."""
+    """Return the message of an error that the user can act on; None for a store error."""
     return None if isinstance(error, StoreError) else error.message

@@ -1,4 +1,4 @@
-"""Making and changing schedules: one form, which shows in words what it would do before anything is saved."""
+"""Form to create and change schedules, with a preview before saving."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ PREVIEWED = 5
 
 @pages.get("/schedules/new", role=Role.ADMIN)
 async def new(visit: Visit) -> Response:
-    """An empty form, or one for the task that the address names."""
+    """Show an empty form, with the task in the query preselected."""
     refuse_to_look(visit)
     return await _form(visit, schedule_form.blank({"task": visit.asked.get("task")}), None)
 
 
 @pages.post("/schedules/new", role=Role.ADMIN)
 async def add(visit: Visit) -> Response:
-    """Save it, or only show what it would do."""
+    """Save the schedule, or show a preview."""
     rules, errors = schedule_form.read_rules(visit.form)
     key, task = visit.form.get("key"), visit.form.get("task")
     definition = visit.form.get("definition")
@@ -62,7 +62,7 @@ async def add(visit: Visit) -> Response:
 
 @pages.get("/schedules/{id}/edit", role=Role.ADMIN)
 async def edit(visit: Visit) -> Response:
-    """The form of a schedule that is there."""
+    """Show the form of an existing schedule."""
     refuse_to_look(visit)
     found = await _changeable(visit)
     return await _form(visit, Filled(schedule_form.shown(found)), found)
@@ -70,7 +70,7 @@ async def edit(visit: Visit) -> Response:
 
 @pages.post("/schedules/{id}/edit", role=Role.ADMIN)
 async def change(visit: Visit) -> Response:
-    """Give it new rules, or only show what they would do; it counts from now on."""
+    """Change the schedule from now on, or show a preview."""
     found = await _changeable(visit)
     rules, errors = schedule_form.read_rules(visit.form)
     if errors:
@@ -87,11 +87,11 @@ async def change(visit: Visit) -> Response:
         await visit.act(visit.app.schedules.update, found.id, tenant=found.tenant, **said)
     except TidemillError as error:
         return await _again(visit, error, found)
-    return visit.back(f"/schedules/{found.id}", f"Schedule {found.key} is saved, and counts from now on.")
+    return visit.back(f"/schedules/{found.id}", f"Schedule {found.key} is saved and effective immediately.")
 
 
 def _as_changed(visit: Visit, found: Schedule, said: Mapping[str, Any]) -> Schedule:
-    """What a change would make of it; nothing is written."""
+    """Return the schedule as the change would make it, without saving."""
     more = dict(said)
     return Schedule(
         visit.app.schedules.value(found.task, more.pop("trigger"), found.key, tenant=found.tenant, **more)

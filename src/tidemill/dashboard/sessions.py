@@ -1,7 +1,8 @@
-"""Who sits before the browser: a signed cookie that names a key, and never holds one.
+"""Sign-in sessions in signed cookies.
 
-The cookie is looked at on every request, and so is the key it names: one that was revoked ends its sessions within seconds. It
-is signed with a secret of the server's; without one in the settings each start makes its own, and everybody signs in again.
+A cookie contains the id of a key, never its secret. Every request checks the cookie and the key, so revoking a key ends
+its sessions within seconds. The server signs cookies with a secret. If none is configured, it uses the one-time token or
+a random secret, and sessions end with the server.
 """
 
 from __future__ import annotations
@@ -27,27 +28,27 @@ COOKIE = "tidemill_session"
 SAID = "tidemill_said"
 THEME = "tidemill_theme"
 LASTS = 12 * 60 * 60
-"""Seconds after which one signs in again."""
+"""Lifetime of a session in seconds."""
 
-SECRET = "TIDEMILL_SESSION_SECRET"  # noqa: S105  (the name of a variable)
-"""The variable of the environment that signs sessions, where the settings do not."""
+SECRET = "TIDEMILL_SESSION_SECRET"  # noqa: S105  (the name of a variable, not a secret)
+"""Environment variable with the session secret, if the settings have none."""
 
 LEAST_SECRET = 16
-"""Characters of a secret; a shorter one could be guessed, and with it every session be made."""
+"""Minimum number of characters of a secret. A guessed secret could be used to forge sessions."""
 
 THEMES = ("system", "light", "dark")
-_TOKEN = "one-time token"  # noqa: S105  (its name, for the audit)
+_TOKEN = "one-time token"  # noqa: S105  (a name for the audit log, not a secret)
 
 
 class Session(NamedTuple):
-    """One sign-in: who it is, and what its forms carry."""
+    """One sign-in: its identity, and the CSRF token of its forms."""
 
     identity: Identity
     csrf: str
 
 
 class Sessions:
-    """Makes and reads the cookies of one site."""
+    """Creates and reads the cookies of one site."""
 
     def __init__(self, app: App, *, secret: str | None, token: str | None) -> None:
         self._app = app
@@ -62,8 +63,13 @@ class Sessions:
         self._signed = URLSafeTimedSerializer(self._secret, salt="tidemill-session")
         self._words = URLSafeTimedSerializer(self._secret, salt="tidemill-said")
 
+    @property
+    def has_token(self) -> bool:
+        """Whether the site accepts a one-time token besides keys."""
+        return self._token is not None
+
     async def opens(self, text: str) -> tuple[str, Identity] | None:
-        """What a key or the one-time token opens: the name the cookie will hold, and who it is."""
+        """Check a key or the one-time token. Return the key id for the cookie, and the identity."""
         text = text.strip()
         if self.is_token(text):
             return "", Identity(_TOKEN, Role.SUPER_ADMIN, ALL_TENANTS)
@@ -71,11 +77,11 @@ class Sessions:
         return None if found is None else (text[3:11], found)
 
     def is_token(self, text: str) -> bool:
-        """Whether this is the token that was given out for this run."""
+        """Whether this is the one-time token of this run."""
         return self._token is not None and hmac.compare_digest(text.encode(), self._token.encode())
 
     async def of(self, request: Request) -> Session | None:
-        """The session a browser shows, if its key still lives."""
+        """Return the session of a request if its key is still valid."""
         text = request.cookies.get(COOKIE)
         if not text:
             return None
@@ -91,7 +97,7 @@ class Sessions:
         return None if identity is None else Session(identity, self.csrf(nonce))
 
     def csrf(self, about: str) -> str:
-        """What a form must carry to be believed: nobody else's page can know it."""
+        """Return the CSRF token of a session. Pages of other sites cannot know it."""
         return hmac.new(self._secret.encode(), b"csrf " + about.encode(), hashlib.sha256).hexdigest()
 
     def begin(self, response: Response, request: Request, key: str) -> None:
@@ -100,18 +106,18 @@ class Sessions:
         self._set(response, request, COOKIE, str(text), LASTS)
 
     def end(self, response: Response, request: Request) -> None:
-        """Sign out of this browser."""
+        """Sign out in this browser."""
         response.delete_cookie(COOKIE, path=_path(request))
 
-    # What is said once, after an act -----------------------------------------------------------------------------------
+    # One-time messages after an action ---------------------------------------------------------------------------------
 
     def say(self, response: Response, request: Request, words: str, *, good: bool) -> None:
-        """Have these words shown on the next page."""
+        """Show a message on the next page."""
         text = str(self._words.dumps([good, words[:1000]]))
         self._set(response, request, SAID, text, 60)
 
     def said(self, request: Request) -> tuple[bool, str] | None:
-        """The words to show, and whether they tell of something good."""
+        """Return whether the message reports success, and the message itself."""
         try:
             found: Any = self._words.loads(request.cookies.get(SAID, ""), max_age=60)
             return bool(found[0]), str(found[1])
@@ -119,13 +125,13 @@ class Sessions:
             return None
 
     def forget_said(self, response: Response, request: Request) -> None:
-        """They were shown."""
+        """Delete the message after it was shown."""
         response.delete_cookie(SAID, path=_path(request))
 
-    # Looks -------------------------------------------------------------------------------------------------------------
+    # Appearance --------------------------------------------------------------------------------------------------------
 
     def theme(self, request: Request) -> str:
-        """Light, dark, or as the system has it."""
+        """Return the theme: light, dark, or the system's."""
         found = request.cookies.get(THEME, "")
         return found if found in THEMES else THEMES[0]
 
@@ -145,6 +151,6 @@ class Sessions:
 
 
 def _path(request: Request) -> str:
-    """Cookies are for this site only, not for what else is served on the host."""
+    """Return the cookie path, which restricts cookies to this site on the host."""
     base = f"{request.scope.get('root_path', '')}{request.scope['tidemill.prefix']}"
     return base or "/"

@@ -1,4 +1,4 @@
-"""The installation: what it is, when it raises an alert, and settings that workers follow while they run."""
+"""Settings page: installation, alert thresholds, runtime settings and keys."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from starlette.responses import Response
 from tidemill.client.acting import HIDDEN
 from tidemill.client.control import KNOWN_SETTINGS, shown_value
 from tidemill.client.documents import key_state
-from tidemill.client.stats import liveness
+from tidemill.client.stats import is_living
 from tidemill.dashboard.asking import ask
 from tidemill.dashboard.pages import Pages
 from tidemill.dashboard.visit import Visit
@@ -36,14 +36,14 @@ EXPIRIES = {
     "90": "in 90 days",
     "365": "in a year",
 }
-"""Days after which a new key ends, as the form offers them."""
+"""Lifetimes of a new key in days, with their labels."""
 
 _ALERTS = {
     "failure_rate": "share of ended jobs that failed",
-    "failure_sample": "fewer ends than this say nothing about a rate",
+    "failure_sample": "minimum number of ended jobs for a failure rate",
     "stuck_after": "seconds a job may be held",
     "queue_depth": "jobs waiting in one queue",
-    "queue_age": "seconds the first in line may wait",
+    "queue_age": "seconds the oldest job may wait",
     "orphans": "jobs of workers that are gone",
     "dead_letters": "newly dead-lettered jobs within an hour",
     "leader_fresh": "seconds; a leader whose heartbeat is younger is alive",
@@ -58,7 +58,7 @@ _KEPT = {
 
 
 class ThresholdRow(NamedTuple):
-    """A threshold, what it is by itself, and whether somebody changed it."""
+    """An alert threshold with its current and default value."""
 
     key: str
     words: str
@@ -67,14 +67,14 @@ class ThresholdRow(NamedTuple):
 
 
 class SettingRow(NamedTuple):
-    """A setting, with its value as it may be shown."""
+    """A setting, with its value masked if necessary."""
 
     setting: Setting
     value: object
 
 
 class KeyRow(NamedTuple):
-    """A key and how it is: active, expired or revoked."""
+    """A key and its state: active, expired or revoked."""
 
     key: Key
     state: str
@@ -82,13 +82,13 @@ class KeyRow(NamedTuple):
 
 @pages.get("/settings", role=Role.VIEWER)
 async def settings(visit: Visit) -> Response:
-    """What may be seen of all this: viewers see what it is, and who administers it sees settings and keys."""
+    """Show the installation, and to super admins also settings and keys."""
     return await show(visit)
 
 
 @pages.post("/settings/set", role=Role.SUPER_ADMIN, everywhere=True)
 async def set_setting(visit: Visit) -> Response:
-    """Write a setting; JSON where the value is JSON, else the text itself."""
+    """Write a setting. The value is parsed as JSON if possible, else stored as text."""
     typed = {name: visit.form.get(name) or "" for name in ("key", "value", "description")}
     if not typed["key"] or not typed["value"]:
         return await show(visit, 422, typed=typed, wrong="give a key and a value")
@@ -97,12 +97,12 @@ async def set_setting(visit: Visit) -> Response:
         await visit.act(visit.app.control.set, typed["key"], value, description=visit.form.get("description"))
     except UsageError as error:
         return await show(visit, 422, typed=typed, wrong=error.message)
-    return visit.back("/settings", f"{typed['key']} is set; workers follow it within seconds.")
+    return visit.back("/settings", f"{typed['key']} is set; workers apply it within seconds.")
 
 
 @pages.get("/settings/unset", role=Role.SUPER_ADMIN, everywhere=True)
 async def ask_unset(visit: Visit) -> Response:
-    """What it means to remove a setting."""
+    """Ask for confirmation before a setting is removed."""
     key = visit.asked.get("key") or ""
     found = await visit.read(visit.app.control.settings)
     setting = next((each for each in found if each.key == key), None)
@@ -111,7 +111,7 @@ async def ask_unset(visit: Visit) -> Response:
     return ask(
         visit,
         title=f"Remove {key}?",
-        words=f"It is {json.dumps(shown_value(setting))[:200]} now. Without it what is usual holds again, for every worker within seconds.",
+        words=f"It is {json.dumps(shown_value(setting))[:200]} now. After removal every worker uses the default within seconds.",
         action="/settings/unset",
         fields={"key": key},
         button="Remove it",
@@ -121,7 +121,7 @@ async def ask_unset(visit: Visit) -> Response:
 
 @pages.post("/settings/unset", role=Role.SUPER_ADMIN, everywhere=True)
 async def unset(visit: Visit) -> Response:
-    """Remove a setting, so that what is usual holds again."""
+    """Remove a setting, so that its default applies again."""
     key = visit.form.get("key") or ""
     there = await visit.act(visit.app.control.unset, key)
     return visit.back("/settings", f"{key} is removed." if there else f"{key} was not set.", good=there)
@@ -136,7 +136,7 @@ async def show(
     key_typed: dict[str, str] | None = None,
     key_wrong: str | None = None,
 ) -> Response:
-    """The page, also with what was typed into one of its forms and is wrong."""
+    """Render the page, optionally with invalid form input and its error message."""
     found = await visit.read(_look, visit)
     if typed is None:
         known = next(
@@ -177,7 +177,7 @@ def _look(visit: Visit) -> dict[str, Any]:
 
 
 def known_keys(visit: Visit) -> list[KeyRow]:
-    """The keys that may be seen, those that still open something first."""
+    """Return the visible keys, active ones first."""
     rows = [
         KeyRow(key, key_state(key, visit.now()))
         for key in visit.app.keys.list()
@@ -212,13 +212,12 @@ def _facts(visit: Visit) -> dict[str, str]:
     store = visit.app.store
     kind = urlsplit(store.url).scheme
     facts = _versions()
-    running = sorted(
-        {each.version for each in store.workers() if liveness(each, visit.now()) != "gone"} - {""}
-    )
+    running = sorted({each.version for each in store.workers() if is_living(each, visit.now())} - {""})
     if running:
         facts["Workers run"] = ", ".join(running)
     facts["Store"] = kind
-    if visit.identity.role.allows(Role.ADMIN):  # where things are is for those who look after them
+    # Only administrators see where the store is.
+    if visit.identity.role.allows(Role.ADMIN):
         facts["Where"] = store.url
         size = _size(store.url) if kind == "sqlite" else None
         if size is not None:
@@ -235,7 +234,7 @@ def _facts(visit: Visit) -> dict[str, str]:
 
 
 def _size(url: str) -> int | None:
-    """Bytes of an SQLite file and its log."""
+    """Return the size of an SQLite file and its WAL in bytes."""
     path = Path(unquote(urlsplit(url).path)[1:])
     try:
         return sum(

@@ -1,7 +1,8 @@
-"""The script's own requests, kept cheap: tabs that show the same see the same rendering, and only so many are made a second.
+"""Cache of rendered pages for the script's refresh requests.
 
-Whoever comes too early is told to come again; nothing queues. So a wall of open dashboards asks the store no more than a few.
-A rendering that was begun before something moved is shown to nobody who asks afterwards.
+Open tabs with the same address share one rendering, and a process renders at most ``RATE`` refreshes per second. Excess
+requests get 204 and retry later instead of queueing. A large number of open dashboards therefore causes little more load
+than a few. A rendering that started before a change is never returned after it.
 """
 
 from __future__ import annotations
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
     from tidemill.dashboard.visit import Visit
 
 FRESH = 1.0
-"""Seconds for which a rendering is good enough for others."""
+"""Maximum age of a shared rendering, in seconds."""
 
 RATE = 4.0
-"""Renderings a second at most, in one process."""
+"""Maximum number of renderings per second in one process."""
 
 MOST = 64
 
@@ -45,7 +46,7 @@ class Sharing:
         self._budget = Buckets(RATE, int(RATE), clock)
 
     async def answer(self, visit: Visit, make: Callable[[Visit], Awaitable[Response]]) -> Response:
-        """A rendering that is a second old at most; 204 where there is none and no more can be made just now."""
+        """Return a rendering that is at most one second old, or 204 if there is none and the rate limit is reached."""
         key, version = _key(visit), (visit.service.changes.told, self._acts)
         now = self._clock.monotonic()
         known = self._made.get(key)
@@ -61,7 +62,8 @@ class Sharing:
             response = await make(visit)
         except BaseException as error:
             future.set_exception(error)
-            future.exception()  # whoever waits sees it; nobody need
+            # Mark the exception as retrieved, because there may be no other waiter.
+            future.exception()
             raise
         else:
             future.set_result(response)
@@ -73,13 +75,14 @@ class Sharing:
         return response
 
     def acted(self) -> None:
-        """Somebody did something here: what was made before is out of date."""
+        """Invalidate all renderings, because an action in this process changed something."""
         self._acts += 1
 
     def opened(self, visit: Visit) -> None:
-        """Somebody has a page that is newer than what is kept of it: the script must not bring the old one back."""
+        """Drop the shared rendering of a page that was loaded in full, so that a refresh never shows older content."""
         self._made.pop(_key(visit), None)
 
 
 def _key(visit: Visit) -> Key:
-    return str(visit.request.url), visit.identity.role.value, visit.identity.tenant
+    url, identity = str(visit.request.url), visit.identity
+    return url, identity.role.value, identity.tenant, str(visit.takes_gzip)

@@ -1,4 +1,4 @@
-"""``create_site``: the API with the pages beside it, and nothing that is open unless it says so."""
+"""``create_site``: the HTTP API and the dashboard pages as one application."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ FILES = (
     "schedules_edit", "schedules", "tasks_act", "tasks", "enqueue", "queues_act", "queues",
     "workers", "tenants", "audit", "settings", "keys",
 )  # fmt: skip
-"""The files of pages. A path that is written out comes before one with a name in its place."""
+"""The page modules. Modules with literal paths precede those with a placeholder in the same place."""
 
 _SAFE_SITES = ("same-origin", "none")
 
 
 class SignInFirst(Exception):
-    """Nobody is known, and this page is for somebody."""
+    """The page needs a sign-in and the request has no session."""
 
 
 class Site:
-    """What all pages share."""
+    """State that all pages share."""
 
     def __init__(self, service: Service, auth: Auth, sessions: Sessions) -> None:
         self.service = service
@@ -63,7 +63,7 @@ class Site:
         self.own_auth: Auth | None = None if isinstance(auth, Keys) else auth
 
     async def session(self, request: Request) -> Session | None:
-        """Who sits there: by a cookie of ours, or as the application's own sign-in says."""
+        """Return the session of a request, from the dashboard's cookie or from the application's own authentication."""
         if self.own_auth is None:
             return await self.sessions.of(request)
         found = await self.own_auth(request)
@@ -71,7 +71,7 @@ class Site:
 
 
 class PageDoor:
-    """One address with its verbs."""
+    """Endpoint of one path with its methods."""
 
     def __init__(self, site: Site, pages: dict[str, Page]) -> None:
         self._site, self.pages = site, pages
@@ -84,7 +84,7 @@ class PageDoor:
             response = Response(None, 204, {"retry-after": "1"})
         except SignInFirst:
             response = self._to_sign_in(request)
-        except Exception as error:  # noqa: BLE001  (the edge and the log know the rest)
+        except Exception as error:  # noqa: BLE001  (problem_of logs unexpected errors)
             response = await self._sorry(request, problem_of(error, scope["tidemill.correlation"]))
         await response(scope, receive, send)
 
@@ -104,7 +104,8 @@ class PageDoor:
             self._believe(request, session, form)
         known = session or Session(Identity(ANONYMOUS, Role.VIEWER, ALL_TENANTS), "")
         visit = Visit(self._site, page, request, known.identity, known.csrf, form)
-        if visit.is_live and page.method == "GET":  # what a form was answered is nobody else's
+        # Responses to forms are never shared between users.
+        if visit.is_live and page.method == "GET":
             return await self._site.sharing.answer(visit, page.handler)
         response = await page.handler(visit)
         if page.mutates:
@@ -122,10 +123,10 @@ class PageDoor:
         if page.everywhere and identity.tenant != ALL_TENANTS:
             raise Problem(403, "wrong_tenant", "this concerns all tenants, and your key is for one")
         if page.mutates and self._site.service.settings.read_only:
-            raise Problem(403, "read_only", "this dashboard is for looking only")
+            raise Problem(403, "read_only", "this dashboard is read-only")
 
     def _believe(self, request: Request, session: Session | None, form: Fields) -> None:
-        """Refuse a form that another site's page may have sent."""
+        """Reject a form that a page of another site may have sent."""
         origin = request.headers.get("origin")
         elsewhere = origin not in (None, "null") and urlsplit(origin).netloc != request.headers.get("host")
         if elsewhere or request.headers.get("sec-fetch-site", "none") not in _SAFE_SITES:
@@ -137,7 +138,7 @@ class PageDoor:
         visit = self._nobody(request)
         if self._site.own_auth is not None:
             return visit.render(
-                "error.html", 401, title="Who are you?", words="Sign in to the application first."
+                "error.html", 401, title="Sign-in required", words="Sign in to the application first."
             )
         if visit.is_live or request.method != "GET":
             return Response("sign in first", 401)
@@ -151,7 +152,7 @@ class PageDoor:
         session = None
         try:
             session = await self._site.session(request)
-        except Exception:  # noqa: BLE001  (the first error is the one to tell of)
+        except Exception:  # noqa: BLE001  (report the first error, not this one)
             problem.headers.setdefault("retry-after", "1")
         visit = self._nobody(request, session)
         response = visit.render("error.html", problem.status, title=problem.title, words=problem.detail)
@@ -163,7 +164,7 @@ class PageDoor:
         known = session or Session(Identity(ANONYMOUS, Role.VIEWER, ALL_TENANTS), "")
         try:
             return Visit(self._site, page, request, known.identity, known.csrf, Fields([]))
-        except Exception:  # noqa: BLE001  (a tenant that cannot be chosen)
+        except Exception:  # noqa: BLE001  (the query selects an invalid tenant)
             request.scope["query_string"] = b""
             return Visit(self._site, page, Request(request.scope), known.identity, known.csrf, Fields([]))
 
@@ -173,7 +174,7 @@ def _same(given: str | None, expected: str) -> bool:
 
 
 def all_pages() -> list[Page]:
-    """Every page there is, in the order they are looked at."""
+    """Return all pages in matching order."""
     found: list[Page] = []
     for name in FILES:
         pages = importlib.import_module(f"tidemill.dashboard.{name}").pages
@@ -190,10 +191,10 @@ def create_site(
     settings: ApiSettings | None = None,
     token: str | None = None,
 ) -> FastAPI:
-    """The HTTP API and the dashboard of an app, to be served or mounted: pages at ``/``, the API under ``/api``.
+    """Create the HTTP API and the dashboard of an app, ready to serve or mount: pages at ``/``, the API at ``/api``.
 
-    ``auth`` says who a request comes from, for applications that know their users; without it people sign in with a key.
-    ``token`` opens everything for this run, where there is no key yet.
+    ``auth`` identifies the user of a request, for applications with their own sign-in. Without it, users sign in with
+    an API key. ``token`` grants full access for this run, for example when no key exists yet.
     """
     chosen = settings or ApiSettings()
     who = auth or Keys(app, token)
@@ -212,7 +213,7 @@ def create_site(
 
 
 class Nowhere(PageDoor):
-    """Any other address: the API says so in its own way, and so do the pages."""
+    """Fallback endpoint that answers 404: as a page, or under ``/api`` as an API error."""
 
     def __init__(self, site: Site, prefix: str) -> None:
         super().__init__(site, {"GET": Page("GET", "/{rest:path}", None, _nothing, everywhere=False)})
@@ -226,7 +227,7 @@ class Nowhere(PageDoor):
 
 
 async def _nothing(visit: Visit) -> Response:
-    raise Problem(404, None, f"Nothing is at {visit.page_path[:200]}.")
+    raise Problem(404, None, f"There is no page at {visit.page_path[:200]}.")
 
 
 def _by_path(pages: Iterable[Page]) -> dict[str, dict[str, Page]]:

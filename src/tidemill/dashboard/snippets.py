@@ -1,4 +1,4 @@
-"""The same job once more, as a line of Python and as a call with curl, to be copied. Pure; nothing here asks anybody."""
+"""Snippets that enqueue the same job again with Python or curl."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 def as_python(task: str, args: Mapping[str, Any], options: Mapping[str, Any]) -> str:
-    """The call that enqueues it.
+    """Return the Python call that enqueues the job.
 
     >>> as_python("shop.send", {"to": "ada", "size": 2}, {"queue": "mail"})
     "send.using(queue='mail').enqueue(to='ada', size=2)"
@@ -26,7 +26,7 @@ def as_python(task: str, args: Mapping[str, Any], options: Mapping[str, Any]) ->
 
 
 def as_curl(address: str, task: str, args: Mapping[str, Any], options: Mapping[str, Any]) -> str:
-    """The request that creates it.
+    """Return the curl command that creates the job.
 
     >>> print(as_curl("https://jobs.example/api/jobs", "send", {"to": "o'neil"}, {}))
     curl -X POST https://jobs.example/api/jobs \\

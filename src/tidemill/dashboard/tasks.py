@@ -1,4 +1,4 @@
-"""Tasks: all that is known, and one of them with its arguments and its latest jobs."""
+"""Task pages: list, and details with arguments and latest jobs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from starlette.responses import Response
 
 from tidemill.client import task_settings
-from tidemill.client.loads import task_load, task_loads, task_names
+from tidemill.client.loads import task_ends, task_load, task_loads, task_names
 from tidemill.dashboard import charts
 from tidemill.dashboard.argument_form import Argument, arguments_of, takes_more
 from tidemill.dashboard.filled import UNITS, Filled
@@ -16,7 +16,7 @@ from tidemill.dashboard.pages import Pages
 from tidemill.dashboard.visit import Visit
 from tidemill.domain.access import Role
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
-from tidemill.domain.insight import Crowd, Lately
+from tidemill.domain.insight import Crowd, Lately, Tally
 from tidemill.domain.ledger import PauseKind
 from tidemill.domain.states import HELD
 from tidemill.errors import TaskNotFound
@@ -25,66 +25,75 @@ from tidemill.tasks.task import Declared
 pages = Pages()
 
 PAGE = 100
-"""Tasks on a page."""
+"""Tasks per page."""
 
 LATEST = 100
-"""Ended jobs that are looked at on a task's own page."""
+"""Number of ended jobs that a task's page reads."""
 
 SHOWN = 10
-"""Of these, how many are listed."""
+"""Number of those jobs that the page lists."""
 
 
 @pages.get("/tasks", role=Role.VIEWER)
 async def tasks(visit: Visit) -> Response:
-    """All of them, or those that a word is found in; a page at a time."""
+    """List the matching tasks of one page."""
     words = visit.asked.get("q")
     page = visit.asked.whole("page", 1, least=1, most=100_000)
-    found = await visit.read(_list, visit, await _crowd(visit), words, page)
+    found = await visit.read(_list, visit, *await _counts(visit), words, page)
     return visit.render("tasks.html", words=words, page=page, **found)
 
 
-async def _crowd(visit: Visit) -> Crowd:
-    """What has not ended, of all tasks."""
-    return await visit.figures(("crowd", visit.tenant), visit.app.store.crowd, tenant=visit.tenant)
+async def _counts(visit: Visit) -> tuple[Crowd, Tally]:
+    """Return the cached counts of unfinished jobs, and of jobs that ended in the last 24 hours, by task."""
+    return await visit.figures(("tasks", visit.tenant), _count, visit)
 
 
-def _list(visit: Visit, crowd: Crowd, words: str | None, page: int) -> dict[str, Any]:
+def _count(visit: Visit) -> tuple[Crowd, Tally]:
+    store, tenant = visit.app.store, visit.tenant
+    return store.crowd(tenant=tenant), task_ends(store, visit.now(), tenant=tenant)
+
+
+def _list(visit: Visit, crowd: Crowd, ends: Tally, words: str | None, page: int) -> dict[str, Any]:
     store, registry = visit.app.store, visit.app.registry
     known = sorted(set(registry.names()) | task_names(store, visit.now(), tenant=visit.tenant, crowd=crowd))
     matching = [name for name in known if words is None or words.lower() in name.lower()]
     shown = matching[(page - 1) * PAGE : page * PAGE]
-    loads = task_loads(store, shown, tenant=visit.tenant, crowd=crowd)
+    loads = task_loads(store, visit.now(), shown, tenant=visit.tenant, crowd=crowd, ends=ends)
     return {
         "total": len(known),
         "matching": len(matching),
         "rows": [(load, registry.get(load.name) if load.name in registry else None) for load in loads.rows],
         "sampled": loads.sampled,
+        "ended_since": loads.ended_since if loads.ended_sampled else None,
         "more": len(matching) > page * PAGE,
     }
 
 
 @pages.get("/tasks/{name:path}", role=Role.VIEWER)
 async def task(visit: Visit) -> Response:
-    """Everything about one, with a form to enqueue a job."""
+    """Show one task, with a form to enqueue a job."""
     return await show(visit, visit.path["name"], Filled({}))
 
 
 async def show(visit: Visit, name: str, form: Filled) -> Response:
-    """The page of a task, with what was typed into its form."""
-    found = await visit.read(_look, visit, await _crowd(visit), name)
+    """Render the page of a task with the values of its form."""
+    found = await visit.read(_look, visit, *await _counts(visit), name)
     return visit.render("task.html", 422 if form.is_wrong else 200, form=form, units=list(UNITS), **found)
 
 
-def _look(visit: Visit, crowd: Crowd, name: str) -> dict[str, Any]:
+def _look(visit: Visit, crowd: Crowd, ends: Tally, name: str) -> dict[str, Any]:
     store, registry = visit.app.store, visit.app.registry
     declared = registry.get(name) if name in registry else None
     lately = store.lately([name], tenant=visit.tenant, each=LATEST)
     counts = crowd.counts.get(name, {})
+    ended = next((row for row in ends.rows if row.name == name), None)
     pause = next((each for each in store.pauses() if each.kind is PauseKind.TASK and each.name == name), None)
     everywhere = visit.identity.tenant == ALL_TENANTS
     known = declared is not None or counts or lately or (pause is not None and everywhere)
     if not known and name not in task_names(store, visit.now(), tenant=visit.tenant):
-        raise TaskNotFound(f"no job, no worker and no code here knows a task {name[:200]!r}", name=name)
+        raise TaskNotFound(
+            f"unknown task {name[:200]!r}: no job, worker or code on this server refers to it", name=name
+        )
     held = store.jobs(JobFilter(visit.tenant, states=HELD, tasks=frozenset({name})), limit=SHOWN).items
     schema = None if declared is None else declared.arguments.schema()
     return {
@@ -92,8 +101,9 @@ def _look(visit: Visit, crowd: Crowd, name: str) -> dict[str, Any]:
         "task": declared,
         "description": None if declared is None else declared.description,
         "retry": None if declared is None else type(declared.options.retry).__name__,
-        "load": task_load(name, counts, lately, pause),
+        "load": task_load(name, counts, ended, lately, pause),
         "sampled": crowd.sampled,
+        "ended_since": ends.since_at if ends.sampled else None,
         "held": held,
         "latest": lately[:SHOWN],
         "bars": bars(lately),
@@ -125,7 +135,7 @@ def concerns(limit: str, task: str, declared: Declared | None) -> bool:
 
 
 def bars(lately: list[Lately]) -> list[dict[str, Any]]:
-    """The latest jobs as bars, the oldest first: as high as they took long."""
+    """Return the latest jobs as bars, oldest first. The height is the run time."""
     times = [job.run_time.total_seconds() if job.run_time is not None else 0.0 for job in lately]
     top = charts.nice(max(times, default=0.0))
     each = 720 / max(len(lately), 30)
@@ -141,5 +151,5 @@ def bars(lately: list[Lately]) -> list[dict[str, Any]]:
 
 
 def setting_of(visit: Visit, name: str) -> Mapping[str, Any]:
-    """What is set for a task beside its limit."""
+    """Return the runtime settings of a task, without its limit."""
     return task_settings.setting_of(name, visit.app.control.settings())

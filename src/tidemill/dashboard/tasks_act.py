@@ -1,6 +1,6 @@
-"""Pausing tasks, and changing how their jobs are run while workers run.
+"""Actions on tasks: pause, resume and runtime settings.
 
-The addresses have no task in them, for a task's name may hold anything, slashes included.
+The paths contain no task name except at the end, because a name may contain any character, including slashes.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from tidemill.tasks.options import check_name
 pages = Pages()
 
 NO_LIMIT = "no limit"
-"""The unit of a timeout that there is none of."""
+"""The unit that means no timeout."""
 
 
 @pages.post("/tasks/-/pause", role=Role.OPERATOR, everywhere=True)
 async def pause(visit: Visit) -> Response:
-    """Start no more jobs of a task."""
+    """Pause a task."""
     name = _named(visit)
     await visit.act(visit.app.control.pause, PauseKind.TASK, name, reason=read_reason(visit.form))
-    return visit.back(_address(name), f"Task {name} is paused; what runs goes on.")
+    return visit.back(_address(name), f"Task {name} is paused; running jobs continue.")
 
 
 @pages.post("/tasks/-/resume", role=Role.OPERATOR, everywhere=True)
 async def resume(visit: Visit) -> Response:
-    """Let jobs of a task start again."""
+    """Resume a task."""
     name = _named(visit)
     await visit.act(visit.app.control.resume, PauseKind.TASK, name)
     return visit.back(_address(name), f"Jobs of task {name} start again.")
@@ -56,14 +56,14 @@ async def resume(visit: Visit) -> Response:
 
 @pages.get("/tasks/-/settings/{name:path}", role=Role.SUPER_ADMIN, everywhere=True)
 async def settings(visit: Visit) -> Response:
-    """How a task's jobs are run, over what the code says."""
+    """Show the runtime settings of a task, which override the code."""
     refuse_to_look(visit)
     return await _settings(visit, visit.path["name"], None)
 
 
 @pages.post("/tasks/-/settings/{name:path}", role=Role.SUPER_ADMIN, everywhere=True)
 async def change_settings(visit: Visit) -> Response:
-    """Set it; what is left empty is as the code says."""
+    """Save the runtime settings of a task. Empty fields return to the values in code."""
     name = visit.path["name"]
     check_name("task", name)
     form = visit.form
@@ -87,7 +87,7 @@ async def change_settings(visit: Visit) -> Response:
             errors = {"timeout": errors[""]}
     if errors:
         return await _settings(visit, name, Filled(form, errors))
-    return visit.back(_address(name), f"Task {name}: saved. Workers keep to it within seconds.")
+    return visit.back(_address(name), f"Task {name}: saved. Workers apply it within seconds.")
 
 
 def _set(visit: Visit, name: str, wanted: Mapping[str, Any], concurrent: int | None) -> None:
@@ -130,7 +130,7 @@ def _shown(visit: Visit, name: str) -> dict[str, Any]:
 
 
 def _pinned(visit: Visit, name: str) -> int | None:
-    """The limit that was set for a task."""
+    """Return the limit that an operator has set for a task."""
     rule = limit_of(name, visit.app.store.rules())
     return None if rule is None else rule.max
 

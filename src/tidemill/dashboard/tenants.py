@@ -1,4 +1,4 @@
-"""Tenants side by side: what they do, what waits, who is paused, and whose share is larger."""
+"""Tenants page: load, backlog, pauses and weights per tenant."""
 
 from __future__ import annotations
 
@@ -25,45 +25,45 @@ from tidemill.tasks.options import check_name
 pages = Pages()
 
 MOST = 100
-"""Tenants on one page."""
+"""Tenants per page."""
 
 COUNTED = 50_000
-"""Waiting jobs that are counted for one page, shared among its tenants."""
+"""Maximum number of waiting jobs to count for one page, divided among its tenants."""
 
 
 class TenantRow(NamedTuple):
-    """A tenant: what its jobs came to, and what waits, up to the most that is counted."""
+    """A tenant with its load and its waiting jobs, which are counted up to a limit."""
 
     name: str
     load: TenantLoad | None
     waiting: int
-    more: bool  #: more than that waits
+    more: bool  #: more jobs are waiting than were counted
     pause: Pause | None
     weight: float
 
     @property
     def typed(self) -> str:
-        """Its weight as it would be typed: all of it, and nothing between its digits."""
+        """Format the weight for an input field: all digits, without separators."""
         return f"{self.weight:.12g}"
 
 
 @pages.get("/tenants", role=Role.VIEWER)
 async def tenants(visit: Visit) -> Response:
-    """Every tenant that did something, waits, is paused or has a weight; for a key of one tenant only that one."""
+    """List every tenant with ended or waiting jobs, a pause or a weight. A key of one tenant sees only that tenant."""
     return await _page(visit)
 
 
 @pages.get("/tenants/pause", role=Role.OPERATOR, everywhere=True)
 async def ask_pause(visit: Visit) -> Response:
-    """What it means to pause a tenant."""
+    """Ask for confirmation before a tenant is paused."""
     name = _named(visit.asked.get("name"))
     waiting = await visit.read(lambda: visit.app.store.depth(tenant=name, most=COUNTED))
     more = "more than " if waiting >= COUNTED else ""
     return ask(
         visit,
         title=f"Pause tenant {name}?",
-        words=f"None of its jobs starts until it is resumed; {more}{waiting:,} wait now. What runs goes on, "
-        "and what is enqueued meanwhile waits.",
+        words=f"None of its jobs starts until it is resumed; {more}{waiting:,} wait now. Running jobs continue, "
+        "and jobs enqueued while it is paused wait.",
         action="/tenants/pause",
         fields={"name": name},
         reason=True,
@@ -74,30 +74,30 @@ async def ask_pause(visit: Visit) -> Response:
 
 @pages.post("/tenants/pause", role=Role.OPERATOR, everywhere=True)
 async def pause(visit: Visit) -> Response:
-    """Start nothing more of a tenant."""
+    """Pause a tenant."""
     name = _named(visit.form.get("name"))
     await visit.act(visit.app.control.pause, PauseKind.TENANT, name, reason=read_reason(visit.form))
-    return visit.back("/tenants", f"Tenant {name} is paused; what runs goes on.")
+    return visit.back("/tenants", f"Tenant {name} is paused; running jobs continue.")
 
 
 @pages.post("/tenants/resume", role=Role.OPERATOR, everywhere=True)
 async def resume(visit: Visit) -> Response:
-    """End a tenant's pause."""
+    """Resume a tenant."""
     name = _named(visit.form.get("name"))
     ended = await visit.act(visit.app.control.resume, PauseKind.TENANT, name)
-    words = f"Tenant {name} goes on." if ended else f"Tenant {name} was not paused."
+    words = f"Tenant {name} is resumed." if ended else f"Tenant {name} was not paused."
     return visit.back("/tenants", words)
 
 
 @pages.post("/tenants/weight", role=Role.SUPER_ADMIN, everywhere=True)
 async def weigh(visit: Visit) -> Response:
-    """Give a tenant a larger or smaller share where several wait side by side; nothing gives back the usual one."""
+    """Set the weight of a tenant in fair scheduling. An empty field restores the default."""
     name, text = _named(visit.form.get("name")), visit.form.get("weight")
     key = f"{TENANT_SETTING}{name}"
     try:
         if text is None:
             await visit.act(visit.app.control.unset, key)
-            return visit.back("/tenants", f"Tenant {name} has the usual weight again.")
+            return visit.back("/tenants", f"Tenant {name} has the default weight again.")
         await visit.act(visit.app.control.set, key, {"weight": _weight(text)})
     except BadSettings as error:
         return await _page(visit, 422, wrong=(name, text or "", error.message))
@@ -131,7 +131,7 @@ def _look(visit: Visit, report: Report[TenantLoad]) -> dict[str, Any]:
         for setting in store.settings()
         if setting.key.startswith(TENANT_SETTING)
     }
-    # Whoever has done the most comes first, as the report has it; then those that only wait, or are only spoken of.
+    # The busiest tenants first, in the order of the report; then tenants without ended jobs.
     others = sorted((waiting | set(pauses) | set(weights)) - set(loads))
     names = [*loads, *others] if tenant == ALL_TENANTS else [tenant]
     shown = names[:MOST]
@@ -161,9 +161,9 @@ def _weight(text: str) -> float:
     try:
         found = float(text)
     except ValueError:
-        raise BadSettings(f"{text[:40]!r} is no number; give a weight such as 2, or 0.5") from None
+        raise BadSettings(f"{text[:40]!r} is not a number; enter a weight such as 2 or 0.5") from None
     if not 0 < found <= 1e9:
-        raise BadSettings(f"a weight of {text[:40]} cannot be; give a number larger than zero")
+        raise BadSettings(f"weight {text[:40]} is out of range; enter a number greater than zero")
     return int(found) if found == int(found) else found
 
 

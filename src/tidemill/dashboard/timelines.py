@@ -1,4 +1,4 @@
-"""A job's life as a picture: what it waited for, and its executions, one row each. Pure geometry; the template draws it."""
+"""Geometry of a job's timeline; the template draws it as SVG."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidemill.domain.states import ENDED, ExecutionState, JobState
 WIDTH = 720.0
 ROW, GAP = 14.0, 4.0
 MOST = 12
-"""Executions that are drawn; of more, the last ones."""
+"""Maximum number of executions to draw; of more, the last ones are drawn."""
 
 _E = ExecutionState
 _BETWEEN = {
@@ -20,11 +20,11 @@ _BETWEEN = {
     _E.REVIEW: "waiting",
     _E.RELEASED: "queued",
 }
-"""What a job does after an execution of this kind; after any other it waits to be retried."""
+"""Kind of the wait after an execution in this state; after any other state, the job waits for its retry."""
 
 
 class Span(NamedTuple):
-    """Something that went on from one instant to another, in a row."""
+    """A period of one kind, in a row of the picture."""
 
     row: int
     kind: str
@@ -34,7 +34,7 @@ class Span(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """The same with its place."""
+    """A span with its position and size."""
 
     x: float
     y: float
@@ -48,7 +48,7 @@ class Piece(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """All of it; ``kinds`` are those that occur, in order."""
+    """The whole timeline; ``kinds`` lists the kinds that occur, in order."""
 
     width: float
     height: float
@@ -59,7 +59,7 @@ class Picture(NamedTuple):
 
 
 def picture(job: Job, executions: Sequence[Execution], now: datetime) -> Picture:
-    """The picture of a job, from its creation (or the first execution that is drawn) to its end, or to now.
+    """Build the timeline of a job, from its creation (or the first drawn execution) to its end or to now.
 
     >>> from datetime import UTC
     >>> from uuid import UUID
@@ -87,7 +87,7 @@ def _spans(job: Job, ordered: Sequence[Execution], begin: datetime, end: datetim
     free, kind = begin, "scheduled"
     for row, execution in enumerate(ordered):
         claimed = execution.claimed_at or execution.started_at or free
-        # Only of the last wait is it known until when it had to be: the job's run_at is of that one.
+        # ``run_at`` belongs to the last wait. The due times of earlier waits are unknown.
         due = job.run_at if execution is ordered[-1] and job.state in _AFTER_CLAIM else None
         yield from _wait(row, kind, free, claimed, due, first=row == 0)
         started, ended = execution.started_at, execution.finished_at or end
@@ -112,7 +112,7 @@ _AFTER_CLAIM = ENDED | {JobState.CLAIMED, JobState.RUNNING}
 def _wait(
     row: int, kind: str, since: datetime, until: datetime, due: datetime | None, *, first: bool
 ) -> Iterator[Span]:
-    """From one instant to another nobody held it: until it was due for the one reason, then in the queue."""
+    """Yield the wait between two executions: first until the job is due, then in the queue."""
     if due is None:
         yield Span(row, "queued" if first or kind == "queued" else kind, since, until)
         return
@@ -124,7 +124,8 @@ def _wait(
 def _place(span: Span, begin: datetime, whole: float) -> Piece:
     x = (span.since - begin).total_seconds() / whole * WIDTH
     wide = (span.until - span.since).total_seconds() / whole * WIDTH
-    wide = min(max(wide, 1.5), WIDTH)  # what was short is still seen
+    # Keep very short spans visible.
+    wide = min(max(wide, 1.5), WIDTH)
     x = min(max(x, 0.0), WIDTH - wide)
     y = GAP + span.row * (ROW + GAP)
     length = span.until - span.since

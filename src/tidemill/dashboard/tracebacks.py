@@ -1,6 +1,6 @@
-"""Tracebacks for people: which frames are the user's own, and which belong to Python or to a package. Pure text work.
+"""Splitting of tracebacks into the user's own frames and library frames.
 
-What was stored may be cut off in the middle, or be no traceback at all; then it is shown as it is.
+A stored traceback may be truncated, or the text may not be a traceback. Such text is shown unchanged.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _FOLDERS = (
 
 
 class Part(NamedTuple):
-    """Frames, or other lines, that belong together."""
+    """Consecutive frames or other lines of the same origin."""
 
-    ours: bool  #: the user's own code, or the error's own words: shown at once
+    ours: bool  #: the user's own code or the error message, never folded
     text: str
     frames: int
     files: tuple[str, ...]
 
     @property
     def summary(self) -> str:
-        """What is said while it is folded."""
+        """Return the line that represents the part while it is folded."""
         number = "1 frame" if self.frames == 1 else f"{self.frames} frames"
         names = list(dict.fromkeys(package_of(file) for file in self.files))
         return f"{number} in {', '.join(names[:3])}{' …' if len(names) > 3 else ''}"
 
 
 class Place(NamedTuple):
-    """Where an error came out of the user's code."""
+    """The position in the user's code where an error occurred."""
 
     file: str
     line: int
@@ -52,7 +52,7 @@ class Place(NamedTuple):
 
 
 def is_users(file: str) -> bool:
-    """Whether a file is the user's own, not Python's, a package's or ours.
+    """Whether a file is the user's own, not part of Python, a package or Tidemill.
 
     >>> is_users("/srv/shop/pay.py"), is_users("/usr/lib/python3.12/json/decoder.py")
     (True, False)
@@ -63,7 +63,7 @@ def is_users(file: str) -> bool:
 
 
 def package_of(file: str) -> str:
-    """The package a file belongs to, in one word.
+    """Return the name of the package that a file belongs to.
 
     >>> package_of("/venv/lib/python3.11/site-packages/httpx/_client.py"), package_of("/usr/lib/python3.12/asyncio/tasks.py")
     ('httpx', 'asyncio')
@@ -76,7 +76,7 @@ def package_of(file: str) -> str:
 
 
 def users_place(text: str) -> Place | None:
-    """The innermost frame of the user's own code.
+    """Return the innermost frame in the user's own code.
 
     >>> users_place('  File "/srv/pay.py", line 7, in charge\\n    x()\\n  File "/usr/lib/python3.12/json/x.py", line 1, in y')
     Place(file='/srv/pay.py', line=7, name='charge')
@@ -90,7 +90,7 @@ def users_place(text: str) -> Place | None:
 
 
 def parts(text: str) -> list[Part]:
-    """A traceback in its own order, cut where it passes from the user's frames to others' and back."""
+    """Split a traceback wherever it changes between the user's frames and library frames."""
     found: list[Part] = []
     for part in _pieces(text):
         last = found[-1] if found else None
@@ -100,13 +100,14 @@ def parts(text: str) -> list[Part]:
             )
         else:
             found.append(part)
-    if not any(part.ours and part.frames for part in found):  # nothing of the user's is in it: hide nothing
+    # Fold nothing if the traceback has no frame in the user's code.
+    if not any(part.ours and part.frames for part in found):
         return [Part(True, text.rstrip("\n"), 0, ())] if text.strip() else []
     return found
 
 
 def _pieces(text: str) -> Iterator[Part]:
-    """Each frame with its source lines, and each run of other lines."""
+    """Yield each frame with its source lines, and each run of other lines."""
     lines: list[str] = []
     file: str | None = None
     depth = 0
@@ -122,7 +123,8 @@ def _pieces(text: str) -> Iterator[Part]:
                 yield made()
             lines, file, depth = [line], frame["file"], len(line) - len(line.lstrip())
         elif file is not None and len(line) - len(line.lstrip()) <= depth - (depth > 0) and line.strip():
-            yield made()  # the error's own words, or the head of another traceback
+            # This line is the error message, or the start of another traceback.
+            yield made()
             lines, file = [line], None
         else:
             lines.append(line)

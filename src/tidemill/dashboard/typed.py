@@ -1,4 +1,7 @@
-"""What people type, read: numbers, spans, moments and JSON. Pure; what cannot be read is a ``ValueError`` in words."""
+"""Parsers of user input: numbers, durations, instants and JSON.
+
+Pure. A parser raises ``ValueError`` with a message for the user.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _WHOLE = re.compile(r"[-−]?[0-9]{1,20}")
 
 
 def read_number(text: str, least: int, most: int) -> int:
-    """A whole number within these bounds.
+    """Parse an integer within these bounds.
 
     >>> read_number("−7", -10, 10)
     -7
@@ -30,7 +33,7 @@ def read_number(text: str, least: int, most: int) -> int:
 
 
 def read_span(text: str) -> timedelta:
-    """A duration: ``90`` seconds, ``30s``, ``5m`` or ``1h 30m``.
+    """Parse a duration: ``90`` seconds, ``30s``, ``5m`` or ``1h 30m``.
 
     >>> read_span("1h 30m").total_seconds(), read_span("90").total_seconds()
     (5400.0, 90.0)
@@ -49,8 +52,26 @@ def read_span(text: str) -> timedelta:
     return timedelta(seconds=seconds)
 
 
+def read_coming(text: str, now: datetime) -> datetime:
+    """Parse an ISO instant, in UTC if it has no offset, or a duration from now.
+
+    >>> noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
+    >>> str(read_coming("2h", noon)), str(read_coming("2026-04-01 06:00", noon))
+    ('2026-03-01 14:00:00+00:00', '2026-04-01 06:00:00+00:00')
+    """
+    try:
+        return now + read_span(text)
+    except ValueError:
+        try:
+            return read_moment(text, now)
+        except ValueError:
+            raise ValueError(
+                f"{text[:40]!r} is not a time; write 2026-03-01 06:00 (UTC), or 2h for in two hours"
+            ) from None
+
+
 def read_moment(text: str, now: datetime) -> datetime:
-    """An instant in ISO form, in UTC where it has no zone; or how long ago.
+    """Parse an ISO instant, in UTC if it has no offset, or a duration before now.
 
     >>> noon = datetime(2026, 3, 1, 12, tzinfo=UTC)
     >>> str(read_moment("2h", noon)), str(read_moment("2026-02-01 06:00", noon))
@@ -71,7 +92,7 @@ def read_moment(text: str, now: datetime) -> datetime:
 
 
 def read_json(text: str) -> Any:
-    """A value in JSON."""
+    """Parse a JSON value."""
     try:
         return json.loads(text)
     except ValueError as error:
@@ -85,7 +106,7 @@ def read_json(text: str) -> Any:
 
 
 def read_object(text: str) -> dict[str, Any]:
-    """A JSON object.
+    """Parse a JSON object.
 
     >>> read_object('{"to": "ada"}')
     {'to': 'ada'}

@@ -1,4 +1,4 @@
-"""Templates: found once, escaped always, and given the words that every page uses."""
+"""Jinja environment of the dashboard, with autoescaping."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Views:
-    """The environment of all templates. Every value is escaped; a name that is not given is an error, not a blank."""
+    """The Jinja environment of all templates. It escapes every value, and an undefined name is an error."""
 
     def __init__(self) -> None:
         self._environment = Environment(
@@ -38,8 +38,9 @@ class Views:
         )
 
     def render(self, template: str, visit: Visit, facts: Mapping[str, Any]) -> str:
-        """The page as text."""
+        """Render a template."""
         known = {**visit.globals, **facts}
         csrf = Markup('<input type="hidden" name="csrf" value="{}">').format(known["csrf"])
         known["csrf_field"] = lambda: csrf
+        known["layout"] = "parts/live.html" if visit.is_live else "base.html"
         return self._environment.get_template(template).render(known)

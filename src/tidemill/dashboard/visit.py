@@ -1,7 +1,8 @@
-"""One request to a page, admitted: a ``Call`` that also reads forms and answers with pages."""
+"""Page request: a ``Call`` that also reads forms and renders pages."""
 
 from __future__ import annotations
 
+import gzip
 from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from functools import partial
@@ -29,16 +30,19 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
-"""What a browser may load and do on our pages. Nothing inline, nothing from elsewhere."""
+"""Content security policy of all pages: nothing inline, nothing from other origins."""
 
 LIVE = "x-tidemill-live"
-"""The header of the script's own requests."""
+"""Header that marks the script's refresh requests."""
+
+SMALL = 1_000
+"""Minimum size of a compressed response, in bytes."""
 
 MOST_FIELDS = 2_000
 
 
 class Fields:
-    """Texts by name, of a query or a form; empty ones count as not given."""
+    """Values of a query string or form by name. Empty values count as missing."""
 
     def __init__(self, pairs: list[tuple[str, str]]) -> None:
         self._pairs = [(name, value.strip()) for name, value in pairs if value.strip()]
@@ -48,19 +52,19 @@ class Fields:
         return self.get("tenant")
 
     def get(self, name: str) -> str | None:
-        """The first text of this name."""
+        """Return the first value with this name."""
         return next((value for each, value in self._pairs if each == name), None)
 
     def all(self, name: str) -> list[str]:
-        """Every text of this name."""
+        """Return all values with this name."""
         return [value for each, value in self._pairs if each == name]
 
     def items(self) -> list[tuple[str, str]]:
-        """All of them, in order."""
+        """Return all pairs in order."""
         return list(self._pairs)
 
     def whole(self, name: str, otherwise: int, *, least: int = 0, most: int = 1_000_000) -> int:
-        """A whole number; what is none, or out of bounds, is refused in words."""
+        """Parse an integer; raise a 422 problem if it is invalid or out of bounds."""
         text = self.get(name)
         if text is None:
             return otherwise
@@ -71,7 +75,7 @@ class Fields:
 
 
 class Visit(Call):
-    """What a page's coroutine is given."""
+    """The request that a page's coroutine receives."""
 
     __slots__ = ("asked", "csrf", "form", "page_", "site")
 
@@ -85,30 +89,39 @@ class Visit(Call):
         self.asked = Fields(request.query_params.multi_items())
         super().__init__(site.service, page, request, identity, self.asked, None)
 
-    # What may be done ----------------------------------------------------------------------------------------------------
+    # Permissions ---------------------------------------------------------------------------------------------------------
 
     def may(self, role: Role | str) -> bool:
-        """Whether to show what only this role can do."""
+        """Whether the user has this role and the dashboard is not read-only."""
         return not self.service.settings.read_only and self.identity.role.allows(Role(role))
 
     @property
     def is_live(self) -> bool:
-        """Whether the script asks, to see what has moved."""
+        """Whether this is a refresh request of the script."""
         return LIVE in self.request.headers
+
+    @property
+    def takes_gzip(self) -> bool:
+        """Whether the client accepts gzip."""
+        codings = self.request.headers.get("accept-encoding", "").split(",")
+        return "gzip" in {coding.partition(";")[0].strip() for coding in codings}
 
     async def figures(
         self, about: tuple[Any, ...], ask: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """What blocks and may take long, or what it found a moment ago; ``about`` says all that it depends on."""
+        """Run a slow query on a thread, or return its cached result.
+
+        ``about`` is the cache key and must include everything that the result depends on.
+        """
         make = partial(copy_context().run, partial(ask, *args, **kwargs))
         return await self.site.figures.of(about, make, heard=self.service.changes.told, new=self.is_live)
 
     # Addresses -----------------------------------------------------------------------------------------------------------
 
     def url(self, path: str, /, **query: Any) -> str:
-        """An address of this site: right wherever it is mounted, and for the tenant that was chosen.
+        """Return an address of this site, with the mount prefix and the selected tenant.
 
-        Anybody may put any word into a query, ``path`` and ``self`` as well.
+        The parameters are positional-only, because a query may contain any name, including ``path`` and ``self``.
         """
         said = {"tenant": self.asked.get("tenant"), **query}
         pairs = [
@@ -120,7 +133,7 @@ class Visit(Call):
         return self.where(path) + (f"?{urlencode(pairs)}" if pairs else "")
 
     def here(self, /, **changes: Any) -> str:
-        """The address of this page with other words in its query; None takes one away."""
+        """Return the address of this page with changed query parameters; None removes one."""
         said: dict[str, Any] = {}
         for name, value in self.words_here:
             said.setdefault(name, []).append(value)
@@ -128,19 +141,22 @@ class Visit(Call):
 
     @property
     def page_path(self) -> str:
-        """Where this page is, inside the site."""
+        """Path of this page within the site."""
         base = self.where("")
         path: str = self.request.scope["path"]
         return path[len(base) :] if base and path.startswith(base) else path
 
     @property
     def seen_at(self) -> str:
-        """Where this page can be looked at again; what only takes forms is shown at the address above it."""
+        """Path at which this page can be viewed again.
+
+        For an address that accepts only forms, it is the nearest page above it.
+        """
         return self.page_path if self.page_.method == "GET" else self.site.addresses.shown_at(self.page_path)
 
     @property
     def words_here(self) -> list[tuple[str, str]]:
-        """The words of the query that belong to where this page is looked at again."""
+        """Query parameters that belong to ``seen_at``."""
         return [
             (name, value)
             for name, value in self.asked.items()
@@ -149,22 +165,28 @@ class Visit(Call):
 
     @property
     def again(self) -> str:
-        """The same page to go on to: its path and its query, inside the site."""
+        """Path and query of ``seen_at``, for redirects within the site."""
         return self.seen_at + (f"?{urlencode(self.words_here)}" if self.words_here else "")
 
-    # Answers -------------------------------------------------------------------------------------------------------------
+    # Responses -----------------------------------------------------------------------------------------------------------
 
     def render(self, template: str, status: int = 200, **facts: Any) -> Response:
-        """A page."""
+        """Render a page."""
         said = None if self.is_live else self.site.sessions.said(self.request)
         text = self.site.views.render(template, self, {"said": said, **facts})
-        response = Response(text, status, {"content-security-policy": POLICY}, "text/html; charset=utf-8")
+        headers = {"content-security-policy": POLICY, "vary": "accept-encoding"}
+        content = text.encode()
+        if self.is_live and self.takes_gzip and len(content) > SMALL:
+            # Compress only refresh responses. They contain no CSRF token that the compressed size could reveal.
+            content = gzip.compress(content, 5)
+            headers["content-encoding"] = "gzip"
+        response = Response(content, status, headers, "text/html; charset=utf-8")
         if said is not None:
             self.site.sessions.forget_said(response, self.request)
         return response
 
     def back(self, path: str, words: str, *, good: bool = True, **query: Any) -> Response:
-        """After an act: to this page, with these words on it once."""
+        """Redirect to a page after an action and show a message there once."""
         response = RedirectResponse(self.url(path, **query), 303)
         self.site.sessions.say(response, self.request, words, good=good)
         return response
@@ -172,7 +194,7 @@ class Visit(Call):
     def back_to(
         self, address: str | None, words: str, *, good: bool = True, otherwise: str = "/"
     ) -> Response:
-        """The same, to the page the form stood on (its hidden field ``next``), if that is one of ours."""
+        """Redirect to the address in the form field ``next`` if it is on this site, and show a message there once."""
         wanted = safe_next(address)
         if wanted is None:
             return self.back(otherwise, words, good=good)
@@ -182,7 +204,7 @@ class Visit(Call):
 
     @property
     def globals(self) -> Mapping[str, Any]:
-        """What every template knows."""
+        """Values that every template can use."""
         return {
             "visit": self,
             "url": self.url,
@@ -200,10 +222,10 @@ class Visit(Call):
 
 
 def safe_next(address: str | None) -> str | None:
-    """A path of ours to go on to; None for what leads elsewhere.
+    """Return a path of this site to redirect to; None for an external address.
 
-    >>> safe_next("/jobs?state=failed"), safe_next("//evil.example"), safe_next("https://evil.example")
-    ('/jobs?state=failed', None, None)
+    >>> safe_next("/jobs?status=failed"), safe_next("//evil.example"), safe_next("https://evil.example")
+    ('/jobs?status=failed', None, None)
     """
     if address is None or not address.startswith("/") or address[1:2] in ("/", "\\") or len(address) > 2000:
         return None
@@ -211,7 +233,7 @@ def safe_next(address: str | None) -> str | None:
 
 
 def read_form(raw: bytes) -> Fields:
-    """What a form sent, as browsers encode it."""
+    """Decode a URL-encoded form."""
     try:
         pairs = parse_qsl(raw.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
     except ValueError:

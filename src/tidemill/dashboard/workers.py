@@ -1,4 +1,4 @@
-"""Who works here, what they hold, and who does the duties; asking a worker to finish, and taking a lease away."""
+"""Worker and lease pages, with draining and lease release."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from uuid import UUID
 
 from starlette.responses import Response
 
-from tidemill.client.documents import duties_of
+from tidemill.client.documents import current_duties
 from tidemill.client.situation import last_tick
-from tidemill.client.stats import liveness
+from tidemill.client.stats import is_living, liveness
 from tidemill.dashboard.asking import ask
 from tidemill.dashboard.pages import Pages
 from tidemill.dashboard.visit import Visit
 from tidemill.domain import alerts
 from tidemill.domain.access import Role
 from tidemill.domain.alerts import LeaderFact, Situation
-from tidemill.domain.cluster import Lease, Worker
+from tidemill.domain.cluster import Lease, Worker, holder_of
 from tidemill.domain.filters import JobFilter
 from tidemill.domain.insight import Held, Which
 from tidemill.domain.states import ENDED
@@ -28,18 +28,18 @@ from tidemill.errors import LeaseNotFound, WorkerNotFound
 pages = Pages()
 
 NAMED = 3
-"""Held jobs that the list names for each worker."""
+"""Number of held jobs that the list shows per worker."""
 
 MOST_HELD = 1_000
 MOST_GONE = 100
 LATELY = timedelta(hours=1)
 
 NEWEST = 200
-"""Ended jobs that are looked at for those of one worker."""
+"""Number of recently ended jobs that are searched for those of one worker."""
 
 
 class Seat(NamedTuple):
-    """A worker, how it is, and what it holds of what may be seen; the oldest claim first."""
+    """A worker, its liveness, and its visible held jobs, oldest claim first."""
 
     worker: Worker
     how: str
@@ -48,12 +48,16 @@ class Seat(NamedTuple):
     held: list[Held]
 
     @property
+    def living(self) -> bool:
+        return self.how in ("alive", "late")
+
+    @property
     def number(self) -> int:
         return self.claimed + self.running
 
 
 class DutyRow(NamedTuple):
-    """What the holder of a lease says of one duty."""
+    """Status of one duty, as the lease holder reports it."""
 
     name: str
     tick_at: datetime | None
@@ -64,12 +68,12 @@ class DutyRow(NamedTuple):
 
 
 class LeaseRow(NamedTuple):
-    """A lease, who holds it, and why its holder is thought to be stuck, if it is."""
+    """A lease, its holder, and why the holder seems stuck, if it does."""
 
     lease: Lease
     held: bool
     holder_name: str | None
-    holder_known: bool
+    workers: list[Worker]  #: workers in the holder's process or below it
     tick_at: datetime | None
     stuck: str | None
     duties: list[DutyRow]
@@ -77,25 +81,25 @@ class LeaseRow(NamedTuple):
 
 @pages.get("/workers", role=Role.VIEWER, everywhere=True)
 async def workers(visit: Visit) -> Response:
-    """Everybody who works, and who does the duties."""
+    """List the workers and the leases."""
     return visit.render("workers.html", named=NAMED, **await visit.read(_look, visit))
 
 
 @pages.get("/workers/{id}", role=Role.VIEWER, everywhere=True)
 async def worker(visit: Visit) -> Response:
-    """One of them."""
+    """Show one worker."""
     return visit.render("worker.html", **await visit.read(_look_at, visit, visit.id()))
 
 
 @pages.get("/workers/{id}/drain", role=Role.ADMIN, everywhere=True)
 async def ask_drain(visit: Visit) -> Response:
-    """What it means to drain a worker."""
+    """Ask for confirmation before a worker is drained."""
     seat = await visit.read(_living, visit, visit.id())
     jobs = "1 job" if seat.number == 1 else f"{seat.number:,} jobs"
     return ask(
         visit,
         title=f"Drain {seat.worker.name}?",
-        words=f"It finishes the {jobs} it holds, claims nothing more, and then ends. Whatever started it may start another.",
+        words=f"It finishes the {jobs} it holds, claims no more, and then stops. Its supervisor may start another.",
         action=f"/workers/{seat.worker.id}/drain",
         button="Drain it",
         back="/workers",
@@ -104,56 +108,56 @@ async def ask_drain(visit: Visit) -> Response:
 
 @pages.post("/workers/{id}/drain", role=Role.ADMIN, everywhere=True)
 async def drain(visit: Visit) -> Response:
-    """Ask a worker to finish what it holds and claim nothing more."""
+    """Ask a worker to finish its jobs and claim no more."""
     seat = await visit.read(_living, visit, visit.id())
     asked = await visit.act(visit.app.control.drain, seat.worker.id)
-    words = "finishes what it holds, and then ends" if asked else "was asked to finish before"
+    words = "finishes its jobs and then stops" if asked else "is already draining"
     return visit.back("/workers", f"{seat.worker.name} {words}.")
 
 
 @pages.get("/leases/release", role=Role.ADMIN, everywhere=True)
 async def ask_release(visit: Visit) -> Response:
-    """What it means to take a lease away."""
+    """Ask for confirmation before a lease is released."""
     name = visit.asked.get("name") or ""
     row = await visit.read(_lease, visit, name)
     holder = row.holder_name or row.lease.holder
     return ask(
         visit,
-        title=f"Take the lease {name} away?",
-        words=f"{holder} holds it in term {row.lease.term}. Another worker takes it over within seconds; if this one is the "
-        "only one that can, it takes it again. Nothing that is stored changes, and no job is stopped."
+        title=f"Release the lease {name}?",
+        words=f"{holder} holds it in term {row.lease.term}. Another worker takes it over within seconds; if no other "
+        "worker is eligible, this one acquires it again. No stored data changes, and no job is stopped."
         if row.held
-        else "Nobody holds it now.",
+        else "It is not held now.",
         action="/leases/release",
         fields={"name": name},
-        button="Take it away",
+        button="Release it",
         back="/workers",
     )
 
 
 @pages.post("/leases/release", role=Role.ADMIN, everywhere=True)
 async def release(visit: Visit) -> Response:
-    """Take a lease from its holder, so that another can have it."""
+    """Release a lease, so that another process can acquire it."""
     name = visit.form.get("name") or ""
     released = await visit.act(visit.app.control.release, name)
-    words = f"The lease {name} was taken away." if released else f"Nobody held the lease {name}."
+    words = f"The lease {name} was released." if released else f"The lease {name} was not held."
     return visit.back("/workers", words, good=released)
 
 
-# Looking ---------------------------------------------------------------------------------------------------------------
+# Queries ---------------------------------------------------------------------------------------------------------------
 
 
 def _look(visit: Visit) -> dict[str, Any]:
     store, at = visit.app.store, _now(visit)
     known = store.workers()
     seats = _seats(visit, known, at)
-    there = [seat for seat in seats if seat.how != "gone" or seat.number]
-    gone = [seat for seat in seats if seat.how == "gone" and not seat.number]
+    there = [seat for seat in seats if seat.living or seat.number]
+    gone = [seat for seat in seats if not seat.living and not seat.number]
     return {
         "seats": there,
         "gone": gone[:MOST_GONE],
         "gone_number": len(gone),
-        "slots": sum(seat.worker.concurrency for seat in there if seat.how != "gone"),
+        "slots": sum(seat.worker.concurrency for seat in there if seat.living),
         "held": sum(seat.number for seat in there),
         "leases": _leases(visit, known, at),
         "at": at,
@@ -165,9 +169,7 @@ def _look_at(visit: Visit, id: UUID) -> dict[str, Any]:
     known = visit.app.store.workers()
     found = [each for each in known if each.id == id]
     if not found:
-        raise WorkerNotFound(
-            f"there is no worker {id}; those that are gone are forgotten after a while", id=id
-        )
+        raise WorkerNotFound(f"there is no worker {id}; stopped workers are removed after a while", id=id)
     (seat,) = _seats(visit, found, at)
     did = visit.app.stats.worker_performance(LATELY, tenant=visit.tenant, limit=1000)
     ended = visit.app.store.jobs(JobFilter(visit.tenant, states=ENDED), limit=NEWEST).items
@@ -180,7 +182,9 @@ def _look_at(visit: Visit, id: UUID) -> dict[str, Any]:
         "lately": LATELY,
         "ended": [job for job in ended if job.worker == id][:20],
         "newest": NEWEST,
-        "leases": [row for row in _leases(visit, known, at) if row.held and row.lease.holder == id],
+        "leases": [
+            row for row in _leases(visit, known, at) if row.held and id in {each.id for each in row.workers}
+        ],
         "acts": acts,
         "at": at,
     }
@@ -188,7 +192,7 @@ def _look_at(visit: Visit, id: UUID) -> dict[str, Any]:
 
 def _living(visit: Visit, id: UUID) -> Seat:
     at = _now(visit)
-    found = [each for each in visit.app.store.workers() if each.id == id and liveness(each, at) != "gone"]
+    found = [each for each in visit.app.store.workers() if each.id == id and is_living(each, at)]
     if not found:
         raise WorkerNotFound(f"no living worker has the id {id}", id=id)
     (seat,) = _seats(visit, found, at)
@@ -218,21 +222,20 @@ def _lease(visit: Visit, name: str) -> LeaseRow:
 
 
 def _leases(visit: Visit, known: Iterable[Worker], at: datetime) -> list[LeaseRow]:
-    names = {each.id: each.name for each in known}
+    known = list(known)
     leases = visit.app.store.leases()
     stuck = _stuck(visit, leases, at)
     rows = []
     for lease in leases:
-        held = lease.holder is not None and lease.expires_at is not None and lease.expires_at > at
-        duties = [_duty(name, facts) for name, facts in duties_of(lease).items()]
-        holder = names.get(lease.holder) if lease.holder is not None else None
+        held, holder = lease.held(at), holder_of(lease, known)
+        duties = [_duty(name, facts) for name, facts in current_duties(lease, at).items()]
         rows.append(
             LeaseRow(
                 lease,
                 held,
-                holder,
-                holder is not None,
-                last_tick(lease),
+                None if holder is None else holder.name,
+                [] if holder is None else [each for each in known if each.id in holder.workers],
+                last_tick(lease) if duties else None,
                 stuck.get(lease.name) if held else None,
                 duties,
             )
@@ -241,7 +244,7 @@ def _leases(visit: Visit, known: Iterable[Worker], at: datetime) -> list[LeaseRo
 
 
 def _stuck(visit: Visit, leases: Iterable[Lease], at: datetime) -> dict[str | None, str]:
-    """Holders that are alive and do nothing, judged by the same rule as the alert."""
+    """Find holders that are alive but make no progress, by the same rule as the alert."""
     limits, _ = alerts.read_thresholds({each.key: each.value for each in visit.app.store.settings()})
     facts = tuple(
         LeaderFact(lease.name, lease.acquired_at, lease.beat_at, last_tick(lease))
@@ -269,5 +272,5 @@ def _duty(name: str, facts: Any) -> DutyRow:
 
 
 def _now(visit: Visit) -> datetime:
-    """The time by the store's own clock, by which workers beat."""
+    """Return the store's time, which heartbeats use."""
     return visit.app.store.now()

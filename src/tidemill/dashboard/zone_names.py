@@ -1,4 +1,4 @@
-"""The names of time zones that a form offers. They come from the system's zone data, and are read once."""
+"""Time zone names offered by forms, read once from the system."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ _ODD = ("posix/", "right/", "SystemV/", "Etc/", "posixrules", "localtime", "Fact
 
 @lru_cache(maxsize=1)
 def zone_names() -> tuple[str, ...]:
-    """Names such as ``Europe/Berlin``, sorted, and UTC first."""
+    """Return names such as ``Europe/Berlin``, sorted, with UTC first."""
     found = sorted(name for name in available_timezones() if "/" in name and not name.startswith(_ODD))
     return ("UTC", *found)

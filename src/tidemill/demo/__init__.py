@@ -1,4 +1,4 @@
-"""A small world to look at: sample tasks that succeed, fail, wait and ask, for two tenants. Shown by ``tidemill demo``.
+"""Sample app of ``tidemill demo``, at ``tidemill.demo.world:app``.
 
-Nothing of the product imports it. Its app is ``tidemill.demo.world:app``.
+Its tasks succeed, fail, wait and ask for review, for two tenants. No other package imports it, except the CLI by name.
 """

@@ -1,4 +1,7 @@
-"""The tasks of the demo: each shows one thing that jobs do. They touch nothing outside their own job."""
+"""Sample tasks, each of which demonstrates one feature.
+
+They have no effect outside their own job.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,16 @@ from tidemill.tasks.limiting import Limit, Rate
 
 STAGES = ("download", "resize", "upload")
 
-_dice = Random()  # noqa: S311  (a show, no secret)
+_dice = Random()  # noqa: S311  (demo data, not a secret)
 
 
 def declare(app: App) -> dict[str, BoundTask[Any, Any]]:
-    """Declare all of them; by name."""
+    """Declare all tasks and return them by name."""
     return {task.name: task for task in (*_media(app), *_partners(app), *_office(app))}
 
 
 def _rest(seconds: float) -> None:
-    """Work for so long; a thread that waits uses no processor."""
+    """Simulate work on a thread without using the CPU."""
     threading.Event().wait(seconds)
 
 
@@ -74,7 +77,7 @@ def _partners(app: App) -> list[BoundTask[Any, Any]]:
 
     @app.task(name="charge_card", queue="partners")
     def charge_card(order: int, card: str = "expired") -> None:
-        """An error that no second attempt would mend: it fails at once."""
+        """An error that a retry would not fix: it fails at once."""
         raise PermanentError(f"order {order}: the card is {card}")
 
     return [call_partner, import_invoice, charge_card]

@@ -1,6 +1,6 @@
-"""The demo's app: its schedules keep a little work coming, and take away what is old, so that it can run for days.
+"""Sample app whose schedules enqueue jobs and remove old ones.
 
-The store is where ``TIDEMILL_STORE`` says.
+Old jobs are removed so that the demo can run for days. ``TIDEMILL_STORE`` specifies the store.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from tidemill.engine.duties.retention import Retention
 
 TENANTS = ("acme", "globex")
 KEPT = timedelta(minutes=15)
-"""How long what has ended can be looked at."""
+"""How long ended jobs are kept."""
 
 MOST_WAITING = 100
-"""Jobs that wait before nothing more is added: somebody has paused a queue, or stopped the worker."""
+"""Number of waiting jobs above which no more are added, for example while a queue is paused or the worker is stopped.
+"""
 
 MOST_REVIEWS = 6
 
 app = App(name="demo", migrate=True)
 tasks = declare(app)
 
-_dice = Random()  # noqa: S311  (a show, no secret)
+_dice = Random()  # noqa: S311  (demo data, not a secret)
 _numbers = count(_dice.randrange(1_000, 9_000))
 _policies = (ArchivePolicy("demo", ENDED, max_age=KEPT),)
 
@@ -63,7 +64,7 @@ KINDS: dict[Callable[[], None], int] = {
     lambda: _one("charge_card", order=next(_numbers)): 1,
     lambda: _one("send_newsletter", list_name=_dice.choice(["weekly", "offers"])): 4,
 }
-"""What may come next, and how often compared with the others."""
+"""What to enqueue next, with relative frequencies."""
 
 
 @app.task(name="make_work", queue="demo", retry=None, timeout=timedelta(seconds=30))

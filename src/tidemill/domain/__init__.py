@@ -1,1 +1,1 @@
-"""Pure values and decisions: no I/O, no clock, no randomness, no logging. Imports nothing of ours but ``errors``."""
+"""Pure values and decisions, without I/O, clock, randomness or logging."""

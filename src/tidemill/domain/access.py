@@ -1,7 +1,7 @@
-"""Who may do what: roles, keys and the identity a key gives. Pure; the dice and the time are arguments.
+"""Access control: roles, API keys and the identity that a key grants.
 
-A key's secret is never stored, only its SHA-256. A slow hash would add nothing: it protects what people choose and others can
-guess, and 32 random bytes cannot be guessed however fast one tries; but every request would pay for it.
+The store keeps only the SHA-256 of a key's secret. A slow password hash would cost time on every request and add no
+security: the secret is 32 random bytes, which cannot be guessed.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from tidemill.domain.filters import ALL_TENANTS
+from tidemill.errors import PriorityTooHigh
 
 ID_BYTES = 4
 SECRET_BYTES = 32
 
 _TEXT = re.compile(r"tm_([0-9a-f]{8})\.([A-Za-z0-9_-]{43})")
-_NOBODY = (
-    "0" * 64
-)  # what is compared where there is no key, so that an unknown one takes as long as a wrong one
+# Compared when the key does not exist, so that an unknown key takes as long to reject as a wrong secret.
+_NOBODY = "0" * 64
 
 
 class Role(StrEnum):
-    """What a key may do; each role may do all that the ones before it may.
+    """The permissions of a key; each role includes the roles before it.
 
     >>> Role.ADMIN.allows(Role.OPERATOR), Role.VIEWER.allows(Role.OPERATOR)
     (True, False)
@@ -39,7 +39,7 @@ class Role(StrEnum):
     SUPER_ADMIN = "super_admin"  #: worker configuration, keys
 
     def allows(self, other: Role) -> bool:
-        """Whether this role may do what needs the other."""
+        """Whether this role includes the other."""
         return _ORDER.index(self) >= _ORDER.index(other)
 
 
@@ -48,7 +48,7 @@ _ORDER = tuple(Role)
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A key as it is stored: all but its secret. ``tenant`` is one, or ``ALL_TENANTS``."""
+    """A stored key, without its secret. ``tenant`` names one tenant or is ``ALL_TENANTS``."""
 
     id: str
     name: str
@@ -59,26 +59,37 @@ class Key:
     created_by: str | None = None
     expires_at: datetime | None = None
     revoked_at: datetime | None = None
+    max_priority: int | None = None  #: the highest priority its bearer may give a job; None means any
 
     def lives(self, now: datetime) -> bool:
-        """Whether it opens anything: it is not revoked, and its last moment has not come."""
+        """Whether the key is valid: neither revoked nor expired."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
 
 class Identity(NamedTuple):
-    """Who speaks: for the audit, what they may do, and whose things they may see."""
+    """An authenticated caller: name for the audit log, role, and visible tenant."""
 
     who: str
     role: Role
     tenant: str
+    max_priority: int | None = None
+
+    def check_priority(self, priority: int) -> None:
+        """Refuse a priority above the ceiling of the key."""
+        if self.max_priority is not None and priority > self.max_priority:
+            raise PriorityTooHigh(
+                f"priority {priority} is above {self.max_priority}, the highest this key may use; use {self.max_priority} or less",
+                priority=priority,
+                max=self.max_priority,
+            )
 
     def sees(self, tenant: str) -> bool:
-        """Whether things of this tenant are theirs to see."""
+        """Whether the caller may see objects of this tenant."""
         return self.tenant in (ALL_TENANTS, tenant)
 
 
 class Secret(NamedTuple):
-    """A key's text, taken apart."""
+    """The parts of a key's text."""
 
     id: str
     secret: str
@@ -90,7 +101,7 @@ def key_id(dice: bytes) -> str:
 
 
 def secret_text(id: str, dice: bytes) -> str:
-    """What the owner of a key keeps: its id, and ``SECRET_BYTES`` random bytes in letters that need no quoting anywhere.
+    """The text that the owner of a key keeps: its id and ``SECRET_BYTES`` random bytes as URL-safe base64.
 
     >>> secret_text("ab12cd34", bytes(32))
     'tm_ab12cd34.AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA'
@@ -99,20 +110,20 @@ def secret_text(id: str, dice: bytes) -> str:
 
 
 def read_secret(text: str) -> Secret | None:
-    """The parts of a key's text; None where it is none."""
+    """The parts of a key's text, or None if it is malformed."""
     found = _TEXT.fullmatch(text)
     return None if found is None else Secret(found[1], found[2])
 
 
 def secret_hash(secret: str) -> str:
-    """What is stored of a secret."""
+    """The hash that is stored instead of the secret."""
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def identify(key: Key | None, text: str, now: datetime) -> Identity | None:
-    """Who this text makes its bearer, given the stored key of its id; None where it opens nothing.
+    """The identity that a key's text grants, given the stored key with its id; None if the text is not valid.
 
-    Whether there is no such key, or another secret, or it has ended, is not to be told from the time this takes.
+    The comparison takes the same time for an unknown, wrong, revoked or expired key.
     """
     parts = read_secret(text)
     given = secret_hash(text if parts is None else parts.secret)
@@ -123,5 +134,5 @@ def identify(key: Key | None, text: str, now: datetime) -> Identity | None:
 
 
 def identity_of(key: Key) -> Identity:
-    """Who the bearer of a key is."""
-    return Identity(f"key:{key.id} ({key.name})", key.role, key.tenant)
+    """The identity of a key's bearer."""
+    return Identity(f"key:{key.id} ({key.name})", key.role, key.tenant, key.max_priority)

@@ -1,19 +1,28 @@
-"""When operators should be told: conditions with thresholds, judged from facts that somebody else has gathered. Pure."""
+"""Alert conditions and their thresholds, evaluated on a snapshot of the system."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import NamedTuple
 
+from tidemill.domain.bounds import span_words
+
+_NAMED = 3
+"""Lost workers that an alert names."""
+
 PREFIX = "alerts."
-"""What the keys of the settings that hold thresholds begin with: ``alerts.failure_rate``, ``alerts.queue_depth``…"""
+"""Prefix of the settings that hold thresholds: ``alerts.failure_rate``, ``alerts.queue_depth``…"""
+
+
+LOST_FOR = timedelta(minutes=15)
+"""How long a lost worker is reported."""
 
 
 class Severity(StrEnum):
-    """How soon somebody should look."""
+    """How urgent an alert is."""
 
     WARNING = "warning"
     CRITICAL = "critical"
@@ -21,7 +30,7 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One thing that is not as it should be. ``code`` stays the same for the same condition and ``subject``."""
+    """One condition beyond its threshold. ``code`` is stable for the same condition and ``subject``."""
 
     code: str
     severity: Severity
@@ -34,21 +43,29 @@ class Alert:
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """What is still all right; beyond it an alert is raised. Rates are fractions, times are seconds."""
+    """The highest acceptable values. Rates are fractions, times are seconds."""
 
     failure_rate: float = 0.10
-    failure_sample: float = 10  #: fewer ends than this say nothing about a rate
-    stuck_after: float = 300
+    failure_sample: float = 10  #: the failure rate is not evaluated below this number of ended jobs
+    stuck_after: float = 300  #: without progress; a job with a timeout must also have used most of it
     queue_depth: float = 100
-    queue_age: float = 900  #: since the first in line is due
+    queue_age: float = 900  #: since the first job of the queue became due
     orphans: float = 0
     dead_letters: float = 0  #: newly dead within the window
-    leader_fresh: float = 30  #: a leader whose heartbeat is younger is alive
-    leader_stuck: float = 300  #: and should have done a duty within this
+    lost_workers: float = 0  #: crashed, or silent past their lease, within ``LOST_FOR``
+    leader_fresh: float = 30  #: a leader counts as alive while its heartbeat is younger than this
+    leader_stuck: float = 300  #: a live leader must perform a duty within this time
+
+
+class LostWorker(NamedTuple):
+    """A worker that crashed or whose lease ran out, and when it sent its last heartbeat."""
+
+    name: str
+    beat_at: datetime
 
 
 class QueueFact(NamedTuple):
-    """A queue, what waits in it, and since when."""
+    """A queue, the number of its waiting jobs, and since when the oldest has been due."""
 
     name: str
     depth: int
@@ -56,7 +73,7 @@ class QueueFact(NamedTuple):
 
 
 class LeaderFact(NamedTuple):
-    """A lease that is held: since when, when its holder last beat, and when one of its duties was last done."""
+    """A held lease: when it was acquired, its holder's last heartbeat, and when one of its duties last ran."""
 
     name: str
     acquired_at: datetime
@@ -66,25 +83,27 @@ class LeaderFact(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """The facts. Held jobs are told by the time they started, orphans by when their worker was last heard of."""
+    """The facts. A stuck job is given by its last sign of progress, an orphan by its worker's last heartbeat."""
 
     now: datetime
     completed: int = 0
     failed: int = 0
     dead: int = 0  #: dead-lettered within the window
+    window: timedelta = timedelta(hours=1)  #: period in which ended jobs are counted
     queues: tuple[QueueFact, ...] = ()
     stuck: tuple[datetime, ...] = ()
     orphans: tuple[datetime, ...] = ()
     workers: int = 0
+    lost: tuple[LostWorker, ...] = ()  #: within ``LOST_FOR``
     enabled: bool = True
-    paused_at: datetime | None = None  #: everything is
+    paused_at: datetime | None = None  #: since when all queues are paused
     leaders: tuple[LeaderFact, ...] = ()
 
 
 def read_thresholds(
     settings: Mapping[str, object], given: Thresholds | None = None
 ) -> tuple[Thresholds, list[Alert]]:
-    """The thresholds with those that settings change; a setting that cannot be read is an alert itself, and changes nothing.
+    """The thresholds, overridden by settings. An invalid setting changes nothing and raises an alert itself.
 
     >>> read_thresholds({"alerts.queue_depth": 500, "other": 1})[0].queue_depth
     500.0
@@ -103,16 +122,16 @@ def read_thresholds(
             changes[name] = float(value)
             continue
         why = (
-            f"is {value!r}; give a number from 0 on"
+            f"is {value!r}; expected a number of at least 0"
             if name in known
-            else f"is unknown; there are {', '.join(sorted(known))}"
+            else f"is unknown; expected one of {', '.join(sorted(known))}"
         )
         wrong.append(Alert("bad_setting", Severity.WARNING, f"the setting {key} {why}", 1, 0, key))
     return replace(base, **changes), wrong
 
 
 def alerts(facts: Situation, limits: Thresholds) -> list[Alert]:
-    """Everything that is beyond its threshold, the critical first."""
+    """All alerts, critical ones first."""
     found = [alert for check in _CHECKS for alert in check(facts, limits)]
     return sorted(
         found, key=lambda alert: (alert.severity is not Severity.CRITICAL, alert.code, alert.subject or "")
@@ -123,7 +142,10 @@ def _failure_rate(facts: Situation, limits: Thresholds) -> Iterator[Alert]:
     ended = facts.completed + facts.failed
     if ended and ended >= limits.failure_sample and facts.failed / ended > limits.failure_rate:
         rate = facts.failed / ended
-        text = f"{facts.failed} of {ended} jobs failed ({rate:.0%}); see tidemill stats failures and errors"
+        text = (
+            f"{facts.failed} of {ended} jobs failed ({rate:.0%}) in the last {_span(facts.window)};"
+            " see tidemill stats failures and errors"
+        )
         yield Alert("failure_rate", Severity.CRITICAL, text, rate, limits.failure_rate)
 
 
@@ -131,7 +153,9 @@ def _stuck(facts: Situation, limits: Thresholds) -> Iterator[Alert]:
     if facts.stuck:
         first = min(facts.stuck)
         value = (facts.now - first).total_seconds()
-        text = f"{_jobs(len(facts.stuck))} running for longer than {limits.stuck_after:g} s; see tidemill stats stuck"
+        jobs = "1 job has" if len(facts.stuck) == 1 else f"{len(facts.stuck)} jobs have"
+        quiet = span_words(timedelta(seconds=limits.stuck_after))
+        text = f"{jobs} been running without progress for more than {quiet}; see tidemill stats stuck"
         yield Alert("stuck_jobs", Severity.WARNING, text, value, limits.stuck_after, since=first)
 
 
@@ -151,7 +175,7 @@ def _depth(facts: Situation, limits: Thresholds) -> Iterator[Alert]:
         if queue.oldest_at is not None:
             age = (facts.now - queue.oldest_at).total_seconds()
             if age > limits.queue_age:
-                text = f"the first job in queue {queue.name} has been due for {age:.0f} s"
+                text = f"the first job in queue {queue.name} has been due for {_seconds(age)}"
                 yield Alert(
                     "queue_age", Severity.WARNING, text, age, limits.queue_age, queue.name, queue.oldest_at
                 )
@@ -161,10 +185,10 @@ def _workers(facts: Situation, _: Thresholds) -> Iterator[Alert]:
     waiting = sum(queue.depth for queue in facts.queues)
     since = _first(queue.oldest_at for queue in facts.queues)
     if not facts.enabled:
-        text = "workers are disabled by the setting worker_enabled; set it to true to go on"
+        text = "workers are disabled by the setting worker_enabled; set it to true to enable them"
         yield Alert("worker_disabled", Severity.CRITICAL, text, waiting, 0)
     elif waiting and facts.paused_at is not None:
-        text = f"everything is paused while {_jobs(waiting)} waiting; resume when it may go on"
+        text = f"everything is paused while {_jobs(waiting)} waiting; resume to start them"
         yield Alert("worker_disabled", Severity.WARNING, text, waiting, 0, since=facts.paused_at)
     if waiting and not facts.workers:
         text = f"no worker is alive while {_jobs(waiting)} waiting; start one: tidemill worker"
@@ -174,30 +198,64 @@ def _workers(facts: Situation, _: Thresholds) -> Iterator[Alert]:
 def _orphans(facts: Situation, limits: Thresholds) -> Iterator[Alert]:
     number = len(facts.orphans)
     if number > limits.orphans:
-        text = f"{_jobs(number)} held by workers that are gone, and not yet reclaimed; see tidemill stats orphans"
+        text = (
+            f"{_jobs(number)} held by workers that are gone and not reclaimed yet; see tidemill stats orphans"
+        )
         yield Alert("orphans", Severity.WARNING, text, number, limits.orphans, since=_first(facts.orphans))
+
+
+def _lost(facts: Situation, limits: Thresholds) -> Iterator[Alert]:
+    number = len(facts.lost)
+    if number > limits.lost_workers:
+        names = ", ".join(sorted(worker.name for worker in facts.lost)[:_NAMED])
+        more = f" and {number - _NAMED} more" if number > _NAMED else ""
+        text = f"{'1 worker' if number == 1 else f'{number} workers'} disappeared without stopping in the last 15 minutes: {names}{more}; see tidemill workers list --all"
+        since = _first(worker.beat_at for worker in facts.lost)
+        yield Alert("lost_workers", Severity.WARNING, text, number, limits.lost_workers, since=since)
 
 
 def _dead(facts: Situation, limits: Thresholds) -> Iterator[Alert]:
     if facts.dead > limits.dead_letters:
-        text = f"{facts.dead} more dead-lettered; see tidemill stats dead-letters"
+        jobs = "1 job was" if facts.dead == 1 else f"{facts.dead} jobs were"
+        text = f"{jobs} dead-lettered in the last {_span(facts.window)}; see tidemill stats dead-letters"
         yield Alert("dead_letters", Severity.WARNING, text, facts.dead, limits.dead_letters)
 
 
 def _leaders(facts: Situation, limits: Thresholds) -> Iterator[Alert]:
-    """Alive by its heartbeat, long in office, and nothing done: the loop beside the heartbeat hangs."""
+    """Report leaders that send heartbeats but have performed no duty for a long time: their duty loop hangs."""
     for leader in facts.leaders:
         silent = (facts.now - leader.beat_at).total_seconds()
         active_at = max(leader.active_at or leader.acquired_at, leader.acquired_at)
         idle = (facts.now - active_at).total_seconds()
         if silent <= limits.leader_fresh and idle > limits.leader_stuck:
             text = (
-                f"the holder of lease {leader.name} is alive and has done none of its duties for {idle:.0f} s;"
-                f" restart it, or take the lease away: tidemill leases release {leader.name}"
+                f"the holder of lease {leader.name} is alive but has performed none of its duties for {_seconds(idle)};"
+                f" restart it, or release the lease: tidemill leases release {leader.name}"
             )
             yield Alert(
                 "stuck_leader", Severity.CRITICAL, text, idle, limits.leader_stuck, leader.name, active_at
             )
+
+
+def _span(window: timedelta) -> str:
+    """A window as it reads after "in the last".
+
+    >>> _span(timedelta(hours=1)), _span(timedelta(minutes=90))
+    ('hour', '90 minutes')
+    """
+    return span_words(window).removeprefix("1 ")
+
+
+def _seconds(seconds: float) -> str:
+    """A duration in whole units.
+
+    >>> _seconds(59.6), _seconds(1000), _seconds(10_000)
+    ('60 seconds', '16 minutes', '2 hours')
+    """
+    for name, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size:.0f} {name}s"
+    return f"{seconds:.0f} seconds"
 
 
 def _jobs(number: int) -> str:
@@ -208,4 +266,4 @@ def _first(instants: Iterable[datetime | None]) -> datetime | None:
     return min((each for each in instants if each is not None), default=None)
 
 
-_CHECKS = (_failure_rate, _stuck, _depth, _workers, _orphans, _dead, _leaders)
+_CHECKS = (_failure_rate, _stuck, _depth, _workers, _lost, _orphans, _dead, _leaders)

@@ -1,7 +1,6 @@
-"""What archiving came to, policy by policy: sums that only rise, as plain data that a lease can carry. Pure arithmetic.
+"""Totals of archiving per policy, as plain data stored with the archive lease.
 
-The sums are kept in the store, with the lease under which jobs are archived. So they are the same whichever process is asked, and
-do not begin anew with each run.
+Totals only rise. They live in the store, so every process reads the same values and they survive restarts.
 """
 
 from __future__ import annotations
@@ -14,59 +13,59 @@ from datetime import datetime, timedelta
 from tidemill.domain.retention import ArchivedJob
 
 LEASE = "archive"
-"""The lease of whoever archives: one at a time, and only while it does."""
+"""The lease that a process holds while it archives, so that only one archives at a time."""
 
 BOUNDS = (0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0)
-"""The upper ends of the buckets in which the seconds of runs are counted; beyond the last is one more."""
+"""Upper bounds, in seconds, of the run-time buckets; one more bucket counts longer runs."""
 
 MOST_POLICIES = 50
-"""Policies that have sums of their own; there is always an end."""
+"""Number of policies with separate totals."""
 
 
 @dataclass(slots=True)
 class PolicySums:
-    """What one policy has moved so far."""
+    """Totals of one policy."""
 
     policy: str
     tier: str
     statuses: dict[str, int] = field(default_factory=dict)  #: jobs archived, by the state they ended in
-    verified: int = 0  #: copies that were read back and found whole
-    failed: int = 0  #: copies that were not; their jobs stayed
-    changed: int = 0  #: jobs that were opened again meanwhile, and stayed
-    bytes: int = 0  #: of the documents of those archived
-    age: float = 0.0  #: seconds between their ends and their archiving, added up
-    errors: int = 0  #: runs that the store ended
+    verified: int = 0  #: copies that were read back and matched
+    failed: int = 0  #: copies that did not match; their jobs were kept
+    changed: int = 0  #: jobs that were reopened during the run and kept
+    bytes: int = 0  #: size of the archived documents
+    age: float = 0.0  #: seconds between the end of a job and its archiving, summed
+    errors: int = 0  #: runs that ended with a store error
     buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
     seconds: float = 0.0
     last_at: str | None = None
 
     @property
     def archived(self) -> int:
-        """Jobs that left the live tables."""
+        """Jobs that were removed from the live tables."""
         return sum(self.statuses.values())
 
     @property
     def runs(self) -> int:
-        """Runs that had something to do."""
+        """Runs that archived something."""
         return sum(self.buckets)
 
     def moved(self, gone: Iterable[ArchivedJob], at: datetime) -> None:
-        """The originals of these documents are gone."""
+        """Count documents whose originals were deleted."""
         for document in gone:
             state = document.state.value
             self.statuses[state] = self.statuses.get(state, 0) + 1
-            self.bytes += len(document.document)  # plain ASCII: characters are bytes
+            self.bytes += len(document.document)  # documents are ASCII, so characters are bytes
             self.age += max((at - document.finished_at).total_seconds(), 0.0)
         self.last_at = at.isoformat()
 
     def ran(self, took: timedelta) -> None:
-        """A run of this policy took so long."""
+        """Count one run of this policy and its duration."""
         seconds = max(took.total_seconds(), 0.0)
         self.buckets[bisect_left(BOUNDS, seconds)] += 1
         self.seconds += seconds
 
     def copy(self) -> PolicySums:
-        """Another with the same numbers."""
+        """An independent copy."""
         found = PolicySums(self.policy, self.tier)
         for name in _NUMBERS:
             setattr(found, name, getattr(self, name))
@@ -74,7 +73,7 @@ class PolicySums:
         return found
 
     def data(self) -> dict[str, object]:
-        """As a lease carries it."""
+        """The totals as lease metadata."""
         return {
             "tier": self.tier,
             "statuses": dict(self.statuses),
@@ -88,7 +87,7 @@ _NUMBERS = ("verified", "failed", "changed", "bytes", "age", "errors", "seconds"
 
 
 def read_sums(metadata: Mapping[str, object]) -> dict[str, PolicySums]:
-    """The sums that a lease carries, by policy; what cannot be read counts as nothing."""
+    """The totals in a lease's metadata, by policy; unreadable values count as zero."""
     said = metadata.get("policies")
     found: dict[str, PolicySums] = {}
     for policy, facts in said.items() if isinstance(said, Mapping) else ():
@@ -109,7 +108,7 @@ def read_sums(metadata: Mapping[str, object]) -> dict[str, PolicySums]:
 
 
 def lease_facts(sums: Mapping[str, PolicySums], *, at: datetime, took: timedelta) -> dict[str, object]:
-    """What the lease carries: the sums, and the same in the words in which every lease tells of its duties."""
+    """The lease metadata: the totals, and the generic duty report that every lease carries."""
     return {
         "duties": {
             LEASE: {

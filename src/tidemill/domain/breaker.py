@@ -1,7 +1,7 @@
-"""Circuit breakers: when jobs that depend on something broken are held back, and when they are tried again. Pure.
+"""Circuit breakers, which hold back jobs that depend on a failing service.
 
-Closed: all go. Too many failures within a window open it: none go. When its rest is over it is half open: a few probes go;
-if they succeed it closes, if one fails it opens again.
+Closed: all jobs run. Too many failures within a window open the breaker: no job runs. After its rest period it is half
+open and a few probes run. It closes if they succeed and opens again if one fails.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any
 from tidemill.errors import BadSettings
 
 SLICES = 10
-"""Parts of a window that are counted and forgotten as a whole."""
+"""Number of slices of a window; counts expire one slice at a time."""
 
 
 class Phase(StrEnum):
-    """How a breaker stands."""
+    """The state of a breaker."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -28,9 +28,9 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """When to open: ``failures`` of at least ``least`` jobs within ``window``; rest for ``rest``, then send ``probes``.
+    """The rule: open when the share ``failures`` of at least ``least`` jobs fails within ``window``; after ``rest`` run ``probes``.
 
-    ``name`` is what the jobs depend on; tasks that name the same one share its breaker.
+    ``name`` identifies the dependency; tasks that use the same name share its breaker.
 
     >>> Breaker("payments-api", failures=0.25).name
     'payments-api'
@@ -45,7 +45,9 @@ class Breaker:
 
     def __post_init__(self) -> None:
         if not self.name or not self.name.isprintable() or len(self.name) > 200:
-            raise BadSettings(f"{self.name!r} is no breaker's name; give 1 to 200 printable characters")
+            raise BadSettings(
+                f"{self.name!r} is not a valid breaker name; give 1 to 200 printable characters"
+            )
         if not 0 < self.failures <= 1:
             raise BadSettings(f"failures is {self.failures}; give a share above 0, at most 1")
         if self.least < 1 or self.probes < 1:
@@ -56,13 +58,13 @@ class Breaker:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What is known of the thing depended upon. ``slices`` are (begin, jobs, failures), the newest last."""
+    """The recorded state of a dependency. ``slices`` are (begin, jobs, failures), the newest last."""
 
     phase: Phase = Phase.CLOSED
     opened_at: datetime | None = None
     rests_until_at: datetime | None = None
     slices: tuple[tuple[float, int, int], ...] = ()
-    proven: int = 0  #: probes that succeeded since it rested
+    proven: int = 0  #: successful probes since the rest period
 
     @property
     def jobs(self) -> int:
@@ -74,7 +76,7 @@ class Standing:
 
 
 def phase_at(state: str | None, now: datetime) -> Phase:
-    """How it stands at an instant: an open one is half open when it has rested."""
+    """The phase at an instant: an open breaker is half open once its rest period is over."""
     standing = read(state)
     if (
         standing.phase is Phase.OPEN
@@ -86,15 +88,15 @@ def phase_at(state: str | None, now: datetime) -> Phase:
 
 
 def reopens_at(state: str | None) -> datetime | None:
-    """When an open one has rested."""
+    """When the rest period of an open breaker ends."""
     standing = read(state)
     return standing.rests_until_at if standing.phase is Phase.OPEN else None
 
 
 def after(breaker: Breaker, standing: Standing, succeeded: int, failed: int, now: datetime) -> Standing:
-    """How it stands after so many jobs have ended well and badly."""
+    """The state after this number of jobs succeeded and failed."""
     if standing.phase is Phase.OPEN and standing.rests_until_at is not None and now < standing.rests_until_at:
-        return standing  # what was under way when it opened tells nothing new
+        return standing  # jobs that were already running when it opened carry no new information
     if standing.phase is not Phase.CLOSED:
         if failed:
             return _opened(breaker, now)
@@ -125,7 +127,7 @@ def _counted(breaker: Breaker, standing: Standing, succeeded: int, failed: int, 
 
 
 def read(state: str | None) -> Standing:
-    """A standing from its text; nothing is known of one that has none."""
+    """A state from its JSON text; the initial state for an empty text."""
     if not state:
         return Standing()
     data: dict[str, Any] = json.loads(state)
@@ -141,7 +143,7 @@ def read(state: str | None) -> Standing:
 
 
 def written(standing: Standing) -> str:
-    """A standing as text."""
+    """A state as JSON text."""
     data = {
         "phase": standing.phase.value,
         "opened_at": _text(standing.opened_at),

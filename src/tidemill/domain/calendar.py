@@ -1,8 +1,8 @@
-"""Business days: which days count, which fall out, and where a day that falls out goes instead.
+"""Business calendars, and the exclusion of days from triggers.
 
-A ``BusinessCalendar`` is a set of weekend days and a set of holidays. An ``Exclude`` takes days out of any trigger, by
-date, by weekday or by the rest days of a calendar, and either skips what falls on them or rolls it to a neighbouring day.
-Both are plain values; where holidays come from (a package, a file, the network) is not this room's business.
+A ``BusinessCalendar`` is a set of weekend days and a set of holidays. An ``Exclude`` removes days from any trigger, by
+date, by weekday or by the rest days of a calendar, and either skips a fire on such a day or rolls it to a neighbouring day.
+Both are plain values; the caller provides the holidays (from a package, a file or the network).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _LONG = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _ONE_DAY = timedelta(days=1)
 _FURTHEST = 366
-"""How many days a roll looks for a day that counts."""
+"""How many days a roll searches for a day that is not excluded."""
 
 
 def read_weekdays(given: str | Iterable[str], field: str = "days") -> tuple[int, ...]:
@@ -50,7 +50,7 @@ def read_weekdays(given: str | Iterable[str], field: str = "days") -> tuple[int,
 
 
 def weekday_text(days: Iterable[int]) -> str:
-    """The short form in which weekdays are kept: ``"mon,fri"``."""
+    """The stored short form of weekdays: ``"mon,fri"``."""
     return ",".join(WEEKDAYS[day] for day in days)
 
 
@@ -64,7 +64,7 @@ def _weekday(name: str, field: str) -> int:
 
 def _no_weekday(term: object, field: str) -> BadSchedule:
     return BadSchedule(
-        f"{field}: {term!r} is no weekday; write names such as 'mon,fri' or 'mon-fri'",
+        f"{field}: {term!r} is not a weekday; use names such as 'mon,fri' or 'mon-fri'",
         field=field,
         value=term,
     )
@@ -94,12 +94,12 @@ class BusinessCalendar:
                 value=self.weekend,
             )
         if not isinstance(self.name, str):
-            raise BadSchedule(f"name: {self.name!r} is no text", field="name", value=self.name)
+            raise BadSchedule(f"name: {self.name!r} is not a text", field="name", value=self.name)
         object.__setattr__(self, "weekend", weekday_text(weekend))
         object.__setattr__(self, "holidays", _dates(self.holidays, "holidays"))
 
     def is_business_day(self, day: date) -> bool:
-        """Whether people work on that day."""
+        """Whether the day is a business day."""
         return WEEKDAYS[day.weekday()] not in self.weekend and day not in self.holidays
 
     def business_days(self, year: int, month: int) -> tuple[date, ...]:
@@ -112,7 +112,7 @@ class BusinessCalendar:
         return _rolled(day, to, lambda each: not self.is_business_day(each))
 
     def to_data(self) -> dict[str, object]:
-        """The calendar as plain data, for storing."""
+        """The calendar as plain data."""
         return {
             "format": 1,
             "weekend": self.weekend,
@@ -122,7 +122,7 @@ class BusinessCalendar:
 
     @staticmethod
     def from_data(data: Mapping[str, object]) -> BusinessCalendar:
-        """The calendar that was stored."""
+        """A calendar from plain data."""
         _check_format(data, "calendar", "business calendar")
         return BusinessCalendar(
             weekend=str(data.get("weekend", "")),
@@ -135,8 +135,8 @@ class BusinessCalendar:
 class Exclude:
     """Days on which a trigger does not fire: ``dates``, ``weekdays``, and the days ``calendar`` does not count.
 
-    ``roll`` says what becomes of a fire that falls on one: with "none" it is skipped, with "next" or "previous" it moves
-    to the nearest day that is not excluded, at the same time of day.
+    ``roll`` decides about a fire on such a day: "none" skips it, "next" and "previous" move it to the nearest day that is
+    not excluded, at the same time of day.
     """
 
     dates: Container[date] = frozenset()
@@ -158,17 +158,17 @@ class Exclude:
         object.__setattr__(self, "dates", _dates(self.dates, "dates"))
 
     def covers(self, day: date) -> bool:
-        """Whether nothing may fire on that day."""
+        """Whether the day is excluded."""
         if WEEKDAYS[day.weekday()] in self.weekdays or day in self.dates:
             return True
         return self.calendar is not None and not self.calendar.is_business_day(day)
 
     def moved(self, day: date) -> date | None:
-        """Where a fire of that day goes: the day itself, another one, or nowhere."""
+        """The day to which a fire on this day moves: the same day, another one, or None if it is skipped."""
         return _rolled(day, self.roll, self.covers)
 
     def to_data(self) -> dict[str, object]:
-        """The exclusion as plain data, for storing."""
+        """The exclusion as plain data."""
         return {
             "format": 1,
             "dates": _stored(self.dates, "dates"),
@@ -179,7 +179,7 @@ class Exclude:
 
     @staticmethod
     def from_data(data: Mapping[str, object]) -> Exclude:
-        """The exclusion that was stored."""
+        """An exclusion from plain data."""
         _check_format(data, "exclude", "exclusion")
         calendar = data.get("calendar")
         return Exclude(
@@ -193,11 +193,11 @@ class Exclude:
 
 
 Excludable = Exclude | BusinessCalendar | str | Container[date]
-"""What may be said to exclude days: a rule, a calendar's rest days, weekdays by name, or a container of dates."""
+"""Accepted forms of an exclusion: a rule, a calendar (its rest days), weekday names, or a container of dates."""
 
 
 def as_exclude(given: Excludable | None) -> Exclude | None:
-    """Any of the forms as one rule; a calendar's rest days, weekdays and dates on their own are skipped."""
+    """Any accepted form as one rule. Forms without a roll rule skip their days."""
     match given:
         case None | Exclude():
             return given
@@ -210,18 +210,18 @@ def as_exclude(given: Excludable | None) -> Exclude | None:
 
 
 def check_roll(roll: str) -> None:
-    """Refuse what is no roll rule."""
+    """Refuse an unknown roll rule."""
     if roll not in ROLLS:
         raise BadSchedule(
-            f"roll: {roll!r} is no roll rule; choose one of {', '.join(ROLLS)}", field="roll", value=roll
+            f"roll: {roll!r} is not a roll rule; expected one of {', '.join(ROLLS)}", field="roll", value=roll
         )
 
 
 def check_calendar(calendar: object) -> None:
-    """Refuse what is no business calendar; a schedule may go without one."""
+    """Refuse a value that is not a business calendar; None passes."""
     if calendar is not None and not isinstance(calendar, BusinessCalendar):
         raise BadSchedule(
-            f"calendar: {calendar!r} is no business calendar; give BusinessCalendar(weekend=…, holidays=…)",
+            f"calendar: {calendar!r} is not a business calendar; give BusinessCalendar(weekend=…, holidays=…)",
             field="calendar",
             value=calendar,
         )
@@ -237,7 +237,7 @@ def _rolled(day: date, to: Roll, falls_out: Callable[[date], bool]) -> date | No
 
 
 def _dates(given: object, field: str) -> Container[date]:
-    """A frozen set where the dates can be listed; other containers, which may be endless, stay as they are."""
+    """A frozen set if the dates can be listed; other containers may be infinite and are returned unchanged."""
     if isinstance(given, set | frozenset | list | tuple):
         for each in given:
             if not isinstance(each, date) or isinstance(each, datetime):
@@ -245,7 +245,7 @@ def _dates(given: object, field: str) -> Container[date]:
         return frozenset(given)
     if isinstance(given, str | bytes) or not isinstance(given, Container):
         raise BadSchedule(
-            f"{field}: {given!r} is no container of dates; give a set of them", field=field, value=given
+            f"{field}: {given!r} is not a container of dates; give a set of them", field=field, value=given
         )
     return given
 
@@ -253,7 +253,7 @@ def _dates(given: object, field: str) -> Container[date]:
 def _stored(days: Container[date], field: str) -> list[str]:
     if not isinstance(days, frozenset):
         raise BadSchedule(
-            f"{field}: a {type(days).__name__} cannot be stored, for its dates cannot be listed; give a set of dates",
+            f"{field}: a {type(days).__name__} cannot be stored, because its dates cannot be listed; give a set of dates",
             field=field,
         )
     return sorted(day.isoformat() for day in days)
@@ -264,7 +264,7 @@ def _read_stored(given: object, field: str) -> frozenset[date]:
         return frozenset(date.fromisoformat(str(each)) for each in cast("Iterable[object]", given))
     except (TypeError, ValueError):
         raise BadSchedule(
-            f"{field}: {given!r} is no stored list of dates, written like '2026-12-25'",
+            f"{field}: {given!r} is not a stored list of dates such as '2026-12-25'",
             field=field,
             value=given,
         ) from None
@@ -272,10 +272,10 @@ def _read_stored(given: object, field: str) -> frozenset[date]:
 
 def _check_format(data: object, field: str, what: str) -> None:
     if not isinstance(data, Mapping):
-        raise BadSchedule(f"{field}: {data!r} is no stored {what}", field=field, value=data)
+        raise BadSchedule(f"{field}: {data!r} is not a stored {what}", field=field, value=data)
     if data.get("format") != 1:
         raise BadSchedule(
-            f"{field}: this is no stored {what} that this version can read: format {data.get('format')!r}",
+            f"{field}: this version cannot read a stored {what} of format {data.get('format')!r}",
             field=field,
             value=data,
         )

@@ -1,4 +1,4 @@
-"""What a change of the clocks means to a trigger, in words: times that do not exist, and times that come twice. Pure."""
+"""Notes on daylight-saving changes: fire times that do not exist or occur twice."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from tidemill.domain.zones import DAY, EPOCH, span_at
 
 _SECOND = timedelta(seconds=1)
 _MOST_NAMED = 4
-"""Times of day that are named one by one."""
+"""Number of times that a note lists individually."""
 
 
 class ClockChange(NamedTuple):
-    """A change of a zone's clocks, and what becomes of a trigger's times that it touches."""
+    """A change of a zone's UTC offset, and its effect on a trigger."""
 
-    at: datetime  #: as the zone's clock shows it afterwards
+    at: datetime  #: the local time after the change
     before: str
     after: str
-    touches: bool  #: whether any of the trigger's times is one that does not exist, or comes twice
+    touches: bool  #: whether one of the trigger's times does not exist or occurs twice
     words: str
 
 
 class _Change(NamedTuple):
-    second: int  # the first of the new offset, since 1970 UTC
+    second: int  # first second with the new offset, since 1970 UTC
     old: int
     new: int
 
     @property
     def walls(self) -> tuple[int, int]:
-        """The wall times that never come, or come twice: from the one until before the other."""
+        """The half-open range of wall times that are skipped or occur twice."""
         return self.second + min(self.old, self.new), self.second + max(self.old, self.new)
 
     @property
@@ -52,7 +52,7 @@ def clock_changes(
     within: timedelta = timedelta(days=400),
     limit: int = 2,
 ) -> list[ClockChange]:
-    """The next changes of the clocks after an instant, and what each means to the trigger."""
+    """The next offset changes after an instant, and their effects on the trigger."""
     found: list[ClockChange] = []
     second, end = _seconds(since), _seconds(since + within)
     while len(found) < limit and (change := _next_change(zone, second, end)) is not None:
@@ -77,7 +77,7 @@ def fire_note(
     calendar: BusinessCalendar | None = None,
     exclude: Exclude | None = None,
 ) -> str | None:
-    """What is to be said of one fire: that it stands for a time that does not exist, or that its time comes twice.
+    """The note for one fire whose wall time does not exist or occurs twice; None for any other fire.
 
     >>> from datetime import UTC
     >>> from tidemill.domain.triggers.daily import Daily
@@ -122,7 +122,7 @@ def _next_change(zone: ZoneInfo, second: int, end: int) -> _Change | None:
 def _touched(
     trigger: Trigger, change: _Change, calendar: BusinessCalendar | None, exclude: Exclude | None
 ) -> list[int]:
-    """The trigger's wall times that do not exist, or come twice. In UTC, where each comes once, they are its fires."""
+    """The trigger's wall times in the skipped or repeated range, computed in UTC, where each occurs once."""
     if not isinstance(trigger.timeline(ZoneInfo("UTC"), calendar, exclude), FixedTimes | RunningTimes):
         return []
     first, last = (EPOCH + wall * _SECOND - timedelta(microseconds=1) for wall in change.walls)
@@ -133,7 +133,7 @@ def _touched(
 def _words(trigger: Trigger, change: _Change, times: list[int], zone: ZoneInfo) -> str:
     timeline = trigger.timeline(zone, None, None)
     if not isinstance(timeline, FixedTimes | RunningTimes):
-        return "it follows real time, and fires as ever"
+        return "it follows real time and is not affected"
     if not times:
         return "none of its times is touched"
     several, named = len(times) > 1, _listed(times)

@@ -1,8 +1,8 @@
-"""Who works here: workers with their leases on life, and named leases for the duties only one may do."""
+"""Workers with their heartbeats, and named leases for duties with a single holder."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -13,23 +13,23 @@ WORKER_BEAT = timedelta(seconds=5)
 WORKER_EXPIRY = timedelta(seconds=30)
 LEASE_BEAT = timedelta(seconds=2.5)
 LEASE_EXPIRY = timedelta(seconds=8)
-"""Counted from the last beat: the lease of a leader that dies ends 5.5 to 8 seconds later, and another leads within ten."""
+"""Counted from the last heartbeat: a dead leader's lease ends 5.5 to 8 s later, and another worker leads within 10 s."""
 
 
 class Coordination(StrEnum):
-    """Who does the duties. Every duty is safe when two do it at once, so this only saves work."""
+    """Which workers perform the duties. Every duty is safe when two workers run it at once, so this only saves work."""
 
     LEASE = "lease"  #: the holder of one lease with a term
-    EVERYONE = "everyone"  #: each worker for itself
-    ADVISORY = "advisory"  #: whoever holds a lock of the database or of the machine
-    STEAL = "steal"  #: all of them, in small batches that pass over what others hold
+    EVERYONE = "everyone"  #: each worker
+    ADVISORY = "advisory"  #: the holder of a lock of the database or the machine
+    STEAL = "steal"  #: all workers, in small batches that skip locked rows
 
 
 class WorkerState(StrEnum):
-    """What a worker says of itself."""
+    """The state that a worker reports."""
 
     ACTIVE = "active"
-    DRAINING = "draining"  #: asked to finish what it has and claim nothing more
+    DRAINING = "draining"  #: finishes its jobs and claims no new ones
     STOPPED = "stopped"
 
 
@@ -37,7 +37,7 @@ class WorkerState(StrEnum):
 class Worker:
     """One worker process. Its id is new at every start; ``node`` is the machine's stable name.
 
-    ``beats`` counts heartbeats, so that an observer can tell a silent worker from a clock that jumped.
+    ``beats`` counts heartbeats, so that an observer can distinguish a silent worker from a clock that jumped.
     """
 
     id: UUID
@@ -55,9 +55,21 @@ class Worker:
     expires_at: datetime | None = None
     beats: int = 0
 
+    @property
+    def left(self) -> bool:
+        """Whether it left in good order: its lease ended no later than its last heartbeat."""
+        if self.state is not WorkerState.STOPPED or self.beat_at is None or self.expires_at is None:
+            return False
+        return self.expires_at <= self.beat_at
+
+
+def is_active(worker: Worker) -> bool:
+    """Whether a worker, if it is alive, claims jobs."""
+    return worker.state is WorkerState.ACTIVE
+
 
 class CancelRequest(NamedTuple):
-    """A held job somebody wants stopped."""
+    """A held job that should be cancelled."""
 
     id: UUID
     token: int
@@ -65,8 +77,20 @@ class CancelRequest(NamedTuple):
     reason: str
 
 
+class Heartbeat(NamedTuple):
+    """The observable state of a worker that was not declared gone.
+
+    ``left`` is the remaining time of its lease by the store's clock; it is negative after the lease has expired.
+    """
+
+    worker: UUID
+    beats: int
+    lease: timedelta
+    left: timedelta
+
+
 class Pulse(NamedTuple):
-    """The answer to a heartbeat: who is still alive, who is to drain, and which held jobs are to stop."""
+    """The answer to a heartbeat: workers that are still registered, workers to drain, and held jobs to cancel."""
 
     alive: frozenset[UUID]
     draining: frozenset[UUID]
@@ -75,7 +99,7 @@ class Pulse(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to do a duty. ``term`` rises by one each time it changes hands and fences what its holder writes."""
+    """The right to perform a duty. ``term`` rises by one with each new holder and fences the holder's writes."""
 
     name: str
     holder: UUID | None
@@ -84,3 +108,43 @@ class Lease:
     beat_at: datetime | None = None
     expires_at: datetime | None = None
     metadata: Mapping[str, object] = field(default_factory=dict)
+
+    def held(self, now: datetime) -> bool:
+        """Whether a process holds it at this time."""
+        return self.holder is not None and self.expires_at is not None and self.expires_at > now
+
+    @property
+    def unused_by(self) -> str | None:
+        """The coordination mode of the workers that do their duties without this lease; None where it is in use."""
+        mode = self.metadata.get("coordination")
+        return mode if isinstance(mode, str) else None
+
+
+class LeaseHolder(NamedTuple):
+    """The process that holds a lease, and the workers that run in it or under it."""
+
+    name: str | None  #: host and process id; None if the process runs a version that does not record it
+    workers: tuple[UUID, ...] = ()
+
+
+def holder_facts(name: str, workers: Iterable[UUID]) -> dict[str, object]:
+    """What a holder records about itself in its lease."""
+    return {"name": name, "workers": sorted(str(id) for id in workers)}
+
+
+def holder_of(lease: Lease, workers: Iterable[Worker]) -> LeaseHolder | None:
+    """Who holds a lease, or held it until it expired; None if it was released."""
+    if lease.holder is None:
+        return None
+    facts = lease.metadata.get("holder")
+    if not isinstance(facts, Mapping):
+        known = next((worker for worker in workers if worker.id == lease.holder), None)
+        return LeaseHolder(None) if known is None else LeaseHolder(known.name, (known.id,))
+    name, ids = facts.get("name"), facts.get("workers")
+    found = []
+    for id in ids if isinstance(ids, list | tuple) else ():
+        try:
+            found.append(UUID(str(id)))
+        except ValueError:
+            continue
+    return LeaseHolder(name if isinstance(name, str) else None, tuple(found))

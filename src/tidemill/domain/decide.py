@@ -1,4 +1,7 @@
-"""THE rule book: given a held job and what happened to it, what shall be written. Pure; stores only carry it out."""
+"""The rules that decide the next state of a held job from its outcome.
+
+Stores only apply these decisions.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import assert_never
+from uuid import UUID
 
 from tidemill.domain.bounds import LONGEST
 from tidemill.domain.job import Claim, Details, Job, Move, Transition
+from tidemill.domain.misfits import delay_of, reason_of
 from tidemill.domain.outcome import (
     Cancelled,
     Crashed,
     Failed,
+    Misfit,
     Outcome,
     Released,
     Review,
@@ -27,15 +33,18 @@ from tidemill.domain.states import ENDED, TRANSITIONS, ExecutionState, JobState
 from tidemill.errors import IllegalTransition
 
 DEFAULT_CRASH_CAP = 3
+IN_COMPANY = "; other jobs ran in the same process, so it is not charged"
+"""Suffix of a crash reason when any of several jobs may have caused the crash."""
+
 _NOW = timedelta(0)
 _S, _E = JobState, ExecutionState
 
 COMPLETED = Transition(_S.COMPLETED, _E.SUCCEEDED)
-"""The happy end, one object for all of them."""
+"""The transition of a successful job, shared to save allocations."""
 
 
 class OrphanRule(StrEnum):
-    """What becomes of a job whose worker died."""
+    """The rule for a job whose worker died."""
 
     REQUEUE = "requeue"
     FAIL = "fail"
@@ -44,7 +53,7 @@ class OrphanRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How a task's jobs react to trouble."""
+    """How a task's jobs react to failures and crashes."""
 
     retry: RetryPolicy = DEFAULT_RETRY
     crash_cap: int = DEFAULT_CRASH_CAP
@@ -55,7 +64,7 @@ DEFAULT_POLICY = Policy()
 
 
 def stored_policy(policy: Policy, details: Details) -> Policy:
-    """A task's policy with what was stored with the job itself, which wins; what cannot be read is left aside."""
+    """A task's policy, overridden by the options stored with the job; unreadable options are ignored."""
     retry, orphans = details.options.get("retry"), details.options.get("orphans")
     if isinstance(retry, Mapping):
         policy = replace(policy, retry=policy_from_data(retry))
@@ -65,50 +74,82 @@ def stored_policy(policy: Policy, details: Details) -> Policy:
 
 
 def decide(claim: Claim, outcome: Outcome, policy: Policy, now: datetime, jitter: float) -> Transition:
-    """What to write for a held job. ``jitter`` in [0, 1) is drawn by the caller; ``now`` only judges expiry."""
+    """The transition of a held job. The caller draws ``jitter`` in [0, 1); ``now`` is used only to judge expiry."""
     match outcome:
         case Succeeded():
             return COMPLETED
         case Cancelled(reason):
             return Transition(_S.CANCELLED, _E.CANCELLED, reason or claim.cancel_reason or "cancelled")
         case Review(reason):
-            if claim.cancel_reason is not None:
-                return Transition(_S.CANCELLED, _E.REVIEW, claim.cancel_reason)
-            return Transition(_S.REVIEW_NEEDED, _E.REVIEW, reason)
+            return _unless_cancelled(claim, Transition(_S.REVIEW_NEEDED, _E.REVIEW, reason))
         case Failed():
             return _failed(claim, outcome, policy, now, jitter)
-        case TimedOut(limit):
-            why = f"exceeded timeout of {limit.total_seconds():g} seconds"
-            return _again(
-                claim, _E.TIMED_OUT, _S.TIMED_OUT, policy.retry.delay(claim.attempt, jitter), why, now
-            )
-        case Crashed(reason):
-            return _crashed(claim, reason, policy, now)
+        case TimedOut():
+            return _timed_out(claim, outcome, policy, now, jitter)
+        case Crashed():
+            return _crashed(claim, outcome, policy, now)
         case Released(reason):
             return _put_off(claim, _E.RELEASED, _NOW, reason, now)
         case Snoozed(delay, reason):
             return _put_off(claim, _E.RELEASED, delay, reason or "snoozed", now)
         case Suspended(reason, delay):
-            if claim.cancel_reason is not None:
-                return Transition(_S.CANCELLED, _E.SUSPENDED, claim.cancel_reason)
-            return Transition(_S.WAITING, _E.SUSPENDED, reason, _within(delay or _NOW), refund=True)
+            asleep = Transition(_S.WAITING, _E.SUSPENDED, reason, _within(delay or _NOW), refund=True)
+            return _unless_cancelled(claim, asleep)
+        case Misfit():
+            return _misfit(claim, outcome, now)
         case _:
             assert_never(outcome)
+
+
+def _timed_out(claim: Claim, outcome: TimedOut, policy: Policy, now: datetime, jitter: float) -> Transition:
+    why = f"exceeded timeout of {outcome.limit.total_seconds():g} seconds"
+    if outcome.retryable is False:
+        return Transition(_S.TIMED_OUT, _E.TIMED_OUT, why)
+    return _again(claim, _E.TIMED_OUT, _S.TIMED_OUT, _delay(claim, outcome, policy, jitter), why, now)
+
+
+def _delay(claim: Claim, outcome: Failed | TimedOut, policy: Policy, jitter: float) -> timedelta:
+    """The delay before the next attempt: requested by the task, or computed by its policy."""
+    if outcome.retry_after is not None:
+        return outcome.retry_after
+    return policy.retry.delay(claim.attempt, jitter)
+
+
+def late_completion(timeout: timedelta, took: float) -> Transition:
+    """The completion of a handler that returned after its timeout; the reason records the overrun."""
+    over = took - timeout.total_seconds()
+    why = f"ran {over:.3g} s past its timeout of {timeout.total_seconds():g} s"
+    return Transition(_S.COMPLETED, _E.SUCCEEDED, why)
+
+
+def _misfit(claim: Claim, outcome: Misfit, now: datetime) -> Transition:
+    """Release the job for a worker with other code, until the deadline; no attempt is used."""
+    until = (outcome.since or now) + _within(outcome.wait)
+    if now >= until:
+        return Transition(_S.FAILED, _E.FAILED, f"{outcome.error.type}: {outcome.error.message}")
+    delay = _within(min(delay_of(outcome.times), until - now))
+    waits = Transition(_S.WAITING, _E.RELEASED, reason_of(outcome.problem, until), delay, refund=True)
+    return _unless_cancelled(claim, waits)
+
+
+def _unless_cancelled(claim: Claim, transition: Transition) -> Transition:
+    """The transition, or cancellation if it was requested."""
+    if claim.cancel_reason is None:
+        return transition
+    return Transition(_S.CANCELLED, transition.execution, claim.cancel_reason)
 
 
 def _failed(claim: Claim, outcome: Failed, policy: Policy, now: datetime, jitter: float) -> Transition:
     why = f"{outcome.error.type}: {outcome.error.message}"
     if outcome.permanent or outcome.retryable is False or claim.max_attempts <= 1:
         return Transition(_S.FAILED, _E.FAILED, why)
-    delay = (
-        outcome.retry_after if outcome.retry_after is not None else policy.retry.delay(claim.attempt, jitter)
-    )
-    return _again(claim, _E.FAILED, _S.DEAD_LETTERED, delay, why, now)
+    return _again(claim, _E.FAILED, _S.DEAD_LETTERED, _delay(claim, outcome, policy, jitter), why, now)
 
 
-def _crashed(claim: Claim, reason: str, policy: Policy, now: datetime) -> Transition:
+def _crashed(claim: Claim, outcome: Crashed, policy: Policy, now: datetime) -> Transition:
+    reason = outcome.reason
     if claim.state is _S.CLAIMED and claim.crashes:
-        # A suspect's start is written before it begins: this one only waited, and is charged nothing. Of others nobody knows.
+        # A suspect's start is written before it runs, so this job only waited and is not charged. Other jobs may have started.
         return _put_off(claim, _E.RELEASED, _NOW, reason, now)
     if claim.cancel_reason is not None:
         return Transition(_S.CANCELLED, _E.CRASHED, claim.cancel_reason, crashed=True)
@@ -116,16 +157,38 @@ def _crashed(claim: Claim, reason: str, policy: Policy, now: datetime) -> Transi
         return Transition(_S.REVIEW_NEEDED, _E.CRASHED, reason, crashed=True)
     if policy.orphans is OrphanRule.FAIL or claim.max_attempts <= 1:
         return Transition(_S.FAILED, _E.CRASHED, reason, crashed=True)
-    if claim.crashes + 1 >= policy.crash_cap:
+    if not outcome.alone:
+        # Any job in that process may have crashed it. The first crash only makes the job a suspect.
+        back = _put_off(claim, _E.CRASHED, _NOW, f"{reason}{IN_COMPANY}", now)
+        return replace(back, crashed=claim.crashes == 0)
+    if crashes_alone(claim) >= policy.crash_cap:
         return Transition(_S.DEAD_LETTERED, _E.CRASHED, f"crash_loop: {reason}", crashed=True)
     again = _again(claim, _E.CRASHED, _S.DEAD_LETTERED, _NOW, reason, now)
-    return Transition(again.state, again.execution, again.reason, again.delay, crashed=True)
+    return replace(again, crashed=True)
+
+
+def crashes_alone(claim: Claim) -> int:
+    """An upper bound on the processes that this job crashed while it ran alone, including the latest crash.
+
+    A crash alone uses an attempt and counts as a crash. A crash in company refunds the attempt, and counts only when it makes
+    the job a suspect. So crashes alone exceed neither the crash count nor the attempts.
+    """
+    return min(claim.crashes + 1, claim.attempt)
+
+
+def in_company(claims: Iterable[Claim]) -> frozenset[UUID]:
+    """The jobs of a dead process that ran, or may have run, at the same time as another one.
+
+    A suspect that is only ``claimed`` has not started. Any other ``claimed`` job may have: its start is written later.
+    """
+    begun = [claim.id for claim in claims if claim.state is _S.RUNNING or not claim.crashes]
+    return frozenset(begun) if len(begun) > 1 else frozenset()
 
 
 def _again(
     claim: Claim, execution: ExecutionState, last: JobState, delay: timedelta, why: str, now: datetime
 ) -> Transition:
-    """Another attempt if one is left and the job has not expired by then; ``last`` is the end otherwise."""
+    """Another attempt if one is left and the job does not expire before it; otherwise the state ``last``."""
     if claim.attempt >= claim.max_attempts:
         return Transition(last, execution, why)
     return _back(claim, execution, delay, why, now, refund=False)
@@ -153,7 +216,7 @@ def _within(delay: timedelta) -> timedelta:
 
 
 class Action(StrEnum):
-    """What a person or a duty may do with a job nobody holds."""
+    """An action of a person or a duty on a job that no worker holds."""
 
     CANCEL = "cancel"
     RETRY = "retry"
@@ -163,6 +226,7 @@ class Action(StrEnum):
     EXPIRE = "expire"
     WAKE = "wake"
     RUN_NOW = "run_now"
+    RESCHEDULE = "reschedule"
 
 
 _ACTIONS: dict[Action, tuple[frozenset[JobState], JobState]] = {
@@ -174,6 +238,7 @@ _ACTIONS: dict[Action, tuple[frozenset[JobState], JobState]] = {
     Action.RERUN: (frozenset({_S.REVIEW_NEEDED}), _S.PENDING),
     Action.WAKE: (frozenset({_S.WAITING}), _S.PENDING),
     Action.RUN_NOW: (frozenset({_S.SCHEDULED}), _S.PENDING),
+    Action.RESCHEDULE: (frozenset({_S.SCHEDULED, _S.PENDING}), _S.SCHEDULED),
 }
 
 assert all(after in TRANSITIONS[before] for befores, after in _ACTIONS.values() for before in befores)
@@ -184,8 +249,11 @@ def expected(action: Action) -> frozenset[JobState]:
     return _ACTIONS[action][0]
 
 
-def move(job: Job, action: Action, reason: str | None = None) -> Move:
-    """The write that carries an action out, or ``IllegalTransition`` naming the states that would allow it."""
+def move(job: Job, action: Action, reason: str | None = None, delay: timedelta = _NOW) -> Move:
+    """The write for an action. Raises ``IllegalTransition`` with the states that allow the action.
+
+    ``delay`` is how long a rescheduled job waits.
+    """
     expect, target = _ACTIONS[action]
     if job.state not in expect:
         raise IllegalTransition(
@@ -195,7 +263,7 @@ def move(job: Job, action: Action, reason: str | None = None) -> Move:
             action=action,
         )
     restart = action in (Action.RETRY, Action.RERUN)
-    return Move(job.id, job.tenant, expect, target, reason or action.value, restart=restart)
+    return Move(job.id, job.tenant, expect, target, reason or action.value, _within(delay), restart=restart)
 
 
 def _words(states: Iterable[JobState]) -> str:

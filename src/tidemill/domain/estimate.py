@@ -1,4 +1,4 @@
-"""ETA arithmetic: from the rate of progress, and from past runs."""
+"""ETA estimates, from reported progress and from past runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ZERO = timedelta(0)
 
 
 def fraction_of(step: int, total: int) -> float:
-    """Steps as a fraction, held within 0 and 1.
+    """The fraction of completed steps, clamped to 0 to 1.
 
     >>> fraction_of(5, 20)
     0.25
@@ -23,7 +23,7 @@ def fraction_of(step: int, total: int) -> float:
 
 
 def eta_from_rate(started_at: datetime, fraction: float, reported_at: datetime) -> datetime | None:
-    """When a job will end if it goes on as it did; None while nothing is known."""
+    """The end of a job at its rate of progress so far; None while the rate is unknown."""
     if fraction >= 1.0:
         return reported_at
     elapsed = reported_at - started_at
@@ -36,7 +36,7 @@ def eta_from_rate(started_at: datetime, fraction: float, reported_at: datetime) 
 
 
 def eta_from_past(started_at: datetime, durations: Sequence[timedelta], now: datetime) -> datetime | None:
-    """When a job will end if it takes as long as the median of the past ones; never before now."""
+    """The end of a job that takes the median of past durations; never before now."""
     if not durations:
         return None
     ordered = sorted(durations)
@@ -56,7 +56,7 @@ def eta(
     reported_at: datetime | None = None,
     past: Sequence[timedelta] = (),
 ) -> datetime | None:
-    """The best guess there is: the job's own rate once it has reported, else what past runs took."""
+    """The best estimate: from the job's progress if it reported any, otherwise from past runs."""
     if fraction is not None:
         by_rate = eta_from_rate(started_at, fraction, reported_at or now)
         if by_rate is not None:
@@ -65,22 +65,27 @@ def eta(
 
 
 def fraction_done(job: Job) -> float:
-    """How far a job is, 0 to 1."""
+    """The progress of a job, 0 to 1."""
     if job.state is JobState.COMPLETED:
         return 1.0
     said = job.progress
     return said.fraction if said is not None and said.fraction is not None else 0.0
 
 
+def percent_done(job: Job) -> int:
+    """How far a job is in whole percent; 100 only when nothing is left."""
+    return int(fraction_done(job) * 100 + 1e-9)
+
+
 def eta_of(job: Job, now: datetime) -> datetime | None:
-    """When a running job ends if it goes on as it did; None while it has said nothing of it."""
+    """The estimated end of a running job; None if it has not reported progress."""
     if job.state is not JobState.RUNNING or job.started_at is None or job.progress is None:
         return None
     return eta(job.started_at, now, fraction=job.progress.fraction, reported_at=job.progress.at)
 
 
 def drain_time(pending: int, per_second: float) -> timedelta | None:
-    """How long a queue takes to empty at the given rate; None when it does not."""
+    """The time until a queue is empty at this rate; None if it never is."""
     if pending <= 0:
         return _ZERO
     if not per_second > 0:

@@ -1,4 +1,4 @@
-"""Numbers in the text format that Prometheus reads (version 0.0.4). Pure: it is given the numbers, and asks nobody."""
+"""Metrics in Prometheus's text format (version 0.0.4)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 MOST_LABELS = 50
-"""Names that get a line of their own; the rest are one, named ``other``."""
+"""Label values that get their own line; the rest are summed as ``other``."""
 
 OTHER = "other"
 
@@ -19,7 +19,7 @@ Labels = Mapping[str, str]
 
 @dataclass(slots=True)
 class Family:
-    """One metric: its name, what it means, and a value for each set of labels."""
+    """One metric: name, help text, and a value per label set."""
 
     name: str
     help: str
@@ -35,7 +35,7 @@ class Family:
 
 @dataclass(slots=True)
 class Histogram:
-    """How values are spread: how many in each bucket, up to and with its bound; and their sum."""
+    """A histogram: counts per bucket (upper bounds are inclusive), and the sum of the values."""
 
     name: str
     help: str
@@ -44,7 +44,7 @@ class Histogram:
     kind: Literal["histogram"] = "histogram"
 
     def add(self, buckets: Sequence[int], total: float, /, **labels: str) -> None:
-        """Counts of each bucket by itself, one more than there are bounds, and the sum of what was counted."""
+        """Add non-cumulative bucket counts (one more than there are bounds) and the sum of the values."""
         self.values.append((labels, buckets, total))
 
     def samples(self) -> Iterator[tuple[str, Labels, float]]:
@@ -57,7 +57,7 @@ class Histogram:
 
 
 def rendered(families: Iterable[Family | Histogram]) -> str:
-    r"""All metrics as one text.
+    r"""All metrics as text.
 
     >>> depth = Family("tidemill_queue_depth", "Jobs that wait.")
     >>> depth.add(3, queue='a"b')

@@ -1,7 +1,7 @@
-"""Which jobs are meant: filters, and cursors that page through them in a steady order.
+"""Job filters, and cursors that page through results in a stable order.
 
-Jobs are listed by id, which is the order of their creation. The tenant is a mandatory part of every filter; only
-``ALL_TENANTS`` says "whoever's", and it must be said.
+Jobs are listed by id, which is the order of creation. Every filter names a tenant; to list all tenants, pass
+``ALL_TENANTS`` explicitly.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,18 +24,21 @@ from tidemill.errors import BadFilter
 T = TypeVar("T")
 
 ALL_TENANTS = "*"
-"""Stands for every tenant; no tenant may be named so."""
+"""Matches every tenant; not a valid tenant name."""
 
 MAX_PAGE = 1_000
 
 LOOK = 20_000
-"""Jobs that match all else and are looked at for a text, for one page."""
+"""How many jobs, matching the other conditions, one page scans for a text."""
 
-NO_COUNT = "jobs with a text are not counted, as each would have to be looked at; list them page by page"
+NO_COUNT = "jobs with a text or an id suffix cannot be counted; list them page by page"
+
+UNARCHIVED = ("parent_ids", "definition_id", "schedule_id", "reference", "tag", "metadata")
+"""Conditions that no archive can judge: what they ask for is inside the archived document."""
 
 MAX_TEXT = 200
 ID_DIGITS = 8
-"""So many digits of an id, or more, find a job by them; fewer are in nearly every one."""
+"""Minimum number of hex digits that search for an id; fewer match nearly every id."""
 
 
 class Sort(StrEnum):
@@ -46,7 +50,7 @@ class Sort(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobFilter:
-    """Every given condition must hold; an empty one does not restrict."""
+    """The conjunction of all given conditions; an empty condition does not restrict."""
 
     tenant: str
     states: frozenset[JobState] = frozenset()
@@ -55,31 +59,45 @@ class JobFilter:
     ids: frozenset[UUID] = frozenset()
     correlation_id: str | None = None
     parent_id: UUID | None = None
+    parent_ids: frozenset[UUID] = frozenset()
+    definition_id: UUID | None = None
+    definition_version: int | None = None  #: only with ``definition_id``
+    schedule_id: UUID | None = None
+    fire_at: datetime | None = None  #: only with ``schedule_id``
     reference: tuple[str, str] | None = None
     tag: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     created_after: datetime | None = None
     created_before: datetime | None = None
-    text: str | None = None  #: in the id, the task's name, a tag, the arguments or the error; see ``Needle``
-    text_in_args: bool = True  #: whether the arguments are looked into
-    look: int = LOOK  #: how many jobs one page looks at for the text
+    text: str | None = None  #: searched in the id, task name, tags, arguments and error; see ``Needle``
+    text_in_args: bool = True  #: whether to search the arguments
+    look: int = LOOK  #: how many jobs one page scans for the text or the id suffix
+    id_suffix: str | None = None  #: last hexadecimal digits of the id, without dashes
 
     def __post_init__(self) -> None:
         if not self.tenant:
             raise BadFilter("a filter needs a tenant; give its name, or ALL_TENANTS")
-        for name in ("created_after", "created_before"):
+        for name, needs in (("definition_version", "definition_id"), ("fire_at", "schedule_id")):
+            if getattr(self, name) is not None and getattr(self, needs) is None:
+                raise BadFilter(f"{name} needs {needs.removesuffix('_id')}; give both", field=name)
+        for name in ("created_after", "created_before", "fire_at"):
             value: datetime | None = getattr(self, name)
             if value is not None and value.tzinfo is None:
                 raise BadFilter(f"{name} has no time zone; give an aware datetime", field=name)
         for name in ("correlation_id", "tag", "text"):
-            if getattr(self, name) == "":  # most likely a variable that nobody filled: it is not every job
+            # Most likely an unset variable, which must not match every job.
+            if getattr(self, name) == "":
                 raise BadFilter(f"{name} is empty; give one, or leave it out", field=name)
         if self.text is not None:
             check_text(self.text)
+        if self.id_suffix is not None and not re.fullmatch("[0-9a-f]{1,32}", self.id_suffix):
+            raise BadFilter(
+                f"id_suffix is {self.id_suffix!r}; give 1 to 32 hexadecimal digits", field="id_suffix"
+            )
         self._check_storable()
 
     def _check_storable(self) -> None:
-        """No job has what no store can hold, and a store would not understand the question."""
+        """Refuse texts that no job can contain, because a store would fail on them."""
         said: dict[str, Iterable[str | None]] = {
             "tenant": (self.tenant,),
             "task": self.tasks,
@@ -95,16 +113,22 @@ class JobFilter:
                     raise BadFilter(f"{name} is {text!r}, which has {flaw}; no job has that", field=name)
 
     @property
+    def scans(self) -> bool:
+        """Whether each job has to be looked at, so that a page looks at no more than ``look`` of them."""
+        return self.text is not None or self.id_suffix is not None
+
+    @property
     def narrows(self) -> bool:
-        """Whether there is any condition beside the tenant."""
+        """Whether there is a condition other than the tenant."""
         return any((
-            self.states, self.tasks, self.queues, self.ids, self.correlation_id, self.parent_id, self.reference, self.tag,
-            self.metadata, self.created_after, self.created_before, self.text,
+            self.states, self.tasks, self.queues, self.ids, self.correlation_id, self.parent_id, self.parent_ids, self.definition_id,
+            self.schedule_id, self.reference, self.tag, self.metadata, self.created_after, self.created_before, self.text,
+            self.id_suffix,
         ))  # fmt: skip
 
 
 def check_text(text: str) -> None:
-    """Refuse a text that no job can hold."""
+    """Refuse a search text that no job can contain."""
     if len(text) > MAX_TEXT:
         raise BadFilter(f"the text has {len(text)} characters; give at most {MAX_TEXT}", field="text")
     if flaw := text_flaw(text):
@@ -112,10 +136,10 @@ def check_text(text: str) -> None:
 
 
 class Needle(NamedTuple):
-    """A text as it is looked for: capitals A to Z are as good as small letters, and nothing in it is a wildcard.
+    """A search text: ASCII letters match in either case, and there are no wildcards.
 
-    Names and tags are compared as they are. The arguments and the error (its type, message and traceback) are JSON text, in which
-    a text is found as it is, or as JSON writes it.
+    Names and tags are compared directly. Arguments and errors (type, message and traceback) are JSON text, which is searched
+    for the text both as written and as escaped by JSON.
 
     >>> needle('Zoë "x"')
     Needle(plain='zoë "x"', escaped='zo\\\\u00eb \\\\"x\\\\"', digits=None)
@@ -124,19 +148,19 @@ class Needle(NamedTuple):
     """
 
     plain: str
-    escaped: str  #: in ASCII, as our own JSON is written
-    digits: str | None  #: of an id, if it may be that
+    escaped: str  #: in ASCII, as escaped by JSON
+    digits: str | None  #: the hex digits, if the text may be part of an id
 
 
 def needle(text: str) -> Needle:
-    """What is looked for."""
+    """The parsed search text."""
     digits = fold(text.replace("-", ""))
     is_id = ID_DIGITS <= len(digits) <= 32 and not digits.strip("0123456789abcdef")
     return Needle(fold(text), fold(json.dumps(text)[1:-1]), digits if is_id else None)
 
 
 def fold(text: str) -> str:
-    """The text with its capitals A to Z made small, as every database does it alike.
+    """The text with A to Z in lower case; all databases fold only these letters in the same way.
 
     >>> fold("ÄB-Ñandú")
     'Äb-Ñandú'
@@ -146,8 +170,10 @@ def fold(text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
-    """Some items, and the cursor that continues after them; None at the end. A page of a search for a text may hold fewer items
-    than were asked for, even none, and still have a cursor.
+    """Some items, and the cursor of the next page; None at the end.
+
+    A page of a text search may hold fewer items than requested, or none, and still have a cursor. A page of jobs ends early
+    when their arguments and results exceed ``PAGE_BYTES``.
     """
 
     items: list[T]
@@ -155,12 +181,12 @@ class Page(Generic[T]):
 
 
 def encode_cursor(sort: Sort, last: UUID) -> str:
-    """The text a caller hands back to go on."""
+    """The cursor that continues a listing after this id."""
     return base64.urlsafe_b64encode(b"1" + sort.value[:1].encode() + last.bytes).decode().rstrip("=")
 
 
 def decode_cursor(sort: Sort, cursor: str) -> UUID:
-    """Where a listing in this order stopped.
+    """The id after which a listing in this order continues.
 
     >>> some = UUID("01890a5d-ac96-774b-bcce-b302099a8057")
     >>> decode_cursor(Sort.NEWEST, encode_cursor(Sort.NEWEST, some)) == some
@@ -171,7 +197,7 @@ def decode_cursor(sort: Sort, cursor: str) -> UUID:
     except (binascii.Error, ValueError):
         raw = b""
     if len(raw) != 18 or raw[:1] != b"1" or base64.urlsafe_b64encode(raw).decode().rstrip("=") != cursor:
-        raise BadFilter("this cursor is not one of ours; start again without it", cursor=cursor)
+        raise BadFilter("invalid cursor; start again without it", cursor=cursor)
     if raw[1:2] != sort.value[:1].encode():
         raise BadFilter(
             "this cursor belongs to a listing in the other order; start again without it", cursor=cursor
@@ -179,8 +205,34 @@ def decode_cursor(sort: Sort, cursor: str) -> UUID:
     return UUID(bytes=raw[2:])
 
 
+PAGE_BYTES = 8 * 1024 * 1024
+"""Bytes of arguments and results after which a page of jobs ends, regardless of its limit."""
+
+
+def bytes_of(text: str | None) -> int:
+    """The size of a text in a store, in bytes."""
+    if text is None:
+        return 0
+    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+
+
+def fitting(sizes: Iterable[int]) -> int:
+    """How many items of these sizes fit on one page; at least one, so that every listing ends.
+
+    >>> fitting([5_000_000, 3_000_000, 1_000_000]), fitting([9_000_000, 1]), fitting([])
+    (2, 1, 0)
+    """
+    total = count = 0
+    for size in sizes:
+        total += size
+        if count and total > PAGE_BYTES:
+            break
+        count += 1
+    return count
+
+
 def page_size(limit: int) -> int:
-    """A page holds 1 to 1,000 items."""
+    """The limit, if it is between 1 and 1,000."""
     if not 1 <= limit <= MAX_PAGE:
         raise BadFilter(f"limit is {limit}; give 1 to {MAX_PAGE}", limit=limit)
     return limit

@@ -1,8 +1,7 @@
-"""Firing, as far as it is a rule: from a schedule that is due to what is written for it. Pure; it reads no clock and no store.
+"""Firing rules: the writes for a schedule that is due.
 
-One look at a schedule gives its fires (those that become jobs, and those that are skipped, with the reason), the jobs, the
-jobs that are to be cancelled, and where the schedule stands afterwards. A schedule that cannot be read is put off and says
-why, and does no harm to the others.
+A plan contains the fires (those that become jobs, and skipped ones with the reason), the jobs to enqueue, the jobs to cancel,
+and the schedule's new position. A schedule that cannot be read is postponed with a reason and does not affect others.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from tidemill.domain.calendar import BusinessCalendar, Exclude
-from tidemill.domain.job import NewJob
+from tidemill.domain.job import NewJob, UniqueHold
 from tidemill.domain.requests import Facts, request
 from tidemill.domain.schedule import (
     All,
@@ -37,29 +36,27 @@ from tidemill.domain.zones import zone_of
 from tidemill.errors import BadSchedule, TidemillError
 
 PUT_OFF = timedelta(seconds=60)
-"""How long a schedule that cannot be read is left alone; within this time its fires still count as on time."""
+"""Postponement of an unreadable schedule; within this time its fires still count as on time."""
 SHORTEST_LIFE = timedelta(hours=1)
-"""How long a job of one node waits for that node at least."""
+"""Minimum time that a job for one node or runner waits for it."""
+LEAP = timedelta(seconds=5)
+"""A last fire further ahead of now than this was recorded before the clock was set back."""
+_TICK = timedelta(microseconds=1)
 JOINED = "the node joined"
 NODE_QUEUE = "@"
-"""What the names of queues begin with that belong to one node."""
+"""Prefix of the queues that belong to one node or one runner."""
 OVERLAP = "overlap:"
-"""What the reason of a job begins with that waits for an earlier one of its schedule."""
+"""Prefix of the reason of a job that waits for an earlier job of its schedule."""
 
 NewId = Callable[[], UUID]
 
-_ODD = (
-    TypeError,
-    ValueError,
-    LookupError,
-    AttributeError,
-    OverflowError,
-)  # what data of another shape does to its reader
+# Raised when stored data does not have the expected shape.
+_ODD = (TypeError, ValueError, LookupError, AttributeError, OverflowError)
 _UNREADABLE = (TidemillError, *_ODD)
 
 
 class Rules(NamedTuple):
-    """What a stored schedule says, read."""
+    """The parsed rules of a stored schedule."""
 
     trigger: Trigger
     zone: ZoneInfo
@@ -73,17 +70,17 @@ class Rules(NamedTuple):
         return self.trigger.next_after(instant, self.zone, self.calendar, self.exclude)
 
     def between(self, after: datetime, until: datetime, limit: int) -> list[datetime]:
-        """The first fires after the one instant and not after the other."""
+        """The first fires after the first instant, up to and including the second."""
         return self.trigger.between(after, until, self.zone, self.calendar, self.exclude, limit=limit)
 
     def missed(self, base: datetime, now: datetime) -> Catchup:
-        """What is due, counted from the last fire or the schedule's beginning."""
+        """The fires that are due, counted from the last fire or the schedule's start."""
         around = {"timezone": self.zone, "calendar": self.calendar, "exclude": self.exclude}
         return missed(self.trigger, base, now, self.misfire, **around)  # type: ignore[arg-type]
 
 
 class Plan(NamedTuple):
-    """What one look at a schedule writes. ``broken`` says why it could not be read, and then it is only put off."""
+    """The writes of one evaluation of a schedule. ``broken`` is the reason why it could not be read and is only postponed."""
 
     schedule: Schedule
     advance: Advance
@@ -93,7 +90,7 @@ class Plan(NamedTuple):
     broken: str | None = None
 
     def without(self, held: Mapping[UUID, UUID]) -> Plan:
-        """The same, but the fires of these jobs are skipped: another job holds their unique key."""
+        """The same plan with the fires of these jobs skipped, because another job holds their unique key."""
         fires = tuple(
             fire._replace(job_id=None, reason=f"unique: job {held[fire.job_id]} holds the key")
             if fire.job_id is not None and fire.job_id in held
@@ -104,7 +101,7 @@ class Plan(NamedTuple):
 
 
 def read_rules(schedule: Schedule) -> Rules:
-    """A stored schedule's rules; what cannot be read is a ``BadSchedule`` that names the field."""
+    """The parsed rules of a stored schedule. Raises ``BadSchedule`` with the field that cannot be read."""
     try:
         check_overlap(schedule.overlap)
         return Rules(
@@ -120,7 +117,7 @@ def read_rules(schedule: Schedule) -> Rules:
 
 
 def broken(schedule: Schedule) -> str | None:
-    """Why a stored schedule cannot be read here; None if it can."""
+    """Why a stored schedule cannot be read; None if it can."""
     try:
         read_rules(schedule)
     except TidemillError as error:
@@ -129,20 +126,25 @@ def broken(schedule: Schedule) -> str | None:
 
 
 def due_base(schedule: Schedule, now: datetime) -> datetime:
-    """From when on fires are due: the last one, or the moment the rule was written or resumed, whichever is later."""
+    """The instant after which fires are due: the last fire, or when the rule was saved or resumed, whichever is later."""
     known = [at for at in (schedule.last_fire_at, schedule.since_at) if at is not None]
-    return max(known, default=now)
+    if not known:
+        return now
+    # Instants ahead of now were recorded before the clock was set back. If all are, continue from the next fire.
+    resumes = now if schedule.next_fire_at is None else min(now, schedule.next_fire_at - _TICK)
+    return max((at for at in known if at <= now + LEAP), default=resumes)
 
 
 def _counted(schedule: Schedule, rules: Rules, now: datetime) -> datetime:
-    """The due base; where that is a fire, it stands for the same fire by the rules that its zone has by now."""
+    """The due base; if that is a fire, its instant under the zone's current rules."""
     base = due_base(schedule, now)
     return base if base != schedule.last_fire_at else _as_of_now(base, rules)
 
 
-def _counted_here(schedule: Schedule, rules: Rules, last: Fired) -> datetime:
-    """The same on one node, whose joining is written down like a fire and is none."""
-    base = max(last.fire_at, schedule.since_at or last.fire_at)
+def _counted_here(schedule: Schedule, rules: Rules, last: Fired, now: datetime) -> datetime:
+    """The due base on one node. A node's joining is recorded like a fire but is none."""
+    since = schedule.since_at
+    base = last.fire_at if since is None or since > now + LEAP else max(last.fire_at, since)
     return base if base != last.fire_at or last.reason == JOINED else _as_of_now(base, rules)
 
 
@@ -159,16 +161,18 @@ def plan(
     new_id: NewId,
     *,
     parked: Collection[UUID] = (),
+    busy: str | None = None,
 ) -> Plan:
-    """What a look at a schedule of cluster scope writes.
+    """The writes for a schedule of cluster scope.
 
-    ``active`` are its jobs that have not ended, ``parked`` those of them that wait for an earlier one; ``facts`` is what is
-    known of its task (None: as it was when the schedule was saved).
+    ``active`` are its unfinished jobs, ``parked`` those of them that wait for an earlier one. ``facts`` describes its task;
+    None means as recorded when the schedule was saved. ``busy`` is the reason why its definition has no room for another job,
+    created manually or by another schedule; a schedule that skips overlapping fires then skips these.
     """
     try:
         rules = read_rules(schedule)
         due = rules.missed(_counted(schedule, rules, now), now)
-        found = _Look(schedule, definition, facts, new_id, rules).fires(due, active, parked)
+        found = _Look(schedule, definition, facts, new_id, rules, busy=busy).fires(due, active, parked)
         following = rules.next_after(now)
     except _UNREADABLE as error:
         return Plan(schedule, _advance(schedule, schedule.last_fire_at, now + PUT_OFF), broken=str(error))
@@ -188,16 +192,17 @@ def plan_here(
     node: str,
     parked: Collection[UUID] = (),
 ) -> tuple[Plan, datetime | None]:
-    """The same on one node, for a schedule that every node fires for itself; and when it is next due there.
+    """The writes for one node or runner, for a schedule that fires in each of them, and the next due time there.
 
-    ``last`` is this node's last fire, or its joining. The schedule itself does not move: it is only checked that nobody changed it.
+    ``node`` is its name, and ``last`` its last fire, or its joining. The schedule itself does not advance; the write only checks
+    that it was not changed.
     """
     stays = Advance(
         schedule.id, schedule.revision, schedule.last_fire_at, schedule.last_fire_at, schedule.next_fire_at
     )
     try:
         rules = read_rules(schedule)
-        due = rules.missed(_counted_here(schedule, rules, last), now)
+        due = rules.missed(_counted_here(schedule, rules, last, now), now)
         found = _Look(schedule, definition, facts, new_id, rules, node, now).fires(due, active, parked)
         following = rules.next_after(now)
     except _UNREADABLE as error:
@@ -206,23 +211,53 @@ def plan_here(
 
 
 def revised(schedule: Schedule) -> Advance | None:
-    """Where a schedule should stand by the rules of today's time zones; None if it stands there."""
+    """The schedule's position under the current time zone rules; None if it is unchanged."""
     if schedule.next_fire_at is None or schedule.since_at is None:
         return None
     try:
         rules = read_rules(schedule)
-        following = rules.next_after(_counted(schedule, rules, schedule.since_at))
+        since = max(schedule.since_at, schedule.last_fire_at or schedule.since_at)
+        following = rules.next_after(_counted(schedule, rules, since))
     except _UNREADABLE:
         return None
     if following is None or following >= schedule.next_fire_at:
-        return None  # one that comes later than was thought is found out when it is looked at
+        return None  # a later fire is noticed when the schedule is next evaluated
     return _advance(schedule, schedule.last_fire_at, following)
+
+
+def rewound(schedule: Schedule, now: datetime) -> Advance | None:
+    """The schedule's new position after the clock was set back; None if it was not.
+
+    The last fire, or the time the rule was saved, then lies ahead of now, and the next fire even further. The schedule
+    continues from now. The instants of fires are recorded, so no fire is repeated.
+    """
+    last = schedule.last_fire_at
+    newest = max((at for at in (last, schedule.since_at) if at is not None), default=now)
+    if newest <= now + LEAP or schedule.next_fire_at is None:
+        return None
+    try:
+        rules = read_rules(schedule)
+        following = rules.next_after(now)
+        if following is None or schedule.next_fire_at <= following:
+            return None
+        if last is not None and last > now:
+            last = rules.trigger.last_at_or_before(now, rules.zone, rules.calendar, rules.exclude) or now
+        return _advance(schedule, last, following)
+    except _UNREADABLE:
+        return None
+
+
+def rewound_here(last: Fired, now: datetime) -> Fired:
+    """The fire from which one node continues: its last one, or the present after the clock was set back."""
+    if last.fire_at <= now + LEAP:
+        return last
+    return last._replace(fire_at=now, job_id=None, reason=JOINED)
 
 
 def fire_job(
     schedule: Schedule, definition: Definition | None, facts: Facts | None, fire_at: datetime, id: UUID
 ) -> NewJob:
-    """The job of one fire, as the schedule, its definition and its task say."""
+    """The job of one fire, built from the schedule, its definition and its task."""
     job = request(
         id,
         schedule.task,
@@ -243,19 +278,43 @@ def fire_job(
 
 
 def limited(job: NewJob, definition: Definition | None) -> NewJob:
-    """The job counted against its definition's limit too, if that has one."""
+    """The job with its definition's concurrency limit, if there is one.
+
+    A definition that refuses a second job gives each of its jobs the same unique key, so that the store accepts one at a time.
+    """
     if definition is None or not definition.settings.get("max_concurrent"):
         return job
-    return job._replace(limits=tuple(sorted({*job.limits, definition_limit(definition.id)})))
+    name = definition_limit(definition.id)
+    unique = UniqueHold(name) if refuses(definition) else job.unique
+    return job._replace(limits=tuple(sorted({*job.limits, name})), unique=unique)
+
+
+def refuses(definition: Definition | None) -> bool:
+    """Whether a definition refuses a job while another one of its jobs has not ended."""
+    return definition is not None and definition.settings.get("on_busy") == "refuse"
+
+
+def room_of(definition: Definition) -> int:
+    """How many jobs of a definition may run at a time; 0 for no limit."""
+    most = definition.settings.get("max_concurrent")
+    return most if isinstance(most, int) else 0
+
+
+def addressed(job: NewJob, definition: Definition | None, place: str) -> NewJob:
+    """The job for one node or one runner. A definition that refuses a second job does so for each of them by itself."""
+    job = job._replace(queue=NODE_QUEUE + place)
+    if definition is not None and refuses(definition):
+        job = job._replace(unique=UniqueHold(f"{definition_limit(definition.id)}{NODE_QUEUE}{place}"))
+    return job
 
 
 def definition_limit(id: UUID) -> str:
-    """What a definition's limit is called."""
+    """The name of a definition's limit."""
     return f"definition/{id}"
 
 
 def merged_args(schedule: Schedule, definition: Definition | None) -> str:
-    """A job's arguments: the definition's, and the schedule's own over them."""
+    """A job's arguments: the definition's, overridden by the schedule's."""
     if definition is None:
         return schedule.args
     return json.dumps({**json.loads(definition.args), **json.loads(schedule.args)})
@@ -266,13 +325,13 @@ def _advance(schedule: Schedule, last: datetime | None, following: datetime | No
 
 
 def _saved(schedule: Schedule) -> Facts:
-    """What was known of the task when the schedule was saved."""
+    """The task's properties recorded when the schedule was saved."""
     found = schedule.options.get("defaults")
     return found if isinstance(found, Mapping) else {}
 
 
 def _jitter(schedule: Schedule, fire_at: datetime) -> timedelta:
-    """The same share of the schedule's jitter for the same fire, whoever works it out."""
+    """The schedule's jitter for one fire, deterministic so that every worker computes the same."""
     seconds = schedule.options.get("jitter")
     if not isinstance(seconds, int | float) or seconds <= 0:
         return timedelta(0)
@@ -281,7 +340,7 @@ def _jitter(schedule: Schedule, fire_at: datetime) -> timedelta:
 
 
 class _Look(NamedTuple):
-    """One look at one schedule: what its fires become."""
+    """The evaluation of one schedule."""
 
     schedule: Schedule
     definition: Definition | None
@@ -290,20 +349,24 @@ class _Look(NamedTuple):
     rules: Rules
     node: str | None = None
     now: datetime | None = None
+    busy: str | None = None
 
     def fires(self, due: Catchup, active: Sequence[ActiveJob], parked: Collection[UUID]) -> Plan:
-        """The fires that are due, judged one after the other; the schedule's advance is still to be filled in."""
+        """The due fires, judged in order; the caller fills in the schedule's advance."""
         fires: list[Fired] = []
         jobs: list[NewJob] = []
         cancels: Sequence[ActiveJob] = ()
         if due.skipped_until_at is not None:
             fires.append(self._skipped(due.skipped_until_at, _misfire_words(due)))
-        # Who asks for all of them asks for fires that come at the same time: those do not stand in each other's way.
+        # The misfire policy `all` requests simultaneous fires, so they must not block each other.
         together = isinstance(self.rules.misfire, All)
         living, waiting = len(active), len(parked)
         for fire in due.fires:
             if self.rules.overlap == "cancel" and not together and fire is not due.fires[-1]:
                 fires.append(self._skipped(fire.at, f"{OVERLAP} a later fire takes its place"))
+                continue
+            if self.busy is not None and self.rules.overlap == "skip":
+                fires.append(self._skipped(fire.at, f"{OVERLAP} {self.busy}"))
                 continue
             verdict = overlapping(self.rules.overlap, living, waiting)
             if not verdict.fires:
@@ -325,7 +388,7 @@ class _Look(NamedTuple):
             beyond = None if following is None else self.rules.next_after(following)
             least = self.now + SHORTEST_LIFE
             expires_at = job.expires_at or max(beyond or least, least)
-            job = job._replace(queue=NODE_QUEUE + self.node, expires_at=expires_at)
+            job = addressed(job, self.definition, self.node)._replace(expires_at=expires_at)
         return job if waiting is None else job._replace(waiting=waiting)
 
     def _fired(self, at: datetime, job_id: UUID, reason: str | None) -> Fired:

@@ -1,8 +1,8 @@
-"""What a worker knows of the lanes behind gates: which may have something for it, and which are not worth asking just now.
+"""A worker's memory of limited lanes that are worth requesting.
 
-A gate that gave nothing sleeps: its limits are full, or nobody stands behind it any more. It is woken when the worker itself gives
-back what fills one of its limits, and when the store was looked at anew; where nobody took over from the last one who ended, only
-by that look. Pure bookkeeping; what is true, only the store knows.
+A lane that returned no job sleeps: its limits are full, or no job waits in it. It wakes when the worker itself releases a slot
+of one of its limits, or when the store's state is read again. If no waiting job took over the last released slot, only the
+latter wakes it. The store's state is authoritative; this is only bookkeeping.
 """
 
 from __future__ import annotations
@@ -16,22 +16,30 @@ from tidemill.domain.lanes import Lane, LaneKey
 from tidemill.domain.limits import LimitKind, Rules, rule_of
 
 MOST = 5_000
-"""Gates that are kept in mind."""
+"""Maximum number of lanes to remember."""
+
+REST, LONGEST_REST = 0.005, 0.5
+"""Seconds for which an open lane that returned nothing is not requested: initially, and at most."""
 
 
 class Gates:
-    """The gates a worker has heard of, in the order in which it asks them: by priority, and in turn within one.
+    """The known limited lanes, in request order: tenants in rotation, and each tenant's lanes by priority.
 
-    Whoever asks for other tasks finds other gates silent: each needs a memory of its own. ``held``, what the worker itself has in
-    hand of each limit, is common to them.
+    A lane may be empty for one set of tasks and not for another, so each set needs its own instance. They share ``held``, the
+    worker's own use of each limit.
     """
 
     def __init__(self, held: dict[str, int] | None = None) -> None:
         self._lanes: dict[LaneKey, Lane] = {}
-        self._awake: dict[int, deque[LaneKey]] = {}
+        self._awake: dict[str, dict[int, deque[LaneKey]]] = {}  # by tenant and priority
         self._asleep: dict[LaneKey, None] = {}
         self._sleepers: dict[str, dict[LaneKey, None]] = {}  # by limit
         self._empty: set[LaneKey] = set()
+        self._rests: dict[
+            LaneKey, tuple[float, float]
+        ] = {}  # until when it is not requested, and for how long
+        self._gave: set[LaneKey] = set()  # returned a job since their last rest of maximum length
+        self._asking = 0
         self._held = {} if held is None else held
 
     def __bool__(self) -> bool:
@@ -39,16 +47,26 @@ class Gates:
 
     @property
     def lanes(self) -> list[Lane]:
-        """All of them."""
+        """All known lanes."""
         return list(self._lanes.values())
 
     @property
     def waiting(self) -> bool:
-        """Whether a gate sleeps behind which somebody may stand."""
+        """Whether a sleeping lane may have waiting jobs."""
         return bool(self._asleep)
 
-    def seen(self, lanes: Iterable[Lane], closed: Collection[LaneKey] = ()) -> None:
-        """These were just found; all but the closed ones have room."""
+    @property
+    def asking(self) -> bool:
+        """Whether a requested lane has not answered yet."""
+        return self._asking > 0
+
+    def seen(
+        self, lanes: Iterable[Lane], closed: Collection[LaneKey] = (), now: float = float("inf")
+    ) -> None:
+        """Record lanes just read from the store; all but the closed ones have room.
+
+        An open lane that returned nothing, for example because only other tasks wait in it, is requested again after a rest.
+        """
         for lane in lanes:
             key = lane.key
             known = key in self._lanes
@@ -57,58 +75,92 @@ class Gates:
             if key in closed:
                 if not known:
                     self._sleep(key)
+                elif key in self._rests and key in self._gave:
+                    # The full limit may explain the empty answer, so the next rest must not be longer than this one.
+                    until, rest = self._rests[key]
+                    self._rests[key] = (until, max(rest / 2, REST / 2))
             elif not known:
-                self._awake.setdefault(lane.priority, deque()).append(key)
-            else:
+                self._push(key)
+            elif now >= self._rests.get(key, (0.0, 0.0))[0]:
                 self._wake(key)
         if len(self._lanes) > MOST:
             for key in list(self._asleep)[: len(self._lanes) - MOST]:
                 self._forget(key)
 
     def gone(self, found: Collection[LaneKey]) -> None:
-        """All there are were just found: the others have nobody behind them."""
+        """Forget sleeping lanes that are not among all lanes just read: no job waits in them."""
         for key in [key for key in self._asleep if key not in found]:
             self._forget(key)
 
     def ask(self, most: int, rules: Rules) -> list[Lane]:
-        """The next gates to ask; whoever asks says ``answered`` afterwards."""
+        """The next lanes to request; the caller reports the result with ``answered``."""
         asked: list[Lane] = []
-        for priority in sorted(self._awake, reverse=True):
-            line = self._awake[priority]
-            while line and len(asked) < most:
-                key = line.popleft()
-                lane = self._lanes[key]
-                if key in self._empty or self._is_full(lane, rules):
-                    self._sleep(key)
-                else:
+        tenants = list(self._awake)
+        while tenants and len(asked) < most:
+            going: list[str] = []
+            for tenant in tenants[: most - len(asked)]:
+                lane = self._next(tenant, rules)
+                if lane is not None:
                     asked.append(lane)
-            if not line:
-                del self._awake[priority]
+                    going.append(tenant)
+            tenants = going
+        if len(self._awake) > 1:  # rotate the tenants
+            first = next(iter(self._awake))
+            self._awake[first] = self._awake.pop(first)
+        self._asking += len(asked)
         return asked
 
-    def answered(self, asked: Sequence[Lane], claims: Sequence[Claim], *, more: bool) -> bool:
-        """What these gave; ``more`` where they might have given more, had there been room here. Whether one gave nothing."""
+    def _next(self, tenant: str, rules: Rules) -> Lane | None:
+        """The next lane of a tenant that is worth requesting, by descending priority."""
+        lines = self._awake[tenant]
+        for priority in sorted(lines, reverse=True):
+            line = lines[priority]
+            while line:
+                key = line.popleft()
+                if key not in self._empty and not self._is_full(self._lanes[key], rules):
+                    return self._lanes[key]
+                self._sleep(key)
+            del lines[priority]
+        del self._awake[tenant]
+        return None
+
+    def _push(self, key: LaneKey) -> None:
+        self._awake.setdefault(key.tenant, {}).setdefault(key.priority, deque()).append(key)
+
+    def answered(
+        self, asked: Sequence[Lane], claims: Sequence[Claim], *, more: bool, now: float = 0.0
+    ) -> bool:
+        """Record the claims from these lanes; ``more`` if the worker's room limited them. Returns whether a lane gave none."""
         gave = {(claim.queue, claim.tenant, claim.priority, claim.limits or ()) for claim in claims}
         silent = False
+        self._asking = max(self._asking - len(asked), 0)
         for lane in asked:
-            if more or (lane.queue, lane.tenant, lane.priority, lane.limits) in gave:
-                self._awake.setdefault(lane.priority, deque()).append(lane.key)
+            given = (lane.queue, lane.tenant, lane.priority, lane.limits) in gave
+            if given:
+                self._gave.add(lane.key)
+            if more or given:
+                self._rests.pop(lane.key, None)
+                self._push(lane.key)
             else:
                 silent = True
                 self._sleep(lane.key)
+                rest = min(2 * self._rests.get(lane.key, (0.0, REST / 2))[1], LONGEST_REST)
+                self._rests[lane.key] = (now + rest, rest)
+                if rest >= LONGEST_REST:
+                    self._gave.discard(lane.key)
         return silent
 
     def emptied(self, keys: Iterable[LaneKey]) -> None:
-        """Nobody was found behind these."""
+        """Record that these lanes have no waiting jobs."""
         self._empty.update(key for key in keys if key in self._lanes)
 
     def waits(self, name: str, but: Lane) -> bool:
-        """Whether another gate than this one is known to wait for a limit."""
+        """Whether a lane other than this one waits for a limit."""
         sleepers = self._sleepers.get(name)
         return sleepers is not None and len(sleepers) > (but.key in sleepers)
 
     def freed(self, counted: Mapping[str, int]) -> None:
-        """So much of these limits is given back: as many gates that wait for them are asked again."""
+        """Wake as many lanes that wait for these limits as slots were released."""
         for name, number in counted.items():
             if name in self._sleepers:
                 able = (key for key in self._sleepers[name] if key not in self._empty)
@@ -116,7 +168,7 @@ class Gates:
                     self._wake(key)
 
     def _is_full(self, lane: Lane, rules: Rules) -> bool:
-        """Whether this worker alone fills one of its limits."""
+        """Whether this worker alone uses up one of the lane's limits."""
         for name in lane.limits:
             held = self._held.get(name)
             if held:
@@ -133,7 +185,7 @@ class Gates:
     def _wake(self, key: LaneKey) -> None:
         if key in self._asleep:
             self._rouse(key)
-            self._awake.setdefault(key.priority, deque()).append(key)
+            self._push(key)
 
     def _rouse(self, key: LaneKey) -> None:
         del self._asleep[key]
@@ -146,4 +198,6 @@ class Gates:
     def _forget(self, key: LaneKey) -> None:
         self._rouse(key)
         self._empty.discard(key)
+        self._rests.pop(key, None)
+        self._gave.discard(key)
         del self._lanes[key]

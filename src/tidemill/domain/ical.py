@@ -1,9 +1,8 @@
-"""Dates out of the text of an iCalendar file: the form in which holidays are published.
+"""Reader of holidays in iCalendar text.
 
-Only whole days are of interest here: each event covers the days from its start to before its end, by the clock that its
-times are written in. Events that repeat every year are written out up to a last year, less what another event of the same
-UID says anew; any other repetition is refused, because guessing would lose a holiday. This room reads text that somebody
-else has fetched.
+An event covers the days from its start until before its end, in its own time zone. Yearly events are expanded up to a last
+year, except for occurrences that another event with the same UID replaces. Any other recurrence is refused, because a guess
+could lose a holiday.
 """
 
 from __future__ import annotations
@@ -42,15 +41,18 @@ def read_ical(text: str, *, through: int = 2100) -> frozenset[date]:
     given: object = text
     if not isinstance(given, str):
         raise BadSchedule(
-            f"holidays: a {type(given).__name__} is no iCalendar text; decode what was read", field="holidays"
+            f"holidays: a {type(given).__name__} is not an iCalendar text; decode the content first",
+            field="holidays",
         )
     if not date.min.year <= through <= date.max.year:
         raise BadSchedule(
-            f"through: {through} is no year; give one up to {date.max.year}", field="through", value=through
+            f"through: {through} is not a year; give one up to {date.max.year}",
+            field="through",
+            value=through,
         )
     lines = re.sub(r"\r?\n[ \t]", "", text.lstrip("\ufeff")).splitlines()
     if not any(line.strip().upper() == "BEGIN:VCALENDAR" for line in lines):
-        raise BadSchedule("this is no iCalendar text: it has no line BEGIN:VCALENDAR", field="holidays")
+        raise BadSchedule("not an iCalendar text: it has no line BEGIN:VCALENDAR", field="holidays")
     events = list(_events(lines))
     anew = _said_anew(events)
     return frozenset(day for event in events for day in _days(event, anew, through))
@@ -75,13 +77,13 @@ def _events(lines: list[str]) -> Iterator[Event]:
         elif event is not None and depth and depth[-1] == "VEVENT":
             event.setdefault(name, []).append(value.strip())
             if name == "RECURRENCE-ID" and "RANGE=" in parameters:
-                raise _unreadable(event, "it changes all that come after it too; list the dates instead")
+                raise _unreadable(event, "it also changes all later occurrences; list the dates instead")
     if depth:
         raise BadSchedule(f"the iCalendar text ends inside {depth[-1]}; is it complete?", field="holidays")
 
 
 def _said_anew(events: list[Event]) -> dict[str, set[date]]:
-    """By UID, the days of a series that an event of their own moves or cancels."""
+    """The days of each series, by UID, that a separate event moves or cancels."""
     found: dict[str, set[date]] = {}
     for event in events:
         if "RECURRENCE-ID" in event and "UID" in event:
@@ -112,10 +114,10 @@ def _listed(event: Event, name: str) -> list[date]:
 
 
 def _length(event: Event, first: date, second: int) -> int:
-    """How many days an event covers that begins at that second of its first day; one that ends within it covers that day."""
+    """The number of days that an event covers, which begins at this second of its first day; at least one."""
     if "DTEND" in event:
         end, over = _moment(event, event["DTEND"][0])
-        # An end at midnight, or a plain date, is the first moment that is not covered.
+        # An end at midnight, or a plain date, is exclusive.
         length = (end - first).days + (1 if over else 0)
     elif "DURATION" in event:
         match = _DURATION.fullmatch(event["DURATION"][0].upper())
@@ -126,7 +128,7 @@ def _length(event: Event, first: date, second: int) -> int:
     else:
         length = 1
     if length < 0 or length > _LONGEST:
-        raise _unreadable(event, f"it covers {length} days; at most {_LONGEST} are believed")
+        raise _unreadable(event, f"it covers {length} days; the maximum is {_LONGEST}")
     return max(length, 1)
 
 
@@ -162,7 +164,7 @@ def _starts(event: Event, first: date, through: int) -> Iterator[date]:
 
 
 def _moment(event: Event, text: str) -> tuple[date, int]:
-    """A day, and the second of it; a plain date is its beginning."""
+    """A day, and the second within it; 0 for a plain date."""
     match = _DATE.fullmatch(text.strip())
     try:
         if match is not None:

@@ -1,7 +1,6 @@
-"""What a store tells operators: counts of what ended, what waits and what is held; and the arithmetic on them.
+"""Statistics of a store for operators, and the arithmetic on them.
 
-Values and pure functions only. What a store saw is told here as sums and counts, which are the same in every store;
-averages and quantiles are made of them by whoever asks.
+Stores return sums and counts, which are the same in every store; callers derive averages and quantiles.
 """
 
 from __future__ import annotations
@@ -20,28 +19,28 @@ from tidemill.domain.states import JobState
 from tidemill.errors import BadFilter
 
 FAILURES = frozenset({JobState.FAILED, JobState.TIMED_OUT, JobState.DEAD_LETTERED})
-"""Ends that count as failures; what was cancelled did not fail."""
+"""States that count as failures; a cancelled job did not fail."""
 
 LOOK = 30_000
-"""The most ended jobs one question looks at."""
+"""Maximum number of ended jobs that one query reads."""
 
 LOOK_AT_FAILURES = 10_000
-"""The same of failures, whose rows are long."""
+"""Maximum number of failures that one query reads; their rows are long."""
 
 LOOK_AT_TIMES = 1_000_000
-"""The most ended jobs a series counts by their time alone, which the index tells."""
+"""Maximum number of ended jobs that a series counts by end time alone, from the index."""
 
 SAMPLES = 100
-"""Jobs of each step of a series whose durations are looked at."""
+"""Number of jobs per step of a series whose durations are read."""
 
 MESSAGE = 200
-"""Characters of an error's message that are told and compared."""
+"""Characters of an error message that are shown and compared."""
 
 _ZERO = timedelta(0)
 
 
 class Group(StrEnum):
-    """By what ended jobs are counted."""
+    """The property by which ended jobs are grouped."""
 
     TASK = "task"
     TENANT = "tenant"
@@ -51,9 +50,9 @@ class Group(StrEnum):
 
 
 class Ended(NamedTuple):
-    """Ended jobs of one name. ``ran`` of them were ever started; ``run_time`` and ``lag`` are sums over those."""
+    """Ended jobs of one group. ``ran`` counts those that were started; ``run_time`` and ``lag`` are sums over these."""
 
-    name: str | None  #: None: those that no worker ever held, where workers are counted
+    name: str | None  #: None for jobs that no worker ever held, when grouped by worker
     total: int
     completed: int
     failed: int
@@ -64,22 +63,22 @@ class Ended(NamedTuple):
     ran: int
     run_time: timedelta  #: from start to end, of the last attempt
     longest: timedelta
-    lag: timedelta  #: from the time it was due until it started
+    lag: timedelta  #: from its due time until its start
     longest_lag: timedelta
     tenants: int
     last_at: datetime
 
 
 class Tally(NamedTuple):
-    """Ended jobs by name, the most first. Where there were more than were looked at, they are the latest ones."""
+    """Ended jobs by group, largest first. If the window has too many jobs, only the latest ones are counted."""
 
     rows: list[Ended]
-    since_at: datetime  #: from here on, all were looked at
-    sampled: bool  #: not all of the window
+    since_at: datetime  #: all jobs that ended since then are counted
+    sampled: bool  #: whether a part of the window is missing
 
 
 class Slot(NamedTuple):
-    """One step of a series: how many ended in it, and how long a sample of them took and had waited."""
+    """One step of a series: the number of ended jobs, and run times and lags of a sample of them."""
 
     at: datetime
     total: int
@@ -91,7 +90,7 @@ class Slot(NamedTuple):
 
 
 class Series(NamedTuple):
-    """What ended, step by step, the oldest first and without gaps."""
+    """Ended jobs per step, oldest first and without gaps."""
 
     slots: list[Slot]
     step: timedelta
@@ -100,7 +99,7 @@ class Series(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """A job that failed, and the beginning of what it said."""
+    """A failed job, and the beginning of its error message."""
 
     id: UUID
     tenant: str
@@ -113,7 +112,7 @@ class Trouble(NamedTuple):
 
 
 class Depth(NamedTuple):
-    """A queue: what waits for a worker, what is due and was not promoted yet, and since when the first in line is due."""
+    """A queue: its pending jobs, due jobs that were not promoted yet, and since when the first job has been due."""
 
     queue: str
     pending: int
@@ -122,15 +121,15 @@ class Depth(NamedTuple):
 
 
 class Which(StrEnum):
-    """Which held jobs are meant."""
+    """A selection of held jobs."""
 
     ALL = "all"
     OVERDUE = "overdue"  #: past their timeout
-    ORPHANED = "orphaned"  #: their worker's lease has run out, or nobody knows it
+    ORPHANED = "orphaned"  #: their worker's lease has expired, or their worker is unknown
 
 
 class Held(NamedTuple):
-    """A held job and how its worker is; a worker nobody knows has no name and no heartbeat."""
+    """A held job and its worker's state; an unknown worker has no name and no heartbeat."""
 
     id: UUID
     task: str
@@ -145,10 +144,17 @@ class Held(NamedTuple):
     started_at: datetime | None
     beat_at: datetime | None
     expires_at: datetime | None  #: of the worker's lease
+    progress_at: datetime | None = None  #: when it last reported progress
+
+    @property
+    def heard_at(self) -> datetime:
+        """When it last gave a sign: its progress, its start or its claim."""
+        began = self.started_at or self.claimed_at
+        return began if self.progress_at is None else max(began, self.progress_at)
 
 
 class Lately(NamedTuple):
-    """A job that ended, as far as it tells how its task is doing; without arguments and result, which may be long."""
+    """The outcome and timing of an ended job, without its arguments and result, which may be long."""
 
     task: str
     id: UUID
@@ -159,14 +165,14 @@ class Lately(NamedTuple):
 
 
 class Crowd(NamedTuple):
-    """How many jobs that have not ended there are of each task and state."""
+    """The number of unfinished jobs per task and state."""
 
     counts: dict[str, dict[JobState, int]]
-    sampled: bool  #: there were more than were looked at
+    sampled: bool  #: whether there were more jobs than were counted
 
 
 class Holder(NamedTuple):
-    """What one worker holds."""
+    """The number of jobs that one worker holds."""
 
     worker: UUID
     claimed: int
@@ -175,8 +181,25 @@ class Holder(NamedTuple):
     last_claim_at: datetime
 
 
+USED = 0.8
+"""The share of its timeout after which a job without recent progress counts as stuck."""
+
+
+def is_stuck(held: Held, now: datetime, quiet: timedelta) -> bool:
+    """Whether a held job should concern an operator.
+
+    It has to have given no sign for ``quiet``, and to have used most of its timeout. A job without a timeout, or one that
+    was claimed and never started, is judged by its silence alone.
+    """
+    if now - held.heard_at < quiet:
+        return False
+    if held.timeout is None or held.started_at is None:
+        return True
+    return now - held.started_at >= held.timeout * USED
+
+
 def mean(total: timedelta, number: int) -> timedelta | None:
-    """The average; None of nothing.
+    """The average; None if there are no values.
 
     >>> mean(timedelta(seconds=9), 3)
     datetime.timedelta(seconds=3)
@@ -185,7 +208,7 @@ def mean(total: timedelta, number: int) -> timedelta | None:
 
 
 def quantile(values: Sequence[timedelta], share: float) -> timedelta | None:
-    """The least value that at least this share of the values does not exceed; None of nothing.
+    """The smallest value that at least this share of the values does not exceed; None if there are no values.
 
     >>> quantile([timedelta(seconds=n) for n in (4, 1, 3, 2)], 0.5)
     datetime.timedelta(seconds=2)
@@ -198,7 +221,7 @@ def quantile(values: Sequence[timedelta], share: float) -> timedelta | None:
 
 
 def span_of(later: datetime | None, earlier: datetime | None) -> timedelta | None:
-    """How long from one to the other, never less than nothing; None where either is unknown."""
+    """The time from one instant to the other, at least zero; None if either is unknown."""
     return None if later is None or earlier is None else max(later - earlier, _ZERO)
 
 
@@ -213,7 +236,7 @@ _NUMBER = re.compile(r"(?<![A-Za-z_0-9])[-+]?\d+(?:[.,:]\d+)*")
 
 
 def normalised(message: str) -> str:
-    """A message without what differs from job to job: quoted text, ids and numbers.
+    """A message without the parts that differ from job to job: quoted text, ids and numbers.
 
     >>> normalised("order 4711 of 'ann' not found after 3.5 s")
     'order # of … not found after # s'
@@ -226,27 +249,27 @@ def normalised(message: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ErrorGroup:
-    """Failures of one task that say the same."""
+    """Failures of one task with the same error."""
 
-    fingerprint: str  #: of task, type and normalised message; the same on every machine and at every time
+    fingerprint: str  #: of task, type and normalised message; the same on every machine
     task: str
     type: str | None
-    message: str  #: as the latest of them said it
+    message: str  #: of the latest failure
     count: int
     tenants: int
     first_at: datetime
     last_at: datetime
-    example: UUID  #: the latest of them
+    example: UUID  #: the latest failure
 
 
 def fingerprint(task: str, type: str | None, message: str) -> str:
-    """What failures of the same kind have in common, in sixteen characters."""
+    """A 16-character key that failures of the same kind share."""
     text = "\x1f".join((task, type or "", normalised(message)))
     return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
 
 
 def gathered(troubles: Iterable[Trouble]) -> dict[str, list[Trouble]]:
-    """Failures by what they say, each under its fingerprint, in the order given."""
+    """Failures grouped by fingerprint, in the order given."""
     found: dict[str, list[Trouble]] = {}
     for trouble in troubles:
         said = trouble.message if trouble.type is not None else trouble.reason
@@ -255,7 +278,7 @@ def gathered(troubles: Iterable[Trouble]) -> dict[str, list[Trouble]]:
 
 
 def error_groups(troubles: Iterable[Trouble], limit: int) -> list[ErrorGroup]:
-    """Failures gathered by what they say, the most frequent first."""
+    """Groups of failures with the same error, the most frequent first."""
     groups = []
     for key, alike in gathered(troubles).items():
         last = max(alike, key=lambda trouble: (trouble.finished_at, trouble.id))
@@ -284,16 +307,16 @@ MOST_STEPS = 2_000
 
 
 def check_reach(name: str, span: timedelta) -> None:
-    """Refuse a window, or another span that is counted back from now, that leads out of the calendar.
+    """Refuse a window, or another duration counted back from now, that leads out of the calendar.
 
     >>> check_reach("window", timedelta(days=365))
     """
     if not -LONGEST <= span <= LONGEST:
-        raise BadFilter(f"{name} is {span}; a hundred years are the most", field=name)
+        raise BadFilter(f"{name} is {span}; the longest duration is a hundred years", field=name)
 
 
 def steps_of(now: datetime, window: timedelta, step: timedelta) -> list[datetime]:
-    """When each step of a series begins; the last one is the one that now is in.
+    """The start of each step of a series; the last step contains now.
 
     >>> [at.minute for at in steps_of(datetime(2026, 1, 1, 12, 5, 9, tzinfo=UTC), timedelta(minutes=3), timedelta(minutes=1))]
     [3, 4, 5]
@@ -310,7 +333,7 @@ def steps_of(now: datetime, window: timedelta, step: timedelta) -> list[datetime
 
 
 def whole_from(steps: Sequence[datetime], step: timedelta, first: datetime | None, sampled: bool) -> datetime:
-    """From which step on a series is whole: after the first that was looked at, where not all was; the last one in any case."""
+    """The first step with complete counts: if the data is sampled, the step after the first job read, or the last step."""
     if not sampled or first is None:
         return steps[0]
     return min(first + step, steps[-1])

@@ -1,7 +1,7 @@
-"""The values that travel: what is asked (``NewJob``), held (``Claim``), shown (``Job``) and written down about it.
+"""The values of a job: requests, claims, views and writes.
 
-All are immutable. Instants are aware UTC, durations are ``timedelta``, payloads are JSON text that no store looks into.
-``NewJob``, ``Claim`` and ``Finish`` are tuples because tens of thousands of them are made a second.
+All values are immutable. Instants are aware UTC, durations are ``timedelta``, payloads are JSON text that stores do not parse.
+``NewJob``, ``Claim`` and ``Finish`` are tuples because tens of thousands of them are created per second.
 """
 
 from __future__ import annotations
@@ -9,22 +9,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from tidemill.domain.states import HELD, ExecutionState, JobState, allowed
-from tidemill.errors import IllegalTransition
+from tidemill.errors import BadFilter, IllegalTransition
+
+if TYPE_CHECKING:
+    from tidemill.domain.ledger import AuditEntry
 
 DEFAULT_TENANT = "default"
 DEFAULT_QUEUE = "default"
 DEFAULT_TIMEOUT = timedelta(seconds=3600)
 DEFAULT_MAX_ATTEMPTS = 4
+CHANGEABLE = frozenset({JobState.PENDING, JobState.SCHEDULED})
+"""The states in which a job's queue and priority can be changed."""
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -100, 100
 
 
 @dataclass(frozen=True, slots=True)
 class ErrorInfo:
-    """A user's exception as data; it is never rebuilt."""
+    """A user's exception as data; the exception object is never reconstructed."""
 
     type: str
     message: str
@@ -33,7 +38,7 @@ class ErrorInfo:
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """What a job was asked with that no claim needs: written once, looked up by operators and handlers."""
+    """Properties of a job that a claim does not need: written once, read by operators and handlers."""
 
     correlation_id: str | None = None
     parent_id: UUID | None = None
@@ -53,7 +58,7 @@ NO_DETAILS = Details()
 
 @dataclass(frozen=True, slots=True)
 class UniqueHold:
-    """A unique key a job holds: until it is claimed or until it ends, and in any case for ``window`` after enqueue."""
+    """A unique key that a job holds until it is claimed or until it ends, and at least for ``window`` after enqueue."""
 
     key: str
     until_claimed: bool = False
@@ -61,7 +66,7 @@ class UniqueHold:
 
 
 class NewJob(NamedTuple):
-    """A request to run a task once. ``run_at`` is an instant, ``delay`` counts from the store's own clock."""
+    """A request to run a task once. ``run_at`` is an instant; ``delay`` counts from the store's clock."""
 
     id: UUID
     task: str
@@ -77,18 +82,22 @@ class NewJob(NamedTuple):
     unique: UniqueHold | None = None
     limits: tuple[str, ...] = ()
     details: Details = NO_DETAILS
-    waiting: str | None = None  #: why it waits from the beginning; only a move brings it on
+    waiting: str | None = None  #: the reason why it starts in state ``waiting``; only a move releases it
 
 
 class Enqueued(NamedTuple):
-    """What became of one ``NewJob``: its own id if it was ``created``, else the id of the job that holds its key."""
+    """The result of one ``NewJob``: its own id if it was ``created``, otherwise the id of the job that holds its key."""
 
     id: UUID
     created: bool
 
 
 class Claim(NamedTuple):
-    """A job in a worker's hands. ``token`` fences every later write: it rises by one with each claim of the job."""
+    """A job that a worker holds.
+
+    Every later write must name the same ``token`` and ``worker``. The token rises by one with each claim of the job. A database
+    that was restored to an earlier state may issue a token twice; the worker then distinguishes the two claims.
+    """
 
     id: UUID
     task: str
@@ -120,13 +129,13 @@ def _check(before: JobState, after: JobState) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """What to write when a job leaves a worker's hands; made by ``decide``, carried out by a store."""
+    """The write that releases a held job; created by ``decide``, applied by a store."""
 
     state: JobState
     execution: ExecutionState
     reason: str | None = None
     delay: timedelta = timedelta(0)
-    refund: bool = False  #: the attempt is given back; means nothing for a job that ends
+    refund: bool = False  #: the attempt is refunded; ignored for a job that ends
     crashed: bool = False
 
     def __post_init__(self) -> None:
@@ -134,7 +143,7 @@ class Transition:
 
 
 class Finish(NamedTuple):
-    """One held job and how it ends. Ages are seconds before now, measured by the worker's own monotonic clock."""
+    """One held job and its transition. Ages are seconds before now by the worker's monotonic clock."""
 
     claim: Claim
     transition: Transition
@@ -142,13 +151,16 @@ class Finish(NamedTuple):
     error: ErrorInfo | None = None
     started_ago: float | None = None
     ended_ago: float = 0.0
+    then: tuple[NewJob, ...] = ()  #: enqueued in the same transaction if the job completes
+    #: Audit entries about jobs of ``then``; each is written if its job is.
+    audit: tuple[tuple[UUID, AuditEntry], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """An operator's or a duty's transition of a job nobody holds, valid only while it is in one of ``expect``.
+    """A transition, by an operator or a duty, of a job that no worker holds; valid only in one of the states ``expect``.
 
-    A target that some expected state does not allow is ``IllegalTransition``, before any store is asked.
+    A target that some expected state does not allow raises ``IllegalTransition`` before the store is called.
     """
 
     id: UUID
@@ -159,7 +171,7 @@ class Move:
     delay: timedelta = timedelta(0)
     restart: bool = False  #: attempts and crashes count from zero again
     result: str | None = None
-    lets_go: bool = False  #: where it ends, its unique key is free at once, window or not
+    lets_go: bool = False  #: an ending job releases its unique key immediately, even within its window
 
     def __post_init__(self) -> None:
         for state in self.expect - HELD:
@@ -169,8 +181,28 @@ class Move:
 
 
 @dataclass(frozen=True, slots=True)
+class Change:
+    """Another queue or another priority for a job that is waiting to run, valid only while it is in one of ``expect``.
+
+    A state in which a job is not waiting to run is ``IllegalTransition``, before any store is asked.
+    """
+
+    id: UUID
+    tenant: str
+    expect: frozenset[JobState]
+    queue: str | None = None  #: None: as it is
+    priority: int | None = None  #: None: as it is
+
+    def __post_init__(self) -> None:
+        for state in self.expect - CHANGEABLE:
+            raise IllegalTransition(
+                f"queue and priority of a job that is {state} cannot be changed", state=state
+            )
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a job has come: a fraction, steps, words, or any of them."""
+    """The progress of a job: a fraction, steps, a message, or any of them."""
 
     fraction: float | None = None
     step: int | None = None
@@ -180,17 +212,35 @@ class Progress:
     at: datetime | None = None
 
 
+LEVELS = ("debug", "info", "warning", "error")
+"""Levels of a job's log lines, in rising order."""
+
+
+def levels_from(level: str | None) -> frozenset[str] | None:
+    """The levels that are at least this one; None, which stands for all of them, if none is given.
+
+    >>> sorted(levels_from("warning"))
+    ['error', 'warning']
+    """
+    if level is None:
+        return None
+    if level not in LEVELS:
+        raise BadFilter(f"unknown level {level!r}; expected one of {', '.join(LEVELS)}", level=level)
+    return frozenset(LEVELS[LEVELS.index(level) :])
+
+
 class Report(NamedTuple):
-    """A progress write, fenced like every other."""
+    """A fenced progress write."""
 
     id: UUID
     token: int
+    worker: UUID | None
     progress: Progress
 
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """One attempt at a job. ``number`` is its lease token: it counts every claim, refunded or not."""
+    """One attempt at a job. ``number`` is its lease token, which counts every claim, refunded or not."""
 
     job_id: UUID
     number: int
@@ -206,7 +256,7 @@ class Execution:
 
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """One line a job wrote about itself."""
+    """One log line of a job."""
 
     job_id: UUID
     number: int
@@ -216,20 +266,23 @@ class LogEntry:
     stage: str | None = None
     details: Mapping[str, object] | None = None
     duration: timedelta | None = None
+    #: The worker that holds the job: part of the fence, not of the stored line.
+    worker: UUID | None = field(default=None, compare=False)
 
 
 class Checkpoint(NamedTuple):
-    """Where a job would go on after a restart, under a name of its own choosing; the last value of a name stands."""
+    """A named value from which a job resumes after a restart; a later value of the same name replaces it."""
 
     job_id: UUID
     number: int
+    worker: UUID | None
     name: str
     value: str
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """All that is known of one job, wherever it is."""
+    """The complete record of one job, in any state."""
 
     id: UUID
     task: str
@@ -258,10 +311,12 @@ class Job:
     unique_key: str | None = None
     limits: tuple[str, ...] = ()
     details: Details = NO_DETAILS
+    #: When it left the live tables; None for a live job. Live tables do not store it.
+    archived_at: datetime | None = None
 
 
 def job_of(claim: Claim, details: Details = NO_DETAILS, started_at: datetime | None = None) -> Job:
-    """A held job as its own worker sees it, without asking the store."""
+    """A held job as a ``Job``, built without a store call."""
     return Job(
         id=claim.id,
         task=claim.task,

@@ -1,4 +1,4 @@
-"""What operators set and what is written down about them: settings, pauses, and the audit's hash chain."""
+"""Settings, pauses, and the hash chain of the audit log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 GENESIS = "0" * 64
-"""The hash before the first entry."""
+"""The hash that precedes the first entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Setting:
 
 
 class PauseKind(StrEnum):
-    """What can be paused."""
+    """A kind of object that can be paused."""
 
     QUEUE = "queue"
     TASK = "task"
@@ -36,7 +36,7 @@ class PauseKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Nothing of this queue, task or tenant starts while the pause stands; what runs goes on."""
+    """No job of this queue, task or tenant starts during the pause; running jobs continue."""
 
     kind: PauseKind
     name: str
@@ -47,7 +47,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """Who did what to which thing, and how it was before and after."""
+    """An audited action: actor, action, object, and the object's state before and after."""
 
     who: str
     action: str
@@ -58,7 +58,7 @@ class AuditEntry:
 
 
 class AuditRecord(NamedTuple):
-    """An audit entry as stored: numbered without gaps, dated, and chained to the one before it."""
+    """A stored audit entry: numbered without gaps, timestamped, and chained to the previous one."""
 
     number: int
     at: datetime
@@ -67,7 +67,7 @@ class AuditRecord(NamedTuple):
 
 
 def audit_hash(previous: str, number: int, at: datetime, entry: AuditEntry) -> str:
-    """The hash of an entry, which covers the hash before it: nothing can be changed, dropped or moved unseen."""
+    """The hash of an entry and its predecessor's hash, so that any change, deletion or reordering is detectable."""
     body = [
         previous,
         number,
@@ -84,7 +84,7 @@ def audit_hash(previous: str, number: int, at: datetime, entry: AuditEntry) -> s
 
 
 def first_break(records: Iterable[AuditRecord], previous: str = GENESIS, number: int = 0) -> int | None:
-    """The number of the first record that does not follow from the one before it; None when the chain is whole."""
+    """The number of the first record that does not follow from its predecessor; None if the chain is intact."""
     for record in records:
         number += 1
         if record.number != number or record.hash != audit_hash(previous, number, record.at, record.entry):

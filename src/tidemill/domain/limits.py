@@ -1,7 +1,7 @@
-"""Limits: how many jobs may run at once or start within a time, and how much of each limit is left. Pure arithmetic.
+"""Limits on concurrent jobs and on starts per time.
 
-A job names the limits it counts against; a name is a rule's (``task/mail``, ``mail.rate``) or a rule's and a key's
-(``mail.account/7``). Rules are few and can be changed at run time; what is used of each name is counted by the store.
+A job names the limits it counts against. A name is that of a rule (``task/mail``, ``mail.rate``), or of a rule and a key
+(``mail.account/7``). Rules are few and can change at run time; the store counts the use of each name.
 """
 
 from __future__ import annotations
@@ -9,73 +9,88 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from tidemill.domain.bounds import text_flaw
 from tidemill.domain.breaker import Breaker, Phase, phase_at, reopens_at
 from tidemill.domain.lanes import Lane
 
 ENDLESS = 2**31 - 1
-"""The room of what is not limited."""
+"""The room without a limit."""
 
 LONGEST_KEY = 100
-"""Characters of a key that are kept as they are; a longer one is known by its hash."""
+"""Maximum length of a literal key; longer keys are hashed."""
+
+LEAST_SLACK, SLACK, MOST_SLACK = timedelta(milliseconds=20), 0.025, timedelta(seconds=1)
+"""How long after its recorded start a rate-limited job may begin: this share of ``per``, within these bounds."""
 
 _ZERO = timedelta(0)
 
 
 class LimitKind(StrEnum):
-    """What a rule limits."""
+    """The quantity that a rule limits."""
 
-    CONCURRENCY = "concurrency"  #: jobs that are held at the same time
-    RATE = "rate"  #: jobs that begin within a time
-    BREAKER = "breaker"  #: jobs that depend on something that may be down
-    DEPTH = "depth"  #: jobs that wait; looked at when one is enqueued
+    CONCURRENCY = "concurrency"  #: jobs held at the same time
+    RATE = "rate"  #: jobs started within a period
+    BREAKER = "breaker"  #: jobs that depend on a service that may be down
+    DEPTH = "depth"  #: waiting jobs; checked at enqueue
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A limit as it was declared or set. ``max`` 0 is no limit; a ``pinned`` rule was set by a person and stays so."""
+    """A declared or configured limit. ``max`` 0 means no limit; a ``pinned`` rule was set by a person and overrides the code."""
 
     name: str
     kind: LimitKind = LimitKind.CONCURRENCY
     max: int = 0
-    per: timedelta | None = None  #: of a rate
-    burst: int | None = (
-        None  #: of a rate: so many at once, then evenly; without it no window has more than ``max``
-    )
+    per: timedelta | None = None  #: period of a rate
+    #: Burst size of a rate (token bucket). Without it, no window of length ``per`` has more than ``max`` starts.
+    burst: int | None = None
     breaker: Breaker | None = None
     pinned: bool = False
     changed_at: datetime | None = None
     changed_by: str | None = None
+    slack: timedelta = _ZERO  #: of a rate: how long after its recorded start a job may begin; never stored
 
 
 Rules = Mapping[str, Rule]
 
 
+def enforced(rule: Rule) -> Rule:
+    """The rule as workers enforce it.
+
+    A store records a start when it claims the job; the handler begins at most ``slack`` later. Two records that are
+    ``per + slack`` apart therefore belong to starts that are at least ``per`` apart.
+    """
+    if rule.kind is not LimitKind.RATE or not rule.per or rule.max <= 0:
+        return rule
+    return replace(rule, slack=min(max(rule.per * SLACK, LEAST_SLACK), MOST_SLACK))
+
+
 class Use(NamedTuple):
-    """What is used of a name: jobs held, jobs begun within the window, and until when what is begun fills its bucket."""
+    """The use of a name: jobs held, jobs started within the window, and until when the token bucket is full."""
 
     name: str
     used: int = 0
     begun: int = 0
     full_until_at: datetime | None = None
-    oldest_at: datetime | None = None  #: when the window's first jobs began
+    oldest_at: datetime | None = None  #: the first start in the window
     breaker: str | None = None  #: the breaker's state, as text
-    now: datetime | None = None  #: the store's time when it was read, where that is known
+    now: datetime | None = None  #: the store's time of the reading, if known
+    ahead: int = 0  #: recorded starts after ``now``, because the store's clock was set back
 
 
 def rule_of(name: str, rules: Rules) -> Rule | None:
-    """The rule for a name: one for just this name, else the one it was made from; None where nothing limits it."""
+    """The rule for exactly this name, or for the name without its key; None if there is no limit."""
     return rules.get(name) or rules.get(name.partition("/")[0])
 
 
 def is_lifted(rule: Rule | None) -> bool:
-    """Whether nothing is limited by it: there is none, or one that only marks where a limit was."""
+    """Whether the rule limits nothing: there is none, or it only marks a removed limit."""
     return rule is None or (not rule.pinned and rule.max <= 0 and rule.kind is not LimitKind.BREAKER)
 
 
@@ -86,33 +101,32 @@ def key_text(value: object) -> str:
     ('7', 'acme', 'null')
     """
     text = value if isinstance(value, str) else json.dumps(value, sort_keys=True, default=str)
-    if (
-        len(text) <= LONGEST_KEY and text_flaw(text) is None
-    ):  # a name is a text in a table, and an argument may hold more
+    # A name is stored as text, but an argument may contain characters that no store holds.
+    if len(text) <= LONGEST_KEY and text_flaw(text) is None:
         return text
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def window_of(rule: Rule | None) -> timedelta | None:
-    """How long a job that began counts; None where only those that run do."""
+    """How long a start counts; None if only running jobs count."""
     if rule is None or rule.kind is not LimitKind.RATE or rule.burst is not None:
         return None
-    return rule.per
+    return rule.per + rule.slack if rule.per else None
 
 
 def memory_of(rules: Iterable[Rule], least: timedelta) -> timedelta:
-    """How long what nobody touches may still matter to one of these rules."""
+    """How long an unchanged use may still matter to one of these rules."""
     longest = least
     for rule in rules:
         if rule.per and rule.max > 0:
-            longest = max(longest, rule.per, rule.per * (rule.burst or 0) / rule.max)
+            longest = max(longest, rule.per + MOST_SLACK, rule.per * (rule.burst or 0) / rule.max)
         if rule.breaker is not None:
             longest = max(longest, rule.breaker.window + rule.breaker.rest)
     return longest
 
 
 def room(rule: Rule | None, use: Use, now: datetime) -> int:
-    """How many more may be claimed now."""
+    """How many more jobs may be claimed now."""
     if rule is None:
         return ENDLESS
     match rule.kind:
@@ -131,8 +145,10 @@ def _rate_room(rule: Rule, use: Use, now: datetime) -> int:
         return ENDLESS
     if rule.burst is None:
         return max(rule.max - use.begun, 0)
-    filled = max((use.full_until_at or now) - now, _ZERO)
-    # In whole microseconds, so that a bucket that is just empty enough is not found too full for a rounding error.
+    filled = _ZERO
+    if use.full_until_at is not None:
+        filled = max(use.full_until_at - now + rule.slack, _ZERO)
+    # In whole microseconds, so that a rounding error does not make a bucket with just enough room look full.
     return max(rule.burst - -(-filled * rule.max // rule.per), 0)
 
 
@@ -149,7 +165,7 @@ def _breaker_room(rule: Rule, use: Use, now: datetime) -> int:
 
 
 def opens_at(rule: Rule | None, use: Use, now: datetime) -> datetime | None:
-    """When there is room again, where time alone makes it; None where there is room, or where a job must end first."""
+    """When time alone makes room; None if there is room, or if a job must end first."""
     if rule is None or room(rule, use, now) > 0:
         return None
     if rule.kind is LimitKind.BREAKER and rule.breaker is not None:
@@ -158,28 +174,63 @@ def opens_at(rule: Rule | None, use: Use, now: datetime) -> datetime | None:
     if rule.kind is not LimitKind.RATE or not rule.per:
         return None
     if rule.burst is None:
-        return None if use.oldest_at is None else use.oldest_at + rule.per
+        return None if use.oldest_at is None else use.oldest_at + rule.per + rule.slack
     if use.full_until_at is None:
         return None
-    # Rounded as `room` does: then there is room, and a microsecond before there was none.
-    return use.full_until_at - rule.per * (rule.burst - 1) // rule.max
+    # Rounded as in `room`: there is room at this instant, and none a microsecond earlier.
+    return use.full_until_at + rule.slack - rule.per * (rule.burst - 1) // rule.max
 
 
 def spent(rule: Rule | None, use: Use, number: int, now: datetime) -> datetime | None:
-    """Until when a bucket is filled after so many more; None for what is no bucket."""
+    """Until when the bucket is full after this many more starts; None if the rule has no bucket."""
     if rule is None or rule.kind is not LimitKind.RATE or rule.burst is None or not rule.per or rule.max <= 0:
         return None
-    # Down to whole microseconds: rounded up, so many would fill the room of one more.
+    # Rounded down to whole microseconds: rounding up could fill the room of one more start.
     return max(use.full_until_at or now, now) + rule.per * number // rule.max
 
 
-def grant(lanes: Sequence[Lane], rooms: Mapping[str, int], limit: int) -> tuple[list[Lane], Sequence[Lane]]:
-    """The first lanes with what each may yield, whatever those before it do; and the lanes to ask for once that is known.
+def overfull(rule: Rule | None, use: Use, now: datetime) -> datetime | None:
+    """The corrected fill time of a bucket that seems to hold more than its capacity; None if it does not.
 
-    All of them together yield at most ``limit``. A lane whose room depends on what those before it leave is not guessed at: it and
-    all after it come next, in their order. A name without a room is one that cannot be counted now.
+    This happens after the store's clock was set back. Without the correction no job would start until the clock has caught up.
     """
-    left = {name: free for name, free in rooms.items() if free < limit}  # more than that cannot be used up
+    if rule is None or use.full_until_at is None or rule.burst is None or not rule.per or rule.max <= 0:
+        return None
+    most = now + rule.per * rule.burst // rule.max
+    return most if use.full_until_at > most + rule.slack else None
+
+
+def slack_of(names: Iterable[str], rules: Rules) -> timedelta | None:
+    """How long after its recorded start a job with these limits may begin; None if no rate limits it."""
+    ruled = (rule_of(name, rules) for name in names)
+    return min((rule.slack for rule in ruled if is_rate(rule)), default=None)
+
+
+def is_rate(rule: Rule | None) -> TypeGuard[Rule]:
+    """Whether the rule limits the number of starts per period."""
+    return rule is not None and rule.kind is LimitKind.RATE and rule.max > 0 and bool(rule.per)
+
+
+def fitting(limits: Sequence[Collection[str]], rooms: Mapping[str, int]) -> list[bool]:
+    """Which of these jobs fit into the rooms, in order."""
+    left = dict(rooms)
+    fits: list[bool] = []
+    for names in limits:
+        able = all(left.get(name, 1) > 0 for name in names)
+        for name in names if able else ():
+            if name in left:
+                left[name] -= 1
+        fits.append(able)
+    return fits
+
+
+def grant(lanes: Sequence[Lane], rooms: Mapping[str, int], limit: int) -> tuple[list[Lane], Sequence[Lane]]:
+    """The first lanes with quotas that hold whatever the lanes before them yield, and the lanes to request afterwards.
+
+    Together they yield at most ``limit``. The function does not guess the room of a lane that depends on earlier lanes: that lane
+    and all after it are returned for later, in order. A name without a room cannot be counted now.
+    """
+    left = {name: free for name, free in rooms.items() if free < limit}  # larger rooms cannot be used up
     granted: list[Lane] = []
     for place, lane in enumerate(lanes):
         wanted = min(lane.quota, limit, *(rooms.get(name, 0) for name in lane.limits))
@@ -194,7 +245,7 @@ def grant(lanes: Sequence[Lane], rooms: Mapping[str, int], limit: int) -> tuple[
 
 
 def gate_of(limits: Collection[str]) -> str:
-    """The gate that jobs with these limits stand behind: the same text for the same limits, nothing for none."""
+    """The canonical text of a set of limits; empty for no limits."""
     return _gate_of(tuple(limits)) if limits else ""
 
 
@@ -205,12 +256,12 @@ def _gate_of(limits: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=20_000)
 def names_of(gate: str) -> tuple[str, ...]:
-    """The limits of those behind a gate."""
+    """The limits of a gate."""
     return tuple(json.loads(gate)) if gate else ()
 
 
 def count(limits: Iterable[Collection[str] | None]) -> dict[str, int]:
-    """In how many each name occurs."""
+    """How often each name occurs."""
     found: dict[str, int] = {}
     for names in limits:
         for name in set(names or ()):

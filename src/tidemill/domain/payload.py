@@ -1,4 +1,4 @@
-"""How large what users hand us may be, and how what is too long is shortened."""
+"""Size limits of payloads, and the truncation of long texts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CUT = "…"
 
 @dataclass(frozen=True, slots=True)
 class PayloadLimits:
-    """Bytes of JSON allowed for arguments and results; neither may be set above the ceiling of 1 MiB."""
+    """Maximum bytes of JSON for arguments and results; both are capped at 1 MiB."""
 
     args: int = DEFAULT_ARGS_LIMIT
     result: int = DEFAULT_RESULT_LIMIT
@@ -37,12 +37,12 @@ class PayloadLimits:
 
 
 def _check(task: str, what: str, text: str, limit: int) -> None:
-    # Text in ASCII is as many bytes as characters: the common payload is not encoded just to be counted.
+    # ASCII text has as many bytes as characters, so the common payload need not be encoded.
     size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
     if size > limit:
         raise PayloadTooLarge(
-            f"the {what} of task {task} take {size} bytes, the limit is {limit}; store the data elsewhere and pass a "
-            "reference, or raise the limit (1 MiB at most)",
+            f"the {what} of task {task} {'is' if what == 'result' else 'are'} {size:,} bytes, and the limit is {limit:,}; "
+            "store the data elsewhere and pass a reference, or raise the limit (1 MiB at most)",
             task=task,
             size=size,
             limit=limit,
@@ -50,7 +50,7 @@ def _check(task: str, what: str, text: str, limit: int) -> None:
 
 
 def clip(text: str, length: int, *, keep_end: bool = False) -> str:
-    """The text within ``length`` characters; a cut is marked. NUL, which no database holds, becomes U+FFFD."""
+    """The text truncated to ``length`` characters with a mark. NUL, which no database holds, becomes U+FFFD."""
     text = text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
     if len(text) <= length:
         return text
@@ -59,8 +59,19 @@ def clip(text: str, length: int, *, keep_end: bool = False) -> str:
     return _CUT + text[len(text) - length + 1 :] if keep_end else text[: length - 1] + _CUT
 
 
+def cut(text: str, length: int) -> str:
+    """The text truncated to ``length`` characters, with the number of bytes cut. Characters that no store holds are replaced.
+
+    >>> cut("abcdef", 4)
+    'abcd… (2 bytes cut)'
+    """
+    kept = clip(text[:length], length)
+    rest = text[length:]
+    return f"{kept}… ({len(rest.encode('utf-8', 'replace')):,} bytes cut)" if rest else kept
+
+
 def clip_error(error: ErrorInfo) -> ErrorInfo:
-    """An error within the lengths a store keeps: the start of the message, the end of the traceback."""
+    """An error truncated for storage: the start of the message, the end of the traceback."""
     traceback = None if error.traceback is None else clip(error.traceback, TRACEBACK_LENGTH, keep_end=True)
     return ErrorInfo(
         clip(error.type, ERROR_TYPE_LENGTH), clip(error.message, ERROR_MESSAGE_LENGTH), traceback

@@ -1,7 +1,7 @@
-"""From stored options to a request for a job: what a task, a definition and a schedule say, laid over each other. Pure.
+"""Job requests built from stored options of tasks, definitions and schedules.
 
-Options are those of ``using`` as plain data: durations are seconds, policies are what ``policy_to_data`` wrote. Facts are a
-task's own options in the same form, for those who fire schedules of tasks they do not import.
+Options are those of ``using`` as plain data: durations are seconds, policies are the output of ``policy_to_data``. Facts are a
+task's options in the same form, for workers that fire schedules of tasks they do not import.
 """
 
 from __future__ import annotations
@@ -21,14 +21,20 @@ from tidemill.domain.unique import Unique
 Facts = Mapping[str, object]
 
 OPTIONS = (
-    "queue", "priority", "timeout", "retry", "tags", "metadata", "reference", "correlation_id", "expires", "tier",
-    "audit", "jitter",
+    "queue", "priority", "timeout", "retry", "tags", "metadata", "reference", "correlation_id", "expires", "audit",
+    "jitter",
 )  # fmt: skip
-"""What may be said for the jobs of a schedule or a definition."""
+"""Options that a schedule or a definition may set for its jobs."""
+
+REFUSED = {
+    "tier": "a job has no tier of its own; give it to an archive policy: App(archive=[ArchivePolicy(…, tier=…)])",
+    "notifications": "Tidemill sends no notifications yet; subscribe to events in code: @app.events.on('job.finished')",
+}
+"""Options that older releases stored without any effect, and what to use instead. Stored values still load."""
 
 
 class TaskLike(Protocol):
-    """What is read of a task's options."""
+    """The part of a task's options that this module reads."""
 
     @property
     def queue(self) -> str: ...
@@ -49,7 +55,7 @@ class TaskLike(Protocol):
 
 
 def task_facts(task: TaskLike, defaults: Facts | None = None) -> dict[str, object]:
-    """A task's options as plain data. ``defaults`` is what arguments that are left out stand for: limits may be by them."""
+    """A task's options as plain data. ``defaults`` are the default values of arguments, because limits may be keyed by them."""
     counted = dict(task.counted)
     keys = [limit.get("key") for limit in _mappings(counted.get("limits"))]
     left_out = {str(key): defaults[str(key)] for key in keys if defaults and key in defaults}
@@ -67,7 +73,7 @@ def task_facts(task: TaskLike, defaults: Facts | None = None) -> dict[str, objec
 
 
 def options_to_data(given: Mapping[str, Any]) -> dict[str, object]:
-    """Options that were read and checked, as plain data. Retry policies of a kind of their own cannot be stored: None."""
+    """Checked options as plain data. Custom retry policies cannot be stored and become None."""
     data: dict[str, object] = {}
     for name, value in given.items():
         match name, value:
@@ -83,12 +89,12 @@ def options_to_data(given: Mapping[str, Any]) -> dict[str, object]:
 
 
 def unique_to_data(rule: Unique) -> dict[str, object]:
-    """A rule of uniqueness as plain data."""
+    """A uniqueness rule as plain data."""
     return {"by": list(rule.by), "within": seconds(rule.within), "states": rule.states}
 
 
 def seconds(value: timedelta | None) -> float | None:
-    """A duration as a number."""
+    """A duration in seconds."""
     return None if value is None else value.total_seconds()
 
 
@@ -102,7 +108,7 @@ def request(
     args: str,
     run_at: datetime | None,
 ) -> NewJob:
-    """The job that a task's facts and the options over them ask for; a later layer wins, tags and metadata add up."""
+    """The job described by a task's facts and the option layers; a later layer wins, tags and metadata are merged."""
     said: dict[str, Any] = {}
     tags: list[str] = _texts(facts.get("tags"))
     metadata: dict[str, object] = {}
@@ -118,7 +124,7 @@ def request(
         if isinstance(retry, Mapping)
         else facts.get("max_attempts", DEFAULT_MAX_ATTEMPTS)
     )
-    stored = {name: said[name] for name in ("retry", "tier", "audit") if said.get(name) is not None}
+    stored = {name: said[name] for name in ("retry", "audit") if said.get(name) is not None}
     if facts.get("orphans") not in (None, "requeue"):
         stored["orphans"] = facts["orphans"]
     reference = said.get("reference")
@@ -158,7 +164,7 @@ def _hold(task: str, rule: object, args: str) -> Any:
 
 
 def limit_names(task: str, facts: Facts, tenant: str, args: str) -> set[str]:
-    """The limits a job with these arguments counts against, as far as plain data can tell."""
+    """The limits that a job with these arguments counts against, as far as plain data allows."""
     names = {f"task/{task}"} if facts.get("max_concurrent") else set()
     if facts.get("breaker"):
         names.add(f"breaker/{facts['breaker']}")

@@ -1,7 +1,7 @@
-"""What leaves the hot tables and when: archive policies, and the document an archived job becomes.
+"""Archive policies, and the document format of archived jobs.
 
-A job, its executions and its logs travel together as one JSON document with a fingerprint over its canonical text.
-The copy is believed only after it was read back and its fingerprint made again; then the original goes.
+A job, its executions and its logs become one JSON document with a fingerprint of its canonical text. The original is deleted
+only after the copy was read back and its fingerprint was recomputed and matched.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ArchivePolicy:
 
 @dataclass(frozen=True, slots=True)
 class ArchivedJob:
-    """A finished job as the archive keeps it; the fields beside ``document`` only serve to find it."""
+    """An archived job; the fields other than ``document`` only serve to find it."""
 
     id: UUID
     tenant: str
@@ -65,7 +65,7 @@ class ArchivedJob:
 
     @property
     def sound(self) -> bool:
-        """Whether the document still has the fingerprint it was given."""
+        """Whether the document matches its fingerprint."""
         return fingerprint(self.document) == self.fingerprint
 
 
@@ -75,13 +75,13 @@ DEFAULT_POLICIES = (
     ArchivePolicy("cancelled", frozenset({JobState.CANCELLED})),
     ArchivePolicy("dead_lettered", frozenset({JobState.DEAD_LETTERED})),
 )
-"""What leaves unless an app says otherwise: every end, after thirty days."""
+"""The default policies: every ended job is archived after thirty days."""
 
 
 def believed(
     documents: Sequence[ArchivedJob], copies: Sequence[ArchivedJob]
 ) -> tuple[list[ArchivedJob], list[ArchivedJob]]:
-    """The documents whose copy, read back, is what was written, and those whose copy is missing or is not."""
+    """The documents whose copy matches what was written, and those whose copy is missing or differs."""
     kept = {copy.id: copy for copy in copies}
     sound: list[ArchivedJob] = []
     doubtful: list[ArchivedJob] = []
@@ -93,10 +93,10 @@ def believed(
 
 
 def read_policies(policies: Sequence[ArchivePolicy]) -> tuple[ArchivePolicy, ...]:
-    """An app's own policies; each is one, and has a name of its own."""
+    """An app's policies, checked for type and unique names."""
     for policy in policies:
         if not isinstance(policy, ArchivePolicy):
-            raise BadSettings(f"archive: {policy!r} is no ArchivePolicy", setting="archive")
+            raise BadSettings(f"archive: {policy!r} is not an ArchivePolicy", setting="archive")
     names = [policy.name for policy in policies]
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise BadSettings(f"archive: there are two policies named {twice!r}", setting="archive")
@@ -104,19 +104,19 @@ def read_policies(policies: Sequence[ArchivePolicy]) -> tuple[ArchivePolicy, ...
 
 
 def fingerprint(document: str) -> str:
-    """SHA-256 over the document's text, byte for byte."""
+    """SHA-256 of the document's text."""
     return hashlib.sha256(document.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def archive_document(
     job: Job, executions: Sequence[Execution], logs: Sequence[LogEntry], *, tier: str, policy: str
 ) -> ArchivedJob:
-    """The document of one finished job with everything that was written about it."""
+    """The document of one ended job with its executions and logs."""
     if job.finished_at is None or job.state not in ENDED:
         raise BadSettings(f"job {job.id} is {job.state}; only ended jobs are archived", id=job.id)
     body = {
         "format": 1,
-        "job": _fields(job),
+        "job": {name: value for name, value in _fields(job).items() if name != "archived_at"},
         "executions": [_fields(execution) for execution in executions],
         "logs": [_fields(entry) for entry in logs],
     }
@@ -158,4 +158,4 @@ def _plain(value: object) -> object:
         case frozenset() | set():
             return sorted(str(item) for item in value)
         case _:
-            raise TypeError(f"{type(value).__name__} has no place in an archive document")
+            raise TypeError(f"{type(value).__name__} cannot be stored in an archive document")

@@ -1,7 +1,7 @@
-"""Retry policies: how often, and how long to wait. Randomness is an argument: ``jitter`` is drawn by the caller.
+"""Retry policies: number of attempts and delays between them.
 
-``delay(attempt, jitter)`` is the wait after the given attempt (1 is the first) failed; ``jitter`` lies in [0, 1) and is
-spread over ±``policy.jitter`` of the wait. The cap holds for every policy, and after jitter too.
+``delay(attempt, jitter)`` is the delay after the given attempt (1 is the first) failed. The caller draws ``jitter`` in [0, 1),
+which spreads the delay over ±``policy.jitter``. The cap applies to every policy, also after jitter.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol, runtime_checkable
 
-from tidemill.domain.bounds import LONGEST, check_attempts
+from tidemill.domain.bounds import LONGEST, check_attempts, span_words
 from tidemill.errors import BadSettings
 
 _ZERO = timedelta(0)
 _DEFAULT_CAP = timedelta(seconds=300)
 _LONGEST = timedelta(days=365)
-"""A wait without a cap ends here: whoever waits longer has forgotten the job."""
+"""The longest delay of a policy without a cap."""
 
 
 @runtime_checkable
 class RetryPolicy(Protocol):
-    """Anything with a bound on attempts and a wait after each of them."""
+    """An object with a maximum number of attempts and a delay after each."""
 
     @property
     def max_attempts(self) -> int: ...
@@ -46,7 +46,7 @@ def _spread(wait: timedelta, share: float, jitter: float, cap: timedelta | None)
 
 @dataclass(frozen=True, slots=True)
 class NoRetry:
-    """One attempt, and no more. ``retry=None`` means this."""
+    """A single attempt. ``retry=None`` means this."""
 
     @property
     def max_attempts(self) -> int:
@@ -58,7 +58,7 @@ class NoRetry:
 
 @dataclass(frozen=True, slots=True)
 class Immediate:
-    """Try again at once; with a ``jitter`` and a ``cap`` the waits are drawn between zero and the cap's share."""
+    """Retry immediately; with ``jitter`` and ``cap`` the delays are drawn between zero and the cap's share."""
 
     max_attempts: int = 3
     jitter: float = 0.0
@@ -73,7 +73,7 @@ class Immediate:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """The same wait each time."""
+    """The same delay each time."""
 
     max_attempts: int = 4
     wait: timedelta = timedelta(seconds=60)
@@ -89,7 +89,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """Waits that grow by the same step: initial × attempt."""
+    """Linearly growing delays: initial × attempt."""
 
     max_attempts: int = 4
     initial: timedelta = timedelta(seconds=5)
@@ -105,7 +105,7 @@ class Linear:
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """Waits that multiply: initial × factor^(attempt − 1), never above the cap.
+    """Exponentially growing delays: initial × factor^(attempt − 1), at most the cap.
 
     >>> policy = Exponential(jitter=0)
     >>> [policy.delay(attempt, 0.0).seconds for attempt in (1, 2, 3, 10)]
@@ -134,7 +134,7 @@ class Exponential:
 
 
 def _grown(initial: timedelta, growth: float, cap: timedelta | None) -> timedelta:
-    """initial × growth, held within the cap before it can overflow what a timedelta holds."""
+    """initial × growth, limited to the cap before the timedelta can overflow."""
     ceiling = cap if cap is not None else _LONGEST
     if initial == _ZERO:
         return _ZERO
@@ -160,12 +160,12 @@ PRESETS: dict[str, RetryPolicy] = {
 
 
 def preset(name: str) -> RetryPolicy:
-    """The named policy, or an error that lists the names there are."""
+    """The policy of this name. Raises an error that lists the known names."""
     try:
         return PRESETS[name]
     except KeyError:
         known = ", ".join(sorted(PRESETS))
-        raise BadSettings(f"there is no retry preset {name!r}; choose one of {known}", name=name) from None
+        raise BadSettings(f"unknown retry preset {name!r}; expected one of {known}", name=name) from None
 
 
 _KINDS: dict[str, type] = {
@@ -179,20 +179,42 @@ _TIMES = frozenset({"wait", "initial", "cap"})
 
 
 def policy_to_data(policy: RetryPolicy) -> dict[str, object] | None:
-    """A policy of ours as plain data, for what is stored with a job; None for one of a kind we do not know."""
+    """A built-in policy as plain data, for storage with a job; None for a custom policy."""
     for kind, known in _KINDS.items():
         if type(policy) is known:
             facts: dict[str, object] = {"kind": kind}
             for name in getattr(policy, "__dataclass_fields__", ()):
                 value = getattr(policy, name)
-                # No wait is longer when it is written, and the longest there are could not be read again.
+                # Stored delays are limited to LONGEST, because longer ones could not be read back.
                 facts[name] = min(value, LONGEST).total_seconds() if isinstance(value, timedelta) else value
             return facts
     return None
 
 
+def policy_words(policy: RetryPolicy) -> str:
+    """A short description of a policy.
+
+    >>> policy_words(Exponential()), policy_words(Fixed(max_attempts=2)), policy_words(NoRetry())
+    ('4 attempts, waits from 5 seconds, × 2 each time, at most 5 minutes, ± 50 %', '2 attempts, waits of 1 minute', '1 attempt')
+    """
+    match policy:
+        case NoRetry():
+            return "1 attempt"
+        case Fixed():
+            waits = f"waits of {span_words(policy.wait)}"
+        case Linear():
+            waits = f"waits of {span_words(policy.initial)} × the attempt"
+        case Exponential():
+            waits = f"waits from {span_words(policy.initial)}, × {policy.factor:g} each time"
+        case _:
+            return f"{policy.max_attempts} attempts, {type(policy).__name__}"
+    cap = "" if policy.cap is None else f", at most {span_words(policy.cap)}"
+    jitter = f", ± {policy.jitter:.0%}".replace("%", " %") if policy.jitter else ""
+    return f"{policy.max_attempts} attempts, {waits}{cap}{jitter}"
+
+
 def policy_from_data(data: Mapping[str, object]) -> RetryPolicy:
-    """The policy that was stored.
+    """A policy from stored data.
 
     >>> policy_from_data(policy_to_data(Fixed(max_attempts=2)) or {}) == Fixed(max_attempts=2)
     True

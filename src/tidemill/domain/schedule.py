@@ -1,7 +1,7 @@
-"""Schedules, as far as they are rules: triggers, and what becomes of fires that were missed or that overlap.
+"""Schedule rules: triggers, missed fires and overlapping fires.
 
-Firing itself, the rows and the clock are elsewhere. What is due is worked out from the last fire that was recorded and
-the present instant, never from "the schedules of this minute", so that nothing is lost when nobody looked for a while.
+Due fires are computed from the last recorded fire and the present instant, never from "the schedules of this minute", so no
+fire is lost while no scheduler runs.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ __all__ = [
 GRACE = timedelta(seconds=60)
 """How late a fire may be and still count as on time."""
 MOST_ON_TIME = 1000
-"""How many fires on time are given out at once; only a long grace with a short interval comes near it."""
+"""Maximum number of on-time fires returned at once; only a long grace with a short interval comes near it."""
 LONGEST_WAIT = timedelta(days=5 * 366)
 FURTHEST_SHIFT = timedelta(hours=3)
-"""By how much a change of a zone's rules may move a fire that was made already."""
+"""The largest shift of a past fire by a change of its zone's rules."""
 _ZERO = timedelta(0)
 
 
 @dataclass(frozen=True, slots=True)
 class All:
-    """Make up for missed fires one by one, the newest ``limit`` of them."""
+    """Run missed fires one by one, the newest ``limit`` of them."""
 
     limit: int = 100
 
@@ -54,15 +54,15 @@ class All:
 
 
 Misfire = Literal["skip", "once"] | All
-"""What to do about fires that are late: nothing, one run for all of them, or one run for each."""
+"""The rule for late fires: no run, one run for all of them, or one run for each."""
 Overlap = Literal["skip", "allow", "queue", "cancel"]
-"""What to do about a fire while the job of an earlier one still lives."""
+"""The rule for a fire while the job of an earlier fire has not ended."""
 OVERLAPS = ("skip", "allow", "queue", "cancel")
 
 
 @dataclass(frozen=True, slots=True)
 class Fire:
-    """One fire that is to happen now; ``at`` is the instant it was meant for, and its key."""
+    """One fire to perform now; ``at`` is its nominal instant, which identifies it."""
 
     at: datetime
     late: bool
@@ -70,9 +70,9 @@ class Fire:
 
 @dataclass(frozen=True, slots=True)
 class Catchup:
-    """What is due: the fires to make, oldest first, and how many older ones are skipped, with the first and last of them.
+    """The due fires, oldest first, and the number of older skipped ones, with the first and last of them.
 
-    The skipped ones all lie before the fires.
+    All skipped fires precede the due ones.
     """
 
     fires: tuple[Fire, ...] = ()
@@ -92,11 +92,11 @@ def missed(
     calendar: BusinessCalendar | None = None,
     exclude: Excludable | None = None,
 ) -> Catchup:
-    """What is due after the last recorded fire (or the schedule's beginning), up to and including now.
+    """The fires due after the last recorded fire (or the schedule's start), up to and including now.
 
-    A fire that is not older than ``grace`` is on time and happens under every rule. Of the late ones "skip" makes none,
-    "once" makes the newest, unless one on time follows it and so makes up for it, and ``All`` makes the newest ``limit``.
-    The work grows with the fires made and the days passed, not with the fires missed.
+    A fire no older than ``grace`` is on time and happens under every rule. Of the late fires "skip" runs none, "once" runs the
+    newest unless an on-time fire follows it, and ``All`` runs the newest ``limit``. The cost grows with the fires returned and
+    the days passed, not with the fires missed.
     """
     check_misfire(rule)
     if grace < _ZERO:
@@ -131,14 +131,14 @@ def counted_from(
     calendar: BusinessCalendar | None = None,
     exclude: Excludable | None = None,
 ) -> datetime:
-    """The instant from which on fires are due after one that was made: that one, or what it has become.
+    """The instant after which fires are due: the last fire, or its instant under the zone's current rules.
 
-    A zone's new rules may arrive after the day from which on they hold. A wall time that was fired by the old ones then
-    comes a second time, an hour later, and must not be fired again. Its own schedule's fires alone may be asked about.
+    New zone rules may be installed after the day on which they take effect. A wall time that fired under the old rules then
+    occurs a second time, an hour later, and must not fire again. ``last_fire_at`` must be a fire of this trigger.
     """
     zone = zone_of(timezone)
     if not isinstance(trigger.timeline(zone, calendar, as_exclude(exclude)), FixedTimes):
-        return last_fire_at  # what follows real time is the same under any rules, or meant to move with them
+        return last_fire_at  # interval triggers are independent of zone rules, or are meant to move with them
     before = trigger.last_at_or_before(last_fire_at, zone, calendar, exclude)
     if before == last_fire_at:
         return last_fire_at
@@ -151,9 +151,9 @@ def counted_from(
 
 @dataclass(frozen=True, slots=True)
 class Overlapping:
-    """What happens to a fire: whether it becomes a job, whether that waits, and whether the earlier jobs are cancelled.
+    """The verdict on a fire: whether it becomes a job, whether that job waits, and whether earlier jobs are cancelled.
 
-    ``reason`` is what is recorded with the fire; empty when nothing was in the way.
+    ``reason`` is recorded with the fire; empty if no earlier job was active.
     """
 
     fires: bool
@@ -163,9 +163,9 @@ class Overlapping:
 
 
 def overlapping(rule: Overlap, active: int, waiting: int = 0) -> Overlapping:
-    """What a fire does while ``active`` jobs of its schedule live, ``waiting`` of them waiting for another's end.
+    """The verdict on a fire while ``active`` jobs of its schedule have not ended, ``waiting`` of which wait for another's end.
 
-    With "queue" at most one waits: a second one would do the same work again.
+    With "queue" at most one job waits: a second one would repeat the same work.
     """
     check_overlap(rule)
     if active <= 0 or rule == "allow":
@@ -188,9 +188,9 @@ def first_fire(
     calendar: BusinessCalendar | None = None,
     exclude: Excludable | None = None,
 ) -> datetime | None:
-    """The first fire of a schedule that is about to be saved; refuses one that would not fire within five years.
+    """The first fire of a schedule that is about to be saved. Refuses a schedule without a fire within five years.
 
-    Trigger, zone, calendar and exclusion may each be sound and together leave nothing. None only for ``Manual``.
+    Trigger, zone, calendar and exclusion may each be valid and together exclude every day. None only for ``Manual``.
     """
     first = trigger.next_after(after, timezone, calendar, exclude)
     if isinstance(trigger, Manual):
@@ -201,7 +201,7 @@ def first_fire(
         elif first is not None:
             why = f"the first fire would be at {first.isoformat()}, more than five years ahead"
         else:
-            why = "nothing is left within ten years" + (
+            why = "there is no fire within ten years" + (
                 " once the excluded days are taken out" if exclude else ""
             )
         raise BadSchedule(f"trigger: {trigger!r} would never fire: {why}", field="trigger", value=trigger)
@@ -209,20 +209,20 @@ def first_fire(
 
 
 def check_misfire(rule: object) -> None:
-    """Refuse what is no misfire rule."""
+    """Refuse an unknown misfire rule."""
     if not isinstance(rule, All) and rule not in ("skip", "once"):
         raise BadSchedule(
-            f"misfire: {rule!r} is no misfire rule; choose 'skip', 'once' or All(limit=100)",
+            f"misfire: {rule!r} is not a misfire rule; choose 'skip', 'once' or All(limit=100)",
             field="misfire",
             value=rule,
         )
 
 
 def check_overlap(rule: object) -> None:
-    """Refuse what is no overlap rule."""
+    """Refuse an unknown overlap rule."""
     if rule not in OVERLAPS:
         raise BadSchedule(
-            f"overlap: {rule!r} is no overlap rule; choose one of {', '.join(OVERLAPS)}",
+            f"overlap: {rule!r} is not an overlap rule; choose one of {', '.join(OVERLAPS)}",
             field="overlap",
             value=rule,
         )
@@ -235,11 +235,11 @@ def misfire_to_data(rule: Misfire) -> str | dict[str, object]:
 
 
 def misfire_from_data(data: object) -> Misfire:
-    """The misfire rule that was stored."""
+    """A misfire rule from stored data."""
     if isinstance(data, Mapping) and set(data) == {"all"}:
         return All(limit=data["all"])
     if data == "skip":
         return "skip"
     if data == "once":
         return "once"
-    raise BadSchedule(f"misfire: {data!r} is no stored misfire rule", field="misfire", value=data)
+    raise BadSchedule(f"misfire: {data!r} is not a stored misfire rule", field="misfire", value=data)

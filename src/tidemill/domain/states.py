@@ -1,4 +1,4 @@
-"""The states of jobs and executions, and the one table of allowed transitions."""
+"""The states of jobs and executions, and the table of allowed transitions."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from enum import StrEnum
 
 
 class JobState(StrEnum):
-    """Where a job is on its way."""
+    """The state of a job."""
 
-    SCHEDULED = "scheduled"  #: its time lies ahead: delayed, or waiting to be retried
+    SCHEDULED = "scheduled"  #: due in the future: delayed, or waiting for a retry
     PENDING = "pending"  #: due, waiting for a worker
     CLAIMED = "claimed"  #: a worker holds it and has not started it
-    RUNNING = "running"  #: its execution has begun
-    WAITING = "waiting"  #: until something else has happened, such as the end of the job before it
-    REVIEW_NEEDED = "review_needed"  #: a person has to decide
+    RUNNING = "running"  #: its execution has started
+    WAITING = "waiting"  #: until an event, such as the end of the job before it
+    REVIEW_NEEDED = "review_needed"  #: a person must decide
     COMPLETED = "completed"  #: succeeded, result stored
     FAILED = "failed"  #: ended by a permanent error, or no retry was allowed
-    TIMED_OUT = "timed_out"  #: the last allowed execution ran over its time
+    TIMED_OUT = "timed_out"  #: the last allowed execution exceeded its timeout
     CANCELLED = "cancelled"  #: cancelled by a person, a program or expiry
     DEAD_LETTERED = "dead_lettered"  #: attempts or crashes are exhausted
 
 
 class ExecutionState(StrEnum):
-    """How one attempt at a job went."""
+    """The result of one attempt at a job."""
 
     RUNNING = "running"
     SUCCEEDED = "succeeded"
@@ -30,7 +30,7 @@ class ExecutionState(StrEnum):
     TIMED_OUT = "timed_out"
     CANCELLED = "cancelled"
     CRASHED = "crashed"
-    RELEASED = "released"  #: handed back; the attempt is refunded
+    RELEASED = "released"  #: returned to the queue; the attempt is refunded
     SUSPENDED = "suspended"
     REVIEW = "review"
 
@@ -38,7 +38,7 @@ class ExecutionState(StrEnum):
 _S = JobState
 
 HELD = frozenset({_S.CLAIMED, _S.RUNNING})
-"""States in which a worker holds the job and a lease token guards it."""
+"""States in which a worker holds the job and its lease token fences writes."""
 
 ENDED = frozenset({_S.COMPLETED, _S.FAILED, _S.TIMED_OUT, _S.CANCELLED, _S.DEAD_LETTERED})
 """States a job does not leave by itself; only an operator's retry reopens one."""
@@ -60,7 +60,7 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     _S.CANCELLED: frozenset({_S.PENDING}),
     _S.DEAD_LETTERED: frozenset({_S.PENDING}),
 }
-"""Every way a job may go. A transition that is not here is a defect, wherever it was written."""
+"""Every allowed transition. Any other one is a defect."""
 
 
 def allowed(before: JobState, after: JobState) -> bool:

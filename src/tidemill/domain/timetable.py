@@ -1,12 +1,13 @@
-"""Definitions, schedules and fires as they are stored: plain values, without a clock and without judgement.
+"""Stored definitions, schedules and fires, as plain values.
 
-A **definition** is a tenant's own configuration of a task under a key, with versions. A **schedule** says when jobs are made,
-of a definition or of a task itself. A **fire** is one instant of one schedule, and what became of it. Rules (triggers, calendars)
-are kept as the data they are stored as, so that one that this code cannot read does no harm to the others.
+A **definition** is a tenant's versioned configuration of a task under a key. A **schedule** defines when jobs of a definition or a
+task are created. A **fire** is one instant of one schedule, and its outcome. Rules (triggers, calendars) stay in their stored form,
+so that one rule that this code cannot read does not affect the others.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -18,7 +19,23 @@ from tidemill.domain.job import DEFAULT_TENANT
 from tidemill.domain.states import JobState
 
 CLUSTER_KEY = ""
-"""The scope key of fires that happen once in the whole cluster; others are a node's name."""
+"""The scope key of fires that happen once per cluster; otherwise a node's name, or a runner's place (``runner_place``)."""
+
+_RUNNER = re.compile(r"/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+
+
+def runner_place(node: str, worker: UUID) -> str:
+    """The name of one runner process: its node and its worker's id, which is new at every start."""
+    return f"{node}/{worker}"
+
+
+def is_runner_place(scope_key: str) -> bool:
+    """Whether a fire's scope key names a runner process.
+
+    >>> is_runner_place("blue/01890a5d-ac96-774b-bcce-b302099a8057"), is_runner_place("blue/green")
+    (True, False)
+    """
+    return _RUNNER.search(scope_key) is not None
 
 
 class Scope(StrEnum):
@@ -26,17 +43,18 @@ class Scope(StrEnum):
 
     CLUSTER = "cluster"  #: once
     INSTANCE = "instance"  #: on every node
+    PROCESS = "process"  #: in every runner process of every node
 
 
 class Source(StrEnum):
-    """Where a schedule comes from."""
+    """The origin of a schedule."""
 
     CODE = "code"  #: declared by an app, and reconciled with it
-    STORED = "stored"  #: made at run time
+    STORED = "stored"  #: created at run time
 
 
 class FireOutcome(StrEnum):
-    """What became of a fire."""
+    """The outcome of a fire."""
 
     FIRED = "fired"
     SKIPPED = "skipped"
@@ -44,7 +62,7 @@ class FireOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """A stored configuration of a task. ``version`` counts the writes; 0 is one that was never stored.
+    """A stored configuration of a task. ``version`` counts the writes; 0 means never stored.
 
     ``settings`` are options for its jobs, as ``using`` takes them, in plain data; ``args`` is a JSON object.
     """
@@ -67,7 +85,7 @@ class Definition:
 
 
 class DefinitionVersion(NamedTuple):
-    """What a definition was from one write on."""
+    """A definition as of one write."""
 
     definition: Definition
     created_at: datetime
@@ -76,10 +94,10 @@ class DefinitionVersion(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """A stored schedule. ``revision`` counts the writes of its rule, not its fires; 0 is one that was never stored.
+    """A stored schedule. ``revision`` counts the writes of its rule, not its fires; 0 means never stored.
 
-    Fires count from the later of ``since_at`` (when the rule was written, or resumed) and ``last_fire_at``. ``options`` are
-    what its jobs are enqueued with; ``note`` says why it is not enabled, where that is not by hand.
+    Fires count from the later of ``since_at`` (when the rule was saved or resumed) and ``last_fire_at``. ``options`` apply to
+    its jobs; ``note`` explains why it is disabled, unless a person disabled it.
     """
 
     id: UUID
@@ -108,7 +126,7 @@ class Schedule:
 
 
 class Advance(NamedTuple):
-    """A schedule moves on, if nobody changed or advanced it since it was read."""
+    """The new position of a schedule, valid if the schedule was not changed or advanced since it was read."""
 
     id: UUID
     revision: int
@@ -118,7 +136,7 @@ class Advance(NamedTuple):
 
 
 class FireKey(NamedTuple):
-    """What there is at most once, ever."""
+    """The identity of a fire, which is recorded at most once."""
 
     schedule_id: UUID
     fire_at: datetime
@@ -126,7 +144,7 @@ class FireKey(NamedTuple):
 
 
 class Fired(NamedTuple):
-    """A fire, and what became of it: a job, or nothing for a reason."""
+    """A fire and its outcome: a job, or the reason why it was skipped."""
 
     schedule_id: UUID
     fire_at: datetime
@@ -138,7 +156,7 @@ class Fired(NamedTuple):
 
     @property
     def key(self) -> FireKey:
-        """What makes it this fire and no other."""
+        """The identity of this fire."""
         return FireKey(self.schedule_id, self.fire_at, self.scope_key)
 
     @property
@@ -157,7 +175,7 @@ class ActiveJob(NamedTuple):
 
 
 class Due(NamedTuple):
-    """Schedules whose next fire has come, the longest due first, and when the next one of the others is."""
+    """Schedules that are due, the longest due first, and the next fire of the others."""
 
     schedules: list[Schedule]
     next_fire_at: datetime | None

@@ -1,8 +1,8 @@
-"""Whose turn it is in a lane: those without limits, or those who stand behind its gates. Whoever came first goes first.
+"""Order between limited and unlimited jobs of a lane, by their sequence numbers.
 
-Jobs behind gates cost more to claim. Where they came later than others who wait in the same lane, and of whom there are plenty, they
-are asked for when their time has come, or when there is room left. Pure bookkeeping by numbers that may be old: a mistake lasts
-until the next look at the store, and keeps nobody back who finds room.
+Limited jobs cost more to claim. If they are younger than the unlimited jobs waiting in the same lane, and the last claims of
+unlimited jobs were full, the worker requests them only when their turn has come or when room is left. The numbers may be stale:
+an error lasts until the store is read again, and never keeps back a job while there is room.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from tidemill.domain.job import Claim
 from tidemill.domain.lanes import SAFETY, Lane, LaneKey
 
 MOST = 64
-"""Lanes that are compared; where there are more, nobody is kept back."""
+"""Maximum number of lanes to compare; with more, no job is kept back."""
 
 
 class Turns:
-    """How far those behind the gates of each lane have come, and of which kinds of work there is plenty without limits."""
+    """The position of limited jobs per lane, and for which kinds of work unlimited jobs are plentiful."""
 
     def __init__(self) -> None:
         self._first: dict[LaneKey, int] = {}
         self._plenty: dict[str, bool] = {}
 
     def seen(self, lanes: Iterable[Lane], *, anew: bool) -> None:
-        """These stand behind gates that are open; ``anew``: and others that were seen before need not be there any more."""
+        """Record open limited lanes; ``anew``: they replace the lanes recorded before."""
         if anew:
             self._first.clear()
         for lane in lanes:
@@ -32,13 +32,13 @@ class Turns:
             self._first[key] = min(lane.low, self._first.get(key, lane.low))
 
     def took(self, claims: Iterable[Claim]) -> None:
-        """These were claimed from behind gates: those after them have numbers that are higher, as a rule."""
+        """Record claims of limited jobs: the jobs after them usually have higher numbers."""
         for key, number in first_numbers(claims).items():
             if key in self._first:
                 self._first[key] = max(number, self._first[key])
 
     def gave(self, kinds: Iterable[str], *, full: bool) -> None:
-        """A claim of work without limits, of these kinds, was full or was not."""
+        """Record whether a claim of unlimited jobs of these kinds was full."""
         for kind in kinds:
             self._plenty[kind] = full
 
@@ -47,9 +47,9 @@ class Turns:
         return all(self._plenty.get(kind) for kind in kinds)
 
     def come_later(self, plain: Sequence[Lane], first: Mapping[LaneKey, int] | None = None) -> bool:
-        """Whether all who stand behind gates (or those with these first numbers) came after others in their lanes.
+        """Whether all limited jobs (or those with these first numbers) are younger than the unlimited jobs in their lanes.
 
-        Only where all have one priority: the order of priorities is not for us to judge.
+        Only if all lanes have the same priority: this class does not decide between priorities.
         """
         first = self._first if first is None else first
         if not first or len(first) > MOST:
@@ -61,7 +61,7 @@ class Turns:
 
 
 def first_numbers(claims: Iterable[Claim]) -> dict[LaneKey, int]:
-    """The lowest number in each lane, gates aside."""
+    """The lowest number in each lane, regardless of its limits."""
     found: dict[LaneKey, int] = {}
     for claim in claims:
         key, number = LaneKey(claim.queue, claim.tenant, claim.priority), claim.seq or 0

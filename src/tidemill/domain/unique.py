@@ -1,4 +1,4 @@
-"""Unique jobs: which jobs count as the same, and for how long."""
+"""Unique jobs: the key of equal jobs, and how long a job holds it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Literal
 
-from tidemill.domain.bounds import check_span
+from tidemill.domain.bounds import check_span, span_words
 from tidemill.domain.job import UniqueHold
 from tidemill.errors import BadSettings
 
@@ -19,10 +19,10 @@ _ON_CONFLICT = ("return", "replace", "extend", "raise")
 
 @dataclass(frozen=True, slots=True)
 class Unique:
-    """At most one job per key. ``by`` names the arguments that make the key; empty means all of them.
+    """At most one job per key. ``by`` names the arguments that form the key; empty means all of them.
 
-    A key is held while the job is in one of ``states`` ("pending": until a worker claims it; "live": until it ends), and
-    for ``within`` after it was enqueued, whichever is longer.
+    A job holds its key while it is in one of ``states`` ("pending": until a worker claims it; "live": until it ends), and for
+    ``within`` after it was enqueued, whichever is longer.
     """
 
     by: tuple[str, ...] = ()
@@ -31,6 +31,9 @@ class Unique:
     on_conflict: OnConflict = "return"
 
     def __post_init__(self) -> None:
+        by: object = self.by
+        if isinstance(by, str):
+            raise BadSettings(f"Unique: by is the text {by!r}; give a tuple of names: by=({by!r},)")
         if self.within is not None and self.within <= timedelta(0):
             raise BadSettings("Unique: within must be longer than zero", within=self.within)
         if self.within is not None:
@@ -44,8 +47,19 @@ class Unique:
                 f"Unique: on_conflict is {self.on_conflict!r}; choose one of {', '.join(_ON_CONFLICT)}"
             )
 
+    def words(self) -> str:
+        """A short description of the rule.
+
+        >>> Unique(by=("user",), within=timedelta(minutes=5), on_conflict="raise").words()
+        'by user, until the job ends and for 5 minutes, on conflict: raise'
+        """
+        by = ", ".join(self.by) or "all arguments"
+        until = "until a worker claims the job" if self.states == "pending" else "until the job ends"
+        within = "" if self.within is None else f" and for {span_words(self.within)}"
+        return f"by {by}, {until}{within}, on conflict: {self.on_conflict}"
+
     def hold(self, task: str, args: Mapping[str, object]) -> UniqueHold:
-        """The key these arguments hold.
+        """The key for these arguments.
 
         >>> rule = Unique(by=("user",))
         >>> rule.hold("mail", {"user": 1, "at": 2}) == rule.hold("mail", {"user": 1, "at": 3})
@@ -63,6 +77,6 @@ class Unique:
 
 
 def unique_key(task: str, chosen: Mapping[str, object]) -> str:
-    """A short stable key: the task's name stays readable, the arguments become a digest."""
+    """A short stable key: the task's name and a digest of the arguments."""
     text = json.dumps(chosen, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return f"{task}:{hashlib.sha256(text.encode()).hexdigest()[:32]}"

@@ -1,14 +1,14 @@
-"""Local wall time and instants: what a clock on the wall shows, and when it first shows it.
+"""Conversion between local wall time and instants.
 
-Everything here counts whole seconds. An *instant* is seconds since 1970-01-01 UTC; a *wall* is what a local clock shows,
-counted the same way as if there were no offset, so that ``wall // 86400`` is the local day and ``wall % 86400`` its time.
+This module counts whole seconds. An *instant* is seconds since 1970-01-01 UTC. A *wall* is the local clock's time, counted
+the same way as if there were no offset, so that ``wall // 86400`` is the local day and ``wall % 86400`` its time.
 
-Two questions decide every rule about summer time. ``reached(zone, wall)`` is the first instant at which the local clock
-shows that wall time or a later one: for a time inside a gap the instant right after the gap, for a repeated time its first
-occurrence. ``frontier(zone, instant)`` is the latest wall time shown so far, which stands still while an hour repeats.
+Two functions decide every daylight-saving rule. ``reached(zone, wall)`` is the first instant at which the local clock shows
+that wall time or a later one: for a time inside a gap the instant right after the gap, for a repeated time its first
+occurrence. ``frontier(zone, instant)`` is the latest wall time shown so far, which does not change while an hour repeats.
 
-Only ``zone_of`` makes zones, because making one may read the zone's file; nothing else here depends on more than its
-arguments. What is found out about a zone's year is remembered per zone object.
+Only ``zone_of`` creates zones, because that may read the zone's file; everything else depends only on its arguments. The
+spans of a zone's year are cached per zone object.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SECOND = timedelta(seconds=1)
 
 EARLIEST = (date(1800, 1, 1).toordinal() - EPOCH_ORDINAL) * DAY
 LATEST = (date(9900, 1, 1).toordinal() - EPOCH_ORDINAL) * DAY
-"""Instants beyond these are not asked about: zones have no rules there, and arithmetic would overflow."""
+"""Bounds of supported instants: zones have no rules beyond them, and arithmetic would overflow."""
 
 
 class Span(NamedTuple):
@@ -40,14 +40,14 @@ class Span(NamedTuple):
 
 
 def zone_of(zone: str | ZoneInfo) -> ZoneInfo:
-    """The zone of that IANA name, such as ``Europe/Berlin``; the one place where zones are made."""
+    """The zone with this IANA name, such as ``Europe/Berlin``; the only function that creates zones."""
     if isinstance(zone, ZoneInfo):
         return zone
     try:
         return ZoneInfo(zone)
     except (ZoneInfoNotFoundError, ValueError, OSError, TypeError, AttributeError):
         raise BadSchedule(
-            f"timezone: there is no time zone {zone!r}; give an IANA name such as 'Europe/Berlin' or 'UTC'",
+            f"timezone: unknown time zone {zone!r}; give an IANA name such as 'Europe/Berlin' or 'UTC'",
             field="timezone",
             value=zone,
         ) from None
@@ -64,7 +64,7 @@ def date_of(day: int) -> date:
 
 
 def span_at(zone: ZoneInfo, instant: int) -> Span:
-    """The stretch of unchanged offset around an instant. Stretches are cut where a UTC year begins."""
+    """The span of unchanged offset around an instant. Spans are cut at the start of each UTC year."""
     for span in _spans_of_year(zone, date_of(instant // DAY).year):
         if instant < span.end:
             return span
@@ -72,7 +72,7 @@ def span_at(zone: ZoneInfo, instant: int) -> Span:
 
 
 def spans(zone: ZoneInfo, start: int, end: int) -> Iterator[Span]:
-    """The stretches that touch ``start`` to ``end`` (both included), in order, uncut at these two."""
+    """The spans that touch ``start`` to ``end`` (both included), in order, not cut at these two."""
     while start <= end:
         span = span_at(zone, start)
         yield span
@@ -80,7 +80,7 @@ def spans(zone: ZoneInfo, start: int, end: int) -> Iterator[Span]:
 
 
 def wall_at(zone: ZoneInfo, instant: int) -> int:
-    """What the local clock shows."""
+    """The local wall time."""
     return instant + span_at(zone, instant).offset
 
 
@@ -88,7 +88,7 @@ def frontier(zone: ZoneInfo, instant: int) -> int:
     """The latest wall time that the local clock has shown up to and including an instant."""
     span = span_at(zone, instant)
     latest = instant + span.offset
-    # An offset is less than a day, so what was shown more than two days ago has been passed by now.
+    # An offset is less than a day, so any time shown more than two days ago has been passed by now.
     while span.start > instant - 2 * DAY:
         span = span_at(zone, span.start - 1)
         latest = max(latest, span.end - 1 + span.offset)
@@ -107,9 +107,9 @@ def reached(zone: ZoneInfo, wall: int) -> int:
 
 @lru_cache(maxsize=4096)
 def _spans_of_year(zone: ZoneInfo, year: int) -> tuple[Span, ...]:
-    """The stretches of one UTC year, found by asking the zone once a day and searching where the answer changed.
+    """The spans of one UTC year, found by sampling the zone daily and searching where the offset changed.
 
-    Two changes within one day could go unseen; the zone database has none within two.
+    Two changes within one day could be missed; the zone database has none within two days.
     """
     first = day_of(date(year, 1, 1)) * DAY
     last = day_of(date(year + 1, 1, 1)) * DAY

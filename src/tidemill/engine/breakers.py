@@ -1,7 +1,8 @@
-"""Tells breakers how jobs ended that depend on them. What follows from that is decided by ``domain.breaker``.
+"""Reports to circuit breakers how the jobs that depend on them ended.
 
-Failures are told at once, successes at most once a second while all is well. Several workers tell at the same time: each reads the
-state, decides, and writes it only if nobody else has written meanwhile.
+``domain.breaker`` decides what follows from a report. Failures are reported at once, successes at most once a second
+while the breaker is closed. Several workers report at the same time: each reads the state, decides, and writes it only
+if no other worker has changed it since.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ _FAILED = (ExecutionState.FAILED, ExecutionState.TIMED_OUT)
 
 
 class Breakers:
-    """The tally of one worker, and the thread that brings it to the store; there is none where no job has a breaker."""
+    """The counts of one worker, and the thread that reports them to the store.
+
+    The thread starts with the first job that has a breaker.
+    """
 
     def __init__(self, store: Store, rules: Callable[[], Rules], change: Callable[[], None]) -> None:
         self._store, self._rules, self._change = store, rules, change
@@ -38,7 +42,7 @@ class Breakers:
         self._thread: threading.Thread | None = None
 
     def note(self, settled: Iterable[Settled]) -> None:
-        """These have ended."""
+        """Count the results of these jobs."""
         found = [
             (name, item.transition.execution)
             for item in settled
@@ -61,7 +65,7 @@ class Breakers:
             self._lock.notify()
 
     def close(self) -> None:
-        """Tell what is still to be told, and end."""
+        """Report the remaining counts, and end the thread."""
         with self._lock:
             self._closed = True
             self._lock.notify()
@@ -84,13 +88,21 @@ class Breakers:
                     half_open |= self._tell(name, succeeded, failed)
                 except StoreError as error:
                     _log.warning(
-                        "breaker %s could not be told how %d jobs ended: %s", name, succeeded + failed, error
+                        "breaker %s: cannot record the results of %d jobs: %s",
+                        name,
+                        succeeded + failed,
+                        error,
                     )
-                except Exception:  # noqa: BLE001  (one whose state cannot be read does not silence the others)
-                    _log.exception("breaker %s could not be told how %d jobs ended", name, succeeded + failed)
+                except Exception:  # noqa: BLE001  (one breaker with an unreadable state must not affect the others)
+                    _log.exception(
+                        "breaker %s: cannot record the results of %d jobs", name, succeeded + failed
+                    )
 
     def _tell(self, name: str, succeeded: int, failed: int) -> bool:
-        """Bring a tally to the store; whether its breaker is being tried, so that the next news is not kept waiting."""
+        """Report counts to the store; return whether the breaker is not closed.
+
+        If it is not closed, the next report is sent without delay.
+        """
         rules = self._rules()
         rule = rules.get(name)
         if rule is None or rule.breaker is None:
@@ -98,7 +110,8 @@ class Breakers:
         for _ in range(TRIES):
             (use,) = self._store.uses(rules, [name])
             now = use.now
-            if now is None:  # nothing is known of it yet; its first state dates it
+            # The store has no state yet. Writing the first one sets its time.
+            if now is None:
                 self._store.change_breaker(name, None, written(read(None)))
                 continue
             before = read(use.breaker)

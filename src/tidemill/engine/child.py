@@ -1,7 +1,8 @@
-"""A child process: runs one job after the other for its runner, and dies with it. ``python -m tidemill.engine.child``.
+"""Child process that runs jobs: ``python -m tidemill.engine.child``.
 
-All it knows of the job comes over a socket, and all it says of it goes back there: it claims nothing and finishes nothing.
-What a job does to this process is its runner's to survive, so nothing here may be relied upon by the runner.
+It receives one job after another from its runner over a socket and reports everything about them there. It claims
+nothing and writes no results. A job may do anything to this process, so the runner must not rely on anything here. The
+child dies with its runner.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import faulthandler
 import itertools
 import json
 import locale
+import logging
 import os
 import queue
 import signal
@@ -20,20 +22,23 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NoReturn
 
 from tidemill import errors
-from tidemill.domain.job import Claim, LogEntry, Progress, job_of
+from tidemill.domain.job import Claim, ErrorInfo, LogEntry, Progress, Report, job_of
 from tidemill.domain.outcome import Cancelled, Failed, Outcome
 from tidemill.engine import words
+from tidemill.engine.completing import Connections
+from tidemill.engine.context import StartRefused
 from tidemill.engine.deathwatch import (
+    Forks,
     adopt_orphans,
     descendants,
     die_with_parent,
+    end_fork,
     end_own_descendants,
     tie_group,
 )
@@ -44,19 +49,29 @@ from tidemill.engine.frames import (
     Wire,
     claim_from_data,
     details_from_data,
+    entry_from_data,
     entry_to_data,
     outcome_to_data,
+    progress_from_data,
     progress_to_data,
 )
-from tidemill.engine.locate import Application, find_app
+from tidemill.engine.frames_events import event_to_data
+from tidemill.engine.frames_following import following_to_data
+from tidemill.engine.locate import Application, find_app, user_traceback
+from tidemill.engine.log_records import stamp_records
 from tidemill.errors import PayloadTooLarge, StoreError, TidemillError, UsageError
 from tidemill.stores.memory import MemoryStore
+from tidemill.tasks.events import Event
+from tidemill.tasks.task import Declared
 
-_LAST_MOMENT = 5.0  # seconds for what the app does at exit, once nobody waits for us any more
+_log = logging.getLogger("tidemill.engine")
+
+_LAST_MOMENT = 5.0  # seconds for the app's exit handlers once the runner is gone
+_LONGEST_TRACE = 20_000  # characters
 
 
 class _Run:
-    """One job in hand: its number in this process, and whether it was asked to stop."""
+    """One run of a job: its number in this process, and whether it was asked to stop."""
 
     def __init__(self, order: Data) -> None:
         self.order = order
@@ -73,7 +88,7 @@ class _Run:
                 self._stop()
 
     def stop_by(self, stop: Callable[[], object] | None) -> None:
-        """Have this called when it is asked to stop, at once if it was already."""
+        """Call ``stop`` when the run is asked to stop, or at once if it already was."""
         with self._lock:
             self._stop = stop
             if stop is not None and self.cancelled:
@@ -81,10 +96,14 @@ class _Run:
 
 
 class _Mouth:
-    """The ``Outlet`` of a job in a child: every word goes to the runner, with the number of the run it belongs to."""
+    """The ``Outlet`` of a job in a child: it sends every call to the runner, with the number of the run."""
 
-    def __init__(self, child: Child, own: _Run) -> None:
-        self._child, self._run = child, own
+    def __init__(self, child: Child, own: _Run, declared: Declared, claim: Claim) -> None:
+        self._child, self._run, self.declared, self.claim = child, own, declared, claim
+        self.connections: Connections = child.app._client.connections
+        self._began = child.app.clock.monotonic()
+        # All processes of a machine share the monotonic clock.
+        self.start_by: float | None = own.order["start_by"]
 
     def report(self, progress: Progress) -> None:
         self._say("report", progress=progress_to_data(progress))
@@ -92,7 +111,8 @@ class _Mouth:
     def log(self, entry: LogEntry) -> None:
         try:
             self._say("log", entry=entry_to_data(entry))
-        except PayloadTooLarge as error:  # a line must not fail its job because of what stands in it
+        except PayloadTooLarge as error:
+            # The content of a log line must not fail its job.
             lesser = replace(entry, details={"unreadable": type(error).__name__})
             self._say("log", entry=entry_to_data(lesser))
 
@@ -103,50 +123,74 @@ class _Mouth:
     def save_checkpoint(self, name: str, value: str) -> None:
         self._say("save_checkpoint", name=name, value=value)
 
+    def is_timed_out(self) -> bool:
+        return False  # the parent kills a child that runs past its timeout
+
+    def renew_start(self) -> None:
+        answer = self._child.ask(self._run.number, "renew_start")
+        if answer["refused"] is not None:
+            raise StartRefused(answer["refused"])
+        self.start_by = answer["start_by"]
+
     def is_cancelled(self) -> bool:
         return self._run.cancelled
 
     def now(self) -> datetime:
         return self._child.app.clock.now()
 
-    def transaction(self) -> AbstractContextManager[None]:
-        return self._child.app.store.transaction()
+    def completing(self) -> float:
+        self._say("completing")
+        return self._child.app.clock.monotonic() - self._began
+
+    def flush(self) -> None:
+        self._child.ask(self._run.number, "flush")
+
+    def unwritten(self) -> tuple[list[LogEntry], list[Report]]:
+        told: Data = self._child.ask(self._run.number, "unwritten")
+        id, token, worker = self.claim.id, self.claim.token, self.claim.worker
+        reports = [Report(id, token, worker, progress_from_data(data)) for data in told["progress"]]
+        return [replace(entry_from_data(data), worker=worker) for data in told["lines"]], reports
 
     def _say(self, kind: str, **facts: Any) -> None:
         self._child.say({"kind": kind, "run": self._run.number, **facts})
 
 
 class Child:
-    """Serves a runner: the main thread runs jobs, so that they may use signals; another listens meanwhile."""
+    """Serves a runner. The main thread runs jobs, so that they may use signals. Another thread receives messages."""
 
     def __init__(self, app: Application, wire: Wire) -> None:
         self.app, self._wire = app, wire
+        self._forks = Forks.number
         self._runs: queue.SimpleQueue[_Run | None] = queue.SimpleQueue()
         self._busy: _Run | None = None
         self._asks = itertools.count(1)
         self._answers: dict[int, queue.SimpleQueue[Data]] = {}
         self._surroundings = _Surroundings()
-        self._known = descendants(os.getpid())  # what the app started for itself when it was imported
+        self._known = descendants(os.getpid())  # processes that the app started while it was imported
+        app.events.forward(self._forward)
 
     def serve(self) -> None:
-        """Run what comes until nobody sends anything any more."""
+        """Run jobs until the runner closes the connection."""
         self._prepare()
         threading.Thread(target=self._listen, name="tidemill-child-ear", daemon=True).start()
         self.say({"kind": "ready"})
         while (own := self._runs.get()) is not None:
-            outcome = self._outcome(own)
+            outcome, following = self._outcome(own)
+            # Before restoring anything: a fork shares open files and locks with its parent.
+            end_fork(self._forks)
             spent = self._surroundings.restore() or self._left_behind()
-            self._busy = None  # before it is told: the next one may come at once
-            self._end(own, outcome, spent)
+            self._busy = None  # before reporting the end: the next job may arrive at once
+            self._end(own, outcome, spent, following)
 
     def _prepare(self) -> None:
-        """Do now what the first job would wait for."""
+        """Do slow preparations now, so that the first job need not wait for them."""
         for declared in self.app.registry:
-            with contextlib.suppress(Exception):  # whoever runs it is told what is wrong
+            # A run of the task reports the problem.
+            with contextlib.suppress(Exception):
                 declared.arguments.prepare()
                 declared.result.prepare()
 
-    # What is heard ---------------------------------------------------------------------------------------------------
+    # Messages from the runner ----------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
         with contextlib.suppress(OSError):
@@ -169,17 +213,29 @@ class Child:
             case "answer" if (waiting := self._answers.pop(message["ask"], None)) is not None:
                 waiting.put(message)
 
-    # What is said ----------------------------------------------------------------------------------------------------
+    # Messages to the runner ------------------------------------------------------------------------------------------
 
     def say(self, message: Mapping[str, Any]) -> None:
-        """Tell the runner; who cannot do that any more is of no use."""
+        """Send a message to the runner. If that fails, this process ends."""
+        end_fork(self._forks)  # a fork has the socket, too
         try:
             self._wire.send(message)
         except OSError:
             _lost()
 
+    def _forward(self, event: Event) -> None:
+        """Send an event of the running job to the runner, whose process has the subscribers."""
+        own = self._busy
+        if own is None:
+            _log.warning("event %s was published after its job had ended; it is dropped", event.name)
+            return
+        try:
+            self.say({"kind": "event", "run": own.number, "event": event_to_data(event)})
+        except PayloadTooLarge as error:
+            _log.error("event %s is dropped: %s", event.name, error)
+
     def ask(self, number: int, kind: str, **facts: Any) -> Any:
-        """Ask the runner and wait for its answer."""
+        """Send a request to the runner and wait for its answer."""
         ask = next(self._asks)
         waiting: queue.SimpleQueue[Data] = queue.SimpleQueue()
         self._answers[ask] = waiting
@@ -189,29 +245,42 @@ class Child:
             raise _named_error(answer["error"])(answer["message"])
         return answer["value"]
 
-    def _end(self, own: _Run, outcome: Outcome, spent: str | None) -> None:
+    def _end(self, own: _Run, outcome: Outcome, spent: str | None, following: Data) -> None:
         message = {"kind": "ended", "run": own.number, "outcome": outcome_to_data(outcome), "spent": spent}
         try:
-            self.say(message)
+            self.say(message | following)
         except PayloadTooLarge as error:
             failed = Failed(words.error_info(error), permanent=True)
             self.say(message | {"outcome": outcome_to_data(failed)})
 
     # One job ---------------------------------------------------------------------------------------------------------
 
-    def _outcome(self, own: _Run) -> Outcome:
+    def _outcome(self, own: _Run) -> tuple[Outcome, Data]:
+        """The outcome of the run, and the jobs to enqueue with its completion."""
         try:
-            return self._execute(own).outcome
+            ended = self._execute(own)
+            return ended.outcome, following_to_data(ended.then, ended.audit)
         except asyncio.CancelledError:
-            return Cancelled(own.reason)
-        except BaseException as error:  # noqa: BLE001  (an interrupt, too, can only be the job's own doing)
-            return Failed(words.error_info(error))
+            return Cancelled(own.reason), {}
+        except BaseException as error:  # noqa: BLE001  (even an interrupt can only come from the job itself)
+            try:
+                return Failed(words.error_info(error)), {}
+            except KeyboardInterrupt:  # raised by the exception's own __str__
+                text = "<its text cannot be read: KeyboardInterrupt>"
+                return Failed(ErrorInfo(words.type_of(error), text)), {}
 
     def _execute(self, own: _Run) -> Ended:
         claim: Claim = claim_from_data(own.order["claim"])
         job = job_of(claim, details_from_data(own.order["details"]), self.app.clock.now())
         declared = self.app.registry.get(claim.task)
-        work = (declared, claim, job, _Mouth(self, own), self.app.clock, self.app._client.middleware)
+        work = (
+            declared,
+            claim,
+            job,
+            _Mouth(self, own, declared, claim),
+            self.app.clock,
+            self.app._client.hooks,
+        )
         if not declared.is_async:
             return run(*work)
 
@@ -227,7 +296,7 @@ class Child:
         return asyncio.run(main())
 
     def _left_behind(self) -> str | None:
-        """Whether processes of the job live on; those that only wait to be reaped are."""
+        """Reap ended processes of the job; return why this child must be replaced if any are still alive."""
         try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
@@ -237,11 +306,25 @@ class Child:
         return "it left processes behind" if not living or living - self._known else None
 
 
-class _Surroundings:
-    """What a job may have changed for the next one and that is cheap to put back. It closes nothing."""
+try:
+    import resource
+except ImportError:  # Windows
+    _LIMITS: list[int] = []
+else:
+    _LIMITS = sorted(
+        {
+            getattr(resource, name)
+            for name in dir(resource)
+            if name.startswith("RLIMIT_") and name != "RLIMIT_OFILE"
+        }
+    )
 
-    _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM, signal.SIGCHLD, signal.SIGUSR1,
-                signal.SIGUSR2)  # fmt: skip
+
+class _Surroundings:
+    """Process state that a job may have changed and that is cheap to restore. It closes nothing."""
+
+    _NAMES = ("SIGTERM", "SIGINT", "SIGHUP", "SIGALRM", "SIGCHLD", "SIGUSR1", "SIGUSR2")
+    _SIGNALS = tuple(signal.Signals[name] for name in _NAMES if name in signal.Signals.__members__)
 
     def __init__(self) -> None:
         self._folder = Path.cwd()
@@ -251,9 +334,12 @@ class _Surroundings:
         self._handlers = {sign: signal.getsignal(sign) for sign in self._SIGNALS}
         self._locale = locale.setlocale(locale.LC_ALL)
         self._streams = (sys.stdin, sys.stdout, sys.stderr)
+        self._environment = dict(os.environ)
+        self._path = list(sys.path)
+        self._limits = {limit: resource.getrlimit(limit) for limit in _LIMITS}
 
     def restore(self) -> str | None:
-        """Put all back; if that cannot be done, why this process is no good any more."""
+        """Restore everything; if that fails, return why this process must be replaced."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         for sign, handler in self._handlers.items():
             if handler is not None and signal.getsignal(sign) is not handler:
@@ -261,14 +347,25 @@ class _Surroundings:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._blocked)
         os.umask(self._mask)
         sys.stdin, sys.stdout, sys.stderr = self._streams
+        if dict(os.environ) != self._environment:
+            os.environ.clear()
+            os.environ.update(self._environment)
+        if sys.path != self._path:
+            sys.path[:] = self._path
         try:
+            for limit, (soft, hard) in self._limits.items():
+                now = resource.getrlimit(limit)
+                if now != (soft, hard):
+                    # A lowered hard limit cannot be raised again without privileges. This process must then be
+                    # replaced.
+                    resource.setrlimit(limit, (soft, hard))
             os.chdir(self._folder)
             if locale.setlocale(locale.LC_ALL) != self._locale:
                 locale.setlocale(locale.LC_ALL, self._locale)
             for number in (1, 2):
                 os.fstat(number)
-        except (OSError, locale.Error) as error:
-            return f"its surroundings cannot be put back: {error}"
+        except (OSError, ValueError, locale.Error) as error:
+            return f"its environment cannot be restored: {error}"
         return None
 
 
@@ -283,7 +380,10 @@ def _named_error(name: str) -> type[TidemillError]:
 
 
 def refuse_memory_stores(app: Application) -> None:
-    """A store in this process's memory is not the one its runner has: whatever were put there would go nowhere."""
+    """Make in-memory stores raise an error on use.
+
+    They are not the runner's store, so jobs enqueued there would be lost.
+    """
 
     def refuse() -> NoReturn:
         raise UsageError(
@@ -297,7 +397,7 @@ def refuse_memory_stores(app: Application) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Import the app, say so, and serve until the runner hangs up."""
+    """Import the app, report that it is ready, and serve until the runner closes the connection."""
     parser = argparse.ArgumentParser(prog="python -m tidemill.engine.child")
     parser.add_argument("--fd", type=int, required=True, help="the socket to the runner")
     parser.add_argument(
@@ -308,10 +408,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--path", type=json.loads, help="where the runner finds its modules, as JSON")
     given = parser.parse_args(arguments)
     os.set_inheritable(given.life, False)
-    # One of the two: the parent-death signal would end this process alone, and with it the tie of those it started.
+    # Use only one of the two: the parent-death signal would end this process alone, and its descendants would lose
+    # their tie.
     if not tie_group(given.life):
         die_with_parent(given.parent)
     adopt_orphans()
+    stamp_records()
     faulthandler.enable()
     connection = socket.socket(fileno=given.fd)
     connection.set_inheritable(False)
@@ -321,8 +423,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         app = find_app(given.app)
         refuse_memory_stores(app)
-    except BaseException as error:  # noqa: BLE001  (whatever the app's modules do, the runner is told)
-        trace = words.error_info(error.__cause__ or error).traceback
+    except BaseException as error:  # noqa: BLE001  (the runner must be notified of any error in the app's modules)
+        cause = error.__cause__ if isinstance(error, TidemillError) else error
+        trace = None if cause is None else user_traceback(cause)[-_LONGEST_TRACE:]
         wire.send({"kind": "failed", "error": words.text_of(error), "traceback": trace})
         return 1
     Child(app, wire).serve()

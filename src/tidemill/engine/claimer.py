@@ -1,272 +1,160 @@
-"""What to ask the store for: the lanes there are, less what is paused, as requests for a claim. It claims nothing itself."""
+"""Planner of claim requests.
+
+It selects lanes that are neither paused nor blocked by a limit. It claims nothing itself.
+"""
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from uuid import UUID
 
-from tidemill.clock import Clock
-from tidemill.domain.gates import Gates
 from tidemill.domain.job import Claim
-from tidemill.domain.lanes import SAFETY, ClaimRequest, Lane, LaneKey, Watermarks, shared
+from tidemill.domain.lanes import SAFETY, ClaimRequest, Lane, LaneKey
 from tidemill.domain.ledger import PauseKind
-from tidemill.domain.limits import LimitKind, Rule, Rules, count, gate_of, opens_at, room, rule_of
-from tidemill.domain.turns import Turns, first_numbers
-from tidemill.engine.config import Config
+from tidemill.domain.limits import (
+    LimitKind,
+    count,
+    gate_of,
+    is_rate,
+    rule_of,
+)
+from tidemill.domain.turns import first_numbers
 from tidemill.engine.finisher import Settled
-from tidemill.engine.node import machine_name, own_queue, serves
-from tidemill.engine.plan import Plan, Planner
-from tidemill.stores.base import Store
+from tidemill.engine.lane_reader import SOONEST, LaneReader
+from tidemill.engine.permits import startable
+from tidemill.engine.plan import SOON, Plan
 
 _log = logging.getLogger("tidemill.engine")
 
-REFRESH = 1.0
-"""Seconds between two readings of the lanes while there is work; more where a reading is slow."""
-
-RUNG = 0.2
-"""The share of that time after which a worker that is busy and hears of new work reads them again."""
-
-PAUSES = 5.0
-"""Seconds the pauses and the limits are believed when nobody says that they changed."""
-
-PAGE = 500
-"""Gates that are read at once."""
-
 TURN = 0.05
-"""Seconds for which those behind one gate may take over from each other while others wait for the same limit."""
+"""Seconds for which jobs behind one gate may hand slots to each other while other gates wait for the same limit."""
 
-SOONEST, LATEST = 0.02, 1.0
-"""Seconds after which gates that gave nothing are looked at again, the first time and at most."""
+RESERVE, RESERVE_AGAIN = 0.015, 0.06
+"""Seconds before a rate limit reopens during which one free slot is reserved, and the minimum time between reservations."""
+
+RATE_AGAIN = 0.002
+"""Seconds until the next look at a rate limit that gave fewer jobs than requested."""
 
 
-class Claimer:
-    """Knows the lanes, the gates, the limits and the pauses, as of their last reading.
+class Claimer(LaneReader):
+    """Plans claim requests and records what each of them returned. It claims nothing itself."""
 
-    Whatever queues a worker was given, it also takes from its node's own queue, and never from that of another node.
-    """
-
-    def __init__(
-        self, store: Store, clock: Clock, worker: UUID, queues: tuple[str, ...] | None, planner: Planner
-    ) -> None:
-        self._store, self._clock, self._worker = store, clock, worker
-        self._node = machine_name()
-        self._queues = None if queues is None else (*queues, own_queue(self._node))
-        self._planner = planner
-        self._lock = threading.Lock()
-        self._marks = Watermarks()
-        self._paused: frozenset[tuple[PauseKind, str]] = frozenset()
-        self._config = Config()
-        self._rules: dict[str, Rule] = {}
-        self._lane_limits = False  # a limit for a whole queue or tenant is among the rules
-        self._held: dict[str, int] = {}  # by limit
-        self._turned: dict[str, float] = {}  # when others than its heirs last had their turn, by limit
-        self._turns = Turns()
-        self._gates: dict[tuple[str, ...], Gates] = {}  # by the kinds of tasks that were asked for
-        self._after: LaneKey | None = None
-        self._barren, self._reading = (
-            0,
-            0.0,
-        )  # pages of gates in a row that gave nothing; seconds the last one took
-        self._again, self._retry_at = SOONEST, float("inf")
-        self._read_at = self._pauses_at = float("-inf")
-        self._pause = REFRESH
-
-    def is_stale(self) -> bool:
-        """Whether the lanes were read too long ago for a worker that is busy, or it is time for another look at the gates."""
-        now = self._clock.monotonic()
-        return now - self._read_at >= self._pause or now >= self._retry_at
-
-    def is_old(self) -> bool:
-        """Whether the lanes were read so long ago that somebody who rang may not be among them."""
-        return self._clock.monotonic() - self._read_at >= RUNG * self._pause
-
-    @property
-    def must_look(self) -> bool:
-        """Whether somebody changed something: then nothing is claimed before it is known what."""
-        return self._pauses_at == float("-inf")
-
-    @property
-    def read_at(self) -> float:
-        """When the lanes were last read, by the monotonic clock."""
-        return self._read_at
-
-    @property
-    def retry_at(self) -> float:
-        """When gates that were closed are to be looked at again, by the monotonic clock."""
-        return self._retry_at
-
-    @property
-    def rules(self) -> Rules:
-        """What is limited, as of the last look."""
-        return self._rules
-
-    @property
-    def counts(self) -> bool:
-        """Whether anything is limited at all."""
-        return bool(self._rules)
-
-    def forget_pauses(self) -> None:
-        """Somebody changed something: the pauses and the limits are read again with the lanes."""
-        self._pauses_at = float("-inf")
-
-    # Reading -------------------------------------------------------------------------------------------------------------
-
-    def refresh(self) -> None:
-        """Read the lanes, and the pauses and limits if it is time."""
-        begun = self._clock.monotonic()
-        if begun - self._pauses_at >= PAUSES:
-            self._pauses_at = (
-                begun  # before they are read: whoever changes them meanwhile has them read again
-            )
-            try:
-                pauses, settings, rules = self._store.orders()
-                self._paused = frozenset((pause.kind, pause.name) for pause in pauses)
-                self._configure(Config.read(settings))
-                self._learn(rules)
-            except BaseException:
-                self.forget_pauses()
-                raise
-        lanes = [lane for lane in self._store.lanes(self._queues) if serves(lane.queue, self._node)]
-        if self._rules:
-            self._read_gates()
-        with self._lock:
-            self._read_at = self._clock.monotonic()
-            self._marks.seen(lanes, self._read_at)
-            self._pause = max(REFRESH, 50 * (self._read_at - begun))
-
-    def _configure(self, config: Config) -> None:
-        if config.enabled != self._config.enabled:
-            _log.warning(
-                "the worker is %s", "enabled again" if config.enabled else "disabled: it claims nothing"
-            )
-        self._config = config
-
-    @property
-    def config(self) -> Config:
-        """What operators have set, as of the last look."""
-        return self._config
-
-    def _learn(self, rules: Sequence[Rule]) -> None:
-        self._rules = {rule.name: rule for rule in rules}
-        self._lane_limits = any(name.partition("/")[0] in ("queue", "tenant") for name in self._rules)
-
-    def _read_gates(self) -> None:
-        """Read one page of the gates, and what is used of their limits."""
-        self._retry_at, begun = float("inf"), self._clock.monotonic()
-        page = self._store.gates(self._queues, limit=PAGE, after=self._after)
-        found = [self._limited(lane) for lane in page if serves(lane.queue, self._node)]
-        names = list(dict.fromkeys(name for lane in found for name in lane.limits))
-        closed: set[str] = set()
-        soonest = float("inf")
-        for use in self._store.uses(self._rules, names) if names else ():
-            rule = rule_of(use.name, self._rules)
-            now = use.now or self._clock.now()
-            if room(rule, use, now) <= 0:
-                closed.add(use.name)
-                at = opens_at(rule, use, now)
-                if at is not None:
-                    soonest = min(soonest, (at - now).total_seconds())
-        with self._lock:
-            self._barren, self._reading = self._barren + 1, self._clock.monotonic() - begun
-            # Behind the whole page, also where all of it is other nodes': what lies beyond must be come to.
-            first, self._after = self._after, page[-1].key if len(page) == PAGE else None
-            self._turns.seen(
-                (lane for lane in found if not closed.intersection(lane.limits)), anew=first is None
-            )
-            for gates in self._gates.values() or (self._gates_for(()),):
-                gates.seen(found, {lane.key for lane in found if closed.intersection(lane.limits)})
-                if first is None and self._after is None:
-                    gates.gone({lane.key for lane in found})
-            self._look_again(soonest)
-
-    def _gates_for(self, kinds: tuple[str, ...]) -> Gates:
-        """What is known of the gates for tasks of these kinds; at first, that they are there."""
-        found = self._gates.get(kinds)
-        if found is None:
-            known = next(iter(self._gates.values()), None)
-            found = self._gates[kinds] = Gates(self._held)
-            if known is not None:
-                found.seen(known.lanes)
-        return found
-
-    def _limited(self, lane: Lane) -> Lane:
-        """The lane with the limits of its queue and its tenant."""
-        if not self._lane_limits:
-            return lane
-        more = (f"queue/{lane.queue}", f"tenant/{lane.tenant}")
-        found = [name for name in more if name not in lane.limits and rule_of(name, self._rules) is not None]
-        return lane._replace(limits=(*lane.limits, *found)) if found else lane
-
-    def _look_again(self, soonest: float = float("inf")) -> None:
-        """Set the time for another look: the less is found, the later; or exactly when time opens a gate. While there are pages
-        that were not looked at, the next one comes at once, or after a rest that grows with those that gave nothing.
-        """
-        now = self._clock.monotonic()
-        if self._after is not None:
-            self._retry_at = now + min(self._reading * self._barren, LATEST, max(soonest, 0.0))
-        elif any(gates.waiting for gates in self._gates.values()):
-            self._retry_at = now + min(self._again, max(soonest, 0.0))
-            self._again = min(2 * self._again, LATEST)
-
-    # Asking --------------------------------------------------------------------------------------------------------------
+    # Requests ------------------------------------------------------------------------------------------------------------
 
     def requests(self, plan: Plan, *, remembered: bool = False) -> Iterator[ClaimRequest]:
-        """The plan as claims: one for what is counted and one for what is not, before which comes one with everybody's share where
-        several tenants wait. None where nothing is known to wait, or all of it is paused. Each gets what is left of the plan.
+        """Turn the plan into claim requests: one for lanes with limits, and one per page of lanes without limits.
 
-        What is counted comes last where it is not its turn yet; whoever has enough by then does not ask for it.
+        If several tenants wait, the first page without limits gives each tenant a share. There are no requests if no
+        lane has waiting jobs or if all lanes are paused. Each request gets the rest of the plan.
+
+        Lanes with limits come last while older jobs without limits are waiting. The caller stops asking once the plan
+        is full.
         """
         tasks, plain, counted, later = self._sorted(plan, remembered=remembered)
-        if not tasks:
+        if tasks and not self._rules:
+            for page in self._pages(plan.limit):
+                yield ClaimRequest(self._worker, page, plan.limit, tasks, plan.start)
             return
-        if counted and plain and len({lane.priority for lane in (*counted, *plain)}) > 1:
-            # The order of priorities is kept by asking for all at once, which is slower.
+        if self._rates and not counted and not self._gates_for(plan.kinds).asking:
+            self._planner.hold_back(plan, held_back=False)
+        reserved = bool(plain) and not counted and not later and self._reserves(plan)
+        plan = plan._replace(limit=plan.limit - reserved)
+        if not tasks or not plan.limit:
+            return
+        if counted and plain and _is_one_tenants(counted, plain):
+            # One request for all lanes keeps the order of priorities. It is slower than separate requests.
             lanes = sorted((*counted, *plain), key=lambda lane: -lane.priority)
-            yield ClaimRequest(self._worker, lanes, plan.limit, tasks, plan.start, self._rules)
-            return
+            limit = self._startable(counted, plan, plan.limit)
+            yield ClaimRequest(self._worker, lanes, limit, tasks, plan.start, self._rules)
+            if limit == plan.limit:
+                return
+            counted = []
         if counted:
-            limit = max(plan.limit // 2, 1) if plain else plan.limit
+            limit = self._startable(counted, plan, max(plan.limit // 2, 1) if plain else plan.limit)
             yield ClaimRequest(self._worker, counted, limit, tasks, plan.start, self._rules)
         if plain:
-            request = ClaimRequest(self._worker, plain, plan.limit, tasks, plan.start)
-            if len(plain) > 1 and plan.limit > 1:
-                fair = shared(plain, plan.limit, self._config.weights)
-                if fair != plain:
-                    yield request._replace(lanes=fair)
-            yield request
+            for page in self._pages(plan.limit):
+                yield ClaimRequest(self._worker, page, plan.limit, tasks, plan.start)
         if later:
             with self._lock:
                 counted = self._ask_gates(plan)
             if counted:
-                yield ClaimRequest(self._worker, counted, plan.limit, tasks, plan.start, self._rules)
+                limit = self._startable(counted, plan, plan.limit)
+                yield ClaimRequest(self._worker, counted, limit, tasks, plan.start, self._rules)
+
+    def _reserves(self, plan: Plan) -> bool:
+        """Whether to leave one of the plan's slots free because a rate limit reopens very soon.
+
+        Any other job would occupy the slot for longer than that. Reservations are rare enough that jobs without limits
+        keep running.
+        """
+        if not self._planner.rated:
+            return False
+        now = self._clock.monotonic()
+        kinds = [self._planner.kinds[name] for name in plan.kinds]
+        if any((kind.mean or 0.0) <= SOON for kind in kinds):
+            return False  # jobs are short, so a slot becomes free in time anyway
+        with self._lock:
+            opens_in_a_moment = now < self._rate_opens_at <= now + RESERVE
+            reserved_at = self._reserved_at.get(plan.kinds, float("-inf"))
+            if not opens_in_a_moment or now - reserved_at < RESERVE_AGAIN:
+                return False
+            self._reserved_at[plan.kinds] = now
+            return True
+
+    def _startable(self, lanes: Sequence[Lane], plan: Plan, limit: int) -> int:
+        return startable(lanes, self._rules, limit, plan.free) if self._rates else limit
 
     def _sorted(self, plan: Plan, *, remembered: bool) -> tuple[Sequence[str], list[Lane], list[Lane], bool]:
-        """The tasks to ask for (none: nothing is), the lanes without limits and those with; whether the gates come later."""
+        """Return the tasks to request, the lanes without limits, the lanes with limits, and whether gates come later.
+
+        An empty sequence of tasks means that nothing is requested.
+        """
         with self._lock:
             if remembered:
                 self._marks.remember()
             tasks = self._tasks(plan.kinds)
             if not tasks or not self._config.enabled or (PauseKind.ALL, "") in self._paused:
                 return (), [], [], False
-            plain, counted = self._unpaused(), []
+            gated = bool(self._rules)
+            plain, counted = self._unpaused() if gated else [], []
             if self._lane_limits:
                 limited = [self._limited(lane) for lane in plain]
                 counted = [lane for lane in limited if lane.limits]
                 plain = [lane for lane in limited if not lane.limits]
-            gated = bool(self._rules)
             later = gated and self._turns.plenty(plan.kinds) and self._turns.come_later(plain)
             if gated and not later:
                 counted += self._ask_gates(plan)
             return tasks, plain, counted, later
 
     def _unpaused(self) -> list[Lane]:
-        """The lanes that are known and not paused, in claiming order."""
+        """The known lanes that are not paused, in claiming order."""
         ageing = self._config.ageing
-        found = self._marks.lanes(at=self._clock.monotonic() if ageing else 0.0, ageing=ageing)
+        at = self._clock.monotonic() if ageing else 0.0
+        found = self._marks.lanes(at=at, ageing=ageing, by_prefix=self._config.share_groups)
         return [lane for lane in found if self._goes(lane)]
+
+    def _pages(self, limit: int) -> Iterator[list[Lane]]:
+        """The lanes without limits that are not paused, in claiming order, in pages of bounded size."""
+        config = self._config
+        with self._lock:
+            pages = self._marks.pages(
+                limit,
+                at=self._clock.monotonic() if config.ageing else 0.0,
+                ageing=config.ageing,
+                weights=config.weights,
+                by_prefix=config.share_groups,
+                goes=self._goes_unlimited if self._paused or self._lane_limits else None,
+            )
+            page = next(pages, None)
+        while page is not None:
+            yield page
+            with self._lock:
+                page = next(pages, None)
+
+    def _goes_unlimited(self, key: LaneKey) -> bool:
+        return self._goes(key) and not self._limited(Lane(*key[:3])).limits
 
     def _ask_gates(self, plan: Plan) -> list[Lane]:
         gates = self._gates_for(plan.kinds)
@@ -274,50 +162,66 @@ class Claimer:
         gates.answered([lane for lane in asked if not self._goes(lane)], (), more=False)
         return [lane for lane in asked if self._goes(lane)]
 
-    def _goes(self, lane: Lane) -> bool:
-        """Whether nothing the lane belongs to is paused."""
+    def _goes(self, lane: Lane | LaneKey) -> bool:
+        """Whether neither the queue nor the tenant of the lane is paused."""
         return not self._paused or (
             (PauseKind.QUEUE, lane.queue) not in self._paused
             and (PauseKind.TENANT, lane.tenant) not in self._paused
         )
 
     def _tasks(self, kinds: Iterable[str]) -> Sequence[str]:
-        """Only tasks this worker knows: the others wait for one who does."""
-        names = [name for kind in kinds for name in self._planner.kinds[kind].tasks]
-        if not self._paused:
-            return names
-        return [name for name in names if (PauseKind.TASK, name) not in self._paused]
+        """The names of this worker's unpaused tasks of the given kinds.
+
+        Jobs of other tasks wait for a worker that has them.
+        """
+        paused = {name for kind, name in self._paused if kind is PauseKind.TASK}
+        return [name for kind in kinds for name in self._planner.kinds[kind].unpaused(paused)]
 
     def claimed(self, plan: Plan, request: ClaimRequest, claims: Sequence[Claim]) -> None:
-        """Raise the marks, and remember which gates gave nothing."""
+        """Advance the watermarks, and record which gates returned no jobs."""
         with self._lock:
             if not request.rules:
                 self._marks.claimed(claims)
+                self._marks.served(claims, self._config.weights, by_prefix=self._config.share_groups)
                 self._turns.gave(plan.kinds, full=len(claims) >= request.limit)
                 return
             self._marks.claimed([claim for claim in claims if not claim.limits])
             asked = [lane for lane in request.lanes if lane.gate]
+            if self._rates:
+                self._planner.hold_back(plan, held_back=len(claims) >= request.limit)
             if claims:
                 self._again, self._barren = SOONEST, 0
                 self._turns.took(claim for claim in claims if claim.limits)
                 for name, number in count(claim.limits for claim in claims).items():
                     self._held[name] = self._held.get(name, 0) + number
-            if self._gates_for(plan.kinds).answered(asked, claims, more=len(claims) >= request.limit):
-                self._look_again()
+            gates, more = self._gates_for(plan.kinds), len(claims) >= request.limit
+            if gates.answered(asked, claims, more=more, now=self._clock.monotonic()):
+                # The next reading shows when the rate limit reopens. Or another runner was updating its count, and
+                # capacity is left.
+                self._look_again(RATE_AGAIN if self._rates else float("inf"))
+
+    def skipped(self, plan: Plan, request: ClaimRequest) -> None:
+        """Record that this request was not sent because other requests filled the free slots."""
+        with self._lock:
+            self._planner.hold_back(plan, held_back=True)
+            asked = [lane for lane in request.lanes if lane.gate]
+            self._gates_for(plan.kinds).answered(asked, (), more=True)
 
     def failed(self, plan: Plan, request: ClaimRequest) -> None:
-        """It is not known what this request gave."""
+        """Record that the result of this request is unknown."""
         if request.rules:
             with self._lock:
                 self._held.clear()
                 asked = [lane for lane in request.lanes if lane.gate]
                 self._gates_for(plan.kinds).answered(asked, (), more=True)
 
-    # Heirs ---------------------------------------------------------------------------------------------------------------
+    # Handoff of limit slots ----------------------------------------------------------------------------------------------
 
     def heirs(self, settled: Sequence[Settled]) -> ClaimRequest | None:
-        """A request for those who stand behind the same gates as these, which have ended: they take over what is given back. None
-        where others wait for the same limits and it is their turn, or where a limit is of another kind than how many are held.
+        """Build a request for jobs behind the same gates as these finished jobs, which reuse the limit slots they release.
+
+        Return None if other gates wait for the same limits and it is their turn, or if a limit is not a concurrency
+        limit.
         """
         with self._lock:
             now = self._clock.monotonic()
@@ -345,7 +249,7 @@ class Claimer:
             return ClaimRequest(self._worker, lanes, len(settled), tasks, rules=self._rules, inherits=True)
 
     def _is_plain(self, lane: Lane) -> bool:
-        """Whether all its limits are on how many are held, and are its own."""
+        """Whether all limits of the lane are concurrency limits, and none comes from its queue or tenant."""
         if self._lane_limits and self._limited(lane) != lane:
             return False
         for name in lane.limits:
@@ -355,7 +259,7 @@ class Claimer:
         return True
 
     def _is_others_turn(self, lanes: Sequence[Lane], now: float) -> bool:
-        """Whether other gates wait for one of these limits, and have done so for long enough."""
+        """Whether other gates wait for one of these limits and have waited for at least ``TURN``."""
         waited = False
         for gates in self._gates.values():
             for lane in lanes if gates.waiting else ():
@@ -368,7 +272,7 @@ class Claimer:
     def given_back(
         self, settled: Sequence[Settled], request: ClaimRequest | None, claims: Sequence[Claim]
     ) -> bool:
-        """These ends are written, and these took over from them: whether anything is left for others."""
+        """Record that these results are written and these jobs took over their slots; return whether slots are left."""
         if request is not None and len(claims) >= len(settled):
             return False
         counted = count(item.claim.limits for item in settled)
@@ -379,18 +283,37 @@ class Claimer:
                 if left > 0:
                     self._held[name] = left
             empty = _without_heirs(settled, request, claims) if request is not None else ()
+            # A finished job returns no capacity to a rate limit.
+            if self._rates:
+                counted = {
+                    name: number
+                    for name, number in counted.items()
+                    if not is_rate(rule_of(name, self._rules))
+                }
             for gates in self._gates.values():
                 gates.emptied(empty)
                 gates.freed(counted)
             if empty:
                 self._look_again()
-        return True
+        return bool(counted)
+
+
+def _is_one_tenants(counted: Sequence[Lane], plain: Sequence[Lane]) -> bool:
+    """Whether the lanes have one tenant and several priorities, whose order must be kept.
+
+    Several tenants take turns instead.
+    """
+    lanes = (*counted, *plain)
+    return len({lane.priority for lane in lanes}) > 1 and len({lane.tenant for lane in lanes}) == 1
 
 
 def _without_heirs(
     settled: Sequence[Settled], request: ClaimRequest, claims: Sequence[Claim]
 ) -> list[LaneKey]:
-    """The lanes of the request that gave fewer than ended: nobody is left in them, or others are at it just now."""
+    """The lanes of the request that returned fewer jobs than finished.
+
+    They are empty, or another runner is claiming from them.
+    """
     ended = Counter((c.queue, c.tenant, c.priority, c.limits) for c in (item.claim for item in settled))
     ended.subtract((c.queue, c.tenant, c.priority, c.limits) for c in claims)
     return [

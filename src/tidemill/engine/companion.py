@@ -1,7 +1,8 @@
-"""A process beside the runners that is kept alive: started, started again with back-off when it dies, stopped in good order.
+"""A supervised process that runs alongside the runners.
 
-What it does is its own affair; it says one line when it is up, or why it cannot be. It is another process because it may run
-the user's code, and because whatever happens to it must not touch who beats for the runners.
+It is restarted with back-off when it dies, and stopped in an orderly way. It writes one line when it is up, or the
+reason why it cannot start. It is a separate process because it may run the user's code, and because its failure must
+not affect the supervisor's heartbeats.
 """
 
 from __future__ import annotations
@@ -18,21 +19,25 @@ from typing import Any
 from tidemill.clock import Clock, SystemClock
 from tidemill.engine.crew import Backoff
 from tidemill.engine.deathwatch import die_with_parent, end_families, end_in_words, tie_group
+from tidemill.engine.orphans import forget_child, register_child
+from tidemill.engine.terminal import refuse_halts
 
 _log = logging.getLogger("tidemill.worker")
 
 LONGEST = 5.0
-"""Seconds a stop waits for it, if the grace is not shorter: it has no job to finish."""
+"""Maximum seconds that a stop waits for the process. It has no job to finish."""
 
 _MARGIN = 2.0
-_FIRST_TRIES = 5  # deaths before it was ever up
-_WHOLE = 1 << 16  # bytes of what it may say
+_FIRST_TRIES = 5  # failed first starts before it is given up
+_WHOLE = 1 << 16  # maximum bytes of its message
 
 
 class Companion:
-    """Keeps ``command`` running. It is given ``--life`` and ``--tell``: a pipe that is open as long as we live, and one to say
-    one line of JSON on. ``whisper`` comes on its standard input. ``up`` is called with each first line, on a thread of ours;
-    ``failed`` with what makes it useless to go on.
+    """Keeps ``command`` running.
+
+    The command receives ``--life`` and ``--tell``: a pipe that is open as long as this process lives, and one to write
+    a line of JSON to. ``whisper`` is written to its standard input. ``up`` is called with each first line, on a thread
+    of this object. ``failed`` is called with the reason if a restart cannot help.
     """
 
     def __init__(
@@ -52,28 +57,28 @@ class Companion:
         self._stopping = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._kill_at = float("inf")
-        self._asked = False  # it was told to make room for another
+        self._asked = False  # it was asked to end so that a new process replaces it
         self._thread = threading.Thread(target=self._live, name=f"tidemill-{name}", daemon=True)
 
     @property
     def pid(self) -> int | None:
-        """The process that is there now."""
+        """The id of the current process."""
         with self._lock:
             return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Have it running from now on."""
+        """Start the process and keep it running."""
         self._thread.start()
 
     def restart(self) -> None:
-        """Let another take its place, with the code as it is now."""
+        """Replace the process, so that the new one loads the current code."""
         with self._lock:
             if self._process is not None and not self._stopping.is_set():
                 self._asked = True
                 self._process.terminate()
 
     def stop(self, grace: float) -> None:
-        """Have it end within the grace; returns at once. Asked again, the shorter time counts."""
+        """End the process within the grace; return at once. If called again, the shorter time counts."""
         with self._lock:
             self._stopping.set()
             self._kill_at = min(self._kill_at, self._clock.monotonic() + min(grace, LONGEST) + _MARGIN)
@@ -81,7 +86,7 @@ class Companion:
                 self._process.terminate()
 
     def close(self) -> None:
-        """Wait for its end, and bring it about where it is overdue."""
+        """Wait until the process has ended, and kill it when it is overdue."""
         if self._thread.ident is None:
             return
         if not self._stopping.is_set():
@@ -109,7 +114,7 @@ class Companion:
             with self._lock:
                 asked, self._asked = self._asked, False
             if asked:
-                _log.info("%s is replaced: the code is loaded anew", self.name)
+                _log.info("%s is replaced: code reload", self.name)
                 continue
             if told.get("error") is not None:
                 how = f"cannot work: {told['error']}"
@@ -122,8 +127,8 @@ class Companion:
             self._stopping.wait(pause)
 
     def _once(self) -> tuple[Mapping[str, Any], str]:
-        """One life: what it said first, and how it ended."""
-        tied, life = os.pipe()  # closed by the kernel when we die, however we die
+        """Run the process once; return its first message, and how it ended."""
+        tied, life = os.pipe()  # closed by the kernel when this process dies
         told, tell = os.pipe()
         words = ["--life", str(tied), "--tell", str(tell), "--parent", str(os.getpid())]
         try:
@@ -134,8 +139,9 @@ class Companion:
                     [*self._command, *words],
                     stdin=subprocess.PIPE,
                     pass_fds=(tied, tell, *self._keep),
-                    process_group=0,  # Ctrl-C in a terminal is for us alone
+                    process_group=0,  # Ctrl-C in a terminal reaches only the supervisor
                 )
+                register_child(process.pid)
         except OSError as error:
             os.close(told)
             os.close(life)
@@ -151,6 +157,7 @@ class Companion:
                 self._up({**facts, "pid": process.pid})
                 facts = {**facts, "up": True}
             code = process.wait()
+            forget_child(process.pid)
             return facts, end_in_words(code)
         finally:
             with self._lock:
@@ -166,7 +173,7 @@ def _whisper(process: subprocess.Popen[bytes], text: str) -> None:
 
 
 def _read(pipe: int) -> dict[str, Any]:
-    """The line of JSON that comes first; empty where the pipe was closed without."""
+    """Read the first line of JSON; empty if the pipe was closed without one."""
     text = b""
     while not text.endswith(b"\n") and len(text) < _WHOLE:
         part = os.read(pipe, _WHOLE)
@@ -181,13 +188,15 @@ def _read(pipe: int) -> dict[str, Any]:
 
 
 def say(pipe: int, facts: Mapping[str, object]) -> None:
-    """In the companion: the one line it says."""
-    with contextlib.suppress(OSError), os.fdopen(pipe, "wb") as line:  # nobody listens any more
+    """Write the one line of JSON. Called in the companion."""
+    # The supervisor may have closed the other end.
+    with contextlib.suppress(OSError), os.fdopen(pipe, "wb") as line:
         line.write(json.dumps(facts).encode() + b"\n")
 
 
 def tie(life: int, parent: int) -> None:
-    """In the companion: end with whoever started it."""
+    """End with the supervisor, and do not be halted by its terminal. Called in the companion, on its main thread."""
+    refuse_halts()
     os.set_inheritable(life, False)
     if not tie_group(life):
         die_with_parent(parent)

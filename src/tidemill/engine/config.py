@@ -1,4 +1,7 @@
-"""What operators set for all workers at run time, read from the store's settings. It only reads; unknown keys are somebody else's."""
+"""Settings that operators change at run time for all workers, read from the store.
+
+It only reads them, and it ignores unknown keys, which belong to other components.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from tidemill.domain.ledger import Setting
 
 ENABLED = "worker_enabled"
 AGEING = "priority_ageing"
+SHARE_GROUPS = "share_groups"
 TASK, TENANT = "task/", "tenant/"
 
 
@@ -20,19 +24,22 @@ TASK, TENANT = "task/", "tenant/"
 class Config:
     """The settings that workers follow.
 
-    ``worker_enabled`` false: no worker claims. ``priority_ageing``: seconds after which what waits rises by one priority.
-    ``task/NAME``: ``{"max_attempts": …, "timeout": seconds}``, null for no timeout. ``tenant/NAME``: ``{"weight": …}``, 1 unless given.
+    ``worker_enabled`` false: no worker claims. ``priority_ageing``: seconds after which a waiting job rises by one
+    priority. ``task/NAME``: ``{"max_attempts": …, "timeout": seconds}``, null for no timeout. ``tenant/NAME``:
+    ``{"weight": …}``, 1 by default. ``share_groups`` false: every tenant has its own share, even if its name has a
+    prefix in common with others.
     """
 
     enabled: bool = True
     ageing: float | None = None
     tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
+    share_groups: bool = True
 
     @classmethod
     def read(cls, settings: Iterable[Setting]) -> Config:
-        """What these say; a value that makes no sense is as if it were not there."""
-        enabled, ageing = True, None
+        """Read the settings. Invalid values are ignored."""
+        enabled, ageing, share_groups = True, None, True
         tasks: dict[str, Mapping[str, Any]] = {}
         weights: dict[str, float] = {}
         for setting in settings:
@@ -41,17 +48,19 @@ class Config:
                 enabled = value is not False
             elif key == AGEING:
                 ageing = _positive(value)
+            elif key == SHARE_GROUPS:
+                share_groups = value is not False
             elif key.startswith(TASK) and isinstance(value, Mapping):
                 tasks[key.removeprefix(TASK)] = value
             elif key.startswith(TENANT) and isinstance(value, Mapping):
                 weight = _positive(value.get("weight"))
                 if weight is not None:
                     weights[key.removeprefix(TENANT)] = weight
-        return cls(enabled, ageing, tasks, weights)
+        return cls(enabled, ageing, tasks, weights, share_groups)
 
-    def applied(self, claim: Claim) -> Claim:
-        """The claim with what was set for its task."""
-        said = self.tasks.get(claim.task)
+    def applied(self, claim: Claim, name: str | None = None) -> Claim:
+        """The claim with the settings of its task. ``name`` is the task's current name if the job has an older one."""
+        said = self.tasks.get(claim.task) or self.tasks.get(name or claim.task)
         if said is None:
             return claim
         attempts = said.get("max_attempts")

@@ -1,36 +1,50 @@
-"""What a running task sees of its own job, and how it speaks about it: progress, stages, log lines, checkpoints.
+"""The API of a running job: progress, stages, log, checkpoints and next jobs.
 
-A ``Context`` knows no store, no queue and no clock: all it says goes through an ``Outlet``, which may be called from any
-thread. It must not decide anything about the job.
+A ``Context`` does no I/O of its own: it passes everything to an ``Outlet``, which may be called from any thread. It
+must not decide anything about the job.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Mapping, Sized
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import Any, ClassVar, Protocol, TypeVar, overload
+from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar, overload
 from uuid import UUID
 
-from tidemill.domain.bounds import check_key, check_text
-from tidemill.domain.job import Job, LogEntry, Progress
-from tidemill.domain.payload import clip
-from tidemill.engine.words import MESSAGE_LENGTH, plain, read_progress, text_of
-from tidemill.errors import Cancel, UsageError
-from tidemill.tasks.ambient import current_job, own_transaction
+from tidemill.domain.bounds import MOST_CHECKPOINT, check_key, check_size, check_text
+from tidemill.domain.job import LEVELS, Job, LogEntry, Progress
+from tidemill.domain.payload import clip, cut
+from tidemill.engine.completing import Completable, check_held, completion, connections_of
+from tidemill.engine.following import Block, Following
+from tidemill.engine.words import MESSAGE_LENGTH, plain, read_progress, text_of, within
+from tidemill.errors import Cancel, Signal, UsageError
+from tidemill.tasks.ambient import current_job
 
 T = TypeVar("T")
+P = ParamSpec("P")
+J_co = TypeVar("J_co", covariant=True)
 
-LEVELS = ("debug", "info", "warning", "error")
 LINE_LENGTH = 10_000
+DETAILS_SIZE = 16 * 1024
+"""Maximum bytes of a log line's details as JSON."""
+
 _ZERO = timedelta(0)
 
 
-class Outlet(Protocol):
-    """Where a context's words go. Tasks use threads: every method may be called from several at once."""
+class Outlet(Completable, Protocol):
+    """The receiver of everything that a context reports. Tasks use threads: every method may be called concurrently.
+
+    ``start_by`` is set for a job under a rate limit. After this reading of the monotonic clock its handler is not
+    called until ``renew_start`` has set a later one, which may raise ``StartRefused``.
+    """
+
+    start_by: float | None
+
+    def renew_start(self) -> None: ...
 
     def report(self, progress: Progress) -> None: ...
 
@@ -42,35 +56,56 @@ class Outlet(Protocol):
 
     def is_cancelled(self) -> bool: ...
 
+    def is_timed_out(self) -> bool:
+        """Whether the worker is stopping this execution because it ran past its timeout."""
+
     def now(self) -> datetime: ...
 
-    def transaction(self) -> AbstractContextManager[None]: ...
+
+class Enqueueable(Protocol[P, J_co]):
+    """A task that can be enqueued: ``@app.task``, or its ``using(…)``."""
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> J_co: ...
+
+
+class StartRefused(Signal):
+    """Raised instead of calling a handler whose rate limit has no capacity left.
+
+    The job returns to its queue and keeps its attempt.
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class OutOfTime(Cancel):
-    """Raised by ``Context.check`` once the deadline has passed; the execution counts as timed out."""
+    """Raised by ``Context.check`` once the deadline has passed. The execution counts as timed out."""
 
 
 class Context:
-    """A job's view of itself, made anew for every execution."""
+    """The API of a running job for its own task. Every execution has a new one."""
 
     __tidemill_context__: ClassVar[bool] = True
-    __slots__ = ("_job", "_lock", "_progress", "_stages", "_started_at", "outlet")
+    __slots__ = ("_job", "_lock", "_progress", "_stages", "_started_at", "following", "outlet")
 
     def __init__(self, job: Job | Callable[[], Job], outlet: Outlet) -> None:
-        # Tens of thousands are made a second, and most tasks never look: what is not asked for is not made.
+        # Workers create tens of thousands of contexts per second, and most tasks never use them. So every part is
+        # created lazily.
         self._job = job
         self.outlet = outlet
         self._started_at = outlet.now()
         self._lock = threading.Lock()
         self._progress: Progress | None = None
         self._stages: list[_Stage] = []
+        #: created by the first ``then``, ``transaction`` or ``complete``
+        self.following: Following | None = None
 
-    # Who am I --------------------------------------------------------------------------------------------------------
+    # The job ---------------------------------------------------------------------------------------------------------
 
     @property
     def job(self) -> Job:
-        """The job, as it was when this execution began."""
+        """The job as it was when this execution began."""
         job = self._job
         if not isinstance(job, Job):
             job = self._job = job()
@@ -83,7 +118,7 @@ class Context:
 
     @property
     def deadline(self) -> datetime | None:
-        """When the execution is out of time; None if it may take as long as it likes."""
+        """When the execution reaches its timeout; None if it has none."""
         return _later(self._started_at, self.job.timeout)
 
     @property
@@ -93,22 +128,27 @@ class Context:
 
     @property
     def tenant(self) -> str:
-        """Whose job this is."""
+        """The tenant of the job."""
         return self.job.tenant
 
     @property
     def correlation_id(self) -> str:
-        """What this job and all that it starts are found by."""
+        """The id that this job shares with all jobs it starts."""
         return self.job.details.correlation_id or str(self.job.id)
 
     @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers that ``using(headers=…)`` and the enqueue hooks gave this job."""
+        return self.job.details.headers
+
+    @property
     def idempotency_key(self) -> str:
-        """The same at every attempt; for others to recognise what they have done already."""
+        """A key that is the same at every attempt, so that other systems can recognise a repeated request."""
         return str(self.job.id)
 
     @property
     def cancelled(self) -> bool:
-        """Whether somebody asked this job to stop."""
+        """Whether this job was asked to stop."""
         return self.outlet.is_cancelled()
 
     @property
@@ -123,14 +163,14 @@ class Context:
         return self._progress
 
     def check(self) -> None:
-        """Return if the job may go on; else raise a signal that ends it."""
+        """Return if the job may continue; otherwise raise a signal that ends it."""
+        deadline = self.deadline
+        if deadline is not None and (self.outlet.is_timed_out() or self.outlet.now() >= deadline):
+            raise OutOfTime(f"past its deadline of {deadline.isoformat()}")
         if self.outlet.is_cancelled():
             raise Cancel(self.job.cancel_reason)
-        deadline = self.deadline
-        if deadline is not None and self.outlet.now() >= deadline:
-            raise OutOfTime(f"past its deadline of {deadline.isoformat()}")
 
-    # How far am I ----------------------------------------------------------------------------------------------------
+    # Progress --------------------------------------------------------------------------------------------------------
 
     @overload
     def progress(self, fraction: float, message: str | None = None, /) -> None: ...
@@ -144,12 +184,13 @@ class Context:
     def progress(
         self, value: float, /, *rest: Any, total: int | None = None, message: str | None = None
     ) -> None:
-        """Say how far the job is: ``progress(0.5, "half")``, or ``progress(5, 10, "5 of 10")``.
+        """Report the progress of the job: ``progress(0.5, "half")``, or ``progress(5, 10, "5 of 10")``.
 
-        A fraction is held within 0 and 1, a step within 0 and the total; a total of None is one that is not known.
+        A fraction outside of 0 to 1 is refused. A step is clamped to 0 and the total. A total of None means that it is
+        unknown.
         """
         told = read_progress(value, rest, total, message)
-        # Reported under the lock, so that of two threads the one that counts last is also heard last.
+        # Reported under the lock, so that of two threads the last one to count is also the last one to report.
         with self._lock:
             self._progress = replace(told, stage=self._stage_name(), at=self.outlet.now())
             self.outlet.report(self._progress)
@@ -167,7 +208,7 @@ class Context:
     def track(
         self, items: Iterable[T] | AsyncIterable[T], total: int | None = None, message: str | None = None
     ) -> Iterator[T] | AsyncIterator[T]:
-        """The same items, with progress reported after each; what can be iterated with ``async for`` still is.
+        """The same items, with progress reported after each. An asynchronous iterable stays one.
 
         Before each item the job is stopped if it was cancelled or is out of time, as by ``check``.
         """
@@ -196,21 +237,29 @@ class Context:
             self.progress(done, total, message)
 
     def stage(self, name: str) -> AbstractContextManager[None]:
-        """A named part of the work: ``with ctx.stage("copy"):``, in functions and in coroutines; stages may be nested."""
+        """A named part of the work: ``with ctx.stage("copy"):``, in functions and in coroutines. Stages may be nested.
+
+        If the task declares its ``stages``, other names raise ``UsageError``.
+        """
+        declared = self.outlet.declared
+        if declared.options.stages and name not in declared.options.stages:
+            raise UsageError(
+                f"task {declared.name} has no stage {name!r}; its stages are {', '.join(declared.options.stages)}"
+            )
         return _Stage(self, name)
 
     def _stage_name(self) -> str | None:
         return self._stages[-1].name if self._stages else None
 
-    # What is there to say ----------------------------------------------------------------------------------------------
+    # Log and checkpoints -----------------------------------------------------------------------------------------------
 
     def log(self, message: str, level: str = "info", **details: object) -> None:
-        """Write a line to the job's log, with details that can be looked at later."""
+        """Write a line to the job's log, with optional structured details."""
         if level not in LEVELS:
-            raise UsageError(f"{level!r} is no level; there are {', '.join(LEVELS)}", level=level)
+            raise UsageError(f"{level!r} is not a level; expected one of {', '.join(LEVELS)}", level=level)
         with self._lock:
             stage = self._stage_name()
-        self._write(message, level, stage, details=plain(details) if details else None)
+        self._write(message, level, stage, details=within(plain(details), DETAILS_SIZE) if details else None)
 
     def _write(
         self,
@@ -221,34 +270,77 @@ class Context:
         details: Mapping[str, object] | None = None,
         duration: timedelta | None = None,
     ) -> None:
-        text = clip(str(message), LINE_LENGTH)
+        text = cut(str(message), LINE_LENGTH)
         job = self.job
-        entry = LogEntry(job.id, job.token, self.outlet.now(), text, level, stage, details, duration)
+        entry = LogEntry(
+            job.id, job.token, self.outlet.now(), text, level, stage, details, duration, job.worker
+        )
         self.outlet.log(entry)
 
     def checkpoint(self, name: str) -> str | None:
-        """What an earlier attempt at this job saved under this name."""
+        """The text that an earlier attempt at this job saved under this name."""
         return self.outlet.checkpoint(name)
 
     def save_checkpoint(self, name: str, value: str) -> None:
-        """Keep a text for the next attempt at this job, over what was there."""
+        """Save a text for the next attempt at this job. It replaces an earlier text of that name."""
         check_key("a checkpoint's name", name)
-        check_text(f"checkpoint {name}", value)
+        check_text(f"checkpoint {name}", value, MOST_CHECKPOINT)
+        check_size(f"checkpoint {name}", value, MOST_CHECKPOINT)
         self.outlet.save_checkpoint(name, value)
 
     def now(self) -> datetime:
-        """The time, as whoever runs this job tells it."""
+        """The current time by the worker's clock."""
         return self.outlet.now()
 
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """What is enqueued inside commits together when the block ends, or not at all."""
-        with own_transaction(), self.outlet.transaction():
-            yield
+    # Next jobs and completion ------------------------------------------------------------------------------------------
+
+    def then(self, task: Enqueueable[P, J_co], /, *args: P.args, **kwargs: P.kwargs) -> J_co:
+        """Enqueue a job exactly if this one completes: ``ctx.then(send_mail, to="ada")``.
+
+        The job is built now, so its id is known, and it is written in the transaction that completes this job. If this
+        execution fails, is retried, released, timed out or lost, nothing is written. Coroutines call it the same way.
+        """
+        if not callable(getattr(task, "enqueue", None)):
+            raise UsageError(f"{task!r} is not a task; declare it with @app.task and give that to ctx.then")
+        with Block(self._followed(), only=True):
+            return task.enqueue(*args, **kwargs)
+
+    def transaction(self) -> Block:
+        """Collect the jobs enqueued inside, and write them in the transaction that completes this job.
+
+        ``with ctx.transaction():``, in functions and in coroutines; ``async with`` works too. A block that raises drops
+        its jobs. Blocks may be nested: an inner one that raises drops only its own. Nothing is locked while the block
+        is open.
+        """
+        return Block(self._followed())
+
+    def complete(self, connection: object, result: object = None) -> None:
+        """Complete this job inside the transaction that is open on your own connection: it commits with your rows.
+
+        The connection must lead to the store's own database and be one of the kinds that ``using(connection=…)`` takes.
+        The jobs of ``then`` and ``transaction`` are enqueued in it too. ``LeaseLost`` is raised when this worker no
+        longer holds the job. Return afterwards: if your transaction was rolled back, the return completes the job as
+        usual, and the return value is its result (None stands for ``result``).
+        """
+        connections = connections_of(self.outlet)
+        finish = completion(self.outlet, self._followed(), result)
+        check_held(finish.claim.id, connections.finish(connection, finish, self.outlet))
+
+    async def acomplete(self, connection: object, result: object = None) -> None:
+        """Complete this job like ``complete``, on an asynchronous connection."""
+        connections = connections_of(self.outlet)
+        finish = completion(self.outlet, self._followed(), result)
+        check_held(finish.claim.id, await connections.afinish(connection, finish, self.outlet))
+
+    def _followed(self) -> Following:
+        with self._lock:
+            if self.following is None:
+                self.following = Following(self.outlet.declared)
+            return self.following
 
 
 class _Stage:
-    """An entered stage; it takes itself out, so stages of parallel coroutines may end in any order."""
+    """An entered stage. It removes itself, so stages of parallel coroutines may end in any order."""
 
     def __init__(self, context: Context, name: str) -> None:
         self.name = clip(name, MESSAGE_LENGTH)
@@ -296,7 +388,7 @@ def _later(now: datetime, timeout: timedelta | None) -> datetime | None:
 
 
 def current() -> Context:
-    """The context of the job this code runs in, however deep; ``UsageError`` outside of one."""
+    """The context of the job that this code runs in, at any call depth. Raises ``UsageError`` outside of a job."""
     context = current_job()
     if not isinstance(context, Context):
         raise UsageError("this code does not run in a job; there is no context")

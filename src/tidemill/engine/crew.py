@@ -1,6 +1,6 @@
-"""One runner process as the supervisor sees it: how it is started, what it says, how it ends, when to start another.
+"""One runner process, as seen by the supervisor, and the delay before its restart.
 
-Nothing here touches the store or decides what becomes of jobs.
+Nothing here uses the store or decides the state of jobs.
 """
 
 from __future__ import annotations
@@ -24,37 +24,39 @@ from uuid import UUID
 from tidemill.clock import Clock
 from tidemill.engine.deathwatch import end_families
 from tidemill.engine.frames import Wire
+from tidemill.engine.memory import resident_memory
+from tidemill.engine.orphans import forget_child, register_child
 from tidemill.engine.settings import WorkerSettings
 from tidemill.ids import new_id
 
 _log = logging.getLogger("tidemill.worker")
 
-_LAST_WORDS = (
-    1.0  # seconds between the end of a conversation and the end of the process, and the other way round
-)
+# Seconds to wait for the process after its socket closes, and for the last messages after it exits.
+_LAST_WORDS = 1.0
 _SEND_LIMIT = struct.pack("@ll", 1, 0)  # seconds and microseconds
+# Only the supervisor talks to the service manager.
 _PRIVATE = (
     "NOTIFY_SOCKET",
     "WATCHDOG_USEC",
     "WATCHDOG_PID",
-)  # the service manager speaks with the supervisor alone
+)
 
 
 class Phase(StrEnum):
-    """Where a runner is in its life."""
+    """The phase of a runner's life."""
 
     STARTING = "starting"  #: it imports the app
-    JOINING = "joining"  #: it said hello and waits to be registered
+    JOINING = "joining"  #: it has connected and waits to be registered
     WORKING = "working"
-    DRAINING = "draining"  #: it finishes what it holds and claims nothing more
+    DRAINING = "draining"  #: it finishes its jobs and claims no more
     STOPPING = "stopping"
-    LOST = "lost"  #: its lease ran out: it stops what it runs and writes nothing
+    LOST = "lost"  #: its lease expired: it stops its jobs and writes nothing
     GONE = "gone"
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """A runner sent a message."""
+    """A message that a runner sent."""
 
     runner: RunnerProcess
     message: Mapping[str, Any]
@@ -62,7 +64,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """A runner's process ended, with its exit code, or minus the signal that killed it."""
+    """The exit of a runner's process, with its exit code, or minus the number of the signal that killed it."""
 
     runner: RunnerProcess
     code: int
@@ -72,9 +74,9 @@ Emit = Callable[[Said | Exited], None]
 
 
 class RunnerProcess:
-    """A started process. ``worker`` is its id in the store, new for every process; all attributes are the supervisor's.
+    """A started process. ``worker`` is its id in the store, new for every process. The supervisor owns all attributes.
 
-    Two threads watch it: one reads what it says, one waits for its end. They only ``emit``.
+    One thread reads its messages and another waits for its exit. Both only call ``emit``.
     """
 
     def __init__(self, seat: int, command: Sequence[str], emit: Emit, clock: Clock) -> None:
@@ -84,21 +86,25 @@ class RunnerProcess:
         self.ready = False
         self.stats: Mapping[str, Any] = {}
         self.failure: str | None = None  #: why it could not import the app
-        self.asked = False  #: it was told to end, so its end is no surprise
+        self.asked = False  #: the supervisor asked it to exit, so its exit is expected
         self.kill_at: float | None = None
-        self.killed = False  #: because its time was up
-        self.silence_told = False
-        self.done = False  #: it said that it holds nothing any more
+        self.killed = False  #: because it exceeded its time to stop
+        self.overdue: dict[tuple[UUID, int], float] = {}  #: jobs seen past their timeout, and since when
+        self.unwell: str | None = None  #: a symptom that does not require a replacement yet
+        self.sick: str | None = None  #: why it is being replaced although it is alive
+        self.blamed: frozenset[UUID] = frozenset()  #: the jobs that made it sick, if known
+        self.done = False  #: it reported that it holds no jobs
         self._clock, self._emit = clock, emit
         self.started_at = self.spoke_at = clock.monotonic()
         ours, theirs = socket.socketpair()
-        # A halted process reads nothing; whoever tells it something must not be halted with it.
+        # A halted process reads nothing. The timeout keeps a sender in the supervisor from blocking on it.
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_LIMIT)
         environment = {name: value for name, value in os.environ.items() if name not in _PRIVATE}
-        tied, self._life = os.pipe()  # closed by the kernel when we die, however we die
+        tied, self._life = os.pipe()  # closed by the kernel when this process dies
         words = ["--fd", str(theirs.fileno()), "--life", str(tied), "--parent", str(os.getpid())]
         try:
-            # A group of its own: Ctrl-C in a terminal is for the supervisor, and a kill takes the runner's children along.
+            # Its own process group: Ctrl-C in a terminal reaches only the supervisor, and a kill includes the runner's
+            # children.
             self._process = subprocess.Popen(  # noqa: S603  (our own interpreter and module)
                 [*command, *words],
                 stdin=subprocess.DEVNULL,
@@ -114,6 +120,7 @@ class RunnerProcess:
             theirs.close()
             os.close(tied)
         self.pid = self._process.pid
+        register_child(self.pid)
         self._socket = ours
         self._wire: Wire | None = Wire(ours)
         self._ended, self._reaping = threading.Event(), threading.Lock()
@@ -125,7 +132,7 @@ class RunnerProcess:
     def __str__(self) -> str:
         return f"runner {self.seat} (pid {self.pid})"
 
-    # What it says ----------------------------------------------------------------------------------------------------
+    # Messages from the runner ----------------------------------------------------------------------------------------
 
     def _read(self) -> None:
         wire = self._wire
@@ -133,52 +140,65 @@ class RunnerProcess:
         with contextlib.suppress(OSError, ValueError):
             while (message := wire.receive()) is not None:
                 self._emit(Said(self, message))
-        # Who does not speak any more cannot be told to stop: it ends now, or is ended.
+        # A runner with a closed socket can no longer be asked to stop. It exits now, or it is killed.
         if not self._ended.wait(_LAST_WORDS):
             self.kill()
 
     def _wait(self) -> None:
-        """The only place where the process is reaped: until then its pid and its group cannot be somebody else's."""
+        """Wait for the process and reap it. Nothing else reaps it: until then its pid and its group id cannot be reused."""
         if hasattr(os, "waitid"):
             end = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
             if end is not None and (end.si_code != os.CLD_EXITED or end.si_status != 0):
-                end_families([self.pid])  # what it started does not outlive its death
+                # Processes that it started must not outlive it.
+                end_families([self.pid])
         else:
             self._process.wait()
         with self._reaping:
             self._ended.set()
             code = self._process.wait()
-        self._reader.join(_LAST_WORDS)  # what it said last comes before its end
+        forget_child(self.pid)
+        self._reader.join(_LAST_WORDS)  # its last messages come before its exit
         self._emit(Exited(self, code))
 
-    # What it is told -------------------------------------------------------------------------------------------------
+    # Messages to the runner ------------------------------------------------------------------------------------------
 
     def tell(self, kind: str, **facts: object) -> bool:
-        """Send a message; False if it cannot be reached any more, which its end will explain."""
+        """Send a message; return False if the runner is unreachable, which its exit will explain."""
         if self._wire is None:
             return False
         try:
             self._wire.send({"kind": kind, **facts})
         except (OSError, ValueError):
-            self._wire = None  # half a message may have gone out
+            self._wire = None  # part of a message may have been sent
             return False
         return True
 
+    def condemn(self, reason: str) -> None:
+        """Record why it is replaced although it is alive, and which job blocked its event loop, if known."""
+        blocking = self.condition.get("blocking")
+        self.sick, self.blamed = reason, frozenset() if blocking is None else frozenset({UUID(blocking)})
+
     def kill(self) -> None:
-        """End it and all it started at once."""
+        """Kill it and all processes it started."""
         with self._reaping:
             if not self._ended.is_set():
                 end_families([self.pid])
 
     def close(self) -> None:
-        """It is gone; let go of the conversation."""
+        """Release the socket and the pipe after the process has ended."""
         self.phase, self._wire = Phase.GONE, None
         self._socket.close()
         life, self._life = self._life, -1
         if life >= 0:
             os.close(life)
 
-    # What can be seen ------------------------------------------------------------------------------------------------
+    # State -----------------------------------------------------------------------------------------------------------
+
+    @property
+    def condition(self) -> Mapping[str, Any]:
+        """Its last report about itself; see ``selfcheck``."""
+        found = self.stats.get("condition", {})
+        return found if isinstance(found, dict) else {}
 
     @property
     def age(self) -> float:
@@ -187,31 +207,22 @@ class RunnerProcess:
 
     @property
     def silence(self) -> float:
-        """Seconds since it last said anything."""
+        """Seconds since its last message."""
         return self._clock.monotonic() - self.spoke_at
 
     def memory(self) -> int | None:
-        """Bytes of resident memory; None where the system does not say."""
+        """Resident memory in bytes; None if the system does not report it."""
         return resident_memory(self.pid)
 
     def is_stopped(self) -> bool:
-        """Whether somebody halted the process (SIGSTOP, a debugger)."""
+        """Whether the process is halted (SIGSTOP, a debugger)."""
         with contextlib.suppress(OSError, IndexError):
             return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] in "Tt"
         return False
 
 
-def resident_memory(pid: int) -> int | None:
-    """Bytes of resident memory of a process; None where the system does not say."""
-    try:
-        pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
-        return int(pages) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError, ValueError):
-        return None
-
-
 def settings_to_data(settings: WorkerSettings) -> dict[str, object]:
-    """Settings as they are sent to a runner; ``read_settings`` reads them."""
+    """The settings as they are sent to a runner. ``read_settings`` reads them."""
     facts: dict[str, object] = {}
     for name in WorkerSettings.__dataclass_fields__:
         value = getattr(settings, name)
@@ -219,14 +230,16 @@ def settings_to_data(settings: WorkerSettings) -> dict[str, object]:
     return facts
 
 
-def runner_command(app: str, *, log_level: str = "info", log_json: bool = False) -> list[str]:
-    """How a runner is started, but for the number of its socket and its parent."""
+def runner_command(
+    app: str, *, log_level: str = "info", log_json: bool = False, sources: bool = False
+) -> list[str]:
+    """The command that starts a runner, without its socket, its pipe and its parent."""
     words = [sys.executable, "-m", "tidemill.engine.process", "--app", app, "--log-level", log_level]
-    return [*words, "--log-json"] if log_json else words
+    return words + ["--log-json"] * log_json + ["--sources"] * sources
 
 
 class Backoff:
-    """How long to wait before the next start: twice as long after each short life, from the beginning after a long one.
+    """The delay before the next start: doubled after each short life, and reset after a long one.
 
     >>> backoff = Backoff()
     >>> [backoff.after(lived=0.0) for _ in range(3)], backoff.after(lived=3600.0)
@@ -235,9 +248,9 @@ class Backoff:
 
     def __init__(self, first: float = 0.1, longest: float = 30.0, long_life: float = 60.0) -> None:
         self._first, self._longest, self._long_life = first, longest, long_life
-        self.deaths = 0  #: in a row
+        self.deaths = 0  #: consecutive short lives
 
     def after(self, lived: float) -> float:
-        """Seconds to wait after a process that lived so long."""
+        """Seconds to wait after a process that lived for ``lived`` seconds."""
         self.deaths = 1 if lived >= self._long_life else self.deaths + 1
         return min(self._first * 2.0 ** (min(self.deaths, 64) - 1), self._longest)

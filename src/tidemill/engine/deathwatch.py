@@ -1,6 +1,6 @@
-"""Processes that must not outlive each other: a child dies with its parent, and a family is ended as a whole.
+"""Parent-death signals, and kills of whole process trees.
 
-Whoever starts a process that calls ``die_with_parent`` must do so on a thread that stays: Linux counts the end of the
+A process that calls ``die_with_parent`` must be started on a thread that stays alive: Linux counts the end of the
 starting *thread* as the death of the parent.
 """
 
@@ -17,27 +17,33 @@ from collections.abc import Collection
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
+FORKED = 71
+"""The exit code of a fork that returned from its parent's handler."""
+
 _LOOK = 0.01
-_ROUNDS = 10  # a family that grows faster than it can be looked at is ended as far as it was seen
+# A process tree that grows faster than this loop is killed as far as it was seen.
+_ROUNDS = 10
 
 
-def die_with_parent(parent: int, sign: int = signal.SIGKILL) -> bool:
-    """Have the kernel send this process a signal when its parent dies; False where it cannot (only Linux can).
+def die_with_parent(parent: int, sign: int | None = None) -> bool:
+    """Have the kernel send this process a signal when its parent dies; return False if it cannot (only Linux can).
 
-    ``parent`` is who started us, by its own word: if somebody else is the parent by now, it is dead already.
+    ``parent`` is the pid of the process that started this one. If the parent is a different one by now, it is dead
+    already.
     """
-    if not _prctl(_PR_SET_PDEATHSIG, sign):
+    chosen = signal.SIGKILL if sign is None else sign
+    if not _prctl(_PR_SET_PDEATHSIG, chosen):
         return False
     if os.getppid() != parent:
-        os.kill(os.getpid(), sign)
+        os.kill(os.getpid(), chosen)
     return True
 
 
 def tie_group(life: int) -> bool:
-    """Have the kernel kill the group that this process leads when the other end of a pipe is closed; False where it cannot.
+    """Have the kernel kill this process's group when the other end of a pipe is closed; return False if it cannot.
 
-    Only Linux can. It asks neither the interpreter, which a job may hold, nor what else is in the group; and it does not
-    depend on threads. Nobody may ever write to that pipe.
+    Only Linux can. This works even while a job holds the GIL, whatever else is in the group, and does not depend on
+    threads. Nothing may ever be written to that pipe.
     """
     if sys.platform != "linux":
         return False
@@ -49,7 +55,7 @@ def tie_group(life: int) -> bool:
         fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC)
     except (OSError, AttributeError):
         return False
-    # It may have been closed before we asked; of that the kernel does not tell again.
+    # The pipe may have been closed before this call. The kernel does not signal that again.
     waiting = select.poll()
     waiting.register(life, 0)
     if waiting.poll(0):
@@ -58,7 +64,10 @@ def tie_group(life: int) -> bool:
 
 
 def adopt_orphans() -> bool:
-    """Become the parent of descendants whose own parent dies, so that none is lost from sight; False where impossible."""
+    """Become the parent of descendants whose own parent dies; return False if impossible.
+
+    Otherwise ``descendants`` would no longer find them.
+    """
     return _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
@@ -72,10 +81,10 @@ def _prctl(option: int, value: int) -> bool:
 
 
 def descendants(*of: int) -> set[int]:
-    """Children, their children and so on, those that ended and wait to be reaped included; empty where the system hides them."""
+    """All descendants, including those that ended and wait to be reaped; empty if the system hides them."""
     children: dict[int, list[int]] = {}
     with contextlib.suppress(OSError):
-        for name in os.listdir("/proc"):  # noqa: PTH208  (twice as fast, and it matters how fast a family is ended)
+        for name in os.listdir("/proc"):  # noqa: PTH208  (twice as fast, and the speed of a kill matters)
             if name.isdigit() and (parent := _state(int(name))[1]):
                 children.setdefault(parent, []).append(int(name))
     found: set[int] = set()
@@ -88,23 +97,23 @@ def descendants(*of: int) -> set[int]:
 
 
 def _state(pid: int) -> tuple[bytes, int]:
-    """A process's state as a letter, and its parent; X and 0 if there is none."""
+    """A process's state as a letter, and its parent; X and 0 if there is no such process."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:  # noqa: PTH123  (as above)
-            # The name of the program, in parentheses, may hold anything.
+            # The name of the program, in parentheses, may contain any characters.
             state, parent = file.read(512).rpartition(b")")[2].split()[:2]
             return state, int(parent)
-    except (OSError, ValueError):  # it ended while we looked
+    except (OSError, ValueError):  # it ended during the look
         return b"X", 0
 
 
 def end_families(leaders: Collection[int]) -> set[int]:
-    """Kill processes, the groups they lead, and all that descends from them, in whatever group or session; who these were.
+    """Kill processes, the groups they lead, and all their descendants in any group or session; return the descendants.
 
-    The leaders must be children of ours that nobody has reaped yet, so that their numbers cannot be somebody else's.
+    The leaders must be children of this process that are not reaped yet, so that their pids cannot have been reused.
     """
     for leader in leaders:
-        _signal_group(leader, signal.SIGSTOP)  # who stands still starts no more
+        _signal_group(leader, signal.SIGSTOP)  # halted processes start no more processes
     family: set[int] = set()
     for _ in range(_ROUNDS):
         new = descendants(*leaders) - family
@@ -121,7 +130,7 @@ def end_families(leaders: Collection[int]) -> set[int]:
 
 
 def are_gone(pids: Collection[int], seconds: float) -> bool:
-    """Wait until processes that were killed have ended: that takes the kernel a moment."""
+    """Wait until killed processes have ended, which takes the kernel a moment."""
     moment = threading.Event()
     for _ in range(round(seconds / _LOOK)):
         if all(_state(pid)[0] in b"ZX" for pid in pids):
@@ -131,9 +140,35 @@ def are_gone(pids: Collection[int], seconds: float) -> bool:
 
 
 def end_own_descendants() -> None:
-    """Kill all that descends from this process."""
+    """Kill all descendants of this process."""
     for pid in descendants(os.getpid()):
         _signal(pid, signal.SIGKILL)
+
+
+class Forks:
+    """Counts the forks between this process and the program that was started.
+
+    Reading the number costs nothing, while reading the process id costs a system call for every job.
+    """
+
+    number = 0
+
+    @classmethod
+    def count(cls) -> None:
+        cls.number += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=Forks.count)
+
+
+def end_fork(number: int) -> None:
+    """End this process if it was forked after this number was read: a handler forked it, and it returned from the handler.
+
+    Only the process that holds the job may continue it.
+    """
+    if Forks.number != number:
+        os._exit(FORKED)
 
 
 def _signal(pid: int, sign: int) -> None:
@@ -147,7 +182,7 @@ def _signal_group(leader: int, sign: int) -> None:
 
 
 def end_in_words(code: int) -> str:
-    """A process's exit code, or minus the signal that killed it, as a person reads it.
+    """Describe an exit code, or minus the number of the signal that killed a process.
 
     >>> end_in_words(-9), end_in_words(3)
     ('was killed by SIGKILL', 'exited with code 3')

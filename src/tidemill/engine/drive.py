@@ -1,19 +1,20 @@
-"""A pump that steps on the event loop's own thread while jobs come in plenty.
+"""Store exchange on the event loop's own thread, used while many jobs arrive.
 
-Two threads that both have much to do only take the interpreter from each other, and what one made is cold for the other. So
-while all that runs runs on the loop, its thread writes and claims as well, and turns the loop while it waits for the store. The
-pump's own threads stand by: they take over when the loop does not turn, when there is little to do, and when there is trouble.
+Two busy threads contend for the GIL and evict each other's caches. So while all running jobs are on the loop, the
+loop's thread also writes results and claims jobs, and it runs the loop while it waits for the store. The pump's own
+threads are the fallback: they take over when the loop is blocked, when there is little to do, and after store errors.
 
-Where the store can be sent a step before the last one is answered, it is: the store does the next one while we take the answer to the
-last and run what was claimed, and neither waits for the other. Every such flight counts as a step under way until it has landed.
+If the store supports it, the loop's thread sends a step before the previous one is answered. The store then works on
+the next step while this process handles the previous answer and runs the claimed jobs. Each such step, called a flight,
+counts as a step under way until its answer has arrived.
 
-And when nothing runs and somebody rings, the loop's thread goes for the job itself: it would have to be woken for it anyway. It
-only tries where work was found before; to look around, and to write how the job ended, is left to the pump's own threads.
+When nothing runs and a wake-up arrives, the loop's thread claims the job itself, because it would have to be woken
+anyway. It only tries lanes in which it found work before. The pump's own threads read the lanes and write the job's
+result.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections import deque
@@ -22,7 +23,8 @@ from typing import Any, NamedTuple
 from tidemill.domain.lanes import ClaimRequest
 from tidemill.engine.ear import Ear
 from tidemill.engine.finisher import Settled
-from tidemill.engine.lanes import LOOP, LoopLane
+from tidemill.engine.kinds import LOOP
+from tidemill.engine.lanes import LoopLane
 from tidemill.engine.loop_ear import LoopEar
 from tidemill.engine.plan import Plan
 from tidemill.engine.pump import Pump
@@ -32,15 +34,15 @@ from tidemill.stores.ahead import StepsAhead
 _log = logging.getLogger("tidemill.engine")
 
 RESERVE = 0.1
-"""Seconds after which the pump's own threads take over from a loop that does not turn."""
+"""Seconds after which the pump's own threads take over from a blocked loop."""
 
 
 FLIGHTS = 2
-"""Steps under way at most: one that the store is at, and one that it finds when it is done with that."""
+"""Maximum number of steps under way: one that the store works on, and one that is queued behind it."""
 
 
 class Flight(NamedTuple):
-    """A step that was sent and not answered yet."""
+    """A step that was sent and is not answered yet."""
 
     settled: list[Settled]
     plan: Plan
@@ -48,28 +50,31 @@ class Flight(NamedTuple):
 
 
 class LoopPump(Pump):
-    """The threads that talk to the store for one worker, and the loop's own."""
+    """The threads that exchange jobs with the store for one worker, including the event loop's thread."""
 
     def __init__(self, *parts: Any, **settings: Any) -> None:
         super().__init__(*parts, **settings)
         self._driven, self._drove_at = False, float("-inf")
-        self._on_loop = False  # a step is under way there
+        self._on_loop = False  # a step is under way on the loop's thread
         self._lane: LoopLane | None = None
-        self._asked = self._trying = False  # the loop's thread is called for a job; it has come, and is at it
+        # Asked: the loop's thread was asked to claim a job. Trying: it is claiming.
+        self._asked = self._trying = False
         self._hearing: LoopEar | None = None
         self._ahead: StepsAhead | None = None
-        self._flights: deque[Flight] = deque()  # the loop's thread alone knows of them
+        self._flights: deque[Flight] = deque()  # used only by the loop's thread
 
     def attach(self, lane: LoopLane, ear: Ear | None = None) -> None:
-        """This is the loop; what the ear hears is heard there."""
+        """Attach the event loop. If a listener is given, its wake-ups are received on the loop."""
         self._lane = lane
         self._hearing = None if ear is None else LoopEar(ear)
 
     # The pump's own threads ------------------------------------------------------------------------------------------------
 
     def _look(self) -> tuple[list[Settled], Plan | None]:
-        """Beside a loop that steps itself they claim only what does not run there, for what the loop has asked for waits until
-        it turns again; and they write only what it has left lying.
+        """Select the work for the pump's own threads.
+
+        While the loop's thread steps, they claim only jobs that do not run on the loop, because the loop's own claims
+        wait until it turns again. They write only results that the loop's thread has left for too long.
         """
         now = self._clock.monotonic()
         stale = now - self._drove_at >= RESERVE
@@ -93,23 +98,27 @@ class LoopPump(Pump):
         return plan
 
     def _call(self) -> None:
-        """The loop's thread, if nothing runs and nobody else is at it; one of the pump's own stands by in any case."""
+        """Ask the loop's thread to claim if nothing runs and no thread is claiming.
+
+        One of the pump's own threads is woken as a fallback.
+        """
         lane, free = self._lane, not self._stepping and not self._asked
         if lane is not None and free and lane.idle and self._is_able() and not self._claimer.must_look:
             self._asked = self._driven = True
             self._drove_at = self._clock.monotonic()
             if lane.interrupt():
-                return  # on the loop's own thread: it comes for sure
+                # This is the loop's own thread, so it will certainly run the step.
+                return
         super()._call()
 
     def _is_able(self) -> bool:
-        """Whether the loop's thread can step at all."""
+        """Whether the loop's thread can run steps at all."""
         return self._claiming and self._failed is None and self._store.cooperative
 
     # The loop's thread -----------------------------------------------------------------------------------------------------
 
     def wants(self) -> bool:
-        """Whether the loop's thread shall step: the last claim came back full, and nothing runs anywhere else."""
+        """Whether the loop's thread should run steps: the last claim returned a full batch, and nothing runs elsewhere."""
         planner = self._planner
         return (
             planner.hot
@@ -118,11 +127,12 @@ class LoopPump(Pump):
         )
 
     def drive(self) -> bool:
-        """On the loop's thread, while the loop does not turn: one step, if it is wanted and there is anything to do, or the answer to
-        one that is under way.
+        """Run one step if it is needed and there is work, or handle the answer to a step under way.
+
+        Called on the loop's thread while the loop is not running.
         """
-        if self._hearing is not None and not self._hearing.opened:
-            self._hearing.open(asyncio.get_event_loop())
+        if self._hearing is not None and not self._hearing.opened and self._lane is not None:
+            self._hearing.open(self._lane.loop)
         with self.changed:
             asked, self._asked = self._asked and self._is_able() and not self._flights, False
             able = (asked or self.wants()) and not self._recovering and not self._closed.is_set()
@@ -146,12 +156,13 @@ class LoopPump(Pump):
                 self._await_landing(hurry=not able)
             elif asked or plan is None or not self._launch(settled, plan):
                 self._step_here(settled, plan)
-        except Exception:  # noqa: BLE001  (whatever it is, the loop must not stop turning for it)
-            _log.exception("the pump stumbled and goes on")
+        except Exception:  # noqa: BLE001  (no error may stop the event loop)
+            _log.exception("unexpected error in the claim loop; continuing")
         finally:
             self._on_loop = False
             if asked and self._lane is not None:
-                self._lane.soon(self._leave_rest)  # after the jobs that were found have begun
+                # After the claimed jobs have begun.
+                self._lane.soon(self._leave_rest)
         return not asked
 
     def _step_here(self, settled: list[Settled], plan: Plan | None) -> None:
@@ -161,7 +172,7 @@ class LoopPump(Pump):
             self._stepped()
 
     def leave(self) -> None:
-        """On the loop's thread: the loop ends."""
+        """Receive all outstanding answers before the loop ends. Called on the loop's thread."""
         while self._flights:
             self._land()
         if self._hearing is not None:
@@ -170,7 +181,7 @@ class LoopPump(Pump):
     # Flights ---------------------------------------------------------------------------------------------------------------
 
     def _launch(self, settled: list[Settled], plan: Plan) -> bool:
-        """Send this step ahead, if it is as simple as most are and there is nothing to look at first."""
+        """Send this step ahead if it is a simple one and nothing has to be read first; return whether it was sent."""
         claimer = self._claimer
         if (
             not settled
@@ -179,6 +190,7 @@ class LoopPump(Pump):
             or claimer.counts
             or claimer.must_look
             or claimer.is_stale()
+            or not self._may_claim()
         ):
             return False
         try:
@@ -186,14 +198,14 @@ class LoopPump(Pump):
             requests = [] if ahead is None else list(claimer.requests(plan))
             if ahead is None or len(requests) != 1 or not ahead.send(self._finishes(settled), requests[0]):
                 return False
-        except Exception as error:  # noqa: BLE001  (whoever steps without it finds out)
-            _log.debug("a step could not be sent ahead: %s", error)
+        except Exception as error:  # noqa: BLE001  (the ordinary step that follows reports the error)
+            _log.debug("cannot pipeline a store call: %s", error)
             return False
         self._flights.append(Flight(settled, plan, requests[0]))
         return True
 
     def _await_landing(self, *, hurry: bool) -> None:
-        """Take the answer to the oldest step; or turn the loop until it is there, or until another can be sent."""
+        """Handle the answer to the oldest step, or run the loop until it arrives or another step can be sent."""
         ahead, lane = self._ahead, self._lane
         assert ahead is not None
         assert lane is not None
@@ -217,15 +229,16 @@ class LoopPump(Pump):
             self._stepped()
 
     def _talk_and_claim(self, settled: list[Settled], plan: Plan) -> int:
-        # The pump's own threads claim nothing while the loop's tries; and nobody does before it is known what has changed.
+        # The pump's own threads claim nothing while the loop's thread does. No thread claims before changed settings
+        # are read.
         if not self._trying or self._claimer.must_look:
             return super()._talk_and_claim(settled, plan)
         claimed = self._talk_about(settled, plan, self._claimer.requests(plan, remembered=True))
-        self._tried = True  # it stays rung
+        self._tried = True  # the wake-up stays pending
         return claimed
 
     def _leave_rest(self) -> None:
-        """The loop's thread has tried; one of the pump's own looks around."""
+        """Let one of the pump's own threads read the lanes after the loop's thread has tried."""
         with self.changed:
             self._trying = False
             if not self._on_loop:
@@ -233,7 +246,7 @@ class LoopPump(Pump):
             self.changed.notify()
 
     def _leave_trouble(self, error: StoreError) -> None:
-        """Not on the loop: mending takes time, and coroutines go on meanwhile."""
+        """Start a thread for the recovery, which takes time, so that coroutines on the loop keep running."""
         self._note(error)
         with self.changed:
             self._stepping += 1

@@ -1,14 +1,14 @@
-"""Duties: what has to be done again and again for all jobs, and the one timed loop that does it.
+"""Duties: recurring maintenance of all jobs, and the loop that runs them.
 
-The loop knows when, never what: what a duty does stands in its own file in ``duties/``. A duty may fail, and never ends the
-loop; two loops may do the same duty at once, because duties only use verbs that compare and set.
+The loop decides when a duty runs. The duties themselves are in ``duties/``. A failed duty never ends the loop. Two
+loops may run the same duty at once, because duties only use compare-and-set operations of the store.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
@@ -19,23 +19,26 @@ from tidemill.clock import Clock
 from tidemill.domain.cluster import LEASE_BEAT, LEASE_EXPIRY, Coordination
 from tidemill.domain.payload import clip
 from tidemill.engine.ear import Ear
-from tidemill.engine.lead import NAME, ByLease, ByLock, Everyone, Lead
+from tidemill.engine.lead import NAME, ByLease, ByLock, Everyone, Lead, UnusedLease
 from tidemill.errors import StoreError
 from tidemill.stores.base import Store
 
 _log = logging.getLogger("tidemill.engine")
 
 CHANGE = "change"
-_SHORTEST = 0.02  # before a duty that found nothing is asked again for what should have been due
-_GAP = 0.05  # between two runs of a duty, however often it is woken
-_VAGUE_GAP = 1.0  # the same when nobody said what changed: some stores say so with every write
-_AGAIN = 1.0  # after a failure, then twice that
-_ROUNDS = 10_000  # the most times a duty is run in one go; there is always an end
-_JOIN = 15.0  # longer than any store lets a call hang
+# Seconds before a duty runs again that found nothing although something should have been due.
+_SHORTEST = 0.02
+# Minimum seconds between two runs of a duty, however often it is woken.
+_GAP = 0.05
+# The same for wake-ups that do not name what changed: some stores send one with every write.
+_VAGUE_GAP = 1.0
+_AGAIN = 1.0  # seconds after a failure; doubled each time
+_ROUNDS = 10_000  # the maximum number of runs of a duty in one call of run_once
+_JOIN = 15.0  # seconds; longer than any store call can block
 
 
 class Done(NamedTuple):
-    """What a duty did: to how many things, when it is next needed (by the store's clock), and whether there is more now."""
+    """The result of a duty: how many items it changed, when it is next needed (store time), and whether more is due now."""
 
     items: int = 0
     next_at: datetime | None = None
@@ -44,7 +47,7 @@ class Done(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Duty:
-    """Something to do ``every`` so often at the latest, and soon after one of ``topics`` is heard."""
+    """A function to run at least ``every`` so often, and soon after a notification of one of ``topics``."""
 
     name: str
     every: timedelta
@@ -53,7 +56,7 @@ class Duty:
 
 
 class _Slot:
-    """A duty's place in the loop: when it is due, and what is told about it."""
+    """A duty's state in the loop: when it is due, and its statistics."""
 
     def __init__(self, duty: Duty, due: float) -> None:
         self.duty, self.due = duty, due
@@ -64,7 +67,7 @@ class _Slot:
         self.took = 0.0
 
     def wake(self, topics: frozenset[str]) -> None:
-        """Be due soon, if one of these topics concerns it; what fails waits for its time."""
+        """Make the duty due soon if one of these topics concerns it. A failing duty keeps its retry time."""
         heard = topics & self.duty.topics
         if heard and not self.failures:
             gap = _VAGUE_GAP if heard == {CHANGE} else _GAP
@@ -72,7 +75,7 @@ class _Slot:
 
     def done(self, done: Done, now: datetime, began: float, ended: float) -> None:
         if self.failures:
-            _log.info("duty %s works again, after %d failures", self.duty.name, self.failures)
+            _log.info("duty %s recovered after %d failures", self.duty.name, self.failures)
         self.failures, self.ended = 0, ended
         self.items += done.items
         self.last_tick, self.took = now, ended - began
@@ -81,7 +84,10 @@ class _Slot:
         )
 
     def _delay(self, done: Done, now: datetime) -> float:
-        """Seconds until something is due. If it is due by our clock, and the store did not think so, our clock is ahead."""
+        """Seconds until an item is due.
+
+        If it is due by the local clock but the store returned none, the local clock is ahead.
+        """
         if done.next_at is None:
             return self.duty.every.total_seconds()
         delay = (done.next_at - now).total_seconds()
@@ -92,9 +98,7 @@ class _Slot:
         words = clip(f"{type(error).__name__}: {error}", 200)
         if not self.failures or type(error).__name__ != (self.last_error or "").partition(":")[0]:
             trace = None if isinstance(error, StoreError) else error
-            _log.warning(
-                "duty %s failed, and is tried again until it works: %s", self.duty.name, words, exc_info=trace
-            )
+            _log.warning("duty %s failed and will be retried: %s", self.duty.name, words, exc_info=trace)
         self.failures += 1
         self.errors += 1
         self.last_error, self.ended, self.took = words, ended, ended - began
@@ -112,9 +116,10 @@ class _Slot:
 
 
 class Duties:
-    """Does duties on a thread of its own for as long as it leads, and waits for its turn while another does.
+    """Runs duties on its own thread while it is the leader, and waits to become the leader otherwise.
 
-    ``step`` is the loop's one round, which tests call by hand; ``run_once`` does everything now, whoever leads.
+    ``step`` is one iteration of the loop, which tests call directly. ``run_once`` runs everything now, with or without
+    the lead.
     """
 
     def __init__(
@@ -129,8 +134,16 @@ class Duties:
         lease_expiry: timedelta = LEASE_EXPIRY,
         random: Random,
         ear: Ear | None = None,
+        describe: Callable[[], Mapping[str, object]] | None = None,
     ) -> None:
-        self._clock, self._random, self._ear = clock, random, ear
+        """Initialize the loop without starting it.
+
+        ``describe`` identifies the process to readers of the lease. Duties of one node need no lease and leave it out.
+        """
+        self._clock, self._random, self._ear, self._describe = clock, random, ear, describe
+        unused = None
+        if describe is not None and coordination is not Coordination.LEASE:
+            unused = UnusedLease(store, clock, holder, coordination, lease_expiry)
         self._lead: Lead
         match coordination:
             case Coordination.LEASE:
@@ -138,14 +151,17 @@ class Duties:
                     store, clock, holder, beat=lease_beat, expiry=lease_expiry, random=random, ear=ear
                 )
             case Coordination.ADVISORY:
-                self._lead = ByLock(store, clock, beat=lease_beat, expiry=lease_expiry, random=random)
+                self._lead = ByLock(
+                    store, clock, beat=lease_beat, expiry=lease_expiry, random=random, unused=unused
+                )
             case _:
-                self._lead = Everyone()
+                self._lead = Everyone(unused)
         now = clock.monotonic()
-        # Those who steal work from each other do not all come at the same moment.
+        # Processes that compete for the same work start at different times.
         offset = random.random() if coordination is Coordination.STEAL else 0.0
         self._slots = [_Slot(duty, now + offset * duty.every.total_seconds()) for duty in duties]
-        self._one = threading.Lock()  # one duty at a time, also when somebody calls run_once
+        # Only one duty runs at a time, even while another thread calls run_once.
+        self._one = threading.Lock()
         self._changed = threading.Condition()
         self._heard: set[str] = set()
         self._closed = False
@@ -153,21 +169,26 @@ class Duties:
 
     @property
     def leading(self) -> bool:
-        """Whether it does the duties just now."""
+        """Whether this process runs the duties at the moment."""
         return self._lead.leading
 
     def facts(self) -> dict[str, object]:
-        """What each duty did so far; the lease carries it, for whoever looks."""
+        """The statistics of each duty."""
         return {slot.duty.name: slot.facts() for slot in self._slots}
 
+    def _lease_facts(self) -> dict[str, object]:
+        """The lease's metadata: its holder, and the statistics of each duty."""
+        holder = {} if self._describe is None else {"holder": dict(self._describe())}
+        return {**holder, "duties": self.facts()}
+
     def start(self) -> None:
-        """Begin."""
+        """Start the thread and listen for wake-ups."""
         if self._ear is not None:
             self._ear.subscribe(self._hear)
         self._thread.start()
 
     def close(self) -> None:
-        """Stop after the duty under way, and give the lead back; closing twice is harmless."""
+        """Stop after the current duty and release the lead. Closing twice is harmless."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -176,7 +197,7 @@ class Duties:
         self._lead.close()
 
     def run_once(self) -> dict[str, Done]:
-        """Do every duty now, in this thread, until there is no more to do; the first error is raised when all had their turn."""
+        """Run every duty now, in this thread, until no work is left; raise the first error after all duties have run."""
         answers: dict[str, Done] = {}
         errors: list[Exception] = []
         for slot in self._slots:
@@ -198,7 +219,7 @@ class Duties:
         if NAME in topics:
             self._lead.invite()
         elif not self._lead.leading:
-            return  # what concerns the leader need not wake the others
+            return  # only the leader acts on other topics
         with self._changed:
             self._heard |= topics
             self._changed.notify_all()
@@ -207,18 +228,18 @@ class Duties:
         while not self._closed:
             try:
                 wait = self.step()
-            except Exception:  # noqa: BLE001  (the duties are everybody's; whatever it was, go on)
-                _log.exception("the duties met something unforeseen and go on")
+            except Exception:  # noqa: BLE001  (all jobs depend on the duties, so the loop must continue)
+                _log.exception("unexpected error in the duties; continuing")
                 wait = _AGAIN
             with self._changed:
                 self._changed.wait_for(lambda: self._closed or self._heard, wait)
 
     def step(self) -> float:
-        """Look after the lead, and do the one duty that has been due the longest; seconds until there is more to do."""
+        """Keep the lead up to date, run the duty that is most overdue, and return the seconds until the next step."""
         with self._changed:
             topics, self._heard = frozenset(self._heard), set()
         led = self._lead.leading
-        wait = self._lead.step(self.facts)
+        wait = self._lead.step(self._lease_facts)
         now = self._clock.monotonic()
         if not self._lead.leading or not self._slots:
             return wait
@@ -226,14 +247,15 @@ class Duties:
             if led:
                 slot.wake(topics)
             else:
-                slot.due = min(slot.due, now)  # nobody knows what was left undone
+                # The previous leader may have left any duty undone.
+                slot.due = min(slot.due, now)
         slot = min(self._slots, key=lambda slot: slot.due)
         if slot.due > now:
             return min(wait, slot.due - now)
         if not self._lead.sure():
-            return 0.0  # the next round finds out
+            return 0.0  # the next step finds out whether the lead is lost
         self._do(slot)
-        return 0.0  # between any two duties the lease may need its beat
+        return 0.0  # the lease may need a renewal between two duties
 
     def _do(self, slot: _Slot) -> Done | Exception:
         with self._one:

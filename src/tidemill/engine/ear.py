@@ -1,4 +1,7 @@
-"""Hears a store's wake-ups on a thread of its own and passes them on. What is heard is a hint; whoever acts also polls."""
+"""The thread that receives a store's wake-ups and passes them to subscribers.
+
+Wake-ups are hints: every subscriber must also poll.
+"""
 
 from __future__ import annotations
 
@@ -13,16 +16,22 @@ from tidemill.stores.base import Listener, Store
 _log = logging.getLogger("tidemill.engine")
 
 TICK = "tick"
-"""What whoever does the duties says every few seconds, so that the others know that they are done."""
+"""The topic that the leader notifies every few seconds, so that other workers know that the duties run."""
+
+RECONNECTED = "reconnected"
+"""The topic that a listener reports, with ``change``, after its connection to the store broke and was replaced."""
 
 Heard = Callable[[frozenset[str]], None]
 
-_LONGEST = 3600.0  # one wait
-_AGAIN = 1.0  # after a failure
+_LONGEST = 3600.0  # seconds of one wait
+_AGAIN = 1.0  # seconds after a failure
 
 
 class Ear:
-    """Calls every subscriber with the topics heard. ``heard_at`` says when a topic was last heard, by the monotonic clock."""
+    """Calls every subscriber with the received topics.
+
+    ``heard_at`` is the monotonic time at which a topic was last received.
+    """
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
@@ -33,37 +42,39 @@ class Ear:
         self._thread = threading.Thread(target=self._listen, name="tidemill-ear", daemon=True)
 
     def subscribe(self, heard: Heard) -> None:
-        """Have it called, on the thread that hears, with what is heard from now on; it must not block."""
+        """Call ``heard`` with all topics received from now on, on the listening thread. It must not block."""
         self._subscribers.append(heard)
 
     def unsubscribe(self, heard: Heard) -> None:
-        """Call it no more."""
+        """Stop calling ``heard``."""
         self._subscribers = [other for other in self._subscribers if other != heard]
 
     def heard_at(self, topic: str) -> float:
-        """When it was last heard; minus infinity if never."""
+        """When the topic was last received; minus infinity if never."""
         return self._heard.get(topic, float("-inf"))
 
     @property
     def listener(self) -> Listener | None:
-        """What it listens with; None before it has begun, and while that has failed."""
+        """The store's listener; None before listening has begun, and after it failed."""
         return self._listener
 
     def start(self) -> None:
-        """Begin to listen."""
+        """Start the thread."""
         self._thread.start()
 
     def _listen(self) -> None:
+        missed = frozenset({"change"})
         while not self._closed.is_set():
             try:
                 if self._listener is None:
                     self._listener = self._store.listen()
-                    topics = frozenset({"change"})  # something may have been missed
+                    topics = missed  # a wake-up may have been missed before
+                    missed = frozenset({"change", RECONNECTED})
                 else:
                     topics = self._listener.wait(_LONGEST)
-            except Exception as error:  # noqa: BLE001  (a worker that has gone deaf in silence only polls)
+            except Exception as error:  # noqa: BLE001  (without a listener, the worker would only poll)
                 if not isinstance(error, StoreError):
-                    _log.exception("listening failed; it is tried again")
+                    _log.exception("listening failed; retrying")
                 self._drop()
                 self._closed.wait(_AGAIN)
                 continue
@@ -71,7 +82,7 @@ class Ear:
                 self.tell(topics)
 
     def tell(self, topics: frozenset[str]) -> None:
-        """Pass on what was heard; whoever hears it in the ear's stead says it here."""
+        """Pass topics to the subscribers. Also called by code that receives wake-ups in place of this thread."""
         if self._closed.is_set():
             return
         now = self._clock.monotonic()
@@ -80,8 +91,8 @@ class Ear:
         for subscriber in self._subscribers:
             try:
                 subscriber(topics)
-            except Exception:  # noqa: BLE001  (one who fails keeps nobody else from hearing)
-                _log.exception("a wake-up could not be passed on")
+            except Exception:  # noqa: BLE001  (a failing subscriber must not affect the others)
+                _log.exception("cannot forward a wake-up")
 
     def _drop(self) -> None:
         listener, self._listener = self._listener, None
@@ -89,7 +100,7 @@ class Ear:
             listener.close()
 
     def close(self) -> None:
-        """Stop listening; closing twice is harmless."""
+        """Stop listening. Closing twice is harmless."""
         self._closed.set()
         listener = self._listener
         if listener is not None:

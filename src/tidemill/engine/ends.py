@@ -1,6 +1,7 @@
-"""Writing ends that could not be written with the others: again after an outage, or one by one where the store refuses one.
+"""Writing of results that the store did not accept in a normal batch.
 
-It tries each once and says what came of it; when to try again is the pump's affair.
+The functions here write results again after an outage, or one by one if the store rejects one of them. They try each
+result once. The pump decides when to try again.
 """
 
 from __future__ import annotations
@@ -11,43 +12,90 @@ from typing import NamedTuple, TypeGuard
 from uuid import UUID
 
 from tidemill.clock import Clock
+from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import ErrorInfo
 from tidemill.domain.outcome import Failed
+from tidemill.domain.states import JobState
 from tidemill.engine.finisher import Settled, settle_as
 from tidemill.errors import StoreCorrupt, StoreError
 from tidemill.stores.base import Store
 
 _log = logging.getLogger("tidemill.engine")
 
-UNWRITABLE = ErrorInfo("UnwritableEnd", "what this job returned or raised cannot be stored")
-"""Stands for the end of a job that the store refuses."""
+UNWRITABLE = ErrorInfo("UnwritableEnd", "the result or error of this job cannot be stored")
+"""Replaces the result of a job that the store rejects."""
 
 
 def is_trouble(error: Exception) -> TypeGuard[StoreError]:
-    """Whether the store is at fault, and not what it was to write."""
+    """Whether the store itself failed, rather than rejecting the data."""
     return isinstance(error, StoreError) and not isinstance(error, StoreCorrupt)
 
 
 def write_again(store: Store, settled: Sequence[Settled], at: float) -> frozenset[UUID]:
-    """Write ends that may have been written already, when only the answer was lost; those that are really lost."""
+    """Write results that may be stored already; return the ids of jobs that are really lost.
+
+    A result is stored already if only the store's answer was lost.
+    """
     lost = store.finish([item.finish(at) for item in settled])
     if not lost:
         return lost
-    found = {job.id: job for job in store.get(lost, tenant=ALL_TENANTS)}
+    written = {
+        (execution.job_id, execution.number, execution.worker, execution.state)
+        for execution in store.executions(lost, tenant=ALL_TENANTS)
+    }
     there = frozenset(
-        item.claim.id
-        for item in settled
-        if item.claim.id in lost
-        and (job := found.get(item.claim.id)) is not None
-        and job.token == item.claim.token
-        and job.state is item.transition.state
+        claim.id
+        for _, claim, transition, *_ in settled
+        if (claim.id, claim.token, claim.worker, transition.execution) in written
     )
     return lost - there
 
 
+class Told(NamedTuple):
+    """The store's answer to a batch: results that are stored, ids among them that are lost, and results in doubt."""
+
+    written: list[Settled]
+    lost: frozenset[UUID]
+    doubtful: list[Settled]
+
+
+def look_up_completed(store: Store, settled: Sequence[Settled], lost: frozenset[UUID]) -> Told:
+    """Find out which jobs that the store reports as lost were completed by a transaction of their user.
+
+    If the handler did anything but return after that, its own result is replaced: the job stays completed.
+    """
+    unsure = [item for item in settled if item.held.completes and item.claim.id in lost]
+    if not unsure:
+        return Told(list(settled), lost, [])
+    try:
+        found = {job.id: job for job in store.get([item.claim.id for item in unsure], tenant=ALL_TENANTS)}
+    except StoreError:
+        left = {item.claim.id for item in unsure}
+        return Told([item for item in settled if item.claim.id not in left], lost - left, unsure)
+    completed = {
+        item.claim.id
+        for item in unsure
+        if (job := found.get(item.claim.id)) is not None
+        and job.token == item.claim.token
+        and job.state is JobState.COMPLETED
+    }
+    for item in unsure:
+        if item.claim.id in completed and item.transition is not COMPLETED:
+            _log.warning(
+                "job %s was completed by its own transaction; how its handler ended is not recorded: %s",
+                item.claim.id,
+                item.transition.reason or item.transition.state,
+            )
+    written = [
+        item._replace(transition=COMPLETED, error=None) if item.claim.id in completed else item
+        for item in settled
+    ]
+    return Told(written, lost - completed, [])
+
+
 class Sorted(NamedTuple):
-    """What came of each: written, or lost among those; or to be written later, some of them replaced."""
+    """The fate of each result: written (some of these lost), or left to be written later (some of these replaced)."""
 
     written: list[Settled]
     lost: frozenset[UUID]
@@ -55,8 +103,8 @@ class Sorted(NamedTuple):
 
 
 def one_by_one(store: Store, clock: Clock, settled: Sequence[Settled], error: Exception) -> Sorted:
-    """The store refused something in a batch for what it holds: no neighbour may suffer for it."""
-    _log.error("the store refused a batch of %d ends: %r", len(settled), error)
+    """Write the results one by one, so that one rejected result does not affect the rest of the batch."""
+    _log.error("the store rejected a batch of %d results: %r", len(settled), error)
     written: list[Settled] = []
     lost: set[UUID] = set()
     left: list[Settled] = []
@@ -65,14 +113,14 @@ def one_by_one(store: Store, clock: Clock, settled: Sequence[Settled], error: Ex
         try:
             lost |= store.finish([item.finish(at)])
             written.append(item)
-        except Exception as refused:  # noqa: BLE001  (a store may fail at what it is to write in any way)
+        except Exception as refused:  # noqa: BLE001  (a store may raise any exception for data it cannot write)
             if is_trouble(refused):
                 left.append(item)
             elif item.error is UNWRITABLE:
-                _log.exception("the end of job %s cannot be written at all and is given up", item.claim.id)
+                _log.exception("cannot write the result of job %s; giving up", item.claim.id)
                 written.append(item)
                 lost.add(item.claim.id)
             else:
-                _log.exception("the end of job %s cannot be written and is replaced", item.claim.id)
+                _log.exception("cannot write the result of job %s; recording an error instead", item.claim.id)
                 left.append(settle_as(item.held, Failed(UNWRITABLE, permanent=True), None, at))
     return Sorted(written, frozenset(lost), left)

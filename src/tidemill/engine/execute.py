@@ -1,7 +1,7 @@
-"""Runs one claim in process: a task's function with its arguments, and what came of it as an ``Outcome``.
+"""Execution of one claim in this process, from its arguments to its ``Outcome``.
 
-Every exception of the task's own becomes data here. It decides nothing about the job and writes nothing: the outcome goes
-to ``decide``, and the transition to a store.
+Every exception of the task becomes data here. This module decides nothing about the job and writes nothing: the outcome
+goes to ``decide``, and the transition to a store.
 """
 
 from __future__ import annotations
@@ -9,50 +9,69 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable
 from contextvars import copy_context
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from types import CoroutineType
 from typing import Any, NamedTuple
 
 from tidemill.clock import Clock
-from tidemill.domain.job import Claim, ErrorInfo, Execution, Finish, Job, Transition
-from tidemill.domain.outcome import Cancelled, Failed, Outcome, Review, Snoozed, Succeeded, TimedOut
-from tidemill.domain.payload import PayloadLimits
+from tidemill.domain.job import Claim, ErrorInfo, Finish, Job, NewJob, Transition
+from tidemill.domain.outcome import (
+    Cancelled,
+    Failed,
+    Misfit,
+    Outcome,
+    Released,
+    Review,
+    Snoozed,
+    Succeeded,
+    TimedOut,
+)
 from tidemill.domain.states import ExecutionState
 from tidemill.engine import words
-from tidemill.engine.context import Context, Outlet, OutOfTime
+from tidemill.engine.completing import check_result_size, dump_result
+from tidemill.engine.context import Context, Outlet, OutOfTime, StartRefused
+from tidemill.engine.django_connections import close_old_connections
+from tidemill.engine.retry_hooks import NO_WISH, RetryWish, ask, execution_of, has_hooks
 from tidemill.errors import BadArguments, PermanentError, Signal, UsageError
 from tidemill.errors import Cancel as CancelSignal
 from tidemill.errors import Retry as RetrySignal
 from tidemill.errors import Review as ReviewSignal
 from tidemill.errors import Snooze as SnoozeSignal
-from tidemill.tasks.ambient import inside_job
+from tidemill.tasks.ambient import Audited, inside_job
+from tidemill.tasks.hooks import NO_HOOKS, Hooks
 from tidemill.tasks.item_task import ItemTask
-from tidemill.tasks.middleware import Middleware, Step, around, around_async
+from tidemill.tasks.middleware import Step
 from tidemill.tasks.task import Declared
 
 _log = logging.getLogger("tidemill.engine")
 
+ENDED_ALREADY = "this job has ended; no more jobs can be enqueued with its completion"
+
 
 class Ended(NamedTuple):
-    """How an execution ended. ``began`` and ``ended`` are readings of the monotonic clock it was given."""
+    """The end of an execution. ``began`` and ``ended`` are readings of the given monotonic clock."""
 
     outcome: Outcome
     result: str | None
     error: ErrorInfo | None
     began: float
     ended: float
-    exception: BaseException | None = None  #: the very object, for whoever is in the same process
+    exception: BaseException | None = None  #: the original object, for callers in the same process
+    then: tuple[NewJob, ...] = ()  #: enqueued with the job's completion
+    audit: tuple[Audited, ...] = ()
 
     def finish(self, claim: Claim, transition: Transition, at: float) -> Finish:
-        """What a store is to write at the given reading of the same clock."""
-        return Finish(claim, transition, self.result, self.error, at - self.began, at - self.ended)
+        """The write for a store, at the given reading of the same clock."""
+        ages = at - self.began, at - self.ended
+        return Finish(claim, transition, self.result, self.error, *ages, self.then, self.audit)
 
 
-_ended = partial(tuple.__new__, Ended)  # as Ended(...), which takes its arguments apart by name first
+# Like Ended(...), without the cost of parsing keyword arguments.
+_ended = partial(tuple.__new__, Ended)
 
 
 def run(
@@ -61,24 +80,29 @@ def run(
     job: Job | Callable[[], Job],
     outlet: Outlet,
     clock: Clock,
-    chain: Sequence[Middleware] = (),
+    hooks: Hooks = NO_HOOKS,
 ) -> Ended:
-    """Run a claim to its end in this thread; a coroutine gets a loop of its own."""
+    """Run a claim to its end in this thread. A coroutine gets its own event loop."""
     if declared.is_async:
         _need_no_loop(declared)
-        return asyncio.run(arun(declared, claim, job, outlet, clock, chain))
+        return asyncio.run(arun(declared, claim, job, outlet, clock, hooks))
+    if "django.db" in sys.modules:
+        close_old_connections()
     attempt = _Attempt(declared, claim, job, outlet, clock)
 
     def act() -> Any:
         return _driven(declared, attempt.call())
 
     try:
-        # In a copy of the surroundings: what a task puts into a context variable is not the next one's.
-        return attempt.returned(copy_context().run(attempt.surrounded, chain, act))
+        # Run in a copy of the context, so that a task's context variables do not leak into the next task.
+        return attempt.returned(copy_context().run(attempt.surrounded, hooks, act))
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # noqa: BLE001  (whatever a task raises is an outcome)
+    except BaseException as error:  # noqa: BLE001  (any exception of a task is an outcome)
         return attempt.raised(error)
+    finally:
+        if "django.db" in sys.modules:  # the job may have imported it
+            close_old_connections()
 
 
 async def arun(
@@ -87,21 +111,25 @@ async def arun(
     job: Job | Callable[[], Job],
     outlet: Outlet,
     clock: Clock,
-    chain: Sequence[Middleware] = (),
+    hooks: Hooks = NO_HOOKS,
 ) -> Ended:
-    """The same on the running loop. A function runs in a thread, as it would in a worker.
+    """Run a claim on the running event loop. A plain function runs in a thread, as it would in a worker.
 
-    Being cancelled from outside is no outcome: ``CancelledError`` then goes on to whoever did it.
+    A cancellation from outside is not an outcome: ``CancelledError`` then propagates to the caller.
     """
     if not declared.is_async:
-        return await asyncio.to_thread(run, declared, claim, job, outlet, clock, chain)
+        return await asyncio.to_thread(run, declared, claim, job, outlet, clock, hooks)
     attempt = _Attempt(declared, claim, job, outlet, clock)
 
     try:
         with inside_job(attempt.context):
-            if chain:
-                return attempt.returned(await around_async(chain, attempt.step(), attempt.acall))
-            answer = attempt.call()  # as acall, which would be one more coroutine for every job
+            if hooks.on_execute:
+                answer = await hooks.aexecute(attempt.step, attempt.context.job, attempt.acall)
+                return attempt.returned(answer)
+            if outlet.start_by is not None:
+                return attempt.returned(await attempt.acall())
+            # Like acall, without one more coroutine per job.
+            answer = attempt.call()
             if type(answer) is CoroutineType or inspect.isawaitable(answer):
                 answer = await answer
             return attempt.returned(answer)
@@ -110,14 +138,16 @@ async def arun(
     except asyncio.CancelledError as error:
         waiting = asyncio.current_task()
         if waiting is not None and waiting.cancelling():
+            if outlet.is_timed_out() and claim.timeout is not None:
+                return attempt.raised(OutOfTime(None))
             raise
         return attempt.raised(error)
-    except BaseException as error:  # noqa: BLE001  (whatever a task raises is an outcome)
+    except BaseException as error:  # noqa: BLE001  (any exception of a task is an outcome)
         return attempt.raised(error)
 
 
 class _Attempt:
-    """One execution from its first moment: its clock, its surroundings, and what its end means."""
+    """One execution: its start time, its context, and the meaning of its end."""
 
     __slots__ = ("_began", "_claim", "_clock", "_declared", "_loaded", "_outlet", "_task", "context")
 
@@ -133,57 +163,91 @@ class _Attempt:
         self._began = clock.monotonic()
         self.context = Context(job, outlet)
         self._loaded = False
-        self._task: object | None = None  # the object made for this execution, if the task is a class
+        self._task: Any = None  # the instance created for this execution, if the task is a class
 
     def step(self) -> Step:
         return Step("execute", self._declared.name, self._claim.tenant, job=self.context.job)
 
     def call(self) -> Any:
-        """Read the arguments and call the task; ``BadArguments`` where the job does not fit it any more."""
+        """Read the arguments and call the task. Raise ``BadArguments`` if the job no longer fits the task."""
         declared = self._declared
         arguments = declared.arguments.load(self._claim.args)
         self._loaded = True
         if declared.context_parameter is not None:
             arguments[declared.context_parameter] = self.context
-        if not declared.is_class:
+        if declared.is_class:
+            self._task = declared.target()
+        if self._outlet.start_by is not None:
+            self._start_in_time()
+        if self._task is None:
             return declared.target(**arguments)
-        task = self._task = declared.target()
         # The framework's own run needs the context, whether or not the user's items asked for it.
-        first = (self.context,) if isinstance(task, ItemTask) else ()
-        return task.run(*first, **arguments)
+        first = (self.context,) if isinstance(self._task, ItemTask) else ()
+        return self._task.run(*first, **arguments)
+
+    def _start_in_time(self) -> None:
+        """Record the start again for as long as it is late."""
+        while self._is_late():
+            self._outlet.renew_start()
+
+    def _is_late(self) -> bool:
+        """Whether the job is under a rate limit and too much time has passed since the store recorded its start."""
+        start_by = self._outlet.start_by
+        return start_by is not None and self._clock.monotonic() > start_by
 
     async def acall(self) -> Any:
-        """The same, and what comes of it if it is to be awaited."""
+        """Like ``call``, and also await the result if it is awaitable."""
+        while self._is_late():
+            # The store call runs on another thread, so that other coroutines keep running.
+            await asyncio.to_thread(self._outlet.renew_start)
         answer = self.call()
         if type(answer) is CoroutineType or inspect.isawaitable(answer):
             return await answer
         return answer
 
-    def surrounded(self, chain: Sequence[Middleware], act: Callable[[], Any]) -> Any:
-        """Act where what the task enqueues is this job's, and ``current()`` is its context."""
+    def surrounded(self, hooks: Hooks, act: Callable[[], Any]) -> Any:
+        """Call ``act`` inside the job.
+
+        Jobs that it enqueues have this job as their parent, and ``current()`` returns the context.
+        """
         with inside_job(self.context):
-            return around(chain, self.step(), act) if chain else act()
+            return hooks.execute(self.step, self.context.job, act) if hooks.on_execute else act()
 
     def returned(self, value: Any) -> Ended:
+        following = self.context.following
         try:
-            text = self._declared.result.dump(value)
-            self._check_size(text)
-        except Exception as error:  # noqa: BLE001  (a result is the user's: it may refuse in any way)
-            return self._ended(Failed(words.error_info(error), permanent=True), error)
-        return _ended((Succeeded(text), text, None, self._began, self._clock.monotonic(), None))
+            if following is not None and following.result is not None and value is None:
+                text = following.result
+            else:
+                text = dump_result(self._declared, value)
+        except Exception as error:  # noqa: BLE001  (the user's result may raise any exception when it is serialized)
+            return self.raised_as(Failed(words.error_info(error), permanent=True), error)
+        brought = ((), ()) if following is None else following.close(ENDED_ALREADY)
+        return _ended((Succeeded(text), text, None, self._began, self._clock.monotonic(), None, *brought))
 
     def raised(self, error: BaseException) -> Ended:
         try:
-            return self._ended(self._meaning(_alone(error)), error)
-        except Exception as worse:  # noqa: BLE001  (what the signal carries is not what it takes)
-            return self._ended(Failed(words.error_info(worse), permanent=True), worse)
+            return self.raised_as(self._meaning(_alone(error)), error)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as worse:  # noqa: BLE001  (the signal's own values are invalid)
+            return self.raised_as(Failed(words.error_info(worse), permanent=True), worse)
+
+    def raised_as(self, outcome: Outcome, error: BaseException) -> Ended:
+        """End with this outcome, and drop the jobs that were to be enqueued with a completion."""
+        if self.context.following is not None:
+            self.context.following.close(ENDED_ALREADY)
+        return self._ended(outcome, error)
 
     def _meaning(self, error: BaseException) -> Outcome:
         match error:
             case OutOfTime() if self._claim.timeout is not None:
-                return TimedOut(self._claim.timeout)
+                wish = self._wish(ExecutionState.TIMED_OUT, None)
+                return TimedOut(self._claim.timeout, wish.retryable, wish.after)
             case CancelSignal():
                 return Cancelled(words.reason_of(error.reason))
+            case StartRefused():
+                return Released(error.reason)
             case asyncio.CancelledError():
                 return Cancelled(self._claim.cancel_reason)
             case SnoozeSignal():
@@ -195,74 +259,50 @@ class _Attempt:
                 return Failed(words.error_info(error), retry_after=after)
             case PermanentError():
                 return Failed(words.error_info(error), permanent=True)
-            case BadArguments() if not self._loaded:  # the job's own; trying again reads the same
-                return Failed(words.error_info(error), permanent=True)
-        return self._asked(words.error_info(error))
+            # The stored arguments do not fit this version of the code. A worker with other code may read them.
+            case BadArguments() if not self._loaded:
+                return Misfit(words.error_info(error), words.reason_of(_problem(error)) or "")
+        info = words.error_info(error)
+        wish = self._wish(ExecutionState.FAILED, info)
+        return Failed(info, retryable=wish.retryable, retry_after=wish.after)
 
-    def _asked(self, info: ErrorInfo) -> Failed:
-        """A failure, with what the task itself has to say about trying again."""
-        failed = Failed(info)
-        task = self._task
-        if task is None:
-            return failed
-        job = self.context.job
-        execution = Execution(
-            job_id=job.id,
-            number=self._claim.token,
-            attempt=self._claim.attempt,
-            state=ExecutionState.FAILED,
-            worker=self._claim.worker or job.worker,
-            claimed_at=job.claimed_at,
-            started_at=job.started_at,
-            finished_at=self._outlet.now(),
-            error=info,
-        )
-        wish = self._ask(task, "should_retry", execution, bool)
-        if wish is not None:
-            failed = replace(failed, retryable=wish)
-        if wish is not False:
-            failed = replace(failed, retry_after=self._ask(task, "retry_delay", execution, timedelta))
-        return failed
-
-    def _ask(self, task: object, name: str, execution: Execution, kind: type[Any]) -> Any:
-        hook = getattr(task, name, None)
-        if hook is None:
-            return None
-        try:
-            answer = hook(execution)
-            if answer is None or isinstance(answer, kind):
-                return answer
-            raise UsageError(f"{name} of task {self._declared.name} answered {answer!r}, no {kind.__name__}")
-        except Exception as error:  # noqa: BLE001  (a hook that fails has no say, and does no harm)
-            _log.warning(
-                "%s of task %s failed; its policy decides", name, self._declared.name, exc_info=error
-            )
-            text = f"{name} failed, the policy decides: {words.type_of(error)}: {words.text_of(error)}"
-            self.context.log(text, level="warning")
-            return None
+    def _wish(self, state: ExecutionState, info: ErrorInfo | None) -> RetryWish:
+        """The answer of the task's retry hooks."""
+        if self._task is None and not has_hooks(self._declared):
+            return NO_WISH
+        execution = execution_of(self._claim, self.context.job, state, self._outlet.now(), info)
+        return ask(self._declared, self._task, execution, partial(self.context.log, level="warning"))
 
     def _output(self, signal: ReviewSignal) -> str | None:
         if signal.output is None:
             return None
+        # An approved output becomes the result, so it must fit the result type.
+        if self._declared.result.is_typed:
+            try:
+                return dump_result(self._declared, signal.output)
+            except BadArguments as error:
+                raise UsageError(
+                    f"Review(output=…): {error}; give what the task returns, or no output"
+                ) from None
         from pydantic_core import to_json
 
         text = to_json(signal.output).decode()
-        self._check_size(text)
+        check_result_size(self._declared, text)
         return text
-
-    def _check_size(self, text: str) -> None:
-        options = self._declared.options
-        if len(text) * 4 > options.result_limit:  # else it fits whatever its characters are
-            PayloadLimits(result=options.result_limit).check_result(options.name, text)
 
     def _ended(self, outcome: Outcome, error: BaseException | None = None) -> Ended:
         result = outcome.output if isinstance(outcome, Review) else None
-        failure = outcome.error if isinstance(outcome, Failed) else None
+        failure = outcome.error if isinstance(outcome, Failed | Misfit) else None
         return Ended(outcome, result, failure, self._began, self._clock.monotonic(), error)
 
 
+def _problem(error: BadArguments) -> str:
+    """The problem without the task's name, which its readers know."""
+    return error.message.removeprefix(f"task {error.facts.get('task')}: ")
+
+
 def _alone(error: BaseException) -> BaseException:
-    """What a group of one says about the job: a task group wraps a signal that was raised inside it."""
+    """The signal or permanent error inside a group with one exception: a task group wraps what is raised inside it."""
     leaf = error
     while isinstance(leaf, BaseExceptionGroup) and len(leaf.exceptions) == 1:
         leaf = leaf.exceptions[0]
@@ -270,7 +310,7 @@ def _alone(error: BaseException) -> BaseException:
 
 
 def _driven(declared: Declared, answer: Any) -> Any:
-    """What a plain function returned; if that is something to await, what comes of it."""
+    """The return value of a plain function. If that is awaitable, the result of awaiting it."""
     if not inspect.isawaitable(answer):
         return answer
     _need_no_loop(declared)

@@ -1,7 +1,7 @@
-"""What processes of one worker say to each other: JSON messages over a socket, and the few domain values in them.
+"""Messages between the processes of one worker: JSON over a socket.
 
-Nothing is pickled: what a child sends can never become code in its runner. This room knows how a message is written down,
-never what it means.
+Nothing is pickled: data that a child sends can never become code in its runner. This module encodes and decodes
+messages and the domain values in them. It does not interpret them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tidemill.domain.outcome import (
     Cancelled,
     Crashed,
     Failed,
+    Misfit,
     Outcome,
     Released,
     Review,
@@ -32,31 +33,34 @@ from tidemill.domain.states import JobState
 from tidemill.errors import PayloadTooLarge
 
 LIMIT = 16 * 1024 * 1024
-"""Bytes of one message. Arguments and results have a ceiling of 1 MiB, so what is larger is a mistake."""
+"""Maximum bytes of one message. Arguments and results are limited to 1 MiB, so a larger message is a mistake."""
 
 LOST_WIRE = 70
-"""The exit code of a process that cannot speak with its parent any more."""
+"""The exit code of a process that lost the connection to its parent."""
 
 _HEAD = struct.Struct(">I")
-_WHOLE = 16 * 1024  # bytes that the kernel takes in one piece or not at all
+_WHOLE = 16 * 1024  # bytes that the kernel accepts completely or not at all
 _MICROSECOND = timedelta(microseconds=1)
 
 Data = dict[str, Any]
 
 
 class Wire:
-    """Messages over a connected socket: four bytes of length, then JSON in UTF-8. Any thread may send, one receives."""
+    """Messages over a connected socket: four bytes of length, then JSON in UTF-8.
+
+    Any thread may send; one thread receives.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
         self._sending = threading.Lock()
 
     def fileno(self) -> int:
-        """The socket's descriptor, to wait for; -1 once closed."""
+        """The socket's file descriptor, to wait for; -1 once closed."""
         return self._socket.fileno()
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send it whole; ``PayloadTooLarge`` before anything is sent, ``OSError`` if nobody can hear it any more."""
+        """Send a message. Raise ``PayloadTooLarge`` before anything is sent, or ``OSError`` if the other end is gone."""
         body = _encode(message).encode("utf-8", "surrogatepass")
         if len(body) > LIMIT:
             raise PayloadTooLarge(
@@ -70,29 +74,29 @@ class Wire:
             except OSError:
                 raise
             except BaseException:
-                # A signal handler of the user's raised here. Half of a long message may be gone already, and whatever
-                # came next would be read as its other half.
+                # A signal handler of the user raised here. Half of a long message may have been sent already, and the
+                # receiver would take the next message for its other half.
                 if len(body) > _WHOLE:
                     self.hang_up()
                 raise
 
     def receive(self) -> Data | None:
-        """The next message, or None when the other end is gone; ``ConnectionError`` if what came is no message."""
+        """The next message, or None if the other end is gone. Raise ``ConnectionError`` if the data is not a message."""
         head = self._exactly(_HEAD.size)
         if head is None:
             return None
         (size,) = _HEAD.unpack(head)
         if size > LIMIT:
-            raise ConnectionError(f"a message of {size} bytes is announced, the limit is {LIMIT}")
+            raise ConnectionError(f"a message of {size} bytes exceeds the limit of {LIMIT}")
         body = self._exactly(size)
         if body is None:
-            raise ConnectionError("the other end is gone in the middle of a message")
+            raise ConnectionError("the connection was closed in the middle of a message")
         try:
             message = json.loads(body.decode("utf-8", "surrogatepass"))
         except (ValueError, RecursionError) as error:
-            raise ConnectionError(f"what was sent is no message: {error}") from None
+            raise ConnectionError(f"invalid message: {error}") from None
         if not isinstance(message, dict):
-            raise ConnectionError(f"what was sent is no message but a {type(message).__name__}")
+            raise ConnectionError(f"invalid message of type {type(message).__name__}")
         return message
 
     def _exactly(self, size: int) -> bytes | None:
@@ -100,24 +104,28 @@ class Wire:
         while len(data) < size:
             try:
                 part = self._socket.recv(size - len(data))
-            except ConnectionResetError:  # the other end is gone, and had not read all we said
+            except ConnectionResetError:
+                # The other end is gone and had not read everything.
                 part = b""
             if not part:
                 if data:
-                    raise ConnectionError("the other end is gone in the middle of a message")
+                    raise ConnectionError("the connection was closed in the middle of a message")
                 return None
             data += part
         return bytes(data)
 
     def hang_up(self) -> None:
-        """End the conversation for both ends, also for a thread that is waiting here; what was sent can still be read."""
+        """Shut down the connection for both ends, and wake a thread that waits here.
+
+        Data already sent can still be read.
+        """
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            return  # it is over already
+            return  # it is shut down already
 
     def close(self) -> None:
-        """Let go of the socket; closing twice is harmless."""
+        """Close the socket. Closing twice is harmless."""
         self._socket.close()
 
 
@@ -134,40 +142,40 @@ _encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_p
 
 
 def instant_to_data(at: datetime | None) -> str | None:
-    """An instant as text."""
+    """Encode an instant as text."""
     return None if at is None else at.isoformat()
 
 
 def instant_from_data(data: str | None) -> datetime | None:
-    """The instant again."""
+    """Decode an instant."""
     return None if data is None else datetime.fromisoformat(data)
 
 
 def span_to_data(span: timedelta | None) -> int | None:
-    """A duration as whole microseconds: a number of seconds would lose some."""
+    """Encode a duration as whole microseconds. A float of seconds would lose precision."""
     return None if span is None else span // _MICROSECOND
 
 
 def span_from_data(data: int | None) -> timedelta | None:
-    """The duration again."""
+    """Decode a duration."""
     return None if data is None else timedelta(microseconds=data)
 
 
 def id_to_data(id: UUID | None) -> str | None:
-    """An id as text."""
+    """Encode an id as text."""
     return None if id is None else str(id)
 
 
 def id_from_data(data: str | None) -> UUID | None:
-    """The id again."""
+    """Decode an id."""
     return None if data is None else UUID(data)
 
 
-# What a runner tells a child ---------------------------------------------------------------------------------------------
+# Messages from a runner to a child ---------------------------------------------------------------------------------------
 
 
 def claim_to_data(claim: Claim) -> Data:
-    """A claim for a message."""
+    """Encode a claim."""
     return claim._asdict() | {
         "id": str(claim.id),
         "run_at": claim.run_at.isoformat(),
@@ -180,7 +188,7 @@ def claim_to_data(claim: Claim) -> Data:
 
 
 def claim_from_data(data: Data) -> Claim:
-    """The claim again."""
+    """Decode a claim."""
     limits = data["limits"]
     changed = {
         "id": UUID(data["id"]),
@@ -196,7 +204,7 @@ def claim_from_data(data: Data) -> Claim:
 
 
 def details_to_data(details: Details) -> Data | None:
-    """A job's details for a message; None for those of most jobs, which have none."""
+    """Encode a job's details; None for empty ones, which most jobs have."""
     if details is NO_DETAILS or details == NO_DETAILS:
         return None
     return {
@@ -215,7 +223,7 @@ def details_to_data(details: Details) -> Data | None:
 
 
 def details_from_data(data: Data | None) -> Details:
-    """The details again."""
+    """Decode a job's details."""
     if data is None:
         return NO_DETAILS
     reference = data["reference"]
@@ -230,11 +238,11 @@ def details_from_data(data: Data | None) -> Details:
     return Details(**data | changed)
 
 
-# What a child tells its runner -------------------------------------------------------------------------------------------
+# Messages from a child to its runner -------------------------------------------------------------------------------------
 
 
 def progress_to_data(progress: Progress) -> Data:
-    """How far a job is, for a message."""
+    """Encode the progress of a job."""
     return {
         "fraction": progress.fraction,
         "step": progress.step,
@@ -246,12 +254,12 @@ def progress_to_data(progress: Progress) -> Data:
 
 
 def progress_from_data(data: Data) -> Progress:
-    """The progress again."""
+    """Decode the progress of a job."""
     return Progress(**data | {"at": instant_from_data(data["at"])})
 
 
 def entry_to_data(entry: LogEntry) -> Data:
-    """A log line for a message."""
+    """Encode a log line."""
     return {
         "job_id": str(entry.job_id),
         "number": entry.number,
@@ -265,7 +273,7 @@ def entry_to_data(entry: LogEntry) -> Data:
 
 
 def entry_from_data(data: Data) -> LogEntry:
-    """The log line again."""
+    """Decode a log line."""
     changed = {
         "job_id": UUID(data["job_id"]),
         "at": datetime.fromisoformat(data["at"]),
@@ -275,7 +283,7 @@ def entry_from_data(data: Data) -> LogEntry:
 
 
 def outcome_to_data(outcome: Outcome) -> Data:
-    """What came of an execution, for a message."""
+    """Encode the outcome of an execution."""
     match outcome:
         case Succeeded(result):
             return {"is": "succeeded", "result": result}
@@ -287,12 +295,17 @@ def outcome_to_data(outcome: Outcome) -> Data:
                 "retryable": retryable,
                 "retry_after": span_to_data(retry_after),
             }
-        case TimedOut(limit):
-            return {"is": "timed_out", "limit": span_to_data(limit)}
+        case TimedOut(limit, retryable, retry_after):
+            return {
+                "is": "timed_out",
+                "limit": span_to_data(limit),
+                "retryable": retryable,
+                "retry_after": span_to_data(retry_after),
+            }
         case Cancelled(reason):
             return {"is": "cancelled", "reason": reason}
-        case Crashed(reason):
-            return {"is": "crashed", "reason": reason}
+        case Crashed(reason, alone):
+            return {"is": "crashed", "reason": reason, "alone": alone}
         case Released(reason):
             return {"is": "released", "reason": reason}
         case Snoozed(delay, reason):
@@ -301,6 +314,15 @@ def outcome_to_data(outcome: Outcome) -> Data:
             return {"is": "suspended", "reason": reason, "delay": span_to_data(delay)}
         case Review(reason, output):
             return {"is": "review", "reason": reason, "output": output}
+        case Misfit(error, problem, times, since, wait):
+            return {
+                "is": "misfit",
+                "error": [error.type, error.message, error.traceback],
+                "problem": problem,
+                "times": times,
+                "since": instant_to_data(since),
+                "wait": span_to_data(wait),
+            }
         case _:
             assert_never(outcome)
 
@@ -317,16 +339,25 @@ def _failed_from_data(data: Data) -> Failed:
 _OUTCOMES: dict[str, Callable[[Data], Outcome]] = {
     "succeeded": lambda data: Succeeded(data["result"]),
     "failed": _failed_from_data,
-    "timed_out": lambda data: TimedOut(timedelta(microseconds=data["limit"])),
+    "timed_out": lambda data: TimedOut(
+        timedelta(microseconds=data["limit"]), data["retryable"], span_from_data(data["retry_after"])
+    ),
     "cancelled": lambda data: Cancelled(data["reason"]),
-    "crashed": lambda data: Crashed(data["reason"]),
+    "crashed": lambda data: Crashed(data["reason"], data["alone"]),
     "released": lambda data: Released(data["reason"]),
     "snoozed": lambda data: Snoozed(timedelta(microseconds=data["delay"]), data["reason"]),
     "suspended": lambda data: Suspended(data["reason"], span_from_data(data["delay"])),
     "review": lambda data: Review(data["reason"], data["output"]),
+    "misfit": lambda data: Misfit(
+        ErrorInfo(*data["error"]),
+        data["problem"],
+        data["times"],
+        instant_from_data(data["since"]),
+        timedelta(microseconds=data["wait"]),
+    ),
 }
 
 
 def outcome_from_data(data: Data) -> Outcome:
-    """The outcome again; ``KeyError`` if there is no such."""
+    """Decode an outcome. Raises ``KeyError`` for an unknown kind."""
     return _OUTCOMES[data["is"]](data)

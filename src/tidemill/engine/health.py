@@ -1,11 +1,17 @@
-"""``/livez``, ``/readyz`` and ``/metrics`` for whoever runs the worker. It reports what it is told and knows nothing of jobs."""
+"""The HTTP endpoints ``/livez``, ``/readyz`` and ``/metrics`` of a worker.
+
+It reports the given verdict and does not depend on jobs.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import socket
 import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
 from typing import Any, NamedTuple
 
 from tidemill.domain.exposition import CONTENT_TYPE
@@ -14,28 +20,52 @@ from tidemill.engine.tally import Tally
 from tidemill.errors import BadSettings
 
 LOOPBACK = "127.0.0.1"
+IN_A_POD = "KUBERNETES_SERVICE_HOST"
+"""Kubernetes sets this variable in every container."""
+
+
+def default_host(environment: Mapping[str, str] = os.environ) -> str:
+    """The address to answer probes on: loopback, or every address in a Kubernetes pod.
+
+    The kubelet connects to the pod's address.
+
+    >>> default_host({}), default_host({"KUBERNETES_SERVICE_HOST": ""})
+    ('127.0.0.1', '127.0.0.1')
+    """
+    if not environment.get(IN_A_POD):
+        return LOOPBACK
+    return "::" if socket.has_dualstack_ipv6() else "0.0.0.0"  # noqa: S104  (probes come from outside the pod)
+
+
+def url_of(host: str, port: int) -> str:
+    """The URL of an address.
+
+    >>> url_of("127.0.0.1", 8081), url_of("::", 8081)
+    ('http://127.0.0.1:8081', 'http://[::]:8081')
+    """
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 class Verdict(NamedTuple):
-    """How the worker is: ``reasons`` says why it is not alive or not ready; ``facts`` are shown beside it."""
+    """The state of the worker. ``reasons`` tells why it is not alive or not ready; ``facts`` are shown with it."""
 
     alive: bool
     ready: bool
     reasons: tuple[str, ...] = ()
     facts: Mapping[str, object] = {}
-    tally: Callable[[], Tally] = Tally  #: adds up what its runners have done
+    tally: Callable[[], Tally] = Tally  #: adds up the counters of its runners
 
 
 class Health:
-    """An HTTP server on a thread of its own, asking ``judge`` at every request; loopback unless told otherwise.
+    """An HTTP server on its own thread, which calls ``judge`` at every request. ``host`` is loopback by default.
 
-    ``/livez`` is 200 while the worker's own loop turns: a 503 there means "restart me". ``/readyz`` is 200 while it can take
-    jobs: a 503 there means "leave me alone, I know", and says why.
+    ``/livez`` returns 200 while the worker's own loop runs. A 503 there means that the worker should be restarted.
+    ``/readyz`` returns 200 while the worker can take jobs. A 503 there contains the reasons and requires no restart.
     """
 
     def __init__(self, judge: Callable[[], Verdict], *, port: int, host: str = LOOPBACK) -> None:
         try:
-            self._server = _Server((host, port), _Answer)
+            self._server = (_Server6 if ":" in host else _Server)((host, port), _Answer)
         except (OSError, OverflowError) as error:
             raise BadSettings(
                 f"the health endpoint cannot listen on {host}:{port}: {error}; choose another --health-port",
@@ -52,7 +82,7 @@ class Health:
         self._thread.start()
 
     def close(self) -> None:
-        """Stop answering; closing twice is harmless."""
+        """Stop answering. Closing twice is harmless."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join(5)
@@ -61,15 +91,29 @@ class Health:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
-    block_on_close = False  # a client that never finishes its request holds nobody up
+    block_on_close = False  # a client that never finishes its request must not block the shutdown
     judge: Callable[[], Verdict]
 
+    def server_bind(self) -> None:
+        """Bind without the base class's look-up of a host name, which may wait for a DNS server."""
+        TCPServer.server_bind(self)
+
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that went away is no news."""
+        """Ignore clients that disconnect."""
+
+
+class _Server6(_Server):
+    address_family = socket.AF_INET6
+
+    def server_bind(self) -> None:
+        """Bind ``::`` for IPv4 clients too."""
+        if self.server_address[0] == "::":
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        super().server_bind()
 
 
 class _Answer(BaseHTTPRequestHandler):
-    timeout = 5  # seconds for a client to say what it wants
+    timeout = 5  # seconds for a client to send its request
     server: _Server
 
     def do_GET(self) -> None:
@@ -87,7 +131,7 @@ class _Answer(BaseHTTPRequestHandler):
             case _:
                 self._say(404, {"error": "there are /livez, /readyz and /metrics"})
 
-    do_HEAD = do_GET  # noqa: N815  (the name is the protocol's)
+    do_HEAD = do_GET  # noqa: N815  (the protocol prescribes the name)
 
     def _say(self, code: int, body: Mapping[str, object]) -> None:
         self._answer(code, json.dumps(body).encode() + b"\n", "application/json")
@@ -104,5 +148,5 @@ class _Answer(BaseHTTPRequestHandler):
     def version_string(self) -> str:
         return "tidemill"
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the base class's own word)
-        """A probe every few seconds is no news."""
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  (the base class prescribes the name)
+        """Log nothing: probes arrive every few seconds."""

@@ -1,6 +1,6 @@
-"""The heartbeat: one thread that keeps workers' leases alive and hears who is to stop, to drain, or is given up.
+"""Heartbeat thread: renews workers' leases and receives cancel and drain requests.
 
-It holds leases and passes messages on. It must not claim, finish or judge a job, and no user code runs on its thread.
+It renews leases and passes messages on. It must not claim, finish or judge a job, and no user code runs on its thread.
 """
 
 from __future__ import annotations
@@ -14,19 +14,21 @@ from uuid import UUID
 
 from tidemill.clock import Clock
 from tidemill.domain.cluster import CancelRequest, Pulse, Worker
+from tidemill.domain.liveness import holds_for
 from tidemill.errors import StoreError
 from tidemill.stores.base import Store
 
 _log = logging.getLogger("tidemill.engine")
 
-_GAP = 0.1  # between two beats, however often somebody asks for one
-_IDLE = 3600.0  # one wait while there is nobody to beat for
-_AGAIN = 1.0  # after something nobody thought of
-_JOIN = 15.0  # longer than any store lets a call hang
+_GAP = 0.1  # seconds between two beats, however often one is requested
+_IDLE = 3600.0  # seconds to wait while there are no workers
+_AGAIN = 1.0  # seconds after an unexpected error
+_RETRY = 2.0  # maximum seconds between two tries while a beat is overdue
+_JOIN = 15.0  # seconds; longer than any store call can block
 
 
 class _Life:
-    """One worker's lease as seen from here: ``confirmed`` is when the last beat that was answered had been *sent*."""
+    """The lease of one worker. ``confirmed`` is when the last beat that was answered had been *sent*."""
 
     __slots__ = ("confirmed", "draining")
 
@@ -36,11 +38,18 @@ class _Life:
 
 
 class Heart:
-    """Registers workers and beats for all of them in one call, every ``beat``, with leases of ``expiry``.
+    """Registers workers and sends one beat for all of them every ``beat``, with leases of ``expiry``.
 
-    ``on_cancel`` gets each held job that is to stop once per claim, ``on_drain`` a worker that is to claim nothing more,
-    ``on_lost`` one whose lease may have run out: others may have its jobs, and nothing is beaten for it any more. All three
-    are called on the heart's own thread and must return soon.
+    A worker is given up when no beat was answered for ``holds_for(expiry)``, counted from when the last answered one
+    was sent: 30 s by default. No observer declares it gone before 5 s more have passed (``domain.liveness.margin``). So
+    with beats every 5 s, and a retry at least every 2 s, a store outage of 20 s costs no lease. If this process was
+    halted, a late beat can still revive a lease that was not taken away, so a worker is given up only after one more
+    beat.
+
+    ``on_cancel`` receives each cancel request of a held job once per claim. ``on_drain`` receives a worker that must
+    claim nothing more. ``on_lost`` receives a worker whose lease may have expired: other workers may have its jobs, and
+    no more beats are sent for it. ``on_confirmed`` receives the workers whose beat was answered and the monotonic time
+    at which it was sent. All callbacks run on the heartbeat thread and must return soon.
     """
 
     def __init__(
@@ -53,16 +62,15 @@ class Heart:
         on_cancel: Callable[[CancelRequest], None],
         on_drain: Callable[[UUID], None],
         on_lost: Callable[[UUID], None],
+        on_confirmed: Callable[[frozenset[UUID], float], None] | None = None,
         random: dice.Random | None = None,
     ) -> None:
         self._store, self._clock = store, clock
         self._beat, self._lease = beat.total_seconds(), expiry
-        # A worker is given up this long before the store gives its jobs away. The time is for stopping its handlers: at
-        # least one beat, because a call that fails at the last moment may take that long to say so, and a sixth of the
-        # expiry where beats are quick. Beats are counted from before they were sent, so the store's lease ends later still.
-        self._limit = expiry.total_seconds() - max(self._beat, expiry.total_seconds() / 6)
+        self._limit = holds_for(expiry)
+        self._on_confirmed = on_confirmed
         self._on_cancel, self._on_drain, self._on_lost = on_cancel, on_drain, on_lost
-        self._random = random or dice.Random()  # noqa: S311  (spreads retries, keeps no secret)
+        self._random = random or dice.Random()  # noqa: S311  (spreads retries; not security-relevant)
         self._changed = threading.Condition()
         self._lives: dict[UUID, _Life] = {}
         self._told: dict[UUID, int] = {}
@@ -76,8 +84,11 @@ class Heart:
 
     # Workers -----------------------------------------------------------------------------------------------------------
 
-    def add(self, worker: Worker) -> None:
-        """Register a worker now, and beat for it from now on. What the store has to say against it is raised."""
+    def add(self, worker: Worker) -> float:
+        """Register a worker and send beats for it; return the monotonic time at which the registration was sent.
+
+        Errors of the store are raised.
+        """
         sent = self._clock.monotonic()
         self._store.register(worker, lease=self._lease)
         with self._changed:
@@ -85,18 +96,17 @@ class Heart:
                 self._due = sent + self._beat
             self._lives[worker.id] = _Life(sent)
             self._wake()
+        return sent
 
     def remove(self, id: UUID, *, retire: bool = True) -> None:
-        """Beat for it no more, and retire it; if the store cannot be told, its lease runs out by itself."""
+        """Stop sending beats for a worker and retire it. If the store does not answer, the lease expires on its own."""
         with self._changed:
             self._lives.pop(id, None)
         if retire:
             try:
                 self._store.retire([id])
             except StoreError as error:
-                _log.warning(
-                    "worker %s could not be retired, its lease will run out by itself: %s", id, error
-                )
+                _log.warning("worker %s could not be retired; its lease will expire: %s", id, error)
 
     def ages(self) -> dict[UUID, float]:
         """Seconds since each worker's last confirmed beat was sent."""
@@ -106,24 +116,27 @@ class Heart:
 
     @property
     def healthy(self) -> bool:
-        """Whether beats go out and are answered."""
+        """Whether beats are sent and answered."""
         alive = self._thread.is_alive() and not self._closed and not self._failures
         return alive and all(age < self._limit for age in self.ages().values())
 
     # The thread --------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to beat."""
+        """Start the thread."""
         self._thread.start()
 
     def beat_soon(self) -> None:
-        """Beat at once, because there may be something to hear; may be called from any thread and as often as one likes."""
+        """Send a beat at once to fetch pending requests. May be called from any thread, any number of times."""
         with self._changed:
             self._soon = True
             self._wake()
 
     def close(self) -> None:
-        """Stop beating; closing twice is harmless. Workers that were not removed run out by themselves."""
+        """Stop sending beats. Closing twice is harmless.
+
+        The leases of workers that were not removed expire on their own.
+        """
         with self._changed:
             self._closed = True
             self._wake()
@@ -134,8 +147,8 @@ class Heart:
         while not self._closed:
             try:
                 wait = self.step()
-            except Exception:  # noqa: BLE001  (a heart that stops loses every job; whatever it was, go on)
-                _log.exception("the heartbeat met something unforeseen and goes on")
+            except Exception:  # noqa: BLE001  (a stopped heartbeat loses every job, so the loop must continue)
+                _log.exception("unexpected error in the heartbeat; continuing")
                 wait = _AGAIN
             with self._changed:
                 self._changed.wait_for(lambda: self._woken, wait)
@@ -146,11 +159,12 @@ class Heart:
         self._changed.notify_all()
 
     def step(self) -> float:
-        """Do what is due now; seconds until something is due again."""
+        """Do what is due now; return the seconds until the next step."""
         now = self._clock.monotonic()
-        self._give_up(now)
         with self._changed:
             ids = list(self._lives)
+            if any(now - life.confirmed >= self._limit for life in self._lives.values()):
+                self._due = min(self._due, now)  # one more try before the worker is given up
             due = max(min(now, self._due), self._last + _GAP) if self._soon else self._due
             if not ids:
                 self._soon = False
@@ -161,7 +175,7 @@ class Heart:
             self._last = now
         try:
             pulse = self._store.beat(ids, lease=self._lease)
-        except Exception as error:  # noqa: BLE001  (a beat that failed, however it failed, is tried again)
+        except Exception as error:  # noqa: BLE001  (a failed beat is always tried again)
             self._failed(error)
         else:
             self._confirmed(ids, pulse, now)
@@ -171,11 +185,11 @@ class Heart:
             return self._until(now, self._due)
 
     def _until(self, now: float, due: float) -> float:
-        """Seconds until the next beat, or until a worker must be given up, whichever comes first."""
+        """Seconds until the next beat, or until a worker must be given up, whichever is first."""
         ends = min((life.confirmed + self._limit for life in self._lives.values()), default=due)
         return max(0.0, min(due, ends) - now)
 
-    # What comes back ---------------------------------------------------------------------------------------------------
+    # Answers -----------------------------------------------------------------------------------------------------------
 
     def _confirmed(self, ids: list[UUID], pulse: Pulse, sent: float) -> None:
         lost: list[UUID] = []
@@ -186,7 +200,7 @@ class Heart:
             for id in ids:
                 life = self._lives.get(id)
                 if life is None:
-                    continue  # removed meanwhile
+                    continue  # removed in the meantime
                 if id not in pulse.alive:
                     del self._lives[id]
                     lost.append(id)
@@ -196,28 +210,31 @@ class Heart:
                     life.draining = True
                     draining.append(id)
             new = [request for request in pulse.cancels if self._told.get(request.id) != request.token]
-            # Who is no longer asked for is not held any more, and will have another token when it is held again.
+            # A request that is no longer reported belongs to a job that is no longer held. A new claim has another
+            # token.
             self._told = {request.id: request.token for request in pulse.cancels}
         if recovered:
-            _log.info("heartbeats are answered again, after %d that failed", recovered)
+            _log.info("heartbeats succeed again after %d failures", recovered)
+        if pulse.alive and self._on_confirmed is not None:
+            self._tell(self._on_confirmed, pulse.alive, sent)
         for id in lost:
-            self._lose(id, "the store knows it as gone")
+            self._lose(id, "it was declared gone")
         for id in draining:
             self._tell(self._on_drain, id)
         for request in new:
             self._tell(self._on_cancel, request)
 
     def _failed(self, error: Exception) -> None:
-        """Ask again soon: after a fifth of a beat, then twice that, never later than a beat, and not all hearts at once."""
+        """Schedule a retry after a fifth of a beat, doubled each time, at most 2 s, with jitter."""
         with self._changed:
             self._failures += 1
             first = self._failures == 1
-            pause = min(self._beat, self._beat / 5 * 2 ** min(self._failures - 1, 8))
+            pause = min(self._beat, _RETRY, self._beat / 5 * 2 ** min(self._failures - 1, 8))
             self._due = self._clock.monotonic() + pause * self._random.uniform(0.5, 1.0)
         if first and isinstance(error, StoreError):
-            _log.warning("a heartbeat failed, and is tried again until it is answered: %s", error)
+            _log.warning("a heartbeat failed and will be retried: %s", error)
         elif first:
-            _log.error("a heartbeat failed, and is tried again until it is answered", exc_info=error)
+            _log.error("a heartbeat failed and will be retried", exc_info=error)
 
     def _give_up(self, now: float) -> None:
         with self._changed:
@@ -225,14 +242,14 @@ class Heart:
             for id in lost:
                 del self._lives[id]
         for id in lost:
-            self._lose(id, f"no heartbeat was answered for {self._limit:.3g} seconds")
+            self._lose(id, f"no heartbeat succeeded for {self._limit:.3g} seconds")
 
     def _lose(self, id: UUID, why: str) -> None:
-        _log.error("worker %s has lost its lease: %s; others may have its jobs", id, why)
+        _log.error("worker %s has lost its lease: %s; other workers may run its jobs", id, why)
         self._tell(self._on_lost, id)
 
-    def _tell(self, callback: Callable[..., None], about: object) -> None:
+    def _tell(self, callback: Callable[..., None], *about: object) -> None:
         try:
-            callback(about)
-        except Exception:  # noqa: BLE001  (whoever is told may fail; the heart goes on)
-            _log.exception("%r could not be passed on", about)
+            callback(*about)
+        except Exception:  # noqa: BLE001  (a failing callback must not stop the heartbeat)
+            _log.exception("a heartbeat callback failed for %r", about[0])

@@ -1,40 +1,60 @@
-"""A job in a runner's hands: its claim, where it runs, what was asked of it, and the outlet through which it speaks."""
+"""A claimed job in a runner: its claim, its state, and the outlet of its context."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 from uuid import UUID
 
 from tidemill.clock import Clock
-from tidemill.domain.job import Checkpoint, Claim, Details, Job, LogEntry, Progress, job_of
-from tidemill.domain.outcome import Cancelled, Outcome, Released, Succeeded, TimedOut
+from tidemill.domain.job import Checkpoint, Claim, Details, Job, LogEntry, Progress, Report, job_of
+from tidemill.domain.outcome import Cancelled, Failed, Outcome, Released, Succeeded, TimedOut
+from tidemill.engine.completing import Connections, check_held
+from tidemill.engine.context import StartRefused
 from tidemill.engine.execute import Ended
+from tidemill.engine.retry_hooks import timed_out
 from tidemill.stores.base import Store
 from tidemill.tasks.task import Declared
 
 STOPPING = "the worker is stopping"
+LEASE_LOST = "the worker lost its lease"
+
+
+class Renewal(Protocol):
+    """Records late starts of jobs under a rate limit again."""
+
+    def renew(self, held: Held) -> str | None: ...
 
 
 class Desk(Protocol):
-    """What a held job needs of its runner."""
+    """The services of the runner that a held job uses."""
 
     store: Store
     clock: Clock
+
+    @property
+    def permits(self) -> Renewal: ...
 
     def report(self, held: Held, progress: Progress) -> None: ...
 
     def log(self, held: Held, entry: LogEntry) -> None: ...
 
+    @property
+    def connections(self) -> Connections | None: ...
+
+    def flush(self, held: Held) -> None: ...
+
+    def unwritten(self, held: Held) -> tuple[list[LogEntry], list[Report]]: ...
+
 
 class Held:
-    """One claim and its life here. It is the ``Outlet`` of its own context, so one object serves a job."""
+    """One claim and its state in this runner. It is also the ``Outlet`` of its own context, so one object serves a job."""
 
     __slots__ = (
         "began",
         "cancel_reason",
         "claim",
+        "completes",
         "declared",
         "desk",
         "details",
@@ -43,24 +63,32 @@ class Held:
         "lost",
         "over",
         "releasing",
+        "renewals",
         "settled",
+        "start_by",
         "stopped_at",
+        "superseded",
         "timed_out",
         "warned",
     )
 
     def __init__(self, claim: Claim, declared: Declared, details: Details, desk: Desk, kind: str) -> None:
         self.claim, self.declared, self.details, self.desk, self.kind = claim, declared, details, desk, kind
-        self.began: float | None = None  #: a reading of the monotonic clock, once it runs
-        self.handle: Any = None  #: what the lane stops it by
+        self.began: float | None = None  #: monotonic time at which it began
+        self.handle: Any = None  #: the handle with which the executor stops it
         self.cancel_reason: str | None = claim.cancel_reason
-        self.lost = False  #: it is not ours any more; whatever it does is written nowhere
+        self.lost = False  #: this worker no longer holds the job; nothing is written for it
         self.timed_out = False
         self.releasing = False
-        self.stopped_at: float | None = None  #: when it was first told to stop
-        self.settled = False  #: how it ended is decided; what the handler still says does not count
+        self.superseded = False  #: the store issued the same token to this worker again
+        self.stopped_at: float | None = None  #: when it was first asked to stop
+        self.settled = False  #: its result is decided; later calls of the handler are ignored
         self.over = False  #: the handler has ended and its slot is free
         self.warned = False
+        self.renewals = 0  #: how often its start was recorded again
+        #: under a rate limit: the monotonic time by which it has to start
+        self.start_by: float | None = None
+        self.completes = False  #: a transaction of the user may have completed it, or may still do so
 
     @property
     def id(self) -> UUID:
@@ -71,22 +99,35 @@ class Held:
         return job_of(self.claim, self.details, self.desk.clock.now())
 
     def is_overdue(self, at: float) -> bool:
-        """Whether it runs longer than it may."""
+        """Whether it has run past its timeout."""
         timeout = self.claim.timeout
         return timeout is not None and self.began is not None and at - self.began >= timeout.total_seconds()
 
     def outcome(self, ended: Ended | None) -> Outcome:
-        """What the end of the handler means, given what was asked of it; None: it was stopped from outside."""
+        """The outcome of a handler, given the requests to stop it. ``ended`` is None if it was stopped from outside."""
         if ended is not None and isinstance(ended.outcome, Succeeded):
             return ended.outcome
+        if ended is not None and isinstance(ended.outcome, TimedOut):
+            return ended.outcome
         if self.timed_out and self.claim.timeout is not None:
-            return TimedOut(self.claim.timeout)
+            failed = ended.outcome if ended is not None and isinstance(ended.outcome, Failed) else None
+            if failed is None:
+                return TimedOut(self.claim.timeout)
+            return TimedOut(self.claim.timeout, failed.retryable, failed.retry_after)
         if ended is None or isinstance(ended.outcome, Cancelled):
             if self.releasing and self.cancel_reason is None:
                 return Released(STOPPING)
             if ended is None or self.cancel_reason is not None:
                 return Cancelled(self.cancel_reason)
         return ended.outcome
+
+    def timed_out_after(self, limit: timedelta) -> TimedOut:
+        """The outcome of being stopped at this timeout, with the answers of the task's retry hooks."""
+        return timed_out(self.declared, self.claim, limit, self.job, self.now(), self._warn)
+
+    def _warn(self, text: str) -> None:
+        claim = self.claim
+        self.log(LogEntry(claim.id, claim.token, self.now(), text, "warning", worker=claim.worker))
 
     # Outlet ------------------------------------------------------------------------------------------------------------
 
@@ -103,8 +144,18 @@ class Held:
 
     def save_checkpoint(self, name: str, value: str) -> None:
         claim = self.claim
-        if self.desk.store.save_checkpoints([Checkpoint(claim.id, claim.token, name, value)]):
+        if self.lost or self.superseded:
+            return
+        if self.desk.store.save_checkpoints([Checkpoint(claim.id, claim.token, claim.worker, name, value)]):
             self.lost = True
+
+    def is_timed_out(self) -> bool:
+        return self.timed_out
+
+    def renew_start(self) -> None:
+        refusal = self.desk.permits.renew(self)
+        if refusal is not None:
+            raise StartRefused(refusal)
 
     def is_cancelled(self) -> bool:
         return self.lost or self.releasing or self.timed_out or self.cancel_reason is not None
@@ -112,5 +163,19 @@ class Held:
     def now(self) -> datetime:
         return self.desk.clock.now()
 
-    def transaction(self) -> AbstractContextManager[None]:
-        return self.desk.store.transaction()
+    @property
+    def connections(self) -> Connections | None:
+        return self.desk.connections
+
+    def completing(self) -> float:
+        if self.lost:
+            check_held(self.claim.id, held=False)
+        self.completes = True
+        now = self.desk.clock.monotonic()
+        return now - (now if self.began is None else self.began)
+
+    def flush(self) -> None:
+        self.desk.flush(self)
+
+    def unwritten(self) -> tuple[list[LogEntry], list[Report]]:
+        return self.desk.unwritten(self)

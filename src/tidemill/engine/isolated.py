@@ -1,8 +1,9 @@
-"""The process lane: jobs in warm child processes, so that whatever a job does, it can be stopped and harms no other.
+"""The executor for jobs in warm child processes.
 
-Every slot has a thread that starts its child, speaks with it and buries it. One more thread, the keeper, kills what is
-overdue, so that no store that hangs and no child that does not listen can hold up a deadline. The lane decides nothing about
-jobs: it says how they ended.
+Every job can be stopped, whatever it does, and harms no other job. Every slot has a thread that starts its child,
+exchanges messages with it and reaps it. One more thread, the keeper, kills overdue children, so that neither a hanging
+store nor an unresponsive child can delay a deadline. The executor decides nothing about jobs: it reports how they
+ended.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ from tidemill.domain.job import Claim, Details
 from tidemill.domain.outcome import Cancelled, Outcome, Released
 from tidemill.engine.context import Outlet
 from tidemill.engine.execute import Ended
+from tidemill.engine.memory import room_for_another
 from tidemill.engine.offspring import Offspring, kill_all
 from tidemill.engine.slot import Order, Slot
 from tidemill.errors import BadSettings, UsageError
+from tidemill.tasks.events import Subscriber
 
 _log = logging.getLogger("tidemill.engine")
 
@@ -34,10 +37,12 @@ _NEVER = float("inf")
 
 
 class ProcessLane:
-    """Up to ``slots`` jobs at a time, each in a process of its own.
+    """Runs up to ``slots`` jobs at a time, each in its own process.
 
-    Children are started when they are first needed, or by ``warm``, and kept; each is replaced after ``max_jobs``. A job that
-    was told to stop has ``patience`` before it is killed; ``start_limit`` is for importing the app.
+    Children are started when they are first needed, or by ``warm``, and reused; each is replaced after ``max_jobs``. A
+    job that was asked to stop has ``patience`` before it is killed. ``start_limit`` is the time to import the app. Up
+    to ``spare`` more jobs may run if there is memory for them; their children end when no job waits for them.
+    ``publish`` receives the jobs' events.
     """
 
     def __init__(
@@ -46,47 +51,61 @@ class ProcessLane:
         slots: int,
         clock: Clock,
         *,
+        spare: int = 0,
         patience: timedelta = PATIENCE,
         max_jobs: int = MAX_JOBS,
         start_limit: timedelta = START_LIMIT,
+        publish: Subscriber = lambda _event: None,
     ) -> None:
         if slots and os.name != "posix":
             raise BadSettings("jobs in processes of their own need a POSIX system; give children=0 here")
-        self.app_path, self.clock = app_path, clock
+        self.app_path, self.clock, self.publish = app_path, clock, publish
         self.max_jobs, self.start_limit = max_jobs, start_limit.total_seconds()
         self._patience = patience.total_seconds()
         self.changed = threading.Condition()
-        self._slots = [Slot(self, number) for number in range(1, slots + 1)]
+        self._slots = [Slot(self, number, spare=number > slots) for number in range(1, slots + spare + 1)]
         self._keeper = threading.Thread(target=self._keep, name="tidemill-child-keeper", daemon=True)
-        self._keeps_until = _NEVER  # when the keeper looks again by itself
+        self._keeps_until = _NEVER  # when the keeper next wakes up
         self._closing = self._closed = False
         self._rest_until = -_NEVER
         self._failures = 0
-        self._complaint: str | None = None  # what was logged last, so that it is logged once
+        self._complaint: str | None = None  # the last logged error, to log it only once
 
-    # What the runner asks --------------------------------------------------------------------------------------------
+    # Calls of the runner ---------------------------------------------------------------------------------------------
 
     @property
     def running(self) -> int:
-        """Jobs in hand, begun or about to."""
+        """The number of jobs that run or are about to begin."""
         with self.changed:
             return sum(slot.order is not None for slot in self._slots)
 
     @property
     def free(self) -> int:
-        """How many more can be taken now; none while a child that could not start is given time."""
+        """How many more jobs can be taken now; none during the delay after a child failed to start."""
+        return self.places(spare=False)
+
+    def places(self, *, spare: bool) -> int:
+        """How many more jobs can be taken now, with or without the spare slots."""
         with self.changed:
             if self._closing or self.resting() > 0:
                 return 0
-            return sum(slot.order is None for slot in self._slots)
+            return len(self._idle(spare=spare))
+
+    def _idle(self, *, spare: bool) -> list[Slot]:
+        idle = [slot for slot in self._slots if slot.order is None and (spare or not slot.spare)]
+        # A spare child that is already running needs no additional memory.
+        if any(slot.spare and not slot.is_ready for slot in idle) and not room_for_another():
+            idle = [slot for slot in idle if not slot.spare or slot.is_ready]
+        return idle
 
     def warm(self, seconds: float = 0.0) -> int:
-        """Start all children ahead of their first job, and wait so long for them; how many are ready."""
+        """Start all children before their first job, wait up to ``seconds`` for them, and return how many are ready."""
         with self.changed:
-            for slot in self._slots:
+            kept = [slot for slot in self._slots if not slot.spare]
+            for slot in kept:
                 self._need(slot)
             end = self.clock.monotonic() + seconds
-            while (ready := sum(slot.is_ready for slot in self._slots)) < len(self._slots):
+            while (ready := sum(slot.is_ready for slot in kept)) < len(kept):
                 left = end - self.clock.monotonic()
                 if left <= 0 or self._closing:
                     break
@@ -101,23 +120,27 @@ class ProcessLane:
         timeout: timedelta | None,
         on_end: Callable[[Ended], None],
         begin: Callable[[], bool] = lambda: True,
+        *,
+        spare: bool = False,
     ) -> None:
-        """Run a claim in a free slot. ``outlet``, ``on_end`` and ``begin`` are called on a thread of the lane's.
+        """Run a claim in a free slot. ``outlet``, ``on_end`` and ``begin`` are called on a thread of this executor.
 
-        ``begin`` when a child is ready for it, before it hears of the job; on False it never does.
+        ``begin`` is called when a child is ready, before the job is sent to it. If it returns False, the job is not
+        sent.
         """
         with self.changed:
             if self._closing:
                 raise UsageError("the process lane is closed; it takes no more jobs")
-            idle = [slot for slot in self._slots if slot.order is None]
+            idle = self._idle(spare=spare)
             if not idle:
                 raise UsageError(f"all {len(self._slots)} children are busy; look at free before you submit")
-            slot = max(idle, key=lambda slot: (slot.is_ready, slot.wanted))
+            # Prefer a spare slot if the job may use one, and leave the others to jobs that may not.
+            slot = max(idle, key=lambda slot: (slot.spare, slot.is_ready, slot.wanted))
             slot.order = Order(claim, details, outlet, timeout, on_end, begin)
             self._need(slot)
 
     def cancel(self, id: UUID, reason: str) -> bool:
-        """Ask a job to stop, and kill it after the patience; False if it is not here."""
+        """Ask a job to stop, and kill it after the patience; return False if it is not here."""
         with self.changed:
             slot = self._slot_of(id)
             if slot is None or slot.order is None:
@@ -130,7 +153,7 @@ class ProcessLane:
             return True
 
     def kill(self, id: UUID, outcome: Outcome) -> bool:
-        """End a job at once, with this outcome unless it ends by itself this very moment; False if it is not here."""
+        """Kill a job with this outcome, unless it ends on its own at the same moment; return False if it is not here."""
         with self.changed:
             slot = self._slot_of(id)
             if slot is None or slot.order is None:
@@ -141,7 +164,10 @@ class ProcessLane:
         return True
 
     def close(self, grace: float = 0.0) -> None:
-        """Take no more, give running jobs so many seconds, hand back the rest, and end all children. Blocks until done."""
+        """Take no more jobs, give running ones ``grace`` seconds, release the rest and end all children.
+
+        Blocks until done.
+        """
         with self.changed:
             self._closing = True
             end = self.clock.monotonic() + grace
@@ -167,11 +193,11 @@ class ProcessLane:
             self._keeper.start()
         slot.need()
 
-    # What the slots ask ----------------------------------------------------------------------------------------------
+    # Calls of the slots ----------------------------------------------------------------------------------------------
 
     @property
     def closing(self) -> bool:
-        """Whether no more jobs come."""
+        """Whether no more jobs are accepted."""
         return self._closing
 
     def resting(self) -> float:
@@ -179,18 +205,21 @@ class ProcessLane:
         return max(0.0, self._rest_until - self.clock.monotonic())
 
     def expect(self, at: float) -> None:
-        """Something is due then; the lock is held. The keeper is only woken if it would come too late."""
+        """Note a new deadline; the caller holds the lock. The keeper is woken only if it would be too late otherwise."""
         if at < self._keeps_until:
             self.changed.notify_all()
 
     def started(self) -> None:
-        """A child is ready."""
+        """Record that a child is ready."""
         with self.changed:
             self._failures, self._complaint = 0, None
             self.changed.notify_all()
 
     def failed(self, why: str, trace: str | None = None) -> None:
-        """A child could not start: the next ones wait, longer each time. Every slot may say so; it is logged once."""
+        """Record that a child failed to start, and delay the next start, longer each time.
+
+        Repeated errors are logged once.
+        """
         with self.changed:
             if self.resting() == 0:
                 rest = min(2.0**self._failures, _LONGEST_REST)
@@ -218,7 +247,8 @@ class ProcessLane:
                     self.changed.wait(
                         None if self._keeps_until == _NEVER else max(0.0, self._keeps_until - now)
                     )
-                    self._keeps_until = -_NEVER  # it is awake: whoever changes something now need not wake it
+                    # The keeper is awake and looks at all deadlines again, so no change needs to wake it.
+                    self._keeps_until = -_NEVER
             kill_all(overdue)
 
     def _overdue(self) -> list[Offspring]:

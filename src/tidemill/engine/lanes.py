@@ -1,6 +1,7 @@
-"""Where jobs run: coroutines on a loop, functions on threads. A lane runs what it is given and says how it ended.
+"""Executors for coroutines on an event loop and for functions on threads.
 
-It decides nothing about jobs and writes nothing. The third lane, processes of their own, is in ``isolated``.
+They run jobs and report how they ended. They decide nothing about jobs and write nothing. The executor for processes is
+in ``isolated``.
 """
 
 from __future__ import annotations
@@ -11,92 +12,72 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import Context, copy_context
-from typing import Any
+from typing import Any, Protocol
 
 from tidemill.clock import Clock
 from tidemill.domain.outcome import Failed
 from tidemill.engine import words
+from tidemill.engine.deathwatch import Forks, end_fork
 from tidemill.engine.execute import Ended, arun, run
 from tidemill.engine.held import Held
 from tidemill.engine.looping import Steps, new_loop
-from tidemill.engine.plan import Kind
-from tidemill.engine.settings import WorkerSettings
 from tidemill.stores.waiting import meanwhile
-from tidemill.tasks.middleware import Middleware
-from tidemill.tasks.task import Declared
+from tidemill.tasks.hooks import Hooks
 
 _log = logging.getLogger("tidemill.engine")
 
-LOOP, THREAD, PROCESS = "loop", "thread", "process"
-
 TURN = 0.002
-"""Seconds a hand runs job after job before the loop gets a turn: jobs that never wait must not keep others from theirs."""
+"""Seconds for which one asyncio task runs jobs before it yields: jobs that never wait must not starve the others."""
 
 GIVEN_UP = object()
-"""The handle of a job whose thread does not come back."""
-
-
-def kind_of(declared: Declared) -> str:
-    """Which lane a task's jobs go to."""
-    match declared.options.isolation:
-        case "process":
-            return PROCESS
-        case "thread":
-            return THREAD
-    return LOOP if declared.is_async else THREAD
-
-
-def kinds_of(tasks: Iterable[Declared], settings: WorkerSettings, *, processes: bool) -> dict[str, Kind]:
-    """The lanes with their slots and their tasks; without processes, what wants one is not claimed here."""
-    named: dict[str, list[str]] = {LOOP: [], THREAD: [], PROCESS: []}
-    for declared in tasks:
-        named[kind_of(declared)].append(declared.name)
-    if named[PROCESS] and not processes:
-        _log.error(
-            "tasks %s want a process of their own and are not claimed here: the app has no name to import it by"
-            " (make it a variable of a module), or children is 0",
-            ", ".join(named[PROCESS]),
-        )
-        named[PROCESS] = []
-    slots = {LOOP: settings.concurrency, THREAD: settings.threads, PROCESS: settings.children}
-    return {name: Kind(name, slots[name], tuple(named[name])) for name in named}
+"""The handle of a job whose thread does not return."""
 
 
 OnEnded = Callable[[Held, Ended | None], None]
-"""Called with how a handler ended; None: it was stopped from outside."""
+"""Called with how a handler ended, or None if it was stopped from outside."""
+
+
+class Lane(Protocol):
+    """The interface of every executor to its runner."""
+
+    def submit(self, jobs: Sequence[Held]) -> None: ...
+
+    def withdraw(self, held: Held | None = None) -> list[Held]: ...
 
 
 class LoopLane:
-    """Coroutines, ``slots`` at a time, on a loop in a thread of its own."""
+    """Runs up to ``slots`` coroutines at a time on an event loop in its own thread."""
 
     def __init__(
         self,
         slots: int,
         clock: Clock,
-        chain: Sequence[Middleware],
+        hooks: Hooks,
         on_ended: OnEnded,
         on_turn: Callable[[], None],
         steps: Steps | None = None,
     ) -> None:
         self.slots = slots
         self._steps, self._waiting_here, self._over = steps, False, False
-        self._clock, self._chain, self._on_ended, self._on_turn = clock, chain, on_ended, on_turn
+        self._clock, self._hooks, self._on_ended, self._on_turn = clock, hooks, on_ended, on_turn
+        self._forks = Forks.number
         self._waiting: deque[Held] = deque()
         self._active = 0
         self._hands: set[asyncio.Task[None]] = set()
         self._turn_asked = False
         self._starting = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._turning: asyncio.AbstractEventLoop | None = None  # set by the loop's thread, and never cleared
         self._thread: threading.Thread | None = None
         self._pinged_at: float | None = None
 
     def submit(self, jobs: Sequence[Held]) -> None:
-        """Run these, as slots come free."""
-        self._waiting.extend(jobs)
+        """Run these jobs as slots become free."""
+        enqueue(self._waiting, jobs)
         (self._loop or self._start()).call_soon_threadsafe(self._fill)
 
     def _start(self) -> asyncio.AbstractEventLoop:
-        with self._starting:  # two pumps may bring the first jobs at once
+        with self._starting:  # two pump threads may submit the first jobs at once
             if self._loop is None:
                 loop = new_loop()
                 self._thread = threading.Thread(
@@ -107,6 +88,7 @@ class LoopLane:
             return self._loop
 
     def _run_loop(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._turning = loop
         asyncio.set_event_loop(loop)
         meanwhile.set(self.turn_until)
         try:
@@ -120,17 +102,19 @@ class LoopLane:
             loop.close()
 
     def _turn(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Turn until somebody stops the loop."""
+        """Run the loop until it is stopped."""
         try:
             loop.run_forever()
-        except BaseException as error:  # noqa: BLE001  (sys.exit() in a task that a job has started comes out here)
-            _log.error("%r was raised on the event loop; it goes on", error)
+        except BaseException as error:  # noqa: BLE001  (sys.exit() in an asyncio task of a job is raised here)
+            _log.error("%r was raised on the event loop; continuing", error)
 
     def turn_until(self, file: int, *, alert: bool = False) -> None:
-        """What the loop's own thread does while it waits for the store: it turns the loop, until this can be read; or, when ``alert``,
-        until there is something to do.
+        """Run the loop while its thread waits for the store, until ``file`` is readable.
+
+        With ``alert``, it also stops when there is work.
         """
-        loop = asyncio.get_event_loop()
+        # Not asyncio.get_event_loop(): a job may have set another loop, or None, for this thread.
+        loop = self.loop
         self._waiting_here = not alert
         loop.add_reader(file, loop.stop)
         try:
@@ -140,12 +124,18 @@ class LoopLane:
             self._waiting_here = False
 
     @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The executor's event loop. Only for code that runs on the loop's thread."""
+        assert self._turning is not None
+        return self._turning
+
+    @property
     def idle(self) -> bool:
-        """Whether the loop turns and has nothing to run."""
+        """Whether the loop has started and has nothing to run."""
         return self._loop is not None and not self._active and not self._waiting
 
     def interrupt(self) -> bool:
-        """Have the loop's thread ask ``Steps`` what to do, and then turn again; whether this is that thread."""
+        """Stop the loop so that its thread calls ``Steps`` before it continues; return whether this is that thread."""
         if threading.current_thread() is self._thread:
             self._stop_turning()
             return True
@@ -154,29 +144,30 @@ class LoopLane:
         return False
 
     def _stop_turning(self) -> None:
-        if not self._waiting_here and self._loop is not None:  # else it will ask when it has its answer
+        # While the thread waits for the store, it calls ``Steps`` anyway once it has the answer.
+        if not self._waiting_here and self._loop is not None:
             self._loop.stop()
 
     def soon(self, act: Callable[[], None]) -> None:
-        """On the loop's thread: have this done after what is waiting now has begun."""
+        """Call ``act`` on the loop's thread after the jobs that are waiting now have begun."""
         if self._loop is not None:
             self._loop.call_soon(self._loop.call_soon, act)
 
     def _fill(self) -> None:
-        """On the loop: have one more hand take what waits, if there is a slot; the next one when this one has to wait."""
+        """Start one more asyncio task for waiting jobs if there is a slot, and check again on the loop's next turn."""
         if self._waiting and self._active < self.slots:
             assert self._loop is not None
             self._active += 1
-            # In surroundings of its own: those of whoever called may be a job's.
+            # A new context: the caller's context may belong to a job.
             self._hands.add(hand := self._loop.create_task(self._work(), context=Context()))
             hand.add_done_callback(self._hands.discard)
             self._loop.call_soon(self._fill)
 
     async def _work(self) -> None:
-        """One hand: an asyncio task that runs jobs one after the other for as long as some wait.
+        """Run waiting jobs one after another in one asyncio task.
 
-        A task for each job would cost as much as many a job. What a job leaves in context variables, or of a cancellation,
-        must not be the next one's, so a hand that finds such a thing goes, and another takes over.
+        A new asyncio task for each job would cost as much as many jobs do. Context variables or a cancellation that one
+        job leaves must not affect the next one, so an asyncio task that finds either ends, and another takes over.
         """
         me, clean, monotonic = asyncio.current_task(), copy_context(), self._clock.monotonic
         turned_at = monotonic()
@@ -184,16 +175,19 @@ class LoopLane:
             held.handle, held.began = me, monotonic()
             ended: Ended | None
             try:
-                ended = await arun(held.declared, held.claim, held.job, held, self._clock, self._chain)
+                ended = await arun(held.declared, held.claim, held.job, held, self._clock, self._hooks)
             except asyncio.CancelledError:
                 ended = None
-            except BaseException as error:  # noqa: BLE001  (here an interrupt can only be the task's own doing)
+            except BaseException as error:  # noqa: BLE001  (an interrupt can only come from the task itself here)
                 ended = _failed(held, error, self._clock)
+            if Forks.number != self._forks:
+                end_fork(self._forks)
             held.handle = None
             self._on_ended(held, ended)
             self._ask_turn()
             if me is None or me.cancelling() or copy_context() != clean:
-                break  # before Python 3.13 uncancel() leaves a cancellation standing that was not delivered yet
+                # Before Python 3.13, uncancel() keeps a cancellation pending that was not delivered yet.
+                break
             if ended is not None and ended.ended - turned_at > TURN:
                 await asyncio.sleep(0)
                 turned_at = monotonic()
@@ -213,7 +207,7 @@ class LoopLane:
             self._ask_turn()
 
     def _ask_turn(self) -> None:
-        """Tell of ends once for all in this turn of the loop, after the last of them."""
+        """Report the ends of jobs once per turn of the loop, after the last of them."""
         if not self._turn_asked and self._loop is not None:
             self._turn_asked = True
             self._loop.call_soon(self._turned)
@@ -226,42 +220,47 @@ class LoopLane:
             self._on_turn()
 
     def withdraw(self, held: Held | None = None) -> list[Held]:
-        """Take back what has not begun: this job, or all of them."""
+        """Remove jobs that have not begun: this job, or all of them."""
         return withdrawn(self._waiting, held)
 
     def stop(self, held: Held) -> None:
-        """Cancel a running coroutine; it may still refuse."""
+        """Cancel a running coroutine. It may still refuse."""
         if self._loop is not None:
-            # On the loop, where jobs are begun: one that is being begun just now is cancelled all the same.
+            # On the loop, where jobs begin: a job that is just beginning is cancelled, too.
             self._loop.call_soon_threadsafe(self._cancel, held)
 
     def _cancel(self, held: Held) -> None:
         if held.handle is not None:
             held.handle.cancel()
 
-    # Is it still turning? ------------------------------------------------------------------------------------------------
+    # Liveness ------------------------------------------------------------------------------------------------------------
 
     def ping(self) -> float:
-        """Ask the loop for a sign of life; the seconds since it owes us one."""
+        """Request a sign of life from the loop; return the seconds for which it has not answered."""
         now = self._clock.monotonic()
-        if self._loop is None or self._active == 0:
+        if self._loop is None or not (self._active or self._waiting):
             self._pinged_at = None
             return 0.0
         asked = self._pinged_at
         if asked is None:
             asked = self._pinged_at = now
             self._loop.call_soon_threadsafe(self._pong)
-        return now - asked  # the loop may have answered meanwhile
+        return now - asked  # the loop may have cleared the attribute already
 
     def _pong(self) -> None:
         self._pinged_at = None
 
+    @property
+    def crowded(self) -> bool:
+        """Whether more than one job is on the loop or waits for it."""
+        return self._active + len(self._waiting) > 1
+
     def guilty(self) -> Any:
-        """The asyncio task the loop is inside of right now."""
+        """The asyncio task that the loop currently executes."""
         return None if self._loop is None else asyncio.current_task(self._loop)
 
     def close(self) -> None:
-        """End the loop; what still runs on it is cancelled and gets a moment."""
+        """End the loop. Tasks that still run on it are cancelled and get one second to end."""
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return
@@ -282,27 +281,28 @@ class LoopLane:
             loop.call_soon_threadsafe(begin)
             thread.join(5.0)
             if thread.is_alive():
-                _log.warning("the event loop does not end; a job blocks it")
+                _log.warning("the event loop does not stop: a job is blocking it")
         self._loop = self._thread = None
 
 
 class ThreadLane:
-    """Functions, ``slots`` at a time, each on a thread of its own while it runs."""
+    """Runs up to ``slots`` functions at a time, each on its own thread."""
 
-    def __init__(self, slots: int, clock: Clock, chain: Sequence[Middleware], on_ended: OnEnded) -> None:
+    def __init__(self, slots: int, clock: Clock, hooks: Hooks, on_ended: OnEnded) -> None:
         self.slots = slots
-        self._clock, self._chain, self._on_ended = clock, chain, on_ended
+        self._clock, self._hooks, self._on_ended = clock, hooks, on_ended
+        self._forks = Forks.number
         self._changed = threading.Condition()
         self._waiting: deque[Held] = deque()
         self._threads = 0
         self._idle = 0
-        self._extra = 0  # threads whose job was given up, and who end with it
+        self._extra = 0  # threads of abandoned jobs, which end with their job
         self._closed = False
 
     def submit(self, jobs: Sequence[Held]) -> None:
-        """Run these, as slots come free."""
+        """Run these jobs as slots become free."""
         with self._changed:
-            self._waiting.extend(jobs)
+            enqueue(self._waiting, jobs)
             self._crew(len(jobs))
 
     def _crew(self, jobs: int) -> None:
@@ -337,22 +337,26 @@ class ThreadLane:
         held.began = self._clock.monotonic()
         ended: Ended | None
         try:
-            ended = run(held.declared, held.claim, held.job, held, self._clock, self._chain)
-        except BaseException as error:  # noqa: BLE001  (here an interrupt can only be the task's own doing)
+            ended = run(held.declared, held.claim, held.job, held, self._clock, self._hooks)
+        except BaseException as error:  # noqa: BLE001  (an interrupt can only come from the task itself here)
             ended = _failed(held, error, self._clock)
+        end_fork(self._forks)
         with self._changed:
             held.over = True
             given_up = held.handle is GIVEN_UP
-        if not given_up:  # else its slot has been given away already
+        if not given_up:  # otherwise its slot has a new thread already
             self._on_ended(held, ended)
 
     def withdraw(self, held: Held | None = None) -> list[Held]:
-        """Take back what has not begun: this job, or all of them."""
+        """Remove jobs that have not begun: this job, or all of them."""
         with self._changed:
             return withdrawn(self._waiting, held)
 
     def give_up(self, held: Held) -> bool:
-        """The job's thread does not come back; another takes its place, so that the slot is not lost. False: it is back."""
+        """Abandon a job whose thread does not return, and start another thread for its slot.
+
+        Return False if the thread has returned.
+        """
         with self._changed:
             if held.over:
                 return False
@@ -362,14 +366,23 @@ class ThreadLane:
             return True
 
     def close(self) -> None:
-        """Idle threads end; busy ones end with their job."""
+        """End idle threads. Busy ones end with their job."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
 
 
+def enqueue(waiting: deque[Held], jobs: Sequence[Held]) -> None:
+    """Add jobs to the waiting ones. Jobs under a rate limit go first, because they have to start soon."""
+    waiting.extend(held for held in jobs if held.start_by is None)
+    waiting.extendleft(held for held in reversed(jobs) if held.start_by is not None)
+
+
 def withdrawn(waiting: deque[Held], held: Held | None) -> list[Held]:
-    """What waits, taken out. Each job is taken by one side only: by us, or by the lane that begins it."""
+    """Remove waiting jobs and return them.
+
+    Each job is taken by one side only: by the caller, or by the executor that starts it.
+    """
     taken: list[Held] = []
     try:
         if held is not None:
@@ -388,5 +401,5 @@ def _failed(held: Held, error: BaseException, clock: Clock) -> Ended:
 
 
 def names(jobs: Iterable[Held]) -> str:
-    """Jobs for a log line."""
+    """The jobs as text for a log line."""
     return ", ".join(f"{held.claim.task} {held.claim.id}" for held in jobs)

@@ -1,6 +1,7 @@
-"""Who does the duties: everyone, the holder of a lease, or whoever has a lock. It saves work and is never their safety.
+"""Leader election for the duties: by a lease, by a lock, or none.
 
-It must not do a duty, and it never blocks longer than one call to the store.
+It saves work, but the duties stay correct without it. It must not run a duty, and it never blocks longer than one store
+call.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from random import Random
 from uuid import UUID
 
 from tidemill.clock import Clock
+from tidemill.domain.cluster import Coordination
 from tidemill.engine.ear import TICK, Ear
 from tidemill.errors import BadSettings, StoreError
 from tidemill.stores.base import Hold, Store
@@ -21,7 +23,7 @@ from tidemill.stores.base import Hold, Store
 _log = logging.getLogger("tidemill.engine")
 
 NAME = "duties"
-"""Of the lease, of the lock, and of the topic that tells the others when they are given back."""
+"""The name of the lease, of the lock, and of the topic that is notified when either is released."""
 
 
 Facts = Callable[[], Mapping[str, object]]
@@ -29,33 +31,70 @@ Facts = Callable[[], Mapping[str, object]]
 _LONG = 3600.0
 
 
+class UnusedLease:
+    """Marks the lease of the duties as unused while the workers coordinate without it.
+
+    Without the mark, readers of the lease would take the last leader's figures for the present ones.
+    """
+
+    def __init__(self, store: Store, clock: Clock, holder: UUID, mode: Coordination, ttl: timedelta) -> None:
+        self._store, self._clock, self._holder, self._mode, self._ttl = store, clock, holder, mode, ttl
+        self._next = clock.monotonic()
+
+    def mark(self) -> None:
+        """Write the mark, at most once an hour, unless the lease is held or was never used."""
+        if self._clock.monotonic() < self._next:
+            return
+        self._next = self._clock.monotonic() + _LONG
+        try:
+            self._mark()
+        except Exception as error:  # noqa: BLE001  (a missing mark only misleads a reader; it must not stop the duties)
+            _log.warning("cannot mark the lease %s as unused: %s", NAME, error)
+
+    def _mark(self) -> None:
+        lease = next((lease for lease in self._store.leases() if lease.name == NAME), None)
+        if lease is None or lease.held(self._store.now()) or lease.unused_by == self._mode:
+            return
+        taken = self._store.acquire(NAME, self._holder, ttl=self._ttl)
+        if taken is None:
+            return
+        facts = {"coordination": self._mode.value}
+        self._store.renew(NAME, self._holder, taken.term, ttl=self._ttl, metadata=facts)
+        self._store.release(NAME, self._holder, taken.term)
+
+
 class Lead(ABC):
-    """A way to agree on who does the duties."""
+    """A strategy that determines which process runs the duties."""
 
     leading: bool = False
 
     @abstractmethod
     def step(self, facts: Facts) -> float:
-        """Take the lead, keep it or wait, as is due now; seconds until it is to be called again."""
+        """Take the lead, keep it or wait, as is due now; return the seconds until the next call."""
 
     @abstractmethod
     def sure(self) -> bool:
-        """Whether the lead is ours beyond doubt at this moment; asked before each duty."""
+        """Whether this process certainly leads at this moment. Checked before each duty."""
 
-    def invite(self) -> None:  # noqa: B027  (not everyone waits for an invitation)
-        """Somebody gave the lead back; may be called from any thread."""
+    def invite(self) -> None:  # noqa: B027  (not every strategy uses it)
+        """Record that the lead was released. May be called from any thread."""
 
     def close(self) -> None:
-        """Give it back, and say so."""
+        """Release the lead and notify the other workers."""
         self.leading = False
 
 
 class Everyone(Lead):
-    """Nobody waits for anybody: every duty is safe when two do it at once."""
+    """All workers run the duties, which are safe to run concurrently."""
 
     leading = True
 
+    def __init__(self, unused: UnusedLease | None = None) -> None:
+        self._unused = unused
+
     def step(self, facts: Facts) -> float:
+        if self._unused is not None:
+            self._unused.mark()
         return _LONG
 
     def sure(self) -> bool:
@@ -63,7 +102,7 @@ class Everyone(Lead):
 
 
 class _Contest(Lead):
-    """What the lease and the lock have in common: trouble with the store, and when to look again."""
+    """Shared parts of the lease and the lock: store errors, and when to try again."""
 
     def __init__(self, store: Store, clock: Clock, *, beat: float, expiry: float, random: Random) -> None:
         self._store, self._clock, self._random = store, clock, random
@@ -77,14 +116,14 @@ class _Contest(Lead):
         try:
             if self._turn(facts, invited=invited) and self._failures:
                 self._failures = 0
-                _log.info("the lead of the duties can be asked for again")
-        except Exception as error:  # noqa: BLE001  (whoever cannot ask now asks again; the duties must not end)
+                _log.info("leadership requests succeed again")
+        except Exception as error:  # noqa: BLE001  (the duties must not end; the next step tries again)
             self._failed(error)
         return max(0.0, self._at - self._clock.monotonic())
 
     @abstractmethod
     def _turn(self, facts: Facts, *, invited: bool) -> bool:
-        """Do what is due now; whether the store was asked, and answered."""
+        """Do what is due now; return whether the store was called and answered."""
 
     def invite(self) -> None:
         self._invited = True
@@ -93,22 +132,24 @@ class _Contest(Lead):
         self._at = self._clock.monotonic() + seconds
 
     def _pause(self) -> float:
-        """How long a loser waits who knows nothing: 1 to 5 s with the usual expiry."""
+        """Seconds to wait when the holder's expiry is unknown: 1 to 5 s with the default expiry."""
         return self._random.uniform(self._expiry / 8, self._expiry * 5 / 8)
 
     def _failed(self, error: Exception) -> None:
         self._failures += 1
         if self._failures == 1:
             trace = None if isinstance(error, StoreError) else error
-            _log.warning("the lead of the duties could not be asked for or kept: %s", error, exc_info=trace)
-        # A leader has a few tries before its time is over; the others have no hurry.
+            _log.warning("cannot acquire or renew leadership of the duties: %s", error, exc_info=trace)
+        # A leader has time for a few tries before its lease expires. The others can wait.
         quick = min(self._beat, self._beat / 4 * 2 ** min(self._failures - 1, 8))
         self._in(quick * self._random.uniform(0.5, 1.0) if self.leading else self._pause())
 
 
 class ByLease(_Contest):
-    """One lease with a term. Losers do not ask at a fixed rate: while they hear the leader's ticks they do nothing, and
-    otherwise they read when the lease runs out and come back then.
+    """Leadership by one lease with a term.
+
+    The other workers do not poll at a fixed rate. While they receive the leader's ticks they do nothing. Otherwise they
+    read when the lease expires and try again then.
     """
 
     def __init__(
@@ -127,10 +168,11 @@ class ByLease(_Contest):
         )
         self._holder, self._ttl, self._ear = holder, expiry, ear
         self._term = 0
-        self._seen: tuple[int, datetime] | None = None  # another's term and last beat
+        self._seen: tuple[int, datetime] | None = None  # another holder's term and last beat
         self._seen_ends = 0.0
-        self._sent = float("-inf")  # when the last renewal that was answered had been sent
-        # After three quarters of the expiry without an answer the lease counts as lost: the rest is for the duty under way.
+        self._sent = float("-inf")  # when the last answered renewal was sent
+        # After three quarters of the expiry without an answer the lease counts as lost. The rest is time for the
+        # current duty.
         self._sure_for = self._expiry * 3 / 4
 
     def sure(self) -> bool:
@@ -140,7 +182,7 @@ class ByLease(_Contest):
         now = self._clock.monotonic()
         if self.leading:
             if not self.sure():
-                self._lose("it could not be renewed in time", now)
+                self._lose("it was not renewed in time", now)
                 return False
             if now < self._at:
                 return False
@@ -156,8 +198,9 @@ class ByLease(_Contest):
         return True
 
     def _quiet_until(self) -> float:
-        """Who has just heard a tick need not look: one second less than the expiry, so that a look follows before a lease
-        that died with its leader runs out.
+        """The time until which a recent tick makes a look unnecessary.
+
+        That is up to one second less than the expiry, so that a look follows before the lease of a dead leader expires.
         """
         if self._ear is None:
             return float("-inf")
@@ -167,12 +210,12 @@ class ByLease(_Contest):
         if self._store.renew(NAME, self._holder, self._term, ttl=self._ttl, metadata=facts()):
             self._sent, self._at = now, now + self._beat
         else:
-            self._lose("the store says so", now + self._pause())
+            self._lose("the store refused to renew it", now + self._pause())
 
     def _lose(self, why: str, at: float) -> None:
         self.leading = False
         self._at = at
-        _log.warning("worker %s does the duties no more, its lease of term %d is lost: %s",
+        _log.warning("worker %s no longer runs the duties: it lost the lease of term %d: %s",
                      self._holder, self._term, why)  # fmt: skip
 
     def _try(self) -> None:
@@ -181,18 +224,22 @@ class ByLease(_Contest):
             self._in(left + self._jitter())
             return
         sent = self._clock.monotonic()
-        lease = self._store.acquire(NAME, self._holder, ttl=self._ttl)
+        # The store's clock may have been set back since the last beat. A lease without a beat for its whole length is
+        # expired.
+        stale = self._seen if sent >= self._seen_ends else None
+        lease = self._store.acquire(NAME, self._holder, ttl=self._ttl, stale=stale)
         if lease is None:
             self._in(self._pause())
             return
-        self._term, self._sent, self._at, self.leading = lease.term, sent, sent + self._beat, True
-        _log.info("worker %s does the duties, by its lease of term %d", self._holder, self._term)
+        # The next step renews the lease at once, which records the holder.
+        self._term, self._sent, self._at, self.leading = lease.term, sent, sent, True
+        _log.info("worker %s runs the duties with the lease of term %d", self._holder, self._term)
 
     def _left(self) -> float:
-        """Seconds until the lease may be taken, as well as one can tell when the store's clock may be another.
+        """Seconds until the lease may be taken, even if the store's clock differs from the local one.
 
-        It was whole at its last beat. So from when a beat is first seen, it cannot last longer than that by the monotonic
-        clock, wherever the hands of our own clock stand.
+        A beat renews the lease for its whole length. So it cannot last longer than that length from when the beat is
+        first seen, measured by the monotonic clock, whatever the local wall clock shows.
         """
         lease = next((lease for lease in self._store.leases() if lease.name == NAME), None)
         if lease is None or lease.holder in (None, self._holder):
@@ -214,25 +261,31 @@ class ByLease(_Contest):
             try:
                 self._store.release(NAME, self._holder, self._term)
             except StoreError as error:
-                _log.warning(
-                    "the lease of the duties was not given back and will run out by itself: %s", error
-                )
+                _log.warning("cannot release the duty lease; it will expire: %s", error)
             with contextlib.suppress(StoreError):
                 self._store.notify([NAME])
 
 
 class ByLock(_Contest):
-    """A lock of the database or of the machine, which goes with the connection or the process that took it.
+    """Leadership by a lock of the database or of the machine, which ends with the connection or process that took it.
 
-    Where there can be none, everyone does the duties: that costs more, and undone duties would cost jobs.
+    If the store has no locks, every worker runs the duties: that costs more, but duties that never run would cost jobs.
     """
 
     def __init__(
-        self, store: Store, clock: Clock, *, beat: timedelta, expiry: timedelta, random: Random
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        beat: timedelta,
+        expiry: timedelta,
+        random: Random,
+        unused: UnusedLease | None = None,
     ) -> None:
         super().__init__(
             store, clock, beat=beat.total_seconds(), expiry=expiry.total_seconds(), random=random
         )
+        self._unused = unused
         self._hold: Hold | None = None
         self._lockless = False
 
@@ -249,7 +302,9 @@ class ByLock(_Contest):
             self._ask()
         elif not self._hold.held():
             self._drop()
-            _log.warning("the lock of the duties is lost")
+            _log.warning("the duty lock was lost")
+        if self.leading and self._unused is not None:
+            self._unused.mark()
         self._in(self._beat if self.leading else self._pause())
         return True
 
@@ -258,7 +313,7 @@ class ByLock(_Contest):
             self._hold = self._store.hold(NAME)
         except BadSettings as error:
             self._lockless = True
-            _log.warning("this store has no lock for the duties, so every worker does them: %s", error)
+            _log.warning("this store has no duty lock, so every worker runs the duties: %s", error)
         self.leading = self._lockless or self._hold is not None
 
     def _drop(self) -> None:

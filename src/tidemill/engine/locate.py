@@ -1,32 +1,43 @@
-"""Finds an app by the name it can be imported under, and the name of an app that is here.
+"""Look-up of an app by its import name, and of the import name of an app.
 
-It imports what the operator named, never what a job says.
+It imports only modules that the operator named, never ones that a job names.
 """
 
 from __future__ import annotations
 
 import importlib
+import os
+import re
 import sys
+import traceback
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 from tidemill.clock import Clock
-from tidemill.errors import BadSettings
+from tidemill.engine.factories import apps_in, call_factory, is_factory
+from tidemill.errors import BadSettings, UsageError
 from tidemill.stores.base import Store
+from tidemill.stores.open import without_driver
 from tidemill.tasks.events import Events
 from tidemill.tasks.registry import Registry
 
 _imports: list[str] = []
 
+_made: WeakKeyDictionary[object, str] = WeakKeyDictionary()
+"""The factory's name for every app that ``find_app`` created with one."""
+
 
 class Application(Protocol):
-    """An ``App`` as the engine sees it: the app stands above the engine and imports it, so it cannot be named here."""
+    """An ``App`` as the engine sees it. The app layer imports the engine, so the engine cannot import ``App``."""
 
     clock: Clock
     migrates: bool
+    deployed_at: datetime | None
     _client: Any
 
     @property
@@ -44,37 +55,82 @@ class Application(Protocol):
 
     def reconcile(self) -> object: ...
 
+    def confirm(self) -> None: ...
 
-def importing() -> bool:
-    """Whether an app is being imported just now: the worst moment to start a worker, which would import it again."""
-    return bool(_imports)
+
+class _StartedByImport(UsageError):
+    """Raised when a module starts a worker while it is being imported."""
+
+
+def refuse_while_importing() -> None:
+    """Refuse to start a worker while ``find_app`` imports its module: that worker's processes would import it again."""
+    if _imports:
+        raise _StartedByImport(
+            f"module {_imports[-1]!r} starts a worker when it is imported; "
+            'move the lines that start it under `if __name__ == "__main__":` in that file'
+        )
 
 
 def find_app(where: str) -> Application:
-    """The app at ``"module:attribute"``; a module that holds one app alone need not name it.
+    """The app at ``"module:attribute"``. The attribute may be omitted if the module contains exactly one app.
 
-    The current directory is searched first, as ``python -m`` does.
+    The attribute may also be a function that returns the app, or a web application in which the app's API or dashboard
+    is mounted. The current directory is searched first, as ``python -m`` does.
     """
     name, _, path = where.partition(":")
     if not name or (":" in where and not path):
         raise BadSettings(f"{where!r} names no app; write it as module:attribute, for example shop.jobs:app")
+    _check_module(name, path, where)
     module = _imported(name, where)
     return _only_app(module) if not path else _named_app(module, path)
 
 
 def whereabouts(app: object) -> str | None:
-    """The ``"module:attribute"`` under which another process can import this very app; None if there is none."""
+    """The ``"module:attribute"`` under which another process can import this app; None if there is none."""
     found = [
         f"{name}:{attribute}"
         for name, module in sys.modules.copy().items()
         if name != "__main__" and (attribute := _attribute_of(module, app)) and _importable(name, module)
     ]
+    if not found and app in _made:
+        return _made[app]
     if found:
         return min(found, key=lambda where: (where.count("."), len(where), where))
     main = sys.modules.get("__main__")
     attribute = _attribute_of(main, app)
     name = _name_of_main(main)
     return f"{name}:{attribute}" if attribute and name else None
+
+
+def unused_store(app: Application, where: str) -> str | None:
+    """A warning if ``TIDEMILL_STORE`` names another store than the app, which then keeps its own."""
+    wanted, own = os.environ.get("TIDEMILL_STORE"), app.store_url()
+    if not wanted or own is None or without_driver(wanted) == without_driver(own):
+        return None
+    return (
+        f"TIDEMILL_STORE is {_without_password(wanted)} and is not used: {where} names its own store, "
+        f"{_without_password(own)}; write App() without a store to use the variable"
+    )
+
+
+def _without_password(url: str) -> str:
+    return re.sub(r"//([^/@:]*):[^/@]*@", r"//\1@", url)
+
+
+def user_traceback(error: BaseException) -> str:
+    """The traceback of a failed import, without the frames of the import system and of Tidemill's own search."""
+    found = traceback.TracebackException.from_exception(error)
+    chain: list[traceback.TracebackException | None] = [found]
+    while chain:
+        part = chain.pop()
+        if part is not None:
+            part.stack[:] = [frame for frame in part.stack if not _of_import_system(frame.filename)]
+            chain += [part.__cause__, part.__context__]
+    return "".join(found.format()).strip()
+
+
+def _of_import_system(filename: str) -> bool:
+    return filename.startswith("<frozen importlib") or filename in (importlib.__file__, __file__)
 
 
 def _app_class() -> type[Any]:
@@ -95,13 +151,15 @@ def _imported(name: str, where: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
             raise BadSettings(
-                f"there is no module {error.name!r}, named by {where!r}; it was looked for in {here} and where Python finds "
-                f"its packages{_hint(name)}",
+                f"there is no module {error.name!r}, named by {where!r}; searched {here} and the directories where Python finds "
+                f"its packages",
                 app=where,
             ) from None
         raise BadSettings(
             f"module {name!r} cannot be imported: it needs {error.name!r}, which is not installed", app=where
         ) from error
+    except _StartedByImport as error:
+        raise BadSettings(str(error), app=where) from None
     except (Exception, SystemExit) as error:
         raise BadSettings(
             f"module {name!r} cannot be imported: {type(error).__name__}: {error}", app=where
@@ -110,12 +168,17 @@ def _imported(name: str, where: str) -> ModuleType:
         _imports.pop()
 
 
-def _hint(name: str) -> str:
-    path = Path(name)
-    if path.suffix == ".py" or len(path.parts) > 1:
-        dotted = ".".join(path.with_suffix("").parts).lstrip("./\\")
-        return f"; a module is named with dots, perhaps {dotted}"
-    return ""
+def _check_module(name: str, path: str, where: str) -> None:
+    """Refuse a file path; the error contains the name of its module."""
+    file = Path(name.replace("\\", "/"))
+    if file.suffix != ".py" and len(file.parts) < 2:
+        return
+    if file.is_absolute() or ".." in file.parts:
+        parts, cure = [file.stem], f"change to {file.parent} and write"
+    else:
+        parts, cure = list(file.with_suffix("").parts), "write"
+    module = ".".join(parts) + (f":{path}" if path else "")
+    raise BadSettings(f"{where!r} is a file, not a module; {cure} {module}", app=where)
 
 
 def _named_app(module: ModuleType, path: str) -> Application:
@@ -127,18 +190,33 @@ def _named_app(module: ModuleType, path: str) -> Application:
             raise BadSettings(
                 f"module {module.__name__!r} has no {path!r}; {_what_there_is(module)}"
             ) from None
-    if not isinstance(value, _app_class()):
-        raise BadSettings(
-            f"{module.__name__}:{path} is a {type(value).__name__}, no App; {_what_there_is(module)}"
-        )
-    app: Application = value
+    where = f"{module.__name__}:{path}"
+    made = is_factory(value)
+    if made:
+        _imports.append(module.__name__)
+        try:
+            value = call_factory(value, where)
+        finally:
+            _imports.pop()
+    apps = apps_in(value, _app_class())
+    if len(apps) != 1:
+        verb = "returns" if made else "is"
+        kind = f"{verb} a {type(value).__name__}"
+        if apps:
+            raise BadSettings(f"{where} {kind} with {len(apps)} apps; name one App instead", app=where)
+        if made:
+            raise BadSettings(f"{where} {kind}; a factory must return an App", app=where)
+        raise BadSettings(f"{where} {kind}, no App; {_what_there_is(module)}")
+    app: Application = apps[0]
+    if made:
+        _made[app] = where
     return app
 
 
 def _only_app(module: ModuleType) -> Application:
     apps = _apps_of(module)
     if len({id(app) for app in apps.values()}) != 1:
-        raise BadSettings(f"{module.__name__!r} does not say which app is meant; {_what_there_is(module)}")
+        raise BadSettings(f"{module.__name__!r} does not specify the app; {_what_there_is(module)}")
     return next(iter(apps.values()))
 
 
@@ -160,13 +238,13 @@ def _what_there_is(module: ModuleType) -> str:
 def _attribute_of(module: ModuleType | None, app: object) -> str | None:
     try:
         names = [name for name, value in vars(module).items() if value is app]
-    except (TypeError, RuntimeError):  # no real module, or one that changes while we look
+    except (TypeError, RuntimeError):  # not a real module, or one that changes during the iteration
         return None
     return min(names, default=None, key=lambda name: (name.startswith("_"), name))
 
 
 def _importable(name: str, module: ModuleType) -> bool:
-    """Whether that name leads another process to the same file."""
+    """Whether this name leads another process to the same file."""
     file = getattr(module, "__file__", None)
     return file is not None and _leads_to(name, Path(file))
 
@@ -177,13 +255,13 @@ def _leads_to(name: str, file: Path) -> bool:
 
 
 def _searched(name: str) -> ModuleSpec | None:
-    """What an import would find, asked of the finders themselves: ``sys.modules`` says what was, not what can be."""
+    """The spec that an import would find. The finders are asked, because ``sys.modules`` contains past imports only."""
     spec: ModuleSpec | None = None
     path: Any = None
     for full in _steps(name):
         try:
             spec = next(filter(None, (finder.find_spec(full, path) for finder in sys.meta_path)), None)
-        except (ImportError, AttributeError, ValueError):  # a finder of somebody's own
+        except (ImportError, AttributeError, ValueError):  # a custom finder
             spec = None
         if spec is None:
             return None
@@ -201,7 +279,7 @@ def _name_of_main(main: ModuleType | None) -> str | None:
     if spec is not None:  # python -m something
         return spec.name if spec.name != "__main__" else None
     file = getattr(main, "__file__", None)
-    if file is None:  # typed in by hand, or read from standard input
+    if file is None:  # interactive, or read from standard input
         return None
     name = Path(file).stem
     return name if "." not in name and _leads_to(name, Path(file)) else None

@@ -1,7 +1,8 @@
-"""Hears on an event loop what the ear would hear on its thread: one thread less to be woken between a job's coming and its begin.
+"""Listener for wake-ups on an event loop instead of the listening thread.
 
-Only where the store's listener has a file to be watched. The ear's own thread stands by: it hears what the loop leaves lying, be
-it that the loop does not turn, and makes the connection anew when it breaks. This room decides nothing about what is heard.
+This saves waking one thread between a job's arrival and its start. It works only if the store's listener has a file
+descriptor to watch. The listening thread stays as the fallback: it receives wake-ups that a blocked loop leaves unread,
+and it reconnects after a failure.
 """
 
 from __future__ import annotations
@@ -13,25 +14,28 @@ from typing import Protocol, runtime_checkable
 from tidemill.engine.ear import Ear
 
 AGAIN = 1.0
-"""Seconds after which a listener that could not be watched is tried again."""
+"""Seconds until a listener that could not be watched is tried again."""
 
 
 @runtime_checkable
 class Watched(Protocol):
-    """A listener whose wake-ups can be watched for by somebody else."""
+    """A listener whose wake-ups another thread can watch for."""
 
     def lend(self) -> int | None:
-        """A file, the caller's to close, that becomes readable when there is something to hear; None where there is none just now."""
+        """A file descriptor that becomes readable when wake-ups arrive; None if there is none now. The caller closes it."""
 
     def hear(self) -> frozenset[str]:
-        """What is to be heard now, without waiting; an error where the file that was lent has nothing more to say."""
+        """The wake-ups that have arrived, without waiting.
+
+        Raises an error if the lent file descriptor is no longer of use.
+        """
 
     def take_back(self) -> None:
-        """Nobody watches any more."""
+        """Record that the watching has ended."""
 
 
 class LoopEar:
-    """Watches the ear's listener on a loop. All of it happens on the loop's own thread."""
+    """Watches the listener's file descriptor on a loop. All calls happen on the loop's own thread."""
 
     def __init__(self, ear: Ear) -> None:
         self._ear = ear
@@ -67,7 +71,7 @@ class LoopEar:
             return
         try:
             topics = self._listener.hear()
-        except Exception:  # noqa: BLE001  (whatever it is, the ear's own thread finds out and mends it)
+        except Exception:  # noqa: BLE001  (the listening thread finds the error and reconnects)
             self._leave_off()
             self._later = self._loop.call_later(AGAIN, self._watch)
             return
@@ -83,7 +87,7 @@ class LoopEar:
             listener.take_back()
 
     def close(self) -> None:
-        """Watch no more; the loop is about to end."""
+        """Stop watching before the loop ends."""
         if self._later is not None:
             self._later.cancel()
         self._leave_off()

@@ -1,4 +1,4 @@
-"""An event loop for jobs, and what whoever steps on its thread has to offer."""
+"""The job event loop, and the interface for store I/O on its thread."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's where it is installed, else Python's own."""
+    """Create a uvloop event loop if uvloop is installed, otherwise a standard one."""
     try:
         import uvloop
     except ImportError:
@@ -16,7 +16,7 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 class Steps(Protocol):
-    """Talks to the store on the loop's own thread, while there is so much to do that another thread would be in the way."""
+    """Runs store I/O on the loop's own thread while the load is so high that another thread would only contend with it."""
 
     def wants(self) -> bool: ...
 

@@ -1,6 +1,6 @@
-"""What a pump does when the store does not answer: ends stay to be written, and what was claimed meanwhile is found out.
+"""Recovery of the pump from store failures.
 
-It is a part of the pump, apart because nothing of it happens while all is well.
+These methods belong to the pump. They are in a module of their own because none of them runs while the store answers.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -16,6 +16,7 @@ from tidemill.clock import Clock
 from tidemill.domain.job import Claim
 from tidemill.engine.ends import is_trouble, write_again
 from tidemill.engine.finisher import Settled
+from tidemill.engine.held import Held
 from tidemill.engine.outbox import Outbox
 from tidemill.engine.plan import Planner
 from tidemill.engine.tally import Tally
@@ -25,31 +26,38 @@ from tidemill.stores.base import Store
 _log = logging.getLogger("tidemill.engine")
 
 LONGEST_PAUSE = 2.0
-"""Seconds between two tries while the store does not answer."""
+"""Longest pause, in seconds, between two attempts while the store does not answer."""
 
 
 LOOK_BACK = (5.0, 60.0)
-"""Seconds between an outage and looks at what was done after it: a database goes on with what it was asked by somebody who has
-given up, until it is finished or too slow. The last look comes when the slowest statement must be over.
+"""Seconds after an outage at which the pump compares its jobs with the store.
+
+A database continues to execute a statement after the client has given up on it. By the last comparison, the slowest
+statement must have finished.
 """
 
 
 class Owner(Protocol):
-    """Who the pump works for. How claims went is written into its tally, by whoever holds the pump's lock."""
+    """The object that the pump claims and writes for.
+
+    The pump records claim statistics in its tally, under the pump's lock.
+    """
 
     tally: Tally
 
-    def take_over(self, claims: Sequence[Claim]) -> None: ...
+    def take_over(self, claims: Sequence[Claim], dated: float | None = None) -> None: ...
 
     def about_to_write(self, settled: Sequence[Settled]) -> None: ...
 
     def written(self, settled: Sequence[Settled], lost: frozenset[UUID]) -> None: ...
 
-    def known(self) -> frozenset[UUID]: ...
+    def holding(self) -> list[Held]: ...
+
+    def lose(self, jobs: Iterable[Held]) -> None: ...
 
 
 class Mending:
-    """The pump's way out of trouble."""
+    """Mixin of the pump that handles store failures."""
 
     changed: threading.Condition
     rest: Callable[[float], None]
@@ -69,12 +77,13 @@ class Mending:
     _failed: str | None
     _keep: Callable[[list[Settled]], None]
     _sort_out: Callable[[list[Settled], Exception], None]
+    _tell_written: Callable[[list[Settled], frozenset[UUID]], None]
     _stepped: Callable[[], None]
 
     def _trouble(self, error: StoreError) -> None:
-        """The store did not answer, or not well. Ends stay to be written; what was claimed meanwhile is found out."""
+        """Handle a store failure: keep unwritten outcomes, and find out which jobs were claimed during the failure."""
         self._note(error)
-        if isinstance(error, StoreBusy):  # nothing happened
+        if isinstance(error, StoreBusy):  # the store did nothing
             with self.changed:
                 self._owner.tally.collide("busy")
             self.rest(0.05)
@@ -83,7 +92,7 @@ class Mending:
             self._doubt()
 
     def _mend_alone(self) -> bool:
-        """With nobody else at the store; False where somebody does that already."""
+        """Recover while no other thread uses the store. Returns False if another thread is already recovering."""
         with self.changed:
             if self._recovering:
                 return False
@@ -97,10 +106,31 @@ class Mending:
                 self._rung = True
                 self._planner.wet()
                 self.changed.notify_all()
+                self._calm.notify_all()
         return True
 
+    def reconnected(self) -> None:
+        """Compare the jobs held here with those the store lists for this worker, after a lost connection is back.
+
+        A restored database, or a standby that took over, may not contain the latest claims.
+        """
+        if self._owner.holding():
+            self._apart(self._compare)
+
+    def _compare(self) -> None:
+        while not self._closed.is_set():
+            with self.changed:
+                # A recovery that is under way may have queried the store before the connection was lost.
+                self._calm.wait_for(lambda: not self._recovering or self._closed.is_set())
+                self._stepping += 1
+            try:
+                if self._mend_alone():
+                    return
+            finally:
+                self._stepped()
+
     def _doubt(self) -> None:
-        """A claim of ours may be carried out even now, and nobody here would know: look back some time later."""
+        """Schedule later comparisons: the store may still execute a claim whose answer never arrived here."""
         with self.changed:
             self._doubts += 1
             alone = self._doubts == 1
@@ -108,7 +138,7 @@ class Mending:
             self._apart(self._look_back)
 
     def _apart(self, act: Callable[[], None]) -> None:
-        """Have this done on a thread of its own."""
+        """Run a function on a thread of its own."""
         threading.Thread(target=act, name="tidemill-look-back", daemon=True).start()
 
     def _look_back(self) -> None:
@@ -132,19 +162,25 @@ class Mending:
 
     def _note(self, error: StoreError) -> None:
         if self._failed is None:
-            _log.warning("the store does not answer, running jobs go on: %s", error)
+            _log.warning("the store does not respond; running jobs continue: %s", error)
         self._failed = str(error)
 
     def _recover(self) -> None:
-        """Alone with the store: write the ends again, read back those it calls lost, and take what it says is ours."""
+        """Write outcomes again, verify those the store reports as lost, and compare the held jobs with the store.
+
+        No other thread uses the store during this. Jobs that the store does not list for this worker are stopped; jobs
+        that only the store lists are started.
+        """
         tries = 0
         while not self._closed.is_set():
             with self.changed:
                 again = self._outbox.take_decided(self._batch)
             try:
                 lost = self._write_again(again) if again else frozenset()
+                # List the jobs before querying the store: a job claimed after the query must not look missing.
+                mine = self._owner.holding()
                 held = self._store.held(self._worker)
-            except Exception as error:  # noqa: BLE001  (as above)
+            except Exception as error:  # noqa: BLE001  (see ``Pump._run``)
                 if again and not is_trouble(error):
                     self._sort_out(again, error)
                     continue
@@ -154,14 +190,28 @@ class Mending:
                 self.rest(min(LONGEST_PAUSE, 0.05 * 2 ** min(tries, 9)) * random.uniform(0.5, 1.0))  # noqa: S311
                 continue
             if again:
-                self._owner.written(again, lost)
+                self._tell_written(again, lost)
             self._recovered()
-            known = self._owner.known()
-            unknown = [claim for claim in held if claim.id not in known]
-            if unknown:
-                _log.info("%d jobs were claimed although the answer was lost; they begin now", len(unknown))
-                self._owner.take_over(unknown)
+            self._reconcile(mine, held)
             return
+
+    def _reconcile(self, mine: Sequence[Held], claims: Sequence[Claim]) -> None:
+        """Stop jobs that are not among these claims, and start claims that are not among these jobs.
+
+        A job with a decided outcome is left alone: the fence accepts or rejects the outcome when it is written.
+        """
+        stored = {(claim.id, claim.token) for claim in claims}
+        self._owner.lose(
+            [held for held in mine if not held.settled and (held.claim.id, held.claim.token) not in stored]
+        )
+        known = {(held.claim.id, held.claim.token) for held in mine}
+        unknown = [claim for claim in claims if (claim.id, claim.token) not in known]
+        if unknown:
+            _log.info(
+                "starting %d jobs that the store assigned to this worker and that are not running",
+                len(unknown),
+            )
+            self._owner.take_over(unknown)
 
     def _write_again(self, settled: Sequence[Settled]) -> frozenset[UUID]:
         self._owner.about_to_write(settled)
@@ -170,4 +220,4 @@ class Mending:
     def _recovered(self) -> None:
         if self._failed is not None:
             self._failed = None
-            _log.warning("the store answers again")
+            _log.warning("the store responds again")

@@ -1,4 +1,4 @@
-"""Where this is: the machine, in a name that outlives processes, which queues are its own, and which release of Tidemill."""
+"""Identity of this node: machine name, own queues and Tidemill release."""
 
 from __future__ import annotations
 
@@ -7,19 +7,21 @@ import socket
 from collections.abc import Collection
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from uuid import UUID
 
 from tidemill.domain.firing import NODE_QUEUE
 from tidemill.domain.payload import clip
+from tidemill.domain.timetable import runner_place
 from tidemill.tasks.options import check_name
 
 VARIABLE = "TIDEMILL_NODE"
-"""The environment's word for the name, where machines cannot be told apart otherwise (copies of one image)."""
+"""Environment variable with the node name, for machines without distinct ids (copies of one image)."""
 
 _LONGEST = 200
 
 
 def machine_name() -> str:
-    """A name that this machine keeps: what ``TIDEMILL_NODE`` says, its id, or its host name where it has none."""
+    """Return a durable name of this machine: ``TIDEMILL_NODE``, else the machine id, else the host name."""
     said = os.environ.get(VARIABLE, "").strip()
     if said:
         check_name("node", said)
@@ -31,12 +33,17 @@ def machine_name() -> str:
 
 
 def host_name() -> str:
-    """What this machine is called; a system may answer with bytes that are no text, and no table holds those."""
+    """Return the host name. Bytes that are not valid text are replaced, because no table can store them."""
     return clip(socket.gethostname(), _LONGEST)
 
 
+def process_name() -> str:
+    """Return the name of this process among the workers: host name and process id."""
+    return f"{host_name()}-{os.getpid()}"
+
+
 def release_here() -> str:
-    """The release of Tidemill that is installed; empty where it runs without being installed."""
+    """Return the installed release of Tidemill, or an empty string if it is not installed as a package."""
     try:
         return version("tidemill")
     except PackageNotFoundError:
@@ -44,18 +51,24 @@ def release_here() -> str:
 
 
 def own_queue(node: str) -> str:
-    """The queue of jobs that only this node may run."""
+    """Return the queue of jobs that only this node, or this runner, may run."""
     return NODE_QUEUE + node
 
 
-def serves(queue: str, node: str) -> bool:
-    """Whether workers of this node may take from a queue: never from another node's own."""
-    return not queue.startswith(NODE_QUEUE) or queue == own_queue(node)
+def own_queues(node: str, worker: UUID | None) -> tuple[str, ...]:
+    """Return the queue of this node and that of this runner process."""
+    return (own_queue(node),) if worker is None else (own_queue(node), own_queue(runner_place(node, worker)))
 
 
-def concerns(topic: str, queues: Collection[str] | None, node: str) -> bool:
-    """Whether this wake-up tells of work that a worker on this node, with these queues, may take."""
+def serves(queue: str, node: str, worker: UUID | None = None) -> bool:
+    """Whether this worker may claim from a queue. Queues of other nodes and other runners are excluded."""
+    return not queue.startswith(NODE_QUEUE) or queue in own_queues(node, worker)
+
+
+def concerns(topic: str, queues: Collection[str] | None, node: str, worker: UUID | None = None) -> bool:
+    """Whether this wake-up announces jobs that this worker, with these queues, may claim."""
     if not topic.startswith("ready:"):
         return False
     queue = topic.removeprefix("ready:")
-    return serves(queue, node) and (queues is None or queue in queues or queue == own_queue(node))
+    own = own_queues(node, worker)
+    return serves(queue, node, worker) and (queues is None or queue in queues or queue in own)

@@ -1,4 +1,7 @@
-"""A worker's own numbers for a scraper, made of what it tells about itself. What all workers did, the store knows."""
+"""Metrics of one worker in the Prometheus text format.
+
+They cover this worker only. The store has the figures for all workers.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ from tidemill.engine.tally import Tally
 
 _COUNTED = (
     ("done", "tidemill_runner_jobs_total", "Executions a runner has ended since it started.", "counter"),
-    ("errors", "tidemill_runner_errors_total", "Those of them that ended with an error.", "counter"),
+    ("errors", "tidemill_runner_errors_total", "Executions that ended with an error.", "counter"),
     ("running", "tidemill_runner_running", "Jobs that run in a runner.", "gauge"),
     ("buffered", "tidemill_runner_buffered", "Jobs a runner has claimed and not begun.", "gauge"),
     ("free", "tidemill_runner_free_slots", "Jobs a runner could begin now.", "gauge"),
@@ -18,12 +21,15 @@ _COUNTED = (
 
 
 def worker_metrics(alive: bool, ready: bool, facts: Mapping[str, Any], tally: Tally) -> str:
-    """How a worker and each of its runners are doing; a runner that is replaced counts from zero under its new process id."""
-    up = Family("tidemill_worker_up", "Whether the worker's own loop turns: 1, or 0.")
+    """Render the metrics of a worker and its runners.
+
+    The counters of a replaced runner start at zero under its new process id.
+    """
+    up = Family("tidemill_worker_up", "Whether the worker's own loop runs: 1, or 0.")
     up.add(int(alive))
     able = Family("tidemill_worker_ready", "Whether it can take jobs: 1, or 0.")
     able.add(int(alive and ready))
-    leading = Family("tidemill_worker_leading", "Whether it does the duties: 1, or 0.")
+    leading = Family("tidemill_worker_leading", "Whether it runs the duties: 1, or 0.")
     leading.add(int(bool(facts.get("leading"))))
     families: list[Family | Histogram] = [up, able, leading]
     for name, metric, words, kind in _COUNTED:

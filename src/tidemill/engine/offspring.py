@@ -1,4 +1,7 @@
-"""A child process as its runner holds it: started, spoken with, killed, reaped. What it runs is not known here."""
+"""Child process of a runner: start, communication, kill and reaping.
+
+This module does not depend on what the child runs.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +20,10 @@ from weakref import WeakSet
 from tidemill.engine.deathwatch import are_gone, end_families, end_in_words
 from tidemill.engine.frames import LOST_WIRE, Wire
 
-_MANNERS = 2.0  # seconds to end by itself, once it was told that there is nothing more to do
+_MANNERS = 2.0  # seconds a child has to exit after its socket was closed
 _WARNING = 1.0  # seconds between SIGTERM and SIGKILL
-_LAST_MOMENT = 0.2  # seconds to end by itself after it has closed its socket
-_LOOK = 0.02  # seconds between two looks where the kernel cannot tell of an end
+_LAST_MOMENT = 0.2  # seconds a child has to exit after it has closed its socket
+_LOOK = 0.02  # seconds between two checks where the kernel cannot signal an exit
 
 _held: WeakSet[Offspring] = WeakSet()
 
@@ -31,12 +34,15 @@ def _let_go_after_fork() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    # A fork of this process that kept our ends open would hide our death from the children.
+    # A fork of this process that kept our ends of the pipes open would hide our death from the children.
     os.register_at_fork(after_in_child=_let_go_after_fork)
 
 
 class Offspring:
-    """A started child. It is to be started on a thread that outlives it (see ``deathwatch``), and in the end to be reaped."""
+    """A started child process.
+
+    Start it on a thread that outlives it (see ``deathwatch``), and always reap it.
+    """
 
     def __init__(self, app_path: str) -> None:
         ours, theirs = socket.socketpair()
@@ -68,12 +74,12 @@ class Offspring:
             os.close(tied)
         self.pid = self._process.pid
         _held.add(self)
-        self.jobs = 0  #: how many it has run
-        self.ready = False  #: it has imported the app
+        self.jobs = 0  #: number of jobs it has run
+        self.ready = False  #: whether it has imported the app
         self.doom: str | None = None  #: why it was killed before it was ready
         self._lock = threading.Lock()
         self._killed = self._reaped = False
-        self._others: set[int] = set()  # what was killed with it
+        self._others: set[int] = set()  # descendants that were killed with it
         self._end = _open_pid(self.pid)
         self._waiting = select.poll()
         self._waiting.register(self.wire, select.POLLIN)
@@ -81,24 +87,30 @@ class Offspring:
             self._waiting.register(self._end, select.POLLIN)
 
     def wait_with(self, wake: int, seconds: float | None) -> tuple[bool, bool, bool]:
-        """Wait until it speaks, ends, or the descriptor ``wake`` is readable; which of these is the case."""
+        """Wait for a message, the child's exit or a readable ``wake``.
+
+        Returns whether each of the three has happened.
+        """
         self._waiting.register(wake, select.POLLIN)
         seen = {number for number, _ in self._waiting.poll(None if seconds is None else seconds * 1000)}
         ended = self._end is not None and self._end in seen
         if ended and self.wire.fileno() not in seen:
-            # Its last words may have come between the two looks; now that it has ended, there are no later ones.
+            # A last message may have arrived between the two polls. After the exit there are no later ones.
             seen.update(number for number, _ in self._waiting.poll(0))
         return self.wire.fileno() in seen, ended, wake in seen
 
     def kill(self) -> None:
-        """End it and all that it started, at once; harmless if it has ended."""
+        """Kill the child and all its descendants at once. Harmless if it has already exited."""
         kill_all([self])
 
     def reap(self) -> str:
-        """Make sure that it has ended, with all that it started, and let go of it; how it ended, in words."""
+        """Make sure that the child and its descendants have exited, and close its descriptors.
+
+        Returns a description of the exit.
+        """
         self.kill()
         if hasattr(os, "waitid"):
-            # Its number stays its own until it is reaped, and the lock is not held while that takes its time.
+            # The pid is not reused until the child is reaped, and the lock is not held while waiting for the exit.
             with contextlib.suppress(ChildProcessError):
                 os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
         with self._lock:
@@ -113,18 +125,21 @@ class Offspring:
         return end_in_words(code) + lost
 
     def last_moment(self) -> None:
-        """It speaks no more, so it ends: give it a moment to do so by itself, for then it is known how."""
+        """Give a child that closed its socket a moment to exit by itself, so that its exit code is meaningful."""
         self._ended_within(_LAST_MOMENT)
 
     def let_go(self) -> None:
-        """Close what ties it to this process; unless it has ended, it does so now."""
+        """Close the descriptors that tie the child to this process. A child that is still running exits then."""
         self.wire.close()
         life, self._life = self._life, -1
         if life >= 0:
             os.close(life)
 
     def dismiss(self) -> str:
-        """Let it end by itself: told over the socket, then by SIGTERM, and killed if it does neither; how it ended."""
+        """Have the child exit by closing its socket, then by SIGTERM, then by SIGKILL.
+
+        Returns a description of the exit.
+        """
         self.wire.hang_up()
         if not self._ended_within(_MANNERS):
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -146,9 +161,9 @@ class Offspring:
 
 
 def kill_all(children: Collection[Offspring]) -> None:
-    """End them all with one look at what they have started: when many are overdue at once, the last must not wait."""
+    """Kill all these children with one scan of the process table, so that many overdue children need no scan each."""
     with contextlib.ExitStack() as stack:
-        for child in children:  # nobody reaps one of them meanwhile
+        for child in children:  # the locks keep the children from being reaped during the scan
             stack.enter_context(child._lock)
         living = [child for child in children if not child._reaped and not child._killed]
         if living:
@@ -158,7 +173,7 @@ def kill_all(children: Collection[Offspring]) -> None:
 
 
 def _open_pid(pid: int) -> int | None:
-    """A descriptor that is readable once the process has ended, where there is such a thing."""
+    """Return a descriptor that becomes readable when the process exits, or None where the system has none."""
     try:
         return os.pidfd_open(pid)
     except (AttributeError, OSError):

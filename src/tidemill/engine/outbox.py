@@ -1,6 +1,6 @@
-"""Ends on their way to the store: those that handlers have just reached, and those that are decided and not yet written.
+"""Outcomes that are waiting to be written to the store.
 
-Whoever changes more than ``reached`` holds the pump's lock. It writes nothing.
+``reached`` may be changed from any thread. All other changes require the pump's lock. The outbox itself writes nothing.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from tidemill.engine.plan import Kind
 
 
 class Outbox:
-    """What is to be written, the oldest first."""
+    """Queue of outcomes to write, oldest first."""
 
     def __init__(self, kinds: dict[str, Kind]) -> None:
         self._kinds = kinds
-        self.reached: deque[tuple[Held, Ended | None]] = deque()  #: anybody may append
+        self.reached: deque[tuple[Held, Ended | None]] = deque()  #: finished handlers; any thread may append
         self._decided: deque[Settled] = deque()
 
     def __bool__(self) -> bool:
         return bool(self.reached or self._decided)
 
     def decide(self, settled: Sequence[Settled]) -> None:
-        """These ends are to be written, but where a handler's own came first."""
+        """Queue these outcomes, except for jobs whose handler already has one."""
         for item in settled:
             if not item.held.settled:
                 item.held.settled = True
                 self._decided.append(item)
 
     def keep(self, settled: Sequence[Settled]) -> None:
-        """These could not be written yet; they come first again."""
+        """Put outcomes that could not be written back to the front."""
         self._decided.extendleft(reversed(settled))
 
     def take(self, most: int, at: float) -> list[Settled]:
-        """Ends to write, as many as one statement takes; their slots are free from now on."""
+        """Remove at most ``most`` outcomes for one statement, and free the slots of their jobs."""
         taken = self.take_decided(most)
-        ids = {item.claim.id.int for item in taken}  # numbers: a UUID takes five times as long to look up
+        ids = {item.claim.id.int for item in taken}  # integers: looking up a UUID takes five times as long
         reached = self.reached
         seconds = dict.fromkeys(self._kinds, 0.0)
         count = dict.fromkeys(self._kinds, 0)
@@ -61,13 +61,18 @@ class Outbox:
         return taken
 
     def take_decided(self, most: int) -> list[Settled]:
-        """The oldest; of two ends of one job, which it may have when it was lost and came back, only the first."""
+        """Remove the oldest decided outcomes.
+
+        A job that was lost and claimed again may have two outcomes here. Only the first is returned.
+        """
         if not self._decided:
             return []
         taken: dict[UUID, Settled] = {}
         second: list[Settled] = []
         while self._decided and len(taken) < most:
             item = self._decided.popleft()
+            if item.held.superseded:
+                continue
             if taken.setdefault(item.claim.id, item) is not item:
                 second.append(item)
         self._decided.extendleft(reversed(second))

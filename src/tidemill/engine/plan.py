@@ -1,76 +1,118 @@
-"""How much to claim, and of what: pure arithmetic over slots, loads and recent run times."""
+"""Claim planner: how many jobs to claim and for which executors.
+
+Pure arithmetic over slots, loads and recent run times.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
+
+SOON = 0.01
+"""Seconds within which a slot must become free for a job that is claimed for it."""
 
 
 class Plan(NamedTuple):
-    """One claim: of these kinds of tasks, at most so many, straight to ``running`` or into the buffer."""
+    """One claim for at most ``limit`` jobs of these kinds.
+
+    With ``start`` the jobs become ``running`` at once, else they are buffered. ``free`` is the number of jobs that get
+    a slot at once. Jobs under a rate are claimed for these slots only.
+    """
 
     kinds: tuple[str, ...]
     limit: int
     start: bool
+    free: int = 2**31 - 1
 
 
 @dataclass(slots=True)
 class Kind:
-    """One lane's room. ``load`` counts the jobs that were given to it and are not over, buffered ones included."""
+    """Capacity of one executor. ``load`` counts the unfinished jobs given to it, including buffered ones."""
 
     name: str
     slots: int
     tasks: tuple[str, ...] = ()
     load: int = 0
-    asked: int = 0  #: claims that are under way
-    mean: float | None = None  #: seconds a job takes, lately
-    dry: bool = False  #: the last claim found less than it asked for
+    asked: int = 0  #: jobs requested by claims that are under way
+    mean: float | None = None  #: average seconds per job, over recent jobs
+    dry: bool = False  #: whether the last claim returned fewer jobs than requested
+    held_back: bool = False  #: whether jobs under a rate are waiting for a free slot
+    #: current name for each older task name
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+    def unpaused(self, paused: Collection[str]) -> Sequence[str]:
+        """Return the names to claim, without tasks that are paused under their current or an older name."""
+        if not paused:
+            return self.tasks
+        return [name for name in self.tasks if not {name, self.aliases.get(name, name)} & set(paused)]
 
     def ran(self, seconds: float, count: int) -> None:
-        """Take these run times into account; a batch counts as much as its size, up to a point."""
+        """Update the average run time. The weight of a batch grows with its size, up to a limit."""
         if count:
             weight = min(0.5, 0.05 * count)
             average = seconds / count
             self.mean = average if self.mean is None else self.mean + weight * (average - self.mean)
 
     def free(self) -> int:
-        """Slots that nothing is meant for."""
+        """Return the number of slots that are neither used nor covered by a pending claim."""
         return max(0, self.slots - self.load - self.asked)
 
-    def room(self, buffer: float, batch: int) -> int:
-        """Free slots and as much of a buffer as is worked off in ``buffer`` seconds."""
+    def soon(self) -> int:
+        """Return the free slots; if there are none and jobs are short, those that become free within ``SOON``."""
+        free = self.free()
+        if free or not self.mean:
+            return free
+        return min(self.slots, int(self.slots * SOON / self.mean))
+
+    def room(self, buffer: float, batch: int, *, rated: bool = False) -> int:
+        """Return the free slots plus as many jobs as are worked off in ``buffer`` seconds.
+
+        With ``rated``, jobs under a rate are pending. Jobs longer than ``SOON`` are then not buffered, because a job
+        under a rate would have to wait until the buffer is empty.
+        """
         ahead = 0
+        if rated and self.mean is not None and self.mean > SOON:
+            return self.free()
         if self.mean is not None and self.slots:
             ahead = min(batch, int(self.slots * buffer / max(self.mean, 1e-6)))
             if ahead < max(1, self.slots // 10):
-                ahead = 0  # so small a buffer only delays what a free worker elsewhere could begin
+                ahead = 0  # so small a buffer only delays jobs that an idle worker elsewhere could start
         return max(0, self.slots + ahead - self.load - self.asked)
 
 
 @dataclass(slots=True)
 class Planner:
-    """Plans claims. As long as all kinds of work are asked for at once the order of jobs is theirs alone; when a claim comes
-    back full, each kind is asked for by itself, so that none waits for another's slots.
+    """Plans claims.
+
+    One claim covers all kinds of work at first, which keeps the order of the jobs. When a claim returns as many jobs as
+    requested, each kind is claimed separately, so that none waits for another's slots.
     """
 
     kinds: dict[str, Kind]
     buffer: float
     batch: int
     split: bool = False
-    hot: bool = False  #: the last claim came back full
+    hot: bool = False  #: whether the last claim returned as many jobs as requested
+    shut: bool = False  #: while True, nothing is claimed
+    rated: bool = False  #: whether jobs under a rate are pending, for which slots stay free
     turn: int = field(default=0)
 
     def plan(self, *, only: str | None = None, without: str | None = None) -> Plan | None:
-        """The next claim, or None while there is no room or nothing to be had; of one kind alone, or of all but one.
+        """Return the next claim, or None if there are no free slots or no jobs.
 
-        Several claims go out at once only while they come back full: one is enough to find out that there is nothing.
+        The claim covers all kinds, ``only`` one kind, or all ``without`` one. Several claims run at once only while
+        they return full batches: a single claim suffices to find out that nothing is pending.
         """
+        if self.shut:
+            return None
         meant = [kind for kind in self.kinds.values() if only in (None, kind.name) and kind.name != without]
         if not self.hot and any(kind.asked for kind in meant):
             return None
         rooms = {
-            kind.name: kind.room(self.buffer, self.batch) for kind in meant if kind.tasks and not kind.dry
+            kind.name: kind.free() if kind.held_back else kind.room(self.buffer, self.batch, rated=self.rated)
+            for kind in meant
+            if kind.tasks and (kind.held_back or not kind.dry)
         }
         able = [name for name, room in rooms.items() if room > 0]
         if not able:
@@ -80,15 +122,15 @@ class Planner:
             able = [able[self.turn % len(able)]]
         limit = min(self.batch, *(rooms[name] for name in able))
         start = limit <= min(self.kinds[name].free() for name in able)
-        return Plan(tuple(able), limit, start)
+        return Plan(tuple(able), limit, start, min(self.kinds[name].soon() for name in able))
 
     def begin(self, plan: Plan) -> None:
-        """This claim goes out."""
+        """Record that this claim is sent."""
         for name in plan.kinds:
             self.kinds[name].asked += plan.limit
 
     def end(self, plan: Plan, claimed: int | None) -> None:
-        """It came back with so many; None: it failed."""
+        """Record how many jobs this claim returned; None if it failed."""
         for name in plan.kinds:
             self.kinds[name].asked -= plan.limit
         if claimed is None:
@@ -102,14 +144,42 @@ class Planner:
         if all(kind.dry or not kind.tasks for kind in self.kinds.values()):
             self.split = False
 
+    def hold_back(self, plan: Plan, *, held_back: bool) -> None:
+        """Record whether more jobs under a rate may be waiting than can start at once.
+
+        The next free slots are then reserved for them: they are claimed as soon as a slot is free, and nothing is
+        buffered.
+        """
+        for name in plan.kinds:
+            self.kinds[name].held_back = held_back
+
     def wet(self, names: Iterable[str] | None = None) -> None:
-        """There may be something to claim again."""
+        """Record that there may be jobs to claim again."""
         for name in self.kinds if names is None else names:
             self.kinds[name].dry = False
 
 
+class Counted(Protocol):
+    """Counters of a runner that its stats include."""
+
+    done: int
+    errors: int
+    handed_back: int
+
+
+def stats_of(kinds: Iterable[Kind], counted: Counted, stuck: str | None, *, store_ok: bool) -> RunnerStats:
+    """Return the current figures of these executors."""
+    kinds = list(kinds)
+    running = sum(min(kind.load, kind.slots) for kind in kinds)
+    free = sum(kind.free() for kind in kinds if kind.tasks)
+    buffered = sum(kind.load for kind in kinds) - running
+    return RunnerStats(
+        counted.done, running, buffered, free, stuck, store_ok, counted.errors, counted.handed_back
+    )
+
+
 class RunnerStats(NamedTuple):
-    """What a runner is doing."""
+    """Current figures of a runner."""
 
     done: int
     running: int
@@ -118,3 +188,4 @@ class RunnerStats(NamedTuple):
     stuck: str | None
     store_ok: bool
     errors: int = 0
+    handed_back: int = 0  #: how many of those done were released because the worker stopped

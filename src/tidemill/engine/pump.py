@@ -1,9 +1,12 @@
-"""The pump: writes what has ended and claims what comes next, in one step, again and again.
+"""The pump: writes outcomes and claims jobs, both in one step, in a loop.
 
-Batches make themselves: while one step is under way ends pile up, and all of them go with the next. Crash points, where a
-process may die between two lines: (1) before a step, the store knows nothing of it; (2) after it, before its answer arrives:
-what was claimed is held by us and known to nobody here, which ``_recover`` or our lease's end puts right; (3) after the answer,
-before the jobs begin: they are held and charged one crash, as any job of a worker that died.
+Outcomes that arrive during a step are written together by the next one. A process may crash at three points:
+
+1. Before a step: the store is unchanged.
+2. After a step, before its answer arrives: the store lists claims that this process has not seen. ``_recover`` or the
+   expiry of the lease resolves that.
+3. After the answer, before the jobs start: the worker holds them. Each is charged one crash, like any job of a
+   crashed worker.
 """
 
 from __future__ import annotations
@@ -19,10 +22,11 @@ from tidemill.clock import Clock
 from tidemill.domain.job import Claim, Finish
 from tidemill.domain.lanes import ClaimRequest
 from tidemill.engine.claimer import Claimer
-from tidemill.engine.ends import is_trouble, one_by_one
+from tidemill.engine.ends import is_trouble, look_up_completed, one_by_one
 from tidemill.engine.finisher import Settled
 from tidemill.engine.mending import LONGEST_PAUSE, Mending, Owner
 from tidemill.engine.outbox import Outbox
+from tidemill.engine.permits import Stamp
 from tidemill.engine.plan import Plan, Planner
 from tidemill.errors import StoreError
 from tidemill.stores.base import Step, Store
@@ -33,7 +37,7 @@ T = TypeVar("T")
 
 
 class Pump(Mending):
-    """The threads that talk to the store for one worker."""
+    """Threads that exchange outcomes and claims with the store for one worker."""
 
     def __init__(
         self,
@@ -47,80 +51,93 @@ class Pump(Mending):
         threads: int,
         batch: int,
         poll: Callable[[], float],
+        may_claim: Callable[[], bool] = lambda: True,
     ) -> None:
         self._store, self._clock, self._worker, self._owner = store, clock, worker, owner
         self._planner, self._claimer = planner, claimer
-        self._batch, self._poll = batch, poll
+        self._batch, self._poll, self._may_claim = batch, poll, may_claim
         lock = threading.RLock()
         self.changed = threading.Condition(lock)
-        # For those who wait for pumps: were they to wait with them, a knock might wake them in a pump's stead.
+        # A second condition for threads that wait for pump threads. With a shared one, ``notify`` might wake the wrong
+        # thread.
         self._calm = threading.Condition(lock)
         self._outbox = Outbox(planner.kinds)
         self.outbox = self._outbox.reached
-        # Pumps that wait; read without the lock by those who only want to know whether to knock.
+        # Number of waiting pump threads. ``knock`` reads it without the lock.
         self._waiting = 0
         self._stepping = 0
         self._recovering = False
-        self._doubts = 0  # outages that somebody will look back at
+        self._doubts = 0  # outages that still require a comparison with the store
         self._rung = True
-        self._tried = False  # where work was found before has been tried since it was rung
+        self._tried = False  # whether the lanes that recently had work have been tried since the last ring
         self._claiming = False
         self._closed = threading.Event()
         self._failed: str | None = None
+        self.steps = 0  #: completed exchanges with the store
         self._threads = [
             threading.Thread(target=self._run, name=f"tidemill-pump-{number}", daemon=True)
             for number in range(threads)
         ]
 
-    # From outside --------------------------------------------------------------------------------------------------------
+    # Interface --------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to claim."""
+        """Start claiming."""
         self._claiming = True
         for thread in self._threads:
             thread.start()
 
     def knock(self) -> None:
-        """Something was put into the outbox."""
+        """Wake a pump thread because the outbox has a new entry."""
         if self._waiting:
             with self.changed:
                 self.changed.notify()
 
     def ring(self) -> None:
-        """There may be something to claim."""
+        """Wake a pump thread because there may be something to claim."""
         with self.changed:
             self._rung = True
             self._planner.wet()
             self._call()
 
     def _call(self) -> None:
-        """Have somebody come who claims."""
+        """Wake a thread that claims."""
         self.changed.notify()
 
     def settle(self, settled: Sequence[Settled]) -> None:
-        """Write these ends, but where a handler's own came first; nothing more comes from those handlers that counts."""
+        """Queue these outcomes, except for jobs whose handler already has one.
+
+        Later outcomes of these handlers are ignored.
+        """
         with self.changed:
             self._outbox.decide(settled)
             self.changed.notify()
 
     def pause(self) -> None:
-        """Claim nothing more."""
+        """Stop claiming."""
         with self.changed:
             self._claiming = False
 
     @property
     def store_ok(self) -> bool:
-        """Whether the last talk with the store went well."""
+        """Whether the last exchange with the store succeeded."""
         return self._failed is None
 
     @property
+    def owes_a_step(self) -> bool:
+        """Whether there is something to write or to claim, or a step is under way."""
+        with self.changed:
+            claims = self._claiming and self._rung and self._planner.plan() is not None
+            return not self._is_calm() or claims
+
+    @property
     def quiet(self) -> bool:
-        """Nothing is left to write, nothing is under way, and the last look found nothing to claim."""
+        """Whether the outbox is empty, no step is under way, and the last claim found nothing."""
         with self.changed:
             return self._is_calm() and not self._rung and (not self._claiming or self._planner.plan() is None)
 
     def flushed(self, timeout: float) -> bool:
-        """Wait until all ends are written; False if that takes longer, or is not to be any more."""
+        """Wait until all outcomes are written. Returns False on timeout or if the pump is closed."""
         with self.changed:
             self._calm.wait_for(lambda: self._is_calm() or self._closed.is_set(), timeout)
             return self._is_calm()
@@ -129,7 +146,7 @@ class Pump(Mending):
         return not self._outbox and not self._stepping
 
     def close(self, timeout: float = 5.0) -> None:
-        """End the threads; what is not written by now is left to the lease's end."""
+        """End the threads. Jobs whose outcomes are unwritten are recovered when the lease expires."""
         with self.changed:
             self._claiming = False
             self._closed.set()
@@ -149,8 +166,8 @@ class Pump(Mending):
             settled, plan = work
             try:
                 self._step(settled, plan, self._trouble)
-            except Exception:  # noqa: BLE001  (a pump that dies silently would stop the worker)
-                _log.exception("the pump stumbled and goes on")
+            except Exception:  # noqa: BLE001  (a pump thread that dies silently would stop the worker)
+                _log.exception("unexpected error in the claim loop; continuing")
                 self.rest(1.0)
             finally:
                 self._stepped()
@@ -161,16 +178,16 @@ class Pump(Mending):
             self._calm.notify_all()
 
     def _next(self) -> tuple[list[Settled], Plan | None] | None:
-        """What to do next, waited for; None: nothing ever again."""
+        """Wait for the next outcomes and claim; None once the pump is closed."""
         with self.changed:
-            # Before the look at the outbox, so that whoever fills it after the look does knock.
+            # Increment before checking the outbox, so that a thread that fills it after the check notifies us.
             self._waiting += 1
             try:
                 while not self._closed.is_set():
                     settled, plan = self._look()
                     if settled or plan is not None:
                         self._stepping += 1
-                        # Whoever has work calls the next one if there is more: to wake one who finds nothing costs much.
+                        # A thread with work wakes the next one only if there is more: a needless wake-up is expensive.
                         if self._waiting > 1 and (self._outbox or self._planner.hot):
                             self.changed.notify()
                         return settled, plan
@@ -189,7 +206,7 @@ class Pump(Mending):
         return settled, plan
 
     def _idle(self) -> float | None:
-        """Seconds to wait; when a poll is due, there may be something to claim again."""
+        """Return the seconds to wait. When a poll is due, claiming is allowed again."""
         if not self._claiming or self._recovering:
             return None
         left = self._poll()
@@ -217,7 +234,10 @@ class Pump(Mending):
         act: Callable[[], int],
         on_trouble: Callable[[StoreError], None],
     ) -> None:
-        """Do a step, which says how many it claimed. What it could not write is kept, or sorted out."""
+        """Run a step, which returns the number of claimed jobs.
+
+        On failure, keep unwritten outcomes or write them one by one.
+        """
         claimed: int | None = None
         try:
             claimed = act()
@@ -234,7 +254,8 @@ class Pump(Mending):
                 with self.changed:
                     self._planner.end(plan, claimed)
                     self._rung = self._rung or claimed is None
-                    if self._rung:  # meanwhile, or for nothing: what it was rung for is still to be found
+                    # Rung during the step, or the claim failed: the announced jobs are still unclaimed.
+                    if self._rung:
                         self._planner.wet()
 
     def _talk_and_claim(self, settled: list[Settled], plan: Plan) -> int:
@@ -242,13 +263,12 @@ class Pump(Mending):
         tried, self._tried = self._tried, False
         if not rung or tried or self._claimer.must_look:
             if tried and settled:
-                self._talk(
-                    settled, None
-                )  # whoever waits for these ends does not wait until we have looked around
+                # Write first: clients that wait for these outcomes must not wait until all lanes are listed.
+                self._talk(settled, None)
             if rung or self._claimer.is_stale():
                 self._claimer.refresh()
             return self._talk_about(settled, plan, self._claimer.requests(plan))
-        # Who was rung tries first where work was found before: that is one round trip to the job. Then he looks around.
+        # After a wake-up, first try the lanes that recently had work: that takes one round trip. Then list all lanes.
         claimed = self._talk_about(settled, plan, self._claimer.requests(plan, remembered=True))
         if claimed >= plan.limit and not self._claimer.is_old():
             return claimed
@@ -259,31 +279,30 @@ class Pump(Mending):
         return claimed + self._talk_about([], rest, self._claimer.requests(rest))
 
     def _talk_about(self, settled: list[Settled], plan: Plan, requests: Iterator[ClaimRequest]) -> int:
-        """Write these ends and claim what is requested, the ends with the first of it."""
-        claimed, dry = 0, False
+        """Write these outcomes with the first request, then continue claiming until the plan is full."""
+        claimed = 0
         for request in requests:
-            if claimed < request.limit and (request.rules or not dry):
-                found = len(self._talk(settled, plan, request._replace(limit=request.limit - claimed)))
-                claimed += found
-                # Where nobody had more than a share, there is nothing left to ask for beyond the shares.
-                dry = not request.rules and found < min(lane.quota for lane in request.lanes)
+            if claimed < request.limit:
+                claimed += len(self._talk(settled, plan, request._replace(limit=request.limit - claimed)))
+            elif request.rules:
+                self._claimer.skipped(plan, request)
             if claimed >= plan.limit:
                 break
         self._talk(settled)
         return claimed
 
     def _hand_on(self, settled: list[Settled]) -> None:
-        """Write the ends of jobs that count against limits; others behind the same gates take over what they give back."""
+        """Write outcomes of jobs that count against limits, and claim jobs that reuse the released limit slots."""
         counted = [item for item in settled if item.claim.limits] if self._claimer.counts else []
         if not counted:
             return
         others = [item for item in settled if not item.claim.limits]
         ends = list(counted)
-        request = self._claimer.heirs(counted) if self._claiming else None
+        request = self._claimer.heirs(counted) if self._claiming and not self._planner.shut else None
         try:
             claims = self._talk(counted, None, request)
         finally:
-            settled[:] = counted + others  # what is not written yet
+            settled[:] = counted + others  # those not written yet
         if self._claimer.given_back(ends, request, claims):
             with self.changed:
                 self._planner.wet()
@@ -295,10 +314,16 @@ class Pump(Mending):
         request: ClaimRequest | None = None,
         answer: Callable[[], Step] | None = None,
     ) -> Sequence[Claim]:
-        """One step: write these ends and claim; what was claimed. ``settled`` is emptied once it is written. Where that was asked
-        for already, this is how the ``answer`` is had.
+        """Write these outcomes and claim in one step. Returns the claims; ``settled`` is empty once it is written.
+
+        If the request has already been sent, ``answer`` returns its result.
         """
         claims: Sequence[Claim] = ()
+        if answer is None and request is not None and not self._may_claim():
+            request = None  # the worker's lease may have expired, so only write outcomes
+        stamp = Stamp(self._clock)
+        if request is not None and self._claimer.rates:
+            request = request._replace(dating=stamp)
         if settled:
             if request is None:
                 lost = self._store.finish(self._finishes(settled))
@@ -307,11 +332,12 @@ class Pump(Mending):
                 lost, claims = self._ask(plan, request, ask)
             written = list(settled)
             settled.clear()
-            self._owner.written(written, lost)
+            self._tell_written(written, lost)
         elif request is not None:
             claims = self._ask(plan, request, lambda: self._store.claim(request))
         else:
             return ()
+        self.steps += 1
         if self._failed is not None:
             self._recovered()
         if request is not None:
@@ -320,7 +346,7 @@ class Pump(Mending):
             if plan is not None:
                 self._claimer.claimed(plan, request, claims)
         if claims:
-            self._owner.take_over(claims)
+            self._owner.take_over(claims, stamp.at)
         return claims
 
     def _finishes(self, settled: Sequence[Settled]) -> list[Finish]:
@@ -343,17 +369,24 @@ class Pump(Mending):
             self._outbox.keep(settled)
 
     def _sort_out(self, settled: list[Settled], error: Exception) -> None:
-        """The store refuses something in the batch: what, is found out."""
+        """Write the outcomes one by one to find those that the store refuses."""
         written, lost, left = one_by_one(self._store, self._clock, settled, error)
         self._keep(left)
         if written:
-            self._owner.written(written, lost)
+            self._tell_written(written, lost)
+
+    def _tell_written(self, settled: list[Settled], lost: frozenset[UUID]) -> None:
+        """Report written outcomes to the owner. Outcomes that could not be verified are kept."""
+        if lost:
+            settled, lost, doubtful = look_up_completed(self._store, settled, lost)
+            self._keep(doubtful)
+        self._owner.written(settled, lost)
 
     def rest(self, seconds: float) -> None:
-        """Wait so long, or until the end."""
+        """Wait this many seconds, or until the pump is closed."""
         self._closed.wait(seconds)
 
     @property
     def closed(self) -> bool:
-        """Whether this is the end."""
+        """Whether the pump is closed."""
         return self._closed.is_set()

@@ -1,50 +1,56 @@
-"""The runner: claims, runs and finishes jobs for one worker, in this process. It beats for nobody and does no duties."""
+"""The runner: claims, runs and finishes jobs for one worker in this process.
+
+It sends no heartbeats and performs no duties.
+"""
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from uuid import UUID
 
 from tidemill.clock import Clock
 from tidemill.domain.cluster import CancelRequest
-from tidemill.domain.job import Claim, LogEntry, Progress
+from tidemill.domain.job import Claim
 from tidemill.domain.limits import Rules
-from tidemill.domain.outcome import TimedOut
 from tidemill.engine.alone import AloneLane
-from tidemill.engine.beginnings import details_of, held_of, mark_running
+from tidemill.engine.beginnings import details_of, held_of, lots_of, mark_running, supersede
 from tidemill.engine.breakers import Breakers
 from tidemill.engine.claimer import Claimer
+from tidemill.engine.completing import Connections
 from tidemill.engine.config import Config
 from tidemill.engine.drive import LoopPump
-from tidemill.engine.ear import TICK, Ear
+from tidemill.engine.ear import RECONNECTED, TICK, Ear
 from tidemill.engine.execute import Ended
+from tidemill.engine.fence import Fence
 from tidemill.engine.finisher import Settled, release, settle_as
 from tidemill.engine.held import STOPPING, Held
-from tidemill.engine.lanes import LOOP, PROCESS, THREAD, LoopLane, ThreadLane, kinds_of, names
+from tidemill.engine.job_log import log_ends
+from tidemill.engine.kinds import LOOP, PROCESS, THREAD, kinds_of
+from tidemill.engine.lanes import Lane, LoopLane, ThreadLane, names
+from tidemill.engine.log_records import stamp_records
+from tidemill.engine.misfits import Misfits
 from tidemill.engine.news import News
 from tidemill.engine.node import concerns, machine_name
-from tidemill.engine.plan import Planner, RunnerStats
+from tidemill.engine.permits import Permits
+from tidemill.engine.plan import Planner, RunnerStats, stats_of
+from tidemill.engine.quarantine import Quarantine
+from tidemill.engine.retry_hooks import has_hooks
 from tidemill.engine.scribe import Scribe
-from tidemill.engine.settings import WorkerSettings
+from tidemill.engine.selfcheck import Condition, SelfCheck
+from tidemill.engine.settings import SELDOM, TRUSTED, WorkerSettings
 from tidemill.engine.tally import Tally
 from tidemill.engine.watch import Watch
 from tidemill.stores.base import Store
 from tidemill.tasks.events import Events
-from tidemill.tasks.middleware import Middleware
+from tidemill.tasks.hooks import NO_HOOKS, Hooks
 from tidemill.tasks.registry import Registry
 
 _log = logging.getLogger("tidemill.engine")
 
-TRUSTED = 12.0
-"""Seconds after a tick was heard in which whoever does the duties is trusted to tell of work that was missed."""
-
-SELDOM = 30.0
-"""Seconds after which a worker looks for itself all the same."""
-
 LAST_WORD = 2.0
-"""Seconds a job has to stop when the whole worker stops: it has had the grace before."""
+"""Seconds a job has to stop when the whole worker stops, after the grace period."""
 
 
 class Runner:
@@ -60,27 +66,40 @@ class Runner:
         *,
         ear: Ear | None = None,
         events: Events | None = None,
-        middleware: Sequence[Middleware] = (),
+        hooks: Hooks = NO_HOOKS,
         app_path: str | None = None,
+        connections: Connections | None = None,
         on_stuck: Callable[[str], None] | None = None,
+        fence: Fence | None = None,
     ) -> None:
+        self.connections = connections
         self.store, self.clock, self.worker, self.settings = store, clock, worker, settings
         self._registry, self._ear, self._node = registry, ear, machine_name()
-        self._on_stuck = on_stuck
+        self._on_stuck, self._fence = on_stuck, fence
         self._lock = threading.Lock()
-        self._held: dict[int, Held] = {}  # by their ids' numbers: UUIDs take five times as long to look up
+        # Keyed by the integer of the id: looking up a UUID takes five times as long.
+        self._held: dict[int, Held] = {}
         self._empty = threading.Condition(self._lock)
         self._stopping = self._abandoned = self._closed = False
         self._closing = threading.Lock()
         self.tally = Tally()
         self._stuck: str | None = None
+        self._misfits = Misfits(store, settings.newer_code_wait, self._put_out)
+        self._check = SelfCheck()
         self._news = News(store, clock, ear, events)
-        self._scribe = Scribe(store, clock, self.lose, self._news.wake)
-        self._threads = ThreadLane(settings.threads, clock, middleware, self._ended_in_thread)
-        self._alone = AloneLane(app_path, settings, clock, self._begin_alone, self._ended_in_thread)
+        self._scribe = Scribe(store, clock, self._lose_held, self._news.wake)
+        # Progress and log lines of jobs go directly to the scribe.
+        self.report, self.log = self._scribe.report, self._scribe.log
+        self.flush, self.unwritten = self._scribe.flush, self._scribe.unwritten
+        self._threads = ThreadLane(settings.threads, clock, hooks, self._ended_in_thread)
+        self._alone = AloneLane(
+            app_path, settings, clock, self._begin_alone, self._ended_in_thread, self._news.publish
+        )
         self._kinds = kinds_of(registry, settings, processes=self._alone.is_open)
         planner = Planner(self._kinds, settings.buffer.total_seconds(), settings.batch)
+        self._quarantine = Quarantine(planner, self._begin_here, self.wake)
         self._claimer = Claimer(store, clock, worker, settings.queues, planner)
+        self.permits = Permits(store, clock, lambda: self.rules, self.lose)
         self._breakers = Breakers(store, lambda: self.rules, lambda: self._news.wake({"change"}))
         self._pump = LoopPump(
             store,
@@ -92,60 +111,65 @@ class Runner:
             threads=settings.pumps,
             batch=settings.batch,
             poll=self._poll,
+            may_claim=lambda: fence is None or fence.holds,
         )
-        self._loop = LoopLane(settings.concurrency, clock, middleware, self._ended, self._turned, self._pump)
+        self._loop = LoopLane(settings.concurrency, clock, hooks, self._ended, self._turned, self._pump)
         self._pump.attach(self._loop, ear)
+        self._lanes: dict[str, Lane] = {LOOP: self._loop, THREAD: self._threads, PROCESS: self._alone}
         self._watch = Watch(
             store, clock, self, self._loop, settings.patience.total_seconds(), self._note_stuck
         )
 
-    # Life ----------------------------------------------------------------------------------------------------------------
+    # Lifecycle --------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to claim and run."""
+        """Start claiming and running jobs."""
+        stamp_records()
         if self._ear is not None:
             self._ear.subscribe(self._heard)
         self._watch.start()
         self._pump.start()
 
     def wake(self) -> None:
-        """There may be something to claim."""
+        """Claim soon, because there may be new jobs."""
         self._pump.ring()
 
     def drain(self) -> None:
-        """Claim nothing more; what is held is finished."""
+        """Stop claiming; held jobs are still finished."""
         self._pump.pause()
 
     def wait_empty(self, timeout: float | None = None) -> bool:
-        """Wait until nothing is held; False if that takes longer."""
+        """Wait until no job is held. Returns False on timeout."""
         with self._empty:
             return self._empty.wait_for(lambda: not self._held, timeout)
 
     @property
     def config(self) -> Config:
-        """What operators have set, as of the last look."""
+        """Operator settings as last read from the store."""
         return self._claimer.config
 
     @property
     def rules(self) -> Rules:
-        """What is limited, as of the last look."""
+        """Limit rules as last read from the store."""
         return self._claimer.rules
 
     def rest(self, seconds: float) -> None:
-        """Wait so long, or until this runner ends."""
+        """Wait this many seconds, or until this runner is closed."""
         self._pump.rest(seconds)
 
     @property
     def quiet(self) -> bool:
-        """Nothing is held, and nothing is known to wait."""
-        # In this order: what a pump brings is held before it is quiet.
+        """Whether no job is held and the pump is idle."""
+        # Check the pump first: it is not quiet until its claims are held.
         return self._pump.quiet and not self._held
 
     def stop(self, grace: float) -> None:
-        """Claim nothing more, give what runs its time, then ask it to stop, then hand back what is left."""
-        self._stopping = True  # what a claim that is under way still brings goes back
+        """Stop claiming, wait for running jobs, then ask them to stop, then release the rest."""
+        self._stopping = True  # claims that are under way are released
         self.drain()
         self._hand_back()
+        if grace and (running := [held for held in self.holding() if not held.settled]):
+            _log.info("waiting up to %g s for %d running jobs: %s", grace, len(running), names(running[:10]))
         if not self.wait_empty(grace):
             self._hand_back()
             left = [held for held in self.holding() if not held.settled]
@@ -161,11 +185,12 @@ class Runner:
         self.close()
 
     def _hand_back(self) -> None:
-        """Release what has not begun."""
-        self._release([*self._loop.withdraw(), *self._threads.withdraw(), *self._alone.withdraw()])
+        """Release jobs that have not started."""
+        waiting = [held for lane in self._lanes.values() for held in lane.withdraw()]
+        self._release([*waiting, *self._quarantine.withdraw()])
 
     def abandon(self) -> None:
-        """The lease is lost: whatever runs here is somebody else's now. Stop it, and write nothing."""
+        """Stop all jobs and write nothing, because the lease is lost and other workers may run the jobs now."""
         with self._lock:
             self._abandoned = True
         self._pump.pause()
@@ -173,7 +198,7 @@ class Runner:
         self.close()
 
     def close(self) -> None:
-        """End every thread of ours; threads of jobs end with their jobs. Who closes it a second time waits for the first."""
+        """End all threads of the runner; threads of jobs end with their jobs. A second call waits for the first."""
         with self._closing:
             closed, self._closed = self._closed, True
             if closed:
@@ -181,6 +206,7 @@ class Runner:
             if self._ear is not None:
                 self._ear.unsubscribe(self._heard)
             self._watch.close()
+            self._misfits.close()
             self._pump.close()
             self._breakers.close()
             self._scribe.close()
@@ -189,103 +215,136 @@ class Runner:
             self._alone.close()
 
     def stats(self) -> RunnerStats:
-        """A look at what is going on."""
-        load = {name: kind.load for name, kind in self._kinds.items()}
-        running = sum(min(load[name], kind.slots) for name, kind in self._kinds.items())
-        free = sum(kind.free() for kind in self._kinds.values() if kind.tasks)
-        buffered = sum(load.values()) - running
-        done, errors, ok = self.tally.done, self.tally.errors, self._pump.store_ok
-        return RunnerStats(done, running, buffered, free, self._stuck, ok, errors)
+        """Return the current figures."""
+        return stats_of(self._kinds.values(), self.tally, self._stuck, store_ok=self._pump.store_ok)
 
-    # Hearing and polling -------------------------------------------------------------------------------------------------
+    def condition(self) -> Condition:
+        """Return the state from which the supervisor judges the runner's health. Call it about once a second."""
+        return self._check.look(self._loop, self._pump, self.holding(), self.clock.monotonic())
+
+    # Wake-ups and polling ---------------------------------------------------------------------------------------------
 
     def _heard(self, heard: frozenset[str]) -> None:
+        if RECONNECTED in heard:
+            self._pump.reconnected()
         if "change" in heard:
             self._claimer.forget_pauses()
-        if "change" in heard or any(concerns(topic, self.settings.queues, self._node) for topic in heard):
+        if "change" in heard or any(
+            concerns(topic, self.settings.queues, self._node, self.worker) for topic in heard
+        ):
             self._pump.ring()
-            self._watch.rouse()  # here, where nobody waits for it, and not when there is a job to begin
+            self._watch.rouse()  # start the watch here, where no job waits for it, and not when a job starts
 
     def _poll(self) -> float:
-        """Seconds until this worker looks for work without being told."""
+        """Return the seconds until the next poll without a wake-up."""
         now = self.clock.monotonic()
         told = self._ear is not None and now - self._ear.heard_at(TICK) < TRUSTED
         seldom = self._claimer.read_at + (SELDOM if told else self.settings.poll.total_seconds())
         return min(seldom, self._claimer.retry_at) - now
 
-    # Jobs come -----------------------------------------------------------------------------------------------------------
+    # Incoming jobs ----------------------------------------------------------------------------------------------------
 
-    def take_over(self, claims: Sequence[Claim]) -> None:
-        """Begin these, or hand back what must not begin any more."""
+    def take_over(self, claims: Sequence[Claim], dated: float | None = None) -> None:
+        """Start these jobs, or release those that must not start.
+
+        Starts under a rate were recorded at or after the reading ``dated``.
+        """
         if self.config.tasks:
-            claims = [self.config.applied(claim) for claim in claims]
+            claims = [self.config.applied(claim, self._registry.name_of(claim.task)) for claim in claims]
         details = details_of(self.store, claims, self._pump)
         taken = held_of(claims, details, self._registry, self, alone=self._alone.is_open)
-        lots: dict[str, list[Held]] = {LOOP: [], THREAD: [], PROCESS: []}
-        back: list[Held] = []
-        for held in taken.values():
-            expires_at = held.claim.expires_at
-            late = expires_at is not None and expires_at <= self.clock.now()
-            (back if late or self._stopping else lots[held.kind]).append(held)
-        jobs = [held for lot in lots.values() for held in lot]
+        now = self.clock.now()
+        back = [
+            held
+            for held in taken.values()
+            if self._stopping or (held.claim.expires_at is not None and held.claim.expires_at <= now)
+        ]
+        lots, apart = lots_of(taken.values(), frozenset(back), alone=self._alone.is_open)
+        if self._claimer.rates:
+            self.permits.give([*apart, *(held for lot in lots.values() for held in lot)], dated)
         with self._lock:
             if self._abandoned or self._pump.closed:
-                return  # our lease's end puts it right
+                return  # the jobs are recovered when our lease expires
             mine = [self._held[id] for id in self._held.keys() & taken.keys()]
             self._held.update(taken)
-        self.lose(mine)  # somebody took them from us and put them back, before we knew
-        if not self._alone.is_open:
-            self.lose(mark_running(self.store, [held for held in jobs if held.claim.crashes], self._pump))
-        self._news.started(jobs)
-        with self._pump.changed:
-            for kind, lot in lots.items():
-                self._kinds[kind].load += len(lot)
-        if lots[LOOP]:
-            self._loop.submit(lots[LOOP])
-        if lots[THREAD]:
-            self._threads.submit(lots[THREAD])
-        if lots[PROCESS]:
-            self._alone.submit(lots[PROCESS])
+        supersede(mine, taken)
+        self.lose(mine)  # another worker or a rewound database has already put them back into their queue
+        self._quarantine.add(apart)
+        lots[PROCESS], elsewhere = self._alone.admit(lots[PROCESS])
+        self._news.started([*apart, *(held for lot in lots.values() for held in lot)])
+        self._submit(lots)
         self._watch.rouse()
         if back:
             self._release(back)
+        if elsewhere:
+            at = self.clock.monotonic()
+            self._pump.settle([settle_as(held, outcome, None, at) for held, outcome in elsewhere])
+
+    def _submit(self, lots: Mapping[str, Sequence[Held]]) -> None:
+        with self._pump.changed:
+            for kind, lot in lots.items():
+                self._kinds[kind].load += len(lot)
+        for kind, lot in lots.items():
+            if lot:
+                self._lanes[kind].submit(lot)
+
+    def _begin_here(self, held: Held) -> None:
+        """Start a suspect in this process, where nothing else runs."""
+        self.lose(mark_running(self.store, [held], self._pump))
+        self._submit({held.kind: [held]})
 
     def _begin_alone(self, held: Held) -> bool:
-        """A child is ready for it: whether it is still ours."""
+        """Record the start of a job in a ready child. Returns whether this worker still holds the job."""
         if held.claim.crashes:
             self.lose(mark_running(self.store, [held], self._pump))
         held.began = self.clock.monotonic()
         return not held.settled
 
     def look(self) -> None:
-        """Time has passed."""
+        """Run the periodic checks of the fence and the child processes."""
+        if self._fence is not None:
+            self._fence.look()
         self._alone.look()
 
-    # Jobs go -------------------------------------------------------------------------------------------------------------
+    @property
+    def has_suspects(self) -> bool:
+        """Whether suspects of a crash are waiting, or one has just ended."""
+        return self._quarantine.is_shut
+
+    def begin_suspects(self) -> None:
+        """Start the next suspect, if nothing else runs here."""
+        self._quarantine.look(self.holding())
+
+    # Finished jobs ----------------------------------------------------------------------------------------------------
 
     def _ended(self, held: Held, ended: Ended | None) -> None:
-        """On the loop: a handler has ended. The pump is told once for all that end in this turn."""
-        held.over = True
-        self._pump.outbox.append((held, ended))
+        """Queue the outcome of a handler that ended on the loop. The pump is notified once per turn of the loop."""
+        if not self._misfits.takes(held, ended):
+            held.over = True
+            self._pump.outbox.append((held, ended))
 
     def _turned(self) -> None:
         self._pump.knock()
 
     def _ended_in_thread(self, held: Held, ended: Ended | None) -> None:
+        if not self._misfits.takes(held, ended):
+            self._put_out(held, ended)
+
+    def _put_out(self, held: Held, ended: Ended | None) -> None:
         held.over = True
         self._pump.outbox.append((held, ended))
         self._pump.knock()
 
     def about_to_write(self, settled: Sequence[Settled]) -> None:
-        """What they said must be written while they are held."""
+        """Write log lines and progress of these jobs first, because that requires holding the jobs."""
         self._scribe.settle(item.claim.id for item in settled)
 
     def written(self, settled: Sequence[Settled], lost: frozenset[UUID]) -> None:
-        """These ends are in the store; those that are lost are not."""
+        """Handle outcomes that were written, except the ``lost`` ones, which the store refused."""
         with self._lock:
             for item in settled:
                 id = item.claim.id.int
-                if self._held.get(id) is item.held:  # another pump may have claimed it anew
+                if self._held.get(id) is item.held:  # another pump thread may have claimed it again
                     del self._held[id]
             self.tally.note(settled)
             if lost:
@@ -296,28 +355,24 @@ class Runner:
         if lost:
             kept = [item for item in settled if item.claim.id not in lost]
             _log.warning(
-                "the end of %d jobs was not written: their lease had passed on (%s)",
+                "the results of %d jobs were not written: their leases were lost (%s)",
                 len(lost),
                 ", ".join(map(str, list(lost)[:5])),
             )
+        log_ends(kept)
         self._news.finished(kept)
         if self._claimer.counts:
             self._breakers.note(kept)
 
-    def known(self) -> frozenset[UUID]:
-        """What is held, as far as this runner knows."""
-        with self._lock:
-            return frozenset(held.claim.id for held in self._held.values())
-
     def holding(self) -> list[Held]:
-        """Every job in hand."""
+        """Return all held jobs."""
         with self._lock:
             return list(self._held.values())
 
-    # Stopping jobs -------------------------------------------------------------------------------------------------------
+    # Stopping jobs ----------------------------------------------------------------------------------------------------
 
     def cancel(self, requests: Iterable[CancelRequest]) -> None:
-        """Stop these jobs, as somebody asked."""
+        """Cancel these jobs."""
         for request in requests:
             held = self._held.get(request.id.int)
             if held is None or held.claim.token != request.token or held.cancel_reason is not None:
@@ -328,37 +383,45 @@ class Runner:
                 self.stop_job(held)
 
     def _call_off(self, held: Held) -> bool:
-        """A job that has not begun need not begin."""
-        lane = {LOOP: self._loop.withdraw, THREAD: self._threads.withdraw, PROCESS: self._alone.withdraw}
-        if not lane[held.kind](held):
+        """Cancel a job that has not started. Returns False if it has."""
+        if self._quarantine.withdraw(held):
+            self._pump.settle([settle_as(held, held.outcome(None), None, self.clock.monotonic())])
+            return True
+        if not self._lanes[held.kind].withdraw(held):
             return False
         self._pump.outbox.append((held, None))
         self._pump.knock()
         return True
 
     def stop_job(self, held: Held) -> None:
-        """Ask a job's handler to stop, by whatever means its lane has."""
+        """Ask a job's handler to stop, by the means of its executor."""
         if held.kind == LOOP:
             self._loop.stop(held)
         elif held.kind == PROCESS:
             self._alone.stop(held)
 
     def give_up(self, held: Held) -> None:
-        """It was told to stop and did not: record what became of it, and let its thread be."""
+        """Record the outcome of a job that was asked to stop and did not, and abandon its thread."""
         if held.releasing and not held.timed_out:
             self._release([held])
+        elif held.claim.timeout is not None and has_hooks(held.declared):
+            # Hooks are user code. They run on their own thread, so that they cannot delay the watch.
+            threading.Thread(target=self._time_out, args=(held,), name="tidemill-hooks", daemon=True).start()
         elif held.claim.timeout is not None:
-            self._pump.settle([settle_as(held, TimedOut(held.claim.timeout), None, self.clock.monotonic())])
+            self._time_out(held)
         if held.kind == THREAD and self._threads.give_up(held):
-            self._pump.outbox.append((held, None))  # the slot is free: another thread takes its place
+            # The slot is free: a new thread replaces the abandoned one.
+            self._pump.outbox.append((held, None))
             self._pump.knock()
 
     def lose(self, jobs: Iterable[Held]) -> None:
-        """These are not ours any more: stop them, and write nothing more about them."""
+        """Stop jobs that this worker no longer holds, and write nothing more about them."""
         found = [held for held in jobs if not held.settled]
         if not found:
             return
-        _log.warning("%d jobs are lost to another worker and stopped: %s", len(found), names(found[:10]))
+        _log.warning(
+            "%d jobs were taken over by another worker and are stopped: %s", len(found), names(found[:10])
+        )
         for held in found:
             held.lost = held.settled = True
             self.stop_job(held)
@@ -370,6 +433,15 @@ class Runner:
                 self._empty.notify_all()
         self._scribe.forget([held.claim.id for held in found])
 
+    def _time_out(self, held: Held) -> None:
+        assert held.claim.timeout is not None
+        outcome = held.timed_out_after(held.claim.timeout)
+        self._pump.settle([settle_as(held, outcome, None, self.clock.monotonic())])
+
+    def _lose_held(self, jobs: Iterable[Held]) -> None:
+        """Stop jobs whose output the store refused, except those that the user's transaction may have completed."""
+        self.lose(held for held in jobs if not held.completes)
+
     def _release(self, jobs: Sequence[Held]) -> None:
         at = self.clock.monotonic()
         self._pump.settle([release(held, STOPPING, at) for held in jobs])
@@ -380,13 +452,3 @@ class Runner:
             _log.error("%s; its thread cannot be stopped", reason)
             if self._on_stuck is not None:
                 self._on_stuck(reason)
-
-    # Words ---------------------------------------------------------------------------------------------------------------
-
-    def report(self, held: Held, progress: Progress) -> None:
-        """A job says how far it is."""
-        self._scribe.report(held, progress)
-
-    def log(self, held: Held, entry: LogEntry) -> None:
-        """A job says something."""
-        self._scribe.log(held, entry)

@@ -1,6 +1,6 @@
-"""The places for runners: who works where, who takes over, who is on the way out, and when the next one is started.
+"""Pool of runner processes: start, replacement, drain and stop.
 
-Seats start, tell and kill processes. They know nothing of the store, and judge no job.
+The pool starts, messages and kills processes. It does not access the store and decides nothing about jobs.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from tidemill.clock import Clock
 from tidemill.engine.crew import Backoff, Emit, Phase, RunnerProcess
@@ -15,27 +16,27 @@ from tidemill.engine.crew import Backoff, Emit, Phase, RunnerProcess
 _log = logging.getLogger("tidemill.worker")
 
 MARGIN = 4.0
-"""Seconds after its grace until a runner that has not stopped is killed."""
+"""Seconds after its grace period until a runner that has not stopped is killed."""
 
-_EMPTY_HANDED = 1.0  # seconds for one that holds nothing yet
-_LOST = 2.0  # seconds for one that has lost its lease
+_EMPTY_HANDED = 1.0  # seconds for a runner that holds no jobs yet
+_LOST = 2.0  # seconds for a runner that has lost its lease
 
 
 @dataclass(slots=True)
 class Seat:
-    """A place for one runner."""
+    """Place for one runner."""
 
     number: int
-    wanted: bool = True  #: False once an operator drained it
+    wanted: bool = True  #: False once an operator has drained it
     runner: RunnerProcess | None = None
-    successor: RunnerProcess | None = None  #: started, not ready yet
-    start_at: float = float("-inf")  #: the next one is not started before
+    successor: RunnerProcess | None = None  #: started, but not ready yet
+    start_at: float = float("-inf")  #: earliest start of the next runner
     recycle: str | None = None  #: why its runner is to be replaced
     backoff: Backoff = field(default_factory=Backoff)
 
 
 class Seats:
-    """All places, and in ``crew`` every process that has not ended, those on their way out included."""
+    """All places. ``crew`` holds every process that has not exited, including those that are stopping."""
 
     def __init__(self, count: int, command: Sequence[str], emit: Emit, clock: Clock) -> None:
         self._seats = [Seat(number) for number in range(1, count + 1)]
@@ -47,25 +48,28 @@ class Seats:
 
     @property
     def wanted(self) -> bool:
-        """Whether anybody is to work here at all."""
+        """Whether any place is to have a runner."""
         return any(seat.wanted for seat in self._seats)
 
     @property
     def ready(self) -> int:
-        """How many can take jobs."""
+        """Return how many runners can take jobs."""
         return sum(runner.ready and runner.phase is Phase.WORKING for runner in list(self.crew))
 
     def pause(self) -> float:
-        """Seconds until something is due here."""
+        """Return the seconds until the next start or kill is due."""
         now = self._clock.monotonic()
         due = [runner.kill_at for runner in self.crew if runner.kill_at is not None]
         due += [seat.start_at for seat in self._seats if seat.start_at > now]
         return max(0.0, min(due, default=float("inf")) - now)
 
-    # Coming ----------------------------------------------------------------------------------------------------------
+    # Starting --------------------------------------------------------------------------------------------------------
 
     def fill(self) -> None:
-        """Start who is missing; and one successor at a time, so that a reload does not need twice the memory."""
+        """Start missing runners.
+
+        Only one successor starts at a time, so that a reload does not need twice the memory.
+        """
         now = self._clock.monotonic()
         for seat in self._seats:
             if not seat.wanted or seat.successor is not None or now < seat.start_at:
@@ -82,15 +86,13 @@ class Seats:
         except OSError as error:  # too many processes, too many files, too little memory
             pause = seat.backoff.after(lived=0.0)
             seat.start_at = self._clock.monotonic() + pause
-            _log.error(
-                "runner %d cannot be started and is tried again in %g s: %s", seat.number, pause, error
-            )
+            _log.error("runner %d cannot be started; retrying in %g s: %s", seat.number, pause, error)
             return None
         self.crew.append(runner)
         return runner
 
     def take_over(self, runner: RunnerProcess) -> None:
-        """It is ready: if it is a successor, the one before finishes what it holds, however long that takes, and goes."""
+        """Handle a runner that became ready. If it is a successor, its predecessor finishes its jobs and exits."""
         seat = self._seat(runner)
         if seat.successor is not runner:
             return
@@ -99,15 +101,21 @@ class Seats:
             self.drain(before)
 
     def recycle(self, why: Callable[[RunnerProcess], str | None]) -> None:
-        """Mark those for whom there is a reason to be replaced."""
+        """Mark runners to be replaced, for which ``why`` returns a reason."""
         for seat in self._seats:
             if seat.runner is not None and seat.runner.phase is Phase.WORKING and seat.recycle is None:
                 seat.recycle = why(seat.runner)
 
-    # Going -----------------------------------------------------------------------------------------------------------
+    def confirm(self, workers: frozenset[UUID], at: float) -> None:
+        """Pass a confirmed heartbeat to the runners of these workers. Without heartbeats, a runner drops its jobs."""
+        for runner in self.crew:
+            if runner.worker in workers and runner.phase is not Phase.LOST:
+                runner.tell("beat", at=at)
+
+    # Stopping --------------------------------------------------------------------------------------------------------
 
     def drain(self, runner: RunnerProcess) -> None:
-        """Have it finish what it holds, claim nothing more, and go."""
+        """Have a runner finish its jobs, claim nothing more, and exit."""
         if runner.phase in (Phase.STARTING, Phase.JOINING):
             self.stop(runner, 0.0)
         elif runner.phase is Phase.WORKING:
@@ -116,18 +124,21 @@ class Seats:
                 runner.kill()
 
     def stop(self, runner: RunnerProcess, grace: float) -> None:
-        """Have it stop within the grace, and kill it if it does not. Asked again, the shorter time counts."""
+        """Have a runner stop within the grace period, and kill it if it does not.
+
+        On repeated calls the shorter time counts.
+        """
         if runner.phase is Phase.LOST:
-            return  # it has less time already
+            return  # it already has less time
         idle = runner.phase in (Phase.STARTING, Phase.JOINING)
         runner.phase, runner.asked = Phase.STOPPING, True
         self._tell_last(runner, "stop", _EMPTY_HANDED if idle else grace + MARGIN, grace=grace)
 
-    def abandon(self, runner: RunnerProcess) -> None:
-        """Its lease is lost: it ends at once and writes nothing; another starts in its place."""
+    def abandon(self, runner: RunnerProcess, seconds: float = _LOST) -> None:
+        """Have a runner that is sick or has lost its lease exit at once without writing. Another one replaces it."""
         self.vacate(runner)
         runner.phase, runner.asked = Phase.LOST, True
-        self._tell_last(runner, "lost", _LOST)
+        self._tell_last(runner, "lost", seconds)
 
     def _tell_last(self, runner: RunnerProcess, kind: str, seconds: float, **facts: object) -> None:
         reached = runner.tell(kind, **facts)
@@ -135,7 +146,7 @@ class Seats:
         runner.kill_at = min(kill_at, runner.kill_at) if runner.kill_at is not None else kill_at
 
     def vacate(self, runner: RunnerProcess) -> None:
-        """Its place is for another, who starts now."""
+        """Free the place of this runner for another one."""
         seat = self._seat(runner)
         if seat.runner is runner:
             seat.runner, seat.successor = seat.successor, None
@@ -144,7 +155,7 @@ class Seats:
             seat.successor = None
 
     def leave_empty(self, runner: RunnerProcess) -> None:
-        """An operator wants it to go; nobody takes its place."""
+        """Drain a runner on an operator's request, and do not replace it."""
         seat = self._seat(runner)
         for one in (seat.runner, seat.successor):
             if one is not None and (one is runner or seat.runner is runner):
@@ -153,7 +164,7 @@ class Seats:
             seat.wanted = False
 
     def kill_overdue(self) -> list[RunnerProcess]:
-        """Kill those whose time is up; who they were."""
+        """Kill and return the runners whose time is up."""
         now = self._clock.monotonic()
         overdue = [runner for runner in self.crew if runner.kill_at is not None and now >= runner.kill_at]
         for runner in overdue:
@@ -162,7 +173,7 @@ class Seats:
         return overdue
 
     def exited(self, runner: RunnerProcess) -> float | None:
-        """Its process ended. If that leaves its place empty and unasked, in how many seconds the next one is started."""
+        """Handle a process exit. Returns the seconds until a replacement starts, or None if none is needed."""
         self.crew.remove(runner)
         runner.close()
         seat = self._seat(runner)

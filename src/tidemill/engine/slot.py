@@ -1,7 +1,7 @@
-"""One slot of the process lane: a thread, its child, and the job they have in hand.
+"""One slot of the process executor: a thread, its child process and its job.
 
-All that others may look at or change is guarded by the lane's one lock; only the slot's own thread speaks with the child,
-so nobody else ever waits for one that does not listen.
+The executor's lock guards all state that other threads use. Only the slot's own thread communicates with the child, so
+no other thread waits for a child that does not respond.
 """
 
 from __future__ import annotations
@@ -17,21 +17,26 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from tidemill.domain.job import Claim, Details
+from tidemill.domain.job import Claim, Details, NewJob
 from tidemill.domain.outcome import Cancelled, Crashed, Failed, Outcome, Released, Review, Succeeded, TimedOut
 from tidemill.engine import words
-from tidemill.engine.context import Outlet
+from tidemill.engine.context import Outlet, StartRefused
 from tidemill.engine.execute import Ended
 from tidemill.engine.frames import (
     Data,
     claim_to_data,
     details_to_data,
     entry_from_data,
+    entry_to_data,
     outcome_from_data,
     progress_from_data,
+    progress_to_data,
 )
+from tidemill.engine.frames_events import event_from_data
+from tidemill.engine.frames_following import following_from_data
 from tidemill.engine.offspring import Offspring
 from tidemill.errors import PayloadTooLarge, TidemillError
+from tidemill.tasks.ambient import Audited
 
 if TYPE_CHECKING:
     from tidemill.engine.isolated import ProcessLane
@@ -39,11 +44,15 @@ if TYPE_CHECKING:
 _log = logging.getLogger("tidemill.engine")
 
 _NEVER = float("inf")
+_LINGER = 5.0  # seconds that the child of a spare slot is kept for the next job
+_IDLE = 3600.0  # seconds between two checks of a spare slot that nothing wakes
+
+Following = tuple[tuple[NewJob, ...], tuple[Audited, ...]]
 
 
 @dataclass(slots=True, eq=False)
 class Order:
-    """A job for a child. ``due_at`` and ``verdict_then`` say when it is killed and what that is called."""
+    """A job for a child. At ``due_at`` it is killed, with the outcome ``verdict_then``."""
 
     claim: Claim
     details: Details
@@ -51,16 +60,16 @@ class Order:
     timeout: timedelta | None
     on_end: Callable[[Ended], None]
     begin: Callable[[], bool]
-    number: int = 0  #: of the run, in its child
+    number: int = 0  #: number of the run in its child
     began: float | None = None
     cancel_reason: str | None = None
     cancel_sent: bool = False
     due_at: float = _NEVER
     verdict_then: Outcome | None = None
-    verdict: Outcome | None = None  #: it is being killed, and this is why
+    verdict: Outcome | None = None  #: outcome of a job that is being killed
 
     def expire(self, at: float, verdict: Outcome) -> None:
-        """Have it killed then, unless it is to be killed earlier."""
+        """Kill the job at this time, unless it is to be killed earlier."""
         if at < self.due_at:
             self.due_at, self.verdict_then = at, verdict
 
@@ -69,35 +78,36 @@ class Order:
 
 
 class Slot:
-    """A place for one job at a time."""
+    """Place for one job at a time."""
 
-    def __init__(self, lane: ProcessLane, number: int) -> None:
+    def __init__(self, lane: ProcessLane, number: int, *, spare: bool = False) -> None:
         self._lane = lane
+        self.spare = spare  #: has a child only while there is a job for it
         self.order: Order | None = None
-        self.wanted = False  #: somebody needed it once; from then on a child is kept ready
+        self.wanted = False  #: set at the first use; from then on a child is kept ready
         self._child: Offspring | None = None
         self._start_by = _NEVER
         self._runs = itertools.count(1)
         self._wakened = self._wake = -1
         self._thread = threading.Thread(target=self._live, name=f"tidemill-child-{number}", daemon=True)
 
-    # For others; the lane's lock is held -------------------------------------------------------------------------------
+    # Called by other threads with the executor's lock held ------------------------------------------------------------
 
     @property
     def is_ready(self) -> bool:
-        """Whether its child waits for a job or has one."""
+        """Whether its child has imported the app."""
         return self._child is not None and self._child.ready
 
     @property
     def due_at(self) -> float:
-        """When the keeper has to kill something here."""
+        """When the keeper thread has to kill the child of this slot."""
         order = self.order
         if order is not None and order.verdict is None:
             return min(order.due_at, self._start_by)
         return self._start_by
 
     def need(self) -> None:
-        """Have a child, and look at what there is to do."""
+        """Keep a child ready from now on, and wake the thread."""
         self.wanted = True
         if self._thread.ident is None:
             self._wakened, self._wake = os.pipe()
@@ -106,13 +116,13 @@ class Slot:
         self.wake()
 
     def wake(self) -> None:
-        """Have its thread look again."""
+        """Wake the thread, so that it checks for work."""
         if self._wake >= 0:
-            with contextlib.suppress(BlockingIOError):  # it has been woken often enough
+            with contextlib.suppress(BlockingIOError):  # the pipe is full, so a wake-up is already pending
                 os.write(self._wake, b"!")
 
     def condemn(self, verdict: Outcome) -> Offspring | None:
-        """The job shall end so; the child that has to be killed for it, if it has begun."""
+        """End the job with this outcome. Returns the child to kill for that, if the job has started."""
         order = self.order
         if order is None or order.verdict is not None:
             return None
@@ -121,7 +131,7 @@ class Slot:
         return self._child if order.began is not None else None
 
     def condemn_overdue(self) -> Offspring | None:
-        """What is due here is done: who has to be killed for it."""
+        """Handle a deadline that has passed. Returns the child to kill, if any."""
         order, child = self.order, self._child
         if child is not None and not child.ready and self._start_by <= self._lane.clock.monotonic():
             self._start_by = _NEVER
@@ -132,11 +142,11 @@ class Slot:
         return self.condemn(order.verdict_then)
 
     def join(self) -> None:
-        """Wait for its thread to end; the lock is not held."""
+        """Wait for the thread to end. Call it without the lock."""
         if self._thread.ident is not None and self._thread is not threading.current_thread():
             self._thread.join()
 
-    # The life of a slot ------------------------------------------------------------------------------------------------
+    # Lifecycle --------------------------------------------------------------------------------------------------------
 
     def _live(self) -> None:
         try:
@@ -156,7 +166,7 @@ class Slot:
             os.close(wake)
 
     def _goes_on(self) -> bool:
-        """Do what can be done without the child; False at the end."""
+        """Finish jobs that need no child. Returns False once the slot is to end."""
         with self._lane.changed:
             order, closing = self.order, self._lane.closing
         if order is None:
@@ -171,8 +181,11 @@ class Slot:
         return True
 
     def _start(self) -> None:
-        """A new child, now or after a rest."""
+        """Start a new child, unless none is needed or the executor pauses after failures."""
         lane = self._lane
+        if self.spare and self.order is None:
+            self._sleep(_IDLE)
+            return
         rest = lane.resting()
         if rest > 0:
             self._sleep(rest)
@@ -194,19 +207,22 @@ class Slot:
             os.read(self._wakened, 4096)
 
     def _attend(self, child: Offspring) -> None:
-        """Give the child what is there for it, and wait for the next event."""
+        """Send the child what is pending for it, and wait for the next event."""
         try:
             self._give(child)
-            spoke, ended, woken = child.wait_with(self._wakened, None)
+            lingers = self.spare and self.order is None
+            spoke, ended, woken = child.wait_with(self._wakened, _LINGER if lingers else None)
+            if lingers and not (spoke or ended or woken):
+                self._dismiss(child)
             if woken:
                 os.read(self._wakened, 4096)
             if spoke:
                 self._hear(child, child.wire.receive())
             elif ended:
                 self._lost(child)
-        except Exception as error:  # noqa: BLE001  (whatever a child does, its slot lives on)
+        except Exception as error:  # noqa: BLE001  (whatever a child does, its slot must survive)
             if not isinstance(error, OSError):
-                _log.exception("a child process confused its runner and is replaced")
+                _log.exception("unexpected error in the child process protocol; replacing the child")
             self._lost(child, error)
 
     def _give(self, child: Offspring) -> None:
@@ -222,7 +238,7 @@ class Slot:
     def _begin(self, child: Offspring, order: Order) -> None:
         lane = self._lane
         if not order.begin():
-            self._finish(order, Released("it is not ours any more"))
+            self._finish(order, Released("the worker no longer owns it"))
             return
         order.number = next(self._runs)
         message = {
@@ -230,10 +246,11 @@ class Slot:
             "run": order.number,
             "claim": claim_to_data(order.claim),
             "details": details_to_data(order.details),
+            "start_by": order.outlet.start_by,
         }
         with lane.changed:
             if order.verdict is not None:
-                return  # it is over before it began
+                return  # it was killed before it started
             order.began = lane.clock.monotonic()
             if order.timeout is not None:
                 order.expire(order.began + order.timeout.total_seconds(), TimedOut(order.timeout))
@@ -242,7 +259,7 @@ class Slot:
             child.wire.send(message)
         except PayloadTooLarge as error:
             self._finish(order, Failed(words.error_info(error), permanent=True))
-        except OSError:  # the child is dead: this job was never begun, and the next child gets it
+        except OSError:  # the child is dead: the job never started, and the next child gets it
             with lane.changed:
                 order.began = None
                 if isinstance(order.verdict_then, TimedOut):
@@ -250,7 +267,7 @@ class Slot:
             raise
         child.jobs += 1
 
-    # What a child says -------------------------------------------------------------------------------------------------
+    # Messages from the child ------------------------------------------------------------------------------------------
 
     def _hear(self, child: Offspring, message: Data | None) -> None:
         if message is None:
@@ -267,13 +284,9 @@ class Slot:
                     self._start_failed(child.doom, message["traceback"], child)
                 case kind if order is not None and message["run"] == order.number:
                     self._heard(child, order, kind, message)
-        except (
-            LookupError,
-            TypeError,
-            ValueError,
-            AttributeError,
-        ) as error:  # user code can write to that socket, too
-            raise ConnectionError(f"it sent what is no message: {type(error).__name__}: {error}") from error
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            # User code can write to that socket, too.
+            raise ConnectionError(f"it sent an invalid message: {type(error).__name__}: {error}") from error
 
     def _heard(self, child: Offspring, order: Order, kind: str, message: Data) -> None:
         match kind:
@@ -282,24 +295,30 @@ class Slot:
             case "log":
                 entry = entry_from_data(message["entry"])
                 claim = order.claim
-                self._pass_on(order.outlet.log, replace(entry, job_id=claim.id, number=claim.token))
+                fenced = replace(entry, job_id=claim.id, number=claim.token, worker=claim.worker)
+                self._pass_on(order.outlet.log, fenced)
             case "save_checkpoint":
                 self._pass_on(order.outlet.save_checkpoint, message["name"], message["value"])
-            case "checkpoint":
+            case "event":
+                self._pass_on(self._lane.publish, event_from_data(message["event"]))
+            case "completing":
+                order.outlet.completing()
+            case "checkpoint" | "flush" | "unwritten" | "renew_start":
                 self._answer(child, order, message)
             case "ended":
-                self._ended(child, order, outcome_from_data(message["outcome"]), message["spent"])
+                following = following_from_data(message)
+                self._ended(child, order, outcome_from_data(message["outcome"]), message["spent"], following)
 
-    def _pass_on(self, say: Callable[..., None], *words: object) -> None:
+    def _pass_on(self, say: Callable[..., object], *words: object) -> None:
         try:
             say(*words)
-        except Exception:  # noqa: BLE001  (what an outlet cannot take is lost; the job goes on)
-            _log.exception("a job's words could not be passed on")
+        except Exception:  # noqa: BLE001  (a failing outlet loses the output, but must not affect the job)
+            _log.exception("cannot forward the output of a job")
 
     def _answer(self, child: Offspring, order: Order, message: Data) -> None:
         answer: Data = {"kind": "answer", "ask": message["ask"]}
         try:
-            answer["value"] = order.outlet.checkpoint(message["name"])
+            answer["value"] = _answer_to(order.outlet, message)
             child.wire.send(answer)
         except TidemillError as error:
             child.wire.send({**answer, "value": None, "error": type(error).__name__, "message": str(error)})
@@ -310,7 +329,9 @@ class Slot:
             self._start_by = _NEVER
         self._lane.started()
 
-    def _ended(self, child: Offspring, order: Order, outcome: Outcome, spent: str | None) -> None:
+    def _ended(
+        self, child: Offspring, order: Order, outcome: Outcome, spent: str | None, following: Following
+    ) -> None:
         if isinstance(order.verdict, TimedOut):
             outcome = order.verdict
         if isinstance(outcome, Cancelled) and outcome.reason is None:
@@ -318,24 +339,27 @@ class Slot:
         if spent is not None or order.verdict is not None:
             if spent is not None:
                 _log.warning("the child process of %s is replaced: %s", order, spent)
-            self._bury(child)  # before the end is told: then nothing of the job lives any more
-        self._finish(order, outcome)
+            self._bury(child)  # before reporting the end, so that nothing of the job is still running by then
+        self._finish(order, outcome, following)
         if self._child is child and child.jobs >= self._lane.max_jobs:
-            with self._lane.changed:
-                self._child = None
-            child.dismiss()
+            self._dismiss(child)
 
-    # Ends --------------------------------------------------------------------------------------------------------------
+    # Job ends ---------------------------------------------------------------------------------------------------------
 
-    def _finish(self, order: Order, outcome: Outcome) -> None:
+    def _finish(self, order: Order, outcome: Outcome, following: Following = ((), ())) -> None:
         now = self._lane.clock.monotonic()
         with self._lane.changed:
             self.order = None
-        ended = ended_as(outcome, order.began if order.began is not None else now, now)
+        ended = ended_as(outcome, order.began if order.began is not None else now, now, following)
         try:
             order.on_end(ended)
-        except Exception:  # noqa: BLE001  (the slot has other jobs to serve)
-            _log.exception("the end of %s could not be told", order)
+        except Exception:  # noqa: BLE001  (the slot has other jobs to run)
+            _log.exception("cannot report the result of %s", order)
+
+    def _dismiss(self, child: Offspring) -> None:
+        with self._lane.changed:
+            self._child = None
+        child.dismiss()
 
     def _bury(self, child: Offspring) -> str:
         with self._lane.changed:
@@ -343,7 +367,7 @@ class Slot:
         return child.reap()
 
     def _lost(self, child: Offspring, error: Exception | None = None) -> None:
-        """The child is dead, or does not speak any more and is killed."""
+        """Handle a child that has died, or kill one that no longer responds."""
         how = self._bury(child)
         order = self.order
         who, told = f"child process {child.pid}", "" if error is None else f": {error}"
@@ -365,11 +389,35 @@ class Slot:
             self._finish(order, order.verdict or Released(f"no child process could be started: {why}"))
 
 
-def ended_as(outcome: Outcome, began: float, ended: float) -> Ended:
-    """An end that was told from elsewhere, with readings of this process's own clock."""
+def _answer_to(outlet: Outlet, message: Data) -> object:
+    match message["kind"]:
+        case "checkpoint":
+            return outlet.checkpoint(message["name"])
+        case "renew_start":
+            return _renewed(outlet)
+        case "flush":
+            outlet.flush()
+            return None
+        case _:
+            lines, reports = outlet.unwritten()
+            progress = [progress_to_data(report.progress) for report in reports]
+            return {"lines": [entry_to_data(entry) for entry in lines], "progress": progress}
+
+
+def _renewed(outlet: Outlet) -> Data:
+    try:
+        outlet.renew_start()
+    except StartRefused as refused:
+        return {"refused": refused.reason, "start_by": None}
+    return {"refused": None, "start_by": outlet.start_by}
+
+
+def ended_as(outcome: Outcome, began: float, ended: float, following: Following = ((), ())) -> Ended:
+    """Build an ``Ended`` from an outcome that another process reported, with readings of this process's clock."""
     result: str | None = None
     if isinstance(outcome, Succeeded):
         result = outcome.result
     elif isinstance(outcome, Review):
         result = outcome.output
-    return Ended(outcome, result, outcome.error if isinstance(outcome, Failed) else None, began, ended)
+    error = outcome.error if isinstance(outcome, Failed) else None
+    return Ended(outcome, result, error, began, ended, None, *following)

@@ -1,7 +1,8 @@
-"""The supervisor: keeps runner processes at work, beats for them, does the duties, and replaces what dies.
+"""The supervisor of runner processes, which also sends heartbeats.
 
-It runs no user code and never imports the app: what it knows of it, a runner told. One loop handles one event after the
-other, so nothing here needs a lock; whatever may wait (the store, a process) has a thread that only emits.
+It starts and replaces runners, and performs the duties. It runs no user code and never imports the app; runners
+describe the app to it. One loop handles all events in order, so no lock is needed here. Everything that may block (the
+store, a process) has its own thread, which only emits events.
 """
 
 from __future__ import annotations
@@ -14,52 +15,62 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 from tidemill.clock import Clock, SystemClock
 from tidemill.domain.cluster import Worker
+from tidemill.engine.checkup import Checkup, worn
 from tidemill.engine.companion import Companion
-from tidemill.engine.crew import (
-    Exited,
-    Phase,
-    RunnerProcess,
-    Said,
-    runner_command,
-    settings_to_data,
-)
+from tidemill.engine.crew import Exited, Phase, RunnerProcess, Said, runner_command, settings_to_data
 from tidemill.engine.deathwatch import end_in_words
-from tidemill.engine.health import Health
+from tidemill.engine.frames import instant_to_data
+from tidemill.engine.health import Health, url_of
 from tidemill.engine.node import host_name, machine_name
 from tidemill.engine.registrar import (
+    Beaten,
     CancelAsked,
     DrainAsked,
     Joined,
     LeaseLost,
     Left,
     Opened,
+    OverdueSeen,
     Refused,
     Registrar,
     Told,
 )
+from tidemill.engine.reload import Reloader
 from tidemill.engine.seats import Seats
-from tidemill.engine.settings import WorkerSettings
+from tidemill.engine.settings import WorkerSettings, check_memory_limit
 from tidemill.engine.systemd import Notifier
+from tidemill.engine.terminal import IGNORED, refuse_halts
 from tidemill.engine.vitals import Vitals
 from tidemill.errors import BadSettings
 
 _log = logging.getLogger("tidemill.worker")
 
 _TICK = 0.5
-_LOOK = 1.0  # seconds between two looks at who is to be recycled
-_CLOSING = 0.9  # seconds for the store to hear that we are gone
-_FIRST_TRIES = 5  # runners that may die before any said hello
-_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_LOOK = 1.0  # seconds between two checks for runners to replace
+_CLOSING = 0.9  # seconds for telling the store that this worker is gone
+# Seconds for a sick runner to exit by itself; less for one that does not respond.
+_SICK, _SICK_SILENT = 1.0, 0.2
+_FIRST_TRIES = 5  # runners that may die before any has sent a hello message
+_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
 
 _NO_ADDRESS = (
     "{} keeps its jobs in the memory of its own process, or in a store that was given as an object; a worker needs an address "
     "that other processes can open: App('sqlite:///jobs.db') or App('postgresql://…')"
 )
+
+
+def need_posix(command: str) -> None:
+    """Raise an error on systems without the process groups and signals that a supervisor needs."""
+    if not hasattr(os, "killpg"):
+        raise BadSettings(
+            f"{command} does not run on Windows; run a worker inside your program: with app.worker(): …"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +84,13 @@ Event = Said | Exited | Signalled | Told
 
 
 class Supervisor:
-    """Keeps ``processes`` runners of the app at work until it is told to stop.
+    """Keeps ``processes`` runners of the app working until it is stopped.
 
-    ``announce`` is called once, when a runner has told what the app is and the store answers; ``complain`` with what makes it
-    give up. ``migrate`` brings the store's schema up to date whatever the app says; ``beside`` is started once the store answers,
-    and stopped with the runners. ``run`` returns the exit code: 0 after a stop or a drain that was asked for, 1 after a failure or by force.
+    ``announce`` is called once, when a runner has described the app and the store answers. ``complain`` is called with
+    the reason when the supervisor gives up. ``migrate`` updates the store's schema even if the app does not ask for it.
+    ``reload`` acts as on SIGHUP when a source file of the app changes. ``beside`` is started once the store answers,
+    and stopped with the runners. ``run`` returns the exit code: 0 after a requested stop or drain, 1 after a failure or
+    a forced stop.
     """
 
     def __init__(
@@ -88,6 +101,7 @@ class Supervisor:
         processes: int = 1,
         strict: bool = False,
         migrate: bool = False,
+        reload: bool = False,
         beside: Companion | None = None,
         health: tuple[str, int] | None = None,
         log_level: str = "info",
@@ -96,31 +110,34 @@ class Supervisor:
         complain: Callable[[str], None] | None = None,
         clock: Clock | None = None,
     ) -> None:
+        check_memory_limit(settings)
         self._app, self._settings, self._strict = app, settings, strict
         self._processes, self._clock = processes, clock or SystemClock()
         self._migrate, self._beside = migrate, beside
         self._announce, self._complain = announce, complain or _log.error
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        command = runner_command(app, log_level=log_level, log_json=log_json)
+        command = runner_command(app, log_level=log_level, log_json=log_json, sources=reload)
+        self._reloader = Reloader(lambda: self.signal(signal.SIGHUP)) if reload else None
         self._seats = Seats(processes, command, self._events.put, self._clock)
         self._registrar = Registrar(settings, self._clock, self._events.put)
         self._notifier = Notifier(os.environ, self._clock, pid=os.getpid())
         self._vitals = Vitals(self._seats, self._registrar, self._notifier, processes, self._clock)
+        self._checkup = Checkup(
+            settings, self._clock, self._registrar.look_for_overdue, lambda: self._registrar.healthy
+        )
         self._health = Health(self._vitals.verdict, host=health[0], port=health[1]) if health else None
-        self._hello: Mapping[str, Any] | None = None  # the first one
+        self._hello: Mapping[str, Any] | None = None  # of the first runner
         self._first_tries = 0
         self._looked_at = self._clock.monotonic()
         self._ending = False
-        self._stops = 0  # how often we were told to stop
+        self._stops = 0  # number of stop signals received
         self._code = 0
-        self.clean = (
-            True  #: whether everything could be let go of; if not, a thread may still wait for the store
-        )
+        self.clean = True  #: False if closing timed out; a thread may then still be waiting for the store
 
-    # Life ------------------------------------------------------------------------------------------------------------
+    # Lifecycle -------------------------------------------------------------------------------------------------------
 
     def run(self) -> int:
-        """Work until the end; the exit code. Signals are handled if this is called on the main thread."""
+        """Run until the end and return the exit code. Signals are handled if this is called on the main thread."""
         with self._signals():
             self._registrar.start()
             if self._health is not None:
@@ -133,11 +150,11 @@ class Supervisor:
         return self._code
 
     def signal(self, number: int) -> None:
-        """Act as on this signal; may be called from anywhere, also from a signal handler."""
+        """Act as on this signal. Safe to call from any thread and from signal handlers."""
         self._events.put(Signalled(number))
 
     def give_up(self, why: str) -> None:
-        """End in good order with code 1, because of this; may be called from any thread."""
+        """Stop in an orderly way with exit code 1 and this reason. Safe to call from any thread."""
         self._events.put(Refused(BadSettings(why)))
 
     @contextmanager
@@ -145,7 +162,10 @@ class Supervisor:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, lambda got, _: self.signal(got)) for number in _SIGNALS}
+        before: dict[int, Any] = {
+            number: signal.signal(number, lambda got, _: self.signal(got)) for number in _SIGNALS
+        }
+        before |= refuse_halts(self.signal)
         try:
             yield
         finally:
@@ -162,7 +182,8 @@ class Supervisor:
 
     def _tick(self) -> None:
         for runner in self._seats.kill_overdue():
-            level = logging.ERROR if runner.ready else logging.INFO  # one that never worked holds nothing
+            # A runner that never worked holds no jobs.
+            level = logging.ERROR if runner.ready else logging.INFO
             _log.log(level, "%s did not end in time and is killed", runner)
         if not self._ending:
             self._seats.fill()
@@ -170,28 +191,29 @@ class Supervisor:
         now = self._clock.monotonic()
         if now - self._looked_at >= _LOOK:
             self._looked_at = now
-            self._seats.recycle(self._worn)
+            self._seats.recycle(partial(worn, self._settings))
+            for runner, diagnosis in self._checkup.look(list(self._seats.crew)):
+                self._replace_sick(runner, diagnosis.reason)
         self._vitals.tick()
 
-    def _worn(self, runner: RunnerProcess) -> str | None:
-        """Why it should make room for a fresh one."""
-        settings, done = self._settings, int(runner.stats.get("done", 0))
-        if settings.max_jobs is not None and done >= settings.max_jobs:
-            return f"it has done {done} jobs"
-        if settings.max_age is not None and runner.age >= settings.max_age.total_seconds():
-            return f"it is {runner.age:.0f} s old"
-        if settings.max_memory is not None and (used := runner.memory() or 0) >= settings.max_memory:
-            return f"it uses {used >> 20} MiB of memory"
-        return None
+    def _replace_sick(self, runner: RunnerProcess, reason: str) -> None:
+        _log.error(
+            "%s is unhealthy and is replaced: %s; it is killed, and its jobs run elsewhere", runner, reason
+        )
+        runner.condemn(reason)
+        self._vitals.trouble = f"{runner} was replaced: {reason}"
+        self._seats.abandon(runner, _SICK_SILENT if runner.silence >= _SICK_SILENT else _SICK)
 
     def _close(self) -> None:
-        for runner in list(self._seats.crew):  # only after an error of our own
+        for runner in list(self._seats.crew):  # only after an error in the supervisor itself
             runner.kill()
+        if self._reloader is not None:
+            self._reloader.close()
         if self._beside is not None:
             self._beside.close()
         self.clean = self._registrar.close(_CLOSING)
         if not self.clean:
-            _log.warning("the store does not answer; what is written there about us runs out by itself")
+            _log.warning("the store does not respond; this worker's records there will expire")
         if self._health is not None:
             self._health.close()
         _log.info("the worker has stopped")
@@ -201,31 +223,46 @@ class Supervisor:
     def _handle(self, event: Event) -> None:
         match event:
             case Said(runner, message):
-                runner.spoke_at, runner.silence_told = self._clock.monotonic(), False
+                runner.spoke_at = self._clock.monotonic()
                 self._said(runner, message)
             case Exited(runner, code):
                 self._exited(runner, code)
-            case Signalled(signal.SIGHUP):
-                _log.info("SIGHUP: every runner is replaced, one after the other")
-                self._seats.recycle(lambda _runner: "the code is loaded anew")
-                if self._beside is not None:
-                    self._beside.restart()
             case Signalled(number):
-                self._stop(signal.Signals(number).name)
+                self._signalled(number)
             case Opened(url):
                 self._opened(url)
             case Refused(error):
                 self._give_up(str(error))
-            case Joined(asked, worker):
-                self._joined(asked, worker)
-            case CancelAsked() | DrainAsked() | LeaseLost():
+            case Joined():
+                self._joined(event)
+            case OverdueSeen(jobs):
+                self._checkup.seen(jobs, self._seats.crew)
+            case CancelAsked() | DrainAsked() | LeaseLost() | Beaten():
                 self._pass_on(event)
+
+    def _signalled(self, number: int) -> None:
+        if number == signal.SIGHUP:
+            _log.info("SIGHUP: replacing every runner, one at a time")
+            self._registrar.redeploy()
+            self._seats.recycle(lambda _runner: "code reload")
+            if self._beside is not None:
+                self._beside.restart()
+        elif number == signal.SIGTSTP:
+            _log.warning(IGNORED)
+        else:
+            self._stop(signal.Signals(number).name)
 
     def _of(self, worker: UUID) -> RunnerProcess | None:
         return next((runner for runner in self._seats.crew if runner.worker == worker), None)
 
-    def _pass_on(self, event: CancelAsked | DrainAsked | LeaseLost) -> None:
-        """What the heart heard concerns one runner, if it is still there."""
+    def _pass_on(self, event: CancelAsked | DrainAsked | LeaseLost | Beaten) -> None:
+        """Pass an event of the heartbeat thread to the runner it concerns, if that still exists.
+
+        A confirmed heartbeat concerns several runners.
+        """
+        if isinstance(event, Beaten):
+            self._seats.confirm(event.workers, event.at)
+            return
         runner = self._of(event.request.worker if isinstance(event, CancelAsked) else event.worker)
         if runner is None:
             return
@@ -233,10 +270,10 @@ class Supervisor:
             case CancelAsked(request):
                 runner.tell("cancel", jobs=[[str(request.id), request.token, request.reason]])
             case DrainAsked():
-                _log.info("%s is drained: an operator asked for it", runner)
+                _log.info("%s is draining at an operator's request", runner)
                 self._seats.leave_empty(runner)
             case LeaseLost():
-                _log.error("%s is abandoned and replaced: its lease is lost", runner)
+                _log.error("%s lost its lease and is replaced", runner)
                 self._seats.abandon(runner)
 
     def _said(self, runner: RunnerProcess, message: Mapping[str, Any]) -> None:
@@ -253,10 +290,15 @@ class Supervisor:
                 runner.stats = message
             case "drained":
                 runner.done = True
+            case "fenced" if runner.phase is not Phase.LOST:
+                _log.error("%s dropped its jobs and is replaced: it had no confirmed heartbeat", runner)
+                self._seats.abandon(runner)
             case "stuck" if runner.phase in (Phase.WORKING, Phase.DRAINING):
                 _log.error("%s is replaced: %s, and cannot be stopped", runner, message.get("reason"))
                 self._seats.vacate(runner)
-                self._seats.stop(runner, self._settings.grace.total_seconds())
+                # While the event loop is blocked, waiting for the grace period would be useless.
+                wedged = bool(runner.condition.get("loop"))
+                self._seats.stop(runner, 0.0 if wedged else self._settings.grace.total_seconds())
 
     def _greet(self, runner: RunnerProcess, hello: Mapping[str, Any]) -> None:
         url, tasks = str(hello.get("store") or ""), hello.get("tasks", {})
@@ -266,10 +308,12 @@ class Supervisor:
         self._vitals.broken = broken = hello.get("broken", {})
         if self._strict and (broken or not tasks):
             why = "; ".join(f"task {name}: {error}" for name, error in broken.items())
-            self._give_up(f"{self._app} is refused, strictly: {why or 'it declares no task'}")
+            self._give_up(f"{self._app} is rejected (--strict): {why or 'it declares no task'}")
             return
         if self._hello is None:
             self._hello = hello
+            if hello.get("warning"):
+                _log.warning("%s", hello["warning"])
             self._registrar.open(url, migrate=self._migrate or bool(hello.get("migrate")))
         elif url != self._hello.get("store"):
             runner.failure = "the app's store is not the one this worker was started with; restart the worker"
@@ -277,6 +321,8 @@ class Supervisor:
             return
         for name, error in broken.items():
             _log.error("task %s cannot be run, and its jobs are not claimed: %s", name, error)
+        if self._reloader is not None:
+            self._reloader.watch(hello.get("sources", ()))
         runner.phase = Phase.JOINING
         self._registrar.learn(tasks)
         host = host_name()
@@ -300,35 +346,42 @@ class Supervisor:
     def _opened(self, url: str) -> None:
         tasks = (self._hello or {}).get("tasks", {})
         queues = self._settings.queues or sorted({str(task["queue"]) for task in tasks.values()})
-        health = f"http://{self._health.host}:{self._health.port}" if self._health is not None else None
+        health = url_of(self._health.host, self._health.port) if self._health is not None else None
         if self._announce is not None:
             self._announce(
                 {"app": self._app, "store": url, "tasks": sorted(tasks), "queues": list(queues)}
                 | {"processes": self._processes, "slots": self._slots(), "health": health, "pid": os.getpid()}
             )
-
         if self._beside is not None and not self._ending:
             self._beside.start()
 
-    def _joined(self, asked: UUID, worker: UUID) -> None:
-        runner = self._of(asked)
+    def _joined(self, joined: Joined) -> None:
+        runner, worker = self._of(joined.asked), joined.worker
         if runner is None:
-            self._registrar.leave(worker, Left.STOPPED)  # it died meanwhile
+            self._registrar.leave(worker, Left.STOPPED)  # the runner has died since
             return
         runner.worker = worker
         if runner.phase is Phase.JOINING:
             runner.phase = Phase.WORKING
-            runner.tell("go", worker=str(worker), settings=settings_to_data(self._settings))
+            deployed_at = instant_to_data(self._registrar.deployed_at)
+            settings = settings_to_data(self._settings)
+            runner.tell("go", worker=str(worker), settings=settings, deployed_at=deployed_at, at=joined.at)
 
-    # Ends ------------------------------------------------------------------------------------------------------------
+    # Runner exits ----------------------------------------------------------------------------------------------------
 
     def _exited(self, runner: RunnerProcess, code: int) -> None:
         lived, asked, phase = runner.age, runner.asked, runner.phase
         self._vitals.gone(runner)
         pause = self._seats.exited(runner)
         clean = runner.done or (asked and code == 0)
-        stopped = clean or (runner.killed and phase is Phase.STOPPING and self._stops < 3)
-        self._registrar.leave(runner.worker, Left.STOPPED if stopped else Left.CRASHED)
+        # A lost lease is not the jobs' fault: those that no other worker has claimed are released without a charge.
+        stopped = (
+            clean or phase is Phase.LOST or (runner.killed and phase is Phase.STOPPING and self._stops < 3)
+        )
+        if runner.sick is not None:
+            self._registrar.leave(runner.worker, Left.SICK, reason=runner.sick, blamed=runner.blamed)
+        else:
+            self._registrar.leave(runner.worker, Left.STOPPED if stopped else Left.CRASHED)
         if clean or phase is Phase.LOST or (asked and not runner.ready):
             _log.info("%s has ended", runner)
             return
@@ -338,23 +391,26 @@ class Supervisor:
         if asked or self._ending:
             _log.warning("%s", how)
             return
-        _log.error("%s%s", how, "" if pause is None else f"; the next one starts in {pause:g} s")
         self._vitals.trouble = how.splitlines()[0]
-        self._judge_start(runner, how)
+        if not self._gives_up_start(runner, how):
+            _log.error("%s%s", "" if pause is None else f"(the next runner starts in {pause:g} s) ", how)
 
-    def _judge_start(self, runner: RunnerProcess, how: str) -> None:
-        """An app that never could be imported is given up; one that could before is tried again, unless strictly."""
+    def _gives_up_start(self, runner: RunnerProcess, how: str) -> bool:
+        """Give up if the app could never be imported. If it could be before, retry, unless ``strict``."""
         if runner.failure is not None and (self._hello is None or self._strict):
-            self._give_up(f"{self._app} cannot be worked for: {runner.failure}")
-        elif self._hello is None:
+            self._give_up(f"cannot start a worker for {self._app}: {runner.failure}")
+            return True
+        if self._hello is None:
             self._first_tries += 1
             if self._first_tries >= _FIRST_TRIES:
                 self._give_up(
-                    f"{self._app} cannot be imported, {self._first_tries} runners died of it: {how}"
+                    f"cannot start a worker for {self._app}: {self._first_tries} runners died while importing it: {how}"
                 )
+                return True
+        return False
 
     def _give_up(self, why: str) -> None:
-        """End with code 1, in good order."""
+        """Stop in an orderly way with exit code 1."""
         if not self._code:
             self._code = 1
             self._complain(why)
@@ -365,13 +421,14 @@ class Supervisor:
         match self._stops:
             case 1:
                 grace = self._settings.grace.total_seconds()
-                _log.info("%s: stopping, running jobs have %g s", name, grace)
+                again = "press Ctrl-C again" if name == "SIGINT" else f"send {name} again"
+                _log.info("%s: stopping, running jobs have %g s; %s to stop at once", name, grace, again)
                 self._end_all(grace)
             case 2:
                 _log.warning("%s again: stopping without grace", name)
                 self._end_all(0.0)
             case _:
-                _log.error("%s for the third time: the runners are killed", name)
+                _log.error("%s for the third time: killing the runners", name)
                 self._code = 1
                 for runner in self._seats.crew:
                     runner.asked = True

@@ -1,4 +1,7 @@
-"""Tells the service manager how the worker is, over ``NOTIFY_SOCKET``; without one it says nothing. It decides nothing."""
+"""Worker status for the service manager, sent over ``NOTIFY_SOCKET``.
+
+Without that variable nothing is sent.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +13,9 @@ from tidemill.clock import Clock
 
 
 class Notifier:
-    """Speaks systemd's notification protocol: ``ready``, ``stopping``, a line of status, and the watchdog.
+    """Implements systemd's notification protocol: ``ready``, ``stopping``, a status line, and the watchdog.
 
-    A word that cannot be delivered is dropped: the worker's work does not depend on who watches it.
+    A message that cannot be delivered is dropped: the worker must not depend on the service manager.
     """
 
     def __init__(self, environment: Mapping[str, str], clock: Clock, *, pid: int) -> None:
@@ -34,13 +37,13 @@ class Notifier:
         self._send("STOPPING=1")
 
     def status(self, line: str) -> None:
-        """What ``systemctl status`` shows; sent when it changes."""
+        """Set the line that ``systemctl status`` shows. It is sent only when it changes."""
         if line != self._status:
             self._status = line
             self._send(f"STATUS={line}")
 
     def ping(self) -> None:
-        """Call it often from the loop that must not hang: it pings twice in each of the watchdog's intervals."""
+        """Ping twice per watchdog interval. Call this often from the loop that must not hang."""
         if self._every is not None and self._clock.monotonic() - self._pinged_at >= self._every:
             self._pinged_at = self._clock.monotonic()
             self._send("WATCHDOG=1")
@@ -54,14 +57,14 @@ class Notifier:
 
 
 def _address(given: str) -> str:
-    """An absolute path, or an abstract name, which is written with an @ and begins with a NUL on the wire."""
+    """Return an absolute path, or an abstract name, which is written with an @ and begins with a NUL on the wire."""
     if given.startswith("@"):
         return "\0" + given[1:]
     return given if given.startswith("/") else ""
 
 
 def _interval(environment: Mapping[str, str], pid: int) -> float | None:
-    """Half of the watchdog's time, if it is us whom it watches."""
+    """Return half of the watchdog's interval, if it watches this process."""
     if environment.get("WATCHDOG_PID", str(pid)) != str(pid):
         return None
     microseconds = environment.get("WATCHDOG_USEC", "")

@@ -1,8 +1,8 @@
-"""What a runner has done, counted by task and by how it ended, with how long it took; and how its claims went. Numbers only; it
-asks nobody.
+"""Counters of a runner: executions by task and outcome, run times and claims.
 
-A runner counts, tells its supervisor, and the supervisor adds up: the counters of a worker never go back when a runner is
-replaced. The tasks that come first have a line of their own, the rest share one, so that no app makes the report grow.
+A runner counts and reports to its supervisor. The supervisor adds up the reports, so that a worker's counters never
+decrease when a runner is replaced. Only a limited number of tasks is counted separately; the rest share one line, which
+bounds the size of the report.
 """
 
 from __future__ import annotations
@@ -15,23 +15,24 @@ from tidemill.domain.decide import COMPLETED
 from tidemill.domain.exposition import MOST_LABELS, OTHER, Family, Histogram
 from tidemill.domain.states import ExecutionState
 from tidemill.engine.finisher import Settled
+from tidemill.engine.held import STOPPING
 
 BOUNDS = (0.005, 0.025, 0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 3600.0)
-"""The upper ends of the buckets, in seconds; beyond the last is one more."""
+"""Upper bounds of the histogram buckets in seconds. One more bucket follows the last."""
 
 _SUCCEEDED = ExecutionState.SUCCEEDED.value
 ERRORS = frozenset({ExecutionState.FAILED, ExecutionState.TIMED_OUT, ExecutionState.CRASHED})
 
 
 CLAIMS = ("full", "some", "empty", "failed")
-"""How a claim went: it gave all that was asked for, some of it, nothing, or was not answered."""
+"""Results of a claim: as many jobs as requested, fewer, none, or a failure."""
 
 CONTENTION = ("busy", "lost")
-"""The store was held by others for too long; the end of a job was not written, because its lease had passed on."""
+"""Conflicts: ``busy`` (the store was locked for too long) and ``lost`` (an outcome was refused for a lost lease)."""
 
 
 class Line:
-    """One task's numbers."""
+    """Counters of one task."""
 
     __slots__ = ("buckets", "outcomes", "seconds")
 
@@ -42,18 +43,22 @@ class Line:
 
 
 class Tally:
-    """Counts executions. One thread at a time writes; whoever reads meanwhile sees numbers that are a moment old."""
+    """Counts executions. Only one thread at a time may write; readers may see slightly outdated numbers."""
 
     def __init__(self, most: int = MOST_LABELS) -> None:
         self._most = most
         self._lines: dict[str, Line] = {}
         self.done = self.errors = 0
+        self.handed_back = 0  #: how many of those done were released because the worker stopped
         self.claims = dict.fromkeys(CLAIMS, 0)
         self.contention = dict.fromkeys(CONTENTION, 0)
         self.claimed = 0
 
     def claim(self, asked: int, claimed: int | None) -> None:
-        """A claim for so many gave so many; None: it was not answered. One thread at a time, as for ``note``, which may be another."""
+        """Count a claim that requested ``asked`` jobs and returned ``claimed``; None if it failed.
+
+        Only one thread at a time may call this, not necessarily the one that calls ``note``.
+        """
         if claimed is None:
             how = "failed"
         else:
@@ -62,7 +67,7 @@ class Tally:
         self.claims[how] += 1
 
     def collide(self, kind: str, count: int = 1) -> None:
-        """Others were in the way."""
+        """Count a conflict with other users of the store."""
         self.contention[kind] += count
 
     def _line(self, task: str) -> Line:
@@ -73,8 +78,8 @@ class Tally:
         return line
 
     def note(self, settled: Iterable[Settled]) -> None:
-        """These executions have ended."""
-        succeeded: dict[str, int] = {}  # the rule: they are counted without looking at what they are
+        """Count these finished executions."""
+        succeeded: dict[str, int] = {}  # most executions succeed, so they are counted together
         for item in settled:
             task, change = item.claim.task, item.transition
             line = self._lines.get(task) or self._line(task)
@@ -83,6 +88,7 @@ class Tally:
             else:
                 self._count(line, change.execution.value, 1)
                 self.errors += change.execution in ERRORS
+                self.handed_back += change.execution is ExecutionState.RELEASED and change.reason == STOPPING
             if item.began is not None:
                 took = max(item.ended - item.began, 0.0)
                 line.buckets[bisect_left(BOUNDS, took)] += 1
@@ -95,7 +101,7 @@ class Tally:
         self.done += count
 
     def data(self) -> dict[str, Any]:
-        """As it is told to a supervisor."""
+        """Return the counters as sent to a supervisor."""
         return {
             "tasks": {
                 task: {
@@ -111,7 +117,7 @@ class Tally:
         }
 
     def add(self, told: Mapping[str, Any]) -> Self:
-        """Add what a runner told."""
+        """Add the counters that a runner reported."""
         for task, facts in told.get("tasks", {}).items():
             line = self._line(task)
             for name, count in facts["outcomes"].items():
@@ -128,7 +134,7 @@ class Tally:
         return self
 
     def families(self) -> list[Family | Histogram]:
-        """For a scraper."""
+        """Return the counters as metric families."""
         ended = Family(
             "tidemill_worker_executions_total", "Executions that ended here, by task and outcome.", "counter"
         )
@@ -144,7 +150,7 @@ class Tally:
     def _claiming(self) -> list[Family]:
         asked = Family(
             "tidemill_worker_claims_total",
-            "Claims by how they went: all that was asked for, some, nothing, or no answer.",
+            "Claims by result: all requested jobs, some, none, or no response.",
             "counter",
         )
         for how, count in self.claims.items():
@@ -153,7 +159,7 @@ class Tally:
         claimed.add(self.claimed)
         collided = Family(
             "tidemill_worker_contention_total",
-            "How often the store was held by others for too long (busy), and ends of jobs whose lease had passed on (lost).",
+            "How often the store was locked by others for too long (busy), and results of jobs whose lease was lost (lost).",
             "counter",
         )
         for kind, count in self.contention.items():

@@ -1,6 +1,7 @@
-"""Watches over running jobs: time-outs, jobs that do not stop, jobs that block the loop, and starts that are not yet written.
+"""The watch over running jobs: timeouts, fence, blocked loops, starts to record.
 
-One look a tenth of a second over what is held, and none while nothing is.
+The watch thread checks every tenth of a second while jobs are held. It never waits for the store: a network that drops
+packets must delay neither a timeout nor the moment at which a worker without a lease drops its jobs.
 """
 
 from __future__ import annotations
@@ -8,13 +9,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Protocol
 
 from tidemill.clock import Clock
 from tidemill.domain.job import LogEntry
 from tidemill.domain.states import JobState
+from tidemill.engine.aside import Aside
 from tidemill.engine.held import Held
-from tidemill.engine.lanes import PROCESS, THREAD, LoopLane
+from tidemill.engine.kinds import PROCESS, THREAD
+from tidemill.engine.lanes import LoopLane
 from tidemill.errors import StoreError
 from tidemill.stores.base import Store
 
@@ -22,14 +26,14 @@ _log = logging.getLogger("tidemill.engine")
 
 EVERY = 0.1
 SHOWN_AFTER = 0.05
-"""Seconds a buffered job runs before its start is written; most are over by then."""
+"""Seconds a buffered job runs before its start is written. Most jobs have finished by then."""
 
 BLOCKED = 1.0
-"""Seconds a loop may be away before the job it is in is named."""
+"""Seconds an event loop may be blocked before the responsible job is logged."""
 
 
 class Owner(Protocol):
-    """Whose jobs these are."""
+    """The runner whose jobs are watched."""
 
     def holding(self) -> Sequence[Held]: ...
 
@@ -39,11 +43,19 @@ class Owner(Protocol):
 
     def lose(self, jobs: Iterable[Held]) -> None: ...
 
-    def look(self) -> None: ...
+    def look(self) -> None:
+        """Run periodic checks. This must not wait for the store."""
+
+    @property
+    def has_suspects(self) -> bool:
+        """Whether ``begin_suspects`` has something to do."""
+
+    def begin_suspects(self) -> None:
+        """Start the next suspect of a crash. This may wait for the store."""
 
 
 class Watch:
-    """Looks after the jobs of one runner."""
+    """Watches the jobs of one runner."""
 
     def __init__(
         self,
@@ -59,13 +71,15 @@ class Watch:
         self._busy = threading.Event()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tidemill-watch", daemon=True)
+        self._aside = Aside("tidemill-watch-store")
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start watching."""
+        self._aside.start()
         self._thread.start()
 
     def rouse(self) -> None:
-        """There is something to watch."""
+        """Wake the watch thread because there is something to watch."""
         if not self._busy.is_set():
             self._busy.set()
 
@@ -78,11 +92,11 @@ class Watch:
             try:
                 if self.look():
                     self._busy.set()
-            except Exception:  # noqa: BLE001  (a watch that dies silently would let jobs run for ever)
-                _log.exception("the watch stumbled and goes on")
+            except Exception:  # noqa: BLE001  (a watch that dies silently would let jobs run without a timeout)
+                _log.exception("unexpected error in the watch over running jobs; continuing")
 
     def look(self) -> bool:
-        """One look over everything; whether there is anything left to watch."""
+        """Check everything once. Returns whether any job is held."""
         jobs = self._owner.holding()
         at = self._clock.monotonic()
         starts: list[Held] = []
@@ -91,12 +105,17 @@ class Watch:
                 continue
             if held.claim.state is JobState.CLAIMED and at - held.began >= SHOWN_AFTER:
                 starts.append(held)
-            if held.kind != PROCESS:  # that lane keeps its own time
+            if held.kind != PROCESS:  # that executor enforces timeouts itself
                 self._time(held, at)
-        self._show(starts)
         self._feel(jobs)
         self._owner.look()
+        if starts or self._owner.has_suspects:
+            self._aside.offer(partial(self._write, starts))
         return bool(jobs)
+
+    def _write(self, starts: list[Held]) -> None:
+        self._show([held for held in starts if not (held.over or held.lost)])
+        self._owner.begin_suspects()
 
     def _time(self, held: Held, at: float) -> None:
         if not held.timed_out and held.is_overdue(at):
@@ -110,30 +129,33 @@ class Watch:
         ):
             self._owner.give_up(held)
             if held.kind == THREAD or self._loop.ping() >= self._patience:
-                self._on_stuck(f"job {held.claim.id} of task {held.claim.task} was told to stop and goes on")
+                self._on_stuck(
+                    f"job {held.claim.id} of task {held.claim.task} was asked to stop and still runs"
+                )
 
     def _show(self, starts: list[Held]) -> None:
-        """Buffered jobs that run by now are ``running`` for everybody."""
+        """Record in the store that buffered jobs are running."""
         if not starts:
             return
         try:
             lost = self._store.start([held.claim for held in starts])
         except StoreError:
-            return  # next time; it only shows
+            return  # retried at the next check; it only affects the displayed state
         for held in starts:
             held.claim = held.claim._replace(state=JobState.RUNNING)
         if lost:
             self._owner.lose([held for held in starts if held.claim.id in lost])
 
     def _feel(self, jobs: Sequence[Held]) -> None:
-        """Name the job that keeps the loop from turning."""
+        """Log the job that blocks the event loop."""
         away = self._loop.ping()
         if away < BLOCKED:
             return
         inside = self._loop.guilty()
         if inside is None:
             return
-        # The next job in the same hand may have begun this very moment: who is blamed must have been there all the while.
+        # The same executor coroutine may have just started its next job. Blame only a job that ran during the whole
+        # blockage.
         since = self._clock.monotonic() - BLOCKED / 2
         for held in jobs:
             began = held.began
@@ -145,7 +167,9 @@ class Watch:
                 )
                 _log.warning("job %s: %s", held.claim.id, text)
                 claim = held.claim
-                held.log(LogEntry(claim.id, claim.token, self._clock.now(), text, "warning"))
+                held.log(
+                    LogEntry(claim.id, claim.token, self._clock.now(), text, "warning", worker=claim.worker)
+                )
 
     def close(self) -> None:
         """Stop watching."""
@@ -153,3 +177,4 @@ class Watch:
         self._busy.set()
         if self._thread.is_alive() and self._thread is not threading.current_thread():
             self._thread.join(5)
+        self._aside.close()

@@ -1,12 +1,13 @@
-"""What tasks say, made plain: progress, details of log lines, and exceptions as data.
+"""Sanitising of user data: progress, details of log lines, and exceptions.
 
-Pure functions of what they are given. None of them may fail because of what a user's objects do.
+These functions are pure and never fail because of the behaviour of user objects.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import threading
 import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,15 +16,18 @@ from typing import Any
 
 from tidemill.domain.estimate import fraction_of
 from tidemill.domain.job import ErrorInfo, Progress
-from tidemill.domain.payload import ERROR_MESSAGE_LENGTH, clip, clip_error
+from tidemill.domain.payload import ERROR_MESSAGE_LENGTH, clip, clip_error, cut
 from tidemill.errors import UsageError
 
 MESSAGE_LENGTH = 500
 _OURS = str(Path(__file__).resolve().parents[1] / "_")[:-1]
 
 
+_SLACK = 1e-6  # tolerance for rounding in sums of fractions
+
+
 def read_progress(value: float, rest: Sequence[Any], total: int | None, message: str | None) -> Progress:
-    """The arguments of ``Context.progress``: a fraction and words, or a step, a total and words."""
+    """Read the arguments of ``Context.progress``: a fraction and a message, or a step, a total and a message."""
     given = list(rest)
     steps = total is not None or len(given) > 1 or (bool(given) and isinstance(given[0], int))
     if steps and given:
@@ -36,7 +40,9 @@ def read_progress(value: float, rest: Sequence[Any], total: int | None, message:
     if not steps:
         return Progress(fraction=_fraction(value), message=words)
     if not (_is_whole(value) and (total is None or (_is_whole(total) and total >= 0))):
-        raise UsageError(f"step {value!r} of {total!r} is no progress; give whole numbers", total=total)
+        raise UsageError(
+            f"step {value!r} of {total!r} is not valid progress; give whole numbers", total=total
+        )
     step = max(int(value), 0)
     if total is None:
         return Progress(step=step, message=words)
@@ -45,41 +51,76 @@ def read_progress(value: float, rest: Sequence[Any], total: int | None, message:
 
 
 def plain(details: Mapping[str, object]) -> dict[str, object]:
-    """Details as JSON holds them: a line must not fail its job because of what stands in it."""
+    """Convert details to JSON values. Unserialisable content must not fail the job."""
     from pydantic_core import from_json, to_json
 
     try:
         made: dict[str, object] = from_json(to_json(details, serialize_unknown=True, inf_nan_mode="strings"))
-    except Exception:  # noqa: BLE001  (a user's objects may do anything)
+    except Exception:  # noqa: BLE001  (a user's objects may raise anything)
         return _replaced(details)
     return made
 
 
+def within(details: dict[str, object], most: int) -> dict[str, object]:
+    """Limit details to about ``most`` bytes of JSON.
+
+    Strings are cut; other values are replaced by a note of the size.
+    """
+    sizes = {name: len(name) + len(json.dumps(value)) for name, value in details.items()}
+    if sum(sizes.values()) <= most:
+        return details
+    kept: dict[str, object] = {}
+    left = most
+    for place, (name, value) in enumerate(details.items()):
+        if left <= len(name):
+            kept["…"] = f"{len(details) - place:,} more entries cut"
+            break
+        if sizes[name] <= left:
+            kept[name] = value
+        elif isinstance(value, str):
+            kept[name] = cut(value, left - len(name))
+        else:
+            kept[name] = f"… ({sizes[name] - len(name):,} bytes cut)"
+        left -= min(sizes[name], left)
+    return kept
+
+
 def _replaced(details: Mapping[str, object]) -> dict[str, object]:
-    """The same for what UTF-8 cannot say: lone surrogates become question marks, and nothing else is lost."""
+    """Convert details that are not valid UTF-8: lone surrogates become question marks."""
     try:
         text = json.dumps(details, default=repr, ensure_ascii=False).encode("utf-8", "replace")
         made: dict[str, object] = json.loads(text, parse_constant=str)
-    except Exception as why:  # noqa: BLE001  (the same objects)
+    except Exception as why:  # noqa: BLE001  (the same user objects)
         return {"unreadable": type(why).__name__}
     return made
 
 
 def reason_of(said: object) -> str | None:
-    """The reason a signal gives, within what a store keeps; None where it gives none."""
+    """Return the reason that a signal gives, cut to the length a store keeps; None if it gives none."""
     return None if said is None else clip(str(said), ERROR_MESSAGE_LENGTH)
 
 
 def text_of(error: BaseException) -> str:
-    """An exception's own words, if it can say them."""
+    """Return an exception's message, or a placeholder if it cannot be read."""
     try:
         return str(error)
-    except Exception as why:  # noqa: BLE001  (a user's __str__ may do anything)
+    except BaseException as why:  # noqa: BLE001  (a user's __str__ may raise anything, including SystemExit)
+        _let_ctrl_c_through(why)
         return f"<its text cannot be read: {type(why).__name__}>"
 
 
+def _let_ctrl_c_through(error: BaseException) -> None:
+    """Raise an interrupt that the user may have sent. Python delivers Ctrl-C to the main thread only.
+
+    A ``CancelledError`` needs no such exception: asyncio delivers a cancellation at an ``await``, and nothing here
+    awaits.
+    """
+    if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+        raise error
+
+
 def type_of(error: BaseException) -> str:
-    """An exception's type by its full name; Python's own go without their module.
+    """Return the full name of an exception's type; built-in types have no module prefix.
 
     >>> type_of(ValueError())
     'ValueError'
@@ -89,12 +130,12 @@ def type_of(error: BaseException) -> str:
 
 
 def error_info(error: BaseException) -> ErrorInfo:
-    """An exception as data: what it is, what it says, and where it came from, the user's frames only."""
+    """Convert an exception to data: type, message, and traceback of the user's frames only."""
     return clip_error(ErrorInfo(type_of(error), text_of(error), _traceback(error)))
 
 
 def users_part(trace: TracebackType | None) -> TracebackType | None:
-    """A traceback without our own frames at its top; the whole if there are no others."""
+    """Return a traceback without the Tidemill frames at its top, or unchanged if there are no others."""
     rest = trace
     while rest is not None and rest.tb_frame.f_code.co_filename.startswith(_OURS):
         rest = rest.tb_next
@@ -105,13 +146,19 @@ def _traceback(error: BaseException) -> str | None:
     try:
         seen = traceback.TracebackException(type(error), error, users_part(error.__traceback__), compact=True)
         return "".join(seen.format())
-    except Exception:  # noqa: BLE001  (the exception, its cause or its notes may do anything)
+    except BaseException as why:  # noqa: BLE001  (the exception, its cause or its notes may raise anything)
+        _let_ctrl_c_through(why)
         return None
 
 
 def _fraction(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or math.isnan(value):
-        raise UsageError(f"{value!r} is no fraction; give a number from 0 to 1", value=value)
+        raise UsageError(f"{value!r} is not a fraction; give a number from 0 to 1", value=value)
+    if not -_SLACK <= value <= 1 + _SLACK:
+        raise UsageError(
+            f"progress({value!r}): a fraction is from 0 to 1; write progress({value!r}, total) for steps",
+            value=value,
+        )
     return min(max(float(value), 0.0), 1.0)
 
 

@@ -1,7 +1,8 @@
-"""The embedded worker: a runner, a heart, the duties and an ear as threads of the user's own process.
+"""The embedded worker, whose parts run as threads of the user's process.
 
-The same parts as under ``tidemill worker``, without a process of their own between them: a job that holds the interpreter for
-longer than the worker's expiry is taken for dead here, and one that kills the process kills the worker.
+It has the same parts as ``tidemill worker`` (runner, heartbeat, duties, listener), but no separate process. A job that
+holds the GIL for longer than the worker's expiry makes the worker look dead, and a job that kills the process kills the
+worker.
 """
 
 from __future__ import annotations
@@ -10,23 +11,32 @@ import asyncio
 import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from random import Random
 from types import TracebackType
 from typing import NamedTuple, Self
 from uuid import UUID
 
 from tidemill.clock import Clock
-from tidemill.domain.cluster import CancelRequest, Coordination, Worker
+from tidemill.domain.cluster import CancelRequest, Coordination, Worker, holder_facts
 from tidemill.domain.decide import DEFAULT_POLICY, Policy, stored_policy
 from tidemill.domain.job import Claim, Details
+from tidemill.domain.liveness import confirm_after, holds_for
+from tidemill.domain.outcome import Released
+from tidemill.domain.releases import CONFIRM
 from tidemill.domain.requests import Facts
-from tidemill.engine.duties import batch_of, duties_here, usual_duties
+from tidemill.engine.code_check import CodeCheck
+from tidemill.engine.completing import Connections
+from tidemill.engine.duties import Outlook, Reclaim, batch_of, duties_here, usual_duties
 from tidemill.engine.duties.retention import MEMORY_RETENTION
-from tidemill.engine.duty import Duties
+from tidemill.engine.duties.settle import Settle
+from tidemill.engine.duty import Done, Duties, Duty
 from tidemill.engine.ear import Ear
+from tidemill.engine.fence import Fence
 from tidemill.engine.heart import Heart
-from tidemill.engine.node import host_name, machine_name, release_here
+from tidemill.engine.held import LEASE_LOST
+from tidemill.engine.locate import refuse_while_importing
+from tidemill.engine.node import host_name, machine_name, process_name, release_here
 from tidemill.engine.plan import RunnerStats
 from tidemill.engine.runner import Runner
 from tidemill.engine.settings import WorkerSettings, fitted
@@ -34,21 +44,23 @@ from tidemill.errors import StoreError, UsageError
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.tasks.events import Events
-from tidemill.tasks.middleware import Middleware
+from tidemill.tasks.hooks import NO_HOOKS, Hooks
 from tidemill.tasks.registry import Registry
 
 _log = logging.getLogger("tidemill.engine")
 
+_LATER = 0.05  # seconds after the earliest possible decision of the second check
+
 
 class Tick(NamedTuple):
-    """What a tick did: executions run, and how many of them went wrong."""
+    """Result of a tick: number of executions that ended, and how many of them failed. Released jobs are not counted."""
 
     processed: int
     errors: int
 
 
 class EmbeddedWorker:
-    """Runs an app's jobs in this process, from ``start`` (or the beginning of a block) to ``stop``."""
+    """Runs an app's jobs in this process, from ``start`` (or entering a ``with`` block) to ``stop``."""
 
     def __init__(
         self,
@@ -58,27 +70,33 @@ class EmbeddedWorker:
         settings: WorkerSettings,
         *,
         events: Events | None = None,
-        middleware: Sequence[Middleware] = (),
+        hooks: Hooks = NO_HOOKS,
         app_path: str | None = None,
+        connections: Connections | None = None,
         prepare: Callable[[], object] | None = None,
+        confirm: Callable[[], None] | None = None,
     ) -> None:
         self._store, self._registry, self._clock = store, registry, clock
-        self._prepare, self._node = prepare, machine_name()
+        self._prepare, self._confirm, self._node = prepare, confirm, machine_name()
         self._settings = fitted(settings, store.url)
-        self._events, self._middleware, self._app_path = events, middleware, app_path
+        self._events, self._hooks, self._app_path = events, hooks, app_path
+        self._code_check = CodeCheck(store, registry)
+        self._connections = connections
         self._lock = threading.Lock()
         self._runner: Runner | None = None
+        self._fence: Fence | None = None
         self._parts: tuple[Heart, Duties, Ear] | None = None
         self._here: Duties | None = None
         self._over = False
 
-    # Life ----------------------------------------------------------------------------------------------------------------
+    # Lifecycle --------------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Begin to work. What the store has against it is raised."""
+        """Start working. Raises if the store cannot be used."""
+        refuse_while_importing()
         with self._lock:
             if self._parts is not None or self._over:
-                raise UsageError("this worker was started already; ask the app for another one")
+                raise UsageError("this worker was already started; create another one")
             self._store.check()
             if self._prepare is not None:
                 self._prepare()
@@ -103,12 +121,23 @@ class EmbeddedWorker:
             on_cancel=self._on_cancel,
             on_drain=self._on_drain,
             on_lost=self._on_lost,
+            on_confirmed=self._on_confirmed,
         )
 
     def duties(self, ear: Ear | None) -> Duties:
-        """The duties this worker offers to do."""
+        """Return the duties that this worker can perform."""
         settings, random = self._settings, Random()  # noqa: S311  (spreads load, keeps no secret)
         coordination = settings.coordination or Coordination.EVERYONE
+        batch = batch_of(coordination)
+        reclaim = Reclaim(
+            self._store,
+            self._clock,
+            self._policy_of,
+            random,
+            batch=batch,
+            beat=settings.beat,
+            alive=self._own,
+        )
         return Duties(
             self._store,
             self._clock,
@@ -118,28 +147,52 @@ class EmbeddedWorker:
                 self._clock,
                 self._policy_of,
                 random,
-                batch=batch_of(coordination),
+                batch=batch,
+                reclaim=reclaim,
                 retention=MEMORY_RETENTION if self._store.url.startswith("memory") else (),
                 facts_of=self._facts_of,
+                outlook=Outlook(self._hooks, self._events),
             ),
             coordination=coordination,
             lease_beat=settings.lease_beat,
             lease_expiry=settings.lease_expiry,
             random=random,
             ear=ear,
+            describe=lambda: holder_facts(process_name(), self._own()),
         )
 
     def duties_here(self, ear: Ear | None) -> Duties:
-        """What this node does for itself, whoever leads."""
+        """Return the duties that every node performs for itself, whether or not it is the leader."""
         return Duties(
             self._store,
             self._clock,
             new_id(),
-            duties_here(self._store, self._clock, self._node, self._facts_of),
+            [
+                *duties_here(
+                    self._store,
+                    self._clock,
+                    self._node,
+                    self._facts_of,
+                    Outlook(self._hooks, self._events),
+                ),
+                self._code_check.duty(),
+                *([] if self._confirm is None else [Duty("release", CONFIRM, self._confirm_release)]),
+            ],
             coordination=Coordination.EVERYONE,
             random=Random(),  # noqa: S311  (spreads load, keeps no secret)
             ear=ear,
         )
+
+    def _confirm_release(self) -> Done:
+        """Confirm that this deployment is alive."""
+        if self._confirm is not None:
+            self._confirm()
+        return Done()
+
+    def _own(self) -> tuple[UUID, ...]:
+        """Return the worker that runs in this process and is therefore known to be alive."""
+        fence = self._fence
+        return () if fence is None else (fence.worker,)
 
     def _facts_of(self, task: str) -> Facts | None:
         return self._registry.get(task).facts if task in self._registry else None
@@ -150,23 +203,26 @@ class EmbeddedWorker:
         return self._registry.get(claim.task).policy(details)
 
     def _begin(self, heart: Heart, ear: Ear | None) -> Runner:
-        """Register as a new worker and run for it."""
+        """Register as a new worker and start a runner for it."""
         me = new_id()
         settings = self._settings
         host = host_name()
-        heart.add(
+        confirmed = heart.add(
             Worker(
                 me,
-                f"{host}-{os.getpid()}",
+                process_name(),
                 host=host,
                 pid=os.getpid(),
                 node=self._node,
                 version=release_here(),
                 queues=settings.queues or (),
-                tasks=tuple(self._registry.names()),
+                tasks=tuple(self._registry.served_names()),
                 concurrency=settings.concurrency + settings.threads + settings.children,
             )
         )
+        fence = Fence(self._clock, me, limit=holds_for(settings.expiry), confirmed=confirmed)
+        fence.on_lost = lambda: self._on_lost(me)
+        self._fence = fence
         runner = Runner(
             self._store,
             self._registry,
@@ -175,14 +231,16 @@ class EmbeddedWorker:
             self._clock,
             ear=ear,
             events=self._events,
-            middleware=self._middleware,
+            hooks=self._hooks,
+            connections=self._connections,
             app_path=self._app_path,
+            fence=fence,
         )
         runner.start()
         return runner
 
     def stop(self, grace: float | None = None) -> None:
-        """Claim nothing more, let jobs finish, hand back the rest; stopping twice is harmless."""
+        """Stop claiming, let jobs finish, and release the rest. Harmless if called twice."""
         with self._lock:
             runner, parts, over, self._over = self._runner, self._parts, self._over, True
         if runner is None or parts is None or over:
@@ -195,46 +253,72 @@ class EmbeddedWorker:
         heart.remove(runner.worker)
         heart.close()
         ear.close()
-        self._runner = self._parts = (
-            None  # only now: until its end it hears of cancels, and of a lease that is lost
-        )
+        # Only now: until its end the runner needs cancellations and the notice of a lost lease.
+        self._runner = self._parts = None
 
     @property
     def id(self) -> UUID | None:
-        """The worker's present id; it is new at every start."""
+        """The current id of the worker, which is new at every start."""
         runner = self._runner
         return None if runner is None else runner.worker
 
     def stats(self) -> RunnerStats | None:
-        """What it is doing; None when it is not."""
+        """Return the current figures, or None if the worker is not running."""
         runner = self._runner
         return None if runner is None else runner.stats()
 
     def tick(self, budget: float) -> Tick:
-        """Do what is due, for at most about so many seconds, and stop."""
+        """Run due jobs for at most about ``budget`` seconds, then stop.
+
+        A worker whose lease has expired is declared dead only after a second check (``domain.liveness``). If there is
+        one, the tick waits for that check, provided that the budget allows it, and runs the recovered jobs.
+        """
+        refuse_while_importing()
         ends = self._clock.monotonic() + budget
         heart = self._heart()
         if self._prepare is not None:
             self._prepare()
-        for duties in (self.duties_here(None), self.duties(None)):
-            duties.run_once()
+        self.duties_here(None).run_once()
+        duties = self.duties(None)
+        look_at = self._next_look(duties)
         runner = self._begin(heart, None)
         heart.start()
-        done = -1
         try:
-            # What they enqueue is due as well, and nobody rings for it.
-            while done < (done := runner.stats().done):
-                runner.wake()
-                while not runner.quiet and (left := ends - self._clock.monotonic()) > 0:
-                    runner.rest(min(left, 0.01))
+            self._work_off(runner, ends)
+            if look_at is not None and look_at < ends:
+                while (left := look_at - self._clock.monotonic()) > 0:
+                    runner.rest(left)
+                duties.run_once()
+                self._work_off(runner, ends)
         finally:
             runner.stop(0.0)
             heart.remove(runner.worker)
             heart.close()
         stats = runner.stats()
-        return Tick(stats.done, stats.errors)
+        return Tick(stats.done - stats.handed_back, stats.errors)
 
-    # What is heard -------------------------------------------------------------------------------------------------------
+    def _next_look(self, duties: Duties) -> float | None:
+        """Perform the duties once.
+
+        Returns the monotonic time of the second check of a worker that may be dead, if there is one.
+        """
+        next_at = duties.run_once()["reclaim"].next_at
+        if next_at is None:
+            return None
+        wait = (next_at - self._clock.now()).total_seconds()
+        settings = self._settings
+        suspected = wait <= confirm_after(settings.expiry, settings.beat)
+        return self._clock.monotonic() + max(wait, 0.0) + _LATER if suspected else None
+
+    def _work_off(self, runner: Runner, ends: float) -> None:
+        """Run due jobs, including those that these jobs enqueue. No wake-ups arrive for the latter."""
+        done = -1
+        while done < (done := runner.stats().done):
+            runner.wake()
+            while not runner.quiet and (left := ends - self._clock.monotonic()) > 0:
+                runner.rest(min(left, 0.01))
+
+    # Callbacks --------------------------------------------------------------------------------------------------------
 
     def _heard(self, topics: frozenset[str]) -> None:
         if "cancel" in topics and self._parts is not None:
@@ -251,8 +335,13 @@ class EmbeddedWorker:
             _log.info("worker %s was asked to drain: it claims nothing more", worker)
             runner.drain()
 
+    def _on_confirmed(self, workers: frozenset[UUID], at: float) -> None:
+        fence = self._fence
+        if fence is not None and fence.worker in workers:
+            fence.confirm(at)
+
     def _on_lost(self, worker: UUID) -> None:
-        """Others may have its jobs: drop them all, and begin again as somebody else."""
+        """Drop all jobs, because other workers may have them, and register again as a new worker."""
         threading.Thread(target=self._begin_again, args=(worker,), name="tidemill-again", daemon=True).start()
 
     def _begin_again(self, lost: UUID) -> None:
@@ -260,21 +349,34 @@ class EmbeddedWorker:
             runner = self._runner
             if runner is None or runner.worker != lost:
                 return
-        _log.error("worker %s has lost its lease: its jobs are dropped, and it begins again", lost)
+        _log.error("worker %s has lost its lease: its jobs are dropped, and it registers again", lost)
         runner.abandon()
+        self._fence = None
         while True:
             with self._lock:
                 if self._runner is not runner or self._parts is None or self._over:
                     return
                 heart, _, ear = self._parts
+                heart.remove(lost, retire=False)
                 try:
+                    self._give_back(lost)
                     self._runner = self._begin(heart, ear)
                     return
                 except StoreError as error:
                     _log.warning("a new worker cannot be registered yet: %s", error)
             runner.rest(1.0)
 
-    # As a block ----------------------------------------------------------------------------------------------------------
+    def _give_back(self, lost: UUID) -> None:
+        """Retire a worker whose jobs were dropped.
+
+        Jobs that no other worker has claimed are released without a charged attempt.
+        """
+        # Spreads load, keeps no secret.
+        settle = Settle(self._store, self._clock, self._policy_of, Random())  # noqa: S311
+        settle(self._store.held(lost), lambda _claim: Released(LEASE_LOST))
+        self._store.retire([lost])
+
+    # Context manager --------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         return self.start()

@@ -1,4 +1,4 @@
-"""The API about itself: its OpenAPI document, and a page for people that needs nothing from anywhere else."""
+"""OpenAPI document of the API, and a self-contained HTML page of it."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ async def get_openapi(call: Call) -> Response:
 
 @routes.get("/api/docs", role=None, answer=str, media="text/html")
 async def get_docs(call: Call) -> Response:
-    """This API as a page to read."""
+    """Documentation of this API as an HTML page."""
     return HTMLResponse(page(call.service.openapi))
 
 
 def page(document: dict[str, Any]) -> str:
-    """The page: every route with what goes in and out. It loads nothing and runs nothing."""
+    """Render every route with its inputs and outputs. The page loads no other resources and runs no scripts."""
     parts = []
     for tag in document["tags"]:
         parts.append(f"<h2>{html.escape(tag['name'])}</h2>")
@@ -52,7 +52,7 @@ def page(document: dict[str, Any]) -> str:
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Tidemill API</title>'
         f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>'
-        "<h1>Tidemill API</h1><p>Keys go into <code>Authorization: Bearer</code>; errors are problem documents. "
+        "<h1>Tidemill API</h1><p>Send the API key as <code>Authorization: Bearer</code>; errors are problem documents. "
         'For programs: <a href="openapi.json">openapi.json</a>.</p>' + "".join(parts) + "</body></html>"
     )
 

@@ -1,4 +1,7 @@
-"""``create_api``: the doors put together from the files of routes, and nothing left without a guard."""
+"""``create_api``: the application with all declared routes.
+
+Every endpoint is a ``Door``, so every request passes the guard.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +33,14 @@ if TYPE_CHECKING:
     from tidemill.app import App
 
 FILES = (
-    "jobs_create", "jobs_bulk", "tick", "jobs_read", "jobs_act", "events", "tasks", "definitions", "schedules", "queues",
+    "jobs_create", "jobs_bulk", "tick", "jobs_read", "jobs_act", "events", "tasks", "definitions", "schedules", "queues", "pauses",
     "workers", "config", "archive", "audit", "keys", "operations", "health", "about",
 )  # fmt: skip
-"""The files of routes. A path that is written out comes before one with a name in its place."""
+"""The route modules. Modules with literal paths precede those with a placeholder in the same place."""
 
 
 class Door:
-    """One path with all its verbs."""
+    """Endpoint of one path with all its methods."""
 
     def __init__(self, service: Service, guard: Guard, acts: dict[str, Act]) -> None:
         self._service, self._guard, self.acts = service, guard, acts
@@ -46,7 +49,7 @@ class Door:
         request = Request(scope, receive, send)
         try:
             response = await self._answer(request)
-        except Exception as error:  # noqa: BLE001  (the edge and the log know the rest)
+        except Exception as error:  # noqa: BLE001  (problem_of logs unexpected errors)
             instance = scope["tidemill.correlation"]
             response = problem_of(error, instance).response(instance)
         await response(scope, receive, send)
@@ -59,7 +62,7 @@ class Door:
             raise Problem(
                 405,
                 None,
-                f"{request.method[:20]} cannot be done here; {allowed} can",
+                f"{request.method[:20]} is not allowed here; allowed: {allowed}",
                 headers={"allow": allowed},
             )
         identity = await self._guard.admit(route, request)
@@ -73,7 +76,7 @@ class Door:
 
 
 def all_routes() -> list[Act]:
-    """Every route there is, in the order they are looked at."""
+    """Return all routes in matching order."""
     found: list[Act] = []
     for name in FILES:
         routes = importlib.import_module(f"tidemill.rest.{name}").routes
@@ -85,10 +88,11 @@ def all_routes() -> list[Act]:
 def create_api(
     app: App, *, prefix: str = "", auth: Auth | None = None, settings: ApiSettings | None = None
 ) -> FastAPI:
-    """The HTTP API of an app, to be served or mounted.
+    """Create the HTTP API of an app, ready to serve or mount.
 
-    ``auth`` is a coroutine that says who a request comes from (``tidemill.domain.access.Identity``, or None for nobody); without
-    it keys of the app are asked for. ``prefix`` stands before every path. The API ends with ``app.close()``.
+    ``auth`` is a coroutine that identifies the caller of a request (``tidemill.domain.access.Identity``, or None if
+    unknown). Without it, callers need an API key of the app. ``prefix`` is prepended to every path. ``app.close()``
+    also closes the API.
     """
     if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
         raise BadSettings(
@@ -119,12 +123,12 @@ def create_api(
 
 @lru_cache(maxsize=8)
 def _document(prefix: str) -> dict[str, Any]:
-    """The OpenAPI document; the same for every app, and not made twice."""
+    """Return the OpenAPI document. It is the same for every app, so it is built once per prefix."""
     return openapi(all_routes(), prefix)
 
 
 def check_guarded(api: FastAPI) -> None:
-    """Refuse an API with a route that no declaration stands behind: nobody would have said who may call it."""
+    """Raise an error for a route without a declaration, because nothing would specify who may call it."""
     for route in api.router.routes:
         if not isinstance(route, Route) or not isinstance(route.endpoint, Door):
             raise BadSettings(f"route {getattr(route, 'path', route)!r} does not say which role may call it")
@@ -139,6 +143,6 @@ def _by_path(acts: Iterable[Act]) -> dict[str, dict[str, Act]]:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """What the router itself refuses: an address nobody answers to."""
+    """Convert errors of the router, such as 404 for an unknown path."""
     instance: str = request.scope["tidemill.correlation"]
     return problem_of(error, instance).response(instance)

@@ -1,4 +1,4 @@
-"""Archived jobs: finding them, reading one whole, and archiving what is due."""
+"""Search of archived jobs, and archiving on demand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ routes = Routes("archive")
 
 
 class ArchiveQuery(Query):
-    """Which archived jobs, and which page of them."""
+    """Filter and page of archived jobs."""
 
     status: list[Status] = Field([], description="May be repeated.")
     task: list[str] = Field([], description="May be repeated.")
@@ -59,7 +59,7 @@ class ArchivedDocument(Document):
 
 @routes.get("/api/archive/jobs", role=Role.VIEWER, query=ArchiveQuery, answer=Items[ArchivedDocument])
 async def search_archive(call: Call) -> Response:
-    """The archived jobs that match, page by page."""
+    """List archived jobs."""
     query: ArchiveQuery = call.query
     where = query.model_dump(exclude={"tenant", "sort", "limit", "cursor"}, exclude_defaults=True)
     page = await call.read(
@@ -74,33 +74,33 @@ async def search_archive(call: Call) -> Response:
 
 
 class ArchiveBody(Body):
-    """How much, and for how long."""
+    """Limits of one archive run."""
 
-    limit: int = Field(MOST, ge=1, le=50_000, description="Jobs to archive at most.")
-    budget: float = Field(BUDGET.total_seconds(), gt=0, le=300, description="Seconds to spend at most.")
+    limit: int = Field(MOST, ge=1, le=50_000, description="Maximum number of jobs to archive.")
+    budget: float = Field(BUDGET.total_seconds(), gt=0, le=300, description="Maximum duration in seconds.")
     older_than: Seconds | None = Field(
-        None, description="Seconds since a job ended; as the policies say unless given."
+        None, description="Minimum seconds since the job ended; default: as configured in the policies."
     )
 
 
 class PolicyRunDocument(Document):
-    """What was done for one policy. `error` is the code of what ended it before it was through."""
+    """Result of one policy. `error` is the code of the error that stopped it early."""
 
     policy: str
     tier: str
     archived: int
     verified: int
-    failed: int = Field(description="Copies that are not what was written; their jobs stay.")
-    changed: int = Field(description="Jobs that were opened again meanwhile; they stay.")
+    failed: int = Field(description="Jobs whose copy failed verification; they are kept.")
+    changed: int = Field(description="Jobs that were reopened during the run; they are kept.")
     bytes: int
-    statuses: dict[str, int] = Field(description="Jobs archived, by their status.")
+    statuses: dict[str, int] = Field(description="Archived jobs by status.")
     more: bool
     took: float
     error: str | None
 
 
 class ArchiveRunDocument(Document):
-    """What was archived; ``more`` says that there is more that is due."""
+    """Result of an archive run; ``more`` is true if more jobs are due."""
 
     at: Instant
     archived: int
@@ -120,7 +120,7 @@ class ArchiveRunDocument(Document):
     everywhere=True,
 )
 async def run_archive(call: Call) -> Response:
-    """Archive what is due now; each copy is read back before its original goes. One at a time for the whole store."""
+    """Archive the jobs that are due. Each copy is read back before the original is deleted. One run at a time per store."""
     body: ArchiveBody = call.body
     done = await call.act(
         call.app.archive.run,
@@ -136,7 +136,7 @@ def _shown(call: Call, found: ArchivedJob) -> dict[str, Any]:
     if not call.sees_secrets:
         content = shown["document"]
         job = dict(content.get("job", {}))
-        # Arguments and result are texts inside the text: their names cannot be judged without taking them apart.
+        # Arguments and result are JSON strings inside the document, so masking cannot see the names in them.
         for name in ("args", "result"):
             if job.get(name) is not None:
                 job[name] = "***"

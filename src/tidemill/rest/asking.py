@@ -1,8 +1,9 @@
-"""Pages of jobs are asked for here: in the order they are wanted, few at a time, and once for all who want the same.
+"""Throttle for job list queries: first come, first served, few at a time.
 
-A page is a millisecond of Python. Sixteen threads of that take the event loop's turns away, and whoever is unlucky waits three
-times as long as the others. There is no memory here and no timer: an answer is given to those who came before its question was
-put, so nobody is told what was true before he asked. What the question is, and whether it may be asked, others know.
+Encoding a page takes about a millisecond of Python. Sixteen threads that do this take the GIL from the event loop, and
+some requests take three times as long as others. Callers with the same query share one execution, and only if they
+arrived before it started, so no response is older than its request. There is no cache and no timer. This module does
+not interpret the queries and does not check permissions.
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ from weakref import WeakKeyDictionary
 from tidemill.rest.threads import Threads, overloaded
 
 ASIDE = 0.1
-"""Seconds after which a question no longer counts: what takes so long waits for its database, and not for Python."""
+"""Seconds after which a query no longer counts against ``at_once``: it is waiting for the database, not for Python."""
 
 Loop = asyncio.AbstractEventLoop
 
 
 class _Question:
-    """What is to be asked, and who waits for the answer."""
+    """A query to run, and the callers that wait for its result."""
 
     __slots__ = ("askers", "context", "counts", "key", "put")
 
     def __init__(self, key: Hashable, put: Callable[[], bytes]) -> None:
         self.key, self.put = key, put
-        self.context = contextvars.copy_context()  # of who was first
+        # The context of the first caller.
+        self.context = contextvars.copy_context()
         self.askers: list[asyncio.Future[bytes]] = []
         self.counts = True
 
@@ -36,24 +38,26 @@ class _Question:
 
 
 class _Line:
-    """The questions of one event loop: those in line, and those at work."""
+    """The queries of one event loop, waiting and running."""
 
     def __init__(self) -> None:
-        self.waiting: dict[Hashable, _Question] = {}  # in the order they came
+        # In order of arrival.
+        self.waiting: dict[Hashable, _Question] = {}
         self.askers = 0
-        self.at_work: set[Hashable] = set()  # those that count
+        # Only those that count against ``at_once``.
+        self.at_work: set[Hashable] = set()
         self.tasks: set[asyncio.Task[None]] = set()
 
 
 class Asking:
-    """At most ``at_once`` questions at work, those that take long beside; at most ``most`` callers in line."""
+    """Runs at most ``at_once`` queries at a time, besides slow ones, and accepts at most ``most`` waiting callers."""
 
     def __init__(self, threads: Threads, at_once: int, most: int, *, aside: float = ASIDE) -> None:
         self._threads, self._at_once, self._most, self._aside = threads, at_once, most, aside
         self._lines: WeakKeyDictionary[Loop, _Line] = WeakKeyDictionary()
 
     async def ask(self, key: Hashable, put: Callable[[], bytes]) -> bytes:
-        """The answer to ``put``, which blocks, and is called on a thread. Who gives the same key wants the same."""
+        """Run ``put``, which blocks, on a thread and return its result. Callers with the same key share the result."""
         loop = asyncio.get_running_loop()
         line = self._lines.setdefault(loop, _Line())
         if line.askers >= self._most:
@@ -71,9 +75,9 @@ class Asking:
             line.askers -= 1
 
     def _begin(self, loop: Loop, line: _Line) -> None:
-        """Put the next questions, where there is room."""
+        """Start the next queries while there is capacity."""
         while len(line.at_work) < self._at_once:
-            # The same is not asked twice at once: while it is at work, more gather who want to know it.
+            # Never run the same query twice at a time. While it runs, more callers can join its next execution.
             key = next((key for key in line.waiting if key not in line.at_work), None)
             if key is None:
                 return
@@ -89,7 +93,7 @@ class Asking:
         late = loop.call_later(self._aside, self._leave, loop, line, question)
         try:
             answer = await self._threads.run(question.put)
-        except Exception as error:  # noqa: BLE001  (whoever asked is told)
+        except Exception as error:  # noqa: BLE001  (the callers receive the error)
             for asker in question.askers:
                 if not asker.done():
                     asker.set_exception(error)
@@ -100,11 +104,12 @@ class Asking:
         finally:
             late.cancel()
             for asker in question.askers:
-                asker.cancel()  # nobody waits for ever, also if we were cancelled ourselves
+                # Release all callers, even if this task was cancelled.
+                asker.cancel()
             self._leave(loop, line, question)
 
     def _leave(self, loop: Loop, line: _Line, question: _Question) -> None:
-        """This question counts no longer; others may be put."""
+        """Stop counting this query and start others."""
         if question.counts:
             question.counts = False
             line.at_work.discard(question.key)

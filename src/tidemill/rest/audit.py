@@ -1,4 +1,4 @@
-"""The audit: who did what."""
+"""Audit log."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ routes = Routes("audit")
 
 
 class AuditQuery(Query):
-    """Which entries, and which page of them."""
+    """Filter and page of audit entries."""
 
     who: str | None = None
     action: str | None = None
     subject: str | None = None
     sort: Literal["newest", "oldest"] = "newest"
     limit: Limit = 100
-    cursor: int | None = Field(None, ge=0, le=2**62, description="The `next` of the page before.")
+    cursor: int | None = Field(None, ge=0, le=2**62, description="The `next` of the previous page.")
 
 
 class AuditDocument(Document):
-    """One entry, chained to the one before it by its hash."""
+    """One entry; its hash chains it to the previous one."""
 
     number: int
     at: Instant
@@ -43,7 +43,7 @@ class AuditDocument(Document):
 
 @routes.get("/api/audit", role=Role.ADMIN, query=AuditQuery, answer=Items[AuditDocument])
 async def list_audit(call: Call) -> Response:
-    """Who did what, the newest first unless `sort` says otherwise."""
+    """List audit entries, newest first by default."""
     query: AuditQuery = call.query
     newest = query.sort == "newest"
     found = await call.read(

@@ -1,4 +1,4 @@
-"""One request, admitted: who calls, for which tenant, with what; and the ways to answer."""
+"""Authorised API request: caller, tenant, input, and response helpers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from tidemill.client.handle import Job
 from tidemill.domain.access import Identity, Role
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Job as Facts
-from tidemill.errors import JobNotFound
 from tidemill.rest.masking import masked
 from tidemill.rest.problems import Problem
 from tidemill.tasks.ambient import tenant_scope
@@ -36,7 +35,7 @@ JSON = "application/json"
 
 
 def encode(document: Any) -> bytes:
-    """A document as JSON; what is no text in UTF-8 (half a character) is escaped."""
+    """Encode a document as JSON. Lone surrogates, which UTF-8 cannot represent, are escaped."""
     try:
         return to_json(document)
     except (PydanticSerializationError, UnicodeError):
@@ -44,7 +43,7 @@ def encode(document: Any) -> bytes:
 
 
 class Call:
-    """What a route's coroutine is given."""
+    """The request that a route's coroutine receives."""
 
     __slots__ = ("body", "identity", "query", "request", "route", "service", "tenant")
 
@@ -58,9 +57,9 @@ class Call:
         self.query = query
         self.body = body
         self.tenant = self.chosen(getattr(query, "tenant", None)) or identity.tenant
-        """Whose things may be read: one tenant, or ``"*"``."""
+        """The tenant whose data may be read, or ``"*"``."""
 
-    # Who and whose -----------------------------------------------------------------------------------------------------
+    # Caller and tenant -------------------------------------------------------------------------------------------------
 
     @property
     def app(self) -> App:
@@ -68,11 +67,11 @@ class Call:
 
     @property
     def home(self) -> str:
-        """One tenant, to write for: the key's, the one that was chosen, or the app's own."""
+        """The tenant to write for: the key's, the selected one, or the app's own."""
         return self.tenant if self.tenant != ALL_TENANTS else self.app._client.tenant
 
     def chosen(self, wanted: str | None) -> str | None:
-        """The tenant the caller asks for, if it may; None where none was asked for."""
+        """Return the requested tenant if the caller may use it; None if none was requested."""
         if wanted is None:
             return None
         check_name("tenant", wanted)
@@ -81,90 +80,93 @@ class Call:
         return wanted
 
     def need(self, role: Role) -> None:
-        """Refuse who may not do what only some calls of this route do."""
+        """Raise 403 if the caller lacks a role that only some requests to this route need."""
         if not self.identity.role.allows(role):
-            raise Problem(403, None, f"this needs the role {role.value}; yours is {self.identity.role.value}")
+            raise Problem(
+                403, None, f"this requires the role {role.value}; yours is {self.identity.role.value}"
+            )
 
-    # What came in ------------------------------------------------------------------------------------------------------
+    # Request -----------------------------------------------------------------------------------------------------------
 
     @property
     def path(self) -> dict[str, Any]:
-        """The named parts of the path."""
+        """Path parameters."""
         return self.request.path_params
 
     @property
     def correlation(self) -> str:
-        """What names this request in our log, in the answer and, where the caller gave it, in its jobs."""
+        """Correlation id of this request in the log and the response, and in its jobs if the caller sent it."""
         found: str = self.request.scope["tidemill.correlation"]
         return found
 
     def id(self, name: str = "id") -> UUID:
-        """An id in the path; what is no id at all is not found."""
+        """Parse an id in the path; raise 404 if it is invalid."""
         try:
             return UUID(self.path[name])
         except ValueError:
             raise Problem(404, None, f"{self.path[name][:100]!r} is not an id") from None
 
     async def facts(self) -> Facts:
-        """The job the path names, if the caller may see it; others' are not found, like those that never were."""
+        """Return the job in the path. A job of another tenant is not found, as if it did not exist."""
         id = self.id()
         found = await self.service.looking.get(id, tenant=self.tenant)
+        # The job may be in the archive.
         if found is None:
-            raise JobNotFound(f"there is no job {id}", id=id)
+            found = await self.read(self.app._client.get, id, tenant=self.tenant, store=None)
         return found
 
     async def job(self) -> Job[Any]:
-        """The same as a handle."""
+        """Return the job in the path as a handle."""
         return Job(self.app._client, await self.facts())
 
-    # Asking the client -------------------------------------------------------------------------------------------------
+    # Client calls ------------------------------------------------------------------------------------------------------
 
     async def read(self, ask: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call what blocks, on a thread."""
+        """Run a blocking call on a thread."""
         return await self.service.threads.run(ask, *args, **kwargs)
 
     async def act(self, do: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call what blocks and changes something, on a thread, as who calls and for his tenant."""
+        """Run a blocking call that changes data on a thread, as the caller and in the caller's tenant."""
         with contextlib.ExitStack() as around:
             around.enter_context(acting(self.identity.who))
             around.enter_context(tenant_scope(self.home))
             return await self.service.threads.run(do, *args, **kwargs)
 
     def now(self) -> datetime:
-        """The time as this process knows it."""
+        """Return the time of this process's clock."""
         return self.app.clock.now()
 
-    # Answering ---------------------------------------------------------------------------------------------------------
+    # Responses ---------------------------------------------------------------------------------------------------------
 
     @property
     def sees_secrets(self) -> bool:
-        """Whether users' data is shown as it is."""
+        """Whether the caller may see user data unmasked."""
         return self.identity.role.allows(Role.OPERATOR)
 
     def masked(self, value: Any) -> Any:
-        """Users' own data as this caller may see it."""
+        """Mask user data if the caller may not see secrets."""
         return value if self.sees_secrets else masked(value)
 
     def reply(
         self, document: Any, status: int | None = None, headers: Mapping[str, str] | None = None
     ) -> Response:
-        """One document."""
+        """Respond with one document."""
         return Response(encode(document), status or self.route.status, headers, JSON)
 
     def page(self, items: Sequence[Any], following: str | None = None) -> Response:
-        """Several, and where to go on."""
+        """Respond with a list of documents and the cursor of the next page."""
         return self.encoded(encode({"items": items, "next": following}))
 
     def encoded(self, document: bytes) -> Response:
-        """What is JSON already."""
+        """Respond with a document that is already encoded."""
         return Response(document, self.route.status, None, JSON)
 
     def empty(self, status: int = 204) -> Response:
-        """Done, and nothing to say."""
+        """Respond without content."""
         return Response(None, status)
 
     def where(self, path: str) -> str:
-        """Another address of this API, for ``Location``; right also where the API is mounted."""
+        """Return the address of another path of this API, including mount and prefix, for ``Location``."""
         base: str = self.request.scope.get("root_path", "")
         prefix: str = self.request.scope["tidemill.prefix"]
         return f"{base}{prefix}{path}"

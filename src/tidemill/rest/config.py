@@ -1,4 +1,4 @@
-"""The workers' configuration: settings that can be changed while they run."""
+"""Runtime settings of the workers."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ class SettingDocument(Document):
 
 
 class ConfigDocument(Document):
-    """All settings that are stored; what is not here has its default."""
+    """All stored settings; the others have their defaults."""
 
     settings: list[SettingDocument]
 
 
 class ConfigBody(Body):
-    """Settings to store; null takes one away. Those that are not named stay as they are."""
+    """Settings to store; null removes one. Omitted settings keep their values."""
 
     settings: dict[str, Any] = Field(min_length=1, max_length=100, examples=[{"worker_enabled": True}])
 
 
 @routes.get("/api/worker/config", role=Role.SUPER_ADMIN, answer=ConfigDocument, everywhere=True)
 async def get_config(call: Call) -> Response:
-    """The settings that are stored."""
+    """List the stored settings."""
     return call.reply(await _document(call))
 
 
@@ -48,13 +48,14 @@ async def get_config(call: Call) -> Response:
     "/api/worker/config", role=Role.SUPER_ADMIN, body=ConfigBody, answer=ConfigDocument, everywhere=True
 )
 async def put_config(call: Call) -> Response:
-    """Store settings; workers learn of them within seconds."""
+    """Store settings; workers apply them within seconds."""
     await call.act(_put, call, call.body.settings)
     return call.reply(await _document(call))
 
 
 def _put(call: Call, settings: dict[str, Any]) -> None:
-    with call.app.store.transaction():  # all of them or none
+    # Apply all settings or none.
+    with call.app.store.transaction():
         for key, value in settings.items():
             if value is None:
                 call.app.control.unset(key)

@@ -1,8 +1,8 @@
-"""Definitions: tenants' own configurations of tasks."""
+"""Job definitions: per-tenant configurations of tasks."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 from uuid import UUID
 
@@ -26,7 +26,7 @@ routes = Routes("definitions")
 
 
 class DefinitionsQuery(Query):
-    """Which definitions, and which page of them."""
+    """Filter and page of definitions."""
 
     task: str | None = None
     limit: Limit = 100
@@ -34,27 +34,43 @@ class DefinitionsQuery(Query):
 
 
 class ContentBody(OptionsBody):
-    """What a definition says; the options are those of its jobs."""
+    """Content of a definition, with the options of its jobs."""
 
     name: Name | None = None
     owner: Name | None = None
-    notifications: dict[str, Any] | None = None
+    max_concurrent: int | None = Field(
+        None,
+        ge=0,
+        description="Maximum number of its jobs that run at the same time; 0: unlimited. Default for a new definition: 1.",
+    )
+    on_busy: Literal["queue", "refuse"] | None = Field(
+        None,
+        description="Behaviour of a trigger while one of its jobs has not ended: `queue` creates a job that waits, `refuse` (for "
+        "one job at a time) responds with 409.",
+    )
+
+    def options(self) -> dict[str, Any]:
+        """Return the options that were given, including those specific to definitions."""
+        own = {"max_concurrent": self.max_concurrent, "on_busy": self.on_busy}
+        return super().options() | {name: value for name, value in own.items() if value is not None}
 
 
 class PatchBody(ContentBody):
-    """What is to be changed; the rest stays as it is."""
+    """Fields to change; omitted fields keep their values."""
 
     args: dict[str, Any] | None = None
-    version: int | None = Field(None, ge=1, description="Only over this version.")
+    version: int | None = Field(None, ge=1, description="Only if this is the current version.")
     enabled: bool | None = None
 
 
 class PutBody(ContentBody):
-    """The next version of a definition, or a new one."""
+    """The next version of a definition, or a new definition."""
 
-    task: Name | None = Field(None, description="For a new one.")
+    task: Name | None = Field(None, description="Required for a new definition.")
     args: dict[str, Any] = Field({})
-    version: int | None = Field(None, ge=0, description="Only over this version; 0: only a new one.")
+    version: int | None = Field(
+        None, ge=0, description="Only if this is the current version; 0: only if the definition is new."
+    )
 
 
 class DefinitionBody(ContentBody):
@@ -63,13 +79,14 @@ class DefinitionBody(ContentBody):
     key: Name = Field(examples=["monthly-report"])
     task: Name = Field(examples=["send"])
     args: dict[str, Any] = Field({})
-    tenant: Name | None = Field(None, description="For keys of all tenants: whose definition it is.")
+    tenant: Name | None = Field(None, description="Tenant of the definition; only for keys of all tenants.")
 
 
 class TriggerBody(Body):
-    """Arguments over those of the definition."""
+    """Arguments that override those of the definition."""
 
     args: dict[str, Any] = Field({})
+    force: bool = Field(False, description="Create the job even if the definition is disabled or busy.")
 
 
 class DefinitionDocument(Document):
@@ -94,7 +111,7 @@ class DefinitionDocument(Document):
 
 @routes.get("/api/definitions", role=Role.VIEWER, query=DefinitionsQuery, answer=Items[DefinitionDocument])
 async def list_definitions(call: Call) -> Response:
-    """The definitions that match, by tenant and key."""
+    """List definitions, ordered by tenant and key."""
     query: DefinitionsQuery = call.query
     found = await call.read(call.app.definitions.list, task=query.task, tenant=call.tenant)
     items, following = page_of(
@@ -105,7 +122,7 @@ async def list_definitions(call: Call) -> Response:
 
 @routes.post("/api/definitions", role=Role.ADMIN, body=DefinitionBody, answer=DefinitionDocument, status=201)
 async def add_definition(call: Call) -> Response:
-    """Write a new definition."""
+    """Create a definition."""
     body: DefinitionBody = call.body
     tenant = call.chosen(body.tenant) or call.home
     made = await _save(call, body.key, body, tenant, task=body.task, args=body.args, version=0)
@@ -117,13 +134,13 @@ async def add_definition(call: Call) -> Response:
 
 @routes.get("/api/definitions/{key}", role=Role.VIEWER, answer=DefinitionDocument)
 async def get_definition(call: Call) -> Response:
-    """One definition by its key; with a key of all tenants, of the app's own tenant unless `tenant` says which."""
+    """Get a definition by its key. With an API key of all tenants, `tenant` selects the tenant; default: the app's own."""
     return call.reply(_document(call, await _found(call)))
 
 
 @routes.put("/api/definitions/{key}", role=Role.ADMIN, body=PutBody, answer=DefinitionDocument)
 async def put_definition(call: Call) -> Response:
-    """Write a definition: the next version of the one with this key, or a new one, for which a task is needed."""
+    """Save the next version of a definition, or create one, which requires a task."""
     body: PutBody = call.body
     saved = await _save(
         call, call.path["key"], body, call.home, task=body.task, args=body.args, version=body.version
@@ -133,7 +150,7 @@ async def put_definition(call: Call) -> Response:
 
 @routes.patch("/api/definitions/{key}", role=Role.ADMIN, body=PatchBody, answer=DefinitionDocument)
 async def change_definition(call: Call) -> Response:
-    """Change what is named, as the next version; `enabled` lets its schedules fire, or none of them."""
+    """Change the given fields as the next version; `enabled` controls whether its schedules fire."""
     body: PatchBody = call.body
     found = await _found(call)
     if body.model_fields_set - {"enabled"}:
@@ -146,7 +163,7 @@ async def change_definition(call: Call) -> Response:
 
 @routes.delete("/api/definitions/{key}", role=Role.ADMIN)
 async def remove_definition(call: Call) -> Response:
-    """Delete a definition with its schedules; its versions stay."""
+    """Delete a definition with its schedules; its versions are kept."""
     found = await _found(call)
     await call.act(call.app.definitions.remove, found.key, tenant=found.tenant)
     return call.empty()
@@ -161,9 +178,15 @@ async def remove_definition(call: Call) -> Response:
     status=201,
 )
 async def trigger_definition(call: Call) -> Response:
-    """Make a job now, with these arguments over the definition's own; also while it is disabled."""
+    """Create a job of this definition now; the given arguments override its own.
+
+    Responds with 409 if the definition is disabled, or busy with `on_busy` set to `refuse`; `force` creates the job anyway.
+    """
     found = await _found(call)
-    job = await call.act(call.app.definitions.trigger, found.key, args=call.body.args, tenant=found.tenant)
+    body: TriggerBody = call.body
+    job = await call.act(
+        call.app.definitions.trigger, found.key, args=body.args, force=body.force, tenant=found.tenant
+    )
     return call.reply(shown(call, job.facts), headers={"location": call.where(f"/api/jobs/{job.id}")})
 
 
@@ -181,7 +204,6 @@ async def _save(
             task,
             name=body.name,
             owner=body.owner,
-            notifications=body.notifications,
             by=call.identity.who,
             tenant=tenant,
             **said,

@@ -1,4 +1,4 @@
-"""The outermost ring: limits on what arrives, headers on what leaves, and an answer whatever happens inside."""
+"""Outermost middleware: request limits, response headers, error responses."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import uuid
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from tidemill.rest.mounting import locate
 from tidemill.rest.problems import NO_NUL, Problem, problem_of
 from tidemill.rest.settings import ApiSettings
 
@@ -25,7 +26,7 @@ POLICY = (
 
 
 class Edge:
-    """An ASGI application around another."""
+    """ASGI middleware around the whole API."""
 
     def __init__(self, app: ASGIApp, settings: ApiSettings, prefix: str) -> None:
         self._app = app
@@ -37,12 +38,16 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        # Copy it, because an outer application may read its scope afterwards.
+        scope = dict(scope)
         given = next((value for name, value in scope["headers"] if name == b"x-correlation-id"), b"")
         known = _CORRELATION.fullmatch(given) is not None
         correlation = given.decode() if known else uuid.uuid4().hex
         scope["tidemill.correlation"] = correlation
         scope["tidemill.correlated"] = known
+        scope["tidemill.bad_correlation"] = bool(given) and not known
         scope["tidemill.prefix"] = self._prefix
+        locate(scope, self._prefix)
         begun = False
 
         async def outward(message: Message) -> None:
@@ -77,5 +82,5 @@ class Edge:
             host = next((value for name, value in headers if name == b"host"), b"").decode("latin-1").lower()
             bare = re.sub(r":\d+$", "", host)
             if bare not in self._hosts:
-                # Also what keeps a page in a browser from reaching us by a name that was made to point here.
-                raise Problem(421, None, "this server does not answer to that name")
+                # This also prevents DNS rebinding: a page in a browser cannot reach this server by a name of its own.
+                raise Problem(421, None, "this server does not accept that host name")

@@ -1,6 +1,7 @@
-"""Following what happens, as server-sent events: one job to its end, or that anything has moved.
+"""Server-sent events: one job until it ends, or all kinds of changes.
 
-However many streams are open, one thread asks the store for all jobs that are followed, and one thread hears its wake-ups.
+Independent of the number of open streams, one thread reads all followed jobs from the store, and one thread receives
+the store's wake-ups.
 """
 
 from __future__ import annotations
@@ -27,22 +28,23 @@ from tidemill.rest.streams import Event, EventStream, Kinds, Slot
 
 routes = Routes("events")
 
-_HERE = secrets.token_hex(4)  # tells the numbers of this process from those of others
+# Distinguishes the event ids of this process from those of others.
+_HERE = secrets.token_hex(4)
 _numbers = itertools.count(1)
 
 
 class ChangeDocument(Document):
-    """The kinds of things that moved; look again at what you show of them."""
+    """The kinds of resources that changed; reload those you show."""
 
     kinds: list[str] = Field(examples=[["jobs", "schedules"]])
 
 
 @routes.get("/api/jobs/{id}/events", role=Role.VIEWER, answer=JobDocument, stream=True)
 async def follow_job(call: Call) -> Response:
-    """The job each time it has moved, until it has ended.
+    """Stream a job's changes until it ends.
 
-    Events are named `job`, the last one `end` (or `gone` if it was deleted). Each has an id: with `Last-Event-ID` only what is
-    new is told, and 204 means that there is nothing more to come.
+    Events are named `job`, the last one `end` (or `gone` if the job was deleted). Each has an id. With `Last-Event-ID`, only
+    newer events are sent; 204 means that no more will follow.
     """
     facts = await call.facts()
     last = call.request.headers.get("last-event-id")
@@ -52,6 +54,9 @@ async def follow_job(call: Call) -> Response:
     seen = last
 
     async def subscribe() -> Callable[[], None]:
+        if facts.archived_at is not None:
+            slot.put(facts)
+            return lambda: None
         return await call.read(call.app._client.waiting(None).watch, facts.id, slot.put)
 
     def made(job: Job | None) -> Event | None:
@@ -70,10 +75,10 @@ async def follow_job(call: Call) -> Response:
 
 @routes.get("/api/events", role=Role.VIEWER, answer=ChangeDocument, stream=True)
 async def follow_changes(call: Call) -> Response:
-    """That something has moved: the kinds of things, at most twice a second, as events named `change`.
+    """Stream the kinds of resources that changed, at most twice a second, as events named `change`.
 
-    It is a hint without contents, the same for every tenant. Who comes back with `Last-Event-ID` is told at once that something
-    may have been missed.
+    Events contain no data and are the same for every tenant. A client that reconnects with `Last-Event-ID` receives an event
+    immediately, because it may have missed changes.
     """
     slot = Kinds()
     if call.request.headers.get("last-event-id"):
@@ -89,7 +94,7 @@ async def follow_changes(call: Call) -> Response:
 
 
 def version(job: Job) -> str:
-    """What tells one look at a job from another, the same in every process."""
+    """Return a fingerprint of a job's visible state, which is the same in every process."""
     said: tuple[Any, ...] = (
         job.state, job.token, job.attempt, job.run_at, job.started_at, job.finished_at, job.reason, job.cancel_reason,
         job.progress,
@@ -98,7 +103,7 @@ def version(job: Job) -> str:
 
 
 async def _still(call: Call) -> bool:
-    """Whether who listens may still do so: his key may have ended meanwhile."""
+    """Whether the subscriber is still authorised; the key may have been revoked or expired."""
     try:
         return await call.service.guard.admit(call.route, call.request) == call.identity
     except Problem:

@@ -1,8 +1,10 @@
-"""Who may call what, judged in one place: the key, the role, the tenant and the rate. Nothing is open unless it says so."""
+"""Authentication, authorisation and rate limits of all routes.
+
+A route is closed unless its declaration opens it.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import ipaddress
 import math
@@ -23,19 +25,17 @@ if TYPE_CHECKING:
     from tidemill.rest.routes import Declared
 
 Auth = Callable[[Request], Awaitable[Identity | None]]
-"""Who a request comes from; None for nobody we know. May raise ``Problem``."""
+"""Identifies the caller of a request; returns None if unknown. May raise ``Problem``."""
 
 MOST_BUCKETS = 10_000
 LONGEST_KEY = 200
-KNOWN = 1_000
-"""Callers who were let in before, whom the wrong keys of others at the same address do not shut out."""
 
 ANONYMOUS = "anonymous"
-"""What callers without a key are called. That they are let in is never told from this name: an ``auth`` of yours may give it, too."""
+"""Name of callers without a key. Never used to authorise them, because a custom ``auth`` may return the same name."""
 
 
 class Keys:
-    """Keys in ``Authorization: Bearer``, as the app's store knows them; and a token that was given out for one run."""
+    """Authenticates ``Authorization: Bearer`` by API key, or by the one-time token of this run."""
 
     def __init__(self, app: App, token: str | None = None) -> None:
         self._app = app
@@ -51,7 +51,7 @@ class Keys:
 
 
 def bearer(request: Request) -> str | None:
-    """The text after ``Bearer``; None where there is no such header. Keys anywhere else are not looked for."""
+    """Return the text after ``Bearer``, or None if there is no such header. Keys are accepted nowhere else."""
     given = request.headers.getlist("authorization")
     if not given:
         return None
@@ -62,14 +62,14 @@ def bearer(request: Request) -> str | None:
 
 
 class Buckets:
-    """Token buckets, one for each caller; the one that was not used for the longest time makes room for a new one."""
+    """Token buckets, one per caller. A new one replaces the least recently used if there are too many."""
 
     def __init__(self, rate: float, burst: int, clock: Clock) -> None:
         self._rate, self._burst, self._clock = rate, float(burst), clock
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, who: str) -> float:
-        """Take one; 0, or the seconds until there is one to take."""
+        """Take one token. Return 0, or the seconds until one is available."""
         now = self._clock.monotonic()
         left, at = self._buckets.pop(who, (self._burst, now))
         left = min(self._burst, left + max(now - at, 0.0) * self._rate)
@@ -79,15 +79,9 @@ class Buckets:
             self._buckets.popitem(last=False)
         return 0.0 if taken else (1.0 - left) / self._rate
 
-    def wait(self, who: str) -> float:
-        """Seconds until there is one to take; nothing is taken."""
-        left, at = self._buckets.get(who, (self._burst, 0.0))
-        left = min(self._burst, left + max(self._clock.monotonic() - at, 0.0) * self._rate)
-        return 0.0 if left >= 1.0 else (1.0 - left) / self._rate
-
 
 def address_of(request: Request) -> str:
-    """Where a caller sits; in IPv6 the whole network that one subscriber has."""
+    """Return the client address; for IPv6 the /64 network, which usually belongs to one subscriber."""
     host = request.client.host if request.client else "unknown"
     try:
         found = ipaddress.ip_address(host)
@@ -97,93 +91,76 @@ def address_of(request: Request) -> str:
 
 
 class Logins:
-    """Wrong keys, counted for each address. Who has shown too many is not looked at, unless this caller was let in before."""
+    """Counts invalid keys per client address.
+
+    Valid keys are not counted, so another client behind the same proxy cannot lock a user out.
+    """
 
     def __init__(self, settings: ApiSettings, clock: Clock) -> None:
         self._buckets = Buckets(settings.login_rate, settings.login_burst, clock)
-        self._known: OrderedDict[bytes, None] = OrderedDict()
 
-    def check(self, request: Request) -> None:
-        """Refuse who has shown too many wrong keys."""
-        wait = self._buckets.wait(address_of(request))
-        if wait and self._digest(request) not in self._known:
+    def failed(self, request: Request) -> None:
+        """Count an invalid key; raise 429 if there were too many from this address."""
+        wait = self._buckets.take(address_of(request))
+        if wait:
             raise Problem(
                 429,
                 "too_many_wrong_keys",
-                "too many wrong keys came from your address",
+                "too many requests with invalid keys from your address",
                 headers={"retry-after": str(math.ceil(wait))},
             )
 
-    def failed(self, request: Request) -> None:
-        """It opened nothing."""
-        self._known.pop(self._digest(request), None)
-        self._buckets.take(address_of(request))
-
-    def passed(self, request: Request) -> None:
-        """It opened the door."""
-        digest = self._digest(request)
-        self._known[digest] = None
-        self._known.move_to_end(digest)
-        if len(self._known) > KNOWN:
-            self._known.popitem(last=False)
-
-    def _digest(self, request: Request) -> bytes:
-        return hashlib.sha256("\0".join(request.headers.getlist("authorization")).encode()).digest()
-
 
 class Guard:
-    """Stands before every route."""
+    """Checks every request before its route runs."""
 
     def __init__(self, app: App, settings: ApiSettings, auth: Auth) -> None:
         self._auth = auth
         self._settings = settings
         self.nobody = Identity(
             ANONYMOUS, Role.VIEWER, app._client.tenant
-        )  #: who calls without a key, where he may
+        )  #: identity of callers without a key
         self._buckets = Buckets(settings.create_rate, settings.create_burst, app.clock)
         self.logins = Logins(settings, app.clock)
 
     async def admit(self, route: Declared, request: Request) -> Identity:
-        """Who calls, if he may; else 401, 403 or 429."""
+        """Return the caller's identity, or raise 401, 403 or 429."""
         if route.role is None:
             return self.nobody
         identity = await self._identity(route, request)
         if route.mutates and self._settings.read_only:
-            raise Problem(403, "read_only", "this server is for looking only")
+            raise Problem(403, "read_only", "this server is read-only")
         if identity is self.nobody:
             self._limit(f"address {address_of(request)}")
             return identity
         if not identity.role.allows(route.role):
             raise Problem(
-                403, None, f"this needs the role {route.role.value}; yours is {identity.role.value}"
+                403, None, f"this requires the role {route.role.value}; yours is {identity.role.value}"
             )
         if route.everywhere and identity.tenant != ALL_TENANTS:
-            raise Problem(403, "wrong_tenant", "this concerns all tenants, and your key is for one")
+            raise Problem(403, "wrong_tenant", "this requires a key of all tenants; your key is for one")
         if route.creates:
             self._limit(identity.who)
         return identity
 
     async def _identity(self, route: Declared, request: Request) -> Identity:
         shows = "authorization" in request.headers
-        if shows:
-            self.logins.check(request)
         found = await self._auth(request)
         if found is not None:
-            if shows:
-                self.logins.passed(request)
             return found
         if shows:
             self.logins.failed(request)
         if (
             route.creates
             and self._settings.allow_anonymous_create
-            and not shows  # who shows a key that opens nothing is told so
+            # An invalid key is an error, not an anonymous request.
+            and not shows
         ):
             return self.nobody
         raise Problem(
             401,
             None,
-            "give a living key as Authorization: Bearer tm_…",
+            "missing, unknown, expired or revoked API key; send Authorization: Bearer tm_…",
             headers={"www-authenticate": 'Bearer realm="tidemill"'},
         )
 
@@ -193,6 +170,6 @@ class Guard:
             raise Problem(
                 429,
                 None,
-                f"at most {self._settings.create_rate:g} jobs a second may be created",
+                f"job creation is limited to {self._settings.create_rate:g} per second",
                 headers={"retry-after": str(math.ceil(wait))},
             )

@@ -1,4 +1,7 @@
-"""Whether this server lives, and whether it can do its work. Open to everybody, so it tells nothing else."""
+"""Liveness and readiness checks.
+
+They are public, so they reveal nothing else.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,17 @@ from tidemill.rest.routes import Routes
 routes = Routes("health")
 
 FRESH = 1.0
-"""Seconds for which one look at the store serves all who ask."""
+"""Seconds for which one check of the store answers all requests."""
 
 
 class LiveDocument(Document):
-    """It answers, so it lives."""
+    """Liveness of the process."""
 
     status: Literal["ok"]
 
 
 class StoreDocument(Document):
-    """Whether the store answers and its schema is the one this code needs; ``code`` says what is wrong."""
+    """Whether the store responds and has the required schema; ``code`` is the error code otherwise."""
 
     status: Literal["ok", "unavailable"]
     code: str | None
@@ -39,7 +42,7 @@ class ReadyDocument(Document):
 
 
 class HealthDocument(Document):
-    """Both in one."""
+    """Liveness and readiness."""
 
     status: Literal["ok", "unavailable"]
     live: LiveDocument
@@ -48,20 +51,20 @@ class HealthDocument(Document):
 
 @routes.get("/livez", role=None, answer=LiveDocument)
 async def live(call: Call) -> Response:
-    """Whether the process answers; it asks nobody."""
+    """Check that the process responds, without using the store."""
     return call.reply({"status": "ok"})
 
 
 @routes.get("/readyz", role=None, answer=ReadyDocument)
 async def ready(call: Call) -> Response:
-    """Whether the store answers and its schema is right; 503 where it is not."""
+    """Check that the store responds and has the right schema; 503 otherwise."""
     found = await _ready(call)
     return call.reply(found, 200 if found["status"] == "ok" else 503)
 
 
 @routes.get("/healthz", role=None, answer=HealthDocument)
 async def health(call: Call) -> Response:
-    """Both in one document; 503 where it is not ready."""
+    """Liveness and readiness in one document; 503 if not ready."""
     found = await _ready(call)
     document = {"status": found["status"], "live": {"status": "ok"}, "ready": found}
     return call.reply(document, 200 if found["status"] == "ok" else 503)

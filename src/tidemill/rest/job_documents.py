@@ -1,4 +1,4 @@
-"""Jobs as documents, as the caller may see them."""
+"""Job documents, masked according to the caller's role."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from tidemill.domain.job import Job, LogEntry
 from tidemill.rest.call import Call
 
 PROGRESS = (
-    "id", "status", "reason", "progress", "message", "step", "total", "stage", "eta", "attempt", "max_attempts",
+    "id", "status", "reason", "progress", "progress_percent", "updated_at", "message", "step", "total", "stage", "eta",
+    "attempt", "max_attempts",
 )  # fmt: skip
 
 RECEIPT = ("id", "task", "status", "tenant", "queue", "run_at", "created_at", "correlation_id")
-"""What somebody without a key learns of the job he asked for."""
+"""Fields that a caller without a key sees of the created job."""
 
-_USERS = ("args", "value", "output", "metadata")
+_USERS = ("args", "value", "output", "metadata", "headers")
 
 
 def shown(call: Call, job: Job) -> dict[str, Any]:
-    """All of a job, with secrets masked for viewers."""
+    """Return the document of a job, with secrets masked for viewers."""
     return all_shown(call, [job])[0]
 
 
 def all_shown(call: Call, jobs: Iterable[Job]) -> list[dict[str, Any]]:
-    """All of several jobs; what is the same for each of them is asked once."""
+    """Return the documents of several jobs. The time is read once for all of them."""
     now, found = call.now(), []
     for job in jobs:
         document: dict[str, Any] = job_document(job, now)
@@ -38,13 +39,13 @@ def all_shown(call: Call, jobs: Iterable[Job]) -> list[dict[str, Any]]:
 
 
 def progress(call: Call, job: Job) -> dict[str, Any]:
-    """How far a job is."""
+    """Return the progress of a job."""
     document = job_document(job, call.now())
     return {name: document[name] for name in PROGRESS}
 
 
 def log_line(call: Call, entry: LogEntry) -> dict[str, Any]:
-    """One log line, with secrets masked for viewers."""
+    """Return the document of a log line, with secrets masked for viewers."""
     document: dict[str, Any] = log_document(entry)
     document["details"] = call.masked(document["details"])
     return document

@@ -1,4 +1,4 @@
-"""The shapes of jobs: what creating takes, how they are found, and what is answered."""
+"""Request and response models of jobs."""
 
 from __future__ import annotations
 
@@ -23,32 +23,38 @@ assert set(Status.__args__) == {state.value for state in JobState}  # type: igno
 
 Correlation = Annotated[str, Field(min_length=1, max_length=64)]
 Tag = Annotated[str, Field(min_length=1, max_length=200)]
+Reference = tuple[str, str] | Annotated[str, Field(pattern=r"^[^:]+:.+$")]
+MADE_BY = "Jobs created by this {0}, given by key or id."
 Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
 
 
 class UniqueBody(Body):
     """At most one job with the same values of these arguments."""
 
-    by: list[str] = Field([], max_length=100, description="Names of arguments; none: all of them.")
-    within: Seconds | None = Field(None, description="Also for so many seconds after the enqueue.")
+    by: list[str] = Field([], max_length=100, description="Names of arguments; default: all of them.")
+    within: Seconds | None = Field(
+        None, description="Seconds after the enqueue during which the rule also holds."
+    )
     states: Literal["pending", "live"] = "live"
     on_conflict: Literal["return", "replace", "extend", "raise"] = "return"
 
 
 class JobBody(Body):
-    """A request to run a task once. What is left out is as the task says."""
+    """A request to run a task once. Omitted fields use the task's options."""
 
     task: Name = Field(examples=["send"])
     args: dict[str, Any] = Field({}, examples=[{"to": "ada@example.com"}])
-    tenant: Name | None = Field(None, description="For keys of all tenants: whose job it is.")
+    tenant: Name | None = Field(None, description="Tenant of the job; only for keys of all tenants.")
     queue: Name | None = None
     priority: int | None = Field(None, ge=-100, le=100, description="Higher runs first.")
     run_after: Instant | Seconds | None = Field(
         None, description="An instant, or seconds from now.", examples=["2030-01-01T06:00:00Z"]
     )
     delay: Seconds | None = Field(None, description="Seconds from now.")
-    expires: Instant | Seconds | None = Field(None, description="Cancelled if it has not begun by then.")
-    timeout: Seconds | None = Field(None, description="Seconds one attempt may take; null: any time.")
+    expires: Instant | Seconds | None = Field(
+        None, description="The job is cancelled if it has not started by then."
+    )
+    timeout: Seconds | None = Field(None, description="Maximum seconds per attempt; null: no limit.")
     retry: dict[str, Any] | None = Field(
         None,
         description="A retry policy; null: one attempt.",
@@ -58,20 +64,25 @@ class JobBody(Body):
     parent_id: UUID | None = None
     tags: list[Tag] = Field([], max_length=100)
     metadata: dict[str, Any] = Field({})
-    reference: tuple[str, str] | None = Field(None, examples=[["user", "42"]])
+    reference: Reference | None = Field(
+        None, description="As `kind:id`, or as a pair.", examples=["user:42", ["user", "42"]]
+    )
     unique: UniqueBody | None = None
-    tier: Name | None = None
     audit: bool | None = None
 
 
 class JobsQuery(Query):
-    """Which jobs are meant, and which page of them."""
+    """Filter and page of a job list."""
 
     status: list[Status] = Field([], description="May be repeated.")
     task: list[str] = Field([], description="May be repeated.")
     queue: list[str] = Field([], description="May be repeated.")
     correlation_id: str | None = None
     parent_id: UUID | None = None
+    definition: str | None = Field(None, min_length=1, description=MADE_BY.format("definition"))
+    definition_version: int | None = Field(None, ge=1, description="Only with `definition`.")
+    schedule: str | None = Field(None, min_length=1, description=MADE_BY.format("schedule"))
+    fire_at: Instant | None = Field(None, description="Jobs of this fire; only with `schedule`.")
     reference: str | None = Field(
         None, pattern=r"^[^:]+:.*$", description="As `kind:id`.", examples=["user:42"]
     )
@@ -83,15 +94,15 @@ class JobsQuery(Query):
     created_before: Instant | None = None
     text: Text | None = Field(
         None,
-        description="In the id, the task, a tag, the arguments (not for viewers) or the error; capitals do not matter. A page "
-        "may hold fewer items than asked for, even none, and still have a `next`.",
+        description="Text in the id, the task, a tag, the arguments (not for viewers) or the error; case-insensitive. A page "
+        "may hold fewer items than requested, even none, and still have a `next`.",
     )
     sort: Literal["newest", "oldest"] = "newest"
     limit: Limit = 100
     cursor: Cursor = None
 
     def conditions(self) -> dict[str, Any]:
-        """As ``app.jobs`` takes them."""
+        """Return the arguments of ``app.jobs``."""
         found = self.model_dump(exclude={"tenant", "sort", "limit", "cursor"}, exclude_defaults=True)
         if self.reference is not None:
             kind, _, id = self.reference.partition(":")
@@ -102,13 +113,13 @@ class JobsQuery(Query):
 
 
 class JobQuery(Query):
-    """What is shown of one job."""
+    """Options for showing one job."""
 
-    logs: bool = Field(False, description=f"With its first {MOST} log lines.")
+    logs: bool = Field(False, description=f"Include the first {MOST} log lines.")
 
 
 class JobFilterBody(Body):
-    """Which jobs are meant; every condition must hold."""
+    """Filter of jobs; all conditions must match."""
 
     ids: list[UUID] = Field([], max_length=MOST)
     status: list[Status] = Field([])
@@ -116,7 +127,11 @@ class JobFilterBody(Body):
     queue: list[str] = Field([])
     correlation_id: str | None = None
     parent_id: UUID | None = None
-    reference: tuple[str, str] | None = None
+    reference: Reference | None = Field(None, description="As `kind:id`, or as a pair.")
+    definition: str | None = Field(None, min_length=1, description=MADE_BY.format("definition"))
+    definition_version: int | None = Field(None, ge=1, description="Only with `definition`.")
+    schedule: str | None = Field(None, min_length=1, description=MADE_BY.format("schedule"))
+    fire_at: Instant | None = Field(None, description="Jobs of this fire; only with `schedule`.")
     tag: str | None = None
     metadata: dict[str, str] = Field({})
     created_after: Instant | None = None
@@ -124,36 +139,59 @@ class JobFilterBody(Body):
     text: Text | None = None
 
     def conditions(self) -> dict[str, Any]:
-        """As ``app.jobs`` takes them; at least one."""
+        """Return the arguments of ``app.jobs``; at least one condition is required."""
         found = self.model_dump(exclude_defaults=True)
         if not found:
-            raise BadFilter("filter: say which jobs are meant; an empty filter would mean all of them")
+            raise BadFilter("filter: specify at least one condition; an empty filter would match every job")
         return found
 
 
 class BulkBody(Body):
-    """One thing to do to many jobs."""
+    """An action on all jobs that match a filter."""
 
-    action: Literal["cancel", "retry", "delete"]
+    action: Literal["cancel", "retry", "delete", "change"]
     filter: JobFilterBody = Field(examples=[{"status": ["failed"], "task": ["send"]}])
-    reason: Words | None = Field(None, description="Why; kept with jobs that are cancelled.")
-    limit: int = Field(1_000, ge=1, le=10_000, description="At most so many, the oldest first.")
+    reason: Words | None = Field(None, description="Reason, stored with cancelled jobs.")
+    priority: int | None = Field(None, ge=-100, le=100, description="For `change`: the new priority.")
+    queue: Name | None = Field(None, description="For `change`: the new queue.")
+    limit: int = Field(1_000, ge=1, le=10_000, description="Maximum number of jobs; the oldest come first.")
 
 
 class ReasonBody(Body):
-    """Why."""
+    """Reason for the action."""
 
     reason: Words | None = None
 
 
+class CancelBody(ReasonBody):
+    """Reason, and whether to cancel child jobs too."""
+
+    children: bool = Field(
+        False, description="Also cancel the jobs that it enqueued, and their children, recursively."
+    )
+
+
+class ChangeBody(Body):
+    """New queue, new priority, or both."""
+
+    priority: int | None = Field(None, ge=-100, le=100, description="Higher runs first.")
+    queue: Name | None = None
+
+
+class RescheduleBody(Body):
+    """New time of a job."""
+
+    run_at: Instant = Field(description="When to run the job; not in the past.")
+
+
 class CommentBody(Body):
-    """What the person who decides has to say."""
+    """Comment on the decision."""
 
     comment: Words | None = None
 
 
 class ErrorDocument(Document):
-    """A user's exception."""
+    """Exception raised by a task."""
 
     type: str
     message: str
@@ -161,12 +199,14 @@ class ErrorDocument(Document):
 
 
 class ProgressDocument(Document):
-    """How far a job is."""
+    """Progress of a job."""
 
     id: UUID
     status: Status
     reason: str | None = None
     progress: float = Field(description="0 to 1.", examples=[0.5])
+    progress_percent: int = Field(description="0 to 100.", examples=[50])
+    updated_at: Instant | None = Field(None, description="When the job last reported progress.")
     message: str | None = None
     step: int | None = None
     total: int | None = None
@@ -177,7 +217,7 @@ class ProgressDocument(Document):
 
 
 class LogDocument(Document):
-    """One line a job wrote."""
+    """One log line of a job."""
 
     at: Instant
     level: str
@@ -189,7 +229,7 @@ class LogDocument(Document):
 
 
 class JobDocument(ProgressDocument):
-    """All that is known of one job."""
+    """One job with all its details."""
 
     task: str
     tenant: str
@@ -201,25 +241,36 @@ class JobDocument(ProgressDocument):
     started_at: Instant | None = None
     finished_at: Instant | None = None
     expires_at: Instant | None = None
+    archived_at: Instant | None = Field(
+        None, description="Set if the job is in the archive and can no longer be changed."
+    )
     timeout: float | None = None
     crashes: int
     worker: UUID | None = None
     cancel_reason: str | None = None
-    value: Any = Field(None, description="What the task returned.")
-    output: Any = Field(None, description="What is shown to the person who decides.")
+    value: Any = Field(None, description="Return value of the task.")
+    output: Any = Field(None, description="Output shown to the reviewer.")
     error: ErrorDocument | None = None
     correlation_id: str
+    trace_id: str | None = Field(
+        None, description="Trace id from the `traceparent` header, if the job was enqueued with one."
+    )
     parent_id: UUID | None = None
+    definition_id: UUID | None = Field(None, description="The definition that created the job.")
+    definition_version: int | None = None
+    schedule_id: UUID | None = Field(None, description="The schedule that created the job.")
+    fire_at: Instant | None = Field(None, description="The fire of the schedule that created the job.")
     reference: list[str] | None = None
     tags: list[str]
     metadata: dict[str, Any]
+    headers: dict[str, str] = Field(description="Set by the enqueueing code for the code that runs the job.")
     unique_key: str | None = None
     limits: list[str]
-    logs: list[LogDocument] | None = Field(None, description="Only where it was asked for.")
+    logs: list[LogDocument] | None = Field(None, description="Only if requested with `logs`.")
 
 
 class ExecutionDocument(Document):
-    """One attempt at a job."""
+    """One attempt of a job."""
 
     number: int
     attempt: int
@@ -240,7 +291,7 @@ class ReasonDocument(Document):
 
 
 class ActedDocument(Document):
-    """What a bulk action did; ``more`` says that there are more jobs that match."""
+    """Result of a bulk action; ``more`` is true if more jobs match."""
 
     done: int
     skipped: int
@@ -248,15 +299,16 @@ class ActedDocument(Document):
 
 
 def span(value: float | None) -> timedelta | None:
-    """Seconds as a duration."""
+    """Convert seconds to a duration."""
     return None if value is None else timedelta(seconds=value)
 
 
 def read_policy(data: dict[str, Any]) -> RetryPolicy:
-    """A retry policy as it was said."""
+    """Parse a retry policy."""
     try:
         return policy_from_data(data)
     except (TypeError, ValueError, ArithmeticError):
         raise BadSettings(
-            "retry: this is no retry policy; give kind and its settings, such as max_attempts", field="retry"
+            "retry: not a valid retry policy; specify kind and its settings, such as max_attempts",
+            field="retry",
         ) from None

@@ -1,4 +1,4 @@
-"""The options of the jobs that a schedule or a definition makes, as a body says them."""
+"""Job options in the request bodies of schedules and definitions."""
 
 from __future__ import annotations
 
@@ -6,28 +6,27 @@ from typing import Any
 
 from pydantic import Field
 
-from tidemill.rest.job_models import Correlation, Tag, read_policy, span
+from tidemill.rest.job_models import Correlation, Reference, Tag, read_policy, span
 from tidemill.rest.models import Body, Name, Seconds
 
 
 class OptionsBody(Body):
-    """What may be said of the jobs; what is left out is as the task says."""
+    """Options of the jobs; omitted ones use the task's options."""
 
     queue: Name | None = None
     priority: int | None = Field(None, ge=-100, le=100)
-    timeout: Seconds | None = Field(None, description="Seconds; null: any time.")
+    timeout: Seconds | None = Field(None, description="Seconds; null: no limit.")
     retry: dict[str, Any] | None = None
     tags: list[Tag] = Field([], max_length=100)
     metadata: dict[str, Any] = Field({})
-    reference: tuple[str, str] | None = None
+    reference: Reference | None = None
     correlation_id: Correlation | None = None
-    expires: Seconds | None = Field(None, description="Seconds from each fire.")
-    tier: Name | None = None
+    expires: Seconds | None = Field(None, description="Seconds after each fire.")
     audit: bool | None = None
     jitter: Seconds | None = None
 
     def options(self) -> dict[str, Any]:
-        """Those that were said, as the client takes them."""
+        """Return the options that were given, as arguments of the client."""
         said: dict[str, Any] = {}
         for name in OptionsBody.model_fields:
             if name not in self.model_fields_set:

@@ -1,4 +1,4 @@
-"""Deciding about one job: cancel, retry, approve, reject, delete."""
+"""Actions on one job."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tidemill.domain.access import Role
 from tidemill.domain.states import HELD
 from tidemill.rest.call import Call
 from tidemill.rest.job_documents import shown
-from tidemill.rest.job_models import CommentBody, JobDocument, ReasonBody
+from tidemill.rest.job_models import CancelBody, ChangeBody, CommentBody, JobDocument, RescheduleBody
 from tidemill.rest.routes import Routes
 
 routes = Routes("jobs")
@@ -16,27 +16,62 @@ routes = Routes("jobs")
 
 @routes.delete("/api/jobs/{id}", role=Role.ADMIN)
 async def delete_job(call: Call) -> Response:
-    """Remove an ended job with all that was written about it."""
+    """Delete an ended job with its executions and logs."""
     job = await call.job()
     await call.act(job.delete)
     return call.empty()
 
 
 @routes.post(
-    "/api/jobs/{id}/cancel", role=Role.OPERATOR, body=ReasonBody, body_optional=True, answer=JobDocument
+    "/api/jobs/{id}/cancel", role=Role.OPERATOR, body=CancelBody, body_optional=True, answer=JobDocument
 )
 async def cancel_job(call: Call) -> Response:
-    """End a job nobody holds; ask the worker of a running one to stop it, which is answered with 202."""
+    """Cancel a job. If it is running, ask its worker to stop it and respond with 202."""
     job = await call.job()
-    await call.act(job.cancel, call.body.reason)
+    await call.act(job.cancel, call.body.reason, children=call.body.children)
     return call.reply(shown(call, job.facts), 202 if job.facts.state in HELD else 200)
+
+
+@routes.patch("/api/jobs/{id}", role=Role.OPERATOR, body=ChangeBody, answer=JobDocument)
+async def change_job(call: Call) -> Response:
+    """Change the queue or priority of a pending or scheduled job."""
+    job = await call.job()
+    body: ChangeBody = call.body
+    if body.priority is not None:
+        call.identity.check_priority(body.priority)
+    await call.act(job.change, priority=body.priority, queue=body.queue)
+    return call.reply(shown(call, job.facts))
 
 
 @routes.post("/api/jobs/{id}/retry", role=Role.OPERATOR, answer=JobDocument)
 async def retry_job(call: Call) -> Response:
-    """Give an ended job another chain of attempts."""
+    """Retry an ended job with all its attempts."""
     job = await call.job()
     await call.act(job.retry)
+    return call.reply(shown(call, job.facts))
+
+
+@routes.post("/api/jobs/{id}/run-now", role=Role.OPERATOR, answer=JobDocument)
+async def run_job_now(call: Call) -> Response:
+    """Make a scheduled job, or one waiting for its next attempt, pending immediately."""
+    job = await call.job()
+    await call.act(job.run_now)
+    return call.reply(shown(call, job.facts))
+
+
+@routes.post("/api/jobs/{id}/reschedule", role=Role.OPERATOR, body=RescheduleBody, answer=JobDocument)
+async def reschedule_job(call: Call) -> Response:
+    """Change when a job that has not started runs."""
+    job = await call.job()
+    await call.act(job.reschedule, call.body.run_at)
+    return call.reply(shown(call, job.facts))
+
+
+@routes.post("/api/jobs/{id}/rerun", role=Role.OPERATOR, answer=JobDocument)
+async def rerun_job(call: Call) -> Response:
+    """Rerun a job that waits for review, with all its attempts."""
+    job = await call.job()
+    await call.act(job.rerun)
     return call.reply(shown(call, job.facts))
 
 
@@ -44,7 +79,7 @@ async def retry_job(call: Call) -> Response:
     "/api/jobs/{id}/approve", role=Role.OPERATOR, body=CommentBody, body_optional=True, answer=JobDocument
 )
 async def approve_job(call: Call) -> Response:
-    """Complete a job that waits for a person's decision."""
+    """Approve a job that waits for review; it completes."""
     job = await call.job()
     await call.act(job.approve, call.body.comment)
     return call.reply(shown(call, job.facts))
@@ -54,7 +89,7 @@ async def approve_job(call: Call) -> Response:
     "/api/jobs/{id}/reject", role=Role.OPERATOR, body=CommentBody, body_optional=True, answer=JobDocument
 )
 async def reject_job(call: Call) -> Response:
-    """Fail a job that waits for a person's decision."""
+    """Reject a job that waits for review; it fails."""
     job = await call.job()
     await call.act(job.reject, call.body.comment)
     return call.reply(shown(call, job.facts))

@@ -1,4 +1,4 @@
-"""``POST /api/jobs/bulk``: one thing done to many jobs, page by page."""
+"""``POST /api/jobs/bulk``: bulk actions on jobs, in batches."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from typing import Any
 
 from starlette.responses import Response
 
-from tidemill.client.jobs import BATCH
+from tidemill.client.deciding import BATCH, check_change
 from tidemill.domain.access import Role
 from tidemill.domain.decide import Action, expected
+from tidemill.domain.job import CHANGEABLE
 from tidemill.domain.states import ENDED, HELD, JobState
+from tidemill.errors import BadFilter
 from tidemill.rest.call import Call
 from tidemill.rest.job_models import ActedDocument, BulkBody
 from tidemill.rest.routes import Routes
@@ -20,18 +22,28 @@ _STATES = {
     "cancel": expected(Action.CANCEL) | HELD,
     "retry": expected(Action.RETRY),
     "delete": ENDED,
+    "change": CHANGEABLE,
 }
 
 
 @routes.post("/api/jobs/bulk", role=Role.OPERATOR, body=BulkBody, answer=ActedDocument)
 async def act_on_jobs(call: Call) -> Response:
-    """Cancel, retry or delete the jobs that match, the oldest first.
+    """Cancel, retry, change or delete the jobs that match, oldest first.
 
-    At most `limit` of them in one call; `more` says whether to call again. Deleting needs the role `admin`.
+    `change` sets the `queue`, the `priority` or both of pending and scheduled jobs. One call processes at most `limit` jobs;
+    `more` indicates whether to call again. Deleting requires the role `admin`.
     """
     body: BulkBody = call.body
     if body.action == "delete":
         call.need(Role.ADMIN)
+    if body.action == "change":
+        check_change(body.queue, body.priority)
+        if body.priority is not None:
+            call.identity.check_priority(body.priority)
+    elif body.queue is not None or body.priority is not None:
+        raise BadFilter(
+            f"queue and priority are only for the action change, not for {body.action}; omit them"
+        )
     conditions = body.filter.conditions()
     said = dict(conditions)
     asked = frozenset(JobState(name) for name in conditions.pop("status", ()))
@@ -39,7 +51,7 @@ async def act_on_jobs(call: Call) -> Response:
     if not states:
         return call.reply({"done": 0, "skipped": 0, "more": False})
     conditions |= {"status": states, "tenant": call.tenant}
-    # Those of this moment are meant: a retried job that fails again is not retried for ever.
+    # Jobs that are created during the loop are not affected.
     conditions["created_before"] = min(conditions.get("created_before", call.now()), call.now())
     done = seen = 0
     cursor: str | None = None
@@ -48,7 +60,8 @@ async def act_on_jobs(call: Call) -> Response:
             call.app.jobs.list,
             limit=min(BATCH, body.limit - seen),
             cursor=cursor,
-            sort="oldest",
+            # Workers start with the oldest jobs, so cancel the newest first.
+            sort="newest" if body.action == "cancel" else "oldest",
             **conditions,
         )
         if page.items:
@@ -67,5 +80,7 @@ def _do(call: Call, body: BulkBody, ids: list[Any], said: dict[str, Any]) -> int
             return call.app.jobs.cancel(reason=body.reason, **where).done
         case "retry":
             return call.app.jobs.retry(**where).done
+        case "change":
+            return call.app.jobs.change(priority=body.priority, to_queue=body.queue, **where).done
         case _:
             return call.app.jobs.delete(**where).done

@@ -1,7 +1,8 @@
-"""``POST /api/jobs``: asking for a job."""
+"""``POST /api/jobs``: creation of a job."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic_core import to_json
@@ -12,6 +13,7 @@ from tidemill.client.options import NO_OPTIONS, CallOptions
 from tidemill.client.writing import snapshot
 from tidemill.domain.access import Role
 from tidemill.domain.job import Job, NewJob
+from tidemill.domain.tracing import TRACEPARENT, TRACESTATE, trace_headers, trace_id
 from tidemill.domain.unique import Unique
 from tidemill.errors import TaskNotFound
 from tidemill.rest.call import Call
@@ -25,20 +27,20 @@ from tidemill.tasks.task import Declared
 routes = Routes("jobs")
 
 LARGE = 32 * 1024
-"""Bytes of arguments that are read on a thread, so that others need not wait for them."""
+"""Arguments of more bytes are parsed on a thread, to keep the event loop free."""
 
 _OPEN = frozenset({"task", "args", "correlation_id", "tags", "metadata", "reference"})
-"""What callers without a key may say."""
+"""Fields that callers without a key may set."""
 
 _PLAIN = (
-    "queue", "priority", "correlation_id", "tier", "audit", "reference", "parent_id", "tags", "metadata",
+    "queue", "priority", "correlation_id", "audit", "reference", "parent_id", "tags", "metadata",
 )  # fmt: skip
-"""Options that are passed on as they are."""
+"""Options that are passed through unchanged."""
 
 
 @routes.post("/api/jobs", role=Role.OPERATOR, body=JobBody, answer=JobDocument, status=201, creates=True)
 async def create_job(call: Call) -> Response:
-    """Ask for one run of a task.
+    """Create a job.
 
     The arguments are checked first. `Idempotency-Key` makes a repeated request harmless; `Prefer: respond-async` answers 202.
     """
@@ -57,12 +59,14 @@ async def _create(call: Call) -> Response:
     body: JobBody = call.body
     anonymous = call.identity is call.service.guard.nobody
     if anonymous and (more := sorted(body.model_fields_set - _OPEN)):
-        raise Problem(403, None, f"without a key {more[0]} cannot be said")
+        raise Problem(403, None, f"setting {more[0]} requires an API key")
     try:
         declared = call.app.registry.get(body.task)
-    except TaskNotFound as error:  # the address is right: it is the body that names nothing
+    # The address exists; the body is wrong. So this is not a 404.
+    except TaskNotFound as error:
         raise Problem(422, error.code, f"task: {error.message}", field="task") from None
     options = _options(call, body, declared)
+    call.identity.check_priority(options.given("priority", declared.options.priority))
     text = to_json(body.args).decode() if body.args else "{}"
     if len(text) > LARGE:
         args = await call.read(declared.arguments.load, text)
@@ -90,13 +94,13 @@ async def _create(call: Call) -> Response:
 
 
 def _asked(call: Call, declared: Declared, options: CallOptions, args: dict[str, Any]) -> Job:
-    """The job this request alone would have made."""
+    """Return the job that this request would create without an existing one."""
     (asked,) = call.app._client._build(declared, options, [((), args)])
     return snapshot(asked, call.now())
 
 
 def _options(call: Call, body: JobBody, declared: Declared) -> CallOptions:
-    """The options of ``using``; only what was said, so that the rest is as the task says."""
+    """Return the options for ``using``. Omitted fields keep the task's own values."""
     said: dict[str, Any] = {"tenant": call.chosen(body.tenant) or call.home}
     said |= {name: value for name in _PLAIN if (value := getattr(body, name)) not in (None, [], {})}
     if "parent_id" in said:
@@ -110,12 +114,26 @@ def _options(call: Call, body: JobBody, declared: Declared) -> CallOptions:
         said["timeout"] = span(body.timeout)
     if "retry" in body.model_fields_set:
         said["retry"] = None if body.retry is None else read_policy(body.retry)
-    if "correlation_id" not in said and call.request.scope["tidemill.correlated"]:
-        said["correlation_id"] = call.correlation
+    said["headers"] = trace_headers(
+        call.request.headers.get(TRACEPARENT), ",".join(call.request.headers.getlist(TRACESTATE))
+    )
+    if "correlation_id" not in said and (correlation := _correlation(call, said["headers"])):
+        said["correlation_id"] = correlation
     rule = _rule(call, body.unique, declared)
     if rule is not None:
         said["unique"] = rule
     return NO_OPTIONS.merged(said)
+
+
+def _correlation(call: Call, headers: Mapping[str, str]) -> str | None:
+    """Return the request's correlation id, else its trace id."""
+    if call.request.scope["tidemill.bad_correlation"]:
+        raise Problem(
+            422,
+            "bad_correlation_id",
+            "x-correlation-id: use 1 to 64 letters, digits and ._:/+=@- or omit the header",
+        )
+    return call.correlation if call.request.scope["tidemill.correlated"] else trace_id(headers)
 
 
 def _rule(call: Call, said: UniqueBody | None, declared: Declared) -> Unique | None:
@@ -126,7 +144,7 @@ def _rule(call: Call, said: UniqueBody | None, declared: Declared) -> Unique | N
             raise Problem(
                 422,
                 "idempotency_not_possible",
-                f"{whose} has a rule of uniqueness of its own, and a job holds one key; leave Idempotency-Key out",
+                f"{whose} has its own uniqueness rule, and a job has only one key; omit Idempotency-Key",
             )
         return Idempotent(key=read_key(key), within=call.service.settings.idempotency_window)
     if said is None:

@@ -1,15 +1,19 @@
-"""Finding jobs and reading what is known of one."""
+"""Search for jobs, and details of one job."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
+from typing import Any, Literal
 
 from pydantic import Field
 from starlette.responses import Response
 
 from tidemill.client.documents import execution_document
+from tidemill.client.handle import Job
 from tidemill.client.why import explain
 from tidemill.domain.access import Role
+from tidemill.domain.job import LogEntry, levels_from
 from tidemill.rest.call import Call, encode
 from tidemill.rest.job_documents import all_shown, log_line, progress, shown
 from tidemill.rest.job_models import (
@@ -28,8 +32,11 @@ from tidemill.rest.routes import Routes
 routes = Routes("jobs")
 
 
+Level = Literal["debug", "info", "warning", "error"]
+
+
 class PageQuery(Query):
-    """Which page."""
+    """Page of a list."""
 
     limit: Limit = 100
     cursor: Cursor = Field(None)
@@ -37,21 +44,22 @@ class PageQuery(Query):
 
 @routes.get("/api/jobs", role=Role.VIEWER, query=JobsQuery, answer=Items[JobDocument])
 async def list_jobs(call: Call) -> Response:
-    """The jobs that match, page by page."""
-    # Whoever sees the same jobs in the same way, and asks for the same page of them, is told the same.
+    """List jobs."""
+    # Requests with the same tenant, masking and query can share one response.
     asked = (call.tenant, call.sees_secrets, call.request.scope["query_string"])
     return call.encoded(await call.service.asking.ask(asked, partial(_page, call)))
 
 
 def _page(call: Call) -> bytes:
-    """One page of jobs, as JSON."""
+    """Return one page of jobs as JSON."""
     query: JobsQuery = call.query
     page = call.app.jobs.list(
         limit=query.limit,
         cursor=query.cursor,
         sort=query.sort,
         tenant=call.tenant,
-        text_in_args=call.sees_secrets,  # what is masked is not to be found out by searching either
+        # Otherwise a search would reveal masked values.
+        text_in_args=call.sees_secrets,
         **query.conditions(),
     )
     return encode({"items": all_shown(call, (job.facts for job in page.items)), "next": page.next})
@@ -60,46 +68,56 @@ def _page(call: Call) -> bytes:
 @routes.get("/api/jobs/{id}", role=Role.VIEWER, query=JobQuery, answer=JobDocument)
 async def get_job(call: Call) -> Response:
     """One job; with `logs=true` also what it wrote."""
-    facts = await call.facts()
-    document = shown(call, facts)
+    job = await call.job()
+    document = shown(call, job.facts)
     if call.query.logs:
-        lines = await call.read(call.app.store.logs, facts.id, tenant=facts.tenant, limit=MOST)
-        document["logs"] = [log_line(call, entry) for _, entry in lines]
+        document["logs"] = [log_line(call, entry) for _, entry in await call.read(_lines, job, 0, MOST)]
     return call.reply(document)
 
 
 @routes.get("/api/jobs/{id}/progress", role=Role.VIEWER, answer=ProgressDocument)
 async def get_progress(call: Call) -> Response:
-    """How far a job is: status, progress, message, ETA and attempts."""
+    """Get a job's status, progress, message, ETA and attempts."""
     return call.reply(progress(call, await call.facts()))
 
 
 @routes.get("/api/jobs/{id}/executions", role=Role.VIEWER, answer=Items[ExecutionDocument])
 async def list_executions(call: Call) -> Response:
-    """Every attempt at a job, the newest first."""
+    """List the attempts of a job, newest first."""
     job = await call.job()
     found = await call.read(job.executions)
     return call.page([execution_document(each) for each in found[:MOST]])
 
 
-@routes.get("/api/jobs/{id}/logs", role=Role.VIEWER, query=PageQuery, answer=Items[LogDocument])
+class LogsQuery(PageQuery):
+    """Filter and page of log lines."""
+
+    level: Level | None = Field(None, description="Only lines of this level and above.")
+
+
+@routes.get("/api/jobs/{id}/logs", role=Role.VIEWER, query=LogsQuery, answer=Items[LogDocument])
 async def list_logs(call: Call) -> Response:
-    """What a job wrote, in order."""
-    query: PageQuery = call.query
+    """List the log lines of a job in order."""
+    query: LogsQuery = call.query
     after = query.cursor or "0"
     if not (after.isascii() and after.isdigit() and len(after) < 19):
-        raise Problem(422, "bad_filter", "this cursor is not one of ours; start again without it")
-    facts = await call.facts()
-    lines = await call.read(
-        call.app.store.logs, facts.id, tenant=facts.tenant, after=int(after), limit=query.limit
-    )
+        raise Problem(422, "bad_filter", "invalid cursor; start again without it")
+    lines = await call.read(_lines, await call.job(), int(after), query.limit, query.level)
     following = str(lines[-1][0]) if len(lines) == query.limit else None
     return call.page([log_line(call, entry) for _, entry in lines], following)
 
 
+def _lines(job: Job[Any], after: int, limit: int, level: str | None = None) -> Sequence[tuple[int, LogEntry]]:
+    """Return log lines after a position. For an archived job, the position is the line number."""
+    if job.archived_at is not None:
+        return list(enumerate(job.logs(level=level), 1))[after : after + limit]
+    levels = levels_from(level)
+    return job._client.store(None).logs(job.id, tenant=job.tenant, after=after, levels=levels, limit=limit)
+
+
 @routes.get("/api/jobs/{id}/children", role=Role.VIEWER, query=PageQuery, answer=Items[JobDocument])
 async def list_children(call: Call) -> Response:
-    """The jobs that were enqueued from this one, in the order they were."""
+    """List the jobs that this job enqueued, oldest first."""
     query: PageQuery = call.query
     facts = await call.facts()
     page = await call.read(
@@ -115,7 +133,7 @@ async def list_children(call: Call) -> Response:
 
 @routes.get("/api/jobs/{id}/why", role=Role.VIEWER, answer=Items[ReasonDocument])
 async def explain_job(call: Call) -> Response:
-    """Why a job is not running, or what has become of it; the most important reason first."""
+    """Explain why a job is not running, or how it ended; most important reason first."""
     facts = await call.facts()
     found = await call.read(explain, call.app.store, facts, call.now())
     return call.page([reason._asdict() for reason in found])

@@ -1,4 +1,7 @@
-"""Keys: making them, listing them, ending them. A secret is answered once, when its key is made."""
+"""Creation, listing and revocation of API keys.
+
+Only the response to the creation contains the secret.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +23,27 @@ routes = Routes("keys")
 
 
 class KeysQuery(Query):
-    """Which keys."""
+    """Filter of keys."""
 
-    all: bool = Field(False, description="Those that have ended, too.")
+    all: bool = Field(False, description="Include expired and revoked keys.")
 
 
 class KeyBody(Body):
-    """A key to be made."""
+    """A key to create."""
 
     name: Name = Field(examples=["deploy"])
     role: Literal["viewer", "operator", "admin", "super_admin"] = "viewer"
-    tenant: Name | None = Field(None, description="Null: as the key that asks, which may be all tenants.")
+    tenant: Name | None = Field(
+        None, description="Null: the tenant of the calling key, which may be all tenants."
+    )
     expires: Instant | Seconds | None = Field(None, description="An instant, or seconds from now.")
+    max_priority: int | None = Field(
+        None, ge=-100, le=100, description="Highest priority of jobs enqueued with this key. Null: no limit."
+    )
 
 
 class KeyDocument(Document):
-    """A key, without its secret."""
+    """A key without its secret."""
 
     id: str
     name: str
@@ -46,17 +54,18 @@ class KeyDocument(Document):
     created_by: str | None
     expires_at: Instant | None
     revoked_at: Instant | None
+    max_priority: int | None = Field(description="Jobs with a higher priority are refused.")
 
 
 class NewKeyDocument(KeyDocument):
-    """A key that was just made."""
+    """A newly created key."""
 
-    secret: str = Field(description="Shown this once.", examples=["tm_ab12cd34.…"])
+    secret: str = Field(description="Only shown once.", examples=["tm_ab12cd34.…"])
 
 
 @routes.get("/api/keys", role=Role.SUPER_ADMIN, query=KeysQuery, answer=Items[KeyDocument])
 async def list_keys(call: Call) -> Response:
-    """The keys that may be used; those of your tenant, or all."""
+    """List active keys of your tenant, or of all tenants."""
     return call.page(
         [
             key_document(key, call.now())
@@ -68,7 +77,7 @@ async def list_keys(call: Call) -> Response:
 
 @routes.post("/api/keys", role=Role.SUPER_ADMIN, body=KeyBody, answer=NewKeyDocument, status=201)
 async def create_key(call: Call) -> Response:
-    """Make a key; its secret is in this answer and nowhere else."""
+    """Create a key. Only this response contains its secret."""
     body: KeyBody = call.body
     tenant = call.chosen(body.tenant) or call.tenant
     expires = span(body.expires) if isinstance(body.expires, int | float) else body.expires
@@ -78,18 +87,27 @@ async def create_key(call: Call) -> Response:
         role=Role(body.role),
         tenant=None if tenant == ALL_TENANTS else tenant,
         expires=expires,
+        max_priority=_ceiling(call, body.max_priority),
     )
     return call.reply({**key_document(made.key, call.now()), "secret": made.secret})
 
 
 @routes.delete("/api/keys/{id}", role=Role.SUPER_ADMIN)
 async def revoke_key(call: Call) -> Response:
-    """End a key; it opens nothing from now on, everywhere within seconds."""
+    """Revoke a key. All processes refuse it within seconds."""
     id = call.path["id"]
     if not any(key.id == id for key in await _known(call)):
         raise KeyNotFound(f"there is no key {id[:100]!r}", id=id)
     await call.act(call.app.keys.revoke, id)
     return call.empty()
+
+
+def _ceiling(call: Call, wanted: int | None) -> int | None:
+    """Return the priority ceiling of a new key. It never exceeds that of the key that creates it."""
+    own = call.identity.max_priority
+    if wanted is None or own is None:
+        return own if wanted is None else wanted
+    return min(wanted, own)
 
 
 async def _known(call: Call) -> list[Key]:

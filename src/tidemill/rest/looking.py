@@ -1,6 +1,6 @@
-"""Looking up single jobs: those asked for at the same time share one question to the store.
+"""Batched lookup of single jobs: concurrent requests share one store query.
 
-There is no timer. Who comes first is looked up at once; whoever comes meanwhile is looked up together next.
+There is no timer. The first request starts a query at once, and requests that arrive during it form the next batch.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from tidemill.rest.service import Service
 
 LARGEST = 200
-"""Jobs in one question."""
+"""Maximum number of jobs in one query."""
 
 Wanted = dict[UUID, list["asyncio.Future[Job | None]"]]
 
 
 class Looking:
-    """One question at a time on each event loop."""
+    """Runs one query at a time per event loop."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
@@ -31,7 +31,7 @@ class Looking:
         self._flushing: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[None]] = WeakKeyDictionary()
 
     async def get(self, id: UUID, *, tenant: str) -> Job | None:
-        """The job of that id, if this tenant has it."""
+        """Return the job with this id if it belongs to the tenant."""
         loop = asyncio.get_running_loop()
         wanted = self._waiting.setdefault(loop, {})
         future: asyncio.Future[Job | None] = loop.create_future()
@@ -39,7 +39,7 @@ class Looking:
         if loop not in self._flushing:
             self._flushing[loop] = loop.create_task(self._flush(loop, wanted))
         found = await future
-        # Asked for whoever waits, so asked for all tenants; whose it is, is judged here for each of them.
+        # The query covers all tenants, because a batch may mix them. So each caller's tenant is checked here.
         return found if found is not None and tenant in (ALL_TENANTS, found.tenant) else None
 
     async def _flush(self, loop: asyncio.AbstractEventLoop, wanted: Wanted) -> None:
@@ -50,7 +50,7 @@ class Looking:
                     found = await self._service.threads.run(
                         self._service.app.store.get, list(batch), tenant=ALL_TENANTS
                     )
-                except Exception as error:  # noqa: BLE001  (whoever asked is told)
+                except Exception as error:  # noqa: BLE001  (the callers receive the error)
                     for future in (each for futures in batch.values() for each in futures):
                         if not future.done():
                             future.set_exception(error)

@@ -1,4 +1,4 @@
-"""Hiding what looks like a secret from those who may only look. One function, used wherever users' own data is shown."""
+"""Masking of values that look like secrets, for viewers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SECRET = re.compile(
 
 
 def looks_secret(name: str) -> bool:
-    """Whether a value of this name is one that only operators see.
+    """Whether only operators may see a value with this name.
 
     >>> looks_secret("api-key"), looks_secret("accessToken"), looks_secret("destination")
     (True, True, False)
@@ -25,7 +25,7 @@ def looks_secret(name: str) -> bool:
 
 
 def masked(value: Any) -> Any:
-    """The same data with ``***`` in the place of what looks secret, at any depth.
+    """Replace values that look like secrets by ``***`` at any depth.
 
     >>> masked({"to": "ada", "password": "x", "headers": [{"Authorization": "Bearer x"}]})
     {'to': 'ada', 'password': '***', 'headers': [{'Authorization': '***'}]}

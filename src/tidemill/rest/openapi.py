@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document, made from the declared routes and their models."""
+"""OpenAPI 3.1 document, generated from the declared routes and models."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _NAMED = re.compile(r"\{(\w+)\}")
 
 _WORDS = {
     400: "The request cannot be read.",
-    401: "There is no key, or it opens nothing.",
-    403: "The key may not do that.",
-    404: "There is no such thing in this tenant.",
-    409: "It is not in a state that allows that, or was changed meanwhile.",
+    401: "Missing, unknown, expired or revoked API key.",
+    403: "The key lacks the required permission.",
+    404: "Not found in this tenant.",
+    409: "The current status does not allow the action, or a concurrent change was made.",
     413: "The body is too large.",
     414: "The address is too long.",
-    415: "The body is no JSON.",
-    422: "The request is not acceptable as it is.",
+    415: "The body is not JSON.",
+    422: "The request is invalid.",
     429: "Too many requests; see Retry-After.",
     431: "The headers are too large.",
-    503: "The store is not available just now.",
+    503: "The store is temporarily unavailable.",
 }
 
 _HEADERS = [
@@ -35,27 +35,34 @@ _HEADERS = [
         "name": "Idempotency-Key",
         "in": "header",
         "schema": {"type": "string", "minLength": 1, "maxLength": 200},
-        "description": "The same key of the same tenant always means the same job.",
+        "description": "Requests of one tenant with the same key return the same job.",
         "example": "order-4711",
     },
     {
         "name": "Prefer",
         "in": "header",
         "schema": {"type": "string"},
-        "description": "`respond-async` answers 202 instead of 201.",
+        "description": "`respond-async` changes the status from 201 to 202.",
     },
     {
         "name": "x-correlation-id",
         "in": "header",
+        "schema": {"type": "string", "pattern": "^[A-Za-z0-9._:/+=@-]{1,64}$"},
+        "description": "Used as the job's correlation id unless the body specifies one, and returned in every response. "
+        "This route refuses an invalid value; other routes ignore it and generate an id.",
+    },
+    {
+        "name": "traceparent",
+        "in": "header",
         "schema": {"type": "string"},
-        "description": "Becomes the job's correlation id unless the body gives one; comes back with every answer. One that is "
-        "not 1 to 64 letters, digits and `._:/+=@-` is replaced.",
+        "description": "W3C trace context. The job keeps it and `tracestate` in its headers, and shows its trace id.",
+        "example": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
     },
 ]
 
 
 def openapi(acts: Sequence[Act], prefix: str) -> dict[str, Any]:
-    """The whole document."""
+    """Build the document."""
     names, schemas = _schemas(acts)
     paths: dict[str, dict[str, Any]] = {}
     for act in acts:
@@ -66,7 +73,7 @@ def openapi(acts: Sequence[Act], prefix: str) -> dict[str, Any]:
         "info": {
             "title": "Tidemill",
             "version": "1",
-            "description": "Background jobs: create them, follow them, decide about them.",
+            "description": "Create, follow and manage background jobs.",
         },
         "tags": [{"name": tag} for tag in dict.fromkeys(act.tag for act in acts)],
         "security": [{"key": []}],
@@ -81,7 +88,7 @@ def openapi(acts: Sequence[Act], prefix: str) -> dict[str, Any]:
 
 
 def _schemas(acts: Iterable[Act]) -> tuple[dict[Any, str], dict[str, Any]]:
-    """The schemas of all models, and under which name each one is."""
+    """Return the name of each model, and the schemas by name."""
     models: dict[Any, None] = {ProblemDocument: None}
     for act in acts:
         models |= dict.fromkeys(model for model in (act.query, act.body, act.answer) if _is_model(model))
@@ -120,9 +127,9 @@ def _operation(act: Act, names: dict[Any, str], schemas: dict[str, Any]) -> dict
 
 def _who(act: Act) -> str:
     if act.role is None:
-        return "Open to everybody."
+        return "Public."
     keys = " with a key of all tenants" if act.everywhere else ""
-    return f"Least role: `{act.role.value}`{keys}."
+    return f"Required role: `{act.role.value}`{keys}."
 
 
 def _path(act: Act) -> list[dict[str, Any]]:
@@ -158,7 +165,7 @@ def _responses(act: Act, names: dict[Any, str]) -> dict[str, Any]:
         content = {"content": {"text/event-stream" if act.stream else act.media: {"schema": schema}}}
     found = {str(act.status): {"description": "Done." if act.mutates else "Found.", **content}}
     if act.creates:
-        found["200"] = {"description": "The job was there already.", **content}
+        found["200"] = {"description": "The job already exists.", **content}
         found["202"] = {"description": "The same as 201, for `Prefer: respond-async`.", **content}
     for status in _problems(act):
         found[str(status)] = {

@@ -1,4 +1,4 @@
-"""What operators ask: an overview, the named questions, alerts, and metrics for a scraper."""
+"""Statistics, named reports, alerts and metrics for operators."""
 
 from __future__ import annotations
 
@@ -23,36 +23,44 @@ from tidemill.rest.routes import Handler, Routes
 routes = Routes("operations")
 
 FOR_ALL = frozenset({"active_workers", "archival", "leaders"})
-"""Questions whose answers belong to no tenant."""
+"""Reports that belong to no tenant."""
 
 _DAYS = 31 * 86400
 
 _OPTIONS: dict[str, tuple[Any, Any]] = {
     "window": (
         Seconds | None,
-        Field(None, gt=0, le=_DAYS, description="Seconds to look back; the question's own unless given."),
+        Field(
+            None,
+            gt=0,
+            le=_DAYS,
+            description="Length of the time window in seconds; the default depends on the report.",
+        ),
     ),
-    "longer_than": (Seconds | None, Field(None, description="Seconds: only what took longer.")),
-    "limit": (int | None, Field(None, ge=1, le=MOST, description=f"The most rows, up to {MOST}.")),
+    "longer_than": (
+        Seconds | None,
+        Field(None, description="Only include jobs that took longer than this many seconds."),
+    ),
+    "limit": (int | None, Field(None, ge=1, le=MOST, description=f"Maximum number of rows, up to {MOST}.")),
 }
 
 
 class ThroughputQuery(Query):
-    """Which window, and in what steps."""
+    """Time window of the report."""
 
     window: Literal["1h", "24h", "7d"] = "1h"
 
 
 class WindowQuery(Query):
-    """How far back."""
+    """Time window."""
 
     window: Seconds | None = Field(
-        None, gt=0, le=_DAYS, description="Seconds to look back; an hour unless given."
+        None, gt=0, le=_DAYS, description="Length of the time window in seconds; default: one hour."
     )
 
 
 def query_of(name: str) -> type[Query]:
-    """The query of a named question: what the question itself takes."""
+    """Create the query model of a named report from the report's own parameters."""
     if name == "throughput":
         return ThroughputQuery
     takes = inspect.signature(getattr(Operations, name)).parameters
@@ -61,13 +69,13 @@ def query_of(name: str) -> type[Query]:
 
 
 def document_of(kind: type[Any]) -> type[Document]:
-    """The document an answer of this class becomes: instants as texts, durations as seconds."""
+    """Create the response model for a report class: instants as strings, durations as seconds."""
     fields: dict[str, Any] = {name: (_shown(said), ...) for name, said in get_type_hints(kind).items()}
     return create_model(f"{kind.__name__}Document", __base__=Document, __doc__=inspect.getdoc(kind), **fields)
 
 
 def answer_of(name: str) -> type[Document]:
-    """The document of a named question's answer."""
+    """Create the response model of a named report."""
     said = get_type_hints(getattr(Operations, name))["return"]
     if get_origin(said) is not Report:
         return document_of(said)
@@ -89,7 +97,7 @@ _PLAIN = {datetime: Instant, timedelta: float, UUID: UUID}
 
 
 def _shown(said: Any) -> Any:
-    """A type of Python's as it goes over the wire."""
+    """Map a Python type to its JSON type."""
     if said in _PLAIN:
         return _PLAIN[said]
     if said in (int, float, str, bool, type(None)):
@@ -106,7 +114,7 @@ def _title(name: str) -> str:
 
 
 def _handler(name: str) -> Handler:
-    """The route of a named question, with the question's own words."""
+    """Create the route of a named report, with the report's docstring."""
 
     async def answer(call: Call) -> Response:
         how: dict[str, Any] = {} if name in FOR_ALL else {"tenant": call.tenant}
@@ -133,7 +141,7 @@ for _name in NAMED:
 
 @routes.get("/api/stats", role=Role.VIEWER, query=WindowQuery, answer=answer_of("overview"))
 async def stats(call: Call) -> Response:
-    """One look: what waits and runs, who works, and what ended within the window."""
+    """Overview: waiting and running jobs, workers, and jobs that ended within the window."""
     found = await call.read(call.app.stats.overview, **_window(call), tenant=call.tenant)
     return call.reply(document(found))
 
@@ -143,14 +151,14 @@ _ALERTS: Any = Items[document_of(Alert)]  # type: ignore[misc]
 
 @routes.get("/api/alerts", role=Role.VIEWER, query=WindowQuery, answer=_ALERTS, everywhere=True)
 async def alerts(call: Call) -> Response:
-    """What is beyond its threshold, the critical first; thresholds are the settings `alerts.…`."""
+    """List active alerts, critical first. The settings `alerts.…` define the thresholds."""
     found = await call.read(call.app.stats.alerts, **_window(call), tenant=call.tenant)
     return call.page(document(found))
 
 
 @routes.get("/metrics", role=Role.VIEWER, media=CONTENT_TYPE.partition(";")[0], answer=str, everywhere=True)
 async def metrics(call: Call) -> Response:
-    """The store in numbers, as Prometheus reads them; at most five seconds old."""
+    """Metrics of the store in the Prometheus text format; at most 5 s old."""
     return Response(await call.read(call.app.stats.metrics), media_type=CONTENT_TYPE)
 
 

@@ -1,4 +1,7 @@
-"""Pages of lists that are read whole: the cursor is the place of the last item, so that what is added meanwhile shifts nothing."""
+"""Pagination of lists that are read in full.
+
+The cursor is the sort key of the last item, so insertions do not shift the following pages.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ T = TypeVar("T")
 def page_of(
     items: Iterable[T], place: Callable[[T], str], limit: int, cursor: str | None
 ) -> tuple[list[T], str | None]:
-    """The items after the cursor's place in order, and the cursor to go on from.
+    """Return the items after the cursor in order, and the cursor of the next page.
 
     >>> page_of(["c", "a", "b"], str, 2, None)
     (['a', 'b'], 'Yg')
@@ -41,5 +44,5 @@ def _decoded(cursor: str) -> str:
     except (binascii.Error, ValueError):
         place = ""
     if not place or _encoded(place) != cursor:
-        raise BadFilter("this cursor is not one of ours; start again without it", cursor=cursor)
+        raise BadFilter("invalid cursor; start again without it", cursor=cursor)
     return place

@@ -1,4 +1,7 @@
-"""Errors as RFC 9457 problem documents. What a store complains of stays in our log; callers read what they can act on."""
+"""Errors as RFC 9457 problem documents.
+
+Details of store errors go to the log only. Callers receive messages they can act on.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic import ValidationError
-from pydantic_core import to_json
+from pydantic_core import ErrorDetails, to_json
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from tidemill import errors
+from tidemill.domain.requests import REFUSED
 
 _log = logging.getLogger("tidemill.rest")
 
@@ -30,6 +34,9 @@ STATUSES: dict[type[errors.TidemillError], int] = {
     errors.JobExists: 409,
     errors.ScheduleExists: 409,
     errors.DefinitionExists: 409,
+    errors.DefinitionDisabled: 409,
+    errors.DefinitionBusy: 409,
+    errors.SchedulePaused: 409,
     errors.ArchiveRunning: 409,
     errors.IllegalTransition: 409,
     errors.LeaseLost: 409,
@@ -40,9 +47,9 @@ STATUSES: dict[type[errors.TidemillError], int] = {
     errors.UsageError: 422,
     errors.JobError: 409,
 }
-"""The status of each error; one that is not here has that of its nearest ancestor."""
+"""HTTP status per error class. Other classes use that of their nearest base class."""
 
-NO_NUL = "there is a NUL among the characters, which no text that is stored can have"
+NO_NUL = "the text contains a NUL character, which cannot be stored"
 
 CODES = {
     400: "bad_request",
@@ -63,21 +70,21 @@ CODES = {
 }
 
 TITLES = {
-    401: "Who are you?",
-    403: "This key may not do that.",
-    404: "There is no such thing here.",
-    405: "That cannot be done with this address.",
+    401: "Authentication required.",
+    403: "Permission denied.",
+    404: "Not found.",
+    405: "Method not allowed.",
     413: "The body is too large.",
-    415: "The body is not of a kind that is read here.",
-    422: "The request is not acceptable as it is.",
+    415: "Unsupported media type.",
+    422: "The request is invalid.",
     429: "Too many requests.",
-    500: "Something went wrong on our side.",
-    503: "Not available just now.",
+    500: "Internal server error.",
+    503: "Temporarily unavailable.",
 }
 
 
 class Problem(Exception):
-    """An error that is meant for the caller, with its status and a stable code."""
+    """An error for the caller, with its HTTP status and a stable code."""
 
     def __init__(
         self,
@@ -98,7 +105,7 @@ class Problem(Exception):
         self.extra = extra
 
     def response(self, instance: str) -> Response:
-        """The document; ``instance`` names the request, as our log does."""
+        """Return the problem document. ``instance`` identifies the request in the log."""
         document = {
             "type": f"urn:tidemill:problem:{self.code}",
             "title": self.title,
@@ -112,7 +119,7 @@ class Problem(Exception):
 
 
 def problem_of(error: Exception, instance: str) -> Problem:
-    """What an error means to whoever asked."""
+    """Convert any error to a problem for the caller."""
     match error:
         case Problem():
             return error
@@ -121,10 +128,10 @@ def problem_of(error: Exception, instance: str) -> Problem:
         case HTTPException():
             return Problem(error.status_code, None, str(error.detail), headers=error.headers)
         case ClientDisconnect():
-            return Problem(400, "client_gone", "the caller went away before the request was complete")
+            return Problem(400, "client_gone", "the client disconnected before the request was complete")
         case _:
             _log.error("request %s failed", instance, exc_info=error)
-            return Problem(500, None, f"the request failed; our log has it as {instance}")
+            return Problem(500, None, f"the request failed; see {instance} in the server's log")
 
 
 def _of_ours(error: errors.TidemillError, instance: str) -> Problem:
@@ -136,18 +143,27 @@ def _of_ours(error: errors.TidemillError, instance: str) -> Problem:
             name: error.facts[name] for name in ("errors", "field") if name in error.facts
         }
         return Problem(status, error.code, error.message, title=title, **extra)
-    # Its words may name hosts, files or statements: they are for those who run this server.
+    # The message may contain hosts, files or SQL, so it is only for the operators of this server.
     _log.error("request %s: %s: %s", instance, error.code, error.message)
     headers = {"retry-after": "1"} if status == 503 else {}
-    return Problem(status, error.code, f"{title} Our log has it as {instance}.", title=title, headers=headers)
+    return Problem(
+        status, error.code, f"{title} See {instance} in the server's log.", title=title, headers=headers
+    )
 
 
 def of_validation(error: ValidationError, where: str) -> Problem:
-    """What is wrong with a query or a body, field by field; a secret that was mistyped is not repeated."""
+    """Report what is wrong with a query or a body, by field. Input values are omitted: they may be secrets."""
     found = [
-        {"field": ".".join(str(part) for part in fault["loc"]) or where, "message": fault["msg"]}
+        {"field": ".".join(str(part) for part in fault["loc"]) or where, "message": _message(fault)}
         for fault in error.errors(include_url=False, include_input=False, include_context=False)[:50]
     ]
     said = "; ".join(f"{fault['field']}: {fault['message']}" for fault in found[:3])
     more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
-    return Problem(422, None, f"the {where} is not acceptable: {said}{more}", errors=found)
+    return Problem(422, None, f"the {where} is invalid: {said}{more}", errors=found)
+
+
+def _message(fault: ErrorDetails) -> str:
+    """Describe what is wrong with one field; for a removed field, what to use instead."""
+    if fault["type"] == "extra_forbidden" and len(fault["loc"]) == 1:
+        return REFUSED.get(str(fault["loc"][0]), fault["msg"])
+    return fault["msg"]

@@ -1,4 +1,4 @@
-"""Queues: what waits where, and pausing it."""
+"""Queues: backlog, pause and resume."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ routes = Routes("queues")
 
 
 class QueueDocument(Document):
-    """What waits in a queue, since when, and whether it is paused."""
+    """A queue with its pending jobs, its oldest job, and whether it is paused."""
 
     name: str = Field(examples=["mail"])
     pending: int
@@ -40,7 +40,7 @@ class QueuePauseDocument(Document):
 
 @routes.get("/api/queues", role=Role.VIEWER, answer=Items[QueueDocument])
 async def list_queues(call: Call) -> Response:
-    """The queues in which something waits, and those that are paused or that tasks use; at most fifty, by name."""
+    """List queues with pending jobs, paused queues and queues of tasks; at most 50, ordered by name."""
     own = {call.app.registry.get(name).options.queue for name in call.app.registry.names()}
     found = await call.read(queue_stats, call.app.store, tenant=call.tenant, also=own)
     seen = [each for each in found if call.tenant == ALL_TENANTS or each.pending or each.name in own]
@@ -56,7 +56,7 @@ async def list_queues(call: Call) -> Response:
     everywhere=True,
 )
 async def pause_queue(call: Call) -> Response:
-    """Start no more jobs of this queue; what runs goes on."""
+    """Pause a queue: no more of its jobs start; running jobs continue."""
     name = call.path["name"]
     check_queue(name)
     await call.act(call.app.control.pause, PauseKind.QUEUE, name, reason=call.body.reason)
@@ -65,7 +65,7 @@ async def pause_queue(call: Call) -> Response:
 
 @routes.post("/api/queues/{name}/resume", role=Role.OPERATOR, answer=QueuePauseDocument, everywhere=True)
 async def resume_queue(call: Call) -> Response:
-    """Let jobs of this queue start again."""
+    """Resume a queue."""
     name = call.path["name"]
     await call.act(call.app.control.resume, PauseKind.QUEUE, name)
     return call.reply(await _state(call, name))

@@ -1,4 +1,4 @@
-"""Reading a request: its query and its body, both within limits and strictly by their models. Nothing is guessed."""
+"""Parsing of queries and bodies, strictly by model and within limits."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from tidemill.rest.problems import NO_NUL, Problem, of_validation
 from tidemill.rest.settings import ApiSettings
 
 BODY_SECONDS = 30.0
-"""How long a body may take to arrive."""
+"""Maximum number of seconds for a body to arrive."""
 
 
 def read_query(model: type[NoQuery], request: Request) -> NoQuery:
-    """The query by its model; names that are not in it, and single values given twice, are refused."""
+    """Validate the query. Unknown parameters and repeated single values are refused."""
     if not request.scope["query_string"]:
         return _empty(model)
     given: dict[str, Any] = {}
@@ -31,7 +31,7 @@ def read_query(model: type[NoQuery], request: Request) -> NoQuery:
         if name in several:
             given.setdefault(name, []).append(value)
         elif name in given:
-            raise Problem(422, None, f"the query is not acceptable: {name[:100]}: given twice")
+            raise Problem(422, None, f"the query is invalid: {name[:100]}: given twice")
         else:
             given[name] = value
     try:
@@ -50,7 +50,7 @@ def _empty(model: type[NoQuery]) -> NoQuery:
 
 @lru_cache(maxsize=256)
 def _lists(model: type[NoQuery]) -> frozenset[str]:
-    """The names that may be given several times."""
+    """Return the parameters that may be repeated."""
     return frozenset(name for name, field in model.model_fields.items() if _is_list(field.annotation))
 
 
@@ -61,11 +61,11 @@ def _is_list(annotation: Any) -> bool:
 
 
 async def read_body(model: type[Body], request: Request, settings: ApiSettings, *, optional: bool) -> Body:
-    """The JSON body by its model."""
+    """Validate the JSON body."""
     raw = await receive_body(request, settings.max_body)
     if not raw:
         if not optional:
-            raise Problem(422, None, "the body is not acceptable: there is none; give a JSON object")
+            raise Problem(422, None, "the body is missing; send a JSON object")
         raw = b"{}"
     else:
         _check_media(request)
@@ -78,16 +78,14 @@ async def read_body(model: type[Body], request: Request, settings: ApiSettings, 
 
 
 async def refuse_body(request: Request) -> None:
-    """A request that takes no body has none."""
+    """Refuse a body on a route that takes none."""
     length = request.headers.get("content-length", "0")
     if length.strip("0") or "transfer-encoding" in request.headers:
-        raise Problem(
-            422, None, "there is a body, and this address takes none", headers={"connection": "close"}
-        )
+        raise Problem(422, None, "this route does not accept a body", headers={"connection": "close"})
 
 
 async def receive_body(request: Request, most: int) -> bytes:
-    """The body; one that is too large is cut off as soon as that is known."""
+    """Read the body. Reading stops as soon as it exceeds the limit."""
     too_large = Problem(413, None, f"the body is larger than {most:,} bytes", headers={"connection": "close"})
     length = request.headers.get("content-length")
     if length is not None and length.isascii() and length.isdigit() and int(length[:20]) > most:
@@ -109,29 +107,30 @@ async def receive_body(request: Request, most: int) -> bytes:
 
 
 def _check_media(request: Request) -> None:
-    """JSON only: a page of somebody else cannot send that from a browser without asking us first."""
+    """Accept only JSON, which a page of another site cannot send without a CORS preflight."""
     media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != "application/json" and not (media.startswith("application/") and media.endswith("+json")):
         raise Problem(415, None, "send the body as application/json")
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise Problem(415, None, "send the body as it is, without a content-encoding")
+        raise Problem(415, None, "send the body without a content-encoding")
 
 
 def _check_text(raw: bytes) -> None:
-    """Refuse NUL, which not every store can hold in a text."""
+    """Refuse NUL characters, which some stores cannot hold in text."""
     if b"\\u0000" not in raw:
         return
     try:
         found = json.dumps(from_json(raw), ensure_ascii=False)
     except ValueError:
-        return  # it is no JSON, and whoever reads it says so
-    # A backslash that was meant is written twice, so what is left of the escape is a NUL.
+        # Invalid JSON: model validation reports it.
+        return
+    # An escaped backslash is written twice, so any remaining escape is a NUL.
     if "\\u0000" in found.replace("\\\\", ""):
         raise Problem(422, "bad_text", NO_NUL)
 
 
 def _check_depth(raw: bytes, most: int) -> None:
-    """Lists and objects nested too deep are refused before anything is made of them."""
+    """Refuse deeply nested lists and objects before validating them."""
     if raw.count(b"[") + raw.count(b"{") <= most:
         return
     too_deep = Problem(422, "too_deep", f"the body is nested deeper than {most} levels")
@@ -140,7 +139,8 @@ def _check_depth(raw: bytes, most: int) -> None:
     except ValueError as error:
         if "recursion" in str(error):
             raise too_deep from None
-        return  # it is no JSON, and whoever reads it says so
+        # Invalid JSON: model validation reports it.
+        return
     for _ in range(most + 1):
         below: list[Any] = []
         for value in level:

@@ -1,4 +1,7 @@
-"""Declaring routes: verb, path, least role, and what goes in and out. A route without a role cannot be written down."""
+"""Declaration of routes with method, path, required role and models.
+
+The role is a required argument, so that no route is public by accident.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ READS = frozenset({"GET"})
 
 
 class Declared(Protocol):
-    """What a guard must know of an address before it lets anybody through."""
+    """The properties of a route or page that the guard checks."""
 
     @property
     def role(self) -> Role | None: ...
@@ -41,31 +44,31 @@ class Declared(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One verb of one path."""
+    """One method of one path."""
 
     method: str
     path: str
-    role: Role | None  #: None: everybody
+    role: Role | None  #: None: public
     handler: Handler
     tag: str
     query: type[NoQuery]
     body: type[Body] | None
     body_optional: bool
-    answer: Any  #: a model, for the OpenAPI document; None: no content
+    answer: Any  #: response model for the OpenAPI document; None: no content
     status: int
-    everywhere: bool  #: keys of one tenant are refused
-    creates: bool  #: counts against the rate of creating, and may be open to callers without a key
-    stream: bool  #: answers with server-sent events
+    everywhere: bool  #: keys of a single tenant are refused
+    creates: bool  #: counts against the creation rate, and may be open to callers without a key
+    stream: bool  #: responds with server-sent events
     media: str
 
     @property
     def mutates(self) -> bool:
-        """Whether it may change something."""
+        """Whether the route may change data."""
         return self.method not in READS
 
     @property
     def name(self) -> str:
-        """What it is called in the OpenAPI document."""
+        """Operation id in the OpenAPI document."""
         return self.handler.__name__
 
     @property
@@ -74,12 +77,12 @@ class Act:
 
     @property
     def words(self) -> str:
-        """What its docstring says."""
+        """Docstring of the handler."""
         return inspect.getdoc(self.handler) or self.name.replace("_", " ")
 
 
 class Routes:
-    """The routes of one resource, in the order they were declared."""
+    """The routes of one resource, in the order of declaration."""
 
     def __init__(self, tag: str) -> None:
         self.tag = tag
@@ -104,7 +107,7 @@ class Routes:
         stream: bool = False,
         media: str = "application/json",
     ) -> Callable[[Handler], Handler]:
-        """Declare the decorated coroutine; ``role=None`` says aloud that everybody may call it."""
+        """Declare the decorated coroutine as a route. ``role=None`` makes it public."""
 
         asked = query or (NoQuery if role is None else Query)
 

@@ -1,4 +1,7 @@
-"""Schedules: when jobs are made. Those declared in code can be looked at, paused and triggered, and are changed in the code."""
+"""Schedules.
+
+A schedule that code declares can be read, paused and triggered through the API, but only changed in the code.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from tidemill.rest.call import Call
 from tidemill.rest.job_documents import shown
 from tidemill.rest.job_models import JobDocument, ReasonBody
 from tidemill.rest.job_options import OptionsBody
-from tidemill.rest.models import Cursor, Document, Instant, Items, Limit, Name, Query
+from tidemill.rest.models import Body, Cursor, Document, Instant, Items, Limit, Name, Query
 from tidemill.rest.paging import page_of
 from tidemill.rest.problems import Problem
 from tidemill.rest.routes import Routes
@@ -29,7 +32,7 @@ routes = Routes("schedules")
 
 
 class SchedulesQuery(Query):
-    """Which schedules, and which page of them."""
+    """Filter and page of schedules."""
 
     task: str | None = None
     enabled: bool | None = None
@@ -38,17 +41,23 @@ class SchedulesQuery(Query):
 
 
 class PreviewQuery(Query):
-    """How many fires, and from when."""
+    """Number and start of the previewed fires."""
 
     n: int = Field(5, ge=1, le=100)
     after: Instant | None = None
 
 
+class ForceBody(Body):
+    """Whether to create the job even if the definition is disabled or the schedule is paused."""
+
+    force: bool = False
+
+
 class RulesBody(OptionsBody):
-    """When, with which arguments, and by which rules."""
+    """Trigger, arguments and rules of a schedule."""
 
     trigger: str | dict[str, Any] = Field(
-        description="A cron expression, or a trigger as it is answered.",
+        description="A cron expression, or a trigger in the form that responses contain.",
         examples=["0 2 * * *", {"kind": "every", "seconds": 300}],
     )
     args: dict[str, Any] = Field({})
@@ -65,9 +74,9 @@ class ScheduleBody(RulesBody):
     key: Name = Field(examples=["nightly"])
     task: Name | None = Field(None, examples=["send"])
     definition: Name | None = Field(None, description="The key of a definition, instead of a task.")
-    scope: Literal["cluster", "instance"] | None = None
+    scope: Literal["cluster", "instance", "process"] | None = None
     enabled: bool = True
-    tenant: Name | None = Field(None, description="For keys of all tenants: whose schedule it is.")
+    tenant: Name | None = Field(None, description="Tenant of the schedule; only for keys of all tenants.")
 
 
 class ScheduleDocument(Document):
@@ -100,7 +109,7 @@ class ScheduleDocument(Document):
 
 
 class FiresDocument(Document):
-    """The next fires, as a clock in the schedule's time zone shows them."""
+    """The next fires in the schedule's time zone."""
 
     timezone: str
     fires: list[Instant]
@@ -108,7 +117,7 @@ class FiresDocument(Document):
 
 @routes.get("/api/schedules", role=Role.VIEWER, query=SchedulesQuery, answer=Items[ScheduleDocument])
 async def list_schedules(call: Call) -> Response:
-    """The schedules that match, by tenant and key."""
+    """List schedules, ordered by tenant and key."""
     query: SchedulesQuery = call.query
     found = await call.read(
         call.app.schedules.list, task=query.task, enabled=query.enabled, tenant=call.tenant
@@ -121,11 +130,11 @@ async def list_schedules(call: Call) -> Response:
 
 @routes.post("/api/schedules", role=Role.ADMIN, body=ScheduleBody, answer=ScheduleDocument, status=201)
 async def add_schedule(call: Call) -> Response:
-    """Save a new schedule; all of it is checked first."""
+    """Create a schedule, after validating all of it."""
     body: ScheduleBody = call.body
     tenant = call.chosen(body.tenant) or call.home
     if (body.task is None) == (body.definition is None):
-        raise BadSchedule("task: give a task or a definition, one of them", field="task")
+        raise BadSchedule("task: specify either a task or a definition", field="task")
     task: Any = body.task
     if body.definition is not None:
         task = await call.read(call.app.definitions.get, body.definition, tenant=tenant)
@@ -149,13 +158,13 @@ async def add_schedule(call: Call) -> Response:
 
 @routes.get("/api/schedules/{id}", role=Role.VIEWER, answer=ScheduleDocument)
 async def get_schedule(call: Call) -> Response:
-    """One schedule, by its id or its key."""
+    """Get a schedule by its id or key."""
     return call.reply(_document(call, await _found(call)))
 
 
 @routes.put("/api/schedules/{id}", role=Role.ADMIN, body=RulesBody, answer=ScheduleDocument)
 async def put_schedule(call: Call) -> Response:
-    """Give a schedule new rules and arguments; it counts from now on. Options of its jobs that are left out stay."""
+    """Replace the rules and arguments of a schedule, counting from now. Omitted job options keep their values."""
     found = await _found(call)
     changed = await call.act(call.app.schedules.update, found.id, tenant=found.tenant, **_rules(call.body))
     return call.reply(_document(call, changed))
@@ -163,7 +172,7 @@ async def put_schedule(call: Call) -> Response:
 
 @routes.delete("/api/schedules/{id}", role=Role.ADMIN)
 async def remove_schedule(call: Call) -> Response:
-    """Remove a schedule; its jobs stay."""
+    """Delete a schedule; its jobs are kept."""
     found = await _found(call)
     await call.act(call.app.schedules.remove, found.id, tenant=found.tenant)
     return call.empty()
@@ -177,7 +186,7 @@ async def remove_schedule(call: Call) -> Response:
     answer=ScheduleDocument,
 )
 async def pause_schedule(call: Call) -> Response:
-    """Fire no more, until it is resumed."""
+    """Pause a schedule until it is resumed."""
     found = await _found(call)
     changed = await call.act(call.app.schedules.pause, found.id, reason=call.body.reason, tenant=found.tenant)
     return call.reply(_document(call, changed))
@@ -185,23 +194,33 @@ async def pause_schedule(call: Call) -> Response:
 
 @routes.post("/api/schedules/{id}/resume", role=Role.OPERATOR, answer=ScheduleDocument)
 async def resume_schedule(call: Call) -> Response:
-    """Fire again, from now on: what lies before is not made up for."""
+    """Resume a schedule from now on; fires missed during the pause are skipped."""
     found = await _found(call)
     changed = await call.act(call.app.schedules.resume, found.id, tenant=found.tenant)
     return call.reply(_document(call, changed))
 
 
-@routes.post("/api/schedules/{id}/trigger", role=Role.OPERATOR, answer=JobDocument, status=201)
+@routes.post(
+    "/api/schedules/{id}/trigger",
+    role=Role.OPERATOR,
+    body=ForceBody,
+    body_optional=True,
+    answer=JobDocument,
+    status=201,
+)
 async def trigger_schedule(call: Call) -> Response:
-    """Make a job now, whatever the rules say."""
+    """Create a job of this schedule now.
+
+    Responds with 409 if its definition is disabled, or if it is paused and only fires manually; `force` creates the job anyway.
+    """
     found = await _found(call)
-    job = await call.act(call.app.schedules.trigger, found.id, tenant=found.tenant)
+    job = await call.act(call.app.schedules.trigger, found.id, force=call.body.force, tenant=found.tenant)
     return call.reply(shown(call, job.facts), headers={"location": call.where(f"/api/jobs/{job.id}")})
 
 
 @routes.get("/api/schedules/{id}/preview", role=Role.VIEWER, query=PreviewQuery, answer=FiresDocument)
 async def preview_schedule(call: Call) -> Response:
-    """The next fires."""
+    """Preview the next fires."""
     query: PreviewQuery = call.query
     found = await _found(call)
     fires: Any = await call.read(
@@ -215,7 +234,7 @@ async def _found(call: Call) -> Schedule:
 
 
 def _rules(body: RulesBody) -> dict[str, Any]:
-    """As ``app.schedules`` takes them."""
+    """Return the arguments of ``app.schedules``."""
     rules: dict[str, Any] = {
         "args": body.args,
         "timezone": body.timezone,
@@ -236,13 +255,15 @@ def _trigger(data: dict[str, Any]) -> Trigger:
 
 
 def _read(field: str, read: Any, data: Any) -> Any:
-    """Plain data as the value it stands for; whatever is wrong with it is the caller's to know."""
+    """Parse plain data; report any parse error as the caller's."""
     try:
         return read(data)
     except TidemillError:
         raise
     except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError):
-        raise BadSchedule(f"{field}: this cannot be read; give it as it is answered", field=field) from None
+        raise BadSchedule(
+            f"{field}: invalid value; use the form that responses contain", field=field
+        ) from None
 
 
 def _document(call: Call, found: Schedule) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Serving the API in this process: closed unless keys are configured, and ending its streams before it stops."""
+"""HTTP server in this process, for the API or the whole site.
+
+Without an API key it listens only locally. It ends open event streams before it stops.
+"""
 
 from __future__ import annotations
 
@@ -25,13 +28,13 @@ if TYPE_CHECKING:
     from tidemill.app import App
 
 GRACE = 5
-"""Seconds a stop waits for requests under way."""
+"""Seconds that a stop waits for open requests."""
 
 TOKEN_BYTES = 32
 
 
 class Serving(NamedTuple):
-    """Where it is served, and the token that opens it where there is no key."""
+    """The address of the server, and the one-time token if there is no key."""
 
     url: str
     token: str | None
@@ -41,20 +44,20 @@ Make = Callable[["App", ApiSettings, str | None], FastAPI]
 
 
 class Server(uvicorn.Server):
-    """A server that tells its streams to end when it is told to stop: it would wait for them otherwise."""
+    """A uvicorn server that ends event streams on shutdown; uvicorn would wait for them."""
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
         self._service = service
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal stops in good order, a second Ctrl-C at once."""
+        """Shut down gracefully on the first signal, immediately on a second Ctrl-C."""
         if self.should_exit and sig == signal.SIGINT:
             self.force_exit = True
         self.stop()
 
     def stop(self) -> None:
-        """Stop in good order; may be called from any thread."""
+        """Shut down gracefully. Safe to call from any thread."""
         self._service.stop()
         self.should_exit = True
 
@@ -71,17 +74,20 @@ def serve(
     token: str | None = None,
     make: Make | None = None,
 ) -> None:
-    """Serve until told to stop. Without a living key only on this machine, and only to who has the token that is announced.
+    """Serve until stopped.
 
-    ``make`` makes what is served, of the app, its settings and the token; without it that is the API alone. ``sock`` already listens on ``host``, and is closed at the end. ``token`` is the one to ask for where there is no key, so
-    that a server that takes another's place opens to the same; without it a new one is made.
+    Without an active key, listen only on the loopback interface and require the announced token.
+
+    ``make`` creates the application from the app, its settings and the token; the default is the API alone. ``sock`` is
+    a socket already listening on ``host``; it is closed at the end. ``token`` is the token to require if there is no
+    key, so that a replacement server accepts the same one; by default a new one is generated.
     """
     chosen, asked, token = settings or ApiSettings(), token, None
     if not app.keys.any():
         if not is_loopback(host):
             raise BadSettings(
-                f"there is no living key, so anybody who reaches {host} could do anything; make one first "
-                "(tidemill keys create NAME --role super_admin), or serve on 127.0.0.1",
+                f"there is no active API key, so anyone who can reach {host} would have full access; create one first "
+                "(tidemill keys create NAME --role super_admin), or listen on 127.0.0.1",
                 setting="host",
             )
         token = asked or secrets.token_urlsafe(TOKEN_BYTES)
@@ -94,7 +100,8 @@ def serve(
             log_config=None,
             access_log=False,
             lifespan="on",
-            proxy_headers=False,  # who is near is judged by the socket, never by what a header says
+            # Trust only the socket's peer address, never a forwarded header.
+            proxy_headers=False,
             server_header=False,
             timeout_graceful_shutdown=GRACE,
             **options(chosen),

@@ -1,10 +1,12 @@
-"""What all requests of one API share: the app, the settings, the threads, the streams and the word to stop."""
+"""State that all requests of one API share."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from tidemill.client.changes import Changes
+from tidemill.domain.access import Identity
 from tidemill.rest.asking import Asking
 from tidemill.rest.guard import Guard
 from tidemill.rest.looking import Looking
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Service:
-    """The parts behind the doors. Closed with the app, or earlier."""
+    """The shared components of one API. They are closed with the app, or earlier."""
 
     def __init__(self, app: App, settings: ApiSettings) -> None:
         self.app = app
@@ -28,19 +30,18 @@ class Service:
         self.looking = Looking(self)
         self.asking = Asking(self.threads, settings.lists, settings.threads + settings.max_waiting)
         self.streams = 0
-        self.checked: tuple[float, str | None] | None = (
-            None  #: when the store was last looked at, and what was wrong
-        )
+        self.streams_of: Counter[Identity] = Counter()
+        self.checked: tuple[float, str | None] | None = None  #: time and error code of the last store check
         self.guard: Guard
         self.openapi: dict[str, Any] = {}
         app._client.at_close(self.close)
 
     def stop(self) -> None:
-        """End every stream, so that a server can stop in good order; may be called from a signal's handler."""
+        """End every stream, so that the server can shut down gracefully. Safe to call from a signal handler."""
         self.stopping.set()
 
     def close(self) -> None:
-        """Let go of every thread; closing twice is harmless."""
+        """Stop all threads. Closing twice is harmless."""
         self.stop()
         self.changes.close()
         self.threads.close()

@@ -1,4 +1,4 @@
-"""What can be set about the HTTP API: its limits, and how closed it is."""
+"""Settings of the HTTP API: limits and access."""
 
 from __future__ import annotations
 
@@ -8,36 +8,38 @@ from datetime import timedelta
 from tidemill.errors import BadSettings
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "[::1]")
-"""Names a browser on this machine calls us by; any other in a ``Host`` header is somebody else's page talking to us."""
+"""Host names of this machine. Any other ``Host`` header indicates a request from another site's page."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiSettings:
-    """The limits of one API. Sizes are bytes; every default is meant for production."""
+    """The limits of one API. Sizes are in bytes; every default is suitable for production."""
 
-    allow_anonymous_create: bool = False  #: jobs may be created without a key, for the app's own tenant
-    create_rate: float = 100.0  #: jobs a second that one key, or one address without a key, may create
-    create_burst: int = 1_000  #: and how many of them at once
-    login_rate: float = 1.0  #: wrong keys a second that one address may show
-    login_burst: int = 30  #: and how many of them at once
+    allow_anonymous_create: bool = False  #: allow creating jobs without a key, in the app's own tenant
+    create_rate: float = 100.0  #: jobs per second that one key, or one address without a key, may create
+    create_burst: int = 1_000  #: and the burst size
+    login_rate: float = 1.0  #: invalid keys per second allowed from one address
+    login_burst: int = 30  #: and the burst size
     max_body: int = 1024 * 1024
-    max_depth: int = 64  #: of nested lists and objects in a body
+    max_depth: int = 64  #: nesting depth of a body
     max_headers: int = 32 * 1024
     max_url: int = 8 * 1024
-    threads: int = 16  #: at most so many questions to a store at once
-    lists: int = 2  #: at most so many of them are pages of jobs, unless they take longer than usual
-    max_waiting: int = 1_000  #: questions that may wait for one of these threads; beyond that, 503
-    max_streams: int = 2_000  #: open event streams
-    heartbeat: float = 15.0  #: seconds between two signs of life in a stream
+    threads: int = 16  #: maximum number of concurrent store calls
+    lists: int = 2  #: maximum number of concurrent job list queries, except slow ones
+    max_waiting: int = 1_000  #: calls that may wait for a thread; beyond that, 503
+    max_streams: int = 2_000  #: open event streams; beyond that, 503
+    max_streams_per_key: int = 50  #: open event streams per key or signed-in user; beyond that, 429
+    request_timeout: float = 30.0  #: seconds within which a request must arrive completely
+    heartbeat: float = 15.0  #: seconds between two keep-alive comments in a stream
     idempotency_window: timedelta = timedelta(hours=24)
-    read_only: bool = False  #: nothing can be changed through this server, whatever the key
+    read_only: bool = False  #: refuse all changes through this server, whatever the role
     session_secret: str | None = None  #: signs the dashboard's sessions; without it they end with the server
-    hosts: tuple[str, ...] = ()  #: names we may be called by in the ``Host`` header; empty: any
+    hosts: tuple[str, ...] = ()  #: allowed names in the ``Host`` header; empty: any
 
     def __post_init__(self) -> None:
         for name in (
             "create_rate", "create_burst", "login_rate", "login_burst", "max_body", "max_depth", "max_headers", "max_url", "threads",
-            "lists", "max_waiting", "max_streams", "heartbeat",
+            "lists", "max_waiting", "max_streams", "max_streams_per_key", "request_timeout", "heartbeat",
         ):  # fmt: skip
             if getattr(self, name) <= 0:
                 raise BadSettings(f"{name} is {getattr(self, name)!r}; give more than zero", setting=name)

@@ -1,7 +1,7 @@
-"""Server-sent events: one open answer, one slot for what is newest, a sign of life now and then, and a clean end.
+"""Server-sent event streams with keep-alive comments and clean shutdown.
 
-A stream never queues: who reads slowly misses what came between, and sees what is true now. So one slow reader costs nobody
-anything.
+A stream does not queue events. A slow reader misses intermediate states and receives the latest one, so it costs no
+memory and does not delay other readers.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tidemill.rest.problems import Problem
 from tidemill.rest.service import Service
 
 RECHECK = 5.0
-"""Seconds after which a key is looked at again before anything more is told to its bearer."""
+"""Seconds after which the key is checked again before the next event is sent."""
 
 _HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
 
 
 class Event(NamedTuple):
-    """One event; the last one of a stream ends it."""
+    """One event; ``last`` ends the stream."""
 
     id: str
     name: str
@@ -37,7 +37,7 @@ class Event(NamedTuple):
 
 
 class Slot:
-    """Holds what came last, for one stream. ``put`` may be called from any thread."""
+    """Holds the latest value for one stream. ``put`` may be called from any thread."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -46,7 +46,8 @@ class Slot:
         self._full = False
 
     def put(self, value: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed, and nobody reads any more
+        # If the loop is closed, there is no reader left.
+        with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._put, value)
 
     def _put(self, value: Any) -> None:
@@ -54,18 +55,18 @@ class Slot:
         self.filled.set()
 
     def merged(self, before: Any, after: Any) -> Any:
-        """What is left of two values of which the first was not read."""
+        """Combine an unread value with a newer one."""
         return after
 
     def take(self) -> tuple[bool, Any]:
-        """Whether there is a value, and which."""
+        """Return whether there is a new value, and the value."""
         full, self._full = self._full, False
         self.filled.clear()
         return full, self._value
 
 
 class Kinds(Slot):
-    """Holds all that came: sets, which add up and stay small."""
+    """Accumulates sets of kinds, which stay small."""
 
     def merged(self, before: Any, after: Any) -> Any:
         return before | after
@@ -76,7 +77,7 @@ Made = Callable[[Any], Event | None]
 
 
 class EventStream(Response):
-    """An answer that stays open until the last event, the reader's going, or the server's stop."""
+    """A response that stays open until the last event, a disconnect, or the server's shutdown."""
 
     def __init__(
         self, call: Call, slot: Slot, subscribe: Open, made: Made, recheck: Callable[[], Awaitable[bool]]
@@ -84,18 +85,31 @@ class EventStream(Response):
         super().__init__()
         self._service: Service = call.service
         self._head = call.request.method == "HEAD"
+        self._identity = call.identity
         self._slot, self._subscribe, self._made, self._recheck = slot, subscribe, made, recheck
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._service.streams >= self._service.settings.max_streams:
+        service, own = self._service, self._service.streams_of
+        if service.streams >= service.settings.max_streams:
             raise Problem(503, "overloaded", "too many streams are open", headers={"retry-after": "5"})
+        if own[self._identity] >= (most := service.settings.max_streams_per_key):
+            raise Problem(
+                429,
+                "too_many_streams",
+                f"{most} event streams of this key are open, the maximum; close one first",
+                headers={"retry-after": "5"},
+            )
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         if not self._head:
-            self._service.streams += 1
+            service.streams += 1
+            own[self._identity] += 1
             try:
                 await self._stream(receive, send)
             finally:
-                self._service.streams -= 1
+                service.streams -= 1
+                own[self._identity] -= 1
+                if not own[self._identity]:
+                    del own[self._identity]
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _stream(self, receive: Receive, send: Send) -> None:
@@ -144,7 +158,7 @@ class EventStream(Response):
 
 
 async def _gone(receive: Receive, slot: Slot) -> None:
-    """Ends when the reader has."""
+    """Wait for the client to disconnect."""
     try:
         while (await receive())["type"] != "http.disconnect":
             pass

@@ -1,4 +1,4 @@
-"""What can be run: the app's tasks, and pausing them."""
+"""Tasks of the app: list, details, pause and resume."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ routes = Routes("tasks")
 
 
 class TasksQuery(Query):
-    """Which page."""
+    """Page of a list."""
 
     limit: Limit = 100
     cursor: Cursor = Field(None)
 
 
 class PauseDocument(Document):
-    """What is paused, by whom and why."""
+    """One pause, with its author and reason."""
 
     kind: str
     name: str
@@ -40,7 +40,7 @@ class PauseDocument(Document):
 
 
 class TaskDocument(Document):
-    """One task as it is declared, and whether it is paused."""
+    """One task as declared, and whether it is paused."""
 
     name: str = Field(examples=["send"])
     description: str | None
@@ -53,18 +53,19 @@ class TaskDocument(Document):
     max_concurrent: int
     tags: list[str]
     owner: str | None
+    stages: list[str]
     paused: PauseDocument | None
 
 
 class TaskDetailsDocument(TaskDocument):
-    """The same with its arguments and its jobs."""
+    """One task with its arguments and job counts."""
 
-    arguments: dict[str, Any] = Field(description="The JSON schema of its arguments.")
-    counts: dict[str, int] = Field(description="Its jobs that have not ended, by status.")
+    arguments: dict[str, Any] = Field(description="JSON schema of the arguments.")
+    counts: dict[str, int] = Field(description="Number of jobs that have not ended, by status.")
 
 
 class TaskBody(Body):
-    """What can be changed of a task at run time."""
+    """Fields of a task that can be changed at run time."""
 
     paused: bool
     reason: Words | None = None
@@ -72,7 +73,7 @@ class TaskBody(Body):
 
 @routes.get("/api/tasks", role=Role.VIEWER, query=TasksQuery, answer=Items[TaskDocument])
 async def list_tasks(call: Call) -> Response:
-    """The app's tasks by name."""
+    """List the app's tasks, ordered by name."""
     query: TasksQuery = call.query
     names, following = page_of(call.app.registry.names(), str, query.limit, query.cursor)
     pauses = await _pauses(call)
@@ -81,7 +82,7 @@ async def list_tasks(call: Call) -> Response:
 
 @routes.get("/api/tasks/{name}", role=Role.VIEWER, answer=TaskDetailsDocument)
 async def get_task(call: Call) -> Response:
-    """One task: its options, the arguments it takes, and its jobs."""
+    """Get a task with its options, arguments and job counts."""
     return call.reply(await _details(call))
 
 
@@ -103,13 +104,13 @@ async def change_task(call: Call) -> Response:
     everywhere=True,
 )
 async def pause_task(call: Call) -> Response:
-    """Start no more jobs of this task; what runs goes on."""
+    """Pause a task: no more of its jobs start; running jobs continue."""
     return await _pause(call, call.body.reason)
 
 
 @routes.post("/api/tasks/{name}/resume", role=Role.OPERATOR, answer=TaskDetailsDocument, everywhere=True)
 async def resume_task(call: Call) -> Response:
-    """Let jobs of this task start again."""
+    """Resume a task."""
     return await _resume(call)
 
 
@@ -144,7 +145,7 @@ async def _pauses(call: Call) -> dict[str, dict[str, Any]]:
 
 
 def _shown(call: Call, document: dict[str, Any]) -> dict[str, Any]:
-    """Who paused it and why is for those who may see all tenants."""
+    """Hide the reason and author of a pause from users of a single tenant."""
     if call.identity.tenant == ALL_TENANTS:
         return document
     return {**document, "reason": None, "paused_by": None}
@@ -164,5 +165,6 @@ def _document(task: Declared, paused: dict[str, Any] | None) -> dict[str, Any]:
         "max_concurrent": options.max_concurrent,
         "tags": list(options.tags),
         "owner": options.owner,
+        "stages": list(options.stages),
         "paused": paused,
     }

@@ -1,4 +1,7 @@
-"""The bounded threads of an API: what blocks runs there, and when too much waits for them the caller is told at once."""
+"""Bounded thread pool for blocking calls.
+
+When too many calls are waiting, new ones fail immediately with 503.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,14 @@ R = TypeVar("R")
 
 
 def overloaded() -> Problem:
-    """What is said to a caller when too many wait."""
-    return Problem(503, "overloaded", "too many requests wait for the store", headers={"retry-after": "1"})
+    """Return the problem for a caller when too many calls are waiting."""
+    return Problem(
+        503, "overloaded", "too many requests are waiting for the store", headers={"retry-after": "1"}
+    )
 
 
 class Threads:
-    """At most ``size`` calls at once, and at most ``waiting`` more in line. Threads are made when they are first needed."""
+    """Runs at most ``size`` calls at a time and queues at most ``waiting`` more. Threads start on first use."""
 
     def __init__(self, size: int, waiting: int) -> None:
         self._size, self._most = size, size + waiting
@@ -32,7 +37,7 @@ class Threads:
         self._busy = 0
 
     async def run(self, act: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call it on a thread, in a copy of the caller's context."""
+        """Run a call on a thread, in a copy of the caller's context."""
         pool = self._enter()
         try:
             context = contextvars.copy_context()
@@ -43,7 +48,7 @@ class Threads:
             self._leave()
 
     def begin(self, act: Callable[[], R], *, only_if_free: bool = False) -> Future[R] | None:
-        """Call it on a thread, whoever waits for it; with ``only_if_free`` None where it would have to stand in line."""
+        """Start a call on a thread and return its future. With ``only_if_free``, return None instead of queueing."""
         if only_if_free:
             with self._lock:
                 if self._closed or self._busy >= self._size:
@@ -51,7 +56,8 @@ class Threads:
         pool = self._enter()
         try:
             future = pool.submit(act)
-        except RuntimeError:  # closed meanwhile
+        # The pool was closed in the meantime.
+        except RuntimeError:
             self._leave()
             raise Problem(503, None, "the server is stopping", headers={"retry-after": "5"}) from None
         future.add_done_callback(lambda _: self._leave())
@@ -73,7 +79,7 @@ class Threads:
             self._busy -= 1
 
     def close(self) -> None:
-        """Wait for what runs; nothing more is begun."""
+        """Wait for running calls; no further call starts."""
         with self._lock:
             self._closed = True
             pool, self._pool = self._pool, None

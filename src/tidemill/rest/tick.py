@@ -1,4 +1,4 @@
-"""Processing what is due within one request, for hosts that run on a timer."""
+"""Processing of due jobs within one request, for hosts that run on a timer."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _one = threading.Lock()
 
 
 class TickBody(Body):
-    """How long."""
+    """Limits of one tick."""
 
-    budget: float = Field(25.0, gt=0, le=300, description="Seconds to spend at most.")
+    budget: float = Field(25.0, gt=0, le=300, description="Maximum duration in seconds.")
 
 
 class TickDocument(Document):
-    """What was done."""
+    """Result of one tick."""
 
     processed: int
     errors: int
@@ -40,7 +40,7 @@ class TickDocument(Document):
     everywhere=True,
 )
 async def tick_worker(call: Call) -> Response:
-    """Process what is due here and now, for at most `budget` seconds; one at a time in a process."""
+    """Process due jobs in this request for at most `budget` seconds; one tick at a time per process."""
     return await _tick(call)
 
 
@@ -59,7 +59,7 @@ async def trigger_jobs(call: Call) -> Response:
 
 async def _tick(call: Call) -> Response:
     if not _one.acquire(blocking=False):
-        raise Problem(409, "tick_under_way", "a tick is under way in this process; wait for it to end")
+        raise Problem(409, "tick_under_way", "a tick is already running in this process; wait for it to end")
     try:
         done = await call.act(call.app.tick, call.body.budget)
     finally:

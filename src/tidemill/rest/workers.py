@@ -1,14 +1,15 @@
-"""Who works here, asking one to finish, and who does the duties."""
+"""Workers and leases: list and drain."""
 
 from __future__ import annotations
 
 from typing import Any
 from uuid import UUID
 
+from pydantic import Field
 from starlette.responses import Response
 
 from tidemill.client.documents import lease_document, worker_document
-from tidemill.client.stats import held_by_worker, liveness
+from tidemill.client.stats import held_by_worker, is_living
 from tidemill.domain.access import Role
 from tidemill.domain.cluster import Worker
 from tidemill.errors import WorkerNotFound
@@ -20,13 +21,13 @@ routes = Routes("workers")
 
 
 class WorkersQuery(Query):
-    """Which workers."""
+    """Filter of workers."""
 
     all: bool = False
 
 
 class WorkerDocument(Document):
-    """One worker process and what it holds."""
+    """One worker process."""
 
     id: UUID
     name: str | None
@@ -47,12 +48,17 @@ class WorkerDocument(Document):
 
 
 class LeaseDocument(Document):
-    """One lease, its holder, and the duties done under it."""
+    """One lease with its holder and duties."""
 
     name: str
     holder: UUID | None
+    holder_name: str | None = Field(description="Host and process id of the process that holds it.")
+    holder_workers: list[UUID] = Field(description="The workers of that process.")
     term: int
     held: bool
+    coordination: str = Field(
+        description="How the workers share the duties; unless `lease`, there is no holder."
+    )
     acquired_at: Instant | None
     beat_at: Instant | None
     expires_at: Instant | None
@@ -63,18 +69,16 @@ class LeaseDocument(Document):
     "/api/workers", role=Role.VIEWER, query=WorkersQuery, answer=Items[WorkerDocument], everywhere=True
 )
 async def list_workers(call: Call) -> Response:
-    """The workers that are written down, the newest first; with `all=true` also those that are gone and hold nothing."""
+    """List workers, newest first; with `all=true` including dead workers that hold no jobs."""
     known, held = await call.read(lambda: (call.app.store.workers(), held_by_worker(call.app.store)))
     now = call.now()
-    found = [
-        worker for worker in known if call.query.all or liveness(worker, now) != "gone" or held.get(worker.id)
-    ]
+    found = [worker for worker in known if call.query.all or is_living(worker, now) or held.get(worker.id)]
     return call.page([worker_document(worker, now, held.get(worker.id, 0)) for worker in found[:MOST]])
 
 
 @routes.post("/api/workers/{id}/drain", role=Role.ADMIN, answer=WorkerDocument, everywhere=True, status=202)
 async def drain_worker(call: Call) -> Response:
-    """Ask a worker to finish what it holds and claim nothing more."""
+    """Ask a worker to finish its jobs and claim no more."""
     id = call.id()
     await _living(call, id)
     await call.act(call.app.control.drain, id)
@@ -85,13 +89,13 @@ async def drain_worker(call: Call) -> Response:
 
 @routes.get("/api/leases", role=Role.VIEWER, answer=Items[LeaseDocument], everywhere=True)
 async def list_leases(call: Call) -> Response:
-    """Every lease with its holder, and the duties done under it."""
-    found = await call.read(call.app.store.leases)
-    return call.page([lease_document(lease, call.now()) for lease in found[:MOST]])
+    """List the leases with their holders and duties."""
+    found, workers = await call.read(lambda: (call.app.store.leases(), call.app.store.workers()))
+    return call.page([lease_document(lease, call.now(), workers) for lease in found[:MOST]])
 
 
 async def _living(call: Call, id: UUID) -> Worker:
     for worker in await call.read(call.app.store.workers):
-        if worker.id == id and liveness(worker, call.now()) != "gone":
+        if worker.id == id and is_living(worker, call.now()):
             return worker
-    raise WorkerNotFound(f"no living worker has the id {id}", id=id)
+    raise WorkerNotFound(f"no live worker has the id {id}", id=id)

@@ -1,1 +1,4 @@
-"""Remembers: compare-and-set, never decides. ``base`` is the contract; memory, SQLite and PostgreSQL keep it alike."""
+"""Stores: memory, SQLite and PostgreSQL behind one contract (``base``).
+
+A store performs atomic compare-and-set operations and makes no decisions.
+"""

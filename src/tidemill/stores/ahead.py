@@ -1,7 +1,8 @@
-"""Steps ahead: a worker sends a step while another is under way, so that the database need not wait for the worker's next word.
+"""Steps sent ahead: a worker sends a step before the previous one is answered.
 
-Each is a ``step`` like any other, atomic and fenced, and they are done in the order in which they were sent. What becomes of one says
-nothing about the next: an answer that is lost, or an error, is told by ``receive`` of just that one, as ``step`` would have told it.
+The database then need not wait for the worker. Each step is atomic and fenced like any ``step``, and steps run in the order in
+which they were sent. The result of one says nothing about the next: ``receive`` reports a lost answer or an error for exactly one
+step, as ``step`` would have.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ if TYPE_CHECKING:
 
 
 class StepsAhead(Protocol):
-    """Where one thread sends steps and takes their answers, the oldest first."""
+    """A channel on which one thread sends steps and receives their answers, oldest first."""
 
     def send(self, finishes: Sequence[Finish], request: ClaimRequest) -> bool:
-        """Send a step and do not wait for it. False: this one cannot go this way, or not now, and nothing was sent."""
+        """Send a step without waiting. False: this step cannot be sent this way, or not now, and nothing was sent."""
 
     @property
     def file(self) -> int:
-        """While something is under way: what can be read when there may be an answer. It may have come earlier."""
+        """The file descriptor that becomes readable when an answer may have arrived, while a step is in flight."""
 
     def answered(self) -> bool:
-        """Whether ``receive`` would not wait."""
+        """Whether ``receive`` would return without waiting."""
 
     def receive(self) -> Step:
-        """The answer to the oldest step that was sent, waited for."""
+        """Wait for the answer to the oldest step in flight."""

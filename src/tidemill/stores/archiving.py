@@ -1,4 +1,4 @@
-"""The part of the store contract that is about tiers. It keeps documents as it is given them; what is due, a policy says."""
+"""The archive part of the store contract."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from tidemill.domain.retention import ArchivedJob, ArchivePolicy
 
 
 class Archive(ABC):
-    """Tiers: a finished job leaves as a document; the copy is verified before the original goes."""
+    """Archive tiers: an ended job is copied to a document, and deleted after the copy is verified."""
 
     @abstractmethod
     def archivable(self, policy: ArchivePolicy, *, now: datetime | None = None) -> list[ArchivedJob]:
-        """Up to ``policy.batch`` ended jobs the policy is due for, the longest ended first, as documents. A read."""
+        """Up to ``policy.batch`` ended jobs that the policy selects, the longest ended first, as documents. Read only."""
 
     @abstractmethod
     def put_archive(self, documents: Sequence[ArchivedJob], *, now: datetime | None = None) -> None:
-        """Write documents; one that is there already is replaced (the move is resumed, or the job was reopened)."""
+        """Write documents; an existing one is replaced (a resumed run, or a reopened job)."""
 
     @abstractmethod
     def archived(self, ids: Collection[UUID], *, tenant: str) -> list[ArchivedJob]:
-        """The documents of these ids that there are, by id, as they are stored."""
+        """The stored documents with these ids, by id."""
 
     @abstractmethod
     def forget(self, documents: Sequence[ArchivedJob]) -> frozenset[UUID]:
-        """Remove the originals of these documents, each only if it still is what was copied (same token, same end)."""
+        """Delete the originals of these documents, each only if it is unchanged since the copy (same token, same end)."""
 
     @abstractmethod
     def search_archive(
         self, where: JobFilter, *, sort: Sort = Sort.NEWEST, limit: int = 100, after: str | None = None
     ) -> Page[ArchivedJob]:
-        """One page of archived jobs. Reference, tag and metadata are inside the document and cannot be asked for here."""
+        """One page of archived jobs. Reference, tag and metadata are inside the document and cannot be filtered by."""
 
     @abstractmethod
     def purge_archive(self, ended_before: datetime, *, tier: str, limit: int) -> int:
-        """Remove up to ``limit`` documents of a tier whose jobs ended before then; how many."""
+        """Delete up to ``limit`` documents of a tier whose jobs ended before this instant. Returns the number."""

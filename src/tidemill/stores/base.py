@@ -1,35 +1,40 @@
-"""The store contract: what every store promises, in verbs of the domain.
+"""The store contract: the operations of every store, and their laws.
 
-The laws, which the conformance suite (``tidemill.testing.conformance``) checks on every store alike:
+The conformance suite (``tidemill.testing.conformance``) checks these laws on every store:
 
-1.  **A verb is one atomic compare-and-set.** It takes the expected state or token as an argument, does all of its batch in
-    one transaction, and says what it changed. It never retries a job, counts a limit, judges an expiry or picks a policy:
-    those decisions arrive as arguments (``Transition``, ``Move``, ``Lane``).
-2.  **Fenced verbs** (``start``, ``report``, ``log``, ``save_checkpoints``, ``finish``, ``step``) are keyed by job id *and* lease
-    token, and hold only while the job is held. They return the ids that were **lost**: nothing was written for those, and the
-    caller must say so and stop. The token rises by exactly one with each claim and never falls.
-3.  **Verbs of people and duties** (``move``, ``request_cancel``, ``delete``, ``forget``) are keyed by id, tenant and expected
+1.  **A verb is one atomic compare-and-set.** It takes the expected state or token as an argument, applies its whole batch in
+    one transaction, and returns what it changed. It never retries a job, judges an expiry or picks a policy: those decisions
+    arrive as arguments (``Transition``, ``Move``, ``Lane``).
+2.  **Fenced verbs** (``start``, ``report``, ``log``, ``save_checkpoints``, ``finish``, ``step``) are keyed by job id, token and
+    worker, and write only while that worker holds the job with that token. They return the ids that were **lost**: the store
+    wrote nothing for those, and the caller must report it and stop. The token rises by exactly one with each claim and never
+    falls. A database that goes back in time (a promoted standby that lagged, a restored backup) may issue a token twice; the
+    worker then distinguishes the two claims. Every verb that returns claims sets ``Claim.worker``.
+3.  **Verbs of people and duties** (``move``, ``change``, ``request_cancel``, ``delete``, ``forget``) are keyed by id, tenant and expected
     state, and return the ids that **changed**.
-4.  **The attempt is counted when the job is claimed.** A transition with ``refund`` gives it back; ``crashed`` counts a crash.
-5.  **A job is in one place.** Its state is where its row is; it moves, and no two rows ever stand for one job.
-6.  **An execution is written down exactly once**: the one that ended the job with the job, every other one as its own row
+4.  **The attempt is counted when the job is claimed.** A transition with ``refund`` undoes that; ``crashed`` counts a crash.
+5.  **A job is in one place.** The table that holds its row is its state; a job never has two rows.
+6.  **An execution is recorded exactly once**: the one that ended the job with the job, every other one as its own row
     (also when an ended job is reopened). A job that ended without being held has no execution for that end.
-7.  **A unique key** of a tenant is held by one job, from enqueue until that job is claimed or ends (as the key says), and
-    until its window has passed or a ``move`` lets it go. A key held until the claim leaves the job with it (``unique_key`` becomes
-    None). A ``move`` that reopens an ended job takes its key again; while another job holds it, the job is not moved.
-8.  **The tenant is part of every question** about jobs. ``ALL_TENANTS`` must be said aloud.
+7.  **A unique key** of a tenant is held by one job, from enqueue until that job is claimed or ends (as the key defines), and
+    until its window has passed or a ``move`` releases it. A key held until the claim is then cleared from the job (``unique_key``
+    becomes None). A ``move`` that reopens an ended job takes its key again; while another job holds it, the job is not moved.
+8.  **Every query about jobs names a tenant.** ``ALL_TENANTS`` must be passed explicitly.
 9.  **Time is an argument.** ``now=None`` means the store's own clock: the database's on PostgreSQL, the machine's elsewhere.
     A worker's measurements arrive as ages and are subtracted from ``now``; no worker's wall clock enters a table.
-10. **An expired worker is not revived**: ``beat`` refuses it, and its jobs are ``orphans`` until somebody finishes them.
-11. **Errors**: ``StoreBusy`` (nothing happened, ask again), ``StoreUnavailable``, ``StoreCorrupt``; and those of the schema.
-12. **Within ``transaction()``** all verbs of the same thread commit together, or not at all.
-13. **Wake-ups are hints.** ``notify`` may be lost, merged or early; whoever listens must also poll.
-14. **A hold** has one holder among all who use the database. It is never given away while its holder lives.
+10. **A worker that was declared gone is not revived**: ``beat`` refuses it, and its jobs are ``orphans`` until a duty finishes
+    them. An expired lease only keeps its worker from claiming until the next ``beat``. An observer declares workers gone.
+11. **Errors**: ``StoreBusy`` (nothing happened, try again), ``StoreUnavailable``, ``StoreCorrupt``; and those of the schema.
+12. **Within ``transaction()``** all verbs of the same thread commit together, or not at all. It belongs to the thread, so callers
+    hold it around store verbs only: never around a user's code and never across an ``await``.
+13. **Wake-ups are hints.** ``notify`` may be lost, merged or early; a listener must also poll.
+14. **A hold** has one holder among all users of the database. It is never passed on while its holder lives.
 
-Laws 15 to 17, of definitions, schedules and fires, are in ``stores.planning``; 18, of keys, in ``stores.guarding``, with the audit;
-19 to 21, of limits, in ``stores.limiting``; 22 and 23, of what operators ask, in ``stores.insight``.
+Laws 15 to 17 (definitions, schedules and fires) are in ``stores.planning``, law 18 (keys) with the audit in ``stores.guarding``,
+laws 19 to 21 (limits) in ``stores.limiting``, laws 22 and 23 (statistics) in ``stores.insight``, and law 24 (deployments) in
+``stores.releases``.
 
-Batches may be empty, and then nothing happens. Ids given twice in one batch, and lanes in one claim, are an error of the caller.
+Batches may be empty, and then nothing happens. Duplicate ids in one batch, and duplicate lanes in one claim, are caller errors.
 """
 
 from __future__ import annotations
@@ -41,9 +46,10 @@ from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
-from tidemill.domain.cluster import Lease, Pulse, Worker
+from tidemill.domain.cluster import Heartbeat, Lease, Pulse, Worker
 from tidemill.domain.filters import JobFilter, Page, Sort
 from tidemill.domain.job import (
+    Change,
     Checkpoint,
     Claim,
     Enqueued,
@@ -63,12 +69,14 @@ from tidemill.stores.guarding import Audit, Keys
 from tidemill.stores.insight import Insight
 from tidemill.stores.limiting import Limits
 from tidemill.stores.planning import Definitions, Schedules
+from tidemill.stores.releases import Releases
 from tidemill.stores.steering import Settings
 
 
 class Promoted(NamedTuple):
-    """What ``promote`` moved, into which lanes, and when the next job is due (None: none is scheduled); and, where that was asked
-    for too, the queues in which jobs are pending, of whatever limits.
+    """The number of jobs that ``promote`` moved, their lanes, and when the next job is due (None: none is scheduled).
+
+    With ``look`` also the queues that have pending jobs, with or without limits.
     """
 
     moved: int
@@ -85,79 +93,95 @@ class Step(NamedTuple):
 
 
 class SchemaStatus(NamedTuple):
-    """Where a database stands: the version it has, the one this code needs, and what would be applied."""
+    """The schema version of a database, the version this code needs, and the migrations that would be applied.
+
+    ``serves`` is the oldest code, by the version it needs, that works with the current schema. A ``version`` above ``wanted`` is
+    not an error as long as ``serves`` does not exceed it.
+    """
 
     version: int
     wanted: int
     pending: tuple[str, ...]
+    serves: int
 
 
 class Listener(Protocol):
-    """Hears wake-ups."""
+    """A subscription to wake-ups."""
 
     def wait(self, timeout: float) -> frozenset[str]:
-        """The topics heard since the last call, at once if there are any; empty after ``timeout`` seconds."""
+        """The topics received since the last call, immediately if there are any; empty after ``timeout`` seconds.
+
+        A listener that lost its connection reports ``change`` and ``reconnected`` after it has reconnected.
+        """
 
     def close(self) -> None: ...
 
 
 class Hold(Protocol):
-    """A lock that lives with its holder: it ends with the process, the connection or the store, and no fork has it."""
+    """A lock that ends with its process, connection or store, and is not inherited by a fork."""
 
     def held(self) -> bool:
-        """Whether it is still ours; cheap, as nobody is asked. One that was lost is released and asked for again."""
+        """Whether it is still held; cheap, without a round trip. The holder releases a lost lock and acquires it again."""
 
     def release(self) -> None:
-        """Let others have it; doing so twice is harmless."""
+        """Release the lock; a second call has no effect."""
 
 
 class Flow(ABC):
-    """A job's way: enqueue → promote → claim → start → report → finish."""
+    """The life cycle of a job: enqueue → promote → claim → start → report → finish."""
 
     @abstractmethod
     def enqueue(self, jobs: Iterable[NewJob], *, now: datetime | None = None) -> list[Enqueued]:
-        """Insert all jobs, or none. A job whose unique key is held is not inserted: its answer names the holder. Jobs may be made
-        while those before them are inserted (``jobs`` is an iterator); what the making raises leaves nothing behind.
+        """Insert all jobs, or none. A job whose unique key is held is not inserted: its answer names the holder.
 
-        ``run_at`` or ``delay`` (from now) ahead of now makes a job ``scheduled``, otherwise it is ``pending`` with the given
+        ``jobs`` may be an iterator that creates jobs while earlier ones are inserted; if it raises, nothing is stored. A job whose
+        ``run_at`` or ``delay`` (from now) is in the future is ``scheduled``, otherwise it is ``pending`` with the given
         ``run_at``, or now. Within one batch the first job to name a key gets it. An id that is stored anywhere but in the
-        archive is ``JobExists``, and nothing is inserted. A job with ``waiting`` is inserted as ``waiting`` for that reason,
-        with ``run_at`` now; nothing but a ``move`` brings it on."""
+        archive raises ``JobExists``, and nothing is inserted. A job with ``waiting`` is inserted as ``waiting`` for that reason,
+        with ``run_at`` now; only a ``move`` releases it.
+        """
 
     @abstractmethod
     def promote(self, limit: int, *, look: bool = False, now: datetime | None = None) -> Promoted:
-        """Move up to ``limit`` jobs that are due to ``pending``, the earliest first: scheduled ones, and waiting ones whose
-        transition gave them a delay. ``next_run_at`` is the earliest among those that remain. With ``look``, say also which queues
-        have pending jobs.
+        """Move up to ``limit`` due jobs to ``pending``, the earliest first: scheduled ones, and waiting ones with a delay.
+
+        ``next_run_at`` is the earliest of the remaining jobs. With ``look``, also return the queues that have pending jobs.
         """
 
     @abstractmethod
     def lanes(self, queues: Sequence[str] | None = None) -> list[Lane]:
-        """The lanes that hold pending jobs without limits, each with the lowest number in it; of the given queues, or of all."""
+        """The lanes with pending jobs without limits, each with its lowest number; of the given queues, or of all."""
 
     @abstractmethod
     def claim(self, request: ClaimRequest, *, now: datetime | None = None) -> list[Claim]:
-        """Take pending jobs for a worker, lane by lane in the order given, within a lane by number from ``low`` on. Two claims
-        never get the same job. Attempt and token rise by one. A lane yields at most its quota, the claim at most its limit;
-        jobs of tasks not asked for are passed over and stay. A job that was in a crash is only ever ``claimed``: whoever
-        begins it writes that first, so that at the next crash it is known whether it ran.
+        """Claim pending jobs for a worker, lane by lane in the given order, within a lane by number from ``low`` on.
+
+        Two claims never get the same job. Attempt and token rise by one. A lane yields at most its quota, the claim at most its
+        limit; jobs of other tasks are skipped. A worker without a live lease (it has no row, was declared gone, or its
+        ``expires_at`` is not after now) gets nothing; the same applies to the claim of a ``step``. A job with a crash is only ever
+        ``claimed``: the worker records its start before it runs, so that after another crash it is known whether it ran.
         """
 
     @abstractmethod
     def start(self, claims: Sequence[Claim], *, now: datetime | None = None) -> frozenset[UUID]:
-        """Turn ``claimed`` jobs to ``running``; starting a running one again changes nothing. Returns the lost ids."""
+        """Change ``claimed`` jobs to ``running``; no effect on a running one. Returns the lost ids."""
 
     @abstractmethod
     def report(self, reports: Sequence[Report], *, now: datetime | None = None) -> frozenset[UUID]:
-        """Write progress of held jobs, each replacing the one before and dated now. Returns the lost ids."""
+        """Write the progress of held jobs, each replacing the previous one, with the time now. Returns the lost ids."""
 
     @abstractmethod
     def finish(self, finishes: Sequence[Finish], *, now: datetime | None = None) -> frozenset[UUID]:
-        """Every exit from ``claimed`` and ``running``: write each transition if the token still holds; the lost ids. Ended
-        jobs keep result, error, reason and their last execution. A job that goes back (``pending`` with a new number at the
-        end of its lane, ``scheduled``, ``waiting``, ``review_needed``) has ``run_at`` = now + delay and the reason; the
-        result of a review is kept for whoever decides. A job that was asked to stop ends as ``cancelled`` for that reason
-        instead of going back, save to a review. ``started_at`` is now − ``started_ago`` where that is given.
+        """Apply each transition if the fence still holds; the only way out of ``claimed`` and ``running``. Returns the lost ids.
+
+        Ended jobs keep result, error, reason and their last execution. A job that is released (``pending`` with a new number at the
+        end of its lane, ``scheduled``, ``waiting``, ``review_needed``) has ``run_at`` = now + delay and the reason; the result of
+        a review is kept for the reviewer. A job with a cancel request ends as ``cancelled`` for that reason instead of being
+        released, except to a review. ``started_at`` is now − ``started_ago`` if that is given.
+
+        An accepted finish that completes its job also enqueues the jobs of its ``then``, in the same transaction, and records
+        the ``audit`` entries of those that were created. A ``then`` job whose unique key is held is omitted. Any other finish
+        ignores its ``then``. ``JobExists`` for one of them undoes the whole batch.
         """
 
     @abstractmethod
@@ -166,45 +190,56 @@ class Flow(ABC):
 
 
 class Control(ABC):
-    """What people and duties do to jobs."""
+    """Verbs of people and duties."""
 
     @abstractmethod
     def move(self, moves: Sequence[Move], *, now: datetime | None = None) -> frozenset[UUID]:
-        """Carry out transitions of jobs nobody holds, each only if the job is in an expected state; the changed ids. ``pending``
-        and ``scheduled`` set ``run_at`` to now + delay; an end sets ``finished_at`` to now, and keeps the result the job has
-        unless the move brings one. Reopening an ended job drops its result and error. ``restart`` sets attempt and crashes to
-        zero; the token stays.
+        """Apply transitions of jobs that no worker holds, each only in an expected state. Returns the changed ids.
+
+        ``pending`` and ``scheduled`` set ``run_at`` to now + delay. An end sets ``finished_at`` to now and keeps the job's result
+        unless the move has one. Reopening an ended job deletes its result and error. ``restart`` sets attempt and crashes to
+        zero; the token is unchanged.
+        """
+
+    @abstractmethod
+    def change(self, changes: Sequence[Change]) -> frozenset[UUID]:
+        """Give pending and scheduled jobs another queue or priority, each only if the job is in an expected state; the ids of the
+        jobs that are. A pending job moves to the lane of its new queue and priority and keeps its number, so it comes there
+        before jobs that became pending after it. Nothing else of a job changes.
         """
 
     @abstractmethod
     def request_cancel(self, ids: Collection[UUID], *, tenant: str, reason: str) -> frozenset[UUID]:
-        """Ask the workers that hold these jobs to stop them; the first reason stays. Returns the ids that are held."""
+        """Request cancellation from the workers that hold these jobs; the first reason is kept. Returns the ids that are held."""
 
     @abstractmethod
     def delete(self, ids: Collection[UUID], *, tenant: str) -> frozenset[UUID]:
-        """Remove ended jobs with all that was written about them, and what they still hold. Returns the ids removed."""
+        """Delete ended jobs with all their records and the unique keys they still hold. Returns the deleted ids."""
 
 
 class Queries(ABC):
-    """Reading; nothing here changes anything. A page of jobs or log lines holds 1 to 1,000; another ``limit`` is ``BadFilter``."""
+    """Reads. A page of jobs or log lines holds 1 to 1,000; any other ``limit`` raises ``BadFilter``."""
 
     @abstractmethod
     def get(self, ids: Collection[UUID], *, tenant: str) -> list[Job]:
-        """The jobs of these ids that there are, in the order of their ids."""
+        """The existing jobs with these ids, in the order of their ids."""
 
     @abstractmethod
     def jobs(
         self, where: JobFilter, *, sort: Sort = Sort.NEWEST, limit: int = 100, after: str | None = None
     ) -> Page[Job]:
-        """One page of the jobs that match. For a text it looks at ``where.look`` jobs that match all else, and goes on from there."""
+        """One page of the matching jobs. For a text it scans ``where.look`` jobs that match the other conditions.
+
+        A page ends early when arguments and results take more than ``PAGE_BYTES``, and the store reads no more than fits.
+        """
 
     @abstractmethod
     def count(self, where: JobFilter, *, most: int | None = None) -> dict[JobState, int]:
-        """How many jobs match, by state, without states of none; no more than ``most`` are counted. With a text: ``BadFilter``."""
+        """The number of matching jobs by state, without zeros; at most ``most`` are counted. With a text: ``BadFilter``."""
 
     @abstractmethod
     def held(self, worker: UUID) -> list[Claim]:
-        """Every job this worker holds, claimed or running, the oldest claim first: what a lost answer may have given it."""
+        """All jobs that this worker holds, oldest claim first; finds claims whose answer was lost."""
 
     @abstractmethod
     def expired(self, limit: int, *, now: datetime | None = None) -> list[Job]:
@@ -216,29 +251,41 @@ class Queries(ABC):
 
     @abstractmethod
     def logs(
-        self, id: UUID, *, tenant: str, after: int = 0, before: int | None = None, limit: int = 1000
+        self,
+        id: UUID,
+        *,
+        tenant: str,
+        after: int = 0,
+        before: int | None = None,
+        levels: frozenset[str] | None = None,
+        limit: int = 1000,
     ) -> list[tuple[int, LogEntry]]:
-        """A job's log lines as they were written, each with its position: the first after one, or the last ``before`` one."""
+        """A job's log lines in order, each with its position: the first ones after a position, or the last ones ``before`` one.
+
+        ``levels`` restricts them to these levels.
+        """
 
 
 class Records(ABC):
-    """What is written down of jobs: logs and checkpoints."""
+    """Records of jobs: logs and checkpoints."""
 
     @abstractmethod
     def log(self, entries: Sequence[LogEntry]) -> frozenset[UUID]:
-        """Append log lines of held jobs, fenced by their ``number`` (the token). Returns the lost ids."""
+        """Append log lines of held jobs, fenced by their ``number`` (the token) and ``worker``. Returns the lost ids."""
 
     @abstractmethod
     def save_checkpoints(
         self, entries: Sequence[Checkpoint], *, now: datetime | None = None
     ) -> frozenset[UUID]:
-        """Write checkpoints of held jobs, fenced by their ``number`` (the token), each over the one of the same name; the
-        last of those in one batch stays. They outlive executions and go with the job. Returns the lost ids.
+        """Write checkpoints of held jobs, fenced by their ``number`` (the token) and ``worker``. Returns the lost ids.
+
+        Each replaces the one with the same name, and the last one in a batch wins. They outlive executions and are deleted with
+        the job.
         """
 
     @abstractmethod
     def checkpoints(self, id: UUID, *, tenant: str) -> dict[str, str]:
-        """A job's checkpoints by name; empty where there is no such job."""
+        """A job's checkpoints by name; empty if there is no such job."""
 
 
 class Workers(ABC):
@@ -246,48 +293,72 @@ class Workers(ABC):
 
     @abstractmethod
     def register(self, worker: Worker, *, lease: timedelta, now: datetime | None = None) -> Worker:
-        """Write a new worker down; it is alive for ``lease`` from now."""
+        """Insert a new worker; its lease lasts for ``lease`` from now."""
 
     @abstractmethod
     def beat(self, ids: Collection[UUID], *, lease: timedelta, now: datetime | None = None) -> Pulse:
-        """Renew these workers' leases. A worker whose lease ran out is not alive again, and is missing from ``alive``."""
+        """Renew these workers' leases, also expired ones. Workers that were declared gone are missing from ``alive``."""
 
     @abstractmethod
-    def retire(self, ids: Collection[UUID], *, now: datetime | None = None) -> None:
-        """These workers are gone: their leases end now, and what they still hold are orphans."""
+    def heartbeats(self, *, now: datetime | None = None) -> list[Heartbeat]:
+        """The heartbeat counter and the lease of every worker that was not declared gone, in the order of their ids."""
+
+    @abstractmethod
+    def declare_gone(
+        self, seen: Collection[tuple[UUID, int]], *, now: datetime | None = None
+    ) -> frozenset[UUID]:
+        """Retire each of these workers if its ``beats`` is unchanged. Returns the ids of those retired."""
+
+    @abstractmethod
+    def retire(self, ids: Collection[UUID], *, crashed: bool = False, now: datetime | None = None) -> None:
+        """Retire these workers: their leases end now, and the jobs they still hold are orphans.
+
+        A worker that stops in good order has its last heartbeat now. A crashed one keeps the last heartbeat it sent, like one that is
+        declared gone: its lease ends after its last heartbeat, so readers can distinguish the two.
+        """
 
     @abstractmethod
     def drain(self, ids: Collection[UUID]) -> frozenset[UUID]:
-        """Ask active workers to finish what they hold and claim nothing more; they learn it with their next beat."""
+        """Ask active workers to finish their jobs and claim no more; they are notified with their next beat."""
 
     @abstractmethod
     def workers(self) -> list[Worker]:
-        """All workers that are written down, the newest first."""
+        """All registered workers, the newest first."""
 
     @abstractmethod
-    def orphans(self, limit: int, *, now: datetime | None = None) -> list[Claim]:
-        """Jobs held by workers whose lease has run out or who are not known, oldest claim first; nothing is changed."""
+    def orphans(self, limit: int) -> list[Claim]:
+        """Jobs held by workers that were declared gone or that have no row, oldest claim first. Read only."""
 
     @abstractmethod
     def overdue(self, limit: int, *, now: datetime | None = None) -> list[Claim]:
-        """Running jobs that are past their timeout, the longest overdue first; nothing is changed."""
+        """Running jobs past their timeout, the longest overdue first. Read only."""
 
     @abstractmethod
     def sweep(self, older_than: timedelta, *, now: datetime | None = None) -> int:
-        """Remove workers whose lease ended longer ago than that and who hold nothing; how many. Unique keys whose window has
-        passed, so that nothing holds them, go with them.
+        """Delete workers that were declared gone, whose lease ended longer ago than that and that hold no job. Returns the number.
+
+        Also deletes unique keys whose window has passed and that no job holds.
         """
 
 
 class Leases(ABC):
-    """Named leases and holds: an optimisation for duties, never their safety."""
+    """Named leases and holds: an optimisation for duties, not needed for their safety."""
 
     @abstractmethod
     def acquire(
-        self, name: str, holder: UUID, *, ttl: timedelta, now: datetime | None = None
+        self,
+        name: str,
+        holder: UUID,
+        *,
+        ttl: timedelta,
+        stale: tuple[int, datetime] | None = None,
+        now: datetime | None = None,
     ) -> Lease | None:
-        """Take a lease that is free or has run out, with the next term; None while another holds it. Acquiring what one
-        already holds renews it and keeps the term.
+        """Acquire a lease that is free or expired, with the next term; None while another holds it.
+
+        Acquiring a lease again renews it and keeps the term. ``stale`` is a term and its last beat that the caller has seen
+        unchanged for the whole lease by its own clock: if they are still the same, the lease is acquired although it has not
+        expired.
         """
 
     @abstractmethod
@@ -301,11 +372,11 @@ class Leases(ABC):
         metadata: Mapping[str, object] | None = None,
         now: datetime | None = None,
     ) -> bool:
-        """Hold on, if it is still ours and has not run out; False means stop at once."""
+        """Renew the lease if the holder still has it and it has not expired; False means stop immediately."""
 
     @abstractmethod
     def release(self, name: str, holder: UUID, term: int) -> bool:
-        """Give the lease up, if it is still ours."""
+        """Release the lease, if the holder still has it."""
 
     @abstractmethod
     def leases(self) -> list[Lease]:
@@ -313,8 +384,8 @@ class Leases(ABC):
 
     @abstractmethod
     def hold(self, name: str) -> Hold | None:
-        """Instead of a lease, a lock of the database or the machine, outside of transactions; None while anybody has it, be
-        it this store. ``BadSettings`` where there can be none.
+        """A lock of the database or the machine instead of a lease, outside of transactions; None while it is held, even by
+        this store. Raises ``BadSettings`` where it is not possible.
         """
 
 
@@ -333,49 +404,50 @@ class Store(
     Audit,
     Keys,
     Insight,
+    Releases,
 ):
-    """A place that remembers jobs."""
+    """A job store."""
 
     url: str
-    """Where it is, without any password."""
+    """Its URL, without any password."""
 
     @property
     def cooperative(self) -> bool:
-        """Whether a thread that waits for a verb may do something else meanwhile (``stores.waiting``)."""
+        """Whether a thread that waits for a verb may do other work (``stores.waiting``)."""
         return False
 
     @abstractmethod
     def steps_ahead(self) -> StepsAhead | None:
-        """A way for one thread to send steps before the last one is answered; None where there is none, as in most stores."""
+        """A channel for one thread to send steps before the last one is answered; None in stores without one, which are most."""
 
     @abstractmethod
     def schema(self) -> SchemaStatus:
-        """Where the schema stands; a read."""
+        """The state of the schema. Read only."""
 
     @abstractmethod
     def migrate(self) -> list[str]:
-        """Bring the schema up to this code's version, one migrator at a time; the names of what was applied."""
+        """Apply the pending migrations, one migrator at a time. Returns their names."""
 
     @abstractmethod
     def check(self) -> None:
-        """Nothing, if the store answers and its schema is the one this code needs; else the error that says why not."""
+        """Return if the store answers and its schema serves this code; otherwise raise the error."""
 
     @abstractmethod
     def now(self) -> datetime:
-        """The store's own time, which counts wherever none is given (law 9)."""
+        """The store's own time, the default of every ``now`` argument (law 9)."""
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[None]:
-        """All verbs this thread calls inside commit together when the block ends, or not at all when it raises."""
+        """All verbs that this thread calls inside commit together when the block ends, or not at all if it raises."""
 
     @abstractmethod
     def notify(self, topics: Iterable[str]) -> None:
-        """Wake those who listen, soon: calls in quick succession are merged."""
+        """Wake listeners soon; calls in quick succession are merged."""
 
     @abstractmethod
     def listen(self) -> Listener:
-        """A new ear for wake-ups from every process that uses this store."""
+        """A new listener for wake-ups from every process that uses this store."""
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of every connection, file and thread; closing twice is harmless."""
+        """Close every connection, file and thread; a second call has no effect."""

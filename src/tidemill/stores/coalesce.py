@@ -1,4 +1,4 @@
-"""Merging wake-ups: the first goes out at once, those right behind it go together a moment later."""
+"""Merging of wake-ups that are sent in quick succession."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-_FORGOTTEN = 0.5  # seconds between carrying a topic and offering it
+_FORGOTTEN = 0.5  # maximum seconds between carrying a topic and offering it
 
 
 class Coalescer:
-    """Calls ``send`` with the topics offered, at once when nothing was sent for ``gap`` seconds, else when they have passed.
+    """Calls ``send`` with the offered topics, immediately if nothing was sent for ``gap`` seconds, otherwise after the gap.
 
-    The calls are made by a background thread, so that whoever offers waits for nobody: neither a round trip nor a loop is held
-    up by a hint. Wake-ups are hints, so whatever ``send`` raises is dropped.
+    A background thread makes the calls, so callers and event loops never wait for a hint. Wake-ups are hints, so errors of
+    ``send`` are ignored.
     """
 
     def __init__(self, send: Callable[[frozenset[str]], None], gap: float = 0.005) -> None:
@@ -31,14 +31,14 @@ class Coalescer:
         self._closed = False
 
     def carry(self, topic: str) -> bool:
-        """Whether the caller may send this topic along with something of its own, now; then it is not sent for it again.
+        """Whether the caller may send this topic itself, now; its next offer of the topic is then ignored.
 
-        If another's offer of the same topic is taken for the caller's, the caller's own goes out instead, and it comes after
-        what both of them did.
+        If another caller's offer of the same topic is ignored instead, this caller's own offer is sent, which happens after both
+        changes.
         """
         with self._changed:
             now = time.monotonic()
-            # What was offered before must also be heard before.
+            # Topics that were offered earlier must also arrive earlier.
             if self._closed or self._waiting or self._sending or now - self._last < self._gap:
                 return False
             self._last = now
@@ -46,10 +46,10 @@ class Coalescer:
             return True
 
     def offer(self, topics: Iterable[str]) -> None:
-        """Have these topics sent, now or within the gap."""
+        """Send these topics, now or within the gap."""
         offered = frozenset(topics)
         if offered <= self._waiting:
-            return  # they will be, and no sooner than now
+            return  # already queued
         with self._changed:
             if self._closed:
                 return
@@ -60,18 +60,17 @@ class Coalescer:
             quiet = not self._waiting
             self._waiting |= offered
             if not quiet:
-                return  # the thread knows already that there is something
+                return  # the thread is already notified
             if self._thread is None:
                 self._thread = threading.Thread(target=self._loop, name="tidemill-wake", daemon=True)
                 self._thread.start()
-                atexit.register(
-                    self.close
-                )  # a script that ends right after its last call is heard all the same
+                # Otherwise a wake-up could be lost in a script that ends right after its last call.
+                atexit.register(self.close)
             self._changed.notify()
 
     def _not_carried(self, topics: frozenset[str]) -> frozenset[str]:
         if time.monotonic() - self._last > _FORGOTTEN:
-            self._carried.clear()  # it was carried for somebody who never offered it
+            self._carried.clear()  # carried by a caller that never offered it
         carried = [topic for topic in topics if self._carried[topic] > 0]
         self._carried -= Counter(carried)
         return topics - frozenset(carried)
@@ -102,7 +101,7 @@ class Coalescer:
                 self._send(batch)
 
     def close(self) -> None:
-        """Send what still waits, and end the thread."""
+        """Send the queued topics and end the thread."""
         with self._changed:
             if self._closed:
                 return

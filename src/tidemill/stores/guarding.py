@@ -1,6 +1,8 @@
-"""The part of the store contract that is about keys and the audit. It keeps a key's hash; whether a secret fits, others judge.
+"""The part of the store contract for API keys and the audit log.
 
-18. **A key is written once.** Nothing but its revocation changes it afterwards, and that only once.
+The store keeps a key's hash; the domain compares secrets.
+
+18. **A key is written once.** Only its revocation changes it, and that only once.
 """
 
 from __future__ import annotations
@@ -14,11 +16,11 @@ from tidemill.domain.ledger import AuditEntry, AuditRecord
 
 
 class Audit(ABC):
-    """Who did what."""
+    """The audit log."""
 
     @abstractmethod
     def record(self, entries: Sequence[AuditEntry], *, now: datetime | None = None) -> list[AuditRecord]:
-        """Append to the audit, each entry chained to the one before. Nothing ever changes or removes one."""
+        """Append entries, each chained to the one before. No verb changes or deletes an entry."""
 
     @abstractmethod
     def audit(
@@ -33,22 +35,22 @@ class Audit(ABC):
         newest: bool = False,
         limit: int = 1000,
     ) -> list[AuditRecord]:
-        """Audit records with a number after that one and before the other, by number, or the ``newest`` first; of one person,
-        one action, one subject. A page holds 1 to 1,000 of them; another ``limit`` is ``BadFilter``.
+        """Audit records with a number after the first and before the second, by number or ``newest`` first; optionally of one
+        person, action or subject. A page holds 1 to 1,000; any other ``limit`` raises ``BadFilter``.
         """
 
 
 class Keys(ABC):
-    """Who may come in."""
+    """API keys."""
 
     @abstractmethod
     def put_keys(self, keys: Sequence[Key], *, now: datetime | None = None) -> frozenset[str]:
-        """Write new keys, dated now and not revoked; the lost ids: those that were there already, which stay as they are."""
+        """Insert new keys, created now and not revoked. Returns the lost ids: existing ones, which are unchanged."""
 
     @abstractmethod
     def keys(self, ids: Collection[str] | None = None) -> list[Key]:
-        """The keys of these ids, or all of them, by creation and id; revoked and expired ones, too."""
+        """The keys with these ids, or all of them, by creation and id, including revoked and expired ones."""
 
     @abstractmethod
     def revoke_keys(self, ids: Collection[str], *, now: datetime | None = None) -> frozenset[str]:
-        """Revoke keys, as of now; those that were not revoked before."""
+        """Revoke keys as of now. Returns those that were not revoked before."""

@@ -1,9 +1,9 @@
-"""The part of the store contract that operators ask: what ended, what waits, what is held. Reads only, every one bounded.
+"""The statistics part of the store contract: bounded reads.
 
-22. **A question about the past looks at a bounded number of jobs**, the latest to end; the tenant narrows what is told, not
-    what is looked at. When it looked at as many as it may, the answer says so (``sampled``) and from where on it is whole
-    (``since_at``).
-23. **A question about the present** reads the tables of what waits and what is held, which are small, or an index of them.
+22. **A query about the past reads a bounded number of jobs**, the latest to end; the tenant restricts the result, not the
+    jobs read. If the bound is reached, the answer has ``sampled`` set and is complete from ``since_at`` on.
+    ``count_ended`` alone is always exact, because alerts depend on it.
+23. **A query about the present** reads the tables of waiting and held jobs, which are small, or an index of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tidemill.domain.states import JobState
 
 
 class Insight(ABC):
-    """The questions behind all that operators ask."""
+    """The queries behind statistics, alerts and the dashboard."""
 
     @abstractmethod
     def ended_by(
@@ -45,13 +45,19 @@ class Insight(ABC):
         look: int = LOOK,
         now: datetime | None = None,
     ) -> Tally:
-        """Jobs that ended within the window before now, counted by task, tenant, queue, worker or state: the ``limit`` names
-        with the most. ``failures`` looks only at those that failed, and so reaches further back.
+        """Jobs that ended within the window before now, counted by task, tenant, queue, worker or state: the ``limit`` largest
+        groups. ``failures`` reads only failed jobs and so reaches further back.
         """
 
     @abstractmethod
+    def count_ended(
+        self, window: timedelta, *, tenant: str, now: datetime | None = None
+    ) -> dict[JobState, int]:
+        """The exact number of jobs that ended within the window before now, by state, without zeros."""
+
+    @abstractmethod
     def standing(self, *, tenant: str) -> dict[JobState, int]:
-        """How many jobs there are, by state; as ``count`` would say, and quickly where all tenants are meant."""
+        """The number of jobs by state, as ``count`` returns it; fast for all tenants."""
 
     @abstractmethod
     def series(
@@ -64,32 +70,32 @@ class Insight(ABC):
         samples: int = SAMPLES,
         now: datetime | None = None,
     ) -> Series:
-        """What ended, step by step; the steps begin at whole multiples of their length since 1970 UTC, and the last one is the
-        one that now is in. Run times and lags are those of the latest ``samples`` of each step.
+        """Ended jobs per step. Steps begin at whole multiples of their length since 1970 UTC, and the last one contains now.
+        Run times and lags are those of the latest ``samples`` jobs of each step.
         """
 
     @abstractmethod
     def troubles(
         self, window: timedelta, *, tenant: str, limit: int = 1000, now: datetime | None = None
     ) -> list[Trouble]:
-        """Failures that ended within the window, the latest first: those of a tenant among the ``limit`` latest of all."""
+        """Failures that ended within the window, latest first: those of the tenant among the ``limit`` latest of all."""
 
     @abstractmethod
     def depths(self, *, tenant: str, now: datetime | None = None) -> list[Depth]:
-        """The queues in which something waits or is due, by name. ``oldest_at`` is the earliest time that the first job of any
-        of its lanes was due.
+        """The queues with waiting or due jobs, by name. ``oldest_at`` is the earliest due time of the first job of any of its
+        lanes.
         """
 
     @abstractmethod
     def lately(self, tasks: Collection[str], *, tenant: str, each: int = SAMPLES) -> list[Lately]:
-        """Of each of these tasks those of the ``each`` latest made of its ended jobs that are the tenant's; by task, the latest
-        made first.
+        """For each task, those of its ``each`` most recently created ended jobs that belong to the tenant; by task, newest
+        first.
         """
 
     @abstractmethod
     def crowd(self, *, tenant: str, look: int = LOOK) -> Crowd:
-        """How many jobs of each task have not ended, by state. Of those that are pending, that are scheduled, that wait or are to be
-        reviewed, and that are held, at most ``look`` are looked at each.
+        """The number of unfinished jobs of each task, by state. At most ``look`` jobs are read of each of these groups: pending,
+        scheduled, waiting or in review, held.
         """
 
     @abstractmethod
@@ -102,10 +108,10 @@ class Insight(ABC):
         limit: int = 100,
         now: datetime | None = None,
     ) -> list[Held]:
-        """Held jobs, the oldest claim first; only those that were started, or claimed where they were not, at least that long
-        ago, if a time is given.
+        """Held jobs, oldest claim first; optionally only those that were started (or claimed, if not started) at least that
+        long ago.
         """
 
     @abstractmethod
     def holders(self, *, tenant: str) -> list[Holder]:
-        """What each worker holds, by worker."""
+        """The number of jobs that each worker holds, by worker."""

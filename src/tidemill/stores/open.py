@@ -1,4 +1,7 @@
-"""From a URL to a store. Nothing is opened yet: a store opens its database with its first verb."""
+"""Creation of a store from its URL.
+
+Nothing is opened yet: a store opens its database with its first verb.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,16 @@ _KINDS = "memory://, sqlite:///file.db, postgresql://user@host/database"
 
 
 def open_store(url: str, *, clock: Clock | None = None, migrate: bool = False) -> Store:
-    """The store at this address.
+    """The store at this URL.
 
-    ``migrate=True`` lets PostgreSQL's tables be made or brought up to date with the first use; SQLite's always are.
+    With ``migrate=True`` the first use creates or updates PostgreSQL's tables; SQLite's always are.
 
     >>> store = open_store("memory://")
     >>> store.lanes()
     []
     """
     clock = clock or SystemClock()
+    url = without_driver(url)
     scheme = url.partition("://")[0].lower() if "://" in url else ""
     match scheme:
         case "memory":
@@ -33,9 +37,22 @@ def open_store(url: str, *, clock: Clock | None = None, migrate: bool = False) -
         case "postgresql" | "postgres":
             return _postgres(url, migrate=migrate)
         case "":
-            raise BadSettings(f"this is not a store's address; give one of {_KINDS}")
+            raise BadSettings(f"not a store URL; expected one of {_KINDS}")
         case _:
-            raise BadSettings(f"there is no store for {scheme}://; give one of {_KINDS}", scheme=scheme)
+            raise BadSettings(f"unknown store {scheme}://; expected one of {_KINDS}", scheme=scheme)
+
+
+def without_driver(url: str) -> str:
+    """The URL without the driver that SQLAlchemy's URLs name, such as ``postgresql+psycopg://``.
+
+    >>> without_driver("postgresql+asyncpg://ann@db/jobs")
+    'postgresql://ann@db/jobs'
+    """
+    scheme, separator, rest = url.partition("://")
+    kind, plus, _driver = scheme.partition("+")
+    if plus and separator and kind.lower() in ("postgresql", "postgres", "sqlite"):
+        return f"{kind}://{rest}"
+    return url
 
 
 def _sqlite(url: str, clock: Clock) -> Store:
@@ -46,7 +63,7 @@ def _sqlite(url: str, clock: Clock) -> Store:
     path = unquote(parts.path)[1:]
     if parts.netloc or not path:
         raise BadSettings(
-            f"{url!r} names no file; write sqlite:///jobs.db (relative) or sqlite:////srv/jobs.db (absolute)",
+            f"{url!r} contains no file; write sqlite:///jobs.db (relative) or sqlite:////srv/jobs.db (absolute)",
             url=url,
         )
     return SqlStore(SqliteDriver(path, url, clock, dict(parse_qsl(parts.query, keep_blank_values=True))))

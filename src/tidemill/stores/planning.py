@@ -1,10 +1,12 @@
-"""The part of the store contract that is about definitions, schedules and fires. Its laws, beside those of ``stores.base``:
+"""The part of the store contract for definitions, schedules and fires.
+
+Its laws, in addition to those of ``stores.base``:
 
 15. **A write of a definition or of a schedule's rule is a compare-and-set** of its ``version`` or ``revision``, which rises by one
-    with each. Among the living, a key is held by one definition of a tenant; a schedule's key by one schedule of a tenant.
-16. **A schedule advances only from where it was read**: same revision, same last fire, enabled, and of no definition that is
-    disabled or deleted. Whoever disables it first wins.
-17. **A fire exists once**: ``note_fires`` says which ones are new, and only for those a job may be enqueued, in the same
+    with each write. A key is held by one existing definition of a tenant, and a schedule's key by one schedule of a tenant.
+16. **A schedule advances only from the position that was read**: same revision, same last fire, enabled, and not of a definition
+    that is disabled or deleted. If it was disabled first, it does not advance.
+17. **A fire exists once**: ``note_fires`` returns the new ones, and only for those a job may be enqueued, in the same
     transaction.
 """
 
@@ -35,11 +37,11 @@ class Definitions(ABC):
     def put_definition(
         self, definition: Definition, *, by: str | None = None, now: datetime | None = None
     ) -> Definition | None:
-        """Write a definition over the version that it names, and its new version beside the old ones; as it is now stored.
+        """Write a definition over the version that it names, and keep all versions. Returns it as stored.
 
-        Version 0 is a new one: None while a living one of the tenant has its key. Otherwise None if the stored version is
-        another, it is deleted or another tenant's, or another living one has the key. ``created_at``, ``created_by`` and
-        ``enabled`` of a stored one stay as they are.
+        Version 0 creates one: None while another definition of the tenant has its key. Otherwise None if the stored version
+        differs, if it is deleted or belongs to another tenant, or if another definition has the key. ``created_at``, ``created_by``
+        and ``enabled`` of a stored one are unchanged.
         """
 
     @abstractmethod
@@ -52,8 +54,8 @@ class Definitions(ABC):
         task: str | None = None,
         deleted: bool = False,
     ) -> list[Definition]:
-        """The definitions that match, by tenant and key, the living before the deleted (of which the last to go comes first);
-        with ``deleted`` those too.
+        """The matching definitions, by tenant and key; with ``deleted`` also deleted ones, after the existing ones and the latest
+        deletion first.
         """
 
     @abstractmethod
@@ -64,28 +66,28 @@ class Definitions(ABC):
     def enable_definitions(
         self, ids: Collection[UUID], *, tenant: str, enabled: bool, now: datetime | None = None
     ) -> frozenset[UUID]:
-        """Enable or disable living definitions; those that changed. Their schedules get a new revision, and count from now:
-        they are looked at at once (``next_fire_at`` is now), or have no next fire while the definition is disabled.
+        """Enable or disable existing definitions. Returns those that changed. Their schedules get a new revision and count from
+        now: they are evaluated at once (``next_fire_at`` is now), or have no next fire while the definition is disabled.
         """
 
     @abstractmethod
     def drop_definitions(
         self, ids: Collection[UUID], *, tenant: str, now: datetime | None = None
     ) -> frozenset[UUID]:
-        """Mark living definitions as deleted and remove their schedules; those that changed. Their keys are free again."""
+        """Mark definitions as deleted and delete their schedules. Returns those that changed. Their keys become free."""
 
 
 class Schedules(ABC):
-    """When jobs are made."""
+    """Stored schedules."""
 
     @abstractmethod
     def put_schedules(self, schedules: Sequence[Schedule], *, now: datetime | None = None) -> frozenset[UUID]:
-        """Write schedules, each over the revision that it names (0: a new one), counting from now; the lost ids.
+        """Write schedules, each over the revision that it names (0: a new one), counting from now. Returns the lost ids.
 
-        Lost are those whose stored revision is another, who are gone or another tenant's, whose key another had before (of a
-        batch the first to name a free one gets it), or whose definition is no living one of the tenant. What is written has
-        the next revision, ``updated_at`` and ``since_at`` of now, and the ``next_fire_at`` given; ``created_at`` and
-        ``last_fire_at`` of a stored one stay as they are.
+        A schedule is lost if its stored revision differs, if it was deleted or belongs to another tenant, if its key is taken (the
+        first one in a batch to name a free key gets it), or if its definition is not an existing one of the tenant. A written
+        schedule has the next revision, ``updated_at`` and ``since_at`` of now, and the given ``next_fire_at``; ``created_at`` and
+        ``last_fire_at`` of a stored one are unchanged.
         """
 
     @abstractmethod
@@ -98,7 +100,7 @@ class Schedules(ABC):
         definition_id: UUID | None = None,
         scope: Scope | None = None,
     ) -> list[Schedule]:
-        """The schedules that match, by tenant and key."""
+        """The matching schedules, by tenant and key."""
 
     @abstractmethod
     def enable_schedules(
@@ -110,13 +112,13 @@ class Schedules(ABC):
         note: str | None = None,
         now: datetime | None = None,
     ) -> frozenset[UUID]:
-        """Enable or disable schedules, with a note on why; those that changed, which get a new revision. Enabled ones count from
-        now and are looked at at once (``next_fire_at`` is now).
+        """Enable or disable schedules, with a note on why. Returns those that changed, which get a new revision. Enabled ones
+        count from now and are evaluated at once (``next_fire_at`` is now).
         """
 
     @abstractmethod
     def drop_schedules(self, ids: Collection[UUID], *, tenant: str) -> frozenset[UUID]:
-        """Remove schedules; those that were there. Their fires stay until they are purged."""
+        """Delete schedules. Returns those that existed. Their fires remain until they are purged."""
 
     @abstractmethod
     def due(self, limit: int, *, now: datetime | None = None) -> Due:
@@ -124,11 +126,11 @@ class Schedules(ABC):
 
     @abstractmethod
     def advance(self, advances: Sequence[Advance]) -> frozenset[UUID]:
-        """Move schedules on, each only from where it was read (law 16); the lost ids."""
+        """Advance schedules, each only from the position that was read (law 16). Returns the lost ids."""
 
     @abstractmethod
     def note_fires(self, fires: Sequence[Fired], *, now: datetime | None = None) -> frozenset[FireKey]:
-        """Write fires down; the keys of those that were not there before."""
+        """Record fires. Returns the keys of those that were new."""
 
     @abstractmethod
     def fires(
@@ -139,20 +141,20 @@ class Schedules(ABC):
         limit: int = 100,
         before: datetime | None = None,
     ) -> list[Fired]:
-        """A schedule's fires with a ``fire_at`` before that, the newest first; of one instant by scope key."""
+        """A schedule's fires with a ``fire_at`` before this instant, newest first; at the same instant by scope key."""
 
     @abstractmethod
     def last_fires(self, ids: Collection[UUID], scope_key: str) -> dict[UUID, Fired]:
-        """The newest fire of each of these schedules under a scope key; those without one are left out."""
+        """The newest fire of each of these schedules under a scope key; schedules without one are omitted."""
 
     @abstractmethod
     def active_jobs(self, ids: Collection[UUID], *, newest: int = 10) -> list[ActiveJob]:
-        """The jobs that have not ended among those of the ``newest`` fires that became jobs, of each of these schedules; by
-        schedule and fire, the oldest first.
+        """The unfinished jobs among those of the ``newest`` fires that became jobs, of each of these schedules; by schedule and
+        fire, oldest first.
         """
 
     @abstractmethod
     def purge_fires(self, before: datetime, *, limit: int) -> int:
-        """Remove fires before then, the oldest first, but for the newest of each scope key of a schedule that is still there;
-        how many.
+        """Delete fires before this instant, oldest first, except the newest of each scope key of an existing schedule. Returns
+        the number.
         """

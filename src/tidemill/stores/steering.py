@@ -1,4 +1,4 @@
-"""The part of the store contract by which operators steer the workers: settings and pauses. What they mean, the engine knows."""
+"""The part of the store contract for settings and pauses of workers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidemill.domain.limits import Rule
 
 
 class Orders(NamedTuple):
-    """All that workers follow, as of one moment."""
+    """Pauses, settings and limit rules, as of one instant."""
 
     pauses: list[Pause]
     settings: list[Setting]
@@ -24,7 +24,7 @@ class Settings(ABC):
 
     @abstractmethod
     def orders(self) -> Orders:
-        """The pauses, the settings and the rules of limits at one look, in any order: every worker asks for them again and again."""
+        """The pauses, the settings and the limit rules in one query, in any order; every worker polls them."""
 
     @abstractmethod
     def settings(self) -> list[Setting]:
@@ -32,11 +32,11 @@ class Settings(ABC):
 
     @abstractmethod
     def put_settings(self, settings: Sequence[Setting], *, now: datetime | None = None) -> None:
-        """Write settings, over what was there; a description of None keeps the old one."""
+        """Write settings; a description of None keeps the old one."""
 
     @abstractmethod
     def drop_settings(self, keys: Collection[str]) -> frozenset[str]:
-        """Remove settings; the keys that were there."""
+        """Delete settings. Returns the keys that existed."""
 
     @abstractmethod
     def pauses(self) -> list[Pause]:
@@ -44,8 +44,8 @@ class Settings(ABC):
 
     @abstractmethod
     def pause(self, pauses: Sequence[Pause], *, now: datetime | None = None) -> list[Pause]:
-        """Pause; the new ones. What is paused already keeps its first reason, person and time."""
+        """Add pauses. Returns the new ones; an existing pause keeps its first reason, person and time."""
 
     @abstractmethod
     def resume(self, targets: Collection[tuple[PauseKind, str]]) -> list[Pause]:
-        """End pauses; those that stood."""
+        """Delete pauses. Returns those that existed."""

@@ -1,6 +1,6 @@
-"""How a thread waits for its database: idly, or doing something else meanwhile that it was told to do.
+"""The waiting function of a thread: what it does while it waits for its database.
 
-A worker's loop thread has coroutines to run while a statement is under way. Whoever is told nothing waits idly.
+A worker's loop thread runs coroutines while a statement is executed. Other threads just wait.
 """
 
 from __future__ import annotations
@@ -9,4 +9,4 @@ from collections.abc import Callable
 from contextvars import ContextVar
 
 meanwhile: ContextVar[Callable[[int], None] | None] = ContextVar("tidemill_meanwhile", default=None)
-"""Called with a file that will be readable some time; returns when it may be, or earlier."""
+"""Called with a file descriptor; returns when it may be readable, or earlier."""

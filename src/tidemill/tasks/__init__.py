@@ -1,1 +1,4 @@
-"""Declares: tasks, their options, their codec and the registry. Knows no store and starts nothing."""
+"""Declaration of tasks: options, argument codec and registry.
+
+This package accesses no store and starts no threads.
+"""

@@ -1,18 +1,27 @@
-"""What surrounds a call: the job it is made from, and the tenant it is made for. Set by those who run jobs, read by those
-who enqueue them; the two do not know each other.
+"""Ambient state of a call: current job, tenant and collecting block.
+
+A collecting block keeps the jobs enqueued inside it until the job completes. The engine sets these values and the
+client reads them; neither imports the other.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, Token
 from typing import Protocol
 from uuid import UUID
 
+from tidemill.domain.job import NewJob
+from tidemill.domain.ledger import AuditEntry
+from tidemill.tasks.task import Declared
+
+Audited = tuple[UUID, AuditEntry]
+"""An audit entry and the job it is about."""
+
 
 class Ambient(Protocol):
-    """The job whose code is running here."""
+    """The job whose code is running."""
 
     @property
     def job_id(self) -> UUID: ...
@@ -24,18 +33,37 @@ class Ambient(Protocol):
     def tenant(self) -> str: ...
 
 
+class Collector(Protocol):
+    """A block of a running job. Jobs enqueued inside it are written when the job completes."""
+
+    @property
+    def is_open(self) -> bool: ...
+
+    @property
+    def only(self) -> bool:
+        """Whether a job that cannot be collected is refused."""
+        ...
+
+    @property
+    def declared(self) -> Declared:
+        """The task of the running job."""
+        ...
+
+    def add(self, jobs: Sequence[NewJob], audit: Sequence[Audited]) -> None: ...
+
+
 _job: ContextVar[Ambient | None] = ContextVar("tidemill_job", default=None)
 _tenant: ContextVar[str | None] = ContextVar("tidemill_tenant", default=None)
-_alone: ContextVar[bool] = ContextVar("tidemill_alone", default=False)
+_collector: ContextVar[Collector | None] = ContextVar("tidemill_collector", default=None)
 
 
 def current_job() -> Ambient | None:
-    """The job this code runs in, if any."""
+    """Return the job this code runs in, if any."""
     return _job.get()
 
 
 def current_tenant() -> str | None:
-    """The tenant this code speaks for: the innermost scope, else the job's."""
+    """Return the tenant this code acts for: that of the innermost scope, else that of the job."""
     scope = _tenant.get()
     if scope is not None:
         return scope
@@ -43,13 +71,15 @@ def current_tenant() -> str | None:
     return None if job is None else job.tenant
 
 
-def in_transaction() -> bool:
-    """Whether this code has a transaction of the store open, which others must not be drawn into."""
-    return _alone.get()
+def current_collector() -> Collector | None:
+    """Return the innermost open block around this code, if any."""
+    found = _collector.get()
+    return found if found is not None and found.is_open else None
 
 
-class inside_job:  # noqa: N801  (used as a statement; a generator would cost more than many a job)
-    """The block runs as this job."""
+# Used like a statement; a generator-based context manager would cost more than many jobs.
+class inside_job:  # noqa: N801
+    """Context manager that runs its block as this job."""
 
     __slots__ = ("_job", "_scope", "_token")
 
@@ -68,7 +98,7 @@ class inside_job:  # noqa: N801  (used as a statement; a generator would cost mo
 
 @contextmanager
 def tenant_scope(tenant: str) -> Iterator[None]:
-    """The block speaks for this tenant."""
+    """Run the block for this tenant."""
     token = _tenant.set(tenant)
     try:
         yield
@@ -76,11 +106,12 @@ def tenant_scope(tenant: str) -> Iterator[None]:
         _tenant.reset(token)
 
 
-@contextmanager
-def own_transaction() -> Iterator[None]:
-    """The block has a transaction of the store open."""
-    token = _alone.set(True)
-    try:
-        yield
-    finally:
-        _alone.reset(token)
+def collecting(block: Collector) -> tuple[Collector | None, Token[Collector | None]]:
+    """Make this block the collector. Returns the outer block and the token for ``stop_collecting``."""
+    outer = _collector.get()
+    return outer, _collector.set(block)
+
+
+def stop_collecting(token: Token[Collector | None]) -> None:
+    """Restore the outer block as the collector."""
+    _collector.reset(token)

@@ -1,20 +1,23 @@
-"""Arguments and results as JSON text and back: what is accepted at enqueue is exactly what a worker will read.
+"""Codec for arguments and results as JSON.
 
-Every value is checked as a Python value, written as JSON, read back from that JSON and compared, by pydantic in strict
-mode; nothing is pickled. A value that is plain JSON already (as HTTP and the command line have it) is taken for what it
-reads as: the text ``"2026-03-01T08:00:00Z"`` for a datetime. Left-out arguments stay out of the text, so that a job
-takes the default of the code that runs it. pydantic is imported and the validators are built on first use.
+Enqueueing accepts exactly what a worker can read: pydantic validates every value in strict mode, writes it as JSON,
+reads it back, and the codec compares both. Nothing is pickled. A value that is already plain JSON (as from HTTP and the
+command line) is read as the declared type: the text ``"2026-03-01T08:00:00Z"`` becomes a datetime. Omitted arguments
+are not stored, so that a job uses the defaults of the code that runs it. pydantic is imported and the validators are
+built on first use.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, NotRequired
 
 from tidemill.domain.payload import clip
 from tidemill.errors import BadArguments, BadSettings
+from tidemill.tasks.annotations import surely_travels
 from tidemill.tasks.schemas import keys_are_texts, kinds, travelling
 from tidemill.tasks.shortcut import short_reader, short_writer
 from tidemill.tasks.signature import (
@@ -33,38 +36,39 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 SHOWN_FAULTS = 20
+_UNKNOWN_TYPE = re.compile(r"schema for (?:<class '(?P<kind>[^']+)'>|(?P<other>.+?))\. Set ")
 _MESSAGE_LENGTH = 300
-_OPENING = '{"result":'  # a result is stored bare, and checked as the one argument of this name
-# Aliases are for the outside: we write every field under its own name, and read it under either.
+_OPENING = '{"result":'  # a result is stored bare, and validated as the only argument of this name
+# Aliases are for external input: fields are written under their own names and read under either.
 _STRICT: Any = {"strict": True, "by_alias": True, "by_name": True}
 _WHOLE: Any = {"by_alias": False, "round_trip": True}
 _REFUSALS = (ValueError, TypeError, RecursionError)  # pydantic's own errors are ValueErrors
-# What pydantic guards whole in strict mode; everything else is looked at once more by us.
+# Schema types that pydantic checks completely in strict mode. All others get an additional check.
 _SIMPLE = {
     "typed-dict", "typed-dict-field", "definitions", "nullable", "none", "str", "int", "bool", "float", "bytes", "uuid",
     "date", "timedelta", "decimal", "list", "set", "frozenset", "dict", "tuple",
 }  # fmt: skip
 
 _PLAIN = {"typed-dict", "typed-dict-field", "nullable", "none", "str", "int", "bool", "list", "dict"}
-"""Kinds whose JSON is read as it was written, whatever it holds, if it is short."""
+"""Schema types whose short JSON is always read back as it was written."""
 
-_SURELY_READ = 4_000  # bytes; a whole number of more digits than 4,300 is refused by readers
+_SURELY_READ = 4_000  # bytes; readers refuse integers of more than 4,300 digits
 
 
 class Encoded(NamedTuple):
-    """Arguments ready for a store: compact JSON text, and on demand the plain JSON values in it (for unique keys)."""
+    """Arguments ready for a store: compact JSON text and, on demand, the values in it (for unique keys)."""
 
     text: str
 
     @property
     def values(self) -> dict[str, Any]:
-        """What the text says, read again at each call."""
+        """The parsed text. It is parsed at each access."""
         found: dict[str, Any] = json.loads(self.text)
         return found
 
 
 class ArgumentsCodec:
-    """The arguments of one task's jobs.
+    """Codec for the arguments of one task's jobs.
 
     >>> def backup(destination: str, size: int = 0) -> None: ...
     >>> codec = arguments_codec("backup", backup, method=False)
@@ -74,61 +78,67 @@ class ArgumentsCodec:
     {'destination': '/backup', 'size': 3}
     """
 
-    __slots__ = ("_machine", "_signature", "context_parameter", "defaults", "names", "task")
+    __slots__ = ("_machine", "context_parameter", "defaults", "names", "signature", "task")
 
     def __init__(self, task: str, signature: Signature) -> None:
         self.task = task
         self.context_parameter = signature.context_parameter
         self.names, self.defaults = signature.names, signature.defaults
-        self._signature = signature
+        self.signature = signature
         self._machine: _Machine | None = None
 
     def dump(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Encoded:
-        """The text of a call's arguments; every wrong one is named in one BadArguments."""
+        """Encode a call's arguments. A ``BadArguments`` error names all invalid ones at once."""
         machine = self._machine or self.prepare()
-        values, wrong = self._signature.bind(args, kwargs)
+        values, wrong = self.signature.bind(args, kwargs)
         text, faults = machine.encode(values)
         if wrong or faults:
             _refuse(f"task {self.task}", self.task, wrong + faults)
         return Encoded(text)
 
     def load(self, text: str) -> dict[str, Any]:
-        """The keyword arguments of ``function``; what was left out is left to its defaults."""
+        """Decode the keyword arguments of ``function``. Omitted ones are left to its defaults."""
         machine = self._machine or self.prepare()
         if machine.short_read is not None:
             try:
                 return machine.short_read(text)
             except _REFUSALS:
-                pass  # the long way says what is wrong
+                pass  # the long path reports the faults
         values, faults = machine.decode(text)
         if faults:
             _refuse(f"task {self.task}", self.task, faults)
         return values
 
     def schema(self) -> dict[str, Any]:
-        """A JSON schema of the arguments, with their defaults where JSON can say them."""
+        """Return a JSON schema of the arguments, with those defaults that JSON can represent."""
         from pydantic_core import to_jsonable_python
 
         schema = (self._machine or self.prepare()).schema(self.task)
-        for parameter in self._signature.parameters:
+        for parameter in self.signature.parameters:
             if not parameter.required:
                 try:
                     default = to_jsonable_python(
                         parameter.default, bytes_mode="base64", inf_nan_mode="strings"
                     )
-                except ValueError:  # the default stays the function's secret
+                except ValueError:  # JSON cannot represent this default
                     continue
                 schema["properties"][parameter.name]["default"] = default
         return schema
 
+    def check_types(self) -> None:
+        """Refuse a type that JSON cannot represent. The validators are built only if the annotations leave a doubt."""
+        parameters = (*self.signature.parameters, *((self.signature.extra,) if self.signature.extra else ()))
+        if not all(surely_travels(parameter.annotation) for parameter in parameters):
+            _check_early(self.prepare)
+
     def prepare(self) -> _Machine:
-        """Build the validators now; an annotation that pydantic cannot read is a BadSettings with its name."""
-        self._machine = _Machine(self.task, self._signature.parameters, self._signature.extra)
+        """Build the validators now. Raises ``BadSettings`` with the name of an annotation that pydantic cannot read."""
+        self._machine = _Machine(self.task, self.signature.parameters, self.signature.extra)
         return self._machine
 
 
 class ResultCodec:
-    """What one task's jobs return. Without an annotation it is any JSON value, and is read as plain JSON."""
+    """Codec for the results of one task's jobs. Without an annotation, a result is any JSON value."""
 
     __slots__ = ("_annotation", "_machine", "task")
 
@@ -137,8 +147,13 @@ class ResultCodec:
         self._annotation = annotation
         self._machine: _Machine | None = None
 
+    @property
+    def is_typed(self) -> bool:
+        """Whether the function has a return annotation."""
+        return self._annotation is not Any
+
     def dump(self, value: Any) -> str:
-        """The text of a result; a wrong one is the task's own defect, and the error says so."""
+        """Encode a result. The error for an invalid one states that the task returned it."""
         machine = self._machine or self.prepare()
         if machine.short_write is not None:
             try:
@@ -146,16 +161,18 @@ class ResultCodec:
                 if len(raw) < _SURELY_READ:
                     return raw.decode()
             except _REFUSALS:
-                pass  # the long way says what is wrong
+                pass  # the long path reports the faults
         text, faults = machine.encode({"result": value})
         if faults:
             _refuse(
-                f"task {self.task} returned what its annotation or JSON does not allow", self.task, faults
+                f"task {self.task} returned a value that its annotation or JSON does not allow",
+                self.task,
+                faults,
             )
         return text[len(_OPENING) : -1]
 
     def load(self, text: str | None) -> Any:
-        """The result as it was returned; None if there is none."""
+        """Decode a stored result; None if there is none."""
         if text is None:
             return None
         values, faults = (self._machine or self.prepare()).decode(f"{_OPENING}{text}}}")
@@ -164,10 +181,15 @@ class ResultCodec:
         return values["result"]
 
     def schema(self) -> dict[str, Any]:
-        """A JSON schema of the result."""
+        """Return a JSON schema of the result."""
         whole = (self._machine or self.prepare()).schema(self.task)
         definitions = {"$defs": whole["$defs"]} if "$defs" in whole else {}
         return {**whole["properties"]["result"], **definitions}
+
+    def check_types(self) -> None:
+        """Refuse a type that JSON cannot represent, as for arguments."""
+        if not surely_travels(self._annotation):
+            _check_early(self.prepare)
 
     def prepare(self) -> _Machine:
         """Build the validators now."""
@@ -176,17 +198,17 @@ class ResultCodec:
 
 
 def arguments_codec(task: str, function: Callable[..., Any], *, method: bool) -> ArgumentsCodec:
-    """A codec for the parameters of ``function``, without ``self`` and the context."""
+    """Return a codec for the parameters of ``function``, without ``self`` and the context."""
     return ArgumentsCodec(task, read_signature(task, function, method=method))
 
 
 def result_codec(task: str, function: Callable[..., Any]) -> ResultCodec:
-    """A codec for what ``function`` returns."""
+    """Return a codec for the return value of ``function``."""
     return ResultCodec(task, read_result(task, function))
 
 
 class _Machine:
-    """Validator and serialiser of one set of named fields. It reports faults and raises none."""
+    """Validator and serialiser of one set of named fields. It returns faults instead of raising errors."""
 
     __slots__ = (
         "_adapter",
@@ -226,11 +248,12 @@ class _Machine:
         found_kinds["**"] = kinds(fields.get("extras_schema", {}), shared)
         for name, found in found_kinds.items():
             if "generator" in found:
-                raise _unfit(task, name, "an iterable is read lazily and once; say list[...]")
+                raise _unfit(task, name, "an iterable is read lazily and once; use list[...]")
         self.short_read = short_reader(fields, validator.validate_json)
         self.short_write = short_writer(fields["fields"].get("result"), config)
         self._plain = all(found <= _PLAIN for found in found_kinds.values()) and keys_are_texts(schema)
-        # Which fields get a second look, and whether to compare: what Any reads back is rarely what was given.
+        # Fields that need an additional check, and whether to compare them: a value read back as Any is rarely equal to
+        # the original.
         self._checks = {
             name: "any" not in found for name, found in found_kinds.items() if not found <= _SIMPLE
         }
@@ -238,8 +261,8 @@ class _Machine:
     def encode(self, values: dict[str, Any]) -> tuple[str, list[Fault]]:
         try:
             self._python(values)
-            # Values of simple types that passed the validator cannot surprise the serialiser; looking out for it costs much,
-            # and so does any word here: "none" takes six times as long as False, which means the same.
+            # Values of simple types that passed the validator cannot fail in the serialiser. Checking for that is
+            # expensive, and so is any string here: "none" takes six times as long as False, which means the same.
             raw = self._write(values, warnings="error" if self._checks else False)
             if self._plain and len(raw) < _SURELY_READ:
                 return raw.decode(), []
@@ -263,12 +286,15 @@ class _Machine:
 
         class Tolerant(GenerateJsonSchema):
             def handle_invalid_for_json_schema(self, schema: Any, error_info: str) -> dict[str, Any]:
-                return {}  # a form can still take any JSON there, and the validator decides
+                return {}  # a form accepts any JSON there, and the validator decides
 
         return {**self._adapter.json_schema(schema_generator=Tolerant), "title": title}
 
     def _encode_each(self, values: dict[str, Any]) -> tuple[str, list[Fault]]:
-        """One field after the other, to name every fault; slower, and the way of values that are JSON already."""
+        """Encode the fields one by one to name every fault.
+
+        This is slower, and also handles values that are already JSON.
+        """
         faults: list[Fault] = []
         pieces: list[str] = []
         as_json: set[str] = set()
@@ -297,7 +323,7 @@ class _Machine:
             return raw, self._attempt(self._read, raw, name, value)
         except _REFUSALS as error:
             unfit = Fault(name, f"{_first_line(error)} {got(value)}")
-        try:  # an object with wrong values in its own fields: reading its JSON names them
+        try:  # an object with invalid values in its fields: reading its JSON names them
             raw = self._write({name: value}, warnings="none")
         except _REFUSALS:
             return b"", [unfit]
@@ -327,7 +353,7 @@ class _Machine:
 
 
 def _adapter(task: str, parameters: Sequence[Parameter], extra: Parameter | None) -> TypeAdapter[Any]:
-    """pydantic's view of the fields; a TypedDict, for its fields may have any name and are reported all at once."""
+    """Build the type adapter of the fields. A TypedDict allows any field name and reports all faults at once."""
     from pydantic import ConfigDict, PydanticUserError, TypeAdapter
     from typing_extensions import TypedDict
 
@@ -353,12 +379,33 @@ def _adapter(task: str, parameters: Sequence[Parameter], extra: Parameter | None
             try:
                 build((parameter,), None)
             except (PydanticUserError, NameError, TypeError) as cause:
-                raise _unfit(task, parameter.name, _first_line(cause)) from cause
-        raise _unfit(task, extra.name if extra else "", _first_line(error)) from error
+                raise _unfit(task, parameter.name, _why(cause)) from cause
+        raise _unfit(task, extra.name if extra else "", _why(error)) from error
+
+
+def _check_early(prepare: Callable[[], object]) -> None:
+    """Raise errors, except for a name that is not defined yet: it may be by the first use."""
+    try:
+        prepare()
+    except BadSettings as error:
+        if not isinstance(error.__cause__, NameError):
+            raise
+
+
+def _why(error: Exception) -> str:
+    """Explain why pydantic cannot read an annotation, in terms of task declarations."""
+    found = _UNKNOWN_TYPE.search(str(error))
+    if found is None:
+        return _first_line(error)
+    name = found["kind"] or found["other"]
+    return (
+        f"values of {name} cannot be stored as JSON; use plain types, a dataclass or a pydantic model, "
+        "or pass an id and load the object in the task"
+    )
 
 
 def _faults(error: Exception, name: str = "", value: Any = None) -> list[Fault]:
-    """What a validator found; with a name, only what it found in that field."""
+    """Convert a validation error to faults; with a ``name``, only those of that field."""
     from pydantic import ValidationError
 
     if not isinstance(error, ValidationError):
@@ -378,13 +425,13 @@ def _faults(error: Exception, name: str = "", value: Any = None) -> list[Fault]:
 
 
 def _first_line(error: Exception) -> str:
-    """An error's own words, without pydantic's advice and headings."""
+    """Return the first line of an error's message, without pydantic's advice and headings."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = next((line for line in lines if not line.startswith("Pydantic serializer warnings")), "")
-    if "Expected `" in text:  # the serialiser met a value of another type inside an object
+    if "Expected `" in text:  # the serialiser found a value of another type inside an object
         return f"a value inside it should be {text.partition('`')[2].partition('`')[0]}"
     if "utf-8" in text and "surrogates" not in text:
-        return "bytes that are no text; give its model the config ser_json_bytes='base64', val_json_bytes='base64'"
+        return "bytes that are not text; give its model the config ser_json_bytes='base64', val_json_bytes='base64'"
     return clip(text or type(error).__name__, _MESSAGE_LENGTH)
 
 

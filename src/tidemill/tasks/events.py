@@ -1,4 +1,7 @@
-"""Events in process: what happens to jobs here, told to whoever asked. A subscriber's failure is its own."""
+"""In-process events about jobs.
+
+An exception in a subscriber is logged and does not affect other subscribers.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,12 @@ _log = logging.getLogger("tidemill.events")
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened. ``name`` is ``job.enqueued``, ``job.started``, ``job.finished``, ``job.put_off`` (it has not ended,
-    and goes on later), or a name of your own.
+    """Something that happened in this process.
+
+    Names: ``job.enqueued``; ``job.started``, ``job.finished`` and ``job.put_off`` (it has not ended and continues
+    later) from a worker; ``job.cancelled``, ``job.cancel_requested``, ``job.retried``, ``job.approved``,
+    ``job.rejected``, ``job.run_now``, ``job.rescheduled``, ``job.rerun`` and ``job.deleted`` from a person or a program
+    that acts on a job; or a custom name. ``state`` is the job's state after the event.
     """
 
     name: str
@@ -34,13 +41,13 @@ Subscriber = Callable[[Event], object]
 
 
 class Subscription:
-    """Ends with ``close``, or with the block it opens."""
+    """A subscription, which ends with ``close`` or with its ``with`` block."""
 
     def __init__(self, close: Callable[[], None]) -> None:
         self._close = close
 
     def close(self) -> None:
-        """Hear no more; closing twice is harmless."""
+        """End the subscription. Harmless if called twice."""
         self._close()
 
     def __enter__(self) -> Self:
@@ -53,14 +60,18 @@ class Subscription:
 
 
 class Events:
-    """Who wants to hear what. Patterns are those of file names: ``job.*`` is every event of jobs."""
+    """The subscribers of an app in this process.
+
+    Patterns work like file name patterns: ``job.*`` matches all job events.
+    """
 
     def __init__(self) -> None:
+        self._forward: Subscriber | None = None
         self._lock = threading.Lock()
         self._subscribers: list[tuple[str, Subscriber]] = []
 
     def subscribe(self, pattern: str, subscriber: Subscriber) -> Subscription:
-        """Call the subscriber with every event whose name matches, in the thread where it happens."""
+        """Call the subscriber with every matching event, in the thread that publishes it."""
         entry = (pattern, subscriber)
         with self._lock:
             self._subscribers = [*self._subscribers, entry]
@@ -72,7 +83,7 @@ class Events:
         return Subscription(close)
 
     def on(self, pattern: str) -> Callable[[Subscriber], Subscriber]:
-        """The same as a decorator."""
+        """Subscribe the decorated function to matching events."""
 
         def add(subscriber: Subscriber) -> Subscriber:
             self.subscribe(pattern, subscriber)
@@ -81,15 +92,25 @@ class Events:
         return add
 
     def publish(self, event: Event) -> None:
-        """Tell everybody; one who fails is logged and keeps nobody else from hearing."""
+        """Call the matching subscribers. An exception in one of them is logged, and the others are still called."""
+        if self._forward is not None:
+            self._forward(event)
+            return
         for pattern, subscriber in self._subscribers:
             if pattern == event.name or fnmatch.fnmatchcase(event.name, pattern):
                 try:
                     subscriber(event)
-                except Exception:  # noqa: BLE001  (a subscriber's failure is its own)
+                except Exception:  # noqa: BLE001  (a failing subscriber must not affect the others)
                     _log.exception("a subscriber to %s failed", event.name)
 
     @property
     def wanted(self) -> bool:
-        """Whether anybody listens at all."""
-        return bool(self._subscribers)
+        """Whether there is any subscriber."""
+        return bool(self._subscribers) or self._forward is not None
+
+    def forward(self, receiver: Subscriber) -> None:
+        """Pass every event to this receiver instead of the subscribers.
+
+        A child process forwards its events to the process of its worker, where the subscribers are called once.
+        """
+        self._forward = receiver

@@ -1,7 +1,7 @@
-"""Tasks over many items: the framework goes through them, counts, reports, survives bad ones, and resumes after a failure.
+"""Tasks over many items: iteration, counts, progress and resumption.
 
-The items are streamed and never held together. It knows no store: what it remembers between attempts goes through the
-context it is handed.
+Items are streamed and never held in memory together. This module does not access the store: the context saves the state
+between attempts.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Skip(Enum):
 
 
 SKIP: Final = Skip.SKIP
-"""Returned by ``process`` for an item that needs no work: it counts as skipped."""
+"""Return value of ``process`` for an item that needs no work. The item is counted as skipped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How the items of one job went, over all of its attempts. ``total`` is None as long as nobody knows it."""
+    """Item counts of one job over all of its attempts. ``total`` is None while it is unknown."""
 
     total: int | None = None
     processed: int = 0
@@ -49,11 +49,11 @@ class Counts:
 
     @property
     def seen(self) -> int:
-        """All items that were gone through."""
+        """Number of items handled so far."""
         return self.processed + self.failed + self.skipped
 
     def words(self) -> str:
-        """The counts as a progress message.
+        """Return the counts as a progress message.
 
         >>> Counts(10, 4, 1).words()
         'Processed 5/10 (1 failed)'
@@ -63,7 +63,7 @@ class Counts:
 
 
 class ItemContext(Protocol):
-    """What going through items needs of a job's context."""
+    """The part of a job's context that item tasks use."""
 
     def progress(self, step: int, total: int | None, message: str | None = None, /) -> None: ...
 
@@ -79,7 +79,7 @@ class ItemContext(Protocol):
 
 
 class ItemTask(Task[C, R]):
-    """Base of tasks that do the same to each of many items; ``C`` is the type of an item.
+    """Base class of tasks that process many items in the same way. ``C`` is the type of an item.
 
     ::
 
@@ -91,35 +91,36 @@ class ItemTask(Task[C, R]):
             def process(self, item: Path, index: int, ctx: Context) -> None:
                 shrink(item)
 
-    The task's arguments are those of ``items``. An exception of ``process`` counts its item as failed and is logged;
-    ``PermanentError`` and signals end the execution. After a failure the next attempt goes on behind the last item that was
-    done, so ``items`` must give the same order again; an item may be processed twice when a worker dies.
+    The task's arguments are those of ``items``. If ``process`` raises an exception, the item is counted as failed and
+    the exception is logged. ``PermanentError`` and signals end the execution. After a failure, the next attempt
+    continues after the last item that was handled, so ``items`` must return the same order again. An item may be
+    processed twice when a worker dies.
     """
 
     def items(self, *args: Any, **kwargs: Any) -> Iterable[C] | AsyncIterable[C] | Awaitable[Iterable[C]]:
-        """What to go through: a list, a generator, or an asynchronous generator."""
+        """Return the items: a list, a generator, or an asynchronous generator."""
         raise NotImplementedError(f"{type(self).__name__} has no items method")
 
     def process(self, item: C, index: int, ctx: Any) -> bool | Skip | Awaitable[bool | Skip | None] | None:
-        """Do one item. Nothing or True: it is processed; ``SKIP``: skipped; False: failed."""
+        """Process one item. Return None or True if it was processed, ``SKIP`` if it was skipped, False if it failed."""
         raise NotImplementedError(f"{type(self).__name__} has no process method")
 
     def total(self, *args: Any, **kwargs: Any) -> int | None:
-        """How many items there will be, from the same arguments; only needed where ``items`` gives no length."""
+        """Return the number of items for the same arguments. Only needed if the result of ``items`` has no length."""
         return None
 
     def summary(self, counts: Counts) -> R:
-        """The job's result; the counts as a dictionary unless you say otherwise."""
+        """Return the job's result: by default the counts as a dictionary."""
         return cast("R", {name: getattr(counts, name) for name in Counts.__dataclass_fields__})
 
     @classmethod
     def __tidemill_shape__(cls) -> Shape:
-        """Where arguments and result are declared: not at ``run``, which is the framework's."""
+        """Return where arguments and result are declared. The ``run`` method belongs to the framework."""
         waits = inspect.iscoroutinefunction(cls.process) or inspect.iscoroutinefunction(cls.items)
         return Shape(cls.items, cls.summary, is_async=waits or inspect.isasyncgenfunction(cls.items))
 
     def run(self, ctx: ItemContext, /, **arguments: Any) -> Any:
-        """Go through all items: at once, or as a coroutine if anything here is one."""
+        """Process all items, as a coroutine if ``items`` or ``process`` is asynchronous."""
         if self.__tidemill_shape__().is_async:
             return self._run_async(ctx, arguments)
         items = self.items(**arguments)
@@ -156,7 +157,7 @@ class ItemTask(Task[C, R]):
 
 
 class _Walk:
-    """One execution's way through the items: what is behind it, and when that was last written down."""
+    """Position and counts of one execution, and when they were last saved."""
 
     def __init__(self, ctx: ItemContext, total: int | None) -> None:
         self._ctx = ctx
@@ -164,19 +165,19 @@ class _Walk:
         self._saved_at = ctx.now()
 
     def comes_to(self, index: int) -> bool:
-        """Whether this item is still to be done; asks first whether the job may go on."""
+        """Whether this item is still to be processed. Checks first whether the job may continue."""
         self._ctx.check()
         return index >= self._behind
 
     @contextmanager
     def one(self, index: int) -> Iterator[Callable[[object], None]]:
-        """Do one item inside; its own exception is counted, written down, and goes no further."""
+        """Process one item inside the block. An exception is counted and logged, but not raised."""
         answers: list[object] = []
         try:
             yield answers.append
         except PermanentError:
             raise
-        except Exception as error:  # noqa: BLE001  (whatever an item does, the others are done)
+        except Exception as error:  # noqa: BLE001  (a failing item must not affect the others)
             answers = [False]
             kind = type(error).__name__
             _log.debug("item %d failed", index, exc_info=True)
@@ -197,19 +198,19 @@ class _Walk:
 
     @contextmanager
     def kept(self) -> Iterator[None]:
-        """Whatever ends the block, how far it came is written down first."""
+        """Save the position before an exception leaves the block."""
         try:
             yield
         except BaseException:
             try:
                 self._save()
             except Exception:  # noqa: BLE001
-                # The first error is the one that matters; the next attempt repeats a second's work at most.
+                # Raise the original error. The next attempt repeats at most a second's work.
                 _log.warning("a checkpoint could not be saved", exc_info=True)
             raise
 
     def end(self) -> None:
-        """All items are behind."""
+        """Save and report that all items have been handled."""
         if self.counts.total is None:
             self.counts = replace(self.counts, total=self.counts.seen)
         self._ctx.progress(self.counts.seen, self.counts.total, self.counts.words())
@@ -229,7 +230,7 @@ def _resume(saved: str | None, total: int | None) -> tuple[int, Counts]:
 
 @contextmanager
 def _closing(items: object) -> Iterator[None]:
-    """Generators are ours to close, and at once; whatever else there is to go through is the user's."""
+    """Close a generator at once. Other iterables are left to the user."""
     try:
         yield
     finally:
@@ -254,5 +255,5 @@ async def _stream(items: Any) -> AsyncGenerator[Any, None]:
 def _text(error: Exception) -> str:
     try:
         return str(error)
-    except Exception as why:  # noqa: BLE001  (a user's __str__ may do anything)
+    except Exception as why:  # noqa: BLE001  (a user's __str__ may raise anything)
         return f"<its text cannot be read: {type(why).__name__}>"

@@ -1,6 +1,6 @@
-"""Limits by name, as an app's settings and operators write them: which names there are, and the rules that are made of them.
+"""Limits by name, as app settings and operators specify them.
 
-Asks no store: whether some task declares a name is for the caller to find out.
+This module does not access the store. The caller must check whether a task declares a name.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from tidemill.tasks.limiting import Limit, Rate, check_rate
 from tidemill.tasks.options import check_name
 
 EACH = ("queue", "tenant", "depth/queue", "depth/tenant")
-"""Names that stand for each queue or tenant by itself."""
+"""Names that apply to each queue or tenant separately."""
 
 _NAMED = ("task", "definition")
 _FORMS = "queue/NAME, tenant/NAME, task/NAME, definition/ID, depth/queue/NAME, depth/tenant/NAME"
 
 LONGEST_NAME = 500
-"""Characters of a limit's name, its key included."""
+"""Longest name of a limit in characters, including its key."""
 
 
 def scope_of(name: object) -> str | None:
-    """What a name limits: one of our scopes, or None for what some task declares. A name that cannot be is refused."""
+    """Return the scope that a name limits, or None for a name that a task declares. Raises for invalid names."""
     if (
         not isinstance(name, str)
         or not name
@@ -35,7 +35,7 @@ def scope_of(name: object) -> str | None:
         or name.strip() != name
         or name.startswith("/")
     ):
-        raise BadSettings(f"{name!r} is no limit's name; give one such as {_FORMS}", name=name)
+        raise BadSettings(f"{name!r} is not a limit's name; give one such as {_FORMS}", name=name)
     if name in EACH:
         return name
     head, slash, rest = name.partition("/")
@@ -47,7 +47,9 @@ def scope_of(name: object) -> str | None:
     if head == "depth":
         kind, _, rest = rest.partition("/")
         if kind not in ("queue", "tenant"):
-            raise BadSettings(f"{name}: a depth is of a queue or a tenant; write depth/queue/NAME", name=name)
+            raise BadSettings(
+                f"{name}: a depth limit belongs to a queue or a tenant; write depth/queue/NAME", name=name
+            )
         head = f"depth/{kind}"
         _check_part(name, kind, rest)
     elif head in EACH or head in _NAMED:
@@ -71,11 +73,11 @@ def _check_part(name: str, kind: str, rest: str) -> None:
 
 
 def check_known(name: str, known: Collection[str]) -> None:
-    """Refuse a name that is none of ours and that no rule has."""
+    """Raise for a name that is neither built in nor the name of a rule."""
     base = name.partition("/")[0]
     if scope_of(name) is None and name not in known and base not in known:
         raise BadSettings(
-            f"there is no limit {base!r}: no task declares it, and nobody has set it; there are {_FORMS}, "
+            f"there is no limit {base!r}: no task declares it, and it is not set; there are {_FORMS}, "
             "and the names of tidemill limits list",
             name=name,
         )
@@ -90,7 +92,7 @@ def rule_for(
     before: Rule | None = None,
     pinned: bool = False,
 ) -> Rule:
-    """The rule that these words make; what is left out of a rate is as it was ``before``."""
+    """Build a rule from these values. Omitted parts of a rate are taken from ``before``."""
     scope = scope_of(name)
     if not isinstance(most, int) or isinstance(most, bool) or not 0 <= most <= ENDLESS:
         raise BadSettings(
@@ -104,14 +106,14 @@ def rule_for(
         per, burst = before.per, before.burst if burst is None else burst
     if per is None:
         if burst is not None:
-            raise BadSettings(f"limit {name}: a burst is of a rate; give per too", name=name, option="burst")
+            raise BadSettings(f"limit {name}: a burst needs a rate; give per too", name=name, option="burst")
         return Rule(name, LimitKind.CONCURRENCY, most, pinned=pinned)
     check_rate(f"limit {name}", per, burst, name=name)
     return Rule(name, LimitKind.RATE, most, per, burst, pinned=pinned)
 
 
 def read_app_limits(given: object) -> dict[str, Rule]:
-    """An app's setting ``limits``: names with a number, a ``Limit`` or a ``Rate``."""
+    """Read an app's ``limits`` setting: names with a number, a ``Limit`` or a ``Rate``."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):

@@ -1,4 +1,4 @@
-"""Limits as tasks declare them, and what they are called: rules for the store, and the names a job counts against."""
+"""Limits declared by tasks: their rules, and the names a job counts against."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Key = Callable[[Mapping[str, Any]], Any] | str
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """At most ``max`` jobs at a time: of the task, or of each value of ``key``.
+    """At most ``max`` jobs run at a time: of the task, or for each value of ``key``.
 
-    ``key`` is an argument's name, or a function of the arguments as plain data. Limits of one ``name`` are one limit, whichever
-    tasks declare it. With ``by_tenant`` every tenant is counted by itself.
+    ``key`` is the name of an argument, or a function of the arguments as plain data. Limits with the same ``name`` are
+    one limit, even if several tasks declare it. With ``by_tenant``, each tenant is counted separately.
 
     >>> Limit(3, key="account").max
     3
@@ -40,9 +40,10 @@ class Limit:
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """At most ``max`` jobs begin within any ``per``: of the task, or of each value of ``key``.
+    """At most ``max`` jobs start within any ``per``: of the task, or for each value of ``key``.
 
-    With ``burst`` it is a bucket instead: so many may begin at once, and it fills up again evenly, ``max`` in each ``per``.
+    With ``burst`` it is a token bucket instead: up to ``burst`` jobs may start at once, and the bucket refills at
+    ``max`` per ``per``.
 
     >>> Rate(100, per=timedelta(seconds=1)).per
     datetime.timedelta(seconds=1)
@@ -68,13 +69,15 @@ def _check_max(limit: object, most: object) -> None:
 
 
 def check_rate(where: str, per: object, burst: object, **context: object) -> None:
-    """Refuse the time and the burst of a rate where they are none, or not every store can hold them."""
+    """Raise for a period or burst that is invalid or that not every store can hold."""
     if not isinstance(per, timedelta) or per <= timedelta(0):
         raise BadSettings(
             f"{where}: per is {per!r}; give a timedelta longer than zero", option="per", **context
         )
     if per > LONGEST:
-        raise BadSettings(f"{where}: per is {per}; a hundred years are the most", option="per", **context)
+        raise BadSettings(
+            f"{where}: per is {per}; the longest duration is a hundred years", option="per", **context
+        )
     if burst is not None and not _is_count(burst):
         raise BadSettings(
             f"{where}: burst is {burst!r}; give a whole number from 1 to {ENDLESS:,}",
@@ -88,7 +91,7 @@ def _is_count(number: object) -> bool:
 
 
 class Declares(Protocol):
-    """What is read of a task's options."""
+    """The options of a task that limits use."""
 
     @property
     def name(self) -> str: ...
@@ -101,13 +104,13 @@ class Declares(Protocol):
 
 
 def read_limits(task: str, given: Iterable[Any]) -> tuple[Limit | Rate, ...]:
-    """Limits as a decorator takes them."""
+    """Validate the limits given to a decorator."""
     found = tuple(given)
     for limit in found:
         if not isinstance(limit, Limit | Rate):
-            raise BadSettings(f"task {task}: {limit!r} is no limit; give Limit(…) or Rate(…)")
+            raise BadSettings(f"task {task}: {limit!r} is not a limit; give Limit(…) or Rate(…)")
         if limit.name is not None and (not limit.name or "/" in limit.name or not limit.name.isprintable()):
-            raise BadSettings(f"task {task}: {limit.name!r} is no limit's name; it has no '/'")
+            raise BadSettings(f"task {task}: {limit.name!r} is not a limit's name; names have no '/'")
     names = [rule_name(task, limit, found) for limit in found]
     for name in names:
         if names.count(name) > 1:
@@ -116,7 +119,7 @@ def read_limits(task: str, given: Iterable[Any]) -> tuple[Limit | Rate, ...]:
 
 
 def read_breaker(task: str, given: Any) -> Breaker | None:
-    """A breaker as a decorator takes it: the name of what is depended upon, or all of it."""
+    """Read the breaker given to a decorator: the name of the dependency, or a ``Breaker``."""
     match given:
         case None | Breaker():
             return given
@@ -127,7 +130,10 @@ def read_breaker(task: str, given: Any) -> Breaker | None:
 
 
 def rule_name(task: str, limit: Limit | Rate, among: tuple[Limit | Rate, ...]) -> str:
-    """What a limit is called: as it says, or after its task and what is counted; several of a kind are numbered."""
+    """Return the name of a limit: its own, else one made of the task's name, the kind and the key.
+
+    Several limits of the same kind are numbered.
+    """
     if limit.name is not None:
         return limit.name
     plain = [other for other in among if other.name is None and _word(other) == _word(limit)]
@@ -141,7 +147,7 @@ def _word(limit: Limit | Rate) -> str:
 
 
 def rules_of(task: Declares) -> list[Rule]:
-    """The rules a task brings along."""
+    """Return the rules that a task declares."""
     rules: list[Rule] = []
     if task.max_concurrent:
         rules.append(Rule(f"task/{task.name}", LimitKind.CONCURRENCY, task.max_concurrent))
@@ -158,7 +164,7 @@ def rules_of(task: Declares) -> list[Rule]:
 
 
 def names_for(task: Declares, tenant: str, values: Callable[[], Mapping[str, Any]]) -> tuple[str, ...]:
-    """The limits a job with these arguments counts against, in order."""
+    """Return the limits that a job with these arguments counts against, sorted."""
     names = {f"task/{task.name}"} if task.max_concurrent else set()
     for limit in task.limits:
         name = rule_name(task.name, limit, task.limits)
@@ -172,7 +178,7 @@ def names_for(task: Declares, tenant: str, values: Callable[[], Mapping[str, Any
 
 
 def _key(task: str, key: Key, values: Mapping[str, Any]) -> str:
-    """A key's value as text."""
+    """Return a key's value as text."""
     try:
         found = values.get(key) if isinstance(key, str) else key(values)
     except Exception as error:
@@ -183,8 +189,9 @@ def _key(task: str, key: Key, values: Mapping[str, Any]) -> str:
 
 
 def limit_facts(task: Declares) -> dict[str, object]:
-    """What a task's jobs count against as plain data, for those who do not import it; limits whose keys only code can tell are
-    left out. Empty where there is nothing.
+    """Describe a task's limits as plain data for processes that do not import the task. Empty if there are none.
+
+    Limits whose keys are computed by code are left out.
     """
     facts: dict[str, object] = {}
     if task.max_concurrent:
@@ -202,7 +209,7 @@ def limit_facts(task: Declares) -> dict[str, object]:
 
 
 def called_names(task: Declares, tenant: str, values: Callable[[], Mapping[str, Any]]) -> tuple[str, ...]:
-    """The names of those limits whose keys only code can tell, for these arguments."""
+    """Return the names of the limits whose keys are computed by code, for these arguments."""
     names = set()
     for limit in task.limits:
         if callable(limit.key):
@@ -213,7 +220,7 @@ def called_names(task: Declares, tenant: str, values: Callable[[], Mapping[str, 
 
 
 def rules_of_all(tasks: Iterable[TaskOptions]) -> list[Rule]:
-    """The rules that several tasks bring along; where two say one name, the first."""
+    """Return the rules that several tasks declare. If two use the same name, the first one counts."""
     found: dict[str, Rule] = {}
     for task in tasks:
         for rule in rules_of(task):

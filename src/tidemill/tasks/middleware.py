@@ -1,15 +1,15 @@
-"""One chain around every enqueue and every execution. A middleware is called with the step and with what comes next.
+"""Middleware: functions around every enqueue and every execution.
 
-::
+A middleware is called with the step and a function that carries it out::
 
-    def timed(step, proceed):
-        begun = time.perf_counter()
-        try:
-            return proceed()
-        finally:
-            print(step.kind, step.task, time.perf_counter() - begun)
+    @app.middleware(only="enqueue")
+    def refuse_at_night(step, proceed):
+        if is_night():
+            raise PermissionError("no new jobs at night")
+        return proceed()
 
-A coroutine function is awaited and awaits ``proceed()``; in a synchronous step it runs to its end on a loop of its own.
+A coroutine function awaits ``proceed()``. In a synchronous step it runs on an event loop of its own, which is slow:
+``app.around`` wraps synchronous and asynchronous tasks alike.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tidemill.domain.job import Job, NewJob
@@ -26,24 +26,28 @@ from tidemill.domain.job import Job, NewJob
 
 @dataclass(slots=True)
 class Step:
-    """What is about to be done. On enqueue ``jobs`` may be replaced by changed ones before going on."""
+    """The step that the hooks are around.
+
+    On enqueue, ``jobs`` may be replaced by changed ones, and ``headers`` are added to the headers of every job.
+    """
 
     kind: Literal["enqueue", "execute"]
     task: str
     tenant: str
     jobs: Sequence[NewJob] = ()
     job: Job | None = None
+    headers: dict[str, str] = field(default_factory=dict)
 
 
 Middleware = Callable[[Step, Callable[[], Any]], Any]
 
 
 def around(chain: Sequence[Middleware], step: Step, act: Callable[[], Any]) -> Any:
-    """Do it inside the chain, the first middleware outermost."""
+    """Carry out a step inside the chain, the first middleware outermost."""
     if not chain:
         return act()
     first, rest = chain[0], chain[1:]
-    if inspect.iscoroutinefunction(first):
+    if is_coroutine(first):
 
         async def proceed() -> Any:
             return await asyncio.to_thread(around, rest, step, act)
@@ -53,15 +57,20 @@ def around(chain: Sequence[Middleware], step: Step, act: Callable[[], Any]) -> A
 
 
 async def around_async(chain: Sequence[Middleware], step: Step, act: Callable[[], Awaitable[Any]]) -> Any:
-    """The same for something that is awaited. A plain middleware hands on the awaitable it gets."""
+    """Carry out an awaited step inside the chain. A plain middleware returns the awaitable that ``proceed`` returns."""
     if not chain:
         return await act()
     answer = chain[0](step, lambda: around_async(chain[1:], step, act))
     return await answer if inspect.isawaitable(answer) else answer
 
 
+def is_coroutine(hook: Callable[..., Any]) -> bool:
+    """Whether calling the hook returns a coroutine; also true for an object with an async ``__call__``."""
+    return inspect.iscoroutinefunction(hook) or inspect.iscoroutinefunction(type(hook).__call__)
+
+
 def _run(make: Callable[[], Any]) -> Any:
-    """Run a coroutine to its end, also where a loop is running already."""
+    """Run a coroutine to completion, on another thread if this one runs an event loop."""
 
     async def main() -> Any:
         return await make()

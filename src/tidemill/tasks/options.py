@@ -1,32 +1,41 @@
-"""What can be said about a task, checked when it is said."""
+"""Options of a task, validated at declaration."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
-from tidemill.domain.bounds import check_attempts, check_span, check_text
+from tidemill.domain.bounds import check_attempts, check_span, check_tags, check_text
 from tidemill.domain.breaker import Breaker
 from tidemill.domain.decide import OrphanRule, Policy
-from tidemill.domain.job import DEFAULT_QUEUE, DEFAULT_TIMEOUT, HIGHEST_PRIORITY, LOWEST_PRIORITY
+from tidemill.domain.job import (
+    DEFAULT_QUEUE,
+    DEFAULT_TIMEOUT,
+    HIGHEST_PRIORITY,
+    LOWEST_PRIORITY,
+    Execution,
+)
 from tidemill.domain.payload import CEILING, DEFAULT_RESULT_LIMIT
 from tidemill.domain.retry import DEFAULT_RETRY, NoRetry, RetryPolicy, preset
 from tidemill.domain.unique import Unique
 from tidemill.errors import BadSettings
 from tidemill.tasks.limiting import Limit, Rate, limit_facts, read_breaker, read_limits
 
-Scope = Literal["cluster", "instance"]
+Scope = Literal["cluster", "instance", "process"]
 Isolation = Literal["auto", "thread", "process"]
 
-_SCOPES = ("cluster", "instance")
+Extra = Literal["refuse", "ignore"]
+
+_EXTRAS = ("refuse", "ignore")
+_SCOPES = ("cluster", "instance", "process")
 _ISOLATIONS = ("auto", "thread", "process")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskOptions:
-    """How jobs of a task are run unless a call says otherwise."""
+    """How jobs of a task are run unless a call overrides it."""
 
     name: str
     queue: str = DEFAULT_QUEUE
@@ -46,6 +55,10 @@ class TaskOptions:
     description: str | None = None
     result_limit: int = DEFAULT_RESULT_LIMIT
     orphans: OrphanRule = OrphanRule.REQUEUE
+    should_retry: Callable[[Execution], bool] | None = None
+    retry_delay: Callable[[Execution], timedelta | None] | None = None
+    aliases: tuple[str, ...] = ()  #: names under which older code stored jobs of this task
+    extra: Extra = "refuse"  #: how to treat arguments of a stored job that the function does not have
 
     def __post_init__(self) -> None:
         check_name("task", self.name)
@@ -66,9 +79,25 @@ class TaskOptions:
             raise BadSettings(
                 f"task {self.name}: result_limit is {self.result_limit!r}; give 1 to {CEILING} bytes"
             )
+        if self.extra not in _EXTRAS:
+            raise BadSettings(f"task {self.name}: extra is {self.extra!r}; choose {' or '.join(_EXTRAS)}")
+        for alias in self.aliases:
+            check_name("task", alias)
         check_unique(self.unique)
-        for text in (*self.tags, self.owner, self.description):
-            check_text(f"task {self.name}: a tag, the owner or the description", text)
+        for hook in ("should_retry", "retry_delay"):
+            if (given := getattr(self, hook)) is not None and not callable(given):
+                raise BadSettings(
+                    f"task {self.name}: {hook} is {given!r}; give a function that takes the execution"
+                )
+        check_tags(f"task {self.name}: tags", self.tags)
+        for stage in self.stages:
+            if not str(stage).strip() or stage != str(stage) or self.stages.count(stage) > 1:
+                raise BadSettings(
+                    f"task {self.name}: stages are {list(self.stages)!r}; give names that differ",
+                    option="stages",
+                )
+        for text in (self.owner, self.description):
+            check_text(f"task {self.name}: the owner or the description", text)
 
     @property
     def is_limited(self) -> bool:
@@ -77,17 +106,45 @@ class TaskOptions:
 
     @property
     def counted(self) -> Mapping[str, object]:
-        """What its jobs count against, as plain data."""
+        """The limits that its jobs count against, as plain data."""
         return limit_facts(self)
 
     @property
     def policy(self) -> Policy:
-        """What ``decide`` needs to know of this task."""
+        """The part of the options that ``decide`` needs."""
         return Policy(retry=self.retry, orphans=self.orphans)
 
 
+class TaskKeywords(TypedDict, total=False):
+    """The options of ``@app.task`` as users write them, for type checkers."""
+
+    name: str
+    queue: str
+    priority: int
+    retry: RetryPolicy | str | int | None
+    max_retries: int
+    timeout: timedelta | None
+    max_concurrent: int
+    limits: Sequence[Limit | Rate] | Limit | Rate
+    breaker: Breaker | str | None
+    scope: Scope
+    isolation: Isolation
+    unique: Unique | None
+    stages: Sequence[str]
+    audit: bool
+    tags: Sequence[str]
+    owner: str | None
+    description: str | None
+    result_limit: int
+    orphans: OrphanRule | str
+    should_retry: Callable[[Execution], bool] | None
+    retry_delay: Callable[[Execution], timedelta | None] | None
+    aliases: Sequence[str]
+    extra: Extra
+
+
 def read_options(name: str, given: Mapping[str, Any]) -> TaskOptions:
-    """Options as a decorator takes them: ``retry=None`` is one attempt, a string a preset, ``max_retries`` an alias."""
+    """Read the options of a decorator: ``retry=None`` is one attempt, a string a preset, ``max_retries`` an alias."""
     values = dict(given)
     if "max_retries" in values:
         if not _is_whole(values["max_retries"]):
@@ -95,7 +152,7 @@ def read_options(name: str, given: Mapping[str, Any]) -> TaskOptions:
         values["retry"] = _with_attempts(values.get("retry", DEFAULT_RETRY), values.pop("max_retries") + 1)
     if "retry" in values:
         values["retry"] = read_retry(values["retry"])
-    for key in ("stages", "tags", "limits"):
+    for key in ("stages", "tags", "limits", "aliases"):
         if key in values:
             values[key] = _several(key, values[key])
     values["limits"] = read_limits(name, values.get("limits", ()))
@@ -104,16 +161,16 @@ def read_options(name: str, given: Mapping[str, Any]) -> TaskOptions:
         values["orphans"] = _orphans(name, values["orphans"])
     unknown = sorted(set(values) - set(TaskOptions.__dataclass_fields__))
     if unknown:
-        known = ", ".join(sorted(set(TaskOptions.__dataclass_fields__) - {"name"}))
+        known = ", ".join(sorted({*TaskOptions.__dataclass_fields__, "max_retries"} - {"name"}))
         raise BadSettings(
-            f"task {name}: there is no option {unknown[0]!r}; there are {known}", option=unknown[0]
+            f"task {name}: unknown option {unknown[0]!r}; expected one of {known}", option=unknown[0]
         )
     values.setdefault("name", name)
     return TaskOptions(**values)
 
 
 def read_retry(given: RetryPolicy | str | int | None) -> RetryPolicy:
-    """A retry policy as users write it."""
+    """Read a retry policy in the form users write it."""
     match given:
         case None:
             return NoRetry()
@@ -152,7 +209,7 @@ def _with_attempts(policy: RetryPolicy | str | None, attempts: int) -> RetryPoli
 
 
 def check_name(what: str, name: object) -> None:
-    """Names are 1 to 200 printable characters, and ``*`` stands for all of them, so it cannot be one."""
+    """Check a name: 1 to 200 printable characters. ``*`` stands for all names and is refused."""
     if (
         not isinstance(name, str)
         or not 0 < len(name) <= 200
@@ -166,14 +223,14 @@ def check_name(what: str, name: object) -> None:
 
 
 def check_queue(name: str) -> None:
-    """A queue's name is a name; those that begin with ``@`` belong to nodes, and nobody else puts anything there."""
+    """Check the name of a queue. Names that begin with ``@`` are reserved for the queues of nodes."""
     check_name("queue", name)
     if name.startswith("@"):
         raise BadSettings(f"{name!r} is not a queue's name here: those that begin with '@' are nodes' own")
 
 
 def check_priority(priority: int) -> None:
-    """Priorities go from −100 to 100."""
+    """Check a priority, which must be from −100 to 100."""
     if not _is_whole(priority) or not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
         raise BadSettings(
             f"priority is {priority!r}; give {LOWEST_PRIORITY} to {HIGHEST_PRIORITY}, higher runs first"
@@ -181,9 +238,11 @@ def check_priority(priority: int) -> None:
 
 
 def check_timeout(timeout: timedelta | None) -> None:
-    """A timeout is longer than nothing, or None for no limit."""
+    """Check a timeout, which must be positive, or None for no limit."""
     if timeout is not None and not isinstance(timeout, timedelta):
-        raise BadSettings(f"timeout is {timeout!r}; give a timedelta, or None for no limit")
+        raise BadSettings(
+            f"timeout is {timeout!r}; give a timedelta, such as timedelta(seconds=30), or None for no limit"
+        )
     if timeout is not None and timeout <= timedelta(0):
         raise BadSettings(f"timeout is {timeout}; give a duration longer than zero, or None for no limit")
     if timeout is not None:
@@ -191,7 +250,7 @@ def check_timeout(timeout: timedelta | None) -> None:
 
 
 def check_unique(rule: object) -> None:
-    """A rule of uniqueness, or none."""
+    """Check that the rule is a ``Unique`` or None."""
     if rule is not None and not isinstance(rule, Unique):
         raise BadSettings(f"unique is {rule!r}; give Unique(…), or None", option="unique")
 

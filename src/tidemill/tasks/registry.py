@@ -1,33 +1,56 @@
-"""Which tasks there are. A job's task is a key in here and nothing else: data never reaches an import."""
+"""Registry of an app's tasks.
+
+A job's task name is only ever looked up here. Job data never causes an import.
+"""
 
 from __future__ import annotations
 
 import difflib
+import inspect
+import sys
 from collections.abc import Iterator
+from types import CodeType, FunctionType
+from typing import Any
 
 from tidemill.errors import DuplicateTask, TaskNotFound
 from tidemill.tasks.task import Declared
 
 
 class Registry:
-    """Tasks by name."""
+    """Tasks by name. An alias refers to its task: jobs stored under the alias belong to that task."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, Declared] = {}
+        self._loads: dict[str, object] = {}  # spec of each task's module at its declaration
+        self._aliases: dict[str, str] = {}
 
     def add(self, task: Declared) -> None:
-        """Take a task in; a name belongs to one target, and declaring that one again (a reload) replaces it."""
-        known = self._tasks.get(task.name)
-        if known is not None and _place(known) != _place(task):
-            raise DuplicateTask(
-                f"two tasks are named {task.name}: {_place(known)} and {_place(task)}; give one of them another name=",
-                name=task.name,
-            )
+        """Add a task. A name belongs to one target; declaring the same target again replaces it, as on a reload."""
+        load = _load_of(task)
+        for name in (task.name, *task.options.aliases):
+            known = self._tasks.get(self._aliases.get(name, name))
+            if known is not None and _place(known) != _place(task):
+                raise DuplicateTask(
+                    f"two tasks are named {name}: {_place(known)} and {_place(task)}; give one of them another name=",
+                    name=name,
+                )
+            if known is not None and self._loads[known.name] is load and (lines := _two_lines(known, task)):
+                raise DuplicateTask(
+                    f"two tasks are named {name}: lines {lines[0]} and {lines[1]} of {task.target.__module__}; "
+                    "give one of them another name=",
+                    name=name,
+                )
         self._tasks[task.name] = task
+        self._loads[task.name] = load
+        self._aliases |= {alias: task.name for alias in task.options.aliases if alias != task.name}
+
+    def name_of(self, name: str) -> str:
+        """Return the current name for an alias, or the name itself if it is no alias."""
+        return self._aliases.get(name, name)
 
     def get(self, name: str) -> Declared:
-        """The task of that name, or an error that names those that look alike."""
-        found = self._tasks.get(name)
+        """Return the task of this name. The error for an unknown name suggests similar ones."""
+        found = self._tasks.get(self._aliases.get(name, name))
         if found is None:
             near = difflib.get_close_matches(name, self._tasks, n=3)
             hint = (
@@ -39,11 +62,15 @@ class Registry:
         return found
 
     def names(self) -> list[str]:
-        """All names, sorted."""
+        """Return all names, sorted."""
         return sorted(self._tasks)
 
+    def served_names(self) -> list[str]:
+        """Return all names under which jobs may be stored, including aliases, sorted."""
+        return sorted({*self._tasks, *self._aliases})
+
     def __contains__(self, name: object) -> bool:
-        return name in self._tasks
+        return name in self._tasks or name in self._aliases
 
     def __iter__(self) -> Iterator[Declared]:
         return iter([self._tasks[name] for name in self.names()])
@@ -54,3 +81,27 @@ class Registry:
 
 def _place(task: Declared) -> str:
     return f"{task.target.__module__}.{getattr(task.target, '__qualname__', task.name)}"
+
+
+def _load_of(task: Declared) -> object:
+    """Return an object that differs between two imports of the task's module: a reload creates a new spec."""
+    return getattr(sys.modules.get(task.target.__module__), "__spec__", None)
+
+
+def _two_lines(known: Declared, task: Declared) -> tuple[int, int] | None:
+    """Return the lines of two different functions in one file; None for the same function or interactive input."""
+    first, second = _code(known), _code(task)
+    if first is None or second is None or first.co_filename != second.co_filename:
+        return None
+    if first.co_filename.startswith("<") or first.co_firstlineno == second.co_firstlineno:
+        return None
+    return first.co_firstlineno, second.co_firstlineno
+
+
+def _code(task: Declared) -> CodeType | None:
+    """Return the code of a function, or of a class's first own method."""
+    target: Any = task.target
+    if task.is_class:
+        own = vars(target).values()
+        target = next((each for each in own if isinstance(each, FunctionType)), None)
+    return getattr(inspect.unwrap(target), "__code__", None) if target is not None else None

@@ -1,4 +1,4 @@
-"""Walks through the schemas that pydantic's core works by. Knows no values and no tasks."""
+"""Traversal of pydantic-core schemas, independent of values and tasks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ _OPAQUE = ("default", "metadata")  # parts of a schema that are not schemas
 
 
 def travelling(schema: Any) -> Any:
-    """The schema without the fields a dataclass makes for itself (``init=False``): it makes them again when it is read.
+    """Return the schema without dataclass fields with ``init=False``, which the dataclass computes again on reading.
 
-    A copy: parts of the original belong to the user's own classes.
+    The result is a copy, because parts of the original belong to the user's own classes.
     """
     if isinstance(schema, list):
         return [travelling(part) for part in schema]
@@ -23,7 +23,7 @@ def travelling(schema: Any) -> Any:
 
 
 def kinds(schema: Any, shared: frozenset[str] = frozenset()) -> frozenset[str]:
-    """The kinds of schema within a schema."""
+    """Return the types of all schemas within a schema."""
     found: set[str] = set()
     if isinstance(schema, dict):
         if isinstance(schema.get("type"), str):
@@ -37,7 +37,7 @@ def kinds(schema: Any, shared: frozenset[str] = frozenset()) -> frozenset[str]:
 
 
 def keys_are_texts(schema: Any) -> bool:
-    """Whether every dictionary in a schema has texts as keys."""
+    """Whether all dictionaries in a schema have string keys."""
     if isinstance(schema, list | tuple):
         return all(keys_are_texts(part) for part in schema)
     if not isinstance(schema, dict):

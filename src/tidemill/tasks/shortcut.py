@@ -1,7 +1,8 @@
-"""The short way of values whose types are plain: no names for faults, no aliases, no second look.
+"""Fast path of the codec for plain types.
 
-Whatever it refuses, or does not know, goes the codec's long way, which says what is wrong; so it decides nothing that the codec
-would decide otherwise. What it knows is listed by shape: a constraint, an alias or a serialiser of the user's is not on the list.
+It names no faults, reads no aliases and makes no additional check. Everything it refuses or does not support takes the
+codec's normal path, which reports the faults, so both paths give the same results. Supported schemas are listed by
+shape: a constraint, an alias or a custom serialiser is not on the list.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Write = Callable[[Any], bytes]
 
 
 def is_plain_shape(schema: Any) -> bool:
-    """Whether a schema is made of plain types alone, without anything that changes how they are read or written."""
+    """Whether a schema consists of plain types only, without anything that changes how they are read or written."""
     if not isinstance(schema, dict) or schema.get("type") not in _KINDS or not schema.keys() <= _PARTS:
         return False
     if schema["type"] == "dict" and schema.get("keys_schema") != {"type": "str"}:
@@ -27,14 +28,14 @@ def is_plain_shape(schema: Any) -> bool:
 
 
 def short_reader(fields: dict[str, Any], validate_json: Callable[..., Any]) -> Read | None:
-    """Reads JSON as these fields, strictly because their own config says so; None if they are not plain."""
+    """Return a reader for these fields, or None if they are not plain. The fields' own config makes it strict."""
     if "extras_schema" in fields or not all(map(is_plain_shape, fields["fields"].values())):
         return None
     return validate_json
 
 
 def short_writer(field: Any, config: Any) -> Write | None:
-    """Checks and writes one value without the name it is stored under; None if it is not plain."""
+    """Return a validating writer for a value without its field name, or None if its type is not plain."""
     from pydantic_core import SchemaSerializer, SchemaValidator
 
     if not is_plain_shape(field):
@@ -45,6 +46,6 @@ def short_writer(field: Any, config: Any) -> Write | None:
 
     def checked(value: Any) -> bytes:
         check(value)
-        return write(value, warnings=False)  # what passed the check cannot surprise the serialiser
+        return write(value, warnings=False)  # a validated value cannot fail in the serialiser
 
     return checked

@@ -1,6 +1,7 @@
-"""What a task's function takes and returns, read from its signature; and what JSON cannot carry among given values.
+"""A task function's parameters and result, and checks of given values.
 
-It imports no validator, so that declaring tasks stays cheap.
+The checks find values that JSON cannot represent. This module imports no validator, so that declaring tasks stays
+cheap.
 """
 
 from __future__ import annotations
@@ -26,9 +27,8 @@ from tidemill.errors import BadSettings
 SHOWN_LENGTH = 60
 DEEPEST = 100
 _SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = (
-    2 * SHOWN_LENGTH
-)  # cut to length in one place, at the end
+# Longer than shown: ``got`` cuts texts to their final length.
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 2 * SHOWN_LENGTH
 _LEAVES = (str, int, float, bytes, datetime, type(None))
 _LISTS = (list, tuple, deque)
 _NESTED = ".<locals>."
@@ -36,7 +36,7 @@ _UNRESOLVED = (NameError, AttributeError, SyntaxError, TypeError)
 
 
 class Fault(NamedTuple):
-    """What is wrong with one field; the field is a path such as ``points.0.x``."""
+    """A fault in one field, which is given as a path such as ``points.0.x``."""
 
     field: str
     message: str
@@ -44,7 +44,7 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One argument of a job; a default is the function's affair and only shown in forms."""
+    """One argument of a job. The function applies its default; here it is only shown in forms."""
 
     name: str
     annotation: Any
@@ -55,7 +55,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """The arguments of a job, in order, and the name under which the function wants its context."""
+    """The arguments of a job, in order, and the name of the function's context parameter."""
 
     parameters: tuple[Parameter, ...]
     context_parameter: str | None = None
@@ -68,14 +68,14 @@ class Signature:
         object.__setattr__(self, "positional", tuple(p.name for p in self.parameters if not p.keyword_only))
 
     def defaults(self) -> dict[str, Any]:
-        """What left-out arguments stand for, as far as JSON can say it; null where it cannot."""
+        """Return the defaults of optional arguments, with None for those that JSON cannot represent."""
         left_out = [parameter for parameter in self.parameters if not parameter.required]
         return {each.name: each.default if is_plain(each.default) else None for each in left_out}
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[dict[str, Any], list[Fault]]:
-        """The arguments by name, in the signature's order, and what was wrong with the call itself.
+        """Return the arguments by name, in the signature's order, and faults in the call itself.
 
-        That a required one is missing is not said here: the validator says it, with everything else.
+        Missing required arguments are not reported here: the validator reports them with all other faults.
         """
         if not args and tuple(kwargs) == self.names:
             return dict(kwargs), []
@@ -102,7 +102,7 @@ class Signature:
 
 
 def read_signature(task: str, function: Callable[..., Any], *, method: bool) -> Signature:
-    """The arguments a job of this task may have; what cannot be an argument is refused by name."""
+    """Read the arguments of a task's jobs. Raises for a parameter that cannot be an argument."""
     given = list(_signature(task, function).parameters.values())
     if method and not inspect.ismethod(function):
         if not given or given[0].kind not in (
@@ -141,7 +141,7 @@ def read_signature(task: str, function: Callable[..., Any], *, method: bool) -> 
 
 
 def read_result(task: str, function: Callable[..., Any]) -> Any:
-    """The type of what the function returns once awaited; ``Any`` if it says nothing or None."""
+    """Return the type of the function's result once awaited; ``Any`` if there is no annotation or it is None."""
     annotation = _Resolver(task, function)("return", _signature(task, function).return_annotation)
     if typing.get_origin(annotation) in (collections.abc.Awaitable, collections.abc.Coroutine):
         annotation = typing.get_args(annotation)[-1]
@@ -151,7 +151,7 @@ def read_result(task: str, function: Callable[..., Any]) -> Any:
 
 
 class _Resolver:
-    """Turns annotations that are text into types, with the names the function's author could see."""
+    """Resolves string annotations to types, with the names visible where the function is defined."""
 
     def __init__(self, task: str, function: Callable[..., Any]) -> None:
         self._task = task
@@ -159,7 +159,8 @@ class _Resolver:
         while isinstance(plain, functools.partial):
             plain = inspect.unwrap(plain.func)
         if not hasattr(plain, "__globals__") and not inspect.ismethod(plain):
-            plain = getattr(type(plain), "__call__", plain)  # noqa: B004 - its code, not whether it is callable
+            # For its code, not to test whether it is callable.
+            plain = getattr(type(plain), "__call__", plain)  # noqa: B004
         self._globals: dict[str, Any] = getattr(plain, "__globals__", {})
         self._locals = _enclosing_names(getattr(plain, "__qualname__", ""), self._globals)
 
@@ -184,7 +185,7 @@ class _Resolver:
 
 
 def _enclosing_names(qualname: str, namespace: Mapping[str, Any]) -> dict[str, Any]:
-    """The local names of the functions around the definition, which are still on the stack while it is decorated."""
+    """Return local names of the enclosing functions, which are on the stack during the decoration."""
     around: set[str] = set()
     while _NESTED in qualname:
         qualname = qualname.rpartition(_NESTED)[0]
@@ -210,14 +211,14 @@ def _signature(task: str, function: Callable[..., Any]) -> inspect.Signature:
 
 
 def _is_context(task: str, name: str, annotation: Any) -> bool:
-    """Whether the worker fills this parameter: ``Context``, or ``Context | None``."""
+    """Whether the worker passes this parameter: ``Context``, or ``Context | None``."""
     origin = typing.get_origin(annotation)
     if origin is Annotated:
         return _is_context(task, name, typing.get_args(annotation)[0])
     if origin in (typing.Union, types.UnionType):
         kinds = [_is_context(task, name, a) for a in typing.get_args(annotation) if a is not type(None)]
         if any(kinds) and not all(kinds):
-            _refuse(task, name, "it is a context or something else; let it be the context alone")
+            _refuse(task, name, "it is a context or something else; annotate it with the context alone")
         return any(kinds)
     kind = origin or annotation
     return isinstance(kind, type) and bool(getattr(kind, "__tidemill_context__", False))
@@ -231,13 +232,13 @@ def _refuse(task: str, parameter: str, why: str) -> NoReturn:
 
 
 def problems(value: Any, path: str, above: tuple[int, ...] = ()) -> Iterator[Fault]:
-    """What JSON or another machine could not read as it was meant, anywhere inside a value."""
+    """Find everything inside a value that JSON cannot represent or another machine could misread."""
     match value:
         case None | int() | bytes():
             pass
         case str():
             if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-                yield Fault(path, f"the text has a lone surrogate, which is no character {got(value)}")
+                yield Fault(path, f"the text has a lone surrogate, which is not a character {got(value)}")
         case float() | Decimal():
             if not (math.isfinite(value) if isinstance(value, float) else value.is_finite()):
                 yield Fault(path, f"{value} is not a number in JSON; give a finite one")
@@ -245,7 +246,7 @@ def problems(value: Any, path: str, above: tuple[int, ...] = ()) -> Iterator[Fau
             if value.utcoffset() is None:
                 yield Fault(path, f"it has no UTC offset; give an aware datetime {got(value)}")
         case time():
-            pass  # a time on the wall clock belongs to no instant
+            pass  # a wall-clock time belongs to no instant
         case _ if id(value) in above or len(above) >= DEEPEST:
             yield Fault(path, f"it contains itself, or is nested deeper than {DEEPEST} levels")
         case _:
@@ -257,9 +258,9 @@ def problems(value: Any, path: str, above: tuple[int, ...] = ()) -> Iterator[Fau
 
 
 def differences(given: Any, loaded: Any, path: str) -> Iterator[Fault]:
-    """Where a value would come back as another one, such as an object cut down to its base class."""
+    """Find where a value would be read back differently, such as an object reduced to its base class."""
     if type(given) in _LEAVES and type(given) is type(loaded) and given == loaded:
-        return  # most values, at once
+        return  # fast path for most values
     if isinstance(given, Mapping) and isinstance(loaded, Mapping):
         same = given.keys() == loaded.keys()
     elif isinstance(given, _LISTS) and isinstance(loaded, _LISTS):
@@ -282,7 +283,7 @@ def differences(given: Any, loaded: Any, path: str) -> Iterator[Fault]:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is what ``json.loads`` gives: no subclass, no tuple, keys that are text."""
+    """Whether a value is as ``json.loads`` returns it: no subclasses, no tuples, string keys only."""
     if type(value) is dict:
         return all(type(key) is str and is_plain(part) for key, part in value.items())
     if type(value) is list:
@@ -291,7 +292,7 @@ def is_plain(value: Any) -> bool:
 
 
 def got(value: Any) -> str:
-    """A given value in a message, with its type and never at length."""
+    """Format a value for a message, with its type and cut to length."""
     if value is None:
         return "(got None)"
     try:
@@ -319,5 +320,5 @@ def _parts(value: Any) -> Iterable[tuple[Any, Any]]:
 
 
 def _is_object(value: Any) -> bool:
-    """Whether a value is a dataclass's or a pydantic model's."""
+    """Whether a value is an instance of a dataclass or a pydantic model."""
     return not isinstance(value, type) and (is_dataclass(value) or hasattr(value, "__pydantic_fields__"))

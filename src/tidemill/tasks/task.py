@@ -1,18 +1,23 @@
-"""A declared task: a name, a function to call, its options and its codec. It cannot enqueue; the client can."""
+"""A declared task: name, function, options and codec.
+
+It cannot be enqueued by itself; the client does that.
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from tidemill.domain.decide import Policy, stored_policy
 from tidemill.domain.job import Details, Execution
 from tidemill.domain.requests import task_facts
-from tidemill.errors import BadSettings
+from tidemill.errors import BadSettings, TaskNotFound
 from tidemill.tasks.codec import ArgumentsCodec, ResultCodec, arguments_codec, result_codec
+from tidemill.tasks.lenient import LenientArguments
 from tidemill.tasks.options import TaskOptions
 
 C = TypeVar("C")
@@ -20,10 +25,10 @@ R = TypeVar("R")
 
 
 class Task(Generic[C, R]):
-    """Base of tasks written as classes: a ``run`` method, and a say in its own retries.
+    """Base class of tasks written as classes: a ``run`` method and optional retry hooks.
 
-    ``C`` is the type of what the task works on, ``R`` of what it returns. A fresh object is made for every execution, without
-    arguments::
+    ``C`` is the type of what the task works on, ``R`` of what it returns. A new instance is created for every
+    execution, without arguments::
 
         @app.task
         class Resize(Task[Picture, int]):
@@ -32,16 +37,16 @@ class Task(Generic[C, R]):
     """
 
     def should_retry(self, execution: Execution) -> bool:
-        """Whether the failed execution is worth another attempt; the policy still bounds how many."""
+        """Whether to retry after this failed execution. The retry policy still limits the number of attempts."""
         return True
 
     def retry_delay(self, execution: Execution) -> timedelta | None:
-        """How long to wait before the next attempt; None leaves it to the policy."""
+        """Return how long to wait before the next attempt. None leaves it to the retry policy."""
         return None
 
 
 class Shape(NamedTuple):
-    """Where a class declares its arguments and its result, if that is not at ``run``; from ``__tidemill_shape__``."""
+    """Where a class declares its arguments and result if not at ``run``, as returned by ``__tidemill_shape__``."""
 
     arguments: Callable[..., Any]
     result: Callable[..., Any]
@@ -50,10 +55,10 @@ class Shape(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What the registry keeps of a task."""
+    """A task as stored in the registry."""
 
     options: TaskOptions
-    target: Callable[..., Any]  #: what the user wrote: a function, a coroutine function or a class
+    target: Callable[..., Any]  #: the decorated function, coroutine function or class
     arguments: ArgumentsCodec
     result: ResultCodec
     context_parameter: str | None
@@ -67,7 +72,7 @@ class Declared:
 
     @property
     def description(self) -> str | None:
-        """What is said of it, whole: by its options, else by its own docstring. What a class inherits says nothing of it."""
+        """The full description: from its options, else its own docstring. Inherited docstrings are ignored."""
         return inspect.cleandoc(self.options.description or self.target.__doc__ or "").strip() or None
 
     @property
@@ -77,17 +82,17 @@ class Declared:
 
     @property
     def facts(self) -> dict[str, object]:
-        """Its options as plain data, for those who do not import it."""
+        """Its options as plain data, for processes that do not import it."""
         return task_facts(self.options, self.arguments.defaults() if self.options.limits else None)
 
     def policy(self, details: Details) -> Policy:
-        """How a job of this task reacts to trouble: as the task says, unless the call said otherwise."""
+        """Return the retry policy of a job: that of the task, unless the call overrides it."""
         policy = self.options.policy
         return stored_policy(policy, details) if details.options else policy
 
 
 def declare(target: Callable[..., Any], options: TaskOptions) -> Declared:
-    """Read a function or a class; an annotation that cannot be a task's is refused with its name."""
+    """Build a task from a function or a class. Raises for an annotation that a task cannot have."""
     is_class = inspect.isclass(target)
     if is_class and not callable(getattr(target, "run", None)):
         raise BadSettings(f"task {options.name}: class {target.__name__} has no run method")
@@ -96,17 +101,54 @@ def declare(target: Callable[..., Any], options: TaskOptions) -> Declared:
     if is_class and hasattr(target, "__tidemill_shape__"):
         shape = target.__tidemill_shape__()
     arguments = arguments_codec(options.name, shape.arguments, method=is_class)
+    _check_names(options, arguments.names)
+    if options.extra == "ignore":
+        arguments = LenientArguments(arguments.task, arguments.signature)
+    result = result_codec(options.name, shape.result)
+    arguments.check_types()
+    result.check_types()
     return Declared(
         options=options,
         target=target,
         arguments=arguments,
-        result=result_codec(options.name, shape.result),
+        result=result,
         context_parameter=arguments.context_parameter,
         is_async=shape.is_async,
         is_class=is_class,
     )
 
 
+@lru_cache(maxsize=1_000)
+def undeclared(name: str) -> Declared:
+    """Return a task that this process knows by name only. It accepts any JSON arguments and cannot run here."""
+
+    def unknown(**_arguments: Any) -> Any:
+        raise TaskNotFound(f"no task is named {name!r} in this process", name=name)
+
+    return declare(unknown, TaskOptions(name=name))
+
+
+def _check_names(options: TaskOptions, names: Collection[str]) -> None:
+    """Raise if a limit or a uniqueness rule names an argument that the task does not have."""
+    used = [
+        (type(limit).__name__, "key", limit.key) for limit in options.limits if isinstance(limit.key, str)
+    ]
+    used += [("Unique", "by", name) for name in (options.unique.by if options.unique is not None else ())]
+    for kind, option, name in used:
+        if name not in names:
+            known = ", ".join(names) or "none"
+            raise BadSettings(
+                f"task {options.name}: {kind}({option}={name!r}) names no argument of the task; its arguments are {known}",
+                option=option,
+            )
+
+
 def default_name(target: Callable[..., Any]) -> str:
-    """A task's name unless it is given one: its function's or class's."""
-    return getattr(target, "__name__", type(target).__name__)
+    """Return a task's default name: that of its function or class."""
+    name = getattr(target, "__name__", None)
+    if name is None or name == "<lambda>":
+        what = "a lambda" if name else f"{target!r}"
+        raise BadSettings(
+            f"{what} has no name that jobs could be stored under; give one: app.task(name=…)", option="name"
+        )
+    return str(name)

@@ -1,5 +1,5 @@
-"""For users' tests and for our own.
+"""Testing support for users, store authors and Tidemill's own tests.
 
-Users get it by ``app.testing()`` (``runner``) and by the pytest fixture ``tidemill_app`` (``plugin``); who writes a store runs the
-``conformance`` suite. Real services, failpoints and the like are for our own tests.
+Users get ``app.testing()`` (``runner``) and the pytest fixture ``tidemill_app`` (``plugin``). Authors of a store run the
+``conformance`` suite. Services, failpoints and the rest are for Tidemill's own tests.
 """

@@ -1,8 +1,8 @@
-"""Failpoints: places on the way of a write to the database where a test lets it fail, stop or wait.
+"""Failpoints: places in a database write where a test makes it fail, stop or wait.
 
-Every write passes three places: ``before`` anything of it is sent, ``within`` its transaction after each of its statements, and
-``after`` its commit, when whoever asked does not know yet. They stand around a SQL store's driver and nowhere in the product: a
-store without them has not so much as a comparison for them.
+Every write passes three places: ``before`` anything is sent, ``within`` its transaction after each of its statements, and
+``after`` its commit, before the caller sees the answer. The failpoints wrap a SQL store's driver; the product contains no code for
+them.
 
 >>> points = Failpoints()
 >>> points.arm(Place.AFTER, lambda: print("committed, and nobody knows"))
@@ -26,15 +26,15 @@ from tidemill.stores.sql.store import SqlStore
 
 
 class Place(StrEnum):
-    """Where on its way a write is."""
+    """The progress of a write."""
 
     BEFORE = "before"  #: nothing was sent
-    WITHIN = "within"  #: a statement was sent and done, and not committed
-    AFTER = "after"  #: committed, and the answer was not seen
+    WITHIN = "within"  #: a statement was executed, but not committed
+    AFTER = "after"  #: committed, but the caller has no answer
 
 
 class Passed(NamedTuple):
-    """A place that was passed: of which transaction, counted from one, and by which query."""
+    """A place that was passed: the number of its transaction, counted from one, and the query."""
 
     place: Place
     transaction: int
@@ -42,7 +42,7 @@ class Passed(NamedTuple):
 
 
 class Failpoints:
-    """The places that writes pass in the thread that made this, and what happens at one of them."""
+    """The places that writes of the creating thread pass, and the action at one of them."""
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
@@ -50,16 +50,16 @@ class Failpoints:
         self._act: Callable[[], None] = lambda: None
         self._counts: Counter[Place] = Counter()
         self.passed: list[Passed] = []
-        self.reached = False  #: what is armed has happened
-        self.watching: Callable[[Passed], None] | None = None  #: told of every place
+        self.reached = False  #: the armed action has happened
+        self.watching: Callable[[Passed], None] | None = None  #: called for every place
 
     def arm(self, place: Place, act: Callable[[], None], *, nth: int = 1) -> None:
-        """Do this when a write passes this place for the n-th time from now."""
+        """Run an action when a write passes this place for the n-th time from now."""
         self._armed, self._act, self.reached = (place, nth), act, False
         self._counts.clear()
 
     def reach(self, place: Place, query: str) -> None:
-        """A write passes this place; for paths of their own, which no driver of ours sees."""
+        """Record that a write passes this place; called directly for writes that do not use the driver."""
         if threading.get_ident() != self._thread:
             return
         self._counts[place] += 1
@@ -74,7 +74,7 @@ class Failpoints:
 
 
 class PointedDriver:
-    """A driver whose writes pass failpoints. Reads, wake-ups and the schema go straight through."""
+    """A driver whose writes pass failpoints. Reads, wake-ups and the schema are passed through."""
 
     def __init__(self, driver: Driver, dialect: str, points: Failpoints) -> None:
         self._driver, self._points = driver, points
@@ -91,7 +91,7 @@ class PointedDriver:
     def run(
         self, name: str, takes: Takes | None = None, items: Items | None = None, flags: Iterable[str] = ()
     ) -> list[Row]:
-        """As the driver does. A statement that is its own transaction gets one around it, to be stopped within."""
+        """Run a query. A statement without a transaction gets one around it, so that it can be stopped within."""
         if self._open:
             rows = self._driver.run(name, takes, items, flags)
             if name in self._writes:
@@ -103,19 +103,19 @@ class PointedDriver:
             return self.run(name, takes, items, flags)
 
     def run_together(self, calls: Sequence[Call]) -> list[list[Row]]:
-        """As the driver does, one after the other."""
+        """Run the queries one after the other."""
         with self.transaction():
             return [self.run(*call) for call in calls]
 
     def run_each(self, *_: object) -> None:
-        """It cannot be stopped within: whoever asks puts all into one statement."""
+        """Not supported, because it cannot be stopped within; the caller uses one statement instead."""
 
     def ahead(self) -> None:
-        """Nor can that: whoever asks waits for each of its statements."""
+        """Not supported, because it cannot be stopped within; the caller waits for each statement."""
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """As the driver does."""
+        """Open a transaction that passes the failpoints."""
         if self._open:
             yield
             return
@@ -140,6 +140,6 @@ def writes(sql: str) -> bool:
 
 
 def give_points(store: SqlStore, points: Failpoints) -> None:
-    """Have all writes of this store pass these points from now on."""
+    """Let all writes of this store pass these failpoints from now on."""
     dialect = "sqlite" if store.url.startswith("sqlite") else "postgres"
     store._db = PointedDriver(store._db, dialect, points)

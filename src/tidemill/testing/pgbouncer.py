@@ -1,4 +1,4 @@
-"""A real PgBouncer in transaction mode before a test server: what breaks behind a pooler breaks here first."""
+"""A real PgBouncer in transaction mode in front of a test server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidemill.testing.processes import Guard, Launcher, ServiceMissing, end, fre
 
 
 def find_pgbouncer() -> Path:
-    """The program, or ``ServiceMissing``; system folders that an ordinary user's PATH lacks are searched too."""
+    """The program, or ``ServiceMissing``; also searches system folders that an ordinary user's PATH lacks."""
     folders = os.pathsep.join(
         [os.environ.get("PATH", os.defpath), "/usr/sbin", "/usr/local/sbin", "/opt/homebrew/bin"]
     )
@@ -29,7 +29,7 @@ def find_pgbouncer() -> Path:
 
 
 def pgbouncer_version(program: Path) -> str:
-    """What the program calls itself, as "1.18.0"."""
+    """The version of the program, as "1.18.0"."""
     said = subprocess.run([str(program), "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S603
     match = re.search(r"\d+(?:\.\d+)+", said)
     return match.group() if match else "unknown"
@@ -37,7 +37,7 @@ def pgbouncer_version(program: Path) -> str:
 
 @contextlib.contextmanager
 def running_pgbouncer(server_url: str) -> Iterator[str]:
-    """PgBouncer before the server of ``server_url`` for the length of a ``with`` block; yields the URL to go through it."""
+    """PgBouncer in front of the server of ``server_url`` for the duration of a ``with`` block; yields the URL through it."""
     program, launcher, port = find_pgbouncer(), Launcher(), free_port()
     server = urlsplit(server_url)
     home = Path(tempfile.mkdtemp(prefix="tm-"))

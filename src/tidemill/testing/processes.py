@@ -1,6 +1,6 @@
-"""Starting service programs for tests: never as root, always ended, also when the test run itself is killed.
+"""Service programs for tests: never run as root, and always stopped.
 
-Nothing here knows which program it starts; ``postgres`` and ``pgbouncer`` do.
+They are stopped even if the test run itself is killed.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from pathlib import Path
 
 from tidemill.clock import SystemClock
 
-# Reads one line from its input. If one comes, all went well. If the input ends without it, whoever should have written
-# it is dead: the program named in the pid file is stopped and its folders are removed.
+# Reads one line from its input. A line means a regular end. If the input ends without one, the parent process is dead: then the
+# script stops the program in the pid file and removes its folders.
 _GUARD = r"""
 if read -r line; then exit 0; fi
 program=$1 pid_file=$2
@@ -38,11 +38,11 @@ rm -rf -- "$@"
 _NOBODY = "nobody"
 
 HEIRS: dict[int, int] = {}
-"""A restarted service's new pid and the one it had before: who knew the old one need not be surprised by the new."""
+"""The previous pid of each restarted service by its new one, so that checks for leaked processes recognise it."""
 
 
 def ancestry(pid: int) -> set[int]:
-    """A pid with all those that it took over from."""
+    """A pid with the pids of its predecessors."""
     found = {pid}
     while (before := HEIRS.get(pid)) is not None and before not in found:
         found.add(pid := before)
@@ -50,7 +50,7 @@ def ancestry(pid: int) -> set[int]:
 
 
 class ServiceMissing(RuntimeError):
-    """A service cannot be started here; the message says what is missing and what would help."""
+    """A service cannot be started here; the message contains the cause and a remedy."""
 
 
 @functools.cache
@@ -64,7 +64,7 @@ def namespaces_work() -> bool:
 
 
 class Launcher:
-    """Runs programs that refuse root: as they are, in a user namespace, or as the user nobody."""
+    """Runs programs that refuse root: directly, in a user namespace, or as the user ``nobody``."""
 
     def __init__(self) -> None:
         self.root = os.name == "posix" and os.geteuid() == 0
@@ -72,14 +72,14 @@ class Launcher:
         self.nobody = self.root and not self.namespace
 
     def give(self, folder: Path) -> None:
-        """Let the program own a folder that was made for it."""
+        """Make the program's user the owner of a folder."""
         if self.nobody:
             shutil.chown(folder, user=_NOBODY)
 
     def start(
         self, command: Sequence[str], log: Path, *, env: dict[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Start a program in a session of its own, so that Ctrl-C at the terminal does not reach it before us."""
+        """Start a program in its own session, so that Ctrl-C at the terminal does not reach it first."""
         if self.namespace:
             command = ["unshare", "--user", "--map-user=1000", "--map-group=1000", *command]
         with log.open("ab") as output:
@@ -96,12 +96,12 @@ class Launcher:
             )
 
     def run(self, command: Sequence[str], log: Path) -> int:
-        """Run a program to its end; its exit code."""
+        """Run a program to its end; returns its exit code."""
         return self.start(command, log).wait()
 
 
 class Guard:
-    """Watches over us: when this process dies without a word, the guarded program is stopped and cleared away."""
+    """A watchdog: if this process dies unexpectedly, it stops the guarded program and removes its folders."""
 
     def __init__(self, program: str, pid_file: Path, folders: Sequence[Path]) -> None:
         words = ["/bin/sh", "-c", _GUARD, "guard", program, str(pid_file), *map(str, folders)]
@@ -114,7 +114,7 @@ class Guard:
         )
 
     def release(self) -> None:
-        """All went well: nothing is left to guard."""
+        """End the watchdog after a regular end."""
         if self._process.stdin is not None and not self._process.stdin.closed:
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.write(b"done\n")
@@ -125,7 +125,7 @@ class Guard:
 
 
 def end(process: subprocess.Popen[bytes], first: signal.Signals, *, patience: float = 15.0) -> int:
-    """End a program that we started: politely, then firmly. Returns its exit code."""
+    """End a child process, first with the given signal, then with stronger ones. Returns its exit code."""
     for sign, seconds in ((first, patience), (signal.SIGQUIT, 5.0), (signal.SIGKILL, None)):
         if process.poll() is None:
             process.send_signal(sign)
@@ -135,14 +135,14 @@ def end(process: subprocess.Popen[bytes], first: signal.Signals, *, patience: fl
 
 
 def free_port() -> int:
-    """A loopback port nobody listens on just now."""
+    """A loopback port that is currently free."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 def listening(port: int, process: subprocess.Popen[bytes], seconds: float) -> bool:
-    """Wait until the process answers on its port; False if it ended or took too long."""
+    """Wait until the process listens on its port; False if it ended or took too long."""
     clock = SystemClock()
     deadline = clock.monotonic() + seconds
     while clock.monotonic() < deadline:
@@ -155,14 +155,14 @@ def listening(port: int, process: subprocess.Popen[bytes], seconds: float) -> bo
 
 
 def child_pids(parent: int) -> dict[int, str]:
-    """The living children of a process with their command lines; those that ended and wait to be reaped do not count."""
+    """The live children of a process with their command lines, without zombies."""
     if parent == os.getpid() and not _have_children():
         return {}
     return _children_from_proc(parent) if Path("/proc/self/stat").exists() else _children_from_ps(parent)
 
 
 def _have_children() -> bool:
-    """Whether we have any, ended or not; asked after every test, so it must not read the whole of /proc."""
+    """Whether there are any children, ended or not; called after every test, so it must not read all of /proc."""
     if not hasattr(os, "waitid"):
         return True
     try:
@@ -181,7 +181,7 @@ def _children_from_proc(parent: int) -> dict[int, str]:
             state, ppid = _read(f"/proc/{name}/stat").rpartition(")")[2].split()[:2]
             if int(ppid) == parent and state not in "ZX":
                 found[int(name)] = _read(f"/proc/{name}/cmdline").replace("\0", " ").strip()
-        except (OSError, ValueError):  # it ended while we looked
+        except (OSError, ValueError):  # it ended in the meantime
             continue
     return found
 

@@ -1,15 +1,15 @@
-"""Runs jobs in a test: the real store, the real rule book and the real execution, on a clock that stands still.
+"""A runner for jobs in tests, with real execution on a manual clock.
 
-One job at a time and in this process, so a test sees everything it caused. Schedules fire when the clock has come to their
-time. It is no worker: it takes no orphans, keeps no limits (jobs that have some run as if they had none) and stops nothing that
-runs too long, though a task that moves the clock past its own timeout has timed out.
+It runs one job at a time in this process, so a test sees all effects. Schedules fire when the clock reaches their time. It is not
+a worker: it reclaims no orphans, enforces no limits and stops no job that runs too long. A task that advances the clock past its
+own timeout has timed out.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
@@ -17,32 +17,37 @@ from uuid import UUID
 
 from tidemill.clock import Clock, ManualClock
 from tidemill.domain.cluster import Worker
-from tidemill.domain.decide import decide
+from tidemill.domain.decide import COMPLETED, decide
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
-from tidemill.domain.job import NO_DETAILS, Claim, Details, Finish, Job
+from tidemill.domain.job import NO_DETAILS, Claim, Details, Finish, Job, LogEntry
 from tidemill.domain.lanes import ClaimRequest, Lane, Watermarks
 from tidemill.domain.ledger import PauseKind
-from tidemill.domain.outcome import Failed, Outcome, Released, TimedOut
+from tidemill.domain.misfits import tried
+from tidemill.domain.outcome import Failed, Misfit, Outcome, Released, TimedOut
 from tidemill.domain.requests import Facts
 from tidemill.domain.states import ENDED, JobState
-from tidemill.engine.duties import Fire, FireHere, Wake
+from tidemill.engine.completing import Connections
+from tidemill.engine.duties import Fire, FireHere, Outlook, Wake
 from tidemill.engine.duty import Done
 from tidemill.engine.execute import Ended, arun, run
+from tidemill.engine.finisher import topics
+from tidemill.engine.news import publish_enqueued
 from tidemill.engine.node import machine_name, serves
+from tidemill.engine.retry_hooks import timed_out
 from tidemill.errors import Signal, UsageError
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.tasks.events import Event, Events
-from tidemill.tasks.middleware import Middleware
+from tidemill.tasks.hooks import NO_HOOKS, Hooks
 from tidemill.tasks.registry import Registry
 from tidemill.tasks.task import Declared
 from tidemill.testing.outlet import StoreOutlet
 
 JITTER = 0.5
-"""The middle of every spread: waits in tests are always the same."""
+"""The middle of every jitter range, so that delays in tests are deterministic."""
 
 LEASE = timedelta(days=3650)
-"""The runner's life; nobody beats for it while a test moves the clock by weeks."""
+"""The lease of the runner, which sends no heartbeats while a test advances the clock by weeks."""
 
 _BATCH = 1_000
 
@@ -56,12 +61,12 @@ class Named(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """What was run: executions in all, and how many completed their job, failed, put it off, or had lost it."""
+    """The executions of a run: in all, and how many completed, failed, postponed or had lost their job."""
 
     processed: int = 0
     completed: int = 0
-    failed: int = 0  #: raised or timed out, whether or not the job is tried again
-    put_off: int = 0  #: the job is not over: retried, snoozed, waiting or under review
+    failed: int = 0  #: raised an exception or timed out, whether or not the job is retried
+    put_off: int = 0  #: the job has not ended: retried, snoozed, waiting or under review
     lost: int = 0
 
     def __add__(self, other: Drained) -> Drained:
@@ -74,9 +79,15 @@ class _Work(NamedTuple):
     job: Job
     outlet: StoreOutlet
 
+    def warn(self, text: str) -> None:
+        claim = self.claim
+        self.outlet.log(
+            LogEntry(claim.id, claim.token, self.outlet.now(), text, "warning", worker=claim.worker)
+        )
+
 
 class Testing:
-    """Runs what is due, in the order a worker would.
+    """Runs due jobs in the order of a worker.
 
     >>> from tidemill.stores.memory import MemoryStore
     >>> with Testing(MemoryStore(), Registry(), ManualClock()) as testing:
@@ -84,7 +95,7 @@ class Testing:
     0
     """
 
-    __test__ = False  # pytest: not a class of tests, whatever its name says
+    __test__ = False  # not a test class, despite its name
 
     def __init__(
         self,
@@ -93,28 +104,32 @@ class Testing:
         clock: Clock,
         *,
         events: Events | None = None,
-        middleware: Sequence[Middleware] = (),
+        hooks: Hooks = NO_HOOKS,
+        connections: Connections | None = None,
         prepare: Callable[[], object] | None = None,
     ) -> None:
+        self._connections = connections
         self._store, self._registry, self._prepare = store, registry, prepare
-        self._events, self._chain = events, middleware
+        self._events, self._hooks = events, hooks
         self.clock = clock
         self._marks = Watermarks()
         self._worker: UUID | None = None
         self._next_due: datetime | None = None
         self._node = machine_name()
-        waiting = Wake(store, clock, pinned=True)
+        waiting, outlook = Wake(store, clock, pinned=True), Outlook(hooks, events)
         self._firing: tuple[Callable[[], Done], ...] = (
-            Fire(store, clock, self._facts_of, pinned=True, on_waiting=waiting.knows),
-            FireHere(store, clock, self._node, self._facts_of, pinned=True, on_waiting=waiting.knows),
+            Fire(store, clock, self._facts_of, outlook, pinned=True, on_waiting=waiting.knows),
+            FireHere(
+                store, clock, self._node, self._facts_of, outlook, pinned=True, on_waiting=waiting.knows
+            ),
             waiting,
         )
         self._next_fire: datetime | None = None
 
     def drain(self, limit: int = 10_000, raise_errors: bool = False) -> Drained:
-        """Run jobs until none is due at the present time, or ``limit`` executions are done.
+        """Run jobs until none is due at the current time, or until ``limit`` executions.
 
-        ``raise_errors`` raises what the first failing job raised, after its failure was written down.
+        ``raise_errors`` raises the exception of the first failing job, after its failure was recorded.
         """
         _need_no_loop()
         done = Drained()
@@ -122,7 +137,7 @@ class Testing:
         self.fire()
         while done.processed < limit and (work := self._take()) is not None:
             try:
-                ended = run(*work, self.clock, self._chain)
+                ended = run(*work, self.clock, self._hooks)
             except BaseException:
                 self._give_back(work)
                 raise
@@ -130,13 +145,13 @@ class Testing:
         return done
 
     async def adrain(self, limit: int = 10_000, raise_errors: bool = False) -> Drained:
-        """The same inside a running loop: coroutines run on it, functions in a thread."""
+        """The same inside a running event loop: coroutines run on it, functions in a thread."""
         done = Drained()
         self._clock_in()
         self.fire()
         while done.processed < limit and (work := self._take()) is not None:
             try:
-                ended = await arun(*work, self.clock, self._chain)
+                ended = await arun(*work, self.clock, self._hooks)
             except BaseException:
                 self._give_back(work)
                 raise
@@ -146,7 +161,7 @@ class Testing:
     def run_until_idle(
         self, max_time: timedelta = timedelta(days=1), limit: int = 10_000, raise_errors: bool = False
     ) -> Drained:
-        """Drain, and move the clock to the next job that is due, until none is due within ``max_time`` from now."""
+        """Drain, and advance the clock to the next due job, until none is due within ``max_time`` from now."""
         end = self.clock.now() + max_time
         done = self.drain(limit, raise_errors)
         while done.processed < limit and self._go_to_next(end):
@@ -156,7 +171,7 @@ class Testing:
     async def arun_until_idle(
         self, max_time: timedelta = timedelta(days=1), limit: int = 10_000, raise_errors: bool = False
     ) -> Drained:
-        """The same inside a running loop."""
+        """The same inside a running event loop."""
         end = self.clock.now() + max_time
         done = await self.adrain(limit, raise_errors)
         while done.processed < limit and self._go_to_next(end):
@@ -164,13 +179,16 @@ class Testing:
         return done
 
     def advance(self, by: timedelta) -> datetime:
-        """Move the clock on; nothing runs by itself."""
+        """Advance the clock; this runs no jobs."""
         if not isinstance(self.clock, ManualClock):
-            raise UsageError("this clock moves by itself; make the app with clock=ManualClock()")
+            raise UsageError(
+                'this clock moves by itself; use app.override("memory://", clock=ManualClock()), or make the app with'
+                " clock=ManualClock()"
+            )
         return self.clock.advance(by)
 
     def enqueued(self, task: str | Named | None = None) -> list[Job]:
-        """Jobs that wait for a worker or for their time, the oldest first; of one task, or of all."""
+        """Jobs that wait for a worker or for their time, oldest first; of one task, or of all."""
         names = () if task is None else (task if isinstance(task, str) else task.name,)
         where = JobFilter(ALL_TENANTS, frozenset({JobState.PENDING, JobState.SCHEDULED}), frozenset(names))
         found: list[Job] = []
@@ -183,7 +201,7 @@ class Testing:
             after = page.next
 
     def close(self) -> None:
-        """Leave the list of workers; closing twice is harmless."""
+        """Retire the runner's worker; a second call has no effect."""
         worker, self._worker = self._worker, None
         if worker is not None:
             self._store.retire([worker], now=self.clock.now())
@@ -199,7 +217,7 @@ class Testing:
     # One job -----------------------------------------------------------------------------------------------------------
 
     def _clock_in(self) -> None:
-        """Be a living worker: beat, or register anew where the old one is gone."""
+        """Keep the runner's worker alive: send a heartbeat, or register a new worker if the old one is gone."""
         now = self.clock.now()
         if (
             self._worker is not None
@@ -207,13 +225,14 @@ class Testing:
         ):
             return
         self._worker = new_id()
-        self._store.register(Worker(self._worker, "testing", concurrency=1), lease=LEASE, now=now)
+        me = Worker(self._worker, "testing", node=self._node, concurrency=1)
+        self._store.register(me, lease=LEASE, now=now)
 
     def _facts_of(self, task: str) -> Facts | None:
         return self._registry.get(task).facts if task in self._registry else None
 
     def fire(self) -> int:
-        """Fire what is due at the present time; how many fires there were. ``drain`` does so by itself."""
+        """Fire the schedules that are due now; returns the number of fires. ``drain`` calls this itself."""
         if self._prepare is not None:
             self._prepare()
         fires, ahead = 0, []
@@ -233,8 +252,13 @@ class Testing:
             if claim.expires_at is None or claim.expires_at > self.clock.now():
                 (job,) = self._store.get([claim.id], tenant=claim.tenant)
                 self._tell("job.started", claim, JobState.RUNNING)
-                return _Work(declared, claim, job, StoreOutlet(self._store, claim, self.clock))
-            # Its time is over: the rule book cancels what is handed back expired.
+                return _Work(
+                    declared,
+                    claim,
+                    job,
+                    StoreOutlet(self._store, claim, self.clock, declared, self._connections),
+                )
+            # The rules cancel an expired job that is released.
             self._write(claim, declared, Released("expired"))
         return None
 
@@ -245,21 +269,25 @@ class Testing:
         if any(kind is PauseKind.ALL for kind, _ in paused):
             return None
         self._marks.seen(self._store.lanes())
-        # What has limits is counted, so that whoever looks at them sees it, but no rule is kept.
+        # Jobs with limits are counted, so that the counts are visible, but no rule is enforced.
         lanes = [
             lane
             for lane in sorted((*self._marks.lanes(), *self._gates()), key=lambda lane: -lane.priority)
             if (PauseKind.QUEUE, lane.queue) not in paused
             and (PauseKind.TENANT, lane.tenant) not in paused
-            and serves(lane.queue, self._node)
+            and serves(lane.queue, self._node, self._worker)
         ]
-        # Jobs of tasks that are not declared here stay where they are, as any worker would leave them.
-        tasks = [name for name in self._registry.names() if (PauseKind.TASK, name) not in paused]
+        # Jobs of tasks that are not declared here are not claimed, as by any worker.
+        tasks = [
+            name
+            for name in self._registry.served_names()
+            if not {(PauseKind.TASK, name), (PauseKind.TASK, self._registry.name_of(name))} & paused
+        ]
         assert self._worker is not None
         return next(iter(self._store.claim(ClaimRequest(self._worker, lanes, 1, tasks), now=now)), None)
 
     def _gates(self) -> list[Lane]:
-        """All lanes with limits: those whose tasks are not declared here may stand before those whose are."""
+        """All lanes with limits, because lanes of tasks that are not declared here may precede others."""
         found: list[Lane] = []
         page = self._store.gates()
         while page:
@@ -270,10 +298,15 @@ class Testing:
     def _settle(self, work: _Work, ended: Ended, *, raise_errors: bool) -> Drained:
         timeout = work.claim.timeout
         if timeout is not None and ended.ended - ended.began > timeout.total_seconds():
-            ended = ended._replace(outcome=TimedOut(timeout), result=None, error=None)
+            outcome = timed_out(
+                work.declared, work.claim, timeout, lambda: work.job, self.clock.now(), work.warn
+            )
+            ended = ended._replace(outcome=outcome, result=None, error=None)
         claim = work.claim._replace(cancel_reason=work.outlet.cancel_reason())
-        written = self._write(claim, work.declared, ended.outcome, ended, work.job.details)
-        failed = isinstance(ended.outcome, Failed | TimedOut)
+        written = self._write(
+            claim, work.declared, ended.outcome, ended, work.job.details, completes=work.outlet.completes
+        )
+        failed = isinstance(ended.outcome, Failed | TimedOut | Misfit)
         if (
             raise_errors
             and failed
@@ -290,7 +323,7 @@ class Testing:
         )
 
     def _give_back(self, work: _Work) -> None:
-        """The run was interrupted, not the job's fault: it may be claimed again, and no attempt is used."""
+        """Release a job whose run was interrupted; it may be claimed again, and no attempt is used."""
         self._write(work.claim, work.declared, Released("interrupted"))
 
     def _write(
@@ -300,20 +333,36 @@ class Testing:
         outcome: Outcome,
         ended: Ended | None = None,
         details: Details = NO_DETAILS,
+        *,
+        completes: bool = False,
     ) -> JobState | None:
-        """Decide and finish; the state the job went to, or None if it was lost."""
+        """Decide and finish; returns the job's new state, or None if it was lost."""
         now = self.clock.now()
+        if isinstance(outcome, Misfit):
+            known = tried(self._store.executions([claim.id], tenant=claim.tenant), claim.token)
+            outcome = replace(outcome, times=known.times, since=known.since)
         transition = decide(claim, outcome, declared.policy(details), now, JITTER)
         if ended is None:
             finish = Finish(claim, transition)
         else:
             finish = ended.finish(claim, transition, self.clock.monotonic())
+            if isinstance(outcome, Misfit) and transition.state is not JobState.FAILED:
+                finish = finish._replace(error=None)
         if self._store.finish([finish], now=now):
-            return None
+            if not completes or not self._is_completed(claim):
+                return None
+            transition = COMPLETED
         if transition.state in ENDED:
-            self._store.notify(["ended"])
+            self._store.notify(topics([finish]))
             self._tell("job.finished", claim, transition.state)
+        if transition.state is JobState.COMPLETED and self._events is not None and self._events.wanted:
+            publish_enqueued(self._store, self.clock, self._events, finish.then)
         return transition.state
+
+    def _is_completed(self, claim: Claim) -> bool:
+        """Whether a user's transaction has completed the job."""
+        found = self._store.get([claim.id], tenant=claim.tenant)
+        return any(job.token == claim.token and job.state is JobState.COMPLETED for job in found)
 
     def _tell(self, name: str, claim: Claim, state: JobState) -> None:
         if self._events is not None and self._events.wanted:
@@ -333,4 +382,4 @@ def _need_no_loop() -> None:
         asyncio.get_running_loop()
     except RuntimeError:
         return
-    raise UsageError("a loop is running here; await adrain() instead of calling drain()")
+    raise UsageError("an event loop is running; await adrain() instead of calling drain()")

@@ -1,7 +1,7 @@
-"""Schedules to compare: each as the trigger under test and as the rule that the oracle reads, made from the same words.
+"""Schedules to compare, each as a tested trigger and as a rule of the oracle.
 
-The first ones are chosen, because somebody once got them wrong; the others are drawn at random from a seed, with times that
-fall into the hours at which clocks are changed more often than others.
+The first ones are chosen because implementations got them wrong. The others are drawn from a seed, with times that often fall
+into the hours at which clocks change.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _AT = (
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """One schedule, twice."""
+    """One schedule, as a trigger and as a rule."""
 
     label: str
     trigger: Trigger
@@ -72,9 +72,9 @@ class Case:
 
 
 def cases(count: int, seed: int) -> list[Case]:
-    """So many schedules; the same ones for the same seed."""
+    """Return this many schedules, the same ones for the same seed."""
     random = Random(seed)
-    found = [_cron(expression, None) for expression in CHOSEN[: max(count // 3, 1)]]
+    drawn = [_cron(expression, None) for expression in CHOSEN[: max(count // 3, 1)]]
     makers: list[tuple[Callable[[Random], Case], int]] = [
         (_any_cron, 10),
         (_daily, 3),
@@ -83,10 +83,10 @@ def cases(count: int, seed: int) -> list[Case]:
         (_business, 4),
         (_every, 3),
     ]
-    while len(found) < count:
-        make = random.choices([each for each, _ in makers], [weight for _, weight in makers])[0]
-        found.append(make(random))
-    return found
+    while len(drawn) < count:
+        make = random.choices([maker for maker, _ in makers], [weight for _, weight in makers])[0]
+        drawn.append(make(random))
+    return drawn
 
 
 def _any_cron(random: Random) -> Case:
@@ -97,10 +97,9 @@ def _any_cron(random: Random) -> Case:
         expression = " ".join(random.choice(part) for part in parts)
         try:
             return _cron(expression, _outs(random))
-        except (
-            BadSchedule
-        ) as refused:  # the parts do not go together: a day that the month has not, or hardly ever
-            assert refused.facts["field"] == "day-of-month"  # noqa: PT017 - drawing goes on
+        except BadSchedule as refused:
+            # The parts do not fit together, such as a day that the month does not have.
+            assert refused.facts["field"] == "day-of-month"  # noqa: PT017  (draw again)
 
 
 def _cron(expression: str, outs: Outs | None) -> Case:
@@ -149,7 +148,8 @@ def _every(random: Random) -> Case:
     )
     anchor = EPOCH + timedelta(seconds=random.randrange(0, 2**30)) if random.random() < 0.5 else None
     outs = _outs(random)
-    if outs is not None:  # an interval has no time of day to keep, so it is never rolled
+    # An interval has no time of day to keep, so it is never rolled.
+    if outs is not None:
         outs = Outs(outs.weekdays, outs.dates, outs.rest)
     first = 0 if anchor is None else (anchor - EPOCH) // _MICROSECOND
     rule = StepRule(first, interval // _MICROSECOND, outs)
@@ -166,7 +166,7 @@ def _some_times(random: Random) -> str:
 
 
 def _seconds(at: str) -> tuple[int, ...]:
-    parts = ([int(word) for word in each.split(":")] for each in at.split(","))
+    parts = ([int(word) for word in time.split(":")] for time in at.split(","))
     return tuple(sorted({hour * 3600 + minute * 60 + sum(rest) for hour, minute, *rest in parts}))
 
 
@@ -193,12 +193,14 @@ def _rest(random: Random) -> Rest:
 
 
 def _dates(random: Random) -> frozenset[date]:
-    """Holidays of every year, some a week long, on days that are drawn."""
-    found: set[date] = set()
+    """Return random holidays of every year, some a week long."""
+    holidays: set[date] = set()
     for _ in range(random.randint(1, 8)):
         month, day, length = random.randint(1, 12), random.randint(1, 28), random.choice([1, 1, 1, 2, 7])
-        found |= {date(year, month, day) + timedelta(days=more) for year in _YEARS for more in range(length)}
-    return frozenset(found)
+        holidays |= {
+            date(year, month, day) + timedelta(days=more) for year in _YEARS for more in range(length)
+        }
+    return frozenset(holidays)
 
 
 def _calendar(rest: Rest | None) -> BusinessCalendar | None:
@@ -208,7 +210,7 @@ def _calendar(rest: Rest | None) -> BusinessCalendar | None:
 def _exclude(outs: Outs | None) -> Exclude | None:
     if outs is None:
         return None
-    roll = next(each for each in _ROLLS if each == outs.roll)
+    roll = next(rule for rule in _ROLLS if rule == outs.roll)
     return Exclude(outs.dates, outs.weekdays, _calendar(outs.rest), roll)
 
 

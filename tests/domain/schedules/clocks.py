@@ -1,8 +1,7 @@
-"""The clock on the wall of one zone, found out by looking at it: every quarter of an hour for years, and every minute of the
-days around a change.
+"""The wall clock of one zone, sampled every quarter of an hour and at changes.
 
-Nothing here is shared with the code under test. The only thing believed is zoneinfo's answer to "what does the clock show
-at this instant". Instants and wall times are seconds since 1970-01-01, as a day is days since then.
+It shares no code with the code under test. It relies only on zoneinfo's conversion of an instant to a local time. Instants and
+wall times are seconds since 1970-01-01; a day is the number of days since then.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _SECOND = timedelta(seconds=1)
 ODD_ZONES: dict[str, int] = {
     "Europe/Berlin": 2024,
     "America/New_York": 2024,
-    "Australia/Lord_Howe": 2024,  # half an hour
+    "Australia/Lord_Howe": 2024,  # a change of half an hour
     "Pacific/Apia": 2006,  # no 30 December 2011
     "Africa/Casablanca": 2026,  # an hour less in Ramadan
     "Europe/Dublin": 2020,  # winter time is the exception
@@ -32,12 +31,12 @@ ODD_ZONES: dict[str, int] = {
     "Africa/El_Aaiun": 2017,
     "Antarctica/Casey": 2009,  # three hours, many times
     "America/St_Johns": 2006,  # until 2011 at one minute past midnight
-    "Asia/Pyongyang": 2011,  # half an hour away in 2015, and back in 2018
-    "America/Caracas": 2007,  # the same in 2007 and 2016
+    "Asia/Pyongyang": 2011,  # half an hour in 2015, and back in 2018
+    "America/Caracas": 2007,  # half an hour in 2007 and 2016
     "Atlantic/Azores": 2024,  # around midnight
     "America/Santiago": 2016,  # at midnight, by rules that changed
-    "Africa/Cairo": 2014,  # abolished, and brought back
-    "Asia/Kathmandu": 2024,  # 5:45, never changed
+    "Africa/Cairo": 2014,  # abolished and reintroduced
+    "Asia/Kathmandu": 2024,  # 5:45, without changes
     "Pacific/Fakaofo": 2006,  # across the date line
     "Asia/Tehran": 2014,  # at midnight, abolished in 2022
     "Asia/Beirut": 2020,
@@ -65,16 +64,16 @@ ODD_ZONES: dict[str, int] = {
     "Antarctica/Vostok": 2016,
     "Asia/Damascus": 2014,
 }
-"""Zones whose clocks do uncommon things, and the first of ten years in which they do them."""
+"""Zones with unusual clock changes, and the first of ten years that contain them."""
 
 
 def day_number(when: date) -> int:
-    """Days since 1970-01-01."""
+    """Return the days since 1970-01-01."""
     return (when - _EPOCH).days
 
 
 class WallClock:
-    """What the clock of a zone shows, from the first of some years to the end of the last of them."""
+    """The times on the clock of a zone over a number of whole years."""
 
     def __init__(self, name: str, first_year: int, years: int) -> None:
         self.name = name
@@ -84,10 +83,10 @@ class WallClock:
         self.changes = tuple(self._changes())
         self.first_day = self.start // DAY - 3
         self.last_day = self.end // DAY + 3
-        self._shown: dict[int, list[tuple[int, int]]] = {}  # odd day: wall minute and instant, as they come
-        self._first: dict[int, int] = {}  # wall minute of an odd day: the instant it is first shown
+        self._shown: dict[int, list[tuple[int, int]]] = {}  # odd day: wall minutes and instants, in order
+        self._first: dict[int, int] = {}  # wall minute of an odd day: when it is first shown
         for day in self._odd_days():
-            self._look_at(day)
+            self._sample(day)
         self._offset = {
             day: self._offset_at_noon(day)
             for day in range(self.first_day, self.last_day + 1)
@@ -95,15 +94,15 @@ class WallClock:
         }
 
     def is_odd(self, day: int) -> bool:
-        """Whether the clocks are changed on that local day, or it is left out."""
+        """Return whether the clocks change on that local day, or the day does not exist."""
         return day in self._shown
 
     def offset(self, day: int) -> int:
-        """The one offset of a day that is not odd."""
+        """Return the one offset of a day that is not odd."""
         return self._offset[day]
 
     def once(self, day: int, times: Iterable[int]) -> Iterator[int]:
-        """Instants of wall times that fire once: when first shown, or when the clock first shows anything after a gap."""
+        """Yield instants of wall times that fire once: when first shown, or right after the gap that skips them."""
         if day not in self._shown:
             base = day * DAY - self._offset[day]
             yield from (base + second for second in times)
@@ -119,7 +118,7 @@ class WallClock:
             yield self._first[minute]
 
     def whenever(self, day: int, times: Mapping[int, Sequence[int]]) -> Iterator[int]:
-        """Instants at which the clock shows one of the times, which are given as seconds by minute of the day."""
+        """Yield instants at which the clock shows one of the times, given as seconds by minute of the day."""
         if day not in self._shown:
             base = day * DAY - self._offset[day]
             yield from (
@@ -130,21 +129,21 @@ class WallClock:
             yield from (at + second for second in times.get(wall % 1440, ()))
 
     def day_at(self, instant: int) -> date:
-        """The local day of an instant."""
+        """Return the local day of an instant."""
         return datetime.fromtimestamp(instant, self.zone).date()
 
     def pieces(self, day: int) -> list[tuple[int, int]]:
-        """The stretches of real time, end excluded, in which that local day is shown."""
+        """Return the spans of real time, end excluded, in which that local day is shown."""
         if day not in self._shown:
             start = day * DAY - self._offset[day]
             return [(start, start + DAY)]
-        found: list[tuple[int, int]] = []
+        spans: list[tuple[int, int]] = []
         for _, at in self._shown[day]:
-            if found and found[-1][1] == at:
-                found[-1] = (found[-1][0], at + MINUTE)
+            if spans and spans[-1][1] == at:
+                spans[-1] = (spans[-1][0], at + MINUTE)
             else:
-                found.append((at, at + MINUTE))
-        return found
+                spans.append((at, at + MINUTE))
+        return spans
 
     def _offset_seconds(self, instant: int) -> int:
         shift = datetime.fromtimestamp(instant, self.zone).utcoffset()
@@ -158,17 +157,17 @@ class WallClock:
         return shift // _SECOND
 
     def _changes(self) -> Iterator[tuple[int, int, int]]:
-        """When the offset changes, from what to what."""
+        """Yield when the offset changes, and both offsets."""
         before = self._offset_seconds(self.start - _MARGIN)
         for probe in range(self.start - _MARGIN + _QUARTER, self.end + _MARGIN, _QUARTER):
             after = self._offset_seconds(probe)
             if after != before:
                 at = next(
-                    each
-                    for each in range(probe - _QUARTER, probe + 1, MINUTE)
-                    if self._offset_seconds(each) != before
+                    second
+                    for second in range(probe - _QUARTER, probe + 1, MINUTE)
+                    if self._offset_seconds(second) != before
                 )
-                # Minutes are looked at below, so a change must be at the beginning of one.
+                # Days are sampled by minute, so a change must be at the beginning of one.
                 assert self._offset_seconds(at - 1) == before
                 assert before % MINUTE == 0
                 assert after % MINUTE == 0
@@ -176,14 +175,14 @@ class WallClock:
                 before = after
 
     def _odd_days(self) -> list[int]:
-        found: set[int] = set()
+        days: set[int] = set()
         for at, before, after in self.changes:
             if self.first_day - 3 <= at // DAY <= self.last_day + 3:
                 touched = sorted(((at + before) // DAY, (at + after) // DAY))
-                found.update(range(touched[0], touched[1] + 1))
-        return sorted(found)
+                days.update(range(touched[0], touched[1] + 1))
+        return sorted(days)
 
-    def _look_at(self, day: int) -> None:
+    def _sample(self, day: int) -> None:
         shown = self._shown[day] = []
         for at in range(day * DAY - 27 * 3600, (day + 1) * DAY + 27 * 3600, MINUTE):
             wall = at + self._offset_seconds(at)

@@ -1,7 +1,7 @@
-"""One schedule in one zone over years: what the triggers say against what the oracle says.
+"""Comparison of one schedule in one zone over years with the oracle.
 
-A schedule with up to ``LISTED`` fires is listed in full. Of a denser one every fire around changes of clocks and at the ends is
-listed, and the fires of every month are counted. Around changes it is listed from the end as well.
+A schedule with up to ``LISTED`` fires is listed in full. Of a denser one, every fire around clock changes and at the ends is
+listed, and the fires of every month are counted. Around changes the fires are also listed backwards.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FEW = 4
 
 @dataclass
 class Tally:
-    """What was compared, and what differed."""
+    """The number of comparisons, and the differences."""
 
     schedules: int = 0
     listed: int = 0
@@ -49,7 +49,7 @@ class Tally:
 
 
 def compare(case: Case, clock: WallClock) -> Tally:
-    """Everything about one schedule in one zone."""
+    """Compare one schedule in one zone."""
     tally = Tally(schedules=1)
     expected = case.rule.count(clock, clock.start, clock.end)
     _count(tally, case, clock, clock.start, clock.end, expected)
@@ -78,35 +78,35 @@ def _list(
         newest=len(expected) + 5 if backwards else None,
         limit=None if backwards else len(expected) + 5,
     )
-    found = [(fire - EPOCH) // _MICROSECOND for fire in fires]
+    listed = [(fire - EPOCH) // _MICROSECOND for fire in fires]
     tally.listed += len(expected)
-    once = set(found)
-    if found == sorted(expected):
+    once = set(listed)
+    if listed == sorted(expected):
         return
     way = "backwards, " if backwards else ""
-    twice = {at for at in once if found.count(at) > 1} if len(once) < len(found) else set()
+    twice = {at for at in once if listed.count(at) > 1} if len(once) < len(listed) else set()
     for what, several in (("doubled", twice), ("skipped", expected - once), ("extra", once - expected)):
         setattr(tally, what, getattr(tally, what) + len(several))
         tally.note(case, clock, way + what, several)
-    if found != sorted(found):
+    if listed != sorted(listed):
         tally.extra += 1
         tally.differences.append(f"{clock.name}, {case.label}: {way}out of order")
 
 
 def _count(tally: Tally, case: Case, clock: WallClock, start: int, end: int, expected: int) -> None:
-    found = case.trigger.count_between(
+    counted = case.trigger.count_between(
         _instant(start), _instant(end), clock.zone, case.calendar, case.exclude
     )
     tally.counted += expected
-    if found != expected:
-        tally.miscounted += abs(found - expected)
+    if counted != expected:
+        tally.miscounted += abs(counted - expected)
         tally.differences.append(
-            f"{clock.name}, {case.label}: {found} fires from {_instant(start)} to {_instant(end)}, not {expected}"
+            f"{clock.name}, {case.label}: {counted} fires from {_instant(start)} to {_instant(end)}, not {expected}"
         )
 
 
 def _windows(case: Case, clock: WallClock) -> Iterator[tuple[int, int]]:
-    """Around every change of clocks and at both ends; of schedules with fires every minute or more only some, and brief."""
+    """Yield windows around every clock change and at both ends; fewer and shorter ones for dense schedules."""
     dense = case.rule.a_day > _DENSE_A_DAY
     reach = 4 * 3600 if dense else 3 * DAY
     changes = [at for at, _, _ in clock.changes if clock.start + reach <= at < clock.end - reach]

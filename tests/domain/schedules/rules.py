@@ -1,6 +1,6 @@
-"""What a schedule means, read slowly and on its own: days are looked at one by one, and so are the times of a day.
+"""An independent, slow reading of schedules, day by day and time by time.
 
-Neither cronsim nor the triggers are used. A rule is told to a ``WallClock``, which knows when its times come.
+It uses neither cronsim nor the triggers. A rule is evaluated on a ``WallClock``, which knows when its times occur.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ _MACROS = {
 }
 
 OfMonth = Callable[[int, int], Iterable[date]]
-"""The days that a rule means for a month; a roll may carry one of them into another."""
+"""The days of a rule in a month; a roll may move a day into another month."""
 
 
 @dataclass(frozen=True)
 class Rest:
-    """Days on which nobody works."""
+    """Non-working days."""
 
     weekend: tuple[str, ...] = ("sat", "sun")
     holidays: frozenset[date] = frozenset()
@@ -47,7 +47,7 @@ class Rest:
 
 @dataclass(frozen=True)
 class Outs:
-    """Days that are taken out, and where their fires go."""
+    """Excluded days, and where their fires move."""
 
     weekdays: tuple[str, ...] = ()
     dates: frozenset[date] = frozenset()
@@ -72,12 +72,12 @@ def days_of(year: int, month: int) -> list[date]:
 
 
 def fitting(fits: Callable[[date], bool]) -> OfMonth:
-    """A rule that can be asked about each day."""
+    """Return a rule that is a predicate of the day."""
     return lambda year, month: [day for day in days_of(year, month) if fits(day)]
 
 
 def month_day(n: int) -> OfMonth:
-    """One day of each month, held within it."""
+    """Return a rule for one day of each month, clamped to the month."""
 
     def of_month(year: int, month: int) -> list[date]:
         days = days_of(year, month)
@@ -89,7 +89,7 @@ def month_day(n: int) -> OfMonth:
 
 
 def business_day(n: int, roll: str, rest: Rest) -> OfMonth:
-    """The n-th working day of each month; where there are too few, the missing one lies just outside the month."""
+    """Return the n-th working day of each month; a missing one lies just outside the month."""
 
     def walk(day: date, step: timedelta) -> date:
         while rest.covers(day):
@@ -130,18 +130,18 @@ class WallRule:
 
     @property
     def a_day(self) -> float:
-        """About how many fires a day with any has."""
+        """Return about how many fires a firing day has."""
         return len(self.times)
 
     def fires(self, clock: WallClock, after: int, until: int) -> set[int]:
-        """The fires after one instant and not after the other, in microseconds."""
-        found: set[int] = set()
+        """Return the fires after one instant and up to the other, in microseconds."""
+        fires: set[int] = set()
         for day in _days(self, clock, after // DAY - 3, until // DAY + 3):
-            found.update(self.on(clock, day))
-        return {at * MICRO for at in found if after < at <= until}
+            fires.update(self.on(clock, day))
+        return {at * MICRO for at in fires if after < at <= until}
 
     def count(self, clock: WallClock, after: int, until: int) -> int:
-        """How many these are. A day without a change of clocks has its times at one offset, so that they need not be listed."""
+        """Count the fires. A day without a clock change has one offset, so its fires need not be listed."""
         odd = _odd_fires(self, clock)
         counted = bisect_right(odd, until) - bisect_right(odd, after)
         for day in _days(self, clock, after // DAY - 3, until // DAY + 3):
@@ -153,13 +153,13 @@ class WallRule:
         return counted
 
     def on(self, clock: WallClock, day: int) -> Iterator[int]:
-        """The fires of one local day, in seconds."""
+        """Return the fires of one local day, in seconds."""
         return clock.whenever(day, self._by_minute) if self.running else clock.once(day, self.times)
 
 
 @lru_cache(maxsize=2)
 def _odd_fires(rule: WallRule, clock: WallClock) -> array[int]:
-    """The fires of the days on which clocks are changed, in order; asked for again and again, and there may be millions."""
+    """Return the fires of days with clock changes, in order; cached, because there may be millions."""
     odd = (day for day in _days(rule, clock, clock.first_day, clock.last_day) if clock.is_odd(day))
     return array("q", sorted({at for day in odd for at in rule.on(clock, day)}))
 
@@ -171,20 +171,20 @@ def _days(rule: WallRule, clock: WallClock, first: int, last: int) -> list[int]:
 
 @lru_cache(maxsize=4096)
 def _all_days(rule: WallRule, first: int, last: int) -> list[int]:
-    """The days of a rule, in order. They are the same in all zones, and so looked for once."""
+    """Return the days of a rule, in order; cached, because they are the same in all zones."""
     begin, end = date.fromordinal(719_163 + first), date.fromordinal(719_163 + last)
-    found: set[int] = set()
+    days: set[int] = set()
     for total in range(begin.year * 12 + begin.month - 4, end.year * 12 + end.month + 3):
         for day in rule.of_month(total // 12, total % 12 + 1):
             there = day if rule.outs is None else rule.outs.moved(day)
             if there is not None and first <= day_number(there) <= last:
-                found.add(day_number(there))
-    return sorted(found)
+                days.add(day_number(there))
+    return sorted(days)
 
 
 @dataclass(frozen=True, eq=False)
 class StepRule:
-    """Every so many microseconds of real time from a first instant on, but not on local days that are taken out."""
+    """Steps of real time from a first instant on, except on excluded local days."""
 
     first: int
     step: int
@@ -213,13 +213,13 @@ class StepRule:
         return counted
 
     def _steps(self, start: int, end: int) -> range:
-        """Steps from one instant to before another."""
+        """Return the steps from one instant to before another."""
         skipped = max(-((self.first - start) // self.step), 0)
         return range(self.first + skipped * self.step, max(end, self.first), self.step)
 
 
 def cron_rule(expression: str, outs: Outs | None = None) -> WallRule:
-    """A cron expression of five or six fields, read field by field."""
+    """Read a cron expression of five or six fields, field by field."""
     text = expression.upper()
     fields = _MACROS.get(text, text).split()
     second, minute, hour, in_month, month, in_week = fields if len(fields) == 6 else ["0", *fields]
@@ -235,5 +235,5 @@ def cron_rule(expression: str, outs: Outs | None = None) -> WallRule:
 
     hours, minutes, seconds = expand(hour, 0, 23), expand(minute, 0, 59), expand(second, 0, 59)
     times = sorted(h * 3600 + m * 60 + s for h in hours for m in minutes for s in seconds)
-    running = any(each.startswith("*") for each in (second, minute, hour))
+    running = any(part.startswith("*") for part in (second, minute, hour))
     return WallRule(fitting(fits), tuple(times), running, outs)

@@ -1,4 +1,4 @@
-"""A small part of the comparison over years; all of it is ``python -m tests.domain.schedules.years``."""
+"""A short comparison over years; ``tests.domain.schedules.years`` is the full one."""
 
 from __future__ import annotations
 
@@ -33,33 +33,34 @@ ROOT = Path(__file__).resolve().parents[3]
         ("America/Sao_Paulo", 2018),
     ],
 )
-def test_a_year_of_schedules_has_no_fire_too_many_and_none_too_few(zone: str, first_year: int) -> None:
+def test_a_year_of_schedules_has_no_extra_and_no_missing_fire(zone: str, first_year: int) -> None:
     tally = do(Part(zone, first_year, years=1, expressions=16, seed=7))
     assert tally.differences == []
     assert tally.wrong == 0
     assert tally.listed > 2_000
 
 
-SPARSE = [each for each in CHOSEN if cron_rule(each).a_day <= 200]  # the command compares the others too
+# The command compares the others too.
+SPARSE = [expression for expression in CHOSEN if cron_rule(expression).a_day <= 200]
 
 
 @pytest.mark.parametrize("expression", SPARSE)
-def test_a_chosen_expression_is_right_on_the_days_on_which_clocks_change(expression: str) -> None:
+def test_a_chosen_expression_is_right_on_clock_changes(expression: str) -> None:
     case = Case(expression, Cron(expression), cron_rule(expression))
     assert compare(case, _clock("Europe/Berlin", 2026)).differences == []
 
 
-def _clock(zone: str, year: int, known: dict[tuple[str, int], WallClock] = {}) -> WallClock:  # noqa: B006
-    if (zone, year) not in known:
-        known[zone, year] = WallClock(zone, year, 1)
-    return known[zone, year]
+def _clock(zone: str, year: int, clocks: dict[tuple[str, int], WallClock] = {}) -> WallClock:  # noqa: B006
+    if (zone, year) not in clocks:
+        clocks[zone, year] = WallClock(zone, year, 1)
+    return clocks[zone, year]
 
 
 def _daily(at: str, second: int) -> Case:
     return Case(at, Daily(at), WallRule(fitting(lambda _: True), (second,)))
 
 
-def test_the_oracle_knows_the_published_rule() -> None:
+def test_the_oracle_follows_the_published_rule() -> None:
     clock = _clock("Europe/Berlin", 2026)
     gap, repeated = day_number(date(2026, 3, 29)), day_number(date(2026, 10, 25))
     half_past_two = 2 * 3600 + 1800
@@ -76,7 +77,7 @@ def test_the_oracle_knows_the_published_rule() -> None:
     assert [end - start for start, end in clock.pieces(repeated)] == [25 * 3600]
 
 
-def test_the_oracle_sees_the_day_that_samoa_left_out() -> None:
+def test_the_oracle_skips_the_missing_day_of_samoa() -> None:
     clock = _clock("Pacific/Apia", 2011)
     left_out = day_number(date(2011, 12, 30))
     assert clock.pieces(left_out) == []
@@ -88,19 +89,19 @@ def _second(text: str) -> int:
     return int(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp())
 
 
-def test_times_that_follow_the_clock_where_they_should_fire_once_are_found(
+def test_fires_that_wrongly_follow_the_clock_are_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     case, clock = _daily("02:30", 2 * 3600 + 1800), _clock("Europe/Berlin", 2026)
     assert compare(case, clock).wrong == 0
     monkeypatch.setattr(daily, "FixedTimes", RunningTimes)
     tally = compare(case, clock)
-    assert (tally.skipped, tally.extra) == (2, 2)  # each from both ends
+    assert (tally.skipped, tally.extra) == (2, 2)  # counted from both ends
     assert "skipped 2026-03-29T01:00:00+00:00" in tally.differences[0]
     assert "extra 2026-10-25T01:30:00+00:00" in tally.differences[1]
 
 
-def test_an_hour_that_is_left_out_where_it_should_follow_the_clock_is_found(
+def test_a_wrongly_skipped_hour_is_detected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     case, clock = Case("hourly", Cron("0 * * * *"), cron_rule("0 * * * *")), _clock("Europe/Berlin", 2026)
@@ -111,7 +112,7 @@ def test_an_hour_that_is_left_out_where_it_should_follow_the_clock_is_found(
     assert tally.miscounted == 1
 
 
-def test_every_kind_of_schedule_is_compared_and_the_same_for_the_same_seed() -> None:
+def test_every_kind_of_schedule_is_drawn_deterministically() -> None:
     drawn = cases(200, seed=1)
     assert len(drawn) == 200
     assert [case.label for case in drawn] == [case.label for case in cases(200, seed=1)]
@@ -128,10 +129,10 @@ def test_every_kind_of_schedule_is_compared_and_the_same_for_the_same_seed() -> 
     assert len(ODD_ZONES) >= 40
 
 
-def test_the_command_says_what_was_compared() -> None:
+def test_the_command_reports_what_was_compared() -> None:
     words = [sys.executable, "-m", "tests.domain.schedules.years"]
     size = ["--years", "1", "--zones", "1", "--expressions", "9", "--processes", "1"]
     done = subprocess.run([*words, *size], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "0 doubled, 0 skipped, 0 too many, 0 miscounted" in done.stdout
+    assert "0 doubled, 0 skipped, 0 extra, 0 miscounted" in done.stdout
     assert "1/1 zones" in done.stderr

@@ -1,4 +1,4 @@
-"""Zone files written by hand, so that two versions of a zone's rules can be laid side by side."""
+"""Handmade zone files, for two versions of a zone's rules."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pathlib import Path
 
 
 def tzif(changes: Sequence[tuple[datetime, int]], first: int, rule: str) -> bytes:
-    """A TZif file: hours ahead of UTC at first, from each change on, and after the last one by a POSIX rule."""
+    """Return a TZif file: the first offset in hours, the offset after each change, and a POSIX rule for later."""
     hours = sorted({first, *(offset for _, offset in changes)})
     kinds = b"".join(struct.pack(">lbb", offset * 3600, 0, 0) for offset in hours)
     seconds = [int(at.timestamp()) for at, _ in changes]
     numbers = [hours.index(offset) for _, offset in changes]
-    # Before the first change a reader takes the first kind; put what holds then in front of everything.
+    # Readers use the first type before the first change; put the initial offset in front of everything.
     seconds.insert(0, -(2**40))
     numbers.insert(0, hours.index(first))
     head = b"TZif2" + bytes(15)
@@ -24,8 +24,8 @@ def tzif(changes: Sequence[tuple[datetime, int]], first: int, rule: str) -> byte
     return empty + head + counts + body + f"\n{rule}\n".encode()
 
 
-def lay(folder: Path, name: str, content: bytes) -> str:
-    """Put a zone into a folder that zoneinfo can be pointed at; the folder as TZPATH wants it."""
+def write_zone(folder: Path, name: str, content: bytes) -> str:
+    """Write a zone into a folder; return the folder for TZPATH."""
     place = folder / name
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_bytes(content)

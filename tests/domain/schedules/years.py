@@ -1,7 +1,7 @@
-"""Ten years, forty zones, two hundred schedules: every fire against an oracle that shares no code with the triggers.
+"""Comparison of 200 schedules in 40 zones over ten years with an oracle.
 
 ``python -m tests.domain.schedules.years --years 10 --zones 40 --expressions 200 --seed 1 --processes 2`` takes minutes. It exits
-with 1 if a fire was doubled, skipped, added or miscounted, and shows the first ones.
+with 1 if a fire is duplicated, missing, extra or miscounted, and prints the first differences.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ORDINARY_YEAR = 2024
 
 
 class Part(NamedTuple):
-    """One zone with all schedules: what one process does at a time."""
+    """One zone with all schedules: the unit of work of a process."""
 
     zone: str
     first_year: int
@@ -37,7 +37,7 @@ class Part(NamedTuple):
 
 
 def parts(years: int, zones: int, expressions: int, seed: int) -> list[Part]:
-    """The odd zones first, then others, drawn."""
+    """Return the odd zones first, then random ones."""
     chosen = list(ODD_ZONES.items())[:zones]
     others = sorted(available_timezones() - set(ODD_ZONES) - {"localtime", "Factory"})
     drawn = Random(seed).sample(others, min(max(zones - len(chosen), 0), len(others)))
@@ -65,12 +65,12 @@ def _done(given: list[Part], processes: int) -> Iterator[Tally]:
         return
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(processes, mp_context=spawn) as pool:
-        for each in as_completed([pool.submit(do, part) for part in given]):
-            yield each.result()
+        for future in as_completed([pool.submit(do, part) for part in given]):
+            yield future.result()
 
 
 def main() -> int:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(prog="python -m tests.domain.schedules.years", description=__doc__)
     parser.add_argument("--years", type=int, default=10)
     parser.add_argument("--zones", type=int, default=40)
@@ -94,12 +94,12 @@ def main() -> int:
     print(
         f"{given.years} years, {len(every)} zones, {given.expressions} schedules, seed {given.seed}, {seconds:.0f} s:"
         f" {total.listed:,} fires compared one by one, {total.counted:,} counted;"
-        f" {total.doubled} doubled, {total.skipped} skipped, {total.extra} too many, {total.miscounted} miscounted"
+        f" {total.doubled} doubled, {total.skipped} skipped, {total.extra} extra, {total.miscounted} miscounted"
     )
     for difference in total.differences:
         print(f"  {difference}")
-    facts = {name: value for name, value in vars(total).items() if name != "differences"}
-    print(json.dumps({"run": "years", "seconds": round(seconds, 1)} | facts))
+    figures = {name: value for name, value in vars(total).items() if name != "differences"}
+    print(json.dumps({"run": "years", "seconds": round(seconds, 1)} | figures))
     return 1 if total.wrong else 0
 
 

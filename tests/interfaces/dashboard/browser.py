@@ -1,6 +1,7 @@
-"""A person before a real browser: a served site, and windows whose troubles fail the test.
+"""A real browser on a served site, with windows whose problems fail the test.
 
-A trouble is whatever a page must not do: a script that fails, a breach of the content policy, a dialog, an answer of 500.
+A problem is a script error, a violation of the content security policy, a dialog, or a response with status 500 or
+above.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ Theme = Literal["light", "dark"]
 
 SIZES: dict[Size, tuple[int, int]] = {"desktop": (1280, 800), "phone": (390, 844)}
 PATIENCE = 30_000
-"""Milliseconds that anything may take to appear; never waited for in full."""
+"""Maximum milliseconds to wait for anything to appear; tests never wait the full time."""
 
 _WATCH = """
 window.hits = [];
@@ -47,18 +48,18 @@ addEventListener("securitypolicyviolation", (event) =>
   console.error(`policy: ${event.violatedDirective} ${event.blockedURI} ${event.sample}`));
 """
 _QUIET = re.compile(r"Failed to load resource: the server responded with a status of 4(?:01|03|04|22|29)")
-"""What a browser says of an answer that a person may well get."""
+"""Console messages about status codes that users may legitimately get."""
 
 
 def apart(act: Callable[[], R]) -> R:
-    """Do it on another thread: where a browser is driven, this one has an event loop already."""
+    """Run a function on another thread, because Playwright's event loop runs on this one."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(act).result()
 
 
 @contextlib.contextmanager
 def chromium() -> Iterator[Browser]:
-    """The system's browser, without a window of its own on the screen."""
+    """The system's Chromium, headless."""
     program = find_chromium()
     with sync_playwright() as play:
         browser = play.chromium.launch(
@@ -72,7 +73,7 @@ def chromium() -> Iterator[Browser]:
 
 
 class Served:
-    """A site on a port of this machine."""
+    """A site on a local port."""
 
     def __init__(self, there: Place) -> None:
         self.app, self.url = there.app, there.serving.url
@@ -91,12 +92,12 @@ class Served:
         return self._secrets[role, tenant]
 
     def enqueue(self, task: str, using: dict[str, Any] | None = None, /, **args: Any) -> Job[Any]:
-        """A new job."""
+        """Enqueue a job."""
         bound: BoundTask[Any, Any] = BoundTask(self.app._client, self.app.registry.get(task))
         return bound.using(**using or {}).enqueue(**args)
 
     def drain(self) -> None:
-        """Run what is due, here and now."""
+        """Run the due jobs in this process."""
         apart(self.app.testing().drain)
 
 
@@ -108,7 +109,7 @@ def served(
     clock: Clock | None = None,
     **settings: Any,
 ) -> Iterator[Served]:
-    """The API and the pages over a store, served in a thread of this process."""
+    """Serve the API and the dashboard over a store, in a thread of this process."""
     with place(
         url,
         tasks=tasks,
@@ -120,7 +121,7 @@ def served(
 
 
 class Window:
-    """One tab, and what went wrong in it."""
+    """One tab, with the problems that occurred in it."""
 
     def __init__(self, page: Page, base: str) -> None:
         self.page, self.base = page, base
@@ -133,21 +134,21 @@ class Window:
         page.on("response", self._response)
 
     def open(self, path: str, *, wait: Literal["load", "domcontentloaded"] = "load") -> Page:
-        """Go to a page of the site."""
+        """Open a page of the site."""
         self.page.goto(self.base + path, wait_until=wait)
         return self.page
 
     def allow(self, *words: str) -> None:
-        """Bear a trouble that has these words in it: the test makes it."""
+        """Ignore problems whose text contains one of these words, because the test causes them."""
         self.allowed += words
 
     def overflow(self) -> list[str]:
-        """Elements that reach beyond the right edge of the screen and are not in something that scrolls by itself."""
+        """Elements that extend beyond the right edge of the screen and are not inside a scrolling element."""
         found: list[str] = self.page.evaluate(_OVERFLOW)
         return found
 
     def hits(self) -> list[str]:
-        """What foreign scripts did, if any ran."""
+        """The traces left by injected scripts, if any ran."""
         found: list[str] = self.page.evaluate("window.hits")
         return found
 
@@ -195,7 +196,7 @@ _OVERFLOW = """
 
 
 class Desk:
-    """Opens windows of one browser on one site, each by default for a person of its own."""
+    """Opens windows of one browser on one site, by default with a new user for each."""
 
     def __init__(self, browser: Browser, site: Served) -> None:
         self._browser, self.site = browser, site
@@ -212,7 +213,7 @@ class Desk:
         script: bool = True,
         **rest: Any,
     ) -> BrowserContext:
-        """Somebody with a browser of their own, signed in; None is a stranger."""
+        """A browser context of its own, signed in; ``None`` is an anonymous user."""
         width, height = SIZES[size]
         context = self._browser.new_context(
             viewport={"width": width, "height": height},
@@ -232,20 +233,20 @@ class Desk:
         return context
 
     def sign_in(self, context: BrowserContext, role: str, tenant: str = ALL_TENANTS) -> None:
-        """Have the cookie of a session."""
+        """Sign in and store the session cookie."""
         answer = context.request.post(
             f"{self.site.url}/sign-in", form={"key": self.site.key(role, tenant)}, max_redirects=0
         )
         assert answer.status == 303, answer.text()
 
     def window(self, context: BrowserContext | None = None, **person: Any) -> Window:
-        """A new tab of this person, or of a new one."""
+        """Open a new tab for this user, or for a new one."""
         made = Window((context or self.person(**person)).new_page(), self.site.url)
         self.windows.append(made)
         return made
 
     def screenshots(self, folder: Path) -> list[Path]:
-        """What every window shows."""
+        """Save a screenshot of every window."""
         folder.mkdir(parents=True, exist_ok=True)
         made = []
         for number, window in enumerate(self.windows, start=1):
@@ -260,5 +261,5 @@ class Desk:
             context.close()
 
     def troubles(self) -> list[str]:
-        """All that went wrong."""
+        """The problems of all windows."""
         return [trouble for window in self.windows for trouble in window.troubles]

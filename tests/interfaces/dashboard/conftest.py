@@ -23,14 +23,15 @@ def shop() -> Iterator[House]:
         yield made
 
 
-# A real browser ----------------------------------------------------------------------------------------------------------
+# A real browser
+# ----------------------------------------------------------------------------------------------------------
 #
-# One for each file of tests: while it is driven, an event loop runs in this thread, and no other test could have its own.
+# One per test file: Playwright runs an event loop in this thread, so no other test could start its own.
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """The browser, or a loud skip."""
+    """The browser, or a reported skip."""
     from tests.interfaces.dashboard import browser
 
     try:
@@ -46,7 +47,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def site() -> Iterator[Served]:
-    """A site of its own for each test; a file that wants another says so."""
+    """A new site for each test; a test file may override this fixture."""
     from tests.interfaces.dashboard.browser import served
 
     with served() as made:
@@ -55,7 +56,7 @@ def site() -> Iterator[Served]:
 
 @pytest.fixture
 def desk(chromium: Browser, site: Served, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Desk]:
-    """Windows on the site. Whatever went wrong in one of them fails the test, and a test that fails leaves pictures."""
+    """Windows on the site. A problem in a window fails the test, and a failed test saves screenshots."""
     from tests.interfaces.dashboard.browser import Desk
 
     made = Desk(chromium, site)
@@ -75,7 +76,7 @@ def desk(chromium: Browser, site: Served, request: pytest.FixtureRequest, tmp_pa
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Remember that a test failed, for what ends after it."""
+    """Record that a test failed, for the fixtures that are torn down after it."""
     report = yield
     if report.failed:
         item.stash[_failed] = True

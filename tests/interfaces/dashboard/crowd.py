@@ -19,7 +19,7 @@ HOUR = timedelta(hours=1)
 
 
 def post(shop: House, task: str = "send", tenant: str = "acme", **args: Any) -> str:
-    """A job that was just created; its id."""
+    """Create a job and return its id."""
     browser = Browser(shop.site_app)
     try:
         answer = browser.request(
@@ -36,13 +36,13 @@ def post(shop: House, task: str = "send", tenant: str = "acme", **args: Any) -> 
 
 
 def join(shop: House, name: str, *, lease: timedelta = HOUR, **facts: Any) -> Worker:
-    """A worker that was just written down."""
+    """Register a worker."""
     given: dict[str, Any] = {"host": "mill", "pid": 7, "concurrency": 4, "version": "1.2.3", **facts}
     return shop.app.store.register(Worker(new_id(), name, **given), lease=lease)
 
 
 def claim(shop: House, worker: Worker, number: int = 1) -> list[UUID]:
-    """Have a worker hold some of what waits."""
+    """Let a worker claim some of the waiting jobs."""
     marks = Watermarks()
     marks.seen(shop.app.store.lanes())
     return [each.id for each in shop.app.store.claim(ClaimRequest(worker.id, marks.lanes(), number))]
@@ -56,7 +56,7 @@ def lead(
     errors: int = 0,
     acquired_at: datetime | None = None,
 ) -> None:
-    """Have a worker hold the lease, and say of one duty how it went."""
+    """Let a worker acquire the lease and report the state of one duty."""
     store = shop.app.store
     lease = store.acquire("duties", worker.id, ttl=HOUR, now=acquired_at)
     assert lease is not None
@@ -71,5 +71,5 @@ def lead(
 
 
 def words(page: str) -> str:
-    """A page as it is read: without its tags, and with single spaces."""
+    """The text of a page without tags, with single spaces."""
     return " ".join(unescape(re.sub(r"<[^>]*>", " ", page)).split())

@@ -1,7 +1,7 @@
-"""Texts that hurt those who do not take care: put wherever a user's text can stand, and looked at on every page.
+"""Malicious and unusual texts for every place where a page shows a user's text.
 
-A script among them that runs says so in ``window.hits``, or opens a dialog. They are written here by hand or by the rules below,
-and are all different; none has a NUL, which no store takes, or half of a surrogate pair, which no encoding has.
+A script in them that runs appends to ``window.hits`` or opens a dialog. All texts are different. None contains a NUL,
+which stores reject, or half of a surrogate pair, which cannot be encoded.
 """
 
 from __future__ import annotations
@@ -301,13 +301,13 @@ HOSTILE = [
     *SCRIPTS, *ELEMENTS, *BREAKS, *ATTRIBUTES, *ADDRESSES, *DRAWINGS, *FRAMES, *TEMPLATES, *STYLES, *LETTERS, *LONG, *CONTROLS,
     *ENTITIES, *QUERIES, *VALUES,
 ]  # fmt: skip
-"""All of them."""
+"""All texts."""
 
 
 def is_name(text: str, most: int = 200) -> bool:
-    """Whether it may be the name of something."""
+    """Whether a text is a valid name."""
     return 0 < len(text) <= most and text.isprintable() and text.strip() == text and text != "*"
 
 
 NAMES = [text for text in HOSTILE if is_name(text)]
-"""Those that may be names of tasks, queues, tenants, schedules, keys."""
+"""The texts that are valid names of tasks, queues, tenants, schedules and keys."""

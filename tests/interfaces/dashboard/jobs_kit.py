@@ -1,4 +1,4 @@
-"""Jobs of the shop, and reading them off a page."""
+"""Creation of jobs, and the job ids on a page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TABLE = re.compile(r"<tbody>(.*?)</tbody>", re.DOTALL)
 def put(
     app: App, task: str = "send", *, tenant: str = "acme", number: int = 1, **options: Any
 ) -> list[Job[Any]]:
-    """Jobs of the shop."""
+    """Enqueue jobs of one task."""
     args = options.pop("args", ARGS.get(task, {}))
     with app.tenant(tenant):
         made: BoundTask[..., Any] = BoundTask(app._client, app.registry.get(task)).using(**options)
@@ -23,7 +23,7 @@ def put(
 
 
 def shown(page: str) -> list[str]:
-    """The ids in the table of a page."""
+    """The job ids in the table of a page."""
     found = TABLE.search(page)
     return [] if found is None else re.findall(r'data-href="/jobs/([0-9a-f-]{36})', found[1])
 

@@ -1,4 +1,4 @@
-"""What the tests of the dashboard share: a site in this process, people of every role, and pages read as a person reads them."""
+"""Test kit of the dashboard: a site in this process, users of each role, forms."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tidemill.rest import ApiSettings
 
 
 class Form:
-    """A form on a page: where it goes, and what it would send."""
+    """A form on a page: its action, its method and its fields."""
 
     def __init__(self, action: str, method: str, fields: list[tuple[str, str]]) -> None:
         self.action, self.method, self.fields = action, method, fields
 
 
 class _Forms(html.parser.HTMLParser):
-    """Finds the forms of a page, as a browser without a script has them."""
+    """Collects the forms of a page as a browser without scripts sends them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ def forms(page: str) -> list[Form]:
 
 
 class Person:
-    """Somebody who is signed in, with a browser that runs no scripts."""
+    """A signed-in user whose browser runs no scripts."""
 
     def __init__(self, house: House, role: str, tenant: str) -> None:
         self.house, self.role, self.tenant = house, role, tenant
@@ -84,7 +84,7 @@ class Person:
         self._browser.bearer = f"Bearer {house.key(role, tenant)}"
 
     def open(self, path: str, status: int = 200) -> str:
-        """A page as text."""
+        """Open a page and return its text."""
         answer = self.ask("GET", path)
         assert answer.status_code == status, answer.text
         return answer.text
@@ -93,10 +93,11 @@ class Person:
         return self._browser.request(method, path, **rest)
 
     def send(self, page: str, action: str, /, **fields: str) -> str:
-        """Fill in the form of this page that goes to an address ending in ``action``, send it, and read the page that follows."""
+        """Fill in and send the form on this page whose action ends with ``action``; return the page that follows."""
         text = self.open(page)
         found = [form for form in forms(text) if form.action.partition("?")[0].endswith(action)]
-        found.sort(key=lambda form: form.method != "post")  # the bar's own form stays where it is, with a get
+        # the form in the navigation bar uses GET and is not meant
+        found.sort(key=lambda form: form.method != "post")
         assert found, f"{page} has no form to {action}: {[form.action for form in forms(text)]}"
         data = {name: value for name, value in found[0].fields if name not in fields}
         answer = self.ask(found[0].method.upper(), found[0].action, data={**data, **fields})
@@ -104,7 +105,7 @@ class Person:
         return self.open(answer.headers["location"])
 
     def post(self, path: str, **fields: str) -> httpx.Response:
-        """Send a form of one's own making, with the word that makes it believed."""
+        """Post a custom form with a valid CSRF token."""
         csrf = re.search(r'name="csrf" content="(\w+)"', self.open("/"))
         assert csrf is not None
         return self.ask("POST", path, data={"csrf": csrf[1], **fields})
@@ -135,13 +136,13 @@ class House:
         return self._secrets[role, tenant]
 
     def person(self, role: str = "super_admin", tenant: str = ALL_TENANTS) -> Person:
-        """Somebody of this role, signed in."""
+        """A signed-in user of this role."""
         if (role, tenant) not in self._people:
             self._people[role, tenant] = Person(self, role, tenant)
         return self._people[role, tenant]
 
     def drain(self) -> None:
-        """Run what is due."""
+        """Run the due jobs."""
         self.app.testing().drain()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Pictures made small: a PNG as a browser writes it, written again with at most 256 colours. Standard library only."""
+"""Reduction of PNG files to at most 256 colours, with the standard library only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FREQUENT = 208
 
 
 def smaller(png: bytes) -> bytes:
-    """The same picture by palette: the most frequent colours stay, and those most unlike them; others become the nearest."""
+    """Convert a picture to a palette of its most frequent and its most distinct colours; others become the nearest."""
     width, height, rows, step = pixels(png)
     counts: Counter[bytes] = Counter()
     for row in rows:
@@ -44,12 +44,12 @@ def size_of(png: bytes) -> tuple[int, int]:
 
 
 def colours_of(png: bytes) -> int:
-    """How many colours its palette has; 0 where it has none."""
+    """The number of colours in the palette; 0 without a palette."""
     return sum(len(body) // 3 for kind, body in chunks(png) if kind == b"PLTE")
 
 
 def _chosen(colours: list[bytes]) -> list[bytes]:
-    """The colours to keep, of all of them by how frequent they are: a small dot in a colour of its own keeps it."""
+    """Choose the colours to keep from a list ordered by frequency, so that a small dot keeps its distinct colour."""
     kept, others = colours[:FREQUENT], colours[FREQUENT:]
     apart = [min(_distance(colour, each) for each in kept) for colour in others]
     while others and len(kept) < MOST:
@@ -70,12 +70,12 @@ def _nearest(colour: bytes, palette: list[bytes]) -> int:
 
 
 def chunk(kind: bytes, body: bytes) -> bytes:
-    """A part of a PNG."""
+    """Encode one chunk of a PNG."""
     return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
 
 
 def chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The parts of a PNG: kind and body."""
+    """Iterate over the chunks of a PNG: type and body."""
     at = len(MAGIC)
     while at < len(png):
         (length,) = struct.unpack(">I", png[at : at + 4])
@@ -84,7 +84,7 @@ def chunks(png: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def pixels(png: bytes) -> tuple[int, int, list[bytes], int]:
-    """Width, height, the rows, and how many bytes a pixel has."""
+    """The width, the height, the rows, and the bytes per pixel."""
     parts = list(chunks(png))
     width, height, depth, kind, _, _, interlaced = struct.unpack(">IIBBBBB", parts[0][1])
     if (depth, interlaced) != (8, 0) or kind not in (2, 6):
@@ -103,7 +103,7 @@ def pixels(png: bytes) -> tuple[int, int, list[bytes], int]:
 
 
 def _unfilter(kind: int, line: bytearray, above: bytes, step: int) -> None:
-    """Undo, in place, what was done to a row so that it compresses well."""
+    """Reverse the PNG filter of a row in place."""
     if kind == 0:
         return
     for at in range(len(line)):

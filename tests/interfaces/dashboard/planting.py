@@ -1,4 +1,4 @@
-"""A world in which every text a user can choose is a hostile one, and the addresses of all pages on it."""
+"""An app whose user texts are all hostile, and the URLs of its pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.interfaces.dashboard.tour import addresses
 
 from tidemill import App, BoundTask, Breaker, Context, Daily, Every, JobState, Limit, PermanentError, Review
 from tidemill.client.acting import acting
-from tidemill.domain.bounds import LONGEST_KEY
+from tidemill.domain.bounds import LONGEST_KEY, LONGEST_TAG
 from tidemill.domain.cluster import Worker
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.ids import new_id
@@ -45,7 +45,7 @@ PATIENCE = 60.0
 
 
 def declare(app: App) -> Tasks:
-    """Tasks that say what they are told to say; some have names that hurt."""
+    """Declare tasks that log, raise or return their arguments; some have hostile names."""
 
     @app.task(name="echo", retry=None)
     def echo(ctx: Context, texts: list[str]) -> list[str]:
@@ -85,7 +85,7 @@ def declare(app: App) -> Tasks:
 
 
 class World:
-    """What was planted, by the room in which it is shown."""
+    """The created objects by the section of the dashboard that shows them."""
 
     def __init__(self, app: App) -> None:
         self.app = app
@@ -102,7 +102,7 @@ class World:
         }
 
     def plant(self) -> None:
-        """Everything, once."""
+        """Create everything once."""
         with acting(NAMES[0]):
             self._jobs()
             self.ids["errors"] = [
@@ -115,12 +115,13 @@ class World:
     def _enqueue(self, task: str, number: int, **args: Any) -> str:
         text = HOSTILE[number % len(HOSTILE)]
         options: dict[str, Any] = {
-            "tags": [text, SHORT[number % len(SHORT)]],
-            "metadata": {text: text, "plain": {text: [text]}},
+            "tags": [text[:LONGEST_TAG], SHORT[number % len(SHORT)]],
+            "metadata": {text[:900]: text[:900], "plain": {text[:900]: [text[:900]]}},
             "reference": (text[:LONGEST_KEY], text[:LONGEST_KEY]),
             "correlation_id": SHORT[number % len(SHORT)],
             "queue": QUEUES[number % len(QUEUES)] if task != "hold" else "held",
-            "tenant": TENANTS[number % len(TENANTS) if task != "hold" else 1],  # the second is never paused
+            # the second tenant is never paused
+            "tenant": TENANTS[number % len(TENANTS) if task != "hold" else 1],
         }
         return str(self.tasks[task].using(**options).enqueue(**args).id)
 
@@ -138,13 +139,13 @@ class World:
         jobs += reviews[:3]
         for number, review in enumerate(reviews[3:30]):
             job = self.app.jobs.get(review, tenant=ALL_TENANTS)
-            (job.approve if number % 2 else job.reject)(HOSTILE[number * 3])
+            (job.approve if number % 2 else job.reject)(HOSTILE[number * 3][:2_000])
         jobs.append(reviews[4])
         for number, text in enumerate(HOSTILE[::7]):
             waits = self.tasks["echo"].using(delay=timedelta(hours=1), tenant=TENANTS[number % len(TENANTS)])
             job = waits.enqueue(texts=[text])
             if number % 2:
-                job.cancel(text)
+                job.cancel(text[:2_000])
             if number < 2:
                 jobs.append(str(job.id))
         for number, text in enumerate(HOSTILE[:: len(HOSTILE) // RUNNING]):
@@ -167,7 +168,7 @@ class World:
                 tags=[name],
             )
             if number % 3 == 0:
-                self.app.schedules.pause(made.id, reason=HOSTILE[number], tenant=tenant)
+                self.app.schedules.pause(made.id, reason=HOSTILE[number][:2_000], tenant=tenant)
             schedules.append(str(made.id))
             self.app.definitions.save(
                 name,
@@ -175,7 +176,6 @@ class World:
                 args={"texts": [name]},
                 name=name,
                 owner=name,
-                notifications={name: [name]},
                 tenant=tenant,
                 metadata={name: name},
             )
@@ -187,13 +187,13 @@ class World:
         for number, name in enumerate(NAMES[::3]):
             with acting(name):
                 text = HOSTILE[number * 3 % len(HOSTILE)]
-                control.set(name, {text: [text]}, description=text)
+                control.set(name, {text: [text]}, description=text[:2_000])
                 if number < len(QUEUES) and number % 2:
-                    control.pause("queue", QUEUES[number], reason=text)
+                    control.pause("queue", QUEUES[number], reason=text[:2_000])
                 if number < len(TASKS) and number % 2:
-                    control.pause("task", TASKS[number], reason=text)
+                    control.pause("task", TASKS[number], reason=text[:2_000])
                 if number < len(TENANTS) and number % 3 == 0:
-                    control.pause("tenant", TENANTS[number], reason=text)
+                    control.pause("tenant", TENANTS[number], reason=text[:2_000])
                 if number < len(QUEUES):
                     self.app.limits.set(f"queue/{QUEUES[number]}", number + 1)
                 self.app.keys.create(name, role="viewer", tenant=TENANTS[number % len(TENANTS)])
@@ -218,7 +218,7 @@ class World:
 
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
-        """With the held jobs running, each of them in the midst of something."""
+        """Run a worker until all held jobs are running and have reported progress."""
         with self.app.worker("held", concurrency=RUNNING * 2, grace=0.1):
             waiting = threading.Event()
             for _ in range(int(PATIENCE / 0.05)):
@@ -231,12 +231,12 @@ class World:
             yield
 
     def addresses(self, path: str) -> list[str]:
-        """Where the page declared at this path can be seen."""
+        """The URLs of the page declared at this path."""
         return addresses(path, self.ids)
 
 
 def searches() -> list[str]:
-    """Questions with hostile words in them."""
+    """Search URLs with hostile texts."""
     some = [text for text in HOSTILE if len(text) < 1_000]
     return [
         f"/jobs?{urlencode({name: text})}"

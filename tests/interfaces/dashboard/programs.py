@@ -1,6 +1,7 @@
-"""The browser, and the judge of how accessible a page is: found on this machine, or said to be missing.
+"""Lookup of the browser and of axe-core, the accessibility checker.
 
-The browser is the system's own; none is ever downloaded. axe-core comes from npm once, at one version, into this environment.
+The browser is the system's own and is never downloaded. npm installs one pinned version of axe-core into this
+environment.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from tidemill.testing.processes import ServiceMissing
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 AXE = "4.14.0"
 AXE_HASH = "20c09fe157a8a34a30e241aaa1fcdade657734f08ab379ecfbeb7d45cc46e878"
-"""Of ``axe.min.js``: what is run in a page is what was read by a person."""
+"""The hash of the reviewed ``axe.min.js``, which runs inside the pages."""
 
 PATIENCE = 120
 
 
 def find_chromium() -> Path:
-    """The program, or ``ServiceMissing``."""
+    """The path of the program; raises ``ServiceMissing`` if there is none."""
     given = os.environ.get("TIDEMILL_TEST_CHROMIUM")
     found = given or next(filter(None, map(shutil.which, NAMES)), None)
     if found is None or not Path(found).exists():
@@ -35,7 +36,7 @@ def find_chromium() -> Path:
 
 
 def chromium_version(program: Path) -> str:
-    """What the program calls itself, as "140.0.7339.80"."""
+    """The version that the program reports, such as "140.0.7339.80"."""
     said = subprocess.run([str(program), "--version"], capture_output=True, text=True, check=False).stdout
     match = re.search(r"\d+(?:\.\d+)+", said)
     return match.group() if match else "unknown"
@@ -43,7 +44,7 @@ def chromium_version(program: Path) -> str:
 
 @cache
 def axe_script() -> str:
-    """The text of axe-core, or ``ServiceMissing``."""
+    """The source of axe-core; raises ``ServiceMissing`` if it cannot be installed."""
     home = Path(sys.prefix) / f"axe-core-{AXE}"
     if not home.is_dir():
         _install(home)
@@ -55,7 +56,7 @@ def axe_script() -> str:
 
 
 def _install(home: Path) -> None:
-    """Fetch it with npm; several processes may, and the first to finish has its copy stay."""
+    """Install axe-core with npm; if several processes do so at once, the first copy stays."""
     npm = _npm()
     with tempfile.TemporaryDirectory(prefix="axe-", dir=home.parent) as folder:
         words = ["install", "--no-save", "--no-package-lock", "--ignore-scripts", "--no-audit", "--no-fund"]
@@ -80,7 +81,7 @@ def _install(home: Path) -> None:
 
 
 def _npm() -> list[str]:
-    """npm: the system's, or the one that came with node in this environment."""
+    """The npm command of the system, or of the node package in this environment."""
     if found := shutil.which("npm"):
         return [found]
     try:

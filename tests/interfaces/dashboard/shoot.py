@@ -1,8 +1,8 @@
-"""Pictures of every page: light and dark, on a desk and on a phone.
+"""Screenshots of every page: light and dark, on a desktop and on a phone.
 
     python -m tests.interfaces.dashboard.shoot [--out docs/screenshots] [--only overview,job]
 
-They show the showroom, whose clock stands still, so that a picture changes only when its page does.
+They show the showroom, which has a fixed clock, so a screenshot changes only when its page does.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.interfaces.dashboard.tour import Things, addresses, showroom_things
 
 ROOT = Path(__file__).resolve().parents[3]
 LARGEST = 150_000
-"""Bytes of a picture at most."""
+"""Maximum bytes of a screenshot."""
 
 PAGES = {
     "sign-in": "/sign-in",
@@ -41,7 +41,7 @@ PAGES = {
 
 
 def shoot(site: Served, browser: Browser, out: Path, names: list[str]) -> list[Path]:
-    """Take these pictures; where they are."""
+    """Take these screenshots and return their paths."""
     out.mkdir(parents=True, exist_ok=True)
     things = showroom_things(site.app)
     made: list[Path] = []

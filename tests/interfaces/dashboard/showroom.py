@@ -1,7 +1,7 @@
-"""A small world that is good to look at: an hour and more of a photo shop's work for two tenants, on a clock that stands still.
+"""A photo shop's work of the last hour for two tenants, on a fixed clock.
 
-The tasks are those of the demo, but their work is done by moving the clock. Pictures of the pages are taken here, and the pages
-are judged here for how accessible they are.
+The tasks are those of the demo, but they advance the clock instead of working. The screenshots and the accessibility
+tests use this data.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tidemill.domain.lanes import ClaimRequest
 from tidemill.ids import new_id
 
 NOW = datetime(2026, 9, 7, 12, 40, tzinfo=UTC)
-"""When the pictures are taken: a Monday afternoon."""
+"""The time of the screenshots: a Monday afternoon."""
 
 PAST = timedelta(minutes=58)
 TENANTS = ("acme", "globex")
@@ -47,18 +47,18 @@ QUEUES = ("media", "partners", "mail", "default")
 
 
 class Showroom:
-    """Fills an app. Its clock must be one that is moved by hand."""
+    """Fills an app, which must have a manual clock."""
 
     def __init__(self, app: App) -> None:
         assert isinstance(app.clock, ManualClock)
         self.app, self.clock = app, app.clock
         self.dice = Random(7)
-        self.reports: list[Report] = []  #: what running jobs say just now
+        self.reports: list[Report] = []  #: progress reports of the running jobs
         self.orders = iter(range(4_181, 9_999))
         self.tasks = self._declare()
 
     def fill(self) -> None:
-        """From an hour ago until now."""
+        """Create an hour of work that ends now."""
         with acting("ada@example.com"):
             self._plan()
         crew = [self._hired(1)]
@@ -252,7 +252,7 @@ class Showroom:
         return self.app.store.register(worker, lease=timedelta(hours=2), now=self.clock.now()).id
 
     def _begin(self, worker: UUID, number: int) -> None:
-        """A worker in the midst of something."""
+        """Let a worker claim jobs and report progress."""
         store = self.app.store
         lanes = [lane for lane in (*store.lanes(), *store.gates()) if lane.queue == "media"]
         for claim in store.claim(ClaimRequest(worker, lanes, number + 1), now=self.clock.now()):
@@ -265,11 +265,13 @@ class Showroom:
                 self._report(claim, Progress(step / 24, step, 24, f"resize photo {step - 8} of 8", "resize"))
 
     def _report(self, claim: Claim, progress: Progress) -> None:
-        self.reports.append(Report(claim.id, claim.token, replace(progress, at=NOW)))
+        self.reports.append(Report(claim.id, claim.token, claim.worker, replace(progress, at=NOW)))
 
     def _say(self, claim: Claim, words: str, stage: str, details: dict[str, object]) -> None:
         now = self.clock.advance(timedelta(seconds=0.5))
-        self.app.store.log([LogEntry(claim.id, claim.token, now, words, stage=stage, details=details)])
+        self.app.store.log(
+            [LogEntry(claim.id, claim.token, now, words, stage=stage, details=details, worker=claim.worker)]
+        )
 
     # Plans ---------------------------------------------------------------------------------------------------------------
 
@@ -312,5 +314,5 @@ class Showroom:
 
 
 def beginning() -> ManualClock:
-    """The clock to make the app with."""
+    """The clock for the app."""
     return ManualClock(NOW - PAST)

@@ -1,4 +1,4 @@
-"""Every page as axe-core judges it, light and dark, wide and narrow: nothing that it calls serious or critical."""
+"""Accessibility of every page by axe-core, light and dark, wide and narrow."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_no_page_has_a_serious_or_critical_violation(
     assert wrong == []
 
 
-def test_what_is_not_accessible_is_seen(axe: str, desk: Desk) -> None:
+def test_an_inaccessible_element_is_detected(axe: str, desk: Desk) -> None:
     page = desk.window().open("/")
     page.evaluate(axe)
     page.evaluate("document.querySelector('main').append(document.createElement('button'))")

@@ -1,4 +1,4 @@
-"""Forms made from a task's schema, and what was typed into them read back."""
+"""Forms generated from a task's schema, and parsing of the submitted values."""
 
 from __future__ import annotations
 
@@ -59,20 +59,20 @@ def test_every_type_has_its_kind_of_field() -> None:
     }  # fmt: skip
 
 
-def test_choices_are_those_of_the_schema() -> None:
+def test_choices_come_from_the_schema() -> None:
     assert NAMED["colour"].choices == (('"red"', "red"), ('"blue"', "blue"))
     assert NAMED["size"].choices == (('"s"', "s"), ("5", "5"))
     assert NAMED["yes"].choices == (("true", "yes"), ("false", "no"))
 
 
-def test_what_is_needed_and_what_stands_for_what_is_left_out() -> None:
+def test_required_defaults_and_nullable_come_from_the_schema() -> None:
     assert (NAMED["text"].required, NAMED["text"].default) == (True, None)
     assert (NAMED["count"].required, NAMED["count"].default) == (False, "3")
     assert NAMED["maybe"].nullable
     assert not NAMED["text"].nullable
 
 
-def test_what_is_typed_fits_the_task() -> None:
+def test_submitted_values_match_the_task() -> None:
     text, errors = read_arguments(fields(), ARGUMENTS)
     assert errors == {}
     found = CODEC.load(text)
@@ -96,7 +96,7 @@ def test_what_is_typed_fits_the_task() -> None:
         ("either", "x y"),
     ],
 )
-def test_what_cannot_be_read_is_said_of_its_field(name: str, typed: str) -> None:
+def test_an_unreadable_value_is_reported_for_its_field(name: str, typed: str) -> None:
     _, errors = read_arguments(fields(**{name: typed}), ARGUMENTS)
     assert set(errors) == {f"arg.{name}"}
 
@@ -107,7 +107,7 @@ def test_all_arguments_may_be_given_as_json() -> None:
         assert set(read_arguments(Fields([("args_json", wrong)]), ARGUMENTS)[1]) == {"args_json"}
 
 
-def test_a_task_that_takes_any_argument_says_so() -> None:
+def test_a_task_with_arbitrary_keyword_arguments_is_recognised() -> None:
     def open_(**more: int) -> None: ...
 
     assert takes_more(arguments_codec("open", open_, method=False).schema())

@@ -1,4 +1,4 @@
-"""``/errors``: failures gathered by what they say, and retrying one kind of them."""
+"""``/errors``: failures grouped by message, and retries of one group."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def kinds(page: str) -> list[str]:
     return re.findall(r'data-href="/errors/(\w+)', page)
 
 
-def test_an_empty_page_says_so(shop: House) -> None:
+def test_a_window_without_failures_is_reported(shop: House) -> None:
     assert "Nothing failed in the last 24h." in shop.person("viewer", "acme").open("/errors")
 
 
-def test_failures_are_gathered_the_most_frequent_first_and_only_one_s_own(shop: House) -> None:
+def test_failures_are_grouped_with_the_most_frequent_first_and_per_tenant(shop: House) -> None:
     troubled(shop)
     page = shop.person("viewer", "acme").open("/errors?window=1h")
     assert len(kinds(page)) == 2
@@ -39,7 +39,7 @@ def test_failures_are_gathered_the_most_frequent_first_and_only_one_s_own(shop: 
     assert len(kinds(shop.person("viewer", "*").open("/errors"))) == 3
 
 
-def test_one_kind_shows_its_jobs_and_leads_to_them(shop: House) -> None:
+def test_a_group_shows_its_jobs_and_links_to_them(shop: House) -> None:
     troubled(shop)
     person = shop.person("viewer", "acme")
     page = person.open(f"/errors/{kinds(person.open('/errors'))[0]}")
@@ -48,10 +48,10 @@ def test_one_kind_shows_its_jobs_and_leads_to_them(shop: House) -> None:
     link = re.search(r'href="(/jobs\?task=fail[^"]+)">3</a>', page)
     assert link is not None
     assert len(shown(person.open(link[1].replace("&amp;", "&")))) == 3
-    assert "There is no such error now." in person.open("/errors/0123456789abcdef", 404)
+    assert "Error not found" in person.open("/errors/0123456789abcdef", 404)
 
 
-def test_all_of_a_kind_are_retried_after_the_question(shop: House) -> None:
+def test_a_group_is_retried_after_confirmation(shop: House) -> None:
     troubled(shop)
     person = shop.person("operator", "acme")
     key = kinds(person.open("/errors"))[0]
@@ -71,7 +71,7 @@ def test_all_of_a_kind_are_retried_after_the_question(shop: House) -> None:
     assert viewer.post(f"/errors/{key}/retry", sure="1").status_code == 403
 
 
-def test_the_kind_of_another_tenant_is_not_found(shop: House) -> None:
+def test_a_group_of_another_tenant_is_not_found(shop: House) -> None:
     troubled(shop)
     other = kinds(shop.person("viewer", "other").open("/errors"))[0]
     person = shop.person("operator", "acme")

@@ -1,4 +1,4 @@
-"""Figures that take long: nobody waits for what was found a moment ago, nothing quick is kept, and an act is never missed."""
+"""The cache of slow statistics: reuse, refresh, invalidation and errors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE = 60.0
 
 
 class Desk:
-    """Figures whose every making takes as long as is said, and is counted."""
+    """Figures that take a set time to compute, with a count of computations."""
 
     def __init__(self, threads: int = 2) -> None:
         self.clock = ManualClock()
@@ -48,13 +48,13 @@ class Desk:
         self.clock.advance(timedelta(seconds=seconds))
 
     def settle(self) -> None:
-        """Wait until nothing is being made."""
+        """Wait until no computation is running."""
         asyncio.run(wait_until(lambda: not self.figures._making))
 
 
 async def wait_until(true: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE):
-        while not true():  # noqa: ASYNC110  (it is a thread that makes it true)
+        while not true():  # noqa: ASYNC110  (another thread changes the condition)
             await asyncio.sleep(0.001)
 
 
@@ -66,40 +66,40 @@ def desk() -> Iterator[Desk]:
     made.threads.close()
 
 
-def test_what_is_quick_is_made_anew_for_everybody(desk: Desk) -> None:
+def test_quick_figures_are_computed_for_every_request(desk: Desk) -> None:
     desk.takes = QUICK / 2
     assert [desk.look(), desk.look(new=True), desk.look()] == [1, 2, 3]
 
 
-def test_what_took_long_is_shown_to_others_while_the_store_rests(desk: Desk) -> None:
+def test_slow_figures_are_reused_for_a_while(desk: Desk) -> None:
     assert [desk.look(), desk.look(), desk.look()] == [1, 1, 1]
     assert desk.made == 1
 
 
-def test_after_its_rest_a_newer_one_is_made_and_nobody_waits_for_it(desk: Desk) -> None:
+def test_an_outdated_figure_is_refreshed_in_the_background(desk: Desk) -> None:
     assert desk.look() == 1
     desk.later(SLOW * REST + 0.1)
     desk.may_end.clear()
-    assert [desk.look(), desk.look()] == [1, 1]  # the second is on its way, and held up
+    assert [desk.look(), desk.look()] == [1, 1]  # the second computation is running and blocked
     asyncio.run(wait_until(lambda: desk.made == 2))
     desk.may_end.set()
     desk.settle()
     assert desk.look() == 2
 
 
-def test_what_is_too_old_is_shown_to_nobody(desk: Desk) -> None:
+def test_a_figure_beyond_its_maximum_age_is_not_shown(desk: Desk) -> None:
     assert desk.look() == 1
     desk.later(KEPT)
     assert desk.look() == 2
 
 
-def test_after_an_act_what_was_found_before_is_shown_to_nobody(desk: Desk) -> None:
+def test_an_action_invalidates_cached_figures(desk: Desk) -> None:
     assert desk.look() == 1
     desk.figures.acted()
     assert desk.look() == 2
 
 
-def test_what_was_begun_before_an_act_is_not_kept(desk: Desk) -> None:
+def test_a_computation_that_began_before_an_action_is_not_cached(desk: Desk) -> None:
     async def meanwhile() -> list[int]:
         desk.may_end.clear()
         first = asyncio.create_task(desk.figures.of(KEY, desk.ask))
@@ -114,7 +114,7 @@ def test_what_was_begun_before_an_act_is_not_kept(desk: Desk) -> None:
     assert desk.look() == 2
 
 
-def test_the_script_gets_new_ones_only_or_is_to_come_again(desk: Desk) -> None:
+def test_the_script_gets_new_figures_only_or_must_retry(desk: Desk) -> None:
     assert desk.look(new=True) == 1
     with pytest.raises(ComeAgain):
         desk.look(new=True)
@@ -122,7 +122,7 @@ def test_the_script_gets_new_ones_only_or_is_to_come_again(desk: Desk) -> None:
     assert desk.look(new=True) == 2
 
 
-def test_all_who_come_at_once_wait_for_the_same_unless_they_have_heard_of_more(desk: Desk) -> None:
+def test_concurrent_requests_with_equal_change_counts_share_a_computation(desk: Desk) -> None:
     async def crowd() -> list[int]:
         desk.may_end.clear()
         tasks = [asyncio.create_task(desk.figures.of(KEY, desk.ask, heard=heard)) for heard in (1, 1, 2, 1)]
@@ -134,7 +134,7 @@ def test_all_who_come_at_once_wait_for_the_same_unless_they_have_heard_of_more(d
     assert found[0] == found[1] == found[3] != found[2]
 
 
-def test_who_leaves_early_takes_it_from_nobody(desk: Desk) -> None:
+def test_a_cancelled_request_does_not_cancel_the_computation_of_others(desk: Desk) -> None:
     async def leave() -> int:
         desk.may_end.clear()
         first = asyncio.create_task(desk.figures.of(KEY, desk.ask))
@@ -147,7 +147,7 @@ def test_who_leaves_early_takes_it_from_nobody(desk: Desk) -> None:
     assert asyncio.run(leave()) == 1
 
 
-def test_an_error_is_told_to_who_waits_and_leaves_what_was_found_before(desk: Desk) -> None:
+def test_an_error_reaches_the_waiting_request_and_keeps_the_cached_figure(desk: Desk) -> None:
     def wrong() -> int:
         raise ValueError("the store is away")
 
@@ -160,7 +160,7 @@ def test_an_error_is_told_to_who_waits_and_leaves_what_was_found_before(desk: De
     assert asyncio.run(desk.figures.of(KEY, wrong)) == 1
 
 
-def test_a_newer_one_does_not_take_the_last_thread_from_others() -> None:
+def test_a_background_refresh_does_not_take_the_last_thread() -> None:
     desk = Desk(threads=1)
     try:
         assert desk.look() == 1
@@ -180,7 +180,7 @@ def test_a_newer_one_does_not_take_the_last_thread_from_others() -> None:
         desk.threads.begin(desk.ask)
 
 
-def test_the_overview_of_a_slow_store_is_there_at_once_and_still_shows_what_was_done() -> None:
+def test_the_overview_of_a_slow_store_is_cached_until_an_action() -> None:
     clock = ManualClock()
     with App("memory://", migrate=True, clock=clock) as app:
         declare(app)
@@ -194,11 +194,11 @@ def test_the_overview_of_a_slow_store_is_there_at_once_and_still_shows_what_was_
         house = House(app)
         person = house.person("super_admin")
         before = clock.monotonic()
-        assert "Nothing waits." in person.open("/")
+        assert "No jobs are waiting." in person.open("/")
         took = clock.monotonic() - before
         assert took >= SLOW
         before = clock.monotonic()
-        assert "Nothing waits." in person.open("/")
+        assert "No jobs are waiting." in person.open("/")
         assert clock.monotonic() == before
         assert person.ask("GET", "/", headers={LIVE: "1"}).status_code == 204
         assert person.post("/tasks/send", **{"a.to": "ada"}).status_code in (303, 422)

@@ -1,4 +1,4 @@
-"""The frame of every page in a real browser: signing in, keys, themes, the menu of a phone, and pages that follow what happens."""
+"""The page frame in a real browser: sign-in, shortcuts, themes, live updates."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ def tile(page: Page, name: str) -> str:
 
 
 @pytest.mark.parametrize("script", [True, False])
-def test_a_person_signs_in_goes_on_to_the_page_that_was_asked_for_and_signs_out(
-    desk: Desk, script: bool
-) -> None:
+def test_sign_in_leads_to_the_requested_page_and_sign_out_ends_the_session(desk: Desk, script: bool) -> None:
     window = desk.window(role=None, script=script)
     page = window.open("/?window=24h")
     expect(page).to_have_title(re.compile("Sign in"))
@@ -30,7 +28,7 @@ def test_a_person_signs_in_goes_on_to_the_page_that_was_asked_for_and_signs_out(
     expect(field).to_be_focused()
     field.fill("nonsense")
     page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("alert")).to_contain_text("That opens nothing")
+    expect(page.get_by_role("alert")).to_contain_text("Invalid key or token")
     page.get_by_label("Key, or the token").fill(desk.site.key("operator"))
     page.get_by_role("button", name="Sign in").click()
     expect(page).to_have_url(f"{desk.site.url}/?window=24h")
@@ -41,11 +39,11 @@ def test_a_person_signs_in_goes_on_to_the_page_that_was_asked_for_and_signs_out(
     expect(page).to_have_title(re.compile("Sign in"))
 
 
-def test_keys_open_the_list_of_keys_and_go_to_rooms(desk: Desk) -> None:
+def test_shortcuts_open_the_help_and_other_pages(desk: Desk) -> None:
     window = desk.window()
     window.page.clock.set_fixed_time(
         datetime.now(UTC)
-    )  # however slow this machine is, two keys follow at once
+    )  # so that both keys count as one shortcut on a slow machine
     page = window.open("/")
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()
@@ -59,7 +57,7 @@ def test_keys_open_the_list_of_keys_and_go_to_rooms(desk: Desk) -> None:
     expect(page).to_have_url(f"{desk.site.url}/")
 
 
-def test_the_first_key_of_a_keyboard_leads_past_the_bar(desk: Desk) -> None:
+def test_the_first_tab_stop_skips_the_navigation(desk: Desk) -> None:
     page = desk.window().open("/")
     page.keyboard.press("Tab")
     skip = page.get_by_role("link", name="Skip to the page")
@@ -70,7 +68,7 @@ def test_the_first_key_of_a_keyboard_leads_past_the_bar(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("script", [True, False])
-def test_the_theme_can_be_chosen_and_stays(desk: Desk, script: bool) -> None:
+def test_the_theme_can_be_selected_and_is_remembered(desk: Desk, script: bool) -> None:
     window = desk.window(theme="light", script=script)
     page = window.open("/")
     light = page.locator("body").evaluate("each => getComputedStyle(each).backgroundColor") if script else ""
@@ -96,7 +94,7 @@ def test_on_a_phone_the_pages_are_in_a_menu_that_closes_again(desk: Desk) -> Non
     expect(page).to_have_url(f"{desk.site.url}/jobs")
 
 
-def test_on_a_phone_without_a_script_the_menu_opens_too(desk: Desk) -> None:
+def test_on_a_phone_without_scripts_the_menu_opens_too(desk: Desk) -> None:
     page = desk.window(size="phone", script=False).open("/")
     link = page.get_by_role("link", name="Jobs", exact=True)
     if link.is_hidden():
@@ -105,7 +103,7 @@ def test_on_a_phone_without_a_script_the_menu_opens_too(desk: Desk) -> None:
     expect(page).to_have_url(f"{desk.site.url}/jobs")
 
 
-def test_a_page_follows_what_happens_without_being_loaded_again(desk: Desk) -> None:
+def test_a_page_updates_without_a_reload(desk: Desk) -> None:
     page = desk.window().open("/")
     page.evaluate("window.same = true")
     assert tile(page, "pending") == "0"
@@ -114,7 +112,7 @@ def test_a_page_follows_what_happens_without_being_loaded_again(desk: Desk) -> N
     assert page.evaluate("window.same") is True
 
 
-def test_a_page_that_is_held_still_waits_until_it_may_go_on(desk: Desk) -> None:
+def test_a_held_page_updates_only_after_it_is_released(desk: Desk) -> None:
     page = desk.window().open("/")
     page.keyboard.press("p")
     expect(page.get_by_role("button", name="Held")).to_be_visible()
@@ -126,7 +124,7 @@ def test_a_page_that_is_held_still_waits_until_it_may_go_on(desk: Desk) -> None:
     expect(page.locator(".tile.s-pending .n")).to_have_text("1")
 
 
-def test_where_streams_are_refused_the_page_looks_now_and_then(desk: Desk) -> None:
+def test_without_event_streams_the_page_polls(desk: Desk) -> None:
     window = desk.window()
     window.page.clock.install()
     window.page.route("**/live", lambda route: route.fulfill(status=403))
@@ -138,7 +136,7 @@ def test_where_streams_are_refused_the_page_looks_now_and_then(desk: Desk) -> No
     assert page.evaluate("window.same") is True
 
 
-def test_a_server_that_cannot_be_reached_is_told_and_forgotten_when_it_is_back(desk: Desk) -> None:
+def test_an_unreachable_server_is_reported_until_it_is_back(desk: Desk) -> None:
     window = desk.window()
     window.allow("Failed to load resource", "ERR_")
     window.page.clock.install()
@@ -155,14 +153,14 @@ def test_a_server_that_cannot_be_reached_is_told_and_forgotten_when_it_is_back(d
     expect(page.locator(".tile.s-pending .n")).to_have_text("1")
 
 
-def test_times_are_shown_in_the_reader_s_own_zone(desk: Desk) -> None:
+def test_times_are_shown_in_the_time_zone_of_the_user(desk: Desk) -> None:
     job = desk.site.enqueue("send", to="ada").id
     page = desk.window().open(f"/jobs/{job}")
     shown = page.locator("time[data-time]").first
     expect(shown).to_have_attribute("title", re.compile("UTC"))
 
 
-def test_an_id_is_copied_also_where_the_browser_has_no_clipboard_and_the_button_keeps_its_words(
+def test_an_id_is_copied_without_a_clipboard_and_the_button_keeps_its_label(
     desk: Desk,
 ) -> None:
     job = desk.site.enqueue("send", to="ann")

@@ -1,4 +1,4 @@
-"""Hostile texts come back as texts: whatever users write, a page has our elements, our attributes and our addresses only."""
+"""Hostile texts are shown as text on every page."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ FOREIGN = {
     "iframe", "object", "embed", "base", "style", "marquee", "video", "audio", "img", "math", "animate", "set", "foreignobject",
     "plaintext", "noscript", "template", "frame", "applet", "x-element",
 }  # fmt: skip
-"""Elements that no page of ours has."""
+"""Elements that no page contains."""
 
 PATHS = sorted(
     {page.path for page in all_pages() if page.method == "GET" and page.role is not None} - {"/live"}
 )
 
 REFUSED = {"/leases/release": (404,), "/jobs/bulk": (422,)}
-"""What may be answered where a name that is asked for is nothing."""
+"""The status codes of pages whose named object does not exist."""
 
 ADDRESSES = ("href", "src", "action", "formaction", "data-href")
 
 
 class Seen(html.parser.HTMLParser):
-    """What is on a page: its texts, and what must not be there."""
+    """Collects the texts of a page and everything that must not be on it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class Seen(html.parser.HTMLParser):
 
 
 def _ours(address: str) -> bool:
-    """Whether an address leads to this site, or to a place within the page."""
+    """Whether a URL leads to this site or to a place within the page."""
     return address == "" or address[0] in "#?" or (address[0] == "/" and address[1:2] not in ("/", "\\"))
 
 
@@ -94,7 +94,7 @@ def world() -> Iterator[tuple[World, Person]]:
             house.close()
 
 
-def test_there_are_two_hundred_of_them_and_all_can_be_stored() -> None:
+def test_there_are_at_least_two_hundred_texts_and_all_can_be_stored() -> None:
     assert len(set(HOSTILE)) == len(HOSTILE) >= 200
     assert len(NAMES) >= 150
     for text in HOSTILE:
@@ -103,7 +103,7 @@ def test_there_are_two_hundred_of_them_and_all_can_be_stored() -> None:
         assert text.encode().decode() == text
 
 
-def test_every_page_shows_them_as_text(world: tuple[World, Person]) -> None:
+def test_every_page_shows_hostile_texts_as_text(world: tuple[World, Person]) -> None:
     made, person = world
     wrong: dict[str, list[str]] = {}
     for path in PATHS:
@@ -117,14 +117,14 @@ def test_every_page_shows_them_as_text(world: tuple[World, Person]) -> None:
     assert wrong == {}
 
 
-def test_a_job_s_page_has_every_one_of_them(world: tuple[World, Person]) -> None:
+def test_the_page_of_a_job_contains_every_hostile_text(world: tuple[World, Person]) -> None:
     made, person = world
     found = squeezed(" ".join(seen(person.open(f"/jobs/{made.ids['jobs'][0]}")).texts))
     missing = [text for text in HOSTILE if len(text) < 200 and not _is_in(text, found)]
     assert missing == []
 
 
-def test_words_that_were_searched_for_come_back_as_text(world: tuple[World, Person]) -> None:
+def test_search_terms_are_shown_as_text(world: tuple[World, Person]) -> None:
     _, person = world
     for address in searches():
         answer = person.ask("GET", address)
@@ -132,7 +132,7 @@ def test_words_that_were_searched_for_come_back_as_text(world: tuple[World, Pers
         assert seen(answer.text).wrong == [], address
 
 
-def test_an_address_with_hostile_words_in_it_is_told_as_text(world: tuple[World, Person]) -> None:
+def test_a_hostile_path_is_shown_as_text(world: tuple[World, Person]) -> None:
     _, person = world
     for text in HOSTILE:
         if len(text) < 1_000 and "\\" not in text and text.isprintable():
@@ -145,7 +145,7 @@ def test_an_address_with_hostile_words_in_it_is_told_as_text(world: tuple[World,
     "page",
     ["", "<b onclick=x>", "<script>1</script>", "<a href=javascript:1>", "<img src=/x>", "<p style=x>"],
 )
-def test_what_is_wrong_is_seen(page: str) -> None:
+def test_unwanted_elements_and_attributes_are_detected(page: str) -> None:
     assert bool(seen(f"<!doctype html><p>{page}</p>").wrong) is bool(page)
 
 

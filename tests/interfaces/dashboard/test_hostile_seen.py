@@ -1,4 +1,4 @@
-"""Hostile texts in a real browser: no script of theirs runs, the content policy is not even asked, and the layout holds."""
+"""Hostile texts in a real browser: script execution and overflow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATHS = sorted(
     {page.path for page in all_pages() if page.method == "GET" and page.role is not None} - {"/live"}
 )
 PARTS = 3
-"""The pages are looked at in so many tests, which may go on side by side."""
+"""The number of tests that share the pages, so that they can run in parallel."""
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def site(world: tuple[World, Served]) -> Served:
 
 
 @pytest.mark.parametrize("part", range(PARTS))
-def test_no_page_runs_them_and_none_breaks(world: tuple[World, Served], desk: Desk, part: int) -> None:
+def test_no_page_runs_a_hostile_text_or_overflows(world: tuple[World, Served], desk: Desk, part: int) -> None:
     made, _ = world
     window, wrong = desk.window(), []
     for path in PATHS[part::PARTS]:
@@ -51,7 +51,7 @@ def test_no_page_runs_them_and_none_breaks(world: tuple[World, Served], desk: De
     assert wrong == []
 
 
-def test_what_breaks_a_page_is_seen(desk: Desk) -> None:
+def test_overflow_and_injected_scripts_are_detected(desk: Desk) -> None:
     window = desk.window()
     page = window.open("/")
     assert (window.overflow(), window.hits()) == ([], [])

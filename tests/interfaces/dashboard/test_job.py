@@ -1,4 +1,4 @@
-"""``/jobs/{id}``: one job, what is done to it, and the same once more."""
+"""``/jobs/{id}``: the page of one job, its actions and enqueueing it again."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from tests.interfaces.dashboard.kit import House, forms, house
 
 from tidemill import Context
 from tidemill.domain.job import NewJob
-from tidemill.domain.retention import archive_document
 from tidemill.domain.states import JobState
 from tidemill.ids import new_id
 
 
-def test_a_job_tells_all_that_is_known(shop: House) -> None:
+def test_the_page_shows_all_attributes_of_a_job(shop: House) -> None:
     (parent,) = put(shop.app)
     (job,) = put(
         shop.app, tags=["red"], metadata={"customer": "c-9"}, reference=("order", "17"), correlation_id="story-1",
@@ -28,7 +27,7 @@ def test_a_job_tells_all_that_is_known(shop: House) -> None:
     person = shop.person("operator", "acme")
     page = person.open(f"/jobs/{job.id}")
     for words in (
-        "completed", "It has ended", str(job.id), "&#34;to&#34;: &#34;ada&#34;", "sent to ada", "c-9", "order:17", "story-1",
+        "completed", "It completed", str(job.id), "&#34;to&#34;: &#34;ada&#34;", "sent to ada", "c-9", "order:17", "story-1",
         "t0ps3cret", "t-succeeded", "send.using(priority=7, tags=[&#39;red&#39;]).enqueue(to=&#39;ada&#39;)",
         "curl -X POST http://shop.example/api/jobs",
     ):  # fmt: skip
@@ -37,7 +36,7 @@ def test_a_job_tells_all_that_is_known(shop: House) -> None:
     assert f'href="/jobs/{job.id}"' in person.open(f"/jobs/{parent.id}"), "the parent shows its child"
 
 
-def test_viewers_see_secrets_masked_and_no_buttons(shop: House) -> None:
+def test_viewers_see_masked_secrets_and_no_buttons(shop: House) -> None:
     (job,) = put(shop.app, args={"to": "ada", "password": "tops3cret"}, metadata={"api_key": "k3y"})
     shop.drain()
     viewer = shop.person("viewer", "acme")
@@ -53,31 +52,42 @@ def test_viewers_see_secrets_masked_and_no_buttons(shop: House) -> None:
     assert shop.person("operator", "acme").ask("GET", f"/jobs/{job.id}/delete").status_code == 403
 
 
-def test_another_tenant_s_job_is_not_found_and_not_touched(shop: House) -> None:
+def test_a_job_of_another_tenant_is_not_found_and_not_changed(shop: House) -> None:
     (job,) = put(shop.app, tenant="other")
     person = shop.person("super_admin", "acme")
-    assert "There is no such job" in person.open(f"/jobs/{job.id}", 404)
+    assert "Job not found" in person.open(f"/jobs/{job.id}", 404)
     for path in ("retry", "cancel", "approve", "reject", "delete", "again"):
         assert person.post(f"/jobs/{job.id}/{path}").status_code == 404
     assert job.refresh().status is JobState.PENDING
 
 
-def test_a_job_that_is_gone_is_told_in_words(shop: House) -> None:
+def test_a_deleted_job_is_reported(shop: House) -> None:
     person = shop.person("viewer", "acme")
     assert "was deleted" in person.open(f"/jobs/{uuid4()}", 404)
     assert person.ask("GET", "/jobs/nonsense").status_code == 404
+
+
+def test_an_archived_job_is_shown_in_full_and_without_actions(shop: House) -> None:
     (job,) = put(shop.app)
     shop.drain()
-    store, facts = shop.app.store, job.refresh().facts
-    executions = store.executions([job.id], tenant="acme")
-    store.put_archive([archive_document(facts, executions, [], tier="cold", policy="old")])
-    job.delete()
-    page = person.open(f"/jobs/{job.id}", 404)
-    assert "This job is in the archive" in page
-    assert "cold" in page
+    assert shop.app.archive.run(older_than=timedelta(0)).archived == 1
+    page = shop.person("super_admin", "acme").open(f"/jobs/{job.id}")
+    assert '<span class="tag">archived</span>' in page
+    assert "and cannot be changed" in page
+    assert "t0ps3cret" in page  # from its log lines
+    assert "succeeded" in page  # from its executions
+    assert "Edit and enqueue again" in page
+    for act in ("retry", "cancel", "delete"):
+        assert f'/jobs/{job.id}/{act}"' not in page
+    admin = shop.person("super_admin", "acme")
+    assert "An archived job cannot be deleted here" in admin.open(f"/jobs/{job.id}/delete")
+    assert "Enqueued as a new job" in admin.send(f"/jobs/{job.id}/again", f"/jobs/{job.id}/again")
+    refused = admin.post(f"/jobs/{job.id}/retry")
+    assert refused.headers["location"] == f"/jobs/{job.id}"
+    assert "it was archived" in admin.open(f"/jobs/{job.id}")
 
 
-def test_a_pending_job_says_why_it_waits(shop: House) -> None:
+def test_a_pending_job_shows_why_it_waits(shop: House) -> None:
     (job,) = put(shop.app)
     assert "No worker is alive; start one." in shop.person("viewer", "acme").open(f"/jobs/{job.id}")
 
@@ -86,7 +96,7 @@ def test_progress_and_stages_of_a_running_job_are_shown(shop: House) -> None:
     seen: list[str] = []
     person = shop.person("viewer", "acme")
 
-    @shop.app.task(name="paint")
+    @shop.app.task(name="paint", stages=("ground", "colour", "varnish"))
     def paint(ctx: Context) -> None:
         with ctx.stage("ground"):
             ctx.log("dry", level="warning")
@@ -101,11 +111,12 @@ def test_progress_and_stages_of_a_running_job_are_shown(shop: House) -> None:
     for words in ("25 %", "step 3 of 12", "third wall", "t-running", 'class="l-warning"'):
         assert words in page, words
     assert re.search(r"<td>colour</td>.*?going on", page)
+    assert re.search(r"<td>varnish</td>.*?ahead", page)
     after = person.open(f"/jobs/{job.id}")
     assert re.search(r"<td>ground</td><td class=\"r\">[^<]+s</td><td>done</td>", after)
 
 
-def test_a_long_log_is_shown_from_its_end_and_older_lines_by_a_link(shop: House) -> None:
+def test_a_long_log_starts_at_its_end_and_links_to_older_lines(shop: House) -> None:
     (job,) = put(shop.app, "talk", args={"lines": 450})
     shop.drain()
     person = shop.person("viewer", "acme")
@@ -121,16 +132,16 @@ def test_a_long_log_is_shown_from_its_end_and_older_lines_by_a_link(shop: House)
     assert "The last lines" in page
 
 
-def test_an_error_shows_the_user_s_own_place(shop: House) -> None:
+def test_an_error_shows_the_location_in_user_code(shop: House) -> None:
     (job,) = put(shop.app, "fail", args={"words": "no <stock>"})
     shop.drain()
     page = shop.person("viewer", "acme").open(f"/jobs/{job.id}")
     assert "PermanentError</strong>: no &lt;stock&gt;" in page
-    assert "It came out of your code in <code>" in page
+    assert "Raised in your code at <code>" in page
     assert "in <code>fail</code>" in page
 
 
-def test_each_act_is_a_form_on_the_page(shop: House) -> None:
+def test_each_action_is_a_form_on_the_page(shop: House) -> None:
     person = shop.person("admin", "acme")
     (waiting,) = put(shop.app, delay=timedelta(hours=1))
     page = person.send(f"/jobs/{waiting.id}", "/cancel", reason="wrong address")
@@ -141,7 +152,7 @@ def test_each_act_is_a_form_on_the_page(shop: House) -> None:
     approved, rejected = put(shop.app, "look", number=2)
     shop.drain()
     assert "is this right?" in person.open(f"/jobs/{approved.id}")
-    assert "To decide about" in person.open(f"/jobs/{approved.id}")
+    assert "Awaiting review" in person.open(f"/jobs/{approved.id}")
     page = person.send(f"/jobs/{approved.id}", "/approve", comment="looks right")
     assert "Approved: the job is completed." in page
     assert "looks right" in page
@@ -150,10 +161,40 @@ def test_each_act_is_a_form_on_the_page(shop: House) -> None:
     )
     assert rejected.refresh().reason == "blurred"
     assert "is deleted." in person.send(f"/jobs/{rejected.id}/delete", "/delete")
-    assert "There is no such job" in person.open(f"/jobs/{rejected.id}", 404)
+    assert "Job not found" in person.open(f"/jobs/{rejected.id}", 404)
 
 
-def test_what_cannot_be_done_any_more_is_said_on_the_page(shop: House) -> None:
+def test_a_waiting_job_is_rescheduled_and_changed_on_its_page(shop: House) -> None:
+    person = shop.person("operator", "acme")
+    (job,) = put(shop.app)
+    page = person.send(f"/jobs/{job.id}", "/change", queue="fast", priority="9")
+    assert "The job is in queue fast with priority 9." in page
+    assert job.refresh().facts.priority == 9
+    page = person.send(f"/jobs/{job.id}", "/reschedule", at="2h")
+    assert "The job is due at" in page
+    assert job.refresh().status.value == "scheduled"
+    assert "is not a time; write 2026-03-01 06:00 (UTC)" in person.send(
+        f"/jobs/{job.id}", "/reschedule", at="soon"
+    )
+    assert "to the past" in person.send(f"/jobs/{job.id}", "/reschedule", at="2001-01-01 06:00")
+    assert "give a whole number from -100 to 100" in person.send(f"/jobs/{job.id}", "/change", priority="500")
+    assert "is not a queue&#39;s name" in person.send(f"/jobs/{job.id}", "/change", queue="*")
+    job.cancel()
+    page = person.open(f"/jobs/{job.id}")
+    assert "do-change" not in page
+    assert "do-reschedule" not in page
+
+
+def test_a_job_is_cancelled_together_with_its_children(shop: House) -> None:
+    person = shop.person("operator", "acme")
+    (job,) = put(shop.app, delay=timedelta(hours=1))
+    (child,) = put(shop.app, parent=job.id)
+    (other,) = put(shop.app)
+    person.send(f"/jobs/{job.id}", "/cancel", reason="enough", children="1")
+    assert (child.refresh().reason, other.refresh().reason) == ("enough", None)
+
+
+def test_an_action_that_is_no_longer_possible_is_reported_on_the_page(shop: House) -> None:
     (job,) = put(shop.app)
     shop.drain()
     person = shop.person("admin", "acme")
@@ -170,7 +211,8 @@ def test_what_cannot_be_done_any_more_is_said_on_the_page(shop: House) -> None:
     assert pending.refresh().status is JobState.PENDING
 
 
-# Once more -------------------------------------------------------------------------------------------------------------
+# Enqueueing again
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_job_is_enqueued_again_with_other_arguments(shop: House) -> None:
@@ -201,7 +243,7 @@ def test_a_job_is_enqueued_again_with_other_arguments(shop: House) -> None:
         ({"queue": "@node"}, "is not a queue&#39;s name"),
     ],
 )
-def test_what_is_wrong_stands_beside_its_field_and_what_was_typed_is_kept(
+def test_an_error_is_shown_next_to_its_field_and_the_input_is_kept(
     shop: House, fields: dict[str, str], words: str
 ) -> None:
     (job,) = put(shop.app)
@@ -218,7 +260,7 @@ def test_what_is_wrong_stands_beside_its_field_and_what_was_typed_is_kept(
     assert shop.app.jobs.count(tenant="acme") == 1
 
 
-def test_a_task_this_server_does_not_know_is_not_enqueued(shop: House) -> None:
+def test_a_task_unknown_to_this_server_is_not_enqueued(shop: House) -> None:
     id = new_id()
     shop.app.store.enqueue([NewJob(id, "elsewhere", tenant="acme")])
     person = shop.person("operator", "acme")
@@ -228,17 +270,18 @@ def test_a_task_this_server_does_not_know_is_not_enqueued(shop: House) -> None:
     assert "no task is named" in answer.text
 
 
-# Everywhere ------------------------------------------------------------------------------------------------------------
+# All pages
+# ---------------------------------------------------------------------------------------------------------------
 
 
 def opened(shop: House) -> None:
-    """Every page about jobs and errors, with jobs of several kinds."""
+    """Open every page about jobs and errors, with jobs in several states."""
     jobs = [*put(shop.app, tags=["red"]), *put(shop.app, "fail"), *put(shop.app, "look")]
     shop.drain()
     jobs += put(shop.app)
     person = shop.person("super_admin", "acme")
     paths = [f"/jobs/{job.id}{more}" for job in jobs for more in ("", "/again", "/delete")]
-    paths += ["/jobs", "/jobs?text=RED", "/jobs?text=permanent&state=failed", "/jobs/bulk?state=failed"]
+    paths += ["/jobs", "/jobs?text=RED", "/jobs?text=permanent&status=failed", "/jobs/bulk?status=failed"]
     paths += ["/jobs/bulk?text=no&act=cancel", "/errors", "/errors?window=7d"]
     for path in paths:
         page = person.open(path)
@@ -250,21 +293,21 @@ def opened(shop: House) -> None:
     assert shown(person.open("/jobs?text=RED")) == [str(jobs[0].id)]
 
 
-def test_every_page_is_sound(shop: House) -> None:
+def test_every_page_is_valid(shop: House) -> None:
     opened(shop)
 
 
-def test_every_page_is_sound_over_a_file(tmp_path: Path) -> None:
+def test_every_page_is_valid_with_a_sqlite_store(tmp_path: Path) -> None:
     with house(f"sqlite:///{tmp_path}/jobs.db") as shop:
         opened(shop)
 
 
-def test_every_page_is_sound_over_postgresql(fresh_postgres_url: str) -> None:
+def test_every_page_is_valid_with_a_postgresql_store(fresh_postgres_url: str) -> None:
     with house(fresh_postgres_url) as shop:
         opened(shop)
 
 
-def test_a_dashboard_for_looking_only_has_no_buttons() -> None:
+def test_a_read_only_dashboard_has_no_buttons() -> None:
     with house(read_only=True) as shop:
         (job,) = put(shop.app, "fail")
         shop.drain()

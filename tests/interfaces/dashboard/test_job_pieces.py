@@ -1,4 +1,4 @@
-"""The pure pieces of the pages about jobs: timelines, tracebacks, and what people type."""
+"""Timelines, tracebacks, durations and snippets of the job pages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ran(number: int, state: ExecutionState, *moments: float | None) -> Execution
 
 
 def drawn(job: Job, executions: list[Execution], now: float) -> list[tuple[str, float, float]]:
-    """Kinds, and from when to when, in seconds."""
+    """The pieces of a timeline: kind, start and end in seconds."""
     picture = timelines.picture(job, executions, at(now))
     return [
         (piece.kind, (piece.since - T0).total_seconds(), (piece.until - T0).total_seconds())
@@ -52,7 +52,7 @@ def test_a_scheduled_job_waits_until_it_is_due_and_then_in_the_queue() -> None:
     assert drawn(a_job(JobState.PENDING, run_at=at(4)), [], 10) == [("scheduled", 0, 4), ("queued", 4, 10)]
 
 
-def test_retries_stand_in_rows_with_their_waits() -> None:
+def test_retries_are_rows_with_their_waiting_times() -> None:
     job = a_job(JobState.COMPLETED, run_at=at(30), finished_at=at(40))
     executions = [ran(2, E.SUCCEEDED, 31, 32, 40), ran(1, E.FAILED, 1, 2, 10)]
     assert drawn(job, executions, 99) == [
@@ -64,7 +64,7 @@ def test_retries_stand_in_rows_with_their_waits() -> None:
     assert picture.until == at(40)
 
 
-def test_what_goes_on_reaches_to_now() -> None:
+def test_the_current_phase_extends_to_now() -> None:
     assert drawn(a_job(JobState.RUNNING), [ran(1, E.RUNNING, 1, 1, None)], 9)[-1] == ("running", 1, 9)
     assert drawn(a_job(JobState.CLAIMED), [ran(1, E.RUNNING, 1, None, None)], 9)[-1] == ("claimed", 1, 9)
     waiting = a_job(JobState.REVIEW_NEEDED)
@@ -73,7 +73,7 @@ def test_what_goes_on_reaches_to_now() -> None:
     assert drawn(cancelled, [], 9) == [("queued", 0, 6)]
 
 
-def test_nothing_stands_outside_of_the_picture() -> None:
+def test_every_piece_is_inside_the_picture() -> None:
     executions = [
         ran(n, E.FAILED, n * 10, n * 10 + (0.001 if n % 2 else 3), n * 10 + 4) for n in range(1, 31)
     ]
@@ -106,7 +106,7 @@ shop.Refused: the card
 """
 
 
-def test_others_frames_are_folded_and_nothing_is_lost() -> None:
+def test_library_frames_are_folded_and_no_line_is_lost() -> None:
     parts = tracebacks.parts(TRACE)
     assert "\n".join(part.text for part in parts) == TRACE.rstrip("\n")
     assert [part.ours for part in parts] == [True, False, True]
@@ -124,7 +124,7 @@ def test_others_frames_are_folded_and_nothing_is_lost() -> None:
         'le "/srv/half.py", line 3\n    cut off',
     ],
 )
-def test_a_text_without_the_user_s_frames_is_shown_whole(text: str) -> None:
+def test_a_traceback_without_user_frames_is_shown_whole(text: str) -> None:
     (part,) = tracebacks.parts(text)
     assert (part.ours, part.text) == (True, text)
     assert tracebacks.users_place(text) is None
@@ -142,17 +142,17 @@ def test_a_text_without_the_user_s_frames_is_shown_whole(text: str) -> None:
         ("<frozen runpy>", False),
     ],
 )
-def test_whose_file_it_is(file: str, users: bool) -> None:
+def test_user_files_and_library_files_are_distinguished(file: str, users: bool) -> None:
     assert tracebacks.is_users(file) is users
 
 
 @pytest.mark.parametrize("text", ["", "soon", "5x", "-3s", "1h nonsense", "9" * 50, "99999w"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a duration|longer than ten years"):
         typed.read_span(text)
 
 
-def test_snippets_say_what_was_asked_whatever_it_holds() -> None:
+def test_snippets_reproduce_the_call_with_any_arguments() -> None:
     args = {"to": 'o\'neil "x" $HOME `id`', "class": [None, True]}
     made: dict[str, Any] = {}
 

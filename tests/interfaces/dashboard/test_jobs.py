@@ -1,4 +1,4 @@
-"""``/jobs``: finding jobs by what the address says, and doing one thing to many."""
+"""``/jobs``: filters, paging and bulk actions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidemill.domain.states import JobState
 
 
 def pressed(person: Person, page: str, act: str, chosen: list[str]) -> str:
-    """The confirmation that follows when rows are ticked and a button of the list is pressed."""
+    """Select rows, press a button of the list, and return the confirmation page."""
     (form,) = [form for form in forms(page) if "/jobs/bulk" in form.action]
     data = {"csrf": dict(form.fields)["csrf"], "act": act, "id": chosen}
     answer = person.ask("POST", form.action, data=data)
@@ -26,7 +26,7 @@ def pressed(person: Person, page: str, act: str, chosen: list[str]) -> str:
 
 
 def confirmed(person: Person, page: str, **more: Any) -> Any:
-    """What answers when the form of a confirmation is sent."""
+    """Send the form of a confirmation page and return the response."""
     (form,) = [form for form in forms(page) if "/jobs/bulk" in form.action]
     data: dict[str, Any] = {}
     for name, value in form.fields:
@@ -34,11 +34,11 @@ def confirmed(person: Person, page: str, **more: Any) -> Any:
     return person.ask("POST", form.action, data={**data, **more})
 
 
-def test_an_empty_house_says_what_to_do(shop: House) -> None:
+def test_an_empty_store_explains_what_to_do(shop: House) -> None:
     assert "There are no jobs yet." in shop.person("viewer", "acme").open("/jobs")
 
 
-def test_jobs_are_listed_the_newest_first_and_only_one_s_own(shop: House) -> None:
+def test_jobs_are_listed_newest_first_and_only_for_the_own_tenant(shop: House) -> None:
     mine, _ = put(shop.app, number=3), put(shop.app, tenant="other")
     person = shop.person("viewer", "acme")
     assert shown(person.open("/jobs")) == ids(mine)[::-1]
@@ -49,7 +49,7 @@ def test_jobs_are_listed_the_newest_first_and_only_one_s_own(shop: House) -> Non
     assert person.ask("GET", "/jobs?tenant=other").status_code == 403
 
 
-def test_every_condition_of_the_address_narrows_the_list(shop: House) -> None:
+def test_every_filter_in_the_url_narrows_the_list(shop: House) -> None:
     (plain,) = put(shop.app)
     (rich,) = put(
         shop.app,
@@ -64,8 +64,8 @@ def test_every_condition_of_the_address_narrows_the_list(shop: House) -> None:
     shop.drain()
     person = shop.person("operator", "acme")
     for query in (
-        "state=failed",
-        "state=failed&state=running",
+        "status=failed",
+        "status=failed&status=running",
         "task=fail",
         "queue=special",
         "tag=red",
@@ -75,7 +75,7 @@ def test_every_condition_of_the_address_narrows_the_list(shop: House) -> None:
         f"parent_id={plain.id}",
         "text=PermanentErr",
         f"text={str(rich.id)[-12:]}",
-        "text=RED&state=failed&task=fail",
+        "text=RED&status=failed&task=fail",
         "since=1h&task=fail",
     ):
         assert shown(person.open(f"/jobs?{query}")) == ids([rich]), query
@@ -83,25 +83,34 @@ def test_every_condition_of_the_address_narrows_the_list(shop: House) -> None:
     assert "No job matches." in person.open("/jobs?until=1h")
 
 
-def test_conditions_are_shown_and_each_can_be_taken_away(shop: House) -> None:
+def test_the_old_name_of_the_status_filter_still_works(shop: House) -> None:
+    (job,) = put(shop.app, "fail")
     put(shop.app)
-    page = shop.person("viewer", "acme").open("/jobs?state=pending&state=failed&text=se&since=2h")
+    shop.drain()
+    page = shop.person("viewer", "acme").open("/jobs?state=failed")
+    assert shown(page) == ids([job])
+    assert '<input type="checkbox" name="status" value="failed" checked>' in page
+
+
+def test_active_filters_are_shown_and_each_can_be_removed(shop: House) -> None:
+    put(shop.app)
+    page = shop.person("viewer", "acme").open("/jobs?status=pending&status=failed&text=se&since=2h")
     chips = re.findall(r'class="chip" href="([^"]+)"', page)
     assert [chip.replace("&amp;", "&") for chip in chips] == [
-        "/jobs?state=failed&text=se&since=2h",
-        "/jobs?state=pending&text=se&since=2h",
-        "/jobs?state=pending&state=failed&since=2h",
-        "/jobs?state=pending&state=failed&text=se",
+        "/jobs?status=failed&text=se&since=2h",
+        "/jobs?status=pending&text=se&since=2h",
+        "/jobs?status=pending&status=failed&since=2h",
+        "/jobs?status=pending&status=failed&text=se",
     ]
 
 
-def test_the_form_leads_to_the_address_it_came_from(shop: House) -> None:
+def test_the_filter_form_keeps_the_filters_of_the_url(shop: House) -> None:
     page = shop.person("viewer", "acme").open(
-        "/jobs?state=failed&task=send&text=x&correlation_id=c&sort=oldest"
+        "/jobs?status=failed&task=send&text=x&correlation_id=c&sort=oldest"
     )
     form = forms(page)[[form.action for form in forms(page)].index("/jobs")]
     assert {(name, value) for name, value in form.fields if value} == {
-        ("state", "failed"), ("task", "send"), ("text", "x"), ("correlation_id", "c"), ("sort", "oldest"),
+        ("status", "failed"), ("task", "send"), ("text", "x"), ("correlation_id", "c"), ("sort", "oldest"),
     }  # fmt: skip
 
 
@@ -110,14 +119,14 @@ def test_the_form_leads_to_the_address_it_came_from(shop: House) -> None:
     [
         ("since=yesterday", "is not a moment"),
         ("until=99999999999h", "is not a moment"),
-        ("state=gone", "there is no state"),
+        ("status=gone", "there is no status"),
         ("parent_id=7", "is not a job&#39;s id"),
         ("reference=x", "is not a pair"),
         ("text=" + "x" * 201, "give at most 200"),
-        ("cursor=nonsense", "this cursor is not one of ours"),
+        ("cursor=nonsense", "invalid cursor"),
     ],
 )
-def test_a_condition_that_cannot_be_read_is_told_and_kept(shop: House, query: str, words: str) -> None:
+def test_an_invalid_filter_is_reported_and_kept(shop: House, query: str, words: str) -> None:
     page = shop.person("viewer", "acme").open(f"/jobs?{query}", 422)
     assert words in page
     name, _, value = query.partition("=")
@@ -141,7 +150,7 @@ def test_pages_follow_each_other_by_cursor(shop: House, monkeypatch: pytest.Monk
     assert 'href="/jobs?task=send">First page' in page
 
 
-def test_viewers_see_no_ticks_and_no_buttons_and_find_no_secret(shop: House) -> None:
+def test_viewers_see_no_checkboxes_or_buttons_and_cannot_search_secrets(shop: House) -> None:
     (job,) = put(shop.app, args={"to": "ada", "password": "tops3cret"})
     viewer = shop.person("viewer", "acme")
     page = viewer.open("/jobs")
@@ -153,7 +162,7 @@ def test_viewers_see_no_ticks_and_no_buttons_and_find_no_secret(shop: House) -> 
     assert viewer.post("/jobs/bulk", act="retry", id=str(job.id)).status_code == 403
 
 
-def test_what_jobs_say_is_escaped(shop: House) -> None:
+def test_texts_of_jobs_are_escaped(shop: House) -> None:
     put(shop.app, "fail", args={"words": "<script>alert(1)</script>"}, tags=["<b>"])
     shop.drain()
     person = shop.person("operator", "acme")
@@ -163,10 +172,11 @@ def test_what_jobs_say_is_escaped(shop: House) -> None:
         assert "&lt;script&gt;alert(1)" in page
 
 
-# Many at once ------------------------------------------------------------------------------------------------------------
+# Bulk actions
+# ------------------------------------------------------------------------------------------------------------
 
 
-def test_selected_jobs_are_retried_after_the_question(shop: House) -> None:
+def test_selected_jobs_are_retried_after_confirmation(shop: House) -> None:
     failed, pending = put(shop.app, "fail", number=3), put(shop.app, delay=timedelta(hours=1))
     shop.drain()
     person = shop.person("operator", "acme")
@@ -174,7 +184,7 @@ def test_selected_jobs_are_retried_after_the_question(shop: House) -> None:
     page = pressed(person, person.open("/jobs?queue=default&queue=mail"), "retry", chosen)
     assert "Retry 2 jobs?" in page
     assert "<strong>2 failed</strong>" in page
-    assert "1 of those selected is in a state that does not allow it" in page
+    assert "1 of those selected has a status that does not allow it" in page
     assert shop.app.jobs.count(tenant="acme", status="failed") == 3, "nothing is done before the answer"
     answer = confirmed(person, page)
     assert answer.status_code == 303
@@ -188,7 +198,7 @@ def test_selected_jobs_are_retried_after_the_question(shop: House) -> None:
     assert "operator of acme" in record.entry.who
 
 
-def test_nothing_selected_is_said(shop: House) -> None:
+def test_an_empty_selection_is_reported(shop: House) -> None:
     put(shop.app)
     person = shop.person("operator", "acme")
     answer = person.post("/jobs/bulk?task=send", act="cancel")
@@ -196,7 +206,7 @@ def test_nothing_selected_is_said(shop: House) -> None:
     assert "Select jobs first." in person.open(answer.headers["location"])
 
 
-def test_all_that_match_are_cancelled_with_a_reason_and_no_others(shop: House) -> None:
+def test_all_matching_jobs_are_cancelled_with_a_reason_and_no_others(shop: House) -> None:
     mine, other = put(shop.app, number=3), put(shop.app, tenant="other")
     person = shop.person("operator", "acme")
     page = person.open("/jobs/bulk?task=send&act=cancel")
@@ -212,14 +222,28 @@ def test_all_that_match_are_cancelled_with_a_reason_and_no_others(shop: House) -
     )
 
 
-def test_a_great_many_are_done_in_parts(shop: House, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_matching_jobs_get_another_queue_and_priority(shop: House) -> None:
+    person = shop.person("operator", "acme")
+    jobs = put(shop.app, number=3)
+    page = person.open("/jobs/bulk?task=send&act=change")
+    assert "Change 3 jobs?" in page
+    answer = person.post(
+        "/jobs/bulk?task=send", act="change", scope="all", sure="1", queue="fast", priority="-4"
+    )
+    assert "3 jobs changed." in person.open(answer.headers["location"])
+    assert {(job.refresh().queue, job.priority) for job in jobs} == {("fast", -4)}
+    answer = person.post("/jobs/bulk?task=send", act="change", scope="all", sure="1")
+    assert "There is nothing to change" in person.open(answer.headers["location"])
+
+
+def test_a_large_bulk_action_runs_in_parts(shop: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs_bulk, "PART", 4)
     monkeypatch.setattr(jobs_bulk, "BATCH", 2)
     monkeypatch.setattr(jobs_bulk, "EXACT", 5)
     put(shop.app, "fail", number=10)
     shop.drain()
     person = shop.person("admin", "acme")
-    page = person.open("/jobs/bulk?state=failed&act=delete")
+    page = person.open("/jobs/bulk?status=failed&act=delete")
     assert "Delete more than 5 jobs?" in page
     assert confirmed(person, page).status_code == 200, "the tick is missing: the question comes again"
     assert shop.app.jobs.count(tenant="acme") == 10
@@ -233,7 +257,7 @@ def test_a_great_many_are_done_in_parts(shop: House, monkeypatch: pytest.MonkeyP
     assert shop.app.jobs.count(tenant="acme") == 0
 
 
-def test_those_with_a_text_are_counted_and_done_too(shop: House) -> None:
+def test_jobs_found_by_text_are_counted_and_changed_too(shop: House) -> None:
     put(shop.app, "fail", args={"words": "card expired"}, number=2)
     put(shop.app, "fail", args={"words": "no stock"})
     shop.drain()
@@ -244,10 +268,10 @@ def test_those_with_a_text_are_counted_and_done_too(shop: House) -> None:
     assert "2 jobs retried." in person.open(answer.headers["location"])
 
 
-def test_an_act_needs_a_condition_a_known_name_and_its_role(shop: House) -> None:
+def test_a_bulk_action_needs_a_filter_a_known_name_and_the_role(shop: House) -> None:
     (job,) = put(shop.app)
     operator = shop.person("operator", "acme")
-    assert "choose a condition" in operator.open("/jobs/bulk", 422)
+    assert "choose a filter" in operator.open("/jobs/bulk", 422)
     assert operator.post("/jobs/bulk", act="retry", scope="all", sure="1").status_code == 422
     assert operator.post("/jobs/bulk?task=send", act="explode", scope="all").status_code == 422
     assert operator.post("/jobs/bulk", act="delete", id=str(job.id), sure="1").status_code == 403
@@ -255,10 +279,10 @@ def test_an_act_needs_a_condition_a_known_name_and_its_role(shop: House) -> None
     assert not Role.OPERATOR.allows(Role.ADMIN)
 
 
-def test_ids_of_another_tenant_are_not_touched(shop: House) -> None:
+def test_jobs_of_another_tenant_are_not_changed(shop: House) -> None:
     (other,) = put(shop.app, tenant="other")
     person = shop.person("admin", "acme")
     answer = person.post("/jobs/bulk", act="cancel", id=str(other.id), sure="1")
     assert answer.status_code == 303
-    assert "0 jobs cancelled or asked to stop. 1 had moved on" in person.open(answer.headers["location"])
+    assert "0 jobs cancelled or asked to stop. 1 changed status" in person.open(answer.headers["location"])
     assert other.refresh().status is JobState.PENDING

@@ -1,9 +1,12 @@
-"""What people come to the dashboard for, done in a real browser: with the script, and the forms without it too."""
+"""Typical tasks of users in a real browser, most of them with and without scripts."""
 
 from __future__ import annotations
 
+import os
 import re
+import statistics
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -23,7 +26,7 @@ BOTH = pytest.mark.parametrize("script", [True, False])
 
 
 class Gate:
-    """A task that goes on a step each time it is told to."""
+    """A task that advances one step each time its gate opens."""
 
     def __init__(self) -> None:
         self.steps = [threading.Event() for _ in range(4)]
@@ -60,7 +63,7 @@ def site(gate: Gate) -> Iterator[Served]:
 
 
 def badge(page: Page) -> str:
-    """The state of the job whose page this is."""
+    """The state of the job on this page."""
     return page.locator("main .badge").first.inner_text()
 
 
@@ -102,7 +105,7 @@ def test_a_running_job_is_watched_to_its_end(desk: Desk, gate: Gate) -> None:
 
 
 @BOTH
-def test_a_queue_is_paused_and_another_window_sees_it_at_once(desk: Desk, script: bool) -> None:
+def test_a_paused_queue_shows_in_another_window_at_once(desk: Desk, script: bool) -> None:
     site = desk.site
     job = site.enqueue("send", to="ada")
     other = desk.window(role="viewer").open("/queues")
@@ -124,29 +127,29 @@ def test_a_queue_is_paused_and_another_window_sees_it_at_once(desk: Desk, script
 def _pause(page: Page, queue: str, reason: str) -> None:
     row = page.locator("tr", has=page.get_by_role("link", name=queue, exact=True)).first
     row.locator("summary").click()
-    row.get_by_label(re.compile("^Why")).fill(reason)
+    row.get_by_label(re.compile("^Reason")).fill(reason)
     row.get_by_role("button", name="Pause").click()
 
 
-def test_what_was_typed_stays_while_things_move(desk: Desk) -> None:
+def test_input_is_kept_while_the_page_updates(desk: Desk) -> None:
     site = desk.site
     site.enqueue("send", to="ada")
     page = desk.window(role="operator").open("/queues")
     row = page.locator("tr", has=page.get_by_role("link", name="mail", exact=True)).first
     row.locator("summary").click()
-    row.get_by_label(re.compile("^Why")).fill("letters are")
+    row.get_by_label(re.compile("^Reason")).fill("letters are")
     page.keyboard.press("Tab")
     other = desk.window(role="viewer").open("/queues")
     site.enqueue("send", to="grace")
     expect(other.get_by_role("cell", name="2", exact=True).first).to_be_visible()
-    expect(row.get_by_label(re.compile("^Why"))).to_have_value("letters are")
+    expect(row.get_by_label(re.compile("^Reason"))).to_have_value("letters are")
     expect(row.get_by_role("button", name="Pause")).to_be_focused()
     page.keyboard.press("Enter")
     expect(page.locator("main")).to_contain_text("letters are")
 
 
 @BOTH
-def test_a_schedule_is_made_and_seen_to_fire(desk: Desk, script: bool) -> None:
+def test_a_schedule_is_created_and_fires(desk: Desk, script: bool) -> None:
     site = desk.site
     page = desk.window(role="admin", script=script).open("/schedules")
     page.get_by_role("link", name="New schedule").click()
@@ -190,13 +193,13 @@ def test_a_review_is_approved_with_a_comment(desk: Desk, script: bool) -> None:
 
 
 @BOTH
-def test_all_that_match_are_cancelled_after_their_number_was_shown(desk: Desk, script: bool) -> None:
+def test_all_matching_jobs_are_cancelled_after_their_number_is_shown(desk: Desk, script: bool) -> None:
     site = desk.site
     for number in range(60):
         site.enqueue("send", {"delay": timedelta(hours=1)}, to=f"reader {number}")
     kept = site.enqueue("talk", {"delay": timedelta(hours=1)}, lines=1)
     page = desk.window(role="operator", script=script).open("/jobs?task=send")
-    page.get_by_role("link", name=re.compile("^All that match")).click()
+    page.get_by_role("link", name=re.compile("^All matching jobs")).click()
     page.get_by_role("link", name="cancel", exact=True).click()
     expect(page.locator("h1")).to_contain_text("60")
     assert site.app.jobs.count(status=JobState.CANCELLED, tenant=ALL_TENANTS) == 0
@@ -207,7 +210,7 @@ def test_all_that_match_are_cancelled_after_their_number_was_shown(desk: Desk, s
     assert kept.refresh().status is JobState.SCHEDULED
 
 
-def test_selected_jobs_are_cancelled_by_keys_and_the_list_keeps_still_meanwhile(desk: Desk) -> None:
+def test_jobs_selected_by_keyboard_are_cancelled_while_the_list_stays_unchanged(desk: Desk) -> None:
     site = desk.site
     jobs = [site.enqueue("send", {"delay": timedelta(hours=1)}, to=f"reader {number}") for number in range(4)]
     page = desk.window(role="operator").open("/jobs")
@@ -227,13 +230,13 @@ def test_selected_jobs_are_cancelled_by_keys_and_the_list_keeps_still_meanwhile(
     assert states == [JobState.CANCELLED, JobState.SCHEDULED, JobState.CANCELLED, JobState.SCHEDULED]
 
 
-def test_keys_search_move_and_open(desk: Desk) -> None:
+def test_shortcuts_search_move_and_open(desk: Desk) -> None:
     site = desk.site
     jobs = [site.enqueue("send", to=f"reader {number}") for number in range(3)]
     window = desk.window(role="viewer")
     window.page.clock.set_fixed_time(
         datetime.now(UTC)
-    )  # however slow this machine is, two keys follow at once
+    )  # so that both keys count as one shortcut on a slow machine
     page = window.open("/")
     page.keyboard.press("g")
     page.keyboard.press("j")
@@ -249,7 +252,7 @@ def test_keys_search_move_and_open(desk: Desk) -> None:
 
 
 @BOTH
-def test_a_viewer_sees_no_buttons_that_do_anything(desk: Desk, script: bool) -> None:
+def test_a_viewer_sees_no_buttons_that_change_anything(desk: Desk, script: bool) -> None:
     site = desk.site
     failed, review = site.enqueue("fail", words="gone"), site.enqueue("look", what="x")
     site.drain()
@@ -275,3 +278,42 @@ def _until(true: object, page: Page) -> None:
             return
         page.wait_for_timeout(50)
     raise AssertionError("it did not happen")
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator", "super_admin"])
+def test_rows_of_the_jobs_page_change_while_it_is_open(desk: Desk, role: str) -> None:
+    site = desk.site
+    first = site.enqueue("send", to="ada")
+    page = desk.window(role=role).open("/jobs")
+    row = page.locator(f'tr[data-href$="{first.id}"]')
+    expect(row.locator(".badge")).to_have_text("pending")
+    site.drain()
+    expect(row.locator(".badge")).to_have_text("completed")
+    second = site.enqueue("send", to="grace")
+    expect(page.locator("tbody tr").first).to_have_attribute("data-href", re.compile(str(second.id)))
+
+
+def test_the_jobs_page_fetches_little_while_a_thousand_jobs_change(desk: Desk) -> None:
+    site = desk.site
+    page = desk.window(role="operator").open("/jobs")
+    fetched: list[int] = []
+    page.on("requestfinished", lambda request: fetched.append(request.sizes()["responseBodySize"]))
+    changes, rounds, lags = 1_000, 20, []
+    began = time.monotonic()
+    for number in range(1, rounds + 1):
+        last = [site.enqueue("send", to="ada") for _ in range(changes // rounds)][-1]
+        enqueued_at = time.monotonic()
+        page.wait_for_function(
+            "id => document.querySelector('tbody tr')?.dataset.href.endsWith(id)",
+            arg=str(last.id),
+            polling=20,
+        )
+        lags.append(time.monotonic() - enqueued_at)
+        page.wait_for_timeout(max(began + number - time.monotonic(), 0) * 1000)  # one round per second
+    lag = statistics.median(lags)
+    print(
+        f"{len(fetched)} requests, {sum(fetched):,} bytes, rows follow in {lag:.2f} s (at most {max(lags):.2f} s)"
+    )
+    assert len(fetched) >= rounds / 2
+    assert sum(fetched) <= 200_000
+    assert lag < max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))  # scaled by the load of the machine

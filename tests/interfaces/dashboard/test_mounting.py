@@ -1,14 +1,19 @@
-"""The site under another address: mounted in an application, or with a prefix. Links, files, cookies and redirects stay inside."""
+"""The site under another path: links, files, cookies and redirects stay inside."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from fastapi import FastAPI
+from litestar import Litestar, asgi
+from litestar.types import Receive, Scope, Send
+from starlette.applications import Starlette
 from starlette.requests import Request
+from starlette.routing import Mount
+from starlette.types import ASGIApp
 from tests.interfaces.dashboard.kit import forms
 from tests.interfaces.rest.kit import Browser, declare
 
@@ -35,12 +40,58 @@ def both(app: App, **how: Any) -> FastAPI:
     return outside
 
 
-Make = Callable[..., FastAPI]
+def in_starlette(app: App, **how: Any) -> Starlette:
+    return Starlette(routes=[Mount("/ops", create_site(app, **how))])
 
 
-@pytest.fixture(
-    params=[(mounted, "/ops"), (prefixed, "/ops"), (both, "/deep/ops")], ids=["mounted", "prefixed", "both"]
-)
+def in_litestar(app: App, **how: Any) -> Litestar:
+    inside = create_site(app, **how)
+
+    @asgi("/ops", is_mount=True, copy_scope=True)
+    async def ops(scope: Scope, receive: Receive, send: Send) -> None:
+        await inside(scope, receive, send)  # type: ignore[arg-type]
+
+    return Litestar([ops], openapi_config=None)
+
+
+def in_litestar_prefixed(app: App, **how: Any) -> Litestar:
+    return in_litestar(app, prefix="/ops", **how)
+
+
+def wrapped(app: App, **how: Any) -> ASGIApp:
+    inside = create_site(app, **how)
+
+    async def outside(scope: Any, receive: Any, send: Any) -> None:
+        assert scope["path"].startswith("/ops")
+        await inside({**scope, "path": scope["path"][4:] or "/"}, receive, send)
+
+    return outside
+
+
+def wrapped_with_root_path(app: App, **how: Any) -> ASGIApp:
+    inside = create_site(app, **how)
+
+    async def outside(scope: Any, receive: Any, send: Any) -> None:
+        scope = {**scope, "path": scope["path"][4:] or "/", "root_path": "/ops"}
+        del scope["raw_path"]  # optional in the ASGI specification
+        await inside(scope, receive, send)
+
+    return outside
+
+
+MOUNTS = [
+    (mounted, "/ops"),
+    (prefixed, "/ops"),
+    (both, "/deep/ops"),
+    (in_starlette, "/ops"),
+    (in_litestar, "/ops"),
+    (in_litestar_prefixed, "/ops"),
+    (wrapped, "/ops"),
+    (wrapped_with_root_path, "/ops"),
+]
+
+
+@pytest.fixture(params=MOUNTS, ids=[make.__name__ for make, _ in MOUNTS])
 def place(request: pytest.FixtureRequest) -> Iterator[tuple[App, Browser, str]]:
     make, base = request.param
     with App("memory://") as app:
@@ -52,7 +103,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[tuple[App, Browser, str]]:
             browser.close()
 
 
-def test_everything_on_a_page_stays_inside(place: tuple[App, Browser, str]) -> None:
+def test_every_link_on_a_page_stays_inside_the_mount(place: tuple[App, Browser, str]) -> None:
     app, browser, base = place
     secret = app.keys.create("ann", role="super_admin").secret
     away = browser.request("GET", f"{base}/settings?key=x")
@@ -80,7 +131,7 @@ def test_everything_on_a_page_stays_inside(place: tuple[App, Browser, str]) -> N
             assert "immutable" in answer.headers["cache-control"]
 
 
-def test_a_form_is_sent_and_answered_inside(place: tuple[App, Browser, str]) -> None:
+def test_a_form_is_sent_and_answered_inside_the_mount(place: tuple[App, Browser, str]) -> None:
     app, browser, base = place
     secret = app.keys.create("ann", role="super_admin").secret
     browser.request("POST", f"{base}/sign-in", data={"key": secret})
@@ -99,7 +150,7 @@ def test_a_form_is_sent_and_answered_inside(place: tuple[App, Browser, str]) -> 
     assert browser.request("GET", f"{base}/").status_code == 303
 
 
-def test_the_api_and_what_is_nothing_are_there_too(place: tuple[App, Browser, str]) -> None:
+def test_the_api_and_not_found_pages_work_inside_the_mount(place: tuple[App, Browser, str]) -> None:
     app, browser, base = place
     secret = app.keys.create("ann", role="viewer").secret
     headers = {"authorization": f"Bearer {secret}"}
@@ -107,10 +158,27 @@ def test_the_api_and_what_is_nothing_are_there_too(place: tuple[App, Browser, st
     assert browser.request("GET", f"{base}/livez").status_code == 200
     nothing = browser.request("GET", f"{base}/api/nothing", headers=headers)
     assert (nothing.status_code, nothing.headers["content-type"]) == (404, "application/problem+json")
-    assert "Nothing is at /nothing" in browser.request("GET", f"{base}/nothing").text
+    assert "There is no page at /nothing" in browser.request("GET", f"{base}/nothing").text
 
 
-def test_an_application_says_itself_who_sits_there() -> None:
+def test_the_path_of_the_mount_itself_redirects_inside(place: tuple[App, Browser, str]) -> None:
+    _, browser, base = place
+    answer = browser.request("GET", base, follow_redirects=True)
+    assert (answer.status_code, answer.url.path) == (200, f"{base}/sign-in")
+
+
+def test_a_double_slash_redirects_to_no_other_host() -> None:
+    with App("memory://") as app:
+        for make in (in_litestar, wrapped):
+            browser = Browser(make(app))
+            try:
+                answer = browser.request("GET", "http://shop.example//ops/jobs")
+                assert not answer.headers.get("location", "").startswith("//")
+            finally:
+                browser.close()
+
+
+def test_an_application_can_authenticate_users_itself() -> None:
     async def staff(request: Request) -> Identity | None:
         name = request.headers.get("x-staff")
         return None if name is None else Identity(f"staff:{name}", Role.OPERATOR, "acme")
@@ -129,7 +197,7 @@ def test_an_application_says_itself_who_sits_there() -> None:
             browser.close()
 
 
-def test_sessions_outlive_a_server_that_has_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sessions_survive_a_restart_of_a_server_with_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     def stays(*sites: FastAPI) -> bool:
         browsers = [Browser(site) for site in sites]
         try:

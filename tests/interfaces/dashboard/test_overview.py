@@ -1,4 +1,4 @@
-"""The first page: what needs attention leads to where it is mended, charts can be read, and a beginner is told how to begin."""
+"""The overview: alerts, charts, and help for a store without jobs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tidemill.dashboard.site import all_pages
 from tidemill.domain.alerts import Alert, Severity
 
 CODES = (
-    "failure_rate", "stuck_jobs", "queue_depth", "queue_age", "worker_disabled", "no_workers", "orphans", "dead_letters",
+    "failure_rate", "stuck_jobs", "queue_depth", "queue_age", "worker_disabled", "no_workers", "lost_workers", "orphans", "dead_letters",
     "stuck_leader", "bad_setting", "one that is new",
 )  # fmt: skip
 
 
-def test_who_has_no_job_yet_is_told_how_to_begin(shop: House) -> None:
+def test_without_jobs_the_overview_explains_how_to_begin(shop: House) -> None:
     page = shop.person("super_admin").open("/")
     assert "No job has been enqueued yet" in page
     assert "@app.task" in page
@@ -28,16 +28,16 @@ def test_who_has_no_job_yet_is_told_how_to_begin(shop: House) -> None:
     assert "No job has been enqueued yet" in shop.person("viewer", "other").open("/")
 
 
-def test_an_alert_leads_to_where_it_is_mended(shop: House) -> None:
+def test_an_alert_links_to_the_page_that_resolves_it(shop: House) -> None:
     post(shop)
     page = shop.person("viewer").open("/")
     assert "No worker is alive while 1 job is waiting" in page
-    assert 'class="go" href="/workers">The workers' in page
+    assert 'class="go" href="/workers">Workers' in page
 
 
 @pytest.mark.parametrize("code", CODES)
 @pytest.mark.parametrize("severity", list(Severity))
-def test_every_alert_leads_somewhere(code: str, severity: Severity) -> None:
+def test_every_alert_has_a_link(code: str, severity: Severity) -> None:
     found = concern(Alert(code, severity, "something; see tidemill stats", 1, 0, "mail"))
     assert found.text == "Something"
     assert found.link
@@ -45,7 +45,7 @@ def test_every_alert_leads_somewhere(code: str, severity: Severity) -> None:
     assert found.path in rooms
 
 
-def test_what_leads_to_a_room_of_this_file_s_neighbours_is_a_page() -> None:
+def test_the_linked_pages_exist() -> None:
     known = {page.path for page in all_pages() if page.method == "GET"}
     assert {"/workers", "/settings", "/tenants", "/audit"} <= known
 
@@ -62,7 +62,7 @@ def test_workers_are_listed_and_a_new_version_is_marked(shop: House) -> None:
     assert page.count('data-time="short"') >= 5
 
 
-def test_the_charts_say_when_and_what(shop: House) -> None:
+def test_the_charts_show_times_and_values(shop: House) -> None:
     post(shop)
     shop.drain()
     page = shop.person("viewer").open("/")
@@ -70,7 +70,7 @@ def test_the_charts_say_when_and_what(shop: House) -> None:
     assert "duration p50 " in page
 
 
-def test_a_mark_stands_where_its_moment_is() -> None:
+def test_a_mark_is_at_its_point_in_time() -> None:
     first = datetime(2026, 1, 1, tzinfo=UTC)
     steps = [(first + timedelta(minutes=number), {"completed": 1}) for number in range(10)]
     chart = charts.stacked(
@@ -84,15 +84,15 @@ def test_a_mark_stands_where_its_moment_is() -> None:
     assert charts.lines({"a": []}).times == []
 
 
-def test_who_sees_one_tenant_is_led_to_no_room_that_is_closed_to_them(shop: House) -> None:
+def test_a_user_of_one_tenant_gets_no_link_to_a_forbidden_page(shop: House) -> None:
     post(shop)
     page = shop.person("viewer", "acme").open("/")
     assert "No worker is alive while 1 job is waiting" in page
     assert "/workers" not in page
 
 
-def test_failing_tasks_lead_to_every_job_that_is_counted(shop: House) -> None:
+def test_failing_tasks_link_to_every_counted_job(shop: House) -> None:
     post(shop, "fail", words="no")
     shop.drain()
     page = shop.person("viewer").open("/")
-    assert 'href="/jobs?task=fail&amp;state=failed&amp;state=timed_out&amp;state=dead_lettered"' in page
+    assert 'href="/jobs?task=fail&amp;status=failed&amp;status=timed_out&amp;status=dead_lettered"' in page

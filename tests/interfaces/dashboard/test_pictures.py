@@ -1,4 +1,4 @@
-"""Pictures become small and stay what they are, and the shipped ones are of every page."""
+"""Reduction of screenshots to a palette."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def picture(rows: list[list[tuple[int, int, int]]], kinds: list[int]) -> bytes:
-    """A PNG whose rows were filtered in these ways."""
+    """A PNG whose rows use these filters."""
     width, above, lines = len(rows[0]), bytes(len(rows[0]) * 3), b""
     for row, kind in zip(rows, kinds, strict=True):
         line = bytes(part for colour in row for part in colour)
@@ -31,7 +31,7 @@ def _filtered(kind: int, line: bytes, above: bytes, at: int) -> int:
     return (line[at] - (0, left, up, (left + up) // 2, nearest)[kind]) & 255
 
 
-def test_a_picture_of_few_colours_is_the_same_afterwards_however_its_rows_were_filtered() -> None:
+def test_a_picture_of_few_colours_is_unchanged_for_every_row_filter() -> None:
     dice = Random(1)
     colours = [(dice.randrange(256), dice.randrange(256), dice.randrange(256)) for _ in range(40)]
     rows = [[dice.choice(colours) for _ in range(31)] for _ in range(25)]
@@ -52,7 +52,7 @@ def test_a_picture_of_many_colours_keeps_the_frequent_ones() -> None:
     assert parts[b"PLTE"][:3] == b"\xff\xff\xff"
 
 
-def test_a_small_dot_in_a_colour_of_its_own_keeps_it() -> None:
+def test_a_small_dot_keeps_its_distinct_colour() -> None:
     rows = [[(x // 2, y, 0) for x in range(40)] for y in range(40)]
     rows[7][7] = (0, 0, 255)
     made = smaller(picture(rows, [0] * 40))
@@ -60,7 +60,7 @@ def test_a_small_dot_in_a_colour_of_its_own_keeps_it() -> None:
     assert (0, 0, 255) in [tuple(palette[at : at + 3]) for at in range(0, len(palette), 3)]
 
 
-def test_another_kind_of_picture_is_refused() -> None:
+def test_another_kind_of_picture_is_rejected() -> None:
     head = struct.pack(">IIBBBBB", 1, 1, 16, 0, 0, 0, 0)
     with pytest.raises(ValueError, match="depth 16"):
         pixels(MAGIC + chunk(b"IHDR", head))

@@ -1,4 +1,4 @@
-"""What the browser's tests need is found, or said to be missing."""
+"""Lookup of the browser and of axe-core."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from tests.interfaces.dashboard import programs
 from tidemill.testing.processes import ServiceMissing
 
 
-def test_a_browser_that_is_not_there_is_said_to_be_missing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_missing_browser_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("TIDEMILL_TEST_CHROMIUM", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ServiceMissing, match="install your system's chromium"):
         programs.find_chromium()
 
 
-def test_a_browser_that_is_named_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_configured_browser_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     program = tmp_path / "my-browser"
     program.write_text("#!/bin/sh\necho Chromium 140.0.7339.80 built on Sunday\n")
     program.chmod(0o755)
@@ -28,9 +26,7 @@ def test_a_browser_that_is_named_is_taken(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert programs.chromium_version(program) == "140.0.7339.80"
 
 
-def test_a_judge_that_is_not_the_one_we_know_is_not_let_in(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_an_axe_core_with_another_hash_is_rejected(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sys.prefix", str(tmp_path))
     (tmp_path / f"axe-core-{programs.AXE}").mkdir()
     (tmp_path / f"axe-core-{programs.AXE}" / "axe.min.js").write_text("steal()")
@@ -38,7 +34,7 @@ def test_a_judge_that_is_not_the_one_we_know_is_not_let_in(
         programs.axe_script.__wrapped__()
 
 
-def test_a_judge_that_cannot_be_fetched_is_said_to_be_missing(
+def test_an_axe_core_that_cannot_be_installed_is_reported_as_missing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     npm = tmp_path / "npm"

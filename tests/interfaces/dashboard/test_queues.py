@@ -1,4 +1,4 @@
-"""The page about queues and limits, and what operators turn there."""
+"""The page about queues and limits, and its actions."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ def put(shop: House, queue: str = "mail", tenant: str = "acme", number: int = 1,
 
 
 def row(page: str, name: str) -> str:
-    """The row of the table that is about this."""
+    """The table row of this name."""
     return next(part for part in page.split("<tr") if f"<strong>{name}</strong>" in part)
 
 
-def test_queues_are_told_with_what_waits_and_runs(shop: House) -> None:
+def test_queues_are_listed_with_waiting_and_running_jobs(shop: House) -> None:
     put(shop, number=3)
     put(shop, "odd/queue?", "other")
     page = shop.person("viewer").open("/queues")
     assert ">3</a>" in row(page, "mail")
-    assert "nothing ends" in row(page, "mail")
+    assert "no progress" in row(page, "mail")
     assert "none" in row(page, "mail")
     assert "odd/queue?" in page
     assert "/queues/odd/queue%3F" in page
@@ -50,7 +50,7 @@ def test_a_tenant_sees_its_own_depths_and_no_limits_or_workers(shop: House) -> N
     assert ">0</a>" in row(shop.person("viewer", "other").open("/queues"), "mail")
 
 
-def test_a_queue_goes_as_fast_as_its_jobs_end(shop: House) -> None:
+def test_the_rate_of_a_queue_predicts_when_it_is_empty(shop: House) -> None:
     put(shop, number=20)
     shop.drain()
     put(shop, number=10)
@@ -78,7 +78,7 @@ def test_a_queue_is_paused_with_a_reason_and_resumed(shop: House) -> None:
     "act",
     ["pause", "resume", "pause-all", "resume-all", "limit", "unset-limit", "reset-breaker", "enable-workers"],
 )
-def test_viewers_and_people_of_one_tenant_turn_nothing(shop: House, act: str) -> None:
+def test_viewers_and_users_of_one_tenant_can_change_nothing(shop: House, act: str) -> None:
     for person in (shop.person("viewer"), shop.person("super_admin", "acme")):
         page = person.open("/queues")
         assert "/queues/-/" not in page
@@ -88,7 +88,7 @@ def test_viewers_and_people_of_one_tenant_turn_nothing(shop: House, act: str) ->
     assert list(shop.app.store.rules()) == []
 
 
-def test_pausing_everything_asks_first_and_says_what_it_means(shop: House) -> None:
+def test_pausing_everything_needs_confirmation(shop: House) -> None:
     put(shop, number=2)
     person = shop.person("admin")
     asked = person.open("/queues/-/pause-all")
@@ -101,7 +101,7 @@ def test_pausing_everything_asks_first_and_says_what_it_means(shop: House) -> No
     assert shop.app.control.pauses() == []
 
 
-def test_workers_that_are_switched_off_are_told_and_switched_on(shop: House) -> None:
+def test_disabled_workers_are_reported_and_can_be_enabled(shop: House) -> None:
     shop.app.control.set("worker_enabled", False)
     assert "Workers claim nothing" in shop.person("viewer", "acme").open("/queues")
     assert "enable-workers" not in shop.person("admin").open("/queues")
@@ -110,7 +110,7 @@ def test_workers_that_are_switched_off_are_told_and_switched_on(shop: House) -> 
     assert "Workers claim nothing" not in page
 
 
-def test_limits_are_told_with_how_much_is_used(shop: House) -> None:
+def test_limits_are_listed_with_their_use(shop: House) -> None:
     shop.app.limits.set("task/send", 2)
     shop.app.limits.set("tenant", 5)
     shop.app.limits.set("depth/queue/mail", 4)
@@ -118,19 +118,19 @@ def test_limits_are_told_with_how_much_is_used(shop: House) -> None:
     page = shop.person("viewer").open("/queues")
     assert "2 at a time" in row(page, "task/send")
     assert "0 of 2" in row(page, "task/send")
-    assert "jobs are in line" in row(page, "task/send")
+    assert "jobs are queued" in row(page, "task/send")
     assert "4 of 4, full" in row(page, "depth/queue/mail")
     assert "each" in row(page, "tenant")
 
 
-def test_a_limit_is_set_changed_and_dropped(shop: House) -> None:
+def test_a_limit_is_set_changed_and_removed(shop: House) -> None:
     person = shop.person("admin")
     page = person.send(
         "/queues/-/limit", "/queues/-/limit", name="queue/mail", max="20", per="1", per_unit="minutes"
     )
     assert "Limit queue/mail is set" in page
     assert "20 in 1 min" in row(page, "queue/mail")
-    assert "by hand" in row(page, "queue/mail")
+    assert "manually" in row(page, "queue/mail")
     page = person.send("/queues/-/limit/queue/mail", "/queues/-/limit/queue/mail", max="30", burst="3")
     assert "30 in 1 min, 3 at once" in row(page, "queue/mail")
     (rule,) = [rule for rule in shop.app.store.rules() if rule.pinned]
@@ -138,23 +138,23 @@ def test_a_limit_is_set_changed_and_dropped(shop: House) -> None:
     assert rule.changed_by is not None
     assert "admin of all" in rule.changed_by
     page = person.send("/queues", "/queues/-/unset-limit", name="queue/mail")
-    assert "as the code says again" in page
+    assert "is reset to its value in code" in page
     assert [rule for rule in shop.app.store.rules() if rule.pinned] == []
 
 
 @pytest.mark.parametrize(
     ("fields", "field", "words"),
     [
-        ({"name": "", "max": "1"}, "name", "say what is limited"),
+        ({"name": "", "max": "1"}, "name", "enter a limit name"),
         ({"name": "nonsense", "max": "1"}, "name", "there is no limit"),
         ({"name": "queue/mail", "max": ""}, "max", "give a whole number"),
         ({"name": "queue/mail", "max": "-1"}, "max", "whole number from 0"),
-        ({"name": "queue/mail", "max": "1", "burst": "2"}, "burst", "a burst is of a rate"),
+        ({"name": "queue/mail", "max": "1", "burst": "2"}, "burst", "a burst needs a rate"),
         ({"name": "queue/mail", "max": "1", "per": "0"}, "per", "longer than zero"),
         ({"name": "depth/queue/mail", "max": "1", "per": "9"}, "name", "a depth has no per"),
     ],
 )
-def test_a_wrong_limit_is_said_beside_its_field(
+def test_an_invalid_limit_is_reported_next_to_its_field(
     shop: House, fields: dict[str, str], field: str, words: str
 ) -> None:
     answer = shop.person("admin").post("/queues/-/limit", **fields)
@@ -164,7 +164,7 @@ def test_a_wrong_limit_is_said_beside_its_field(
     assert f'value="{fields["name"]}"' in answer.text
 
 
-def test_a_breaker_shows_how_it_stands_and_is_closed_by_hand(shop: House) -> None:
+def test_a_breaker_shows_its_state_and_can_be_closed(shop: House) -> None:
     breaker = Breaker("partner")
     store, now = shop.app.store, shop.app.clock.now()
     store.put_rules([Rule("breaker/partner", LimitKind.BREAKER, breaker=breaker)])
@@ -178,7 +178,7 @@ def test_a_breaker_shows_how_it_stands_and_is_closed_by_hand(shop: House) -> Non
     assert "s-closed" in row(page, "breaker/partner")
 
 
-def test_a_queue_has_a_page_of_its_own_whatever_it_is_called(shop: House) -> None:
+def test_a_queue_of_any_name_has_its_own_page(shop: House) -> None:
     name = 'a/b?c#d "e" <i>'
     put(shop, name)
     person = shop.person("operator")

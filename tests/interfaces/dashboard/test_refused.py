@@ -1,4 +1,4 @@
-"""A form that is refused is shown again, and the controls in its bar lead to pages that can be looked at."""
+"""Pages of rejected forms, and the links in their navigation bar."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SENT = [line for line in table() if line.method == "POST" and line.whose != "eve
 
 
 def follow(person: Person, page: str) -> list[str]:
-    """Use the controls for the theme and for the tenant, as they stand in the bar of a page; where they led."""
+    """Use the theme and tenant controls in the navigation bar, and return where they lead."""
     found = forms(page)
     theme = next(form for form in found if form.action.endswith("/theme"))
     tenant = next(
@@ -24,12 +24,12 @@ def follow(person: Person, page: str) -> list[str]:
     return [chosen.headers["location"], f"{tenant.action}?{asked}&tenant=acme"]
 
 
-def test_from_the_page_of_a_refused_form_its_bar_leads_to_a_page(shop: House) -> None:
+def test_the_navigation_of_a_rejected_form_leads_to_a_page(shop: House) -> None:
     person, refused = shop.person("super_admin"), 0
     csrf = csrf_of(person)
     for line in SENT:
         answer = person.ask("POST", address(line), data={"csrf": csrf, "surely": "unknown"})
-        if answer.status_code == 303:  # without anything in it this one is not refused
+        if answer.status_code == 303:  # an empty form is valid here
             continue
         refused += 1
         for led in follow(person, answer.text):
@@ -37,21 +37,21 @@ def test_from_the_page_of_a_refused_form_its_bar_leads_to_a_page(shop: House) ->
     assert refused > 20
 
 
-def test_a_setting_that_is_refused_is_shown_on_the_page_of_settings(shop: House) -> None:
+def test_a_rejected_setting_is_shown_on_the_settings_page(shop: House) -> None:
     person = shop.person("super_admin")
     answer = person.post("/settings/set?tenant=acme", key="alerts.no_such")
     assert answer.status_code == 422
     assert follow(person, answer.text) == ["/settings?tenant=acme", "/settings?&tenant=acme"]
 
 
-def test_the_page_of_what_cannot_be_looked_at_leads_to_one_that_can(shop: House) -> None:
+def test_a_page_that_accepts_only_posts_links_to_one_that_can_be_opened(shop: House) -> None:
     person = shop.person("super_admin")
     page = person.open("/queues/-/pause", status=405)
     assert '<a href="/queues">Try again</a>' in page
     assert follow(person, page)[0] == "/queues"
 
 
-def test_every_address_has_one_above_it_that_can_be_looked_at() -> None:
+def test_every_path_has_a_page_above_it() -> None:
     known = Addresses(all_pages())
     assert known.shown_at("/jobs/1/cancel") == "/jobs/1"
     assert known.shown_at("/tasks/-/pause") == "/tasks"

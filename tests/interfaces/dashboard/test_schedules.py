@@ -1,4 +1,4 @@
-"""The pages about schedules, used as people use them."""
+"""The pages about schedules."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.interfaces.dashboard.kit import House, forms
 
-from tidemill import Cron, Daily, Every
+from tidemill import Cron, Daily, Every, Manual
 from tidemill.client.scheduled import Schedule
 from tidemill.domain.timetable import Fired
 from tidemill.ids import new_id
@@ -23,8 +23,8 @@ def added(shop: House, key: str = "nightly", **how: object) -> Schedule:
     return shop.app.schedules.add("send", trigger, key, **how)  # type: ignore[arg-type]
 
 
-def test_without_schedules_the_page_says_what_to_do(shop: House) -> None:
-    assert "Make one here" in shop.person("admin", "acme").open("/schedules")
+def test_without_schedules_the_page_explains_what_to_do(shop: House) -> None:
+    assert "Create one here" in shop.person("admin", "acme").open("/schedules")
     assert "ask an admin" in shop.person("viewer", "acme").open("/schedules")
 
 
@@ -41,7 +41,7 @@ def test_schedules_are_listed_in_words_with_their_last_outcomes(shop: House) -> 
     assert "skipped, 2026-01-01 00:00:00 UTC: overlap: it lives" in page
 
 
-def test_schedules_are_found_by_key_or_task_and_state(shop: House) -> None:
+def test_schedules_are_filtered_by_key_or_task_and_state(shop: House) -> None:
     added(shop, "nightly")
     paused = added(shop, "hourly")
     shop.app.schedules.pause(paused.id, reason="holidays", tenant="acme")
@@ -50,13 +50,62 @@ def test_schedules_are_found_by_key_or_task_and_state(shop: House) -> None:
     assert "nightly" in found
     assert "hourly" not in found
     assert "hourly" in person.open("/schedules?q=send")
-    found = person.open("/schedules?state=paused")
+    found = person.open("/schedules?status=paused")
     assert "holidays" in found
     assert "nightly" not in found
-    assert "No schedule is found" in person.open("/schedules?state=broken")
+    assert "No schedules found" in person.open("/schedules?status=broken")
 
 
-def test_many_schedules_come_page_by_page(shop: House) -> None:
+def test_a_schedule_that_cannot_run_shows_why_next_to_a_disabled_button(shop: House) -> None:
+    made = added(shop, trigger=Manual())
+    person = shop.person("operator", "acme")
+    assert "Run now…</a>" in person.open(f"/schedules/{made.id}")
+    shop.app.schedules.pause(made.id, tenant="acme")
+    page = person.open(f"/schedules/{made.id}")
+    assert '<button type="button" disabled aria-describedby="run-refused">Run now…</button>' in page
+    assert "It cannot be run now: schedule &#39;nightly&#39; of tenant acme is paused." in page
+
+
+def test_a_schedule_of_a_disabled_definition_cannot_be_run(shop: House) -> None:
+    definition = shop.app.definitions.save("letter", "send", args={"to": "ada"}, tenant="acme")
+    made = shop.app.schedules.add(definition, Cron("0 2 * * *"), "nightly")
+    shop.app.definitions.disable("letter", tenant="acme")
+    page = shop.person("operator", "acme").open(f"/schedules/{made.id}")
+    assert "It cannot be run now: definition &#39;letter&#39; of tenant acme is disabled." in page
+    assert "Run now…</a>" not in page
+
+
+def test_a_job_links_to_its_schedule_and_definition_and_is_found_by_them(shop: House) -> None:
+    definition = shop.app.definitions.save("letter", "send", args={"to": "ada"}, tenant="acme")
+    made = shop.app.schedules.add(definition, Cron("0 2 * * *"), "nightly")
+    job = shop.app.schedules.trigger(made.id, tenant="acme")
+    other = shop.app.definitions.trigger("letter", tenant="acme")
+    person = shop.person("operator", "acme")
+    page = person.open(f"/jobs/{job.id}")
+    assert f'/schedules/{made.id}">nightly</a>' in page
+    assert f'/jobs?definition={definition.id}">letter</a>' in page
+    assert ">version 1</a>" in page
+    found = person.open("/jobs?schedule=nightly")
+    assert str(job.id) in found
+    assert str(other.id) not in found
+    found = person.open("/jobs?definition=letter&definition_version=1")
+    assert str(job.id) in found
+    assert str(other.id) in found
+    shop.app.schedules.remove(made.id, tenant="acme")
+    assert "removed</span>" in person.open(f"/jobs/{job.id}")
+
+
+def test_a_schedule_of_every_runner_is_labelled(shop: House) -> None:
+    made = added(shop, scope="process")
+    person = shop.person("admin", "acme")
+    assert "in every runner process" in person.open(f"/schedules/{made.id}")
+    assert "for every runner process that is alive" in person.open(f"/schedules/{made.id}/run")
+    assert '<option value="process" selected>in every runner process' in person.open(
+        f"/schedules/{made.id}/edit"
+    )
+
+
+def test_a_long_list_of_schedules_is_paged(shop: House) -> None:
     for number in range(55):
         added(shop, f"s{number:02d}")
     person = shop.person("viewer", "acme")
@@ -76,7 +125,7 @@ def test_a_schedule_shows_its_next_fires_with_notes_on_clock_changes(shop: House
     assert "02:30 comes twice on this day: it fires the first time only" in page
 
 
-def test_a_day_that_is_none_is_refused_in_words(shop: House) -> None:
+def test_an_invalid_day_is_rejected_with_a_message(shop: House) -> None:
     made = added(shop)
     page = shop.person("viewer", "acme").open(f"/schedules/{made.id}?after=soon", 422)
     assert "give a day such as" in page
@@ -100,7 +149,7 @@ def test_viewers_see_no_secrets_and_no_buttons(shop: House) -> None:
 
 
 @pytest.mark.parametrize("act", ["", "/run", "/edit", "/remove"])
-def test_another_tenant_s_schedule_is_not_found(shop: House, act: str) -> None:
+def test_a_schedule_of_another_tenant_is_not_found(shop: House, act: str) -> None:
     made = added(shop, tenant="other")
     person = shop.person("admin", "acme")
     assert person.ask("GET", f"/schedules/{made.id}{act}").status_code == 404
@@ -115,22 +164,22 @@ def test_a_schedule_is_paused_with_a_reason_and_resumed(shop: House) -> None:
     page = person.send(f"/schedules/{made.id}", "/pause", reason="it is broken")
     assert "Schedule nightly is paused." in page
     assert "it is broken" in page
-    assert "fires again, from now on" in person.send(f"/schedules/{made.id}", "/resume")
+    assert "is resumed" in person.send(f"/schedules/{made.id}", "/resume")
     assert shop.app.schedules.get(made.id, tenant="acme").enabled
 
 
-def test_running_now_asks_first_and_makes_a_job(shop: House) -> None:
+def test_running_now_needs_confirmation_and_creates_a_job(shop: House) -> None:
     made = added(shop)
     person = shop.person("operator", "acme")
-    assert "One job of send is made" in person.open(f"/schedules/{made.id}/run")
+    assert "One job of send is created" in person.open(f"/schedules/{made.id}/run")
     page = person.send(f"/schedules/{made.id}/run", "/run")
     (job,) = shop.app.jobs.list(tenant="acme").items
-    assert f"Job {job.id} was made" in page
+    assert f"Job {job.id} was created" in page
     assert f"/jobs/{job.id}" in page
     assert "by hand" in page
 
 
-def test_removing_asks_first_and_keeps_the_jobs(shop: House) -> None:
+def test_removing_needs_confirmation_and_keeps_the_jobs(shop: House) -> None:
     made = added(shop)
     shop.app.schedules.trigger(made.id, tenant="acme")
     page = shop.person("admin", "acme").send(f"/schedules/{made.id}/remove", "/remove")
@@ -139,7 +188,7 @@ def test_removing_asks_first_and_keeps_the_jobs(shop: House) -> None:
     assert shop.app.jobs.count(tenant="acme") == 1
 
 
-def test_a_new_schedule_is_made_by_its_form(shop: House) -> None:
+def test_a_new_schedule_is_created_by_its_form(shop: House) -> None:
     page = shop.person("admin", "acme").send(
         "/schedules/new", "/schedules/new", key="nightly", task="send", expression="30 2 * * mon", args='{"to": "ada"}',
         timezone="Europe/Berlin", tags="a, b", priority="5", calendar='{"weekend": "fri"}',
@@ -175,10 +224,10 @@ def test_a_new_schedule_is_made_by_its_form(shop: House) -> None:
             "At 07:00 on the last business day of every month; a month with fewer is left out",
         ),
         ({"kind": "once", "once_at": "2099-05-01T08:00"}, "Once, at 2099-05-01 06:00 UTC"),
-        ({"kind": "manual"}, "Only when triggered by hand"),
+        ({"kind": "manual"}, "Only when triggered manually"),
     ],
 )
-def test_every_kind_of_trigger_can_be_made_changed_and_made_again(
+def test_every_kind_of_trigger_can_be_created_and_saved_unchanged(
     shop: House, fields: dict[str, object], words: str
 ) -> None:
     person = shop.person("admin", "acme")
@@ -191,14 +240,14 @@ def test_every_kind_of_trigger_can_be_made_changed_and_made_again(
         "timezone": "Europe/Berlin",
         **fields,
     }
-    if words.startswith("Once"):  # five years ahead is the most
+    if words.startswith("Once"):  # the maximum is five years ahead
         said["once_at"] = f"{datetime.now(UTC).year + 1}-05-01T08:00"
         words = words.replace("2099", str(datetime.now(UTC).year + 1))
     answer = person.ask("POST", "/schedules/new", data=said)
     assert answer.status_code == 303, answer.text
     (made,) = shop.app.schedules.list(tenant="acme")
     assert made.words == words
-    # Its own form, sent as it is, changes nothing.
+    # Saving its form without changes leaves the schedule unchanged.
     person.send(f"/schedules/{made.id}/edit", "/edit", **_ticked(person.open(f"/schedules/{made.id}/edit")))
     (again,) = shop.app.schedules.list(tenant="acme")
     assert (again.trigger, again.args, again.timezone) == (made.trigger, made.args, made.timezone)
@@ -215,7 +264,7 @@ def _ticked(page: str) -> dict[str, Any]:
     return {"weekly_days": days} if days else {}
 
 
-def test_a_preview_tells_in_words_and_saves_nothing(shop: House) -> None:
+def test_a_preview_is_shown_in_words_and_saves_nothing(shop: House) -> None:
     person = shop.person("admin", "acme")
     csrf = _csrf(person.open("/schedules/new"))
     answer = person.ask(
@@ -239,19 +288,19 @@ def test_a_preview_tells_in_words_and_saves_nothing(shop: House) -> None:
     [
         ("expression", "61 * * * *", "minute"),
         ("expression", "", "write five or six fields"),
-        ("timezone", "Mars/Olympus", "there is no time zone"),
+        ("timezone", "Mars/Olympus", "unknown time zone"),
         ("args", "{to: ada}", "this is not JSON"),
         ("args", '{"to": 7}', "to: Input should be a valid string"),
         ("args", '{"whom": "ada"}', "there is no such argument"),
         ("key", "", "give it a name"),
         ("task", "", "choose a task"),
         ("priority", "900", "give a whole number from -100 to 100"),
-        ("calendar", '{"weekend": "someday"}', "is no weekday"),
+        ("calendar", '{"weekend": "someday"}', "is not a weekday"),
         ("exclude", "[]", "this is not a JSON object"),
         ("queue", "@node", "begins with"),
     ],
 )
-def test_what_is_wrong_is_said_beside_its_field_and_nothing_is_lost(
+def test_an_error_is_shown_next_to_its_field_and_the_input_is_kept(
     shop: House, field: str, value: str, words: str
 ) -> None:
     person = shop.person("admin", "acme")
@@ -268,7 +317,7 @@ def test_what_is_wrong_is_said_beside_its_field_and_nothing_is_lost(
     assert shop.app.schedules.list(tenant="acme") == []
 
 
-def test_a_key_that_is_taken_is_said_beside_it(shop: House) -> None:
+def test_a_duplicate_key_is_reported_next_to_its_field(shop: House) -> None:
     added(shop)
     person = shop.person("admin", "acme")
     csrf = _csrf(person.open("/schedules/new"))
@@ -278,7 +327,7 @@ def test_a_key_that_is_taken_is_said_beside_it(shop: House) -> None:
     assert 'id="wrong-key">tenant acme has a schedule' in answer.text
 
 
-def test_a_rule_that_never_fires_is_said_beside_it(shop: House) -> None:
+def test_a_trigger_that_never_fires_is_reported_next_to_its_field(shop: House) -> None:
     person = shop.person("admin", "acme")
     csrf = _csrf(person.open("/schedules/new"))
     data = {
@@ -294,21 +343,21 @@ def test_a_rule_that_never_fires_is_said_beside_it(shop: House) -> None:
     assert re.search(r'id="wrong-once_at">[^<]*has passed', answer.text)
 
 
-def test_a_schedule_is_changed_by_its_form_and_options_go_back_when_taken_out(shop: House) -> None:
+def test_a_schedule_is_changed_by_its_form_and_cleared_options_are_reset(shop: House) -> None:
     made = added(shop, queue="slow", priority=7, tags=["x"], trigger=Every(timedelta(hours=2)))
     person = shop.person("admin", "acme")
     page = person.send(
         f"/schedules/{made.id}/edit", "/edit", kind="daily", daily_at="06:00", queue="", tags="", misfire="all",
         misfire_limit="7",
     )  # fmt: skip
-    assert "is saved, and counts from now on" in page
+    assert "is saved and effective immediately" in page
     found = shop.app.schedules.get(made.id, tenant="acme")
     assert found.trigger == Daily("06:00")
     assert found.facts.misfire == {"all": 7}
     assert (found.options["queue"], found.options["priority"], found.options["tags"]) == ("mail", 7, [])
 
 
-def test_what_code_declares_cannot_be_changed_or_removed_here(shop: House) -> None:
+def test_a_schedule_declared_in_code_cannot_be_changed_or_removed(shop: House) -> None:
     shop.app.schedule("send", Cron("0 3 * * *"), "coded", args={"to": "ada"})
     shop.app.reconcile()
     (found,) = shop.app.schedules.list(tenant="*")
@@ -321,17 +370,17 @@ def test_what_code_declares_cannot_be_changed_or_removed_here(shop: House) -> No
     assert person.post(f"/schedules/{found.id}/remove").status_code == 422
 
 
-def test_a_schedule_that_cannot_be_read_says_why(shop: House) -> None:
+def test_an_unreadable_schedule_shows_why(shop: House) -> None:
     made = added(shop)
     shop.app.store.put_schedules([replace(made.facts, trigger={"format": 99})])
     person = shop.person("viewer", "acme")
-    assert "broken" in person.open("/schedules?state=broken")
+    assert "broken" in person.open("/schedules?status=broken")
     page = person.open(f"/schedules/{made.id}")
     assert "it cannot be read here" in page
     assert "It does not fire." in page
 
 
-def test_fires_come_page_by_page_with_their_jobs(shop: House) -> None:
+def test_fires_are_paged_with_their_jobs(shop: House) -> None:
     made = added(shop)
     start = datetime(2026, 1, 1, tzinfo=UTC)
     shop.app.store.note_fires(
@@ -348,7 +397,7 @@ def test_fires_come_page_by_page_with_their_jobs(shop: House) -> None:
     )
     person = shop.person("viewer", "acme")
     page = person.open(f"/schedules/{made.id}")
-    assert "a job that is gone" in page
+    assert "job no longer stored" in page
     older = re.search(r'href="([^"]*before=[^"]*)"', page)
     assert older is not None
     assert ">r5<" in page
@@ -358,7 +407,7 @@ def test_fires_come_page_by_page_with_their_jobs(shop: House) -> None:
 
 
 @pytest.mark.parametrize("nodes", [10, 30])
-def test_no_node_s_fire_is_lost_between_two_pages(shop: House, nodes: int) -> None:
+def test_no_fire_of_a_node_is_lost_between_two_pages(shop: House, nodes: int) -> None:
     made = added(shop)
     start = datetime(2026, 1, 1, tzinfo=UTC)
     every = [(hour, node) for hour in range(4) for node in range(nodes)]
@@ -379,11 +428,21 @@ def test_no_node_s_fire_is_lost_between_two_pages(shop: House, nodes: int) -> No
     assert sorted(shown) == sorted(f"r{hour}-{node}" for hour, node in every)
 
 
-def test_a_schedule_that_fires_is_called_enabled_in_the_list_on_its_page_and_by_the_filter(
+def test_an_active_schedule_is_called_enabled_everywhere(
     shop: House,
 ) -> None:
     made = shop.app.schedules.add("send", Daily("06:00"), "nightly", args={"to": "ada"})
     person = shop.person()
-    for page in (person.open("/schedules?state=enabled"), person.open(f"/schedules/{made.id}")):
+    for page in (person.open("/schedules?status=enabled"), person.open(f"/schedules/{made.id}")):
         assert 'class="badge s-enabled"' in page
         assert 'class="badge s-active"' not in page
+
+
+def test_a_schedule_of_a_definition_shows_the_definition_and_its_owner(shop: House) -> None:
+    definition = shop.app.definitions.save(
+        "letter", "send", args={"to": "ada"}, name="Nightly letter", owner="billing team", tenant="acme"
+    )
+    made = shop.app.schedules.add(definition, Cron("0 2 * * *"), "nightly")
+    page = shop.person("viewer", "acme").open(f"/schedules/{made.id}")
+    assert "Nightly letter" in page
+    assert "billing team" in page

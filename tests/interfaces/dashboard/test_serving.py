@@ -1,4 +1,4 @@
-"""What ``tidemill serve`` prints and serves, for looking only and for acting; and what is said where a package is missing."""
+"""Output and pages of ``tidemill serve``, read-only mode, and missing packages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.interfaces.rest.served import PATIENCE
 from tidemill.cli.serve import door, lines
 
 
-def test_the_dashboard_is_named_first_with_the_token_that_opens_it() -> None:
+def test_the_dashboard_is_printed_first_with_its_token() -> None:
     told = list(lines("http://127.0.0.1:8080", "t0ken"))
     assert told[0] == "  open    http://127.0.0.1:8080/sign-in?token=t0ken"
     assert told[-1] == "  token   t0ken"
@@ -25,7 +25,7 @@ def test_the_dashboard_is_named_first_with_the_token_that_opens_it() -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("missing", ["fastapi", "jinja2", "itsdangerous"])
-def test_a_package_that_is_missing_is_named_with_what_to_do(missing: str) -> None:
+def test_a_missing_package_is_reported_with_the_install_command(missing: str) -> None:
     program = f"import sys; sys.modules[{missing!r}] = None; import tidemill.dashboard"
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=60
@@ -35,7 +35,7 @@ def test_a_package_that_is_missing_is_named_with_what_to_do(missing: str) -> Non
 
 
 @pytest.mark.long
-def test_what_is_served_for_looking_only_can_be_opened_and_not_changed(tmp_path: Path) -> None:
+def test_a_read_only_server_can_be_viewed_and_not_changed(tmp_path: Path) -> None:
     shop = make_shop(tmp_path)
     command = [
         sys.executable,
@@ -63,7 +63,7 @@ def test_what_is_served_for_looking_only_can_be_opened_and_not_changed(tmp_path:
                 assert (inside.status_code, inside.headers["location"]) == (303, "/")
                 page = browser.get("/settings")
                 assert page.status_code == 200
-                assert "looking only" in page.text
+                assert "read-only" in page.text
                 assert "/settings/set" not in page.text
                 created = browser.post(
                     "/api/jobs",

@@ -1,4 +1,4 @@
-"""The page of settings: what the installation is, thresholds, the workers' configuration, and keys."""
+"""The settings page: installation, thresholds, worker settings and keys."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.interfaces.dashboard.kit import House
 from tests.interfaces.rest.kit import Browser
 
 
-def test_viewers_see_what_it_is_and_neither_settings_nor_keys(shop: House) -> None:
+def test_viewers_see_the_installation_and_neither_settings_nor_keys(shop: House) -> None:
     join(shop, "grinder")
     shop.app.control.set("colour", "mauve")
     page = words(shop.person("viewer").open("/settings"))
@@ -17,11 +17,11 @@ def test_viewers_see_what_it_is_and_neither_settings_nor_keys(shop: House) -> No
     assert "Workers run 1.2.3" in page
     assert "alerts.queue_depth" in page
     assert "mauve" not in page
-    assert "Make a key" not in page
+    assert "Create a key" not in page
     assert "viewer of all" not in page.partition("Settings This")[2]
 
 
-def test_a_key_of_one_tenant_sees_its_keys_and_nothing_of_everybody(shop: House) -> None:
+def test_a_key_of_one_tenant_sees_its_keys_and_no_store_wide_settings(shop: House) -> None:
     shop.key("viewer", "other")
     shop.app.control.set("colour", "mauve")
     page = words(shop.person("super_admin", "acme").open("/settings").partition("<main")[2])
@@ -32,7 +32,7 @@ def test_a_key_of_one_tenant_sees_its_keys_and_nothing_of_everybody(shop: House)
     assert "Store" not in page
 
 
-def test_a_setting_is_written_changed_and_removed(shop: House) -> None:
+def test_a_setting_is_stored_changed_and_removed(shop: House) -> None:
     person = shop.person("super_admin")
     after = person.send("/settings", "/settings/set", key="worker_enabled", value="false")
     assert "worker_enabled is set" in after
@@ -49,7 +49,7 @@ def test_a_setting_is_written_changed_and_removed(shop: House) -> None:
     person.open("/settings/unset?key=worker_enabled", 404)
 
 
-def test_what_is_no_json_is_a_text(shop: House) -> None:
+def test_a_value_that_is_not_json_is_stored_as_text(shop: House) -> None:
     shop.person("super_admin").send(
         "/settings", "/settings/set", key="colour", value="mauve", description="of the wall"
     )
@@ -57,7 +57,7 @@ def test_what_is_no_json_is_a_text(shop: House) -> None:
     assert (setting.value, setting.description) == ("mauve", "of the wall")
 
 
-def test_a_setting_that_cannot_be_comes_back_with_what_was_typed(shop: House) -> None:
+def test_an_invalid_setting_is_shown_again_with_its_input(shop: House) -> None:
     person = shop.person("super_admin")
     for fields in (
         {"key": "worker_enabled", "value": '"no"'},
@@ -75,22 +75,22 @@ def test_a_setting_that_cannot_be_comes_back_with_what_was_typed(shop: House) ->
     assert person.post("/settings/set", key="deep", value="[" * 100_000).status_code == 303
 
 
-def test_a_threshold_that_was_changed_is_marked(shop: House) -> None:
+def test_a_changed_threshold_is_marked(shop: House) -> None:
     shop.app.control.set("alerts.queue_depth", 500)
     page = words(shop.person("viewer").open("/settings"))
     assert "500 changed 100" in page
 
 
-def test_a_setting_that_sounds_secret_is_shown_to_nobody(shop: House) -> None:
+def test_a_setting_with_a_secret_name_is_never_shown(shop: House) -> None:
     shop.app.control.set("smtp_password", "hunter2")
     person = shop.person("super_admin")
     assert "hunter2" not in person.open("/settings")
     page = person.open("/settings?key=smtp_password")
-    assert 'spellcheck="false" value=""' in page  # so that nobody writes the stars back
+    assert 'spellcheck="false" value=""' in page  # so that the mask is not saved as the value
     assert "hunter2" not in person.open("/settings/unset?key=smtp_password")
 
 
-def test_a_key_is_made_and_its_secret_shown_once(shop: House) -> None:
+def test_a_key_is_created_and_its_secret_shown_once(shop: House) -> None:
     person = shop.person("super_admin")
     answer = person.post("/settings/keys", name="deploy", role="operator", tenant="acme", days="30")
     assert answer.status_code == 200
@@ -110,7 +110,7 @@ def test_a_key_is_made_and_its_secret_shown_once(shop: House) -> None:
         browser.close()
 
 
-def test_the_form_makes_a_key_of_all_tenants_unless_one_is_named(shop: House) -> None:
+def test_the_form_creates_a_key_of_all_tenants_unless_one_is_named(shop: House) -> None:
     person = shop.person("super_admin")
     person.post("/settings/keys", name="everywhere", role="viewer")
     person.post("/settings/keys?tenant=acme", name="chosen", role="viewer", tenant="acme")
@@ -118,7 +118,7 @@ def test_the_form_makes_a_key_of_all_tenants_unless_one_is_named(shop: House) ->
     assert (found["everywhere"], found["chosen"]) == ("*", "acme")
 
 
-def test_a_tenant_s_own_super_admin_makes_keys_of_that_tenant_only(shop: House) -> None:
+def test_a_super_admin_of_one_tenant_creates_keys_of_that_tenant_only(shop: House) -> None:
     person = shop.person("super_admin", "acme")
     assert person.post("/settings/keys", name="mine", role="viewer").status_code == 200
     (mine,) = [key for key in shop.app.keys.list() if key.name == "mine"]
@@ -131,7 +131,7 @@ def test_a_tenant_s_own_super_admin_makes_keys_of_that_tenant_only(shop: House) 
     assert not [key for key in shop.app.keys.list() if key.name == "theirs"]
 
 
-def test_a_key_that_cannot_be_comes_back_with_what_was_typed(shop: House) -> None:
+def test_an_invalid_key_is_shown_again_with_its_input(shop: House) -> None:
     person = shop.person("super_admin")
     for fields in (
         {"name": "", "role": "viewer"},
@@ -147,20 +147,20 @@ def test_a_key_that_cannot_be_comes_back_with_what_was_typed(shop: House) -> Non
         )
 
 
-def test_a_key_is_revoked_after_a_question(shop: House) -> None:
+def test_a_key_is_revoked_after_confirmation(shop: House) -> None:
     person = shop.person("super_admin")
     made = shop.app.keys.create("old", role="admin", tenant="acme")
     page = person.open("/settings")
     assert f"/settings/keys/revoke?id={made.key.id}" in page
     assert "admin, tenant acme" in person.open(f"/settings/keys/revoke?id={made.key.id}")
     after = person.send(f"/settings/keys/revoke?id={made.key.id}", "/settings/keys/revoke")
-    assert "The key old opens nothing any more." in after
+    assert "Key old is revoked." in after
     assert shop.app.keys.identify(made.secret) is None
     own = next(key for key in shop.app.keys.list() if key.name == "super_admin of all")
     assert "You are signed in with this key" in person.open(f"/settings/keys/revoke?id={own.id}")
 
 
-def test_the_key_of_another_tenant_is_not_found(shop: House) -> None:
+def test_a_key_of_another_tenant_is_not_found(shop: House) -> None:
     made = shop.app.keys.create("theirs", tenant="other")
     person = shop.person("super_admin", "acme")
     person.open(f"/settings/keys/revoke?id={made.key.id}", 404)

@@ -1,23 +1,28 @@
-"""Signing in and out, sessions, and forms that another site may have sent."""
+"""Sign-in, sign-out, sessions and CSRF protection."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from tests.interfaces.dashboard.kit import House, house
 from tests.interfaces.rest.kit import Browser
 
+from tidemill import App
+from tidemill.clock import ManualClock
+from tidemill.dashboard import create_site
+
 
 @pytest.fixture
 def stranger(shop: House) -> Iterator[Browser]:
     browser = Browser(shop.site_app)
-    browser.witness = None  # who this is changes as it signs in
+    browser.witness = None  # the identity changes with the sign-in
     yield browser
     browser.close()
 
 
-def test_a_page_sends_strangers_to_the_sign_in_and_back(shop: House, stranger: Browser) -> None:
+def test_an_anonymous_user_is_sent_to_the_sign_in_and_back(shop: House, stranger: Browser) -> None:
     answer = stranger.request("GET", "/?window=24h")
     assert answer.status_code == 303
     assert answer.headers["location"] == "/sign-in?next=%2F%3Fwindow%3D24h"
@@ -33,27 +38,51 @@ def test_a_page_sends_strangers_to_the_sign_in_and_back(shop: House, stranger: B
 
 
 @pytest.mark.parametrize("wrong", ["", "nonsense", "tm_00000000." + "A" * 43])
-def test_a_wrong_key_opens_nothing_and_is_not_repeated(stranger: Browser, wrong: str) -> None:
+def test_a_wrong_key_is_rejected_and_not_repeated(stranger: Browser, wrong: str) -> None:
     answer = stranger.request("POST", "/sign-in", data={"key": wrong})
     assert answer.status_code == 401
-    assert "That opens nothing" in answer.text
+    assert "Invalid key or token" in answer.text
     assert not wrong or wrong not in answer.text
 
 
 @pytest.mark.parametrize("address", ["https://evil.example/", "//evil.example", "/\\evil.example", "/\tx"])
-def test_the_sign_in_leads_to_this_site_only(shop: House, stranger: Browser, address: str) -> None:
+def test_the_sign_in_redirects_to_this_site_only(shop: House, stranger: Browser, address: str) -> None:
     answer = stranger.request("POST", "/sign-in", data={"key": shop.key("viewer", "acme"), "next": address})
     assert answer.headers["location"] == "/"
 
 
-def test_who_shows_too_many_wrong_keys_waits() -> None:
+def test_too_many_wrong_keys_are_rate_limited() -> None:
     with house(login_burst=3, login_rate=0.001) as shop:
         browser = Browser(shop.site_app)
         try:
             codes = [browser.request("POST", "/sign-in", data={"key": "x"}).status_code for _ in range(5)]
+            right = browser.request("POST", "/sign-in", data={"key": shop.key("viewer", "acme")}).status_code
         finally:
             browser.close()
     assert codes == [401, 401, 401, 429, 429]
+    assert right == 303  # a valid key works behind the same proxy
+
+
+def test_the_sign_in_page_names_only_ways_that_exist() -> None:
+    def page(**how: Any) -> str:
+        browser = Browser(create_site(app, **how))
+        try:
+            return browser.request("GET", "/sign-in").text
+        finally:
+            browser.close()
+
+    with App("memory://", clock=ManualClock()) as app:
+        mounted = page()
+        assert "There is no API key yet" in mounted
+        assert "tidemill keys create NAME --role super_admin --app MODULE:APP" in mounted
+        assert "token" not in mounted
+        served = page(token="t0ken")
+        assert "or the token that this server printed when it started" in served
+        assert "There is no API key yet" not in served
+        app.keys.create("ann", role="admin")
+        with_a_key = page()
+        assert "There is no API key yet" not in with_a_key
+        assert "tidemill keys create NAME --role operator --app MODULE:APP" in with_a_key
 
 
 def test_a_session_ends_with_its_key(shop: House) -> None:
@@ -70,13 +99,13 @@ def test_signing_out_ends_the_session(shop: House) -> None:
     assert person.ask("GET", "/").status_code == 303
 
 
-def test_a_cookie_of_one_s_own_making_opens_nothing(shop: House, stranger: Browser) -> None:
+def test_a_forged_cookie_is_rejected(shop: House, stranger: Browser) -> None:
     for text in ("", "x", "eyJrZXkiOiIifQ.a.b", "." * 500):
         answer = stranger.request("GET", "/", headers={"cookie": f"tidemill_session={text}"})
         assert answer.status_code == 303
 
 
-def test_a_form_without_the_right_word_is_refused(shop: House) -> None:
+def test_a_form_without_a_valid_csrf_token_is_rejected(shop: House) -> None:
     person = shop.person("operator", "acme")
     for data in ({"theme": "dark"}, {"theme": "dark", "csrf": "0" * 64}):
         answer = person.ask("POST", "/theme", data=data)
@@ -88,7 +117,7 @@ def test_a_form_without_the_right_word_is_refused(shop: House) -> None:
     "headers",
     [{"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site"}],
 )
-def test_a_form_of_another_site_is_refused(shop: House, headers: dict[str, str]) -> None:
+def test_a_form_of_another_site_is_rejected(shop: House, headers: dict[str, str]) -> None:
     person = shop.person("operator", "acme")
     page = person.open("/")
     csrf = page.split('name="csrf" content="')[1].split('"')[0]
@@ -97,7 +126,7 @@ def test_a_form_of_another_site_is_refused(shop: House, headers: dict[str, str])
     assert "another site" in answer.text
 
 
-def test_the_theme_is_kept_in_the_browser(shop: House) -> None:
+def test_the_theme_is_stored_in_the_browser(shop: House) -> None:
     person = shop.person("viewer", "acme")
     assert 'data-theme="dark"' in person.send("/", "/theme", theme="dark")
 
@@ -110,7 +139,7 @@ def test_every_page_has_the_strict_policy_and_no_inline_script_or_style(shop: Ho
     assert "<style" not in answer.text
 
 
-def test_an_address_that_is_nothing_is_told_as_its_caller_reads(shop: House) -> None:
+def test_an_unknown_path_is_a_page_or_a_problem_document(shop: House) -> None:
     person = shop.person()
     page = person.ask("GET", "/nothing/here")
     assert (page.status_code, page.headers["content-type"]) == (404, "text/html; charset=utf-8")

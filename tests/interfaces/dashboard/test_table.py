@@ -1,4 +1,4 @@
-"""Who may open and send what: every page, every role, keys of one tenant and of all, nobody, and a site for looking only."""
+"""Authorization of every page and form, for every role and kind of key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROLES = tuple(role.value for role in Role)
 
 
 class Line(NamedTuple):
-    """One line of the reviewed table."""
+    """One line of the reviewed access table."""
 
     method: str
     path: str
@@ -51,15 +51,15 @@ def test_every_page_is_in_the_table_with_its_role_and_its_keys() -> None:
 
 
 def address(line: Line) -> str:
-    """The address of a page about something that nobody has."""
+    """The path of a page about an object that does not exist."""
     return re.sub(
         r"\{(\w+)(?::\w+)?\}", lambda found: str(uuid.uuid4()) if found[1] == "id" else "none", line.path
     )
 
 
 def knock(person: Person, line: Line, csrf: str) -> httpx.Response:
-    """Open a page, or send a form that names nothing, so that nothing is ever done."""
-    if line.method == "GET":  # a HEAD is judged as a GET, and does not stay in a stream
+    """Open a page, or send a form without valid fields, so that the request changes nothing."""
+    if line.method == "GET":  # HEAD has the same authorization as GET and opens no stream
         return person.ask("HEAD" if line.path.endswith("/live") else "GET", address(line))
     return person.ask(line.method, address(line), data={"csrf": csrf, "surely": "unknown"})
 
@@ -72,7 +72,7 @@ def csrf_of(person: Person) -> str:
 
 @pytest.mark.parametrize("tenant", ["acme", "*"])
 @pytest.mark.parametrize("role", ROLES)
-def test_the_table_holds(shop: House, role: str, tenant: str) -> None:
+def test_every_page_follows_the_table(shop: House, role: str, tenant: str) -> None:
     person = shop.person(role, tenant)
     csrf = csrf_of(person)
     for line in CLOSED:
@@ -82,11 +82,11 @@ def test_the_table_holds(shop: House, role: str, tenant: str) -> None:
         assert (answer.status_code not in (401, 403)) is enough, told
         assert answer.status_code < 500, told
         assert not answer.headers.get("location", "").startswith("/sign-in"), told
-        if line.method == "POST" and enough:  # without the word that only our pages know, nobody is believed
+        if line.method == "POST" and enough:  # a form without a CSRF token is rejected
             assert person.ask("POST", address(line), data={"surely": "unknown"}).status_code == 403, told
 
 
-def test_nobody_is_let_in(shop: House) -> None:
+def test_anonymous_users_are_sent_to_the_sign_in(shop: House) -> None:
     browser = Browser(shop.site_app)
     try:
         for line in CLOSED:
@@ -103,7 +103,7 @@ def test_nobody_is_let_in(shop: House) -> None:
         browser.close()
 
 
-def test_where_one_may_only_look_nothing_can_be_sent_and_no_button_is_shown() -> None:
+def test_a_read_only_site_accepts_no_forms_and_shows_no_buttons() -> None:
     with house(read_only=True) as shop:
         person = shop.person("super_admin", "*")
         csrf = csrf_of(person)
@@ -111,13 +111,13 @@ def test_where_one_may_only_look_nothing_can_be_sent_and_no_button_is_shown() ->
             answer = knock(person, line, csrf)
             if line.method == "POST":
                 assert answer.status_code == 403, line
-                assert "looking only" in answer.text, line
+                assert "read-only" in answer.text, line
             else:
                 sends = [form.action for form in forms(answer.text) if form.method == "post"]
                 assert {action.rpartition("/")[2] for action in sends} <= {"theme", "sign-out"}, line
         worker = join(shop, "grinder")
         for question in (f"/workers/{worker.id}/drain", "/tenants/pause?name=acme"):
-            assert "looking only" in person.open(question, 403)
+            assert "read-only" in person.open(question, 403)
         created = person.ask(
             "POST",
             "/api/jobs",
@@ -125,7 +125,7 @@ def test_where_one_may_only_look_nothing_can_be_sent_and_no_button_is_shown() ->
             headers={"authorization": f"Bearer {shop.key('super_admin', '*')}"},
         )
         assert (created.status_code, created.json()["code"]) == (403, "read_only")
-        assert person.send("/", "/theme", theme="dark")  # how it looks is one's own affair
+        assert person.send("/", "/theme", theme="dark")  # the theme is still allowed
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])

@@ -1,4 +1,4 @@
-"""The pages about tasks, and the form that enqueues."""
+"""The pages about tasks, and the enqueue form."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from datetime import timedelta
 from urllib.parse import quote
 
 import pytest
+from tests.interfaces.dashboard.crowd import words
 from tests.interfaces.dashboard.kit import House, Person
 
 from tidemill.client.options import NO_OPTIONS
@@ -16,7 +17,7 @@ from tidemill.ids import new_id
 
 
 def enqueue(person: Person, task: str, fields: dict[str, str], status: int = 303) -> str:
-    """Send the form of a task's page; where the answer leads, or the page that comes back."""
+    """Send the form of a task's page; return the redirect target, or the page if it is rejected."""
     page = person.open(f"/tasks/{quote(task)}")
     csrf = re.search(r'name="csrf" content="(\w+)"', page)
     assert csrf is not None
@@ -26,13 +27,13 @@ def enqueue(person: Person, task: str, fields: dict[str, str], status: int = 303
 
 
 def beside(page: str, field: str) -> str:
-    """What is said beside a field."""
+    """The error message next to a field."""
     found = re.search(rf'id="wrong-{re.escape(field)}">([^<]*)<', page)
     assert found is not None, re.findall(r'id="wrong-[^<]*<', page)
     return found[1]
 
 
-def test_every_task_is_listed_with_how_it_does(shop: House) -> None:
+def test_every_task_is_listed_with_its_failure_rate(shop: House) -> None:
     with shop.app.tenant("acme"):
         for _ in range(3):
             shop.app._client.enqueue(shop.app.registry.get("send"), NO_OPTIONS, [((), {"to": "ada"})])
@@ -46,15 +47,39 @@ def test_every_task_is_listed_with_how_it_does(shop: House) -> None:
     assert "100 %" not in other
 
 
+def test_the_failures_of_a_task_are_those_of_the_last_day(shop: House) -> None:
+    fail = shop.app.registry.get("fail")
+    with shop.app.tenant("acme"):
+        shop.app._client.enqueue(fail, NO_OPTIONS, [((), {"words": "no"})] * 3)
+        shop.drain()
+        shop.app.store.enqueue([_job("fail", "acme") for _ in range(120)])
+        shop.app.jobs.cancel(task="fail", status="pending")
+    person = shop.person("viewer", "acme")
+    page = words(person.open("/tasks"))
+    assert "3 (2.4 %)" in page
+    assert "Failures are those of the last 24 hours" in page
+    assert "failed: 3 of 123, last 24 h" in words(person.open("/tasks/fail"))
+    assert "p95 of the latest 100" in words(person.open("/tasks/fail"))
+
+
+def test_jobs_in_review_are_shown_with_their_task(shop: House) -> None:
+    with shop.app.tenant("acme"):
+        shop.app._client.enqueue(shop.app.registry.get("look"), NO_OPTIONS, [((), {"what": "this"})] * 2)
+    shop.drain()
+    person = shop.person("viewer", "acme")
+    assert '<a href="/jobs?task=look&amp;status=review_needed">2</a>' in person.open("/tasks")
+    assert "2 waiting for review" in words(person.open("/tasks/look"))
+
+
 def test_tasks_are_found_by_name(shop: House) -> None:
     person = shop.person("viewer", "acme")
     page = person.open("/tasks?q=SEN")
     assert "<strong>send</strong>" in page
     assert "<strong>talk</strong>" not in page
-    assert "No task is found" in person.open("/tasks?q=nothing")
+    assert "No tasks found" in person.open("/tasks?q=nothing")
 
 
-def test_a_task_shows_what_it_takes(shop: House) -> None:
+def test_a_task_shows_its_arguments(shop: House) -> None:
     page = shop.person("viewer", "acme").open("/tasks/send")
     assert "Send one letter." in page
     assert "string or null" in page
@@ -62,17 +87,17 @@ def test_a_task_shows_what_it_takes(shop: House) -> None:
     assert "Enqueue" not in page
 
 
-def test_a_task_that_nobody_knows_is_not_found(shop: House) -> None:
-    assert "knows a task" in shop.person("viewer", "acme").open("/tasks/nothing", 404)
+def test_an_unknown_task_is_not_found(shop: House) -> None:
+    assert "unknown task" in shop.person("viewer", "acme").open("/tasks/nothing", 404)
 
 
-def test_a_task_known_from_jobs_alone_has_no_form_and_says_why(shop: House) -> None:
+def test_a_task_known_only_from_jobs_has_no_form_and_shows_why(shop: House) -> None:
     name = "strange/task name?"
     shop.app.store.enqueue([_job(name, "acme")])
     person = shop.person("operator", "acme")
     assert "not known here" in person.open("/tasks")
     page = person.open(f"/tasks/{quote(name)}")
-    assert "No code that this server has declares this task" in page
+    assert "This server has no code that declares this task" in page
     assert 'id="enqueue"' not in page
     assert shop.person("operator", "other").ask("GET", f"/tasks/{quote(name)}").status_code == 404
     assert person.post(f"/tasks/{quote(name)}").status_code == 422
@@ -82,7 +107,7 @@ def _job(task: str, tenant: str) -> NewJob:
     return NewJob(id=new_id(), task=task, args="{}", tenant=tenant)
 
 
-def test_a_job_is_enqueued_by_the_form_and_its_page_follows(shop: House) -> None:
+def test_the_form_enqueues_a_job_and_leads_to_its_page(shop: House) -> None:
     person = shop.person("operator", "acme")
     where = enqueue(
         person, "send", {"arg.to": "ada", "arg.size": "3", "priority": "5", "queue": "slow", "delay": "2",
@@ -96,7 +121,7 @@ def test_a_job_is_enqueued_by_the_form_and_its_page_follows(shop: House) -> None
     assert job.facts.details.tags == ("a", "b")
 
 
-def test_the_form_of_someone_of_all_tenants_enqueues_for_the_chosen_one(shop: House) -> None:
+def test_a_user_of_all_tenants_enqueues_for_the_selected_tenant(shop: House) -> None:
     person = shop.person("operator")
     page = person.open("/tasks/send?tenant=acme")
     assert "for tenant acme" in page
@@ -107,7 +132,7 @@ def test_the_form_of_someone_of_all_tenants_enqueues_for_the_chosen_one(shop: Ho
     assert shop.app.jobs.count(tenant="acme") == 1
 
 
-def test_what_is_wrong_is_said_beside_its_field_and_what_was_typed_stays(shop: House) -> None:
+def test_an_error_is_shown_next_to_its_field_and_the_input_is_kept(shop: House) -> None:
     person = shop.person("operator", "acme")
     page = enqueue(person, "send", {"arg.size": "many", "tags": "kept"}, 422)
     assert "give a whole number" in beside(page, "arg.size")
@@ -126,18 +151,20 @@ def test_what_is_wrong_is_said_beside_its_field_and_what_was_typed_stays(shop: H
     [
         ("priority", "1000", "from -100 to 100"),
         ("queue", "@node", "nodes"),
-        ("delay", "soon", "is no duration"),
-        ("delay", "inf", "is no duration"),
+        ("delay", "soon", "is not a duration"),
+        ("delay", "inf", "is not a duration"),
         ("args_json", "{", "not JSON"),
     ],
 )
-def test_wrong_options_are_said_beside_their_fields(shop: House, field: str, value: str, words: str) -> None:
+def test_invalid_options_are_reported_next_to_their_fields(
+    shop: House, field: str, value: str, words: str
+) -> None:
     person = shop.person("operator", "acme")
     assert words in beside(enqueue(person, "send", {"arg.to": "ada", field: value}, 422), field)
     assert shop.app.jobs.count(tenant="acme") == 0
 
 
-def test_a_job_that_is_there_already_is_shown_instead(shop: House) -> None:
+def test_a_duplicate_of_a_unique_job_leads_to_the_existing_one(shop: House) -> None:
     person = shop.person("operator", "acme")
     first = enqueue(person, "once", {"arg.number": "1"})
     assert enqueue(person, "once", {"arg.number": "1"}) == first
@@ -146,7 +173,7 @@ def test_a_job_that_is_there_already_is_shown_instead(shop: House) -> None:
     assert enqueue(person, "send", {"arg.to": "b", "unique": "live"}) == second
 
 
-def test_a_queue_that_is_full_is_told_on_the_form(shop: House) -> None:
+def test_a_full_queue_is_reported_on_the_form(shop: House) -> None:
     shop.app.limits.set("depth/queue/mail", 1)
     person = shop.person("operator", "acme")
     enqueue(person, "send", {"arg.to": "ada"})
@@ -174,14 +201,14 @@ def test_a_task_is_paused_with_a_reason_and_resumed(shop: House) -> None:
 
 
 @pytest.mark.parametrize("act", ["pause", "resume"])
-def test_who_sees_one_tenant_cannot_pause_for_all(shop: House, act: str) -> None:
+def test_a_user_of_one_tenant_cannot_pause_a_task(shop: House, act: str) -> None:
     person = shop.person("admin", "acme")
     assert "/tasks/-/" not in person.open("/tasks/send")
     assert person.post(f"/tasks/-/{act}", name="send").status_code == 403
     assert shop.person("viewer").post(f"/tasks/-/{act}", name="send").status_code == 403
 
 
-def test_settings_are_set_over_the_code_and_taken_out_again(shop: House) -> None:
+def test_settings_override_the_code_and_can_be_removed_again(shop: House) -> None:
     person = shop.person()
     at = "/tasks/-/settings/send"
     page = person.send(
@@ -192,13 +219,13 @@ def test_settings_are_set_over_the_code_and_taken_out_again(shop: House) -> None
         timeout_unit="minutes",
         max_concurrent="2",
     )
-    assert "Workers keep to it" in page
+    assert "Workers apply it" in page
     assert "<strong>9</strong>" in page
     assert "<strong>5 min</strong>" in page
     assert "task/send" in page
     assert [each.value for each in shop.app.control.settings()] == [{"max_attempts": 9, "timeout": 300.0}]
     assert [rule.max for rule in shop.app.store.rules() if rule.pinned] == [2]
-    # As it is shown, it stays.
+    # Saving the form without changes keeps the settings.
     person.send(at, "/tasks/-/settings/send")
     assert [each.value for each in shop.app.control.settings()] == [{"max_attempts": 9, "timeout": 300.0}]
     person.send(
@@ -210,7 +237,7 @@ def test_settings_are_set_over_the_code_and_taken_out_again(shop: House) -> None
     assert shop.app.control.settings() == []
 
 
-def test_a_wrong_setting_is_said_beside_its_field(shop: House) -> None:
+def test_an_invalid_setting_is_reported_next_to_its_field(shop: House) -> None:
     person = shop.person()
     answer = person.post("/tasks/-/settings/send", max_attempts="0", timeout="9")
     assert answer.status_code == 422
@@ -220,14 +247,14 @@ def test_a_wrong_setting_is_said_beside_its_field(shop: House) -> None:
     assert shop.app.control.settings() == []
 
 
-def test_settings_are_for_super_admins_of_all_tenants(shop: House) -> None:
+def test_settings_need_a_super_admin_of_all_tenants(shop: House) -> None:
     for person in (shop.person("admin"), shop.person("super_admin", "acme")):
         assert "/tasks/-/settings" not in person.open("/tasks/send")
         assert person.ask("GET", "/tasks/-/settings/send").status_code == 403
         assert person.post("/tasks/-/settings/send", max_attempts="2").status_code == 403
 
 
-def test_a_task_shows_its_latest_jobs_of_the_tenant_alone(shop: House) -> None:
+def test_a_task_shows_the_latest_jobs_of_the_tenant_only(shop: House) -> None:
     with shop.app.tenant("acme"):
         (job,) = shop.app._client.enqueue(shop.app.registry.get("send"), NO_OPTIONS, [((), {"to": "ada"})])
     shop.drain()

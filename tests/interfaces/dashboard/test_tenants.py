@@ -1,4 +1,4 @@
-"""The page of tenants: side by side for who may see all, one's own for others; pauses and weights."""
+"""The tenants page: comparison of tenants, pauses and weights."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ def fill(shop: House) -> None:
         post(shop)
 
 
-def test_tenants_stand_side_by_side_with_what_they_did_and_what_waits(shop: House) -> None:
+def test_tenants_are_listed_with_their_counts(shop: House) -> None:
     fill(shop)
     page = shop.person("viewer").open("/tenants")
     read = words(page)
     assert "acme 2 1 50 %" in read
     assert "other 1 0 0 %" in read
     assert 'href="/?tenant=acme"' in page
-    assert "/jobs?tenant=acme&amp;state=pending" in page
+    assert "/jobs?tenant=acme&amp;status=pending" in page
     assert "<form" not in page.partition("<main")[2].partition("</main>")[0]
     assert "Pause" not in read
 
 
-def test_a_key_of_one_tenant_sees_its_own_and_nothing_of_others(shop: House) -> None:
+def test_a_key_of_one_tenant_sees_only_its_own_row(shop: House) -> None:
     fill(shop)
     shop.app.control.pause("tenant", "other", reason="a secret reason")
     page = shop.person("super_admin", "acme").open("/tenants")
@@ -39,7 +39,7 @@ def test_a_key_of_one_tenant_sees_its_own_and_nothing_of_others(shop: House) -> 
     assert "Weight" not in words(main)
 
 
-def test_a_tenant_is_paused_after_a_question_and_resumed(shop: House) -> None:
+def test_a_tenant_is_paused_after_confirmation_and_resumed(shop: House) -> None:
     fill(shop)
     person = shop.person("operator")
     assert "3 wait now" in person.open("/tenants/pause?name=acme")
@@ -48,11 +48,11 @@ def test_a_tenant_is_paused_after_a_question_and_resumed(shop: House) -> None:
     assert "too &lt;much&gt;" in after
     (pause,) = shop.app.control.pauses()
     assert (pause.kind, pause.name, pause.reason) == ("tenant", "acme", "too <much>")
-    assert "Tenant acme goes on." in person.send("/tenants", "/tenants/resume")
+    assert "Tenant acme is resumed." in person.send("/tenants", "/tenants/resume")
     assert not shop.app.control.pauses()
 
 
-def test_a_weight_is_set_kept_when_wrong_and_taken_back(shop: House) -> None:
+def test_a_weight_is_set_kept_when_invalid_and_removed(shop: House) -> None:
     fill(shop)
     person = shop.person("super_admin")
     after = person.send("/tenants", "/tenants/weight", name="acme", weight="2.5")
@@ -68,7 +68,7 @@ def test_a_weight_is_set_kept_when_wrong_and_taken_back(shop: House) -> None:
     assert not shop.app.control.settings()
 
 
-def test_a_tenant_that_cannot_be_is_refused(shop: House) -> None:
+def test_an_invalid_tenant_is_rejected(shop: House) -> None:
     person = shop.person("operator")
     assert person.post("/tenants/pause").status_code == 422
     assert person.post("/tenants/pause", name="*").status_code == 422
@@ -76,5 +76,5 @@ def test_a_tenant_that_cannot_be_is_refused(shop: House) -> None:
     assert not shop.app.control.pauses()
 
 
-def test_where_nothing_was_done_the_page_says_what_a_tenant_is(shop: House) -> None:
-    assert "No tenant has done anything" in shop.person("viewer").open("/tenants")
+def test_without_tenants_the_page_explains_what_a_tenant_is(shop: House) -> None:
+    assert "No tenant was active" in shop.person("viewer").open("/tenants")

@@ -1,4 +1,4 @@
-"""What people type, or put into an address, at its worst: it is read, or refused in words; nothing of it is our own mistake."""
+"""Extreme input in forms and URLs is parsed or rejected with a message."""
 
 from __future__ import annotations
 
@@ -10,17 +10,15 @@ from tests.interfaces.dashboard.kit import House, forms, house
 
 from tidemill import App, BoundTask, Daily
 
-ZEROS = "0" * 5_000  # more digits than Python reads as a number
-DEEP = "[" * 100_000  # deeper than Python reads JSON
+ZEROS = "0" * 5_000  # more digits than Python converts to a number
+DEEP = "[" * 100_000  # deeper than Python parses JSON
 
 
 @pytest.mark.parametrize("text", ["--5", "-", "5-", ZEROS, f"{ZEROS}5", "٥", "1e3", "9" * 30])
 @pytest.mark.parametrize(
     "address", ["/schedules?page=", "/audit?before=", "/tasks?page=", "/schedules/{}?n="]
 )
-def test_a_number_in_an_address_that_is_none_is_refused_in_words(
-    shop: House, address: str, text: str
-) -> None:
+def test_an_invalid_number_in_a_url_is_rejected_with_a_message(shop: House, address: str, text: str) -> None:
     made = shop.app.schedules.add("send", Daily("06:00"), "k", args={"to": "ann"})
     page = shop.person().open(address.format(made.id) + text, status=422)
     assert "give a whole number from" in page
@@ -28,7 +26,7 @@ def test_a_number_in_an_address_that_is_none_is_refused_in_words(
 
 @pytest.mark.parametrize("word", ["path", "self", "query", "changes", "tenant_", "visit"])
 @pytest.mark.parametrize(("address", "status"), [("/", 200), ("/jobs", 200), ("/nowhere", 404)])
-def test_any_word_may_stand_in_an_address(shop: House, address: str, status: int, word: str) -> None:
+def test_a_url_may_contain_any_query_parameter(shop: House, address: str, status: int, word: str) -> None:
     page = shop.person().open(f"{address}?{word}=x", status=status)
     assert f"{word}=x" in page
 
@@ -44,19 +42,17 @@ def test_any_word_may_stand_in_an_address(shop: House, address: str, status: int
             {"key": "k", "task": "send", "kind": "daily", "daily_at": "06:00", "exclude": DEEP},
         ),
         ("/queues/-/limit", {"name": "queue/mail", "max": ZEROS}),
-        ("/jobs/bulk?state=failed", {"act": "retry", "scope": "all", "sure": "1", "done": "--1"}),
+        ("/jobs/bulk?status=failed", {"act": "retry", "scope": "all", "sure": "1", "done": "--1"}),
     ],
 )
-def test_a_field_that_cannot_be_read_is_said_beside_the_form(
-    shop: House, path: str, fields: dict[str, str]
-) -> None:
+def test_an_unreadable_field_is_reported_on_the_form(shop: House, path: str, fields: dict[str, str]) -> None:
     answer = shop.person().post(path, **fields)
     assert answer.status_code == 422, answer.text
     assert "nested too deep" in answer.text or "give a whole number" in answer.text
 
 
 @pytest.mark.parametrize("text", ["+00005x", "0000500", "5.0"])
-def test_a_priority_is_read_whole_or_not_at_all(shop: House, text: str) -> None:
+def test_a_priority_with_extra_characters_is_rejected(shop: House, text: str) -> None:
     job = post(shop, "send", to="ann")
     answer = shop.person().post(f"/jobs/{job}/again", args='{"to": "ann"}', priority=text)
     assert answer.status_code == 422
@@ -64,7 +60,7 @@ def test_a_priority_is_read_whole_or_not_at_all(shop: House, text: str) -> None:
 
 
 @pytest.mark.parametrize("weight", ["1000", "0.001", "2.5", "1"])
-def test_a_weight_that_is_sent_back_as_it_is_shown_stays_the_same(shop: House, weight: str) -> None:
+def test_a_weight_sent_back_unchanged_stays_the_same(shop: House, weight: str) -> None:
     person = shop.person()
     assert person.post("/tenants/weight", name="acme", weight=weight).status_code == 303
     page = person.open("/tenants")
@@ -75,7 +71,7 @@ def test_a_weight_that_is_sent_back_as_it_is_shown_stays_the_same(shop: House, w
     assert setting.value == {"weight": float(weight)}
 
 
-def test_a_reason_that_is_very_long_is_cut_wherever_it_is_given(shop: House) -> None:
+def test_a_very_long_reason_is_truncated_everywhere(shop: House) -> None:
     person, long = shop.person(), "x" * 9_000
     person.post("/tenants/pause", name="acme", reason=long)
     assert [len(pause.reason or "") for pause in shop.app.control.pauses()] == [2_000]
@@ -84,15 +80,15 @@ def test_a_reason_that_is_very_long_is_cut_wherever_it_is_given(shop: House) -> 
     assert len(shop.app.jobs.get(job, tenant="acme").reason or "") < 3_000
 
 
-@pytest.mark.parametrize("path", ["/jobs/{}/delete", "/jobs/{}/again", "/jobs/bulk?state=failed"])
-def test_where_one_may_only_look_no_form_is_shown_that_could_not_be_sent(path: str) -> None:
+@pytest.mark.parametrize("path", ["/jobs/{}/delete", "/jobs/{}/again", "/jobs/bulk?status=failed"])
+def test_a_read_only_site_shows_no_form_that_could_not_be_sent(path: str) -> None:
     with house(read_only=True) as shop:
         job = asked_for(shop.app, "fail", words="no")
         shop.drain()
-        assert "for looking only" in shop.person().open(path.format(job), status=403)
+        assert "is read-only" in shop.person().open(path.format(job), status=403)
 
 
 def asked_for(app: App, task: str, **args: Any) -> str:
-    """A job that a program enqueued; its id."""
+    """Enqueue a job from code and return its id."""
     bound: BoundTask[Any, Any] = BoundTask(app._client, app.registry.get(task))
     return str(bound.enqueue(**args).id)

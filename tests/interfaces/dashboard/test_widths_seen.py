@@ -1,4 +1,4 @@
-"""Every page in a real browser at every width, with much to show and with nothing: none scrolls sideways, and none clips its cards."""
+"""Overflow and clipping on every page and width, in a real browser."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from tests.interfaces.dashboard.showroom import Showroom, beginning
 from tests.interfaces.dashboard.tour import Things, addresses, showroom_things
 
 from tidemill.dashboard.site import all_pages
+from tidemill.domain.job import NewJob
+from tidemill.ids import new_id
 
 pytestmark = [pytest.mark.browser, pytest.mark.long]
 
@@ -19,7 +21,7 @@ expect.set_options(timeout=PATIENCE)
 PATHS = sorted({page.path for page in all_pages() if page.method == "GET"} - {"/live"})
 WIDTHS = (360, 768, 1600)
 PARTS = 2
-"""The pages are looked at in so many tests, which may go on side by side."""
+"""The number of tests that share the pages, so that they can run in parallel."""
 
 _CLIPPED = """
 () => [...document.querySelectorAll("main .card, main .tile")]
@@ -30,7 +32,7 @@ _CLIPPED = """
 
 @pytest.fixture(params=["full", "empty"])
 def shown(request: pytest.FixtureRequest) -> Iterator[tuple[Served, Things | None]]:
-    """A site, and what there is to see on it; None where there is nothing."""
+    """A site and its objects; ``None`` for an empty site."""
     rooms: list[Showroom] = []
     if request.param == "empty":
         with served(tasks=lambda app: None) as site:
@@ -47,7 +49,7 @@ def site(shown: tuple[Served, Things | None]) -> Served:
 
 
 def wrong_at(window: Window, address: str) -> list[str]:
-    """What is too wide on a page, with everything unfolded."""
+    """The elements of a page that are too wide when all details are open."""
     page, found = window.open(address), []
     page.evaluate("for (const each of document.querySelectorAll('main details')) each.open = true")
     for width in WIDTHS:
@@ -72,7 +74,7 @@ def test_no_page_scrolls_sideways(shown: tuple[Served, Things | None], desk: Des
 
 
 @pytest.mark.parametrize("shown", ["empty"], indirect=True)
-def test_what_is_too_wide_is_seen(desk: Desk) -> None:
+def test_an_element_that_is_too_wide_is_detected(desk: Desk) -> None:
     window = desk.window()
     window.page.add_init_script("""addEventListener("DOMContentLoaded", () => {
         const card = document.createElement("div");
@@ -87,7 +89,7 @@ def test_what_is_too_wide_is_seen(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize("shown", ["empty"], indirect=True)
-def test_the_menu_of_pages_follows_a_window_that_becomes_narrow_or_wide(desk: Desk) -> None:
+def test_the_menu_follows_a_window_that_becomes_narrow_or_wide(desk: Desk) -> None:
     page = desk.window().open("/")
     link = page.get_by_role("link", name="Jobs", exact=True)
     expect(link).to_be_visible()
@@ -98,17 +100,40 @@ def test_the_menu_of_pages_follows_a_window_that_becomes_narrow_or_wide(desk: De
 
 
 @pytest.mark.parametrize("shown", ["full"], indirect=True)
-def test_the_table_of_jobs_never_scrolls_inside_its_card(desk: Desk) -> None:
+@pytest.mark.parametrize("names", ["usual", "long"])
+def test_the_jobs_table_never_scrolls_inside_its_card(site: Served, desk: Desk, names: str) -> None:
+    if names == "long":
+        word = "a_name_that_is_as_long_as_names_in_large_applications_become"
+        jobs = [NewJob(new_id(), word, queue=f"{word}{n}", tenant=f"{word}{n}") for n in range(3)]
+        apart(lambda: site.app.store.enqueue(jobs))
     page = desk.window().open("/jobs")
     wide = "[...document.querySelectorAll('.scroll')].map((each) => each.scrollWidth - each.clientWidth)"
-    for width in (360, 768, 961, 1024, 1100, 1160, 1169, 1280):
+    cut = "[...document.querySelectorAll('.jobs td')].filter((each) => each.scrollWidth > each.clientWidth + 1).length"
+    for width in (360, 768, 961, 1024, 1100, 1160, 1169, 1263, 1265, 1280, 1440):
         page.set_viewport_size({"width": width, "height": 900})
-        assert page.evaluate(wide) == [0], width
+        assert (page.evaluate(wide), page.evaluate(cut)) == ([0], 0), width
 
 
 @pytest.mark.parametrize("shown", ["full"], indirect=True)
-def test_a_card_of_a_scheduled_job_says_when_it_is_due(desk: Desk) -> None:
-    page = desk.window().open("/jobs?state=scheduled")
+def test_a_tenant_name_in_the_audit_log_is_not_wrapped(site: Served, desk: Desk) -> None:
+    def act() -> None:
+        with site.app.tenant("default"):
+            site.app.schedules.add("remind", "0 2 * * *", "nightly", args={"who": "ada"})
+
+    apart(act)
+    page = desk.window().open("/audit")
+    cell = page.locator("table.audit td[data-label=Tenant]", has_text="default").first
+    for width in (961, 1024, 1169, 1440):
+        page.set_viewport_size({"width": width, "height": 900})
+        lines = cell.evaluate(
+            "(each) => { const text = document.createRange(); text.selectNodeContents(each); return text.getClientRects().length }"
+        )
+        assert lines == 1, width
+
+
+@pytest.mark.parametrize("shown", ["full"], indirect=True)
+def test_a_scheduled_job_on_a_card_shows_when_it_is_due(desk: Desk) -> None:
+    page = desk.window().open("/jobs?status=scheduled")
     page.set_viewport_size({"width": 360, "height": 800})
     due = page.locator("table.jobs td[data-label=Is]").first
     expect(due).to_be_visible()

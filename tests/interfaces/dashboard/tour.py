@@ -1,4 +1,4 @@
-"""Where pages are: for every address that the site declares, the addresses at which there is something to see."""
+"""URLs for every path that the dashboard declares, one per object to show."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ ASKED = {
     "/settings/unset": ("key", "settings"),
     "/settings/keys/revoke": ("id", "keys"),
 }
-"""Pages about one thing that is named in the query, and where its names are found."""
+"""Pages about an object named in the query: the parameter, and the kind of object."""
 
 ROOMS = {"/queues/-/limit/{name:path}": "limits"}
-"""What is shown at addresses whose first word does not say it."""
+"""The kind of object where the first path segment does not name it."""
 
 
 def addresses(path: str, things: Things) -> list[str]:
-    """The page declared at this path, once for each thing there is to see."""
+    """The URLs of the page declared at this path, one per object."""
     if path in ASKED:
         word, room = ASKED[path]
         more = {"task": things["tasks"][0]} if room == "acts" else {}
@@ -39,7 +39,7 @@ def addresses(path: str, things: Things) -> list[str]:
 
 
 def showroom_things(app: App) -> Things:
-    """What is worth a look in the showroom."""
+    """The objects of the showroom that have pages."""
     return {
         "acts": ["cancel"],
         "definitions": ["nightly-letter"],

@@ -14,6 +14,6 @@ def shop() -> Iterator[Site]:
 
 @pytest.fixture
 def alone() -> Iterator[Site]:
-    """Without the stranger, for those who count what all tenants have."""
+    """A site without the stranger tenant, for tests that count over all tenants."""
     with site(stranger=False) as made:
         yield made

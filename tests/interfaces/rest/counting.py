@@ -1,6 +1,7 @@
-"""Loaded by schemathesis itself (``SCHEMATHESIS_HOOKS``): counts the requests of each operation, and how many of them differ.
+"""Schemathesis hooks that count all and distinct requests per operation.
 
-When the program ends, the counts are written as JSON into the file that ``TIDEMILL_COUNTS`` names.
+``SCHEMATHESIS_HOOKS`` names this file.
+At exit the hooks write the counts as JSON to the file named in ``TIDEMILL_COUNTS``.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Count:
         self.distinct: set[str] = set()
 
     def add(self, request: Any, seconds: float, status: int) -> None:
-        """One was answered."""
+        """Count one response."""
         self.cases += 1
         self.seconds += seconds
         self.statuses[str(status)] = self.statuses.get(str(status), 0) + 1
@@ -41,7 +42,7 @@ class Count:
         )
 
     def data(self) -> dict[str, Any]:
-        """As it is written down."""
+        """The counts as JSON data."""
         return {
             "cases": self.cases,
             "seconds": self.seconds,
@@ -56,7 +57,7 @@ _counts: dict[str, Count] = {}
 
 @schemathesis.hook
 def after_call(context: Any, case: Any, response: Any) -> None:
-    """An answer has come."""
+    """Count the response of a call."""
     with _lock:
         count = _counts.setdefault(case.operation.label, Count())
         count.add(response.request, float(response.elapsed), int(response.status_code))

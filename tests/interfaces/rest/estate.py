@@ -1,6 +1,7 @@
-"""What a tenant has, all of it marked: jobs in several states, a schedule, a definition, a key, and something in the archive.
+"""Marked data of one tenant: jobs, schedule, definition, key and archived job.
 
-The stranger is a tenant that is there in every test of the HTTP API. Nobody calls for it, so nothing of it may ever be told.
+The stranger is a tenant that exists in every test of the HTTP API. No test uses its key, so no response may contain
+its data.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ FAR = datetime(2999, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Estate:
-    """A tenant's things, by which they can be asked for."""
+    """The ids and names of a tenant's objects."""
 
     tenant: str
     jobs: tuple[str, ...]
@@ -33,11 +34,11 @@ class Estate:
 
     @property
     def mark(self) -> str:
-        """What is in everything of it."""
+        """A text contained in all data of the tenant."""
         return f"{self.tenant}-mark"
 
     def addresses(self, path: str) -> list[str]:
-        """A route's path with the names of these things in it."""
+        """The paths of a route with the ids of these objects."""
         if "{" not in path:
             return [path]
         if path.startswith("/api/jobs/"):
@@ -52,7 +53,7 @@ class Estate:
 
 
 def furnish(app: App, tenant: str, *, role: str = "super_admin") -> Estate:
-    """Give a tenant one of everything. No job of it is ever due, so whoever drains the queues runs none of them."""
+    """Create one object of every kind. Its jobs are never due, so draining the queues does not run them."""
     mark = f"{tenant}-mark"
     with app.tenant(tenant):
         send = app.registry.get("send").name

@@ -1,4 +1,4 @@
-"""What the tests of the HTTP API share: an app with tasks, keys for two tenants, and a way to call routes in this process."""
+"""Test kit of the HTTP API: an app, keys for two tenants, in-process client."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import unquote
 
 import httpx
-from fastapi import FastAPI
 from tests.interfaces.rest.estate import STRANGER, furnish
 from tests.interfaces.rest.witness import Witness
 
@@ -23,7 +22,7 @@ TENANTS = ("acme", "other")
 
 
 def declare(app: App) -> None:
-    """The tasks of a small shop."""
+    """Declare the tasks of a small shop."""
 
     @app.task(name="send", queue="mail")
     def send(to: str, ctx: Context, size: int = 1, password: str | None = None) -> str:
@@ -51,16 +50,19 @@ def declare(app: App) -> None:
 
 
 class Browser:
-    """Calls an application in this process, on a loop of its own. A witness hears every answer, where keys say who calls."""
+    """Calls an application in this process, on its own event loop.
 
-    def __init__(self, api: FastAPI, address: str = "203.0.113.7") -> None:
+    Where callers authenticate with keys, a witness records every response.
+    """
+
+    def __init__(self, api: Any, address: str = "203.0.113.7") -> None:
         self._runner = asyncio.Runner()
         transport = httpx.ASGITransport(api, raise_app_exceptions=False, client=(address, 4711))
         self._client = httpx.AsyncClient(
             transport=transport, base_url="http://shop.example", event_hooks={"response": [self._hear]}
         )
-        service = getattr(api.state, "tidemill", None)
-        self.bearer: str | None = None  #: what its user showed to be let in, where a cookie stands for that
+        service = getattr(getattr(api, "state", None), "tidemill", None)
+        self.bearer: str | None = None  #: the authorization that the session cookie stands for
         self.witness: Witness | None = None
         if service is not None and isinstance(service.guard._auth, Keys):
             self.witness = Witness(service.app)
@@ -71,7 +73,7 @@ class Browser:
     def together(
         self, *calls: tuple[str, str, dict[str, Any]], told: Callable[[httpx.Response], object] = bool
     ) -> list[httpx.Response]:
-        """Several requests at once; ``told`` hears of each answer as it comes."""
+        """Send several requests at once, and pass each response to ``told`` when it arrives."""
 
         async def one(verb: str, path: str, rest: dict[str, Any]) -> httpx.Response:
             answer = await self._client.request(verb, path, **rest)
@@ -90,7 +92,7 @@ class Browser:
         asked = answer.request
         try:
             body = asked.content.decode("utf-8", "replace")
-        except httpx.RequestNotRead:  # it was sent piece by piece
+        except httpx.RequestNotRead:  # the body was streamed
             body = ""
         said = "".join(f"\n{name}: {value}" for name, value in asked.headers.items())
         told = "".join(f"{name}: {value}\n" for name, value in answer.headers.items())
@@ -135,20 +137,20 @@ class Site:
         tenant: str = "acme",
         **rest: Any,
     ) -> Any:
-        """Call a route with a key; the answer as httpx has it."""
+        """Call a route with a key and return the httpx response."""
         headers = {"authorization": f"Bearer {self.key(role, tenant)}", **rest.pop("headers", {})}
         if body is not None:
             rest["json"] = body
         return self.client.request(method, path, headers=headers, **rest)
 
     def get(self, path: str, **rest: Any) -> Any:
-        """The document of an address that answers 200."""
+        """The document at a path that answers 200."""
         answer = self.call("GET", path, **rest)
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     def create(self, task: str = "send", *, tenant: str = "acme", **body: Any) -> dict[str, Any]:
-        """A job that was just created."""
+        """Create a job and return its document."""
         body.setdefault("args", {"to": "ada"} if task == "send" else {})
         answer = self.call("POST", "/api/jobs", {"task": task, **body}, tenant=tenant)
         assert answer.status_code == 201, answer.text
@@ -156,13 +158,13 @@ class Site:
         return found
 
     def drain(self) -> None:
-        """Run what is due."""
+        """Run the due jobs."""
         self.app.testing().drain()
 
 
 @contextlib.contextmanager
 def site(url: str = "memory://", *, stranger: bool = True, **settings: Any) -> Iterator[Site]:
-    """An API over a store, in which a stranger has a little of everything, unless it would be in the way."""
+    """An API over a store, by default with the data of a stranger tenant."""
     with App(url, migrate=True) as app:
         declare(app)
         if stranger:
@@ -173,7 +175,7 @@ def site(url: str = "memory://", *, stranger: bool = True, **settings: Any) -> I
 
 
 def problem(answer: Any, status: int, code: str) -> dict[str, Any]:
-    """The problem document of an answer, which is whole."""
+    """Check that a response is a complete problem document, and return it."""
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     found: dict[str, Any] = answer.json()

@@ -1,15 +1,17 @@
-"""Schemathesis over the whole OpenAPI document, against a real server: ``python -m tests.interfaces.rest.schemas --examples 1000``.
+"""Schemathesis runs over the OpenAPI document against a real server.
 
-Requests are made from the document, right ones and wrong ones; every answer must be one that the document promises, and none a
-server's error. Event streams are left out: they do not end. ``--store`` is memory, sqlite, postgres (a private server), all three
-one after the other, or the URL of a database to write in.
+Run it with ``python -m tests.interfaces.rest.schemas --examples 1000``. It generates valid and invalid requests from
+the document. Every response must be one that the document describes, and none may be a server error. Event streams
+are excluded because they do not end. ``--store`` is memory, sqlite, postgres (a private server), all (the three in
+turn), or the URL of a database to write to.
 
-Every route is to be asked as many *different* questions as ``--examples`` says. Where one run of schemathesis made fewer, the route is asked
-again with other seeds, until that many were made or two runs found nothing new: then there are no more to ask. The table at the end
-says how many there were.
+``--examples`` is the number of *distinct* requests per route. If one schemathesis run generates fewer, the route is
+run again with other seeds, until there are enough requests or two runs in a row add none. The final table shows the
+count per route.
 
-Making up questions takes far longer than answering them, so the routes are dealt out to ``--processes`` processes. The routes of one
-kind of thing stay together: what one of them made is what the others are asked about. Deleting comes last.
+Generating requests takes far longer than answering them, so ``--processes`` processes share the routes. All routes of
+one resource run in the same process, because they work on the objects that one of them creates. DELETE routes run
+last.
 """
 
 from __future__ import annotations
@@ -42,13 +44,13 @@ from tidemill.rest.routes import Act
 from tidemill.testing.postgres import running_postgres
 
 EXAMPLE = UUID("01890a5d-ac96-774b-bcce-b302099a8057")
-"""The id that the document gives as an example; the job of that id is there."""
+"""The example id in the document; ``furnish`` creates a job with this id."""
 
 NIGHTLY = "nightly"
-"""The name that it gives as an example; the things of that name are there."""
+"""The example name in the document; ``furnish`` creates the objects of this name."""
 
 ROUTES_AT_ONCE = 1
-"""Two threads that parse Python at once trip over each other in CPython 3.11; hypothesis does that."""
+"""One worker per run: hypothesis parses Python, and CPython 3.11 fails when two threads do so at once."""
 
 CONFIG = """
 [checks.positive_data_acceptance]
@@ -63,29 +65,30 @@ expected-statuses = [400, 401, 403, 404, 405, 406, 409, 413, 414, 415, 422, 429,
 HOOKS = Path(__file__).with_name("counting.py")
 
 MOST_ROUNDS = 12
-"""Runs for one route, at most."""
+"""Maximum number of runs per route."""
 
 TOGETHER = 4
-"""Runs in which a route is asked together with those that make such things; after them alone, which makes more questions."""
+"""Rounds in which a route runs together with the routes that create its objects. Later rounds run it alone, which
+generates more distinct requests."""
 
 SLOWEST = 30
-"""Seconds an answer may take, also on a machine with much else to do."""
+"""Maximum seconds per response, also on a busy machine."""
 
 STORES = ("memory", "sqlite", "postgres")
 
 
 @dataclass
 class Asked:
-    """What one route was asked."""
+    """The requests sent to one route."""
 
     cases: int = 0
     seconds: float = 0.0
     statuses: Counter[str] = field(default_factory=Counter)
     distinct: set[str] = field(default_factory=set)
-    barren: int = 0  #: runs in a row that found nothing new
+    barren: int = 0  #: consecutive runs without a new request
 
     def add(self, told: dict[str, Any]) -> None:
-        """Add what one run counted."""
+        """Add the counts of one run."""
         before = len(self.distinct)
         self.cases += told["cases"]
         self.seconds += told["seconds"]
@@ -95,7 +98,7 @@ class Asked:
 
 
 class Findings(NamedTuple):
-    """What came of it."""
+    """The outcome of one schemathesis run."""
 
     exit_code: int
     report: dict[str, Any]
@@ -104,26 +107,26 @@ class Findings(NamedTuple):
 
     @property
     def failures(self) -> list[str]:
-        """What was wrong, one line each."""
+        """The failures, one line each."""
         found = self.report.get("failures", [])
         return [json.dumps(failure)[:500] for failure in found]
 
 
 @contextlib.contextmanager
 def furnished(url: str) -> Iterator[Place]:
-    """A server with something to find."""
+    """A server with example data."""
     with place(url, create_rate=1e6, create_burst=1_000_000, login_burst=1_000_000) as made:
         furnish(made)
         yield made
 
 
 def furnish(made: Place) -> None:
-    """Jobs in several states, and what the document's examples name."""
+    """Create jobs in several states and the objects named in the document's examples."""
     app = made.app
 
     @app.task(name=NIGHTLY, queue=NIGHTLY)
     def nightly() -> None:
-        """What the examples run."""
+        """The task of the examples."""
 
     for task, args in (("send", {"to": "ada"}), ("fail", {"words": "no"}), ("look", {"what": "this"})):
         made.request("POST", "/api/jobs", {"task": task, "args": args, "tags": ["seed"]})
@@ -132,7 +135,7 @@ def furnish(made: Place) -> None:
 
 
 def mend(made: Place) -> None:
-    """Put the things that the document's examples name back in their places: somebody may have deleted them."""
+    """Restore the objects named in the document's examples, which earlier requests may have deleted."""
     app = made.app
     if not app.store.get([EXAMPLE], tenant=ALL_TENANTS):
         app.store.enqueue([NewJob(EXAMPLE, NIGHTLY, queue=NIGHTLY)])
@@ -145,7 +148,7 @@ def mend(made: Place) -> None:
 
 
 def examine(made: Place, examples: int, *, seed: int = 1, words: Sequence[str] = ()) -> Findings:
-    """Run it against this server."""
+    """Run schemathesis against this server."""
     with tempfile.TemporaryDirectory(prefix="tidemill-schemas-") as folder:
         report, config = Path(folder, "report.json"), Path(folder, "schemathesis.toml")
         counts = Path(folder, "counts.json")
@@ -179,7 +182,8 @@ def examine(made: Place, examples: int, *, seed: int = 1, words: Sequence[str] =
 
 
 def labelled(only: str = "") -> dict[str, Act]:
-    """The routes as schemathesis names them; neither streams, which do not end, nor the document, which it has read by then."""
+    """The routes by their schemathesis label, without event streams (endless) and the document itself (already
+    loaded)."""
     named = {
         f"{act.method} {act.path}": act
         for act in all_routes()
@@ -189,7 +193,10 @@ def labelled(only: str = "") -> dict[str, Act]:
 
 
 def hands(chosen: Iterable[str], acts: Mapping[str, Act]) -> list[list[str]]:
-    """The chosen routes by the kind of thing, the most first; and those that make such things, as there must be some to ask about."""
+    """The chosen routes grouped by resource, largest group first.
+
+    A group whose routes take an id also gets the route that creates such objects.
+    """
     found: dict[str, list[str]] = {}
     for label in chosen:
         found.setdefault(acts[label].tag, []).append(label)
@@ -201,7 +208,10 @@ def hands(chosen: Iterable[str], acts: Mapping[str, Act]) -> list[list[str]]:
 
 
 class Thorough:
-    """Asks every route so many different questions, or all there are; ``worst`` is the worst exit code of all the runs."""
+    """Sends the requested number of distinct requests to every route, or as many as exist.
+
+    ``worst`` is the highest exit code of all runs.
+    """
 
     def __init__(
         self, made: Place, examples: int, *, seed: int, processes: int, words: Sequence[str] = ()
@@ -213,7 +223,7 @@ class Thorough:
         self.asked: dict[str, Asked] = {}
 
     def run(self, acts: Mapping[str, Act]) -> None:
-        """All of it."""
+        """Run all rounds."""
         self.asked = {label: Asked() for label in acts}
         for number in range(MOST_ROUNDS):
             short = self._short()
@@ -223,16 +233,18 @@ class Thorough:
             phases = "examples,coverage,fuzzing" if number == 0 else "fuzzing"
             for deleting in (False, True):
                 some = [label for label in short if (acts[label].method == "DELETE") is deleting]
-                # Another seed each time: what makes the things to ask about is asked in both, and something new in each.
+                # Both passes include the routes that create objects. A different seed makes each pass generate
+                # different ones.
                 dealt = hands(some, acts) if number < TOGETHER else [[label] for label in some]
                 self._deal(dealt, 2 * number + deleting, phases)
-        if len(acts) == len(labelled()):  # a part of them may have nothing to do with each other
-            # One route after another, each with what the one before answered; nobody else may change things meanwhile.
+        if len(acts) == len(labelled()):  # a subset of the routes may contain no links between operations
+            # The stateful phase feeds each response into the next request, so no other run may change data at the
+            # same time.
             print("one after another:", flush=True)
             self._hear(self._examine(list(self.asked), 0, "stateful"), ())
 
     def _short(self) -> list[str]:
-        """The routes that have more to be asked."""
+        """The routes that still lack distinct requests."""
         return [
             label
             for label, each in self.asked.items()
@@ -240,7 +252,7 @@ class Thorough:
         ]
 
     def _deal(self, dealt: list[list[str]], number: int, phases: str) -> None:
-        """Let several processes take the hands in turn, until all were taken."""
+        """Run the groups of routes in a pool of processes."""
         with ThreadPoolExecutor(self._processes) as pool:
             taken = {pool.submit(self._examine, hand, number, phases): hand for hand in dealt}
             for done in as_completed(taken):
@@ -258,7 +270,7 @@ class Thorough:
         )
 
     def _hear(self, found: Findings, chosen: Iterable[str]) -> None:
-        """Count what one run asked; a run that found something wrong is shown whole."""
+        """Add the counts of one run, and print its output if it failed."""
         if found.exit_code:
             print(found.text, flush=True)
         self.worst = max(self.worst, found.exit_code)
@@ -272,7 +284,7 @@ class Thorough:
 
 
 def table(asked: dict[str, Asked], examples: int) -> str:
-    """What was asked, route by route, and whether that is all there is to ask."""
+    """The table of requests per route, with the reason for each shortfall."""
     width = max((len(label) for label in asked), default=0)
     lines = [f"{'':<{width}}  {'requests':>8}  {'different':>9}  {'seconds':>7}  answers"]
     for label, each in sorted(asked.items(), key=lambda pair: pair[0].split()[::-1]):
@@ -293,7 +305,7 @@ def table(asked: dict[str, Asked], examples: int) -> str:
 
 @contextlib.contextmanager
 def store_url(store: str) -> Iterator[str]:
-    """Where a store of this kind is, for as long as it is asked."""
+    """The URL of a store of this kind, which exists within the context."""
     with contextlib.ExitStack() as around:
         if store == "sqlite":
             folder = around.enter_context(tempfile.TemporaryDirectory(prefix="tidemill-schemas-"))

@@ -1,4 +1,4 @@
-"""A real server on a free port of this machine, and a reader of its event streams."""
+"""A real server on a free local port, and a reader of its event streams."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE = 60.0
 
 
 class Told(NamedTuple):
-    """One event as it was read."""
+    """One event read from a stream."""
 
     id: str
     name: str
@@ -31,7 +31,7 @@ class Told(NamedTuple):
 
 
 class Stream:
-    """An open stream, read line by line; ``hear`` is told what was read when it is closed."""
+    """An open stream, read line by line; ``close`` passes everything read to ``hear``."""
 
     def __init__(
         self,
@@ -43,14 +43,14 @@ class Stream:
         self._read = [f"{name}: {value}" for name, value in answer.getheaders()]
 
     def lines(self) -> Iterator[str]:
-        """Every line until the stream ends."""
+        """Yield every line until the stream ends."""
         while line := self.answer.readline():
             text = line.decode().rstrip("\n")
             self._read.append(text)
             yield text
 
     def events(self) -> Iterator[Told]:
-        """Every event until the stream ends."""
+        """Yield every event until the stream ends."""
         facts: dict[str, str] = {}
         for line in self.lines():
             if line and not line.startswith(":"):
@@ -81,7 +81,7 @@ class Place:
     def request(
         self, method: str, path: str, body: Any = None, key: str | None = None, **headers: str
     ) -> tuple[int, Any]:
-        """Status and document of one request with a key, or with the token."""
+        """The status and document of one request, sent with this key or with the server's token."""
         connection = self._connect()
         try:
             given = {
@@ -102,7 +102,7 @@ class Place:
             connection.close()
 
     def follow(self, path: str, key: str | None = None, **headers: str) -> Stream:
-        """Open a stream."""
+        """Open an event stream."""
         connection = self._connect()
         connection.request(
             "GET", path, headers={"authorization": f"Bearer {key or self.serving.token}", **headers}
@@ -114,7 +114,7 @@ class Place:
         return stream
 
     def _hear(self, key: str | None, asked: str, told: str) -> None:
-        if key is not None:  # the token is everybody's
+        if key is not None:  # the token belongs to no tenant
             self.witness.hear(f"Bearer {key}", asked, told)
 
     def close(self) -> None:
@@ -132,7 +132,7 @@ def place(
     clock: Clock | None = None,
     **settings: Any,
 ) -> Iterator[Place]:
-    """A server over a store, in a thread of this process; ``make`` makes what it serves, and that is the API without it."""
+    """Run a server over a store in a thread of this process; ``make`` builds the application, by default the API."""
     with App(url, migrate=True, clock=clock) as app:
         tasks(app)
         servers: list[Server] = []
@@ -148,7 +148,7 @@ def place(
                     started=servers.append,
                     make=make,
                 )
-            except BaseException as error:  # noqa: BLE001  (told to whoever waits)
+            except BaseException as error:  # noqa: BLE001  (raised in the waiting thread)
                 told.put(error)
 
         thread = threading.Thread(target=run)

@@ -1,4 +1,4 @@
-"""Archiving over HTTP: bounded, by admins of all tenants, one at a time, and written down."""
+"""Archiving over HTTP."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 from tests.interfaces.rest.kit import Site, problem
+from tests.interfaces.rest.served import place
 from tests.interfaces.rest.test_resources import fits
 
 from tidemill.domain.archival import LEASE
 from tidemill.ids import new_id
+from tidemill.rest.job_models import JobDocument
 
 PATH = "/api/archive/run"
 
@@ -21,7 +23,7 @@ def run(shop: Site, body: Any = None, **who: str) -> Any:
 
 @pytest.fixture
 def ended(alone: Site) -> Site:
-    """Two jobs of each tenant that ended."""
+    """A site where each tenant has two ended jobs."""
     for tenant in ("acme", "other"):
         alone.create(tenant=tenant)
         alone.create("fail", tenant=tenant, args={"words": "no"})
@@ -29,8 +31,8 @@ def ended(alone: Site) -> Site:
     return alone
 
 
-def test_what_is_due_is_archived_and_the_answer_says_what(ended: Site) -> None:
-    nothing = fits(PATH, run(ended).json(), "POST")  # nothing is thirty days old
+def test_a_run_archives_due_jobs_and_reports_the_counts_per_policy(ended: Site) -> None:
+    nothing = fits(PATH, run(ended).json(), "POST")  # no job is thirty days old
     assert (nothing["archived"], nothing["more"]) == (0, False)
     done = fits(PATH, run(ended, {"older_than": 0, "limit": 3, "budget": 60}).json(), "POST")
     assert (done["archived"], done["failed"], done["more"]) == (3, 0, True)
@@ -46,17 +48,54 @@ def test_what_is_due_is_archived_and_the_answer_says_what(ended: Site) -> None:
     assert 'tidemill_jobs_archived_total{policy="failed",status="failed",tier="archive"} 1' in metrics
 
 
-def test_it_is_written_down_who_archived(ended: Site) -> None:
+def test_an_archived_job_is_read_like_any_other_job(ended: Site) -> None:
+    run(ended, {"older_than": 0})
+    assert ended.get("/api/jobs")["items"] == []
+    kept = next(job for job in ended.get("/api/archive/jobs")["items"] if job["task"] == "send")
+    path = f"/api/jobs/{kept['id']}"
+    job = ended.get(f"{path}?logs=true")
+    JobDocument.model_validate(job)
+    assert (job["status"], job["value"]) == ("completed", "sent to ada")
+    assert job["archived_at"] == kept["archived_at"]
+    assert [line["message"] for line in job["logs"]] == ["sent"]
+    assert ended.get(f"{path}/progress")["status"] == "completed"
+    assert [each["status"] for each in ended.get(f"{path}/executions")["items"]] == ["succeeded"]
+    page = ended.get(f"{path}/logs?limit=1")
+    assert [line["message"] for line in page["items"]] == ["sent"]
+    assert ended.get(f"{path}/logs?cursor={page['next']}")["items"] == []
+    assert [each["code"] for each in ended.get(f"{path}/why")["items"]] == ["ended", "archived"]
+    assert ended.get(f"{path}/children")["items"] == []
+    viewed = ended.call("GET", f"{path}?logs=true", role="viewer").json()
+    assert viewed["logs"][0]["details"]["token"] == "***"
+    problem(ended.call("GET", path, tenant="other"), 404, "job_not_found")
+    for verb in ("cancel", "retry", "run-now", "rerun", "approve", "reject"):
+        refused = problem(ended.call("POST", f"{path}/{verb}"), 409, "illegal_transition")
+        assert "it was archived" in refused["detail"]
+    refused = problem(ended.call("DELETE", path, role="admin"), 409, "illegal_transition")
+    assert "archived jobs cannot be changed" in refused["detail"]
+
+
+def test_the_event_stream_of_an_archived_job_ends_at_once() -> None:
+    with place() as served:
+        _, made = served.request("POST", "/api/jobs", {"task": "send", "args": {"to": "ada"}})
+        served.app.testing().drain()
+        assert served.app.archive.run(older_than=timedelta(0)).archived == 1
+        (event,) = served.follow(f"/api/jobs/{made['id']}/events").events()
+    assert (event.name, event.data["status"]) == ("end", "completed")
+    assert event.data["archived_at"] is not None
+
+
+def test_the_audit_log_records_who_archived_jobs(ended: Site) -> None:
     assert run(ended, {"older_than": 0}).status_code == 200
     found = ended.get("/api/audit?action=jobs.archived", role="admin", tenant="*")["items"]
     assert [(each["subject"], each["after"]["done"]) for each in found] == [("jobs", 2), ("jobs", 2)]
     assert all(each["who"].endswith("(admin of all)") for each in found)
-    # It names jobs of every tenant, so it is for those who see all of them.
+    # The entry names jobs of every tenant, so only keys for all tenants see it.
     for tenant in ("acme", "other"):
         assert ended.get("/api/audit?action=jobs.archived", role="admin", tenant=tenant)["items"] == []
 
 
-def test_only_admins_of_all_tenants_archive(shop: Site) -> None:
+def test_only_admins_of_all_tenants_may_archive(shop: Site) -> None:
     problem(run(shop, role="operator"), 403, "forbidden")
     problem(run(shop, tenant="acme"), 403, "wrong_tenant")
     problem(run(shop, tenant="acme", role="super_admin"), 403, "wrong_tenant")
@@ -66,11 +105,11 @@ def test_only_admins_of_all_tenants_archive(shop: Site) -> None:
     "body",
     [{"limit": 0}, {"limit": 50_001}, {"budget": 0}, {"budget": 301}, {"older_than": -1}, {"tier": "x"}],
 )
-def test_a_run_beyond_its_bounds_is_refused(shop: Site, body: Any) -> None:
+def test_a_run_with_limits_out_of_range_is_rejected(shop: Site, body: Any) -> None:
     problem(run(shop, body), 422, "invalid_request")
 
 
-def test_two_runs_at_once_are_one(shop: Site) -> None:
+def test_a_second_archive_run_at_the_same_time_gets_409(shop: Site) -> None:
     store, holder = shop.app.store, new_id()
     lease = store.acquire(LEASE, holder, ttl=timedelta(minutes=5))
     assert lease is not None

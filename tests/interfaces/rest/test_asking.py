@@ -1,4 +1,4 @@
-"""Pages of jobs: one question for all who ask the same before it is put, few at work at once, and everybody in his turn."""
+"""Throttling of job lists: coalesced queries, bounded concurrency, fair order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Story = Callable[[Asking], Awaitable[None]]
 
 
 def tell(story: Story, *, at_once: int = 1, most: int = 100, aside: float = PATIENCE) -> None:
-    """Live through it on a loop of its own; nothing steps aside unless that is what it is about."""
+    """Run a scenario on its own event loop; by default no query is slow enough to step aside."""
 
     async def all_of_it() -> None:
         async with asyncio.timeout(PATIENCE):
@@ -35,7 +35,7 @@ def tell(story: Story, *, at_once: int = 1, most: int = 100, aside: float = PATI
 
 
 class Slow:
-    """A question that is answered when it is allowed to; counts how often it was put."""
+    """A query that blocks until ``go`` is set, and counts its calls."""
 
     def __init__(self) -> None:
         self.put = 0
@@ -50,12 +50,12 @@ class Slow:
 
 
 async def settled() -> None:
-    """What was begun on this loop has come as far as it can."""
+    """Let the tasks of this loop run until they all wait."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
-def test_whoever_asks_before_a_question_is_put_shares_it_and_whoever_asks_later_does_not() -> None:
+def test_queued_identical_requests_share_one_query_but_do_not_join_a_running_one() -> None:
     async def story(asking: Asking) -> None:
         slow = Slow()
         first = asyncio.create_task(asking.ask("same", slow))
@@ -67,10 +67,10 @@ def test_whoever_asks_before_a_question_is_put_shares_it_and_whoever_asks_later_
         assert await asyncio.gather(*later) == [b"2"] * 5
         assert slow.put == 2
 
-    tell(story, at_once=2)  # there is room for another, but not for the same
+    tell(story, at_once=2)  # a slot is free, but an identical query is already running
 
 
-def test_questions_are_put_in_the_order_they_came() -> None:
+def test_queries_run_in_order_of_arrival() -> None:
     async def story(asking: Asking) -> None:
         slow, order = Slow(), list[int]()
         asked = [asyncio.create_task(asking.ask("slow", slow))]
@@ -92,7 +92,7 @@ def test_questions_are_put_in_the_order_they_came() -> None:
     tell(story)
 
 
-def test_no_more_than_so_many_are_at_work_at_once() -> None:
+def test_the_number_of_concurrent_queries_is_limited() -> None:
     async def story(asking: Asking) -> None:
         slow = [Slow() for _ in range(5)]
         asked = [asyncio.create_task(asking.ask(number, each)) for number, each in enumerate(slow)]
@@ -110,7 +110,7 @@ def test_no_more_than_so_many_are_at_work_at_once() -> None:
     tell(story, at_once=2)
 
 
-def test_a_question_that_takes_long_keeps_nobody_waiting() -> None:
+def test_a_slow_query_does_not_block_the_queries_behind_it() -> None:
     async def story(asking: Asking) -> None:
         slow = Slow()
         first = asyncio.create_task(asking.ask("slow", slow))
@@ -119,13 +119,13 @@ def test_a_question_that_takes_long_keeps_nobody_waiting() -> None:
         assert not first.done()
         slow.go.set()
         await first
-        # It had stepped aside, and gives its place back once only.
+        # The slow query gave up its slot early and must not release it a second time.
         assert await asking.ask("quick", lambda: b"again") == b"again"
 
     tell(story, aside=0.01)
 
 
-def test_everybody_who_shares_a_question_is_told_that_it_failed() -> None:
+def test_an_error_reaches_every_request_that_shares_the_query() -> None:
     async def story(asking: Asking) -> None:
         slow = Slow()
 
@@ -144,7 +144,7 @@ def test_everybody_who_shares_a_question_is_told_that_it_failed() -> None:
     tell(story)
 
 
-def test_a_question_that_nobody_waits_for_any_more_is_not_put() -> None:
+def test_a_query_without_waiting_requests_is_not_run() -> None:
     async def story(asking: Asking) -> None:
         slow, left = Slow(), Slow()
         first = asyncio.create_task(asking.ask("slow", slow))
@@ -162,7 +162,7 @@ def test_a_question_that_nobody_waits_for_any_more_is_not_put() -> None:
     tell(story)
 
 
-def test_who_finds_the_line_full_is_told_so_at_once_and_there_is_room_again_later() -> None:
+def test_a_full_queue_rejects_a_request_at_once_and_accepts_requests_again_later() -> None:
     async def story(asking: Asking) -> None:
         slow = Slow()
         asked = [asyncio.create_task(asking.ask("slow", slow)) for _ in range(2)]
@@ -187,14 +187,14 @@ def shop() -> Iterator[Site]:
 
 
 def together(shop: Site, path: str, *who: tuple[str, str]) -> list[httpx.Response]:
-    """The same request by several callers at once."""
+    """Send the same request from several callers at once."""
     headers = [{"authorization": f"Bearer {shop.key(role, tenant)}"} for role, tenant in who]
     for each in headers:
-        shop.client.request("GET", "/api/tasks", headers=each)  # the key is known from now on
+        shop.client.request("GET", "/api/tasks", headers=each)  # caches the key
     return shop.client.together(*[("GET", path, {"headers": each}) for each in headers])
 
 
-def test_the_same_page_is_asked_for_once_by_all_who_see_the_same(
+def test_callers_with_equal_permissions_share_one_query_for_the_same_page(
     shop: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.create()
@@ -222,7 +222,7 @@ def test_the_same_page_is_asked_for_once_by_all_who_see_the_same(
     assert asked < 30
 
 
-def test_nobody_shares_an_answer_with_another_tenant_or_with_one_who_sees_secrets(shop: Site) -> None:
+def test_tenants_and_roles_with_different_permissions_do_not_share_responses(shop: Site) -> None:
     shop.create(args={"to": "ada", "password": "hunter2"})
     shop.create(args={"to": "bob", "password": "swordfish"}, tenant="other")
     who = [("operator", "acme"), ("viewer", "acme"), ("operator", "other"), ("viewer", "other")] * 8

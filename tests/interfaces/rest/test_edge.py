@@ -1,4 +1,4 @@
-"""What arrives is limited, what leaves has its headers, and every error is a problem document."""
+"""Request limits, response headers and problem documents of the API."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ def raw(shop: Site, content: object, media: str | None = "application/json", **h
     return shop.client.request("POST", "/api/jobs", content=content, headers=given)
 
 
-def test_an_address_nobody_answers_to_is_a_problem(shop: Site) -> None:
+def test_an_unknown_path_is_a_404_problem(shop: Site) -> None:
     for path in ("/", "/api", "/api/nothing", "/api/jobs/", "/docs", "/openapi.json", "/api/jobs/a/b/c"):
         problem(shop.call("GET", path), 404, "not_found")
 
 
-def test_a_verb_that_is_not_there_is_a_problem_that_names_the_others(shop: Site) -> None:
+def test_an_unsupported_method_is_a_405_problem_with_an_allow_header(shop: Site) -> None:
     answer = shop.call("PUT", "/api/jobs", {})
     problem(answer, 405, "method_not_allowed")
     assert answer.headers["allow"] == "GET, POST"
     assert shop.call("OPTIONS", "/api/jobs").status_code == 405
 
 
-def test_a_head_is_a_get_without_its_body(shop: Site) -> None:
+def test_a_head_request_succeeds_where_get_does(shop: Site) -> None:
     assert shop.call("HEAD", "/api/jobs").status_code == 200
 
 
 @pytest.mark.parametrize(
     "content", [b"{", b"nonsense", b"\xff\xfe", b'{"task": "send", "args": {"to": "\\ud800"}}', b""]
 )
-def test_a_body_that_is_no_json_is_a_problem(shop: Site, content: bytes) -> None:
+def test_a_body_that_is_not_valid_json_is_rejected(shop: Site, content: bytes) -> None:
     answer = raw(shop, content)
     problem(answer, 422, "invalid_request")
 
@@ -49,14 +49,14 @@ def test_a_body_that_is_no_json_is_a_problem(shop: Site, content: bytes) -> None
 @pytest.mark.parametrize(
     "media", [None, "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"]
 )
-def test_a_body_of_another_kind_is_refused(shop: Site, media: str | None) -> None:
+def test_a_body_of_another_media_type_is_rejected(shop: Site, media: str | None) -> None:
     problem(raw(shop, json.dumps(BODY).encode(), media), 415, "unsupported_media_type")
     problem(
         raw(shop, b"x", "application/json", **{"content-encoding": "gzip"}), 415, "unsupported_media_type"
     )
 
 
-def test_a_body_at_the_limit_is_read_and_one_byte_more_is_not() -> None:
+def test_a_body_at_the_size_limit_is_accepted_and_one_byte_more_is_not() -> None:
     with site(max_body=1000) as shop:
         text = json.dumps(BODY)
         assert raw(shop, text.ljust(1000).encode()).status_code == 201  # type: ignore[attr-defined]
@@ -64,7 +64,7 @@ def test_a_body_at_the_limit_is_read_and_one_byte_more_is_not() -> None:
         problem(answer, 413, "payload_too_large")
 
 
-def test_a_body_without_end_is_cut_off_early(shop: Site) -> None:
+def test_an_endless_body_is_cut_off_early(shop: Site) -> None:
     sent = 0
 
     async def endless() -> AsyncIterator[bytes]:
@@ -78,24 +78,24 @@ def test_a_body_without_end_is_cut_off_early(shop: Site) -> None:
 
 
 @pytest.mark.parametrize(("depth", "status"), [(60, 422), (64, 422), (70, 422), (190, 422), (100_000, 422)])
-def test_a_body_that_is_nested_too_deep_is_refused(shop: Site, depth: int, status: int) -> None:
+def test_a_body_that_is_nested_too_deep_is_rejected(shop: Site, depth: int, status: int) -> None:
     nested = b"[" * depth + b"]" * depth
     content = b'{"task": "send", "args": {"to": ' + nested + b"}}"
     answer = raw(shop, content)
-    # Two levels are the body's own. Within the limit it is the task that does not take a list.
+    # The body itself adds two levels. Within the limit, the task rejects the list.
     problem(answer, status, "bad_arguments" if depth + 2 <= 64 else "too_deep")
 
 
-def test_a_body_where_none_is_taken_is_refused(shop: Site) -> None:
+def test_a_body_on_a_route_without_one_is_rejected(shop: Site) -> None:
     problem(shop.call("GET", "/api/jobs", {"a": 1}), 422, "invalid_request")
 
 
-def test_an_address_and_headers_that_are_too_long_are_refused(shop: Site) -> None:
+def test_a_url_and_headers_that_are_too_long_are_rejected(shop: Site) -> None:
     problem(shop.call("GET", "/api/jobs?tag=" + "x" * 9000), 414, "url_too_long")
     problem(shop.call("GET", "/api/jobs", headers={"x-long": "x" * 40_000}), 431, "headers_too_large")
 
 
-def test_a_name_that_is_not_ours_is_not_answered_to() -> None:
+def test_a_request_for_an_unknown_host_is_rejected() -> None:
     with site(hosts=("shop.example",)) as shop:
         assert shop.call("GET", "/api/jobs").status_code == 200
         assert shop.call("GET", "/api/jobs", headers={"host": "Shop.Example:8080"}).status_code == 200
@@ -103,7 +103,7 @@ def test_a_name_that_is_not_ours_is_not_answered_to() -> None:
             problem(shop.call("GET", "/api/jobs", headers={"host": name}), 421, "unknown_host")
 
 
-def test_every_answer_has_the_headers_that_keep_browsers_out_of_trouble(shop: Site) -> None:
+def test_every_response_has_the_security_headers(shop: Site) -> None:
     for path in ("/api/jobs", "/livez", "/nothing", "/api/docs"):
         headers = shop.call("GET", path).headers
         assert headers["x-content-type-options"] == "nosniff"
@@ -113,7 +113,7 @@ def test_every_answer_has_the_headers_that_keep_browsers_out_of_trouble(shop: Si
         assert "access-control-allow-origin" not in headers
 
 
-def test_a_correlation_id_comes_back_and_becomes_the_jobs(shop: Site) -> None:
+def test_a_correlation_id_is_returned_and_stored_with_the_job(shop: Site) -> None:
     answer = shop.call("POST", "/api/jobs", BODY, headers={"x-correlation-id": "order-1"})
     assert answer.headers["x-correlation-id"] == "order-1"
     assert answer.json()["correlation_id"] == "order-1"
@@ -123,18 +123,68 @@ def test_a_correlation_id_comes_back_and_becomes_the_jobs(shop: Site) -> None:
     assert told.json()["correlation_id"] == "own"
 
 
-@pytest.mark.parametrize("given", ["", "x" * 65, "a b", "a\tb", '"', "<script>"])
-def test_a_correlation_id_that_is_none_is_replaced(shop: Site, given: str) -> None:
-    answer = shop.call("POST", "/api/jobs", BODY, headers={"x-correlation-id": given})
-    assert answer.status_code == 201
-    assert answer.headers["x-correlation-id"] not in ("", given)
+@pytest.mark.parametrize("given", ["x" * 65, "a b", "a\tb", '"', "<script>"])
+def test_an_invalid_correlation_id_is_rejected_where_a_job_is_created(shop: Site, given: str) -> None:
+    headers = {"x-correlation-id": given}
+    for path in ("/api/jobs", "/api/jobs/create"):
+        answer = shop.call("POST", path, BODY, headers=headers)
+        assert "use 1 to 64 letters" in problem(answer, 422, "bad_correlation_id")["detail"]
+        assert answer.headers["x-correlation-id"] not in ("", given)
+    own = shop.call("POST", "/api/jobs", {**BODY, "correlation_id": "own"}, headers=headers)
+    assert own.json()["correlation_id"] == "own"
+    looked = shop.call("GET", "/api/jobs", headers=headers)
+    assert looked.status_code == 200
+    assert [job["correlation_id"] for job in looked.json()["items"]] == ["own"]
+
+
+def test_an_empty_correlation_id_counts_as_none(shop: Site) -> None:
+    answer = shop.call("POST", "/api/jobs", BODY, headers={"x-correlation-id": ""})
     assert answer.json()["correlation_id"] == answer.json()["id"]
+
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
+
+
+def test_a_trace_context_is_stored_with_the_job_and_returned(shop: Site) -> None:
+    headers = {"traceparent": PARENT, "tracestate": "vendor=1"}
+    job = shop.call("POST", "/api/jobs", BODY, headers=headers).json()
+    assert (job["trace_id"], job["correlation_id"]) == (TRACE, TRACE)
+    stored = shop.app.jobs.get(job["id"], tenant="*")
+    assert stored.headers == {"traceparent": PARENT, "tracestate": "vendor=1"}
+    assert stored.trace_id == TRACE
+    told = shop.call("POST", "/api/jobs", BODY, headers={**headers, "x-correlation-id": "order-1"}).json()
+    assert (told["trace_id"], told["correlation_id"]) == (TRACE, "order-1")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "",
+        "x",
+        PARENT[:-1],
+        PARENT.upper(),
+        f"ff{PARENT[2:]}",
+        f"{PARENT}-more",
+        f"00-{'0' * 32}-00f067aa0ba902b7-01",
+    ],
+)
+def test_an_invalid_traceparent_is_ignored(shop: Site, given: str) -> None:
+    job = shop.call(
+        "POST", "/api/jobs", BODY, headers={"traceparent": given, "tracestate": "vendor=1"}
+    ).json()
+    assert (job["trace_id"], job["headers"], job["correlation_id"]) == (None, {}, job["id"])
+
+
+def test_a_traceparent_of_a_later_version_may_have_more_fields(shop: Site) -> None:
+    job = shop.call("POST", "/api/jobs", BODY, headers={"traceparent": f"01{PARENT[2:]}-more"}).json()
+    assert job["trace_id"] == TRACE
 
 
 @pytest.mark.parametrize(
     ("error", "status"), [(StoreUnavailable, 503), (StoreBusy, 503), (StoreCorrupt, 500), (RuntimeError, 500)]
 )
-def test_what_a_store_complains_of_stays_here(
+def test_the_text_of_a_store_error_is_not_sent_to_the_client(
     shop: Site, monkeypatch: pytest.MonkeyPatch, error: type[Exception], status: int
 ) -> None:
     def fails(*_: object, **__: object) -> None:
@@ -149,7 +199,7 @@ def test_what_a_store_complains_of_stays_here(
     assert ("retry-after" in answer.headers) is (status == 503)
 
 
-def test_more_than_can_wait_is_told_to_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requests_beyond_the_waiting_limit_get_503(monkeypatch: pytest.MonkeyPatch) -> None:
     with site(threads=1, max_waiting=2) as shop:
         go = threading.Event()
         jobs = shop.app.store.jobs
@@ -160,12 +210,12 @@ def test_more_than_can_wait_is_told_to_come_back(monkeypatch: pytest.MonkeyPatch
 
         monkeypatch.setattr(shop.app.store, "jobs", slow)
         headers = {"authorization": f"Bearer {shop.key()}"}
-        shop.client.request("GET", "/api/tasks", headers=headers)  # the key is known from now on
+        shop.client.request("GET", "/api/tasks", headers=headers)  # caches the key
         refused = []
 
         def told(answer: httpx.Response) -> None:
             refused.append(answer)
-            if len(refused) == 2:  # those that found no room; the others wait for us
+            if len(refused) == 2:  # the two that found no free place; the others wait for ``go``
                 go.set()
 
         answers = shop.client.together(*[("GET", "/api/jobs", {"headers": headers})] * 5, told=told)
@@ -173,7 +223,7 @@ def test_more_than_can_wait_is_told_to_come_back(monkeypatch: pytest.MonkeyPatch
         assert "overloaded" in "".join(answer.text for answer in answers)
 
 
-def test_jobs_looked_up_at_once_share_a_question(shop: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_lookups_of_jobs_share_a_query(shop: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = [shop.create(args={"to": str(number)})["id"] for number in range(30)]
     asked: list[int] = []
     get = shop.app.store.get
@@ -201,13 +251,11 @@ def test_jobs_looked_up_at_once_share_a_question(shop: Site, monkeypatch: pytest
         ("POST", "/api/jobs", {**BODY, "tags": ["a\\\0b"]}),
     ],
 )
-def test_a_character_that_no_text_can_have_is_refused(
-    shop: Site, method: str, path: str, body: object
-) -> None:
+def test_a_text_with_a_null_character_is_rejected(shop: Site, method: str, path: str, body: object) -> None:
     problem(shop.call(method, path, body, role="admin"), 422, "bad_text")
 
 
-def test_a_text_that_only_speaks_of_that_character_is_not(shop: Site) -> None:
+def test_an_escaped_null_character_in_a_text_is_accepted(shop: Site) -> None:
     assert shop.create(args={"to": "write \\u0000, or \\\\u0000"})["args"] == {
         "to": "write \\u0000, or \\\\u0000"
     }
@@ -216,7 +264,7 @@ def test_a_text_that_only_speaks_of_that_character_is_not(shop: Site) -> None:
 @pytest.mark.parametrize(
     "at", ["9999-12-31T23:59:59-14:00", "0001-01-01T00:00:00+14:00", "9001-01-01T00:00:00Z"]
 )
-def test_an_instant_at_the_edge_of_the_calendar_is_refused(shop: Site, at: str) -> None:
+def test_an_instant_at_the_edge_of_the_calendar_is_rejected(shop: Site, at: str) -> None:
     for name in ("run_after", "expires"):
         problem(shop.call("POST", "/api/jobs", {**BODY, name: at}), 422, "invalid_request")
     problem(shop.call("GET", "/api/jobs", params={"created_before": at}), 422, "invalid_request")
@@ -230,11 +278,11 @@ def test_an_instant_at_the_edge_of_the_calendar_is_refused(shop: Site, at: str) 
 @pytest.mark.parametrize(
     "retry", [{"kind": "fixed", "wait": 1e300}, {"kind": "fixed", "max_attempts": 10**20}]
 )
-def test_a_retry_policy_beyond_all_measure_is_refused(shop: Site, retry: dict[str, object]) -> None:
+def test_a_retry_policy_with_excessive_values_is_rejected(shop: Site, retry: dict[str, object]) -> None:
     problem(shop.call("POST", "/api/jobs", {**BODY, "retry": retry}), 422, "bad_settings")
 
 
-def test_a_key_in_any_letters_has_an_address(shop: Site) -> None:
+def test_a_key_with_non_ascii_characters_is_escaped_in_the_location(shop: Site) -> None:
     body = {"key": "täglich/😀", "task": "send", "args": {"to": "ada"}}
     made = shop.call("POST", "/api/definitions", body, role="admin")
     assert made.headers["location"] == "/api/definitions/t%C3%A4glich%2F%F0%9F%98%80"

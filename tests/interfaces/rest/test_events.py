@@ -1,4 +1,4 @@
-"""Event streams over a real connection: what moved is told, once, however many listen; and a stop ends them all."""
+"""Event streams over a real connection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidemill.rest.streams import RECHECK
 
 
 def until(true: Callable[[], bool]) -> None:
-    """Wait for something to become true."""
+    """Wait until a condition is true."""
     clock = SystemClock()
     deadline = clock.monotonic() + PATIENCE
     while not true():
@@ -31,7 +31,7 @@ def create(where: Place, task: str = "send", **args: Any) -> str:
     return found
 
 
-def test_a_job_is_followed_to_its_end() -> None:
+def test_a_stream_follows_a_job_to_its_end() -> None:
     with place() as where:
         id = create(where)
         stream = where.follow(f"/api/jobs/{id}/events")
@@ -42,7 +42,7 @@ def test_a_job_is_followed_to_its_end() -> None:
         first = next(events)
         assert (first.name, first.data["status"]) == ("job", "pending")
         where.app.testing().drain()
-        rest = list(events)  # it ends by itself
+        rest = list(events)  # the stream ends by itself
         assert rest[-1].name == "end"
         assert (rest[-1].data["status"], rest[-1].data["value"]) == ("completed", "sent to ada")
         assert len({each.id for each in (first, *rest)}) == 1 + len(rest)
@@ -53,7 +53,7 @@ def test_a_job_is_followed_to_its_end() -> None:
         assert nothing.answer.status == 204
 
 
-def test_who_comes_back_is_not_told_again_what_he_knows() -> None:
+def test_a_client_that_reconnects_gets_no_event_twice() -> None:
     with place() as where:
         id = create(where)
         first = next(where.follow(f"/api/jobs/{id}/events").events())
@@ -62,7 +62,7 @@ def test_who_comes_back_is_not_told_again_what_he_knows() -> None:
         assert [(each.name, each.data["status"]) for each in again] == [("end", "cancelled")]
 
 
-def test_a_job_that_is_deleted_is_told_to_be_gone() -> None:
+def test_a_stream_reports_that_its_job_was_deleted() -> None:
     with place() as where:
         id = create(where)
         where.app.jobs.get(id).cancel()
@@ -71,13 +71,13 @@ def test_a_job_that_is_deleted_is_told_to_be_gone() -> None:
         assert next(events).data["status"] == "pending"
         store = where.app.store
         job = store.get([where.app.jobs.get(id).id], tenant="default")[0]
-        with store.transaction():  # at once, so that nobody sees it in between
+        with store.transaction():  # one transaction, so that the stream cannot see the state in between
             where.app.jobs.get(id).cancel()
             store.delete([job.id], tenant="default")
         assert list(events)[-1].name == "gone"
 
 
-def test_changes_are_told_as_kinds_without_contents() -> None:
+def test_the_change_stream_sends_kinds_without_contents() -> None:
     with place() as where:
         stream = where.follow("/api/events")
         events = stream.events()
@@ -94,14 +94,14 @@ def test_changes_are_told_as_kinds_without_contents() -> None:
         assert set(next(again.events()).data["kinds"]) >= {"jobs", "schedules", "workers"}
 
 
-def test_a_stream_shows_that_it_lives() -> None:
+def test_a_stream_sends_heartbeats() -> None:
     with place(heartbeat=0.05) as where:
         lines = where.follow("/api/events").lines()
         while not next(lines).startswith(":"):
             pass
 
 
-def test_a_stop_ends_every_stream_in_good_order() -> None:
+def test_a_stop_ends_every_stream_cleanly() -> None:
     with place() as where:
         id = create(where)
         open_ones = [
@@ -111,11 +111,11 @@ def test_a_stop_ends_every_stream_in_good_order() -> None:
         where.server.stop()
         for stream in open_ones:
             assert stream.answer.status == 200
-            list(stream.lines())  # to its end, which a cut connection would not have
+            list(stream.lines())  # reads to the end; a cut connection would raise
         until(lambda: where.server._service.streams == 0)
 
 
-def test_who_goes_away_is_forgotten() -> None:
+def test_a_disconnected_client_is_removed() -> None:
     with place() as where:
         id = create(where)
         stream = where.follow(f"/api/jobs/{id}/events")
@@ -126,7 +126,7 @@ def test_who_goes_away_is_forgotten() -> None:
         until(lambda: not where.app._client.waiting(None)._watchers)
 
 
-def test_many_streams_ask_the_store_no_more_than_one_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_streams_query_the_store_no_more_often_than_one(monkeypatch: pytest.MonkeyPatch) -> None:
     with place() as where:
         ids = [create(where, to=str(number)) for number in range(40)]
         get = where.app.store.get
@@ -148,7 +148,7 @@ def test_many_streams_ask_the_store_no_more_than_one_does(monkeypatch: pytest.Mo
 
         monkeypatch.setattr(where.app.store, "listen", listened)
         monkeypatch.setattr(where.app.store, "get", counted)
-        until(lambda: len(asked) >= 3)  # the looks of a second or so, each for all of them
+        until(lambda: len(asked) >= 3)  # three polls, each for all streams
         assert max(asked) == 40
         assert sum(1 for size in asked if size < 40) == 0
         assert listeners == []
@@ -158,7 +158,7 @@ def test_many_streams_ask_the_store_no_more_than_one_does(monkeypatch: pytest.Mo
             assert list(events)[-1].name == "end"
 
 
-def test_a_stream_too_many_is_told_to_come_back() -> None:
+def test_a_stream_beyond_the_limit_gets_503() -> None:
     with place(max_streams=1) as where:
         where.follow("/api/events")
         until(lambda: where.server._service.streams == 1)
@@ -166,7 +166,25 @@ def test_a_stream_too_many_is_told_to_come_back() -> None:
         assert (status, document["code"]) == (503, "overloaded")
 
 
-def test_a_key_that_ends_ends_its_streams(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_key_cannot_use_up_the_streams_of_others() -> None:
+    with place(max_streams_per_key=2) as where:
+        one = where.app.keys.create("one", role=Role.VIEWER).secret
+        other = where.app.keys.create("other", role=Role.VIEWER).secret
+        first = where.follow("/api/events", one)
+        where.follow("/api/events", one)
+        until(lambda: where.server._service.streams == 2)
+        status, document = where.request("GET", "/api/events", key=one)
+        assert (status, document["code"]) == (429, "too_many_streams")
+        where.follow("/api/events", other)
+        until(lambda: where.server._service.streams == 3)
+        first.close()
+        until(lambda: where.server._service.streams == 2)
+        where.follow("/api/events", one)
+        until(lambda: where.server._service.streams == 3)
+    assert not where.server._service.streams_of
+
+
+def test_revoking_a_key_ends_its_streams(monkeypatch: pytest.MonkeyPatch) -> None:
     assert RECHECK <= 5
     monkeypatch.setattr(streams, "RECHECK", 0.0)
     with place(heartbeat=0.05) as where:
@@ -174,4 +192,4 @@ def test_a_key_that_ends_ends_its_streams(monkeypatch: pytest.MonkeyPatch) -> No
         stream = where.follow("/api/events", key.secret)
         until(lambda: where.server._service.streams == 1)
         where.app.keys.revoke(key.key.id)
-        list(stream.lines())  # it ends, though nothing moves
+        list(stream.lines())  # ends although no change occurs

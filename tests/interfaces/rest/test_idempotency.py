@@ -1,4 +1,4 @@
-"""Idempotency-Key: a repeated request makes no second job, whoever is asked and however many ask at once."""
+"""Idempotency-Key: a repeated request creates no second job."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BODY = {"task": "send", "args": {"to": "ada"}}
 KEY = {"idempotency-key": "order-4711"}
 
 
-def test_the_same_key_means_the_same_job(shop: Site) -> None:
+def test_the_same_key_returns_the_same_job(shop: Site) -> None:
     first = shop.call("POST", "/api/jobs", BODY, headers=KEY)
     again = shop.call("POST", "/api/jobs", BODY, headers=KEY)
 
@@ -29,7 +29,7 @@ def test_the_same_key_means_the_same_job(shop: Site) -> None:
     assert len(shop.get("/api/jobs")["items"]) == 1
 
 
-def test_the_key_is_still_known_when_the_job_has_ended(shop: Site) -> None:
+def test_a_key_still_applies_after_its_job_has_ended(shop: Site) -> None:
     first = shop.call("POST", "/api/jobs", BODY, headers=KEY).json()
     shop.drain()
     again = shop.call("POST", "/api/jobs", BODY, headers=KEY)
@@ -37,7 +37,7 @@ def test_the_key_is_still_known_when_the_job_has_ended(shop: Site) -> None:
     assert again.json()["status"] == "completed"
 
 
-def test_another_tenant_has_keys_of_its_own(shop: Site) -> None:
+def test_each_tenant_has_its_own_keys(shop: Site) -> None:
     mine = shop.call("POST", "/api/jobs", BODY, headers=KEY).json()
     theirs = shop.call("POST", "/api/jobs", BODY, headers=KEY, tenant="other")
     assert theirs.status_code == 201
@@ -50,14 +50,14 @@ def test_another_tenant_has_keys_of_its_own(shop: Site) -> None:
      {"metadata": {"a": 1}}, {"tags": ["x"]}, {"reference": ["user", "1"]},
      {"retry": {"kind": "fixed", "max_attempts": 2}}],
 )  # fmt: skip
-def test_a_key_that_was_used_for_another_request_is_refused(shop: Site, change: dict[str, object]) -> None:
+def test_a_key_reused_for_a_different_request_is_rejected(shop: Site, change: dict[str, object]) -> None:
     first = shop.call("POST", "/api/jobs", BODY, headers=KEY).json()
     found = problem(shop.call("POST", "/api/jobs", BODY | change, headers=KEY), 409, "idempotency_key_reused")
     assert found["job_id"] == first["id"]
     assert len(shop.get("/api/jobs")["items"]) == 1
 
 
-def test_a_key_and_a_rule_of_uniqueness_do_not_go_together(shop: Site) -> None:
+def test_a_key_cannot_be_combined_with_a_uniqueness_rule(shop: Site) -> None:
     once = {"task": "once", "args": {"number": 1}}
     problem(shop.call("POST", "/api/jobs", once, headers=KEY), 422, "idempotency_not_possible")
     problem(
@@ -66,20 +66,20 @@ def test_a_key_and_a_rule_of_uniqueness_do_not_go_together(shop: Site) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "x" * 201])
-def test_a_key_that_is_none_is_refused(shop: Site, key: str) -> None:
+def test_an_empty_or_overlong_key_is_rejected(shop: Site, key: str) -> None:
     problem(
         shop.call("POST", "/api/jobs", BODY, headers={"idempotency-key": key}), 422, "bad_idempotency_key"
     )
 
 
-def test_requests_at_the_same_time_make_one_job(shop: Site) -> None:
+def test_concurrent_requests_with_one_key_create_one_job(shop: Site) -> None:
     rest = {"json": BODY, "headers": {**KEY, "authorization": f"Bearer {shop.key()}"}}
     answers = shop.client.together(*[("POST", "/api/jobs", rest)] * 20)
     assert sorted({answer.status_code for answer in answers}) == [200, 201]
     assert len({answer.json()["id"] for answer in answers}) == 1
 
 
-def test_two_servers_on_one_store_make_one_job(tmp_path: Path) -> None:
+def test_two_servers_on_one_store_create_one_job(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     found: list[tuple[int, str]] = []
 
@@ -96,7 +96,7 @@ def test_two_servers_on_one_store_make_one_job(tmp_path: Path) -> None:
                 answer = browser.request("POST", "/api/jobs", json=BODY, headers=KEY)
                 found.append((answer.status_code, answer.json()["id"]))
 
-    with site(url):  # the tables are there before they race
+    with site(url):  # creates the tables before the servers race
         threads = [threading.Thread(target=server) for _ in range(2)]
         for thread in threads:
             thread.start()

@@ -1,9 +1,11 @@
-"""Jobs over HTTP: created, found, read and decided about."""
+"""Jobs over HTTP: creation, queries and actions."""
 
 from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,10 +13,12 @@ import pytest
 from tests.interfaces.rest.estate import STRANGER
 from tests.interfaces.rest.kit import Site, problem, site
 
+from tidemill import Context
 from tidemill.rest.job_models import ExecutionDocument, JobDocument, LogDocument, ProgressDocument
+from tidemill.tasks.middleware import Step
 
 
-def test_a_created_job_is_answered_with_its_address_and_its_document(shop: Site) -> None:
+def test_creating_a_job_returns_its_location_and_its_document(shop: Site) -> None:
     answer = shop.call("POST", "/api/jobs", {"task": "send", "args": {"to": "ada", "size": 3}})
 
     assert answer.status_code == 201
@@ -28,20 +32,20 @@ def test_a_created_job_is_answered_with_its_address_and_its_document(shop: Site)
     )
     assert found["args"] == {"to": "ada", "size": 3}
     stored = shop.get(f"/api/jobs/{found['id']}")
-    written = {"created_at", "run_at"}  # which the store dates itself
+    written = {"created_at", "run_at"}  # set by the store
     assert {name: stored[name] for name in stored.keys() - written} == {
         name: found[name] for name in found.keys() - written
     }
     JobDocument.model_validate_json(answer.content)
 
 
-def test_the_webhook_address_creates_too(shop: Site) -> None:
+def test_the_webhook_path_creates_jobs_too(shop: Site) -> None:
     answer = shop.call("POST", "/api/jobs/create", {"task": "send", "args": {"to": "ada"}})
     assert answer.status_code == 201
     assert shop.get(f"/api/jobs/{answer.json()['id']}")["status"] == "pending"
 
 
-def test_who_prefers_not_to_wait_is_answered_202(shop: Site) -> None:
+def test_prefer_respond_async_gets_202(shop: Site) -> None:
     answer = shop.call(
         "POST", "/api/jobs", {"task": "send", "args": {"to": "ada"}}, headers={"prefer": "respond-async"}
     )
@@ -50,7 +54,7 @@ def test_who_prefers_not_to_wait_is_answered_202(shop: Site) -> None:
     assert answer.headers["location"].endswith(answer.json()["id"])
 
 
-def test_every_option_of_a_call_can_be_said(shop: Site) -> None:
+def test_every_enqueue_option_can_be_set(shop: Site) -> None:
     at = datetime.now(UTC) + timedelta(hours=1)
     found = shop.create(
         queue="slow",
@@ -84,6 +88,19 @@ def test_every_option_of_a_call_can_be_said(shop: Site) -> None:
     problem(again, 409, "job_exists")
 
 
+def test_a_reference_may_be_one_string(shop: Site) -> None:
+    found = shop.create(reference="user:42:7")
+    assert found["reference"] == ["user", "42:7"]
+    act = {"action": "cancel", "filter": {"reference": "user:42:7"}}
+    assert shop.call("POST", "/api/jobs/bulk", act).json()["done"] == 1
+    for wrong in ("user", ":42", "user:", ["user"], 42):
+        problem(
+            shop.call("POST", "/api/jobs", {"task": "send", "args": {"to": "a"}, "reference": wrong}),
+            422,
+            "invalid_request",
+        )
+
+
 def test_a_delay_counts_from_now(shop: Site) -> None:
     found = shop.create(delay=3600)
     assert found["status"] == "scheduled"
@@ -115,7 +132,7 @@ def test_a_delay_counts_from_now(shop: Site) -> None:
         ([], "invalid_request", ""),
     ],
 )
-def test_what_is_wrong_with_a_request_is_named_and_nothing_is_written(
+def test_an_invalid_request_names_the_field_and_stores_nothing(
     shop: Site, body: object, code: str, field: str
 ) -> None:
     found = problem(shop.call("POST", "/api/jobs", body), 422, code)
@@ -123,12 +140,12 @@ def test_what_is_wrong_with_a_request_is_named_and_nothing_is_written(
     assert shop.get("/api/jobs")["items"] == []
 
 
-def test_arguments_beyond_the_limit_are_too_large(shop: Site) -> None:
+def test_arguments_beyond_the_size_limit_get_413(shop: Site) -> None:
     answer = shop.call("POST", "/api/jobs", {"task": "send", "args": {"to": "x" * 300_000}})
     problem(answer, 413, "payload_too_large")
 
 
-def test_jobs_are_found_by_what_is_known_of_them(shop: Site) -> None:
+def test_jobs_are_filtered_by_their_attributes(shop: Site) -> None:
     one = shop.create(args={"to": "a"}, tags=["x"], metadata={"customer": "9"}, reference=["user", "1"])
     two = shop.create("fail", args={"words": "no"}, correlation_id="story")
     child = shop.create(args={"to": "c"}, parent_id=one["id"])
@@ -150,7 +167,7 @@ def test_jobs_are_found_by_what_is_known_of_them(shop: Site) -> None:
     assert [job["id"] for job in shop.get(f"/api/jobs/{one['id']}/children")["items"]] == [child["id"]]
 
 
-def test_a_list_goes_on_where_its_page_ended(shop: Site) -> None:
+def test_a_cursor_continues_a_list_after_its_last_page(shop: Site) -> None:
     made = [shop.create(args={"to": str(number)})["id"] for number in range(5)]
     seen: list[str] = []
     cursor = None
@@ -168,13 +185,13 @@ def test_a_list_goes_on_where_its_page_ended(shop: Site) -> None:
     ["limit=0", "limit=501", "limit=-1", "limit=x", "status=lost", "colour=red", "sort=up", "sort=newest&sort=oldest",
      "created_after=yesterday", "cursor=abc", "parent_id=1", "reference=user", "metadata=x", "tenant=*"],
 )  # fmt: skip
-def test_a_query_that_cannot_be_understood_is_refused(shop: Site, query: str) -> None:
+def test_an_invalid_query_is_rejected(shop: Site, query: str) -> None:
     answer = shop.call("GET", f"/api/jobs?{query}")
     assert answer.status_code == 422, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
 
 
-def test_all_that_was_written_about_a_job_can_be_read(shop: Site) -> None:
+def test_progress_logs_and_executions_of_a_job_can_be_read(shop: Site) -> None:
     id = shop.create()["id"]
     shop.drain()
 
@@ -185,6 +202,8 @@ def test_all_that_was_written_about_a_job_can_be_read(shop: Site) -> None:
         LogDocument.model_validate_json(json.dumps(line))
     progress = shop.get(f"/api/jobs/{id}/progress")
     assert (progress["status"], progress["progress"], progress["attempt"]) == ("completed", 1.0, 1)
+    assert progress["progress_percent"] == 100
+    assert done["created_at"] <= progress["updated_at"] <= done["finished_at"]
     ProgressDocument.model_validate_json(json.dumps(progress))
     (execution,) = shop.get(f"/api/jobs/{id}/executions")["items"]
     assert (execution["status"], execution["attempt"]) == ("succeeded", 1)
@@ -193,7 +212,26 @@ def test_all_that_was_written_about_a_job_can_be_read(shop: Site) -> None:
     assert why["code"] == "ended"
 
 
-def test_executions_are_told_newest_first(shop: Site) -> None:
+def test_log_lines_are_filtered_by_level(shop: Site) -> None:
+    @shop.app.task(name="say")
+    def say(ctx: Context) -> None:
+        for level in ("debug", "info", "warning", "error"):
+            ctx.log(f"a {level}", level)
+
+    id = shop.create("say", args={})["id"]
+    shop.drain()
+
+    def told(query: str) -> list[str]:
+        return [line["message"] for line in shop.get(f"/api/jobs/{id}/logs{query}")["items"]]
+
+    assert told("?level=error") == ["a error"]
+    assert told("?level=warning") == ["a warning", "a error"]
+    assert told("?level=debug") == told("")
+    assert told("?level=warning&limit=1") == ["a warning"]
+    assert shop.call("GET", f"/api/jobs/{id}/logs?level=loud").status_code == 422
+
+
+def test_executions_are_listed_newest_first(shop: Site) -> None:
     id = shop.create("fail", args={"words": "no"})["id"]
     shop.drain()
     shop.call("POST", f"/api/jobs/{id}/retry")
@@ -201,7 +239,7 @@ def test_executions_are_told_newest_first(shop: Site) -> None:
     assert [each["number"] for each in shop.get(f"/api/jobs/{id}/executions")["items"]] == [2, 1]
 
 
-def test_log_lines_go_on_where_the_page_ended(shop: Site) -> None:
+def test_a_cursor_continues_the_log_lines_after_the_last_page(shop: Site) -> None:
     id = shop.create("talk", args={"lines": 2})["id"]
     shop.drain()
     first = shop.get(f"/api/jobs/{id}/logs?limit=1")
@@ -211,7 +249,7 @@ def test_log_lines_go_on_where_the_page_ended(shop: Site) -> None:
     problem(shop.call("GET", f"/api/jobs/{id}/logs?cursor=-1"), 422, "bad_filter")
 
 
-def test_a_waiting_job_is_cancelled_with_its_reason(shop: Site) -> None:
+def test_a_waiting_job_is_cancelled_with_a_reason(shop: Site) -> None:
     id = shop.create()["id"]
     answer = shop.call("POST", f"/api/jobs/{id}/cancel", {"reason": "not needed"})
     assert answer.status_code == 200
@@ -219,7 +257,34 @@ def test_a_waiting_job_is_cancelled_with_its_reason(shop: Site) -> None:
     problem(shop.call("POST", f"/api/jobs/{id}/cancel"), 409, "illegal_transition")
 
 
-def test_an_ended_job_is_retried_and_deleted(shop: Site) -> None:
+def test_a_job_is_cancelled_together_with_its_children(shop: Site) -> None:
+    id = shop.create(args={"to": "ann"})["id"]
+    child = shop.create(args={"to": "bob"}, parent_id=id)["id"]
+    answer = shop.call("POST", f"/api/jobs/{id}/cancel", {"reason": "enough", "children": True})
+    assert answer.json()["status"] == "cancelled"
+    assert shop.get(f"/api/jobs/{child}")["reason"] == "enough"
+
+
+def test_a_waiting_job_can_move_to_another_queue_and_priority(shop: Site) -> None:
+    id = shop.create(args={"to": "ann"})["id"]
+    answer = shop.call("PATCH", f"/api/jobs/{id}", {"queue": "fast", "priority": 7})
+    assert (answer.status_code, answer.json()["queue"], answer.json()["priority"]) == (200, "fast", 7)
+    problem(shop.call("PATCH", f"/api/jobs/{id}", {}), 422, "usage_error")
+    problem(shop.call("PATCH", f"/api/jobs/{id}", {"priority": 101}), 422, "invalid_request")
+    problem(shop.call("PATCH", f"/api/jobs/{id}", {"priority": 1}, role="viewer"), 403, "forbidden")
+    body = {"action": "change", "filter": {"queue": ["fast"]}, "priority": -5, "queue": "slow"}
+    assert shop.call("POST", "/api/jobs/bulk", body).json() == {"done": 1, "skipped": 0, "more": False}
+    found = shop.get(f"/api/jobs/{id}")
+    assert (found["queue"], found["priority"]) == ("slow", -5)
+    body = {"action": "change", "filter": {"queue": ["slow"]}}
+    problem(shop.call("POST", "/api/jobs/bulk", body), 422, "usage_error")
+    body = {"action": "cancel", "filter": {"queue": ["slow"]}, "priority": 1}
+    problem(shop.call("POST", "/api/jobs/bulk", body), 422, "bad_filter")
+    shop.call("POST", f"/api/jobs/{id}/cancel")
+    problem(shop.call("PATCH", f"/api/jobs/{id}", {"priority": 1}), 409, "illegal_transition")
+
+
+def test_an_ended_job_can_be_retried_and_deleted(shop: Site) -> None:
     id = shop.create("fail", args={"words": "no"})["id"]
     problem(shop.call("DELETE", f"/api/jobs/{id}", role="admin"), 409, "illegal_transition")
     shop.drain()
@@ -229,7 +294,7 @@ def test_an_ended_job_is_retried_and_deleted(shop: Site) -> None:
     problem(shop.call("GET", f"/api/jobs/{id}"), 404, "job_not_found")
 
 
-def test_a_person_approves_and_rejects(shop: Site) -> None:
+def test_a_job_in_review_can_be_approved_and_rejected(shop: Site) -> None:
     yes, no = (shop.create("look", args={"what": word})["id"] for word in ("a", "b"))
     shop.drain()
     assert shop.get(f"/api/jobs/{yes}")["output"] == {"what": "a"}
@@ -238,7 +303,7 @@ def test_a_person_approves_and_rejects(shop: Site) -> None:
     problem(shop.call("POST", f"/api/jobs/{no}/approve"), 409, "illegal_transition")
 
 
-def test_many_jobs_are_cancelled_retried_and_deleted_at_once(shop: Site) -> None:
+def test_bulk_actions_cancel_retry_and_delete_jobs(shop: Site) -> None:
     for number in range(5):
         shop.create(args={"to": str(number)})
     shop.create(args={"to": "x"}, tenant="other")
@@ -274,12 +339,25 @@ def test_many_jobs_are_cancelled_retried_and_deleted_at_once(shop: Site) -> None
 
 
 @pytest.mark.parametrize("verb", ["", "/progress", "/executions", "/logs", "/children", "/why", "/events"])
-def test_a_job_that_is_not_there_is_not_found(shop: Site, verb: str) -> None:
+def test_an_unknown_job_is_not_found(shop: Site, verb: str) -> None:
     problem(shop.call("GET", f"/api/jobs/{uuid.uuid4()}{verb}"), 404, "job_not_found")
     problem(shop.call("GET", f"/api/jobs/nonsense{verb}"), 404, "not_found")
 
 
-def test_a_viewer_sees_secrets_masked_and_an_operator_does_not(shop: Site) -> None:
+def test_headers_of_a_job_are_shown_and_enqueue_hooks_run(shop: Site) -> None:
+    @contextmanager
+    def stamp(step: Step) -> Iterator[None]:
+        step.headers |= {"trace": "1", "api_key": "hush"}
+        yield
+
+    shop.app.around(enqueue=stamp)
+    id = shop.create()["id"]
+    assert shop.get(f"/api/jobs/{id}")["headers"] == {"trace": "1", "api_key": "hush"}
+    seen = shop.call("GET", f"/api/jobs/{id}", role="viewer").json()
+    assert seen["headers"] == {"trace": "1", "api_key": "***"}
+
+
+def test_secrets_are_masked_for_a_viewer_and_not_for_an_operator(shop: Site) -> None:
     id = shop.create(args={"to": "ada", "password": "hunter2"}, metadata={"api_key": "k1", "colour": "red"})[
         "id"
     ]
@@ -295,7 +373,7 @@ def test_a_viewer_sees_secrets_masked_and_an_operator_does_not(shop: Site) -> No
     assert shop.get(f"/api/jobs/{id}")["args"]["password"] == "hunter2"
 
 
-def test_jobs_live_in_a_file_as_well(tmp_path: Path) -> None:
+def test_jobs_work_with_a_sqlite_store(tmp_path: Path) -> None:
     with site(f"sqlite:///{tmp_path}/jobs.db") as shop:
         id = shop.create()["id"]
         shop.drain()
@@ -303,7 +381,7 @@ def test_jobs_live_in_a_file_as_well(tmp_path: Path) -> None:
         assert len(shop.get("/api/jobs")["items"]) == 1
 
 
-def test_jobs_live_in_postgresql_as_well(fresh_postgres_url: str) -> None:
+def test_jobs_work_with_a_postgresql_store(fresh_postgres_url: str) -> None:
     with site(fresh_postgres_url) as shop:
         id = shop.create()["id"]
         shop.drain()
@@ -311,7 +389,7 @@ def test_jobs_live_in_postgresql_as_well(fresh_postgres_url: str) -> None:
         assert len(shop.get("/api/jobs")["items"]) == 1
 
 
-def test_a_text_finds_jobs_and_a_viewer_finds_no_secret_by_it(shop: Site) -> None:
+def test_a_text_search_does_not_let_a_viewer_find_secrets(shop: Site) -> None:
     id = shop.create(args={"to": "Ada Lovelace", "password": "hunter2"}, tags=["north"])["id"]
     shop.create(args={"to": "grace"})
 

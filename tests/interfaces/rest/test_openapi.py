@@ -1,4 +1,4 @@
-"""The API about itself."""
+"""The OpenAPI document and the API's documentation page."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ def test_the_document_is_openapi_3_1_and_has_every_route(shop: Site) -> None:
     assert len(ids) == len(set(ids))
 
 
-def test_every_reference_in_the_document_leads_somewhere(shop: Site) -> None:
+def test_every_reference_in_the_document_resolves(shop: Site) -> None:
     answer = shop.client.request("GET", "/api/openapi.json")
     schemas = answer.json()["components"]["schemas"]
     assert set(re.findall(r'"#/components/schemas/([^"]+)"', answer.text)) <= set(schemas)
 
 
-def test_every_path_names_its_parameters_and_every_body_its_shape(shop: Site) -> None:
+def test_every_path_names_its_parameters_and_every_operation_its_role(shop: Site) -> None:
     for path, verbs in shop.client.request("GET", "/api/openapi.json").json()["paths"].items():
         for verb, facts in verbs.items():
             named = {each["name"] for each in facts["parameters"] if each["in"] == "path"}
             assert named == set(re.findall(r"\{(\w+)\}", path)), (verb, path)
             assert facts["summary"].endswith((".", "…")), (verb, path, facts["summary"])
-            assert "Least role" in facts["description"] or facts["security"] == []
+            assert "Required role" in facts["description"] or facts["security"] == []
 
 
-def test_a_header_that_is_longer_than_the_document_allows_is_refused(shop: Site) -> None:
+def test_a_header_longer_than_the_document_allows_is_rejected(shop: Site) -> None:
     found = 0
     for path, verbs in shop.client.request("GET", "/api/openapi.json").json()["paths"].items():
         for verb, facts in verbs.items():
@@ -53,7 +53,7 @@ def test_a_header_that_is_longer_than_the_document_allows_is_refused(shop: Site)
     assert found
 
 
-def test_the_example_of_a_job_creates_one(shop: Site) -> None:
+def test_the_example_of_a_job_body_creates_a_job(shop: Site) -> None:
     schema = shop.client.request("GET", "/api/openapi.json").json()["components"]["schemas"]["JobBody"]
     body = {name: facts["examples"][0] for name, facts in schema["properties"].items() if "examples" in facts}
     assert {"task", "args", "retry", "reference"} <= set(body)
@@ -61,7 +61,7 @@ def test_the_example_of_a_job_creates_one(shop: Site) -> None:
 
 
 def documented() -> set[tuple[str, str]]:
-    """The verbs and addresses that the page about the API shows a call for."""
+    """The methods and paths of the curl calls in the HTTP page."""
     text = (Path(__file__).resolve().parents[3] / "docs" / "http.md").read_text(encoding="utf-8")
     found = set()
     for call in re.findall(r"^curl (?:.*\\\n)*.*$", text, re.MULTILINE):
@@ -81,7 +81,7 @@ def test_every_call_in_the_documentation_has_a_route() -> None:
 
 
 class Loads(HTMLParser):
-    """What a page would load or run."""
+    """Collects everything that a page would load or run."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Loads(HTMLParser):
         ]
 
 
-def test_the_page_needs_nothing_from_anywhere_else(shop: Site) -> None:
+def test_the_documentation_page_loads_nothing_from_elsewhere(shop: Site) -> None:
     answer = shop.client.request("GET", "/api/docs")
     assert answer.headers["content-type"].startswith("text/html")
     seen = Loads()
@@ -109,11 +109,11 @@ def test_the_page_needs_nothing_from_anywhere_else(shop: Site) -> None:
     ["password", "PASSWORD", "db_passwd", "apiKey", "api-key", "access_token", "client_secret", "Authorization", "cookie",
      "private_key", "credentials", "sessionId", "auth", "pin"],
 )  # fmt: skip
-def test_what_looks_secret_is_masked(name: str) -> None:
+def test_values_of_secret_looking_names_are_masked(name: str) -> None:
     assert masked({"deep": [{name: "x"}]}) == {"deep": [{name: "***"}]}
     assert masked({name: None}) == {name: None}
 
 
 @pytest.mark.parametrize("name", ["to", "destination", "author", "spin", "passenger", "keyboard", "compass"])
-def test_what_does_not_look_secret_is_shown(name: str) -> None:
+def test_values_of_other_names_are_shown(name: str) -> None:
     assert masked({name: "x"}) == {name: "x"}

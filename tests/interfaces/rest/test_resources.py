@@ -1,4 +1,4 @@
-"""Tasks, queues, definitions, schedules, workers, settings, archive, audit, keys and health over HTTP."""
+"""The HTTP API except jobs: tasks, schedules, workers, settings, keys and more."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tidemill.rest.models import Document
 
 
 def fits(path: str, document: Any, method: str = "GET") -> Any:
-    """The document, which is what the OpenAPI document says it is."""
+    """Check a document against the response model of its route, and return it."""
     (act,) = [act for act in all_routes() if (act.method, act.path) == (method, path)]
     assert issubclass(act.answer, Document)
     act.answer.model_validate_json(json.dumps(document))
@@ -31,7 +31,7 @@ def fits(path: str, document: Any, method: str = "GET") -> Any:
 # Tasks and queues ------------------------------------------------------------------------------------------------------
 
 
-def test_tasks_are_told_with_what_they_take(shop: Site) -> None:
+def test_tasks_are_listed_with_their_arguments_and_counts(shop: Site) -> None:
     found = fits("/api/tasks", shop.get("/api/tasks?limit=2"))
     assert [task["name"] for task in found["items"]] == ["fail", "look"]
     rest = shop.get(f"/api/tasks?cursor={found['next']}")
@@ -45,11 +45,47 @@ def test_tasks_are_told_with_what_they_take(shop: Site) -> None:
     problem(shop.call("GET", "/api/tasks/nobody"), 404, "task_not_found")
 
 
+def test_a_tenant_and_the_whole_store_are_paused_and_resumed(shop: Site) -> None:
+    job = shop.create()
+
+    def ran() -> bool:
+        shop.app.testing().drain()
+        return bool(shop.get(f"/api/jobs/{job['id']}")["status"] == "completed")
+
+    paused = shop.call(
+        "POST", "/api/pauses", {"kind": "tenant", "name": "acme", "reason": "unpaid"}, tenant="*"
+    ).json()
+    assert (paused["kind"], paused["name"], paused["reason"]) == ("tenant", "acme", "unpaid")
+    everything = shop.call("POST", "/api/pauses", {"kind": "all"}, tenant="*", role="admin").json()
+    assert (everything["kind"], everything["name"]) == ("all", "")
+    listed = fits("/api/pauses", shop.get("/api/pauses", tenant="*"))["items"]
+    assert {(each["kind"], each["name"]) for each in listed} == {("tenant", "acme"), ("all", "")}
+    assert not ran()
+    assert shop.call("DELETE", "/api/pauses?kind=tenant&name=acme", tenant="*").status_code == 204
+    assert not ran()
+    problem(shop.call("DELETE", "/api/pauses?kind=all", tenant="*"), 403, "forbidden")
+    assert shop.call("DELETE", "/api/pauses?kind=all", tenant="*", role="admin").status_code == 204
+    assert shop.get("/api/pauses", tenant="*")["items"] == []
+    assert ran()
+
+    problem(shop.call("POST", "/api/pauses", {"kind": "all"}, tenant="*"), 403, "forbidden")
+    problem(
+        shop.call("POST", "/api/pauses", {"kind": "all", "name": "x"}, tenant="*", role="admin"),
+        422,
+        "bad_settings",
+    )
+    problem(shop.call("POST", "/api/pauses", {"kind": "tenant"}, tenant="*"), 422, "bad_settings")
+    problem(
+        shop.call("POST", "/api/pauses", {"kind": "job", "name": "x"}, tenant="*"), 422, "invalid_request"
+    )
+    problem(shop.call("POST", "/api/pauses", {"kind": "queue", "name": "mail"}), 403, "wrong_tenant")
+
+
 def test_tasks_and_queues_are_paused_and_resumed(shop: Site) -> None:
     paused = shop.call("POST", "/api/tasks/send/pause", {"reason": "storm"}, tenant="*").json()
     assert (paused["paused"]["reason"], paused["paused"]["kind"]) == ("storm", "task")
     assert paused["paused"]["paused_by"].startswith("key:")
-    assert shop.get("/api/tasks/send")["paused"]["reason"] is None  # why is the operators' affair
+    assert shop.get("/api/tasks/send")["paused"]["reason"] is None  # only operators see the reason
     assert shop.call("POST", "/api/tasks/send/resume", tenant="*").json()["paused"] is None
     patched = shop.call("PATCH", "/api/tasks/send", {"paused": True}, tenant="*", role="admin")
     assert patched.json()["paused"] is not None
@@ -72,7 +108,7 @@ def test_tasks_and_queues_are_paused_and_resumed(shop: Site) -> None:
 # Definitions and schedules ---------------------------------------------------------------------------------------------
 
 
-def test_a_definition_lives_its_life(shop: Site) -> None:
+def test_a_definition_is_created_changed_triggered_and_deleted(shop: Site) -> None:
     def call(method: str, path: str, body: Any = None) -> Any:
         return shop.call(method, path, body, role="admin")
 
@@ -84,7 +120,7 @@ def test_a_definition_lives_its_life(shop: Site) -> None:
     document = fits("/api/definitions", made.json(), "POST")
     assert (document["version"], document["settings"], document["args"]) == (
         1,
-        {"queue": "slow"},
+        {"queue": "slow", "max_concurrent": 1},
         {"to": "ann"},
     )
     problem(
@@ -106,18 +142,65 @@ def test_a_definition_lives_its_life(shop: Site) -> None:
         "PATCH", "/api/definitions/report", {"owner": "ann", "enabled": False, "priority": 5}
     ).json()
     assert (patched["owner"], patched["enabled"], patched["args"]) == ("ann", False, {"to": "bob"})
-    assert patched["settings"] == {"queue": "slow", "priority": 5}
+    assert patched["settings"] == {"queue": "slow", "priority": 5, "max_concurrent": 1}
     assert [each["key"] for each in shop.get("/api/definitions")["items"]] == ["report"]
 
-    job = shop.call("POST", "/api/definitions/report/trigger", {"args": {"size": 2}})
+    problem(shop.call("POST", "/api/definitions/report/trigger"), 409, "definition_disabled")
+    job = shop.call("POST", "/api/definitions/report/trigger", {"args": {"size": 2}, "force": True})
     assert job.status_code == 201
+    assert (job.json()["definition_id"], job.json()["definition_version"]) == (document["id"], 3)
+    listed = shop.get("/api/jobs?definition=report&definition_version=3")["items"]
+    assert [each["id"] for each in listed] == [job.json()["id"]]
+    assert shop.get("/api/jobs?definition=report&definition_version=1")["items"] == []
+    problem(shop.call("GET", "/api/jobs?definition=nothing"), 422, "bad_filter")
     assert (job.json()["args"], job.json()["queue"]) == ({"to": "bob", "size": 2}, "slow")
     assert shop.get(job.headers["location"])["priority"] == 5
     assert call("DELETE", "/api/definitions/report").status_code == 204
     problem(call("GET", "/api/definitions/report"), 404, "definition_not_found")
 
 
-def test_a_schedule_lives_its_life(shop: Site) -> None:
+def test_a_definition_that_refuses_a_second_job_answers_409(shop: Site) -> None:
+    body = {"key": "single", "task": "send", "args": {"to": "ann"}, "on_busy": "refuse"}
+    made = shop.call("POST", "/api/definitions", body, role="admin").json()
+    assert made["settings"] == {"max_concurrent": 1, "on_busy": "refuse"}
+    first = shop.call("POST", "/api/definitions/single/trigger")
+    assert first.status_code == 201
+    refused = problem(shop.call("POST", "/api/definitions/single/trigger"), 409, "definition_busy")
+    assert first.json()["id"] in refused["detail"]
+
+
+def test_a_paused_schedule_with_a_manual_trigger_answers_409(shop: Site) -> None:
+    body = {"key": "hand", "task": "send", "args": {"to": "ann"}, "trigger": {"kind": "manual"}}
+    made = shop.call("POST", "/api/schedules", body, role="admin").json()
+    shop.call("POST", "/api/schedules/hand/pause")
+    problem(shop.call("POST", "/api/schedules/hand/trigger"), 409, "schedule_paused")
+    job = shop.call("POST", "/api/schedules/hand/trigger", {"force": True})
+    assert job.status_code == 201
+    assert job.json()["schedule_id"] == made["id"]
+    fire = job.json()["fire_at"].replace("+", "%2B")
+    for query in ("schedule=hand", f"schedule={made['id']}", f"schedule=hand&fire_at={fire}"):
+        assert [each["id"] for each in shop.get(f"/api/jobs?{query}")["items"]] == [job.json()["id"]]
+
+
+def test_a_schedule_of_every_runner_is_created_and_previewed(shop: Site) -> None:
+    body = {
+        "key": "caches",
+        "task": "send",
+        "args": {"to": "ann"},
+        "trigger": "0 2 * * *",
+        "scope": "process",
+    }
+    made = shop.call("POST", "/api/schedules", body, role="admin")
+    assert (made.status_code, made.json()["scope"]) == (201, "process")
+    assert len(shop.get("/api/schedules/caches/preview?n=3")["fires"]) == 3
+    problem(
+        shop.call("POST", "/api/schedules", {**body, "key": "k", "scope": "planet"}, role="admin"),
+        422,
+        "invalid_request",
+    )
+
+
+def test_a_schedule_is_created_changed_paused_triggered_and_deleted(shop: Site) -> None:
     def call(method: str, path: str, body: Any = None) -> Any:
         return shop.call(method, path, body, role="admin")
 
@@ -189,13 +272,13 @@ def test_a_schedule_lives_its_life(shop: Site) -> None:
         ({"queue": "@node"}, "bad_schedule"),
     ],
 )
-def test_a_schedule_that_cannot_be_is_refused(shop: Site, change: dict[str, Any], code: str) -> None:
+def test_an_invalid_schedule_is_rejected(shop: Site, change: dict[str, Any], code: str) -> None:
     body = {"key": "k", "task": "send", "trigger": "0 2 * * *", "args": {"to": "ann"}}
     problem(shop.call("POST", "/api/schedules", body | change, role="admin"), 422, code)
     assert shop.get("/api/schedules")["items"] == []
 
 
-def test_a_schedule_of_a_definition_goes_with_it(shop: Site) -> None:
+def test_deleting_a_definition_deletes_its_schedules(shop: Site) -> None:
     shop.call(
         "POST", "/api/definitions", {"key": "report", "task": "send", "args": {"to": "ann"}}, role="admin"
     )
@@ -207,7 +290,7 @@ def test_a_schedule_of_a_definition_goes_with_it(shop: Site) -> None:
     assert shop.get("/api/schedules")["items"] == []
 
 
-def test_lists_of_schedules_go_on_where_a_page_ended(shop: Site) -> None:
+def test_a_cursor_continues_a_list_of_schedules(shop: Site) -> None:
     for key in ("c", "a", "b"):
         body = {"key": key, "task": "send", "trigger": "0 2 * * *", "args": {"to": "x"}}
         shop.call("POST", "/api/schedules", body, role="admin")
@@ -221,7 +304,7 @@ def test_lists_of_schedules_go_on_where_a_page_ended(shop: Site) -> None:
 # Workers and settings --------------------------------------------------------------------------------------------------
 
 
-def test_workers_are_told_and_drained(shop: Site) -> None:
+def test_workers_are_listed_and_drained(shop: Site) -> None:
     worker = Worker(id=new_id(), name="w1", host="h", pid=1, queues=(), tasks=(), concurrency=4)
     shop.app.store.register(worker, lease=timedelta(minutes=5))
     shop.app.store.acquire("duties", worker.id, ttl=timedelta(minutes=5))
@@ -250,7 +333,7 @@ def test_settings_are_stored_all_or_none(shop: Site) -> None:
     assert put({"worker_enabled": None}).json() == {"settings": []}
 
 
-def test_a_tick_processes_what_is_due(shop: Site) -> None:
+def test_a_tick_runs_due_jobs(shop: Site) -> None:
     id = shop.create()["id"]
     for path in ("/api/worker/tick", "/api/jobs/trigger"):
         answer = shop.call("POST", path, {"budget": 20}, tenant="*", role="admin")
@@ -286,7 +369,7 @@ def test_archived_jobs_are_found_and_read_whole(shop: Site) -> None:
     assert shop.app.archive.get(ids[0], tenant="acme").id == UUID(ids[0])
 
 
-def test_the_audit_tells_who_did_what(shop: Site) -> None:
+def test_the_audit_log_records_who_did_what(shop: Site) -> None:
     id = shop.create()["id"]
     shop.call("POST", f"/api/jobs/{id}/cancel", {"reason": "no"})
     shop.call("POST", "/api/tasks/send/pause", tenant="*")
@@ -306,7 +389,7 @@ def test_the_audit_tells_who_did_what(shop: Site) -> None:
     assert before["items"][0]["number"] < newest["items"][0]["number"]
 
 
-def test_a_key_is_made_used_and_ended(shop: Site) -> None:
+def test_a_key_is_created_used_and_revoked(shop: Site) -> None:
     def call(method: str, path: str, body: Any = None) -> Any:
         return shop.call(method, path, body, role="super_admin")
 
@@ -330,9 +413,7 @@ def test_a_key_is_made_used_and_ended(shop: Site) -> None:
 # Health ----------------------------------------------------------------------------------------------------------------
 
 
-def test_health_is_told_to_everybody_and_tells_nothing_else(
-    shop: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_health_checks_need_no_key_and_expose_no_details(shop: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     assert fits("/livez", shop.client.request("GET", "/livez").json()) == {"status": "ok"}
     assert fits("/readyz", shop.client.request("GET", "/readyz").json())["status"] == "ok"
     assert fits("/healthz", shop.client.request("GET", "/healthz").json())["ready"]["store"]["code"] is None
@@ -344,7 +425,7 @@ def test_health_is_told_to_everybody_and_tells_nothing_else(
     clock = SystemClock()
     deadline = clock.monotonic() + 60
     while (answer := shop.client.request("GET", "/readyz")).status_code == 200:
-        assert clock.monotonic() < deadline  # one look serves all who ask for a second
+        assert clock.monotonic() < deadline  # a check result is reused for one second
     assert answer.status_code == 503
     assert answer.json() == {
         "status": "unavailable",
@@ -352,3 +433,26 @@ def test_health_is_told_to_everybody_and_tells_nothing_else(
     }
     assert shop.client.request("GET", "/livez").status_code == 200
     assert shop.client.request("GET", "/healthz").status_code == 503
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "instead"),
+    [
+        ("/api/jobs", {"task": "send", "args": {"to": "x"}, "tier": "cold"}, "archive policy"),
+        (
+            "/api/definitions",
+            {"key": "d", "task": "send", "args": {"to": "x"}, "tier": "cold"},
+            "archive policy",
+        ),
+        (
+            "/api/definitions",
+            {"key": "d", "task": "send", "args": {"to": "x"}, "notifications": {}},
+            "events",
+        ),
+    ],
+)
+def test_a_withdrawn_field_names_its_replacement(
+    shop: Site, path: str, body: dict[str, Any], instead: str
+) -> None:
+    found = problem(shop.call("POST", path, body, role="admin"), 422, "invalid_request")
+    assert instead in found["detail"]

@@ -1,4 +1,4 @@
-"""``tidemill serve`` and what stands behind it: closed without keys, and gone when told to go."""
+"""``tidemill serve`` and its server: keys, tokens and shutdown."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from tidemill.rest.server import serve
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org", ""])
-def test_without_a_key_only_this_machine_is_served(host: str) -> None:
+def test_without_a_key_the_server_listens_only_on_loopback(host: str) -> None:
     assert not is_loopback(host)
-    with App("memory://") as app, pytest.raises(BadSettings, match=r"no living key.*keys create"):
+    with App("memory://") as app, pytest.raises(BadSettings, match=r"no active API key.*keys create"):
         serve(app, host=host, port=0)
 
 
-def test_a_key_that_has_ended_is_no_key() -> None:
+def test_a_revoked_key_does_not_count_as_a_key() -> None:
     with App("memory://") as app:
         app.keys.revoke(app.keys.create("old", role="super_admin").key.id)
-        with pytest.raises(BadSettings, match="no living key"):
+        with pytest.raises(BadSettings, match="no active API key"):
             serve(app, host="0.0.0.0", port=0)
 
 
-def test_an_address_that_is_taken_is_said() -> None:
+def test_an_address_that_is_in_use_is_reported() -> None:
     with (
         listening("127.0.0.1", 0) as taken,
         App("memory://") as app,
@@ -46,7 +46,7 @@ def test_an_address_that_is_taken_is_said() -> None:
         serve(app, port=taken.getsockname()[1])
 
 
-def test_two_runs_never_share_a_token() -> None:
+def test_two_servers_never_share_a_token() -> None:
     with place() as one, place() as two:
         assert one.serving.token
         assert one.serving.token != two.serving.token
@@ -54,14 +54,14 @@ def test_two_runs_never_share_a_token() -> None:
         assert one.request("GET", "/api/keys", authorization=f"Bearer {two.serving.token}")[0] == 401
 
 
-def test_a_page_that_calls_us_by_another_name_is_not_answered() -> None:
+def test_a_request_with_a_foreign_host_name_is_rejected() -> None:
     with place() as where:
         assert where.request("GET", "/livez", host="localhost")[0] == 200
         status, document = where.request("GET", "/api/jobs", host="rebound.example")
         assert (status, document["code"]) == (421, "unknown_host")
 
 
-def test_where_there_is_a_key_there_is_no_token(tmp_path: Path) -> None:
+def test_with_a_key_there_is_no_token(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/jobs.db"
     with App(url) as app:
         secret = app.keys.create("own", role="viewer").secret
@@ -71,16 +71,18 @@ def test_where_there_is_a_key_there_is_no_token(tmp_path: Path) -> None:
         assert where.request("GET", "/api/jobs")[0] == 401
 
 
-def test_the_command_refuses_to_open_what_has_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_refuses_a_public_address_without_a_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     shop = make_shop(tmp_path)
     done = CliRunner().invoke(commands, ["serve", shop.where, "--host", "0.0.0.0", "--port", "0"])
     assert done.exit_code == 2
-    assert "no living key" in done.output
+    assert "no active API key" in done.output
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
-def test_the_command_serves_until_it_is_told_to_stop(tmp_path: Path, how: signal.Signals) -> None:
+def test_the_command_serves_until_it_gets_a_signal(tmp_path: Path, how: signal.Signals) -> None:
     shop = make_shop(tmp_path)
     command = [
         sys.executable,
@@ -111,7 +113,7 @@ def test_the_command_serves_until_it_is_told_to_stop(tmp_path: Path, how: signal
             stream = connection.getresponse()
             assert stream.status == 200
             served.send_signal(how)
-            stream.read()  # to its end
+            stream.read()  # reads to the end
             connection.close()
             assert served.wait(PATIENCE) == 0
         finally:

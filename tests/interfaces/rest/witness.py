@@ -1,7 +1,7 @@
-"""Hears every answer that the API gives in these tests, and knows whether one of them told a tenant of another's things.
+"""Recorder of API responses that detects data shown to another tenant.
 
-What is a tenant's own is read from the store when a test ends, and from what the API itself told that tenant meanwhile, so that
-things that were deleted count as well. It knows nothing of routes: whatever was answered, to whatever question, is looked at.
+The data of a tenant comes from the store at the end of a test and from the responses to that tenant, so that deleted
+objects count too. The check is independent of routes: it covers every recorded response.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.rest.api import _document
 
 SHORTEST = 4
-"""Texts shorter than that could be anybody's."""
+"""Shorter texts are too common to identify a tenant."""
 
 LONG = 12
-"""Texts of this length are found inside others; shorter ones only where they stand alone between quotes."""
+"""Texts of this length are matched anywhere; shorter ones only as a whole JSON string."""
 
 MOST = 1_000
 
@@ -35,7 +35,7 @@ _JOB = (
 
 
 class Heard(NamedTuple):
-    """One answer: what was shown to be let in, what was asked, and what was told, headers and all."""
+    """One exchange: the authorization header, the request, and the response with its headers."""
 
     authorization: str | None
     asked: str
@@ -43,7 +43,7 @@ class Heard(NamedTuple):
 
 
 class Leak(NamedTuple):
-    """Something of ``owner`` that ``reader`` was told."""
+    """A text of ``owner`` that a response showed to ``reader``."""
 
     reader: str
     owner: str
@@ -57,7 +57,7 @@ class Leak(NamedTuple):
 
 
 class Witness:
-    """Hears the answers of one app's API."""
+    """Records the responses of one app's API."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -68,17 +68,17 @@ class Witness:
         return len(self._heard)
 
     def hear(self, authorization: str | None, asked: str, told: str) -> None:
-        """An answer was given."""
+        """Record a response."""
         with self._lock:
             self._heard.append(Heard(authorization, asked, told))
 
     def check(self) -> None:
-        """Fail if anybody was told what is another's."""
+        """Fail if a response contains data of another tenant."""
         found = [str(leak) for leak in self.leaks()]
         assert found == [], "\n".join(found[:10])
 
     def leaks(self) -> Iterator[Leak]:
-        """Everything that was told to the wrong one."""
+        """Yield every text that a response showed to the wrong tenant."""
         keys = {key.id: key for key in self._keys()}
         answers: dict[str, list[Heard]] = {}
         for heard in self._heard:
@@ -97,7 +97,7 @@ class Witness:
                     yield from _found(reader, owner, signs, listed)
 
     def _reader(self, heard: Heard, keys: Mapping[str, Key]) -> str:
-        """Whose key it was; who shows none is the app's own tenant, and who shows a wrong one is nobody."""
+        """The tenant of the key; the app's own tenant without a key, and ``_NOBODY`` for a wrong key."""
         if heard.authorization is None:
             return self._app._client.tenant
         text = heard.authorization.partition(" ")[2].strip()
@@ -107,10 +107,12 @@ class Witness:
             return _NOBODY
         return key.tenant
 
-    # What is whose -----------------------------------------------------------------------------------------------------
+    # Ownership
+    # --------------------------------------------------------------------------------------------------------
 
     def _own(self, tenant: str, answers: Iterable[Heard]) -> set[str]:
-        """Every text that is this tenant's alone: not the name of a task or a queue, and not in the published document."""
+        """Every text that belongs to this tenant alone: no task or queue names, and nothing from the OpenAPI
+        document."""
         texts = {tenant} if len(tenant) >= LONG else set()
         for heard in answers:
             texts.update(_NAMED.findall(heard.told))
@@ -131,7 +133,7 @@ class Witness:
             for name in _JOB:
                 yield from _texts(document[name])
             args = document["args"]
-            # What arguments are called, the task says.
+            # The task defines the argument names, so only the values belong to the tenant.
             yield from _texts(list(args.values()) if isinstance(args, Mapping) else args)
             if job.error is not None:
                 yield job.error.message
@@ -156,7 +158,7 @@ class Witness:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Every text in a document, names included."""
+    """Every text in a document, including keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -172,7 +174,7 @@ def _found(reader: str, owner: str, signs: set[str], answers: list[Heard]) -> It
     for heard in answers:
         for sign in signs:
             text = sign if len(sign) >= LONG or _is_key(sign) else json.dumps(sign)
-            # Who names it himself learns nothing by reading it again.
+            # A text that the request itself contains is no leak.
             if text in heard.told and sign not in heard.asked:
                 yield Leak(reader, owner, sign, heard)
 

@@ -30,7 +30,7 @@ create table tidemill.history(id uuid not null, tenant text collate "C" not null
   result text, error text);
 create table tidemill.keys(id text not null, hash text not null, name text not null, role text not null,
   tenant text collate "C" not null, created_at timestamptz not null, created_by text, expires_at timestamptz,
-  revoked_at timestamptz);
+  revoked_at timestamptz, max_priority smallint);
 create table tidemill.leases(name text not null, holder uuid, term bigint not null, acquired_at timestamptz,
   beat_at timestamptz, expires_at timestamptz, metadata text not null);
 create table tidemill.limits(name text not null, kind text not null, max bigint not null, per interval,
@@ -54,6 +54,8 @@ create table tidemill.ready(id uuid not null, seq bigint not null generated alwa
   token bigint not null, run_at timestamptz not null, created_at timestamptz not null, expires_at timestamptz,
   timeout interval, unique_key text, until_claimed boolean not null, limits text, detailed boolean not null,
   reason text, args text not null, gate text collate "C" not null default COALESCE(limits, ''::text));
+create table tidemill.releases(app text not null, revision integer not null, release text,
+  deployed_at timestamptz not null, seen_at timestamptz not null, forced_at timestamptz);
 create table tidemill.running(id uuid not null, tenant text collate "C" not null, queue text collate "C" not null,
   task text collate "C" not null, priority smallint not null, attempt integer not null, max_attempts integer not null,
   crashes integer not null, token bigint not null, run_at timestamptz not null, created_at timestamptz not null,
@@ -124,6 +126,8 @@ alter table tidemill.pauses add CHECK ((kind = ANY (ARRAY['queue'::text, 'task':
 alter table tidemill.pauses add PRIMARY KEY (kind, name);
 alter table tidemill.ready add CHECK (((priority >= '-100'::integer) AND (priority <= 100)));
 alter table tidemill.ready add PRIMARY KEY (id);
+alter table tidemill.releases add CHECK ((revision > 0));
+alter table tidemill.releases add PRIMARY KEY (app);
 alter table tidemill.running add CHECK (((state = 'running'::text) = (started_at IS NOT NULL)));
 alter table tidemill.running add CHECK ((attempt > 0));
 alter table tidemill.running add CHECK ((state = ANY (ARRAY['claimed'::text, 'running'::text])));
@@ -132,7 +136,7 @@ alter table tidemill.running add PRIMARY KEY (id);
 alter table tidemill.scheduled add CHECK (((priority >= '-100'::integer) AND (priority <= 100)));
 alter table tidemill.scheduled add PRIMARY KEY (id);
 alter table tidemill.schedules add CHECK ((length(key) <= 200));
-alter table tidemill.schedules add CHECK ((scope = ANY (ARRAY['cluster'::text, 'instance'::text])));
+alter table tidemill.schedules add CHECK ((scope = ANY (ARRAY['cluster'::text, 'instance'::text, 'process'::text])));
 alter table tidemill.schedules add CHECK ((source = ANY (ARRAY['code'::text, 'stored'::text])));
 alter table tidemill.schedules add FOREIGN KEY (definition_id) REFERENCES tidemill.definitions(id);
 alter table tidemill.schedules add PRIMARY KEY (id);
@@ -157,6 +161,7 @@ CREATE INDEX details_definition ON tidemill.details USING btree (definition_id, 
 CREATE INDEX details_parent ON tidemill.details USING btree (parent_id, id) WHERE (parent_id IS NOT NULL);
 CREATE INDEX details_reference ON tidemill.details USING btree (reference_type, reference_id,
   id) WHERE (reference_type IS NOT NULL);
+CREATE INDEX details_schedule ON tidemill.details USING btree (schedule_id, id) WHERE (schedule_id IS NOT NULL);
 CREATE INDEX details_tags ON tidemill.details USING gin (tags) WHERE (tags IS NOT NULL);
 CREATE INDEX fires_jobs ON tidemill.fires USING btree (schedule_id, fire_at,
   scope_key COLLATE "C") WHERE (job_id IS NOT NULL);

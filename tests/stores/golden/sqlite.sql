@@ -35,7 +35,7 @@ CREATE TABLE tidemill_history( id blob not null primary key, tenant text not nul
   finished_at integer not null, cancel_reason text, args text not null, progress text, result text, error text) strict;
 CREATE TABLE tidemill_keys( id text not null primary key, hash text not null, name text not null,
   role text not null check (role in ('viewer', 'operator', 'admin', 'super_admin')), tenant text not null,
-  created_at integer not null, created_by text, expires_at integer, revoked_at integer) strict;
+  created_at integer not null, created_by text, expires_at integer, revoked_at integer, max_priority integer) strict;
 CREATE TABLE tidemill_leases( name text not null primary key, holder blob, term integer not null, acquired_at integer,
   beat_at integer, expires_at integer, metadata text not null, check ((holder is null) = (expires_at is null))) strict;
 CREATE TABLE tidemill_limits( name text not null primary key, kind text not null check (kind in ('concurrency', 'rate',
@@ -61,6 +61,8 @@ CREATE TABLE tidemill_ready( seq integer primary key autoincrement, id blob not 
   run_at integer not null, created_at integer not null, expires_at integer, timeout integer, unique_key text,
   until_claimed integer not null, limits text, detailed integer not null, reason text, args text not null,
   gate text generated always as (coalesce(limits, '')) virtual) strict;
+CREATE TABLE tidemill_releases( app text not null primary key, revision integer not null check (revision > 0),
+  release text, deployed_at integer not null, seen_at integer not null, forced_at integer) strict;
 CREATE TABLE tidemill_running( id blob not null primary key, tenant text not null, queue text not null,
   task text not null, priority integer not null, attempt integer not null check (attempt > 0),
   max_attempts integer not null, crashes integer not null, token integer not null check (token > 0),
@@ -74,10 +76,10 @@ CREATE TABLE tidemill_scheduled( id blob not null primary key, tenant text not n
   max_attempts integer not null, crashes integer not null, token integer not null, run_at integer not null,
   created_at integer not null, expires_at integer, timeout integer, unique_key text, until_claimed integer not null,
   limits text, detailed integer not null, reason text, args text not null) strict;
-CREATE TABLE tidemill_schedules( id blob not null primary key, tenant text not null,
+CREATE TABLE "tidemill_schedules"( id blob not null primary key, tenant text not null,
   key text not null check (length(key) <= 200), definition_id blob references tidemill_definitions(id),
   task text not null, trigger text not null, timezone text not null, args text not null, options text,
-  misfire text not null, overlap text not null, scope text not null check (scope in ('cluster', 'instance')),
+  misfire text not null, overlap text not null, scope text not null check (scope in ('cluster', 'instance', 'process')),
   source text not null check (source in ('code', 'stored')), enabled integer not null, created_at integer not null,
   updated_at integer not null, last_fire_at integer, next_fire_at integer, revision integer not null default 1,
   since_at integer, calendar text, exclude text, note text) strict;
@@ -107,6 +109,7 @@ CREATE INDEX tidemill_details_definition on tidemill_details(definition_id, id) 
 CREATE INDEX tidemill_details_parent on tidemill_details(parent_id, id) where parent_id is not null;
 CREATE INDEX tidemill_details_reference on tidemill_details(reference_type, reference_id,
   id) where reference_type is not null;
+CREATE INDEX tidemill_details_schedule on tidemill_details(schedule_id, id) where schedule_id is not null;
 CREATE INDEX tidemill_details_tags on tidemill_details(tags, id) where tags is not null;
 CREATE INDEX tidemill_fires_jobs on tidemill_fires(schedule_id, fire_at, scope_key) where job_id is not null;
 CREATE INDEX tidemill_fires_nodes on tidemill_fires(schedule_id, scope_key, fire_at) where scope_key <> '';

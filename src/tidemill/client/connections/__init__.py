@@ -1,5 +1,12 @@
-"""Enqueueing in the user's own transaction, on the connection he has open: jobs and his rows are kept together or not at all."""
+"""Enqueueing and completing jobs in a transaction on the user's own connection."""
 
-from tidemill.client.connections.dispatch import aenqueue_on, enqueue_on
+from tidemill.client.connections.dispatch import (
+    aenqueue_on,
+    afinish_on,
+    alook_on,
+    enqueue_on,
+    finish_on,
+    look_on,
+)
 
-__all__ = ["aenqueue_on", "enqueue_on"]
+__all__ = ["aenqueue_on", "afinish_on", "alook_on", "enqueue_on", "finish_on", "look_on"]

@@ -1,18 +1,25 @@
-"""From whatever the user calls his connection to the host that speaks to it, known by its class's name: nothing is imported."""
+"""Selection of the adapter for a user's connection, by the name of its class.
+
+Matching by name avoids importing database drivers that the user has not installed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeGuard, TypeVar
+from weakref import WeakSet
 
 from tidemill.client.connections import failures, postgres, sqlite
 from tidemill.client.connections.identity import elsewhere
-from tidemill.client.connections.talk import AsyncHost, Host, PlainHost, Talk, adrive, drive
-from tidemill.domain.job import Enqueued, NewJob
+from tidemill.client.connections.talk import AsyncHost, Host, PlainHost, Talk, Work, adrive, drive
+from tidemill.client.connections.works import Completing, Enqueueing, Words
+from tidemill.domain.job import Enqueued, Finish, NewJob
 from tidemill.errors import JobExists, TidemillError, UsageError
 from tidemill.stores.base import Store
 from tidemill.stores.sql.store import SqlStore
+
+T = TypeVar("T")
 
 KINDS = (
     "sqlite3.Connection, psycopg.Connection or AsyncConnection, asyncpg.Connection, SQLAlchemy's Connection, Session,"
@@ -39,6 +46,34 @@ _ASYNC = {
 }
 
 
+def look_on(connection: object, store: Store) -> None:
+    """Raise immediately if the user's SQLite connection sees no Tidemill tables; the store's file is not opened."""
+    if _is_unseen(store):
+        host = _plain_host(connection)
+        drive(_looking(host, store), host)
+
+
+async def alook_on(connection: object, store: Store) -> None:
+    """Asynchronous twin of ``look_on``."""
+    if _is_unseen(store):
+        host = await _async_host(connection)
+        await adrive(_looking(host, store), host)
+
+
+_SEEN: WeakSet[Store] = WeakSet()
+"""SQLite stores whose tables a user's connection has seen."""
+
+
+def _is_unseen(store: Store) -> TypeGuard[SqlStore]:
+    return isinstance(store, SqlStore) and store.url.startswith("sqlite") and store not in _SEEN
+
+
+def _looking(host: Host, store: SqlStore) -> Talk[None]:
+    if host.dialect == "sqlite":
+        yield from _told(sqlite.look_for_tables(host, store), store)
+        _SEEN.add(store)
+
+
 def enqueue_on(
     connection: object,
     store: Store,
@@ -47,16 +82,17 @@ def enqueue_on(
     by: str | None = None,
     now: datetime | None = None,
 ) -> list[Enqueued]:
-    """Enqueue inside the transaction that the user has open on his own connection; it commits or rolls back with that.
+    """Enqueue inside the transaction that is open on the user's own connection, and commit or roll back with it.
 
-    The answers are those of ``store.enqueue``. The connection must lead to the store's own database. Nothing of the user's
-    session is changed, and nobody else sees the jobs before he commits. With ``by`` an audit entry goes with them.
+    The results are those of ``store.enqueue``. The connection must lead to the store's own database. The user's session
+    is left unchanged, and the jobs are invisible to others until the user commits. With ``by``, an audit entry is
+    added.
     """
     if not jobs:
         return []
     kept = _checked(store, jobs)
     host = _plain_host(connection)
-    return drive(_conversation(host, kept, jobs, now, by), host)
+    return drive(_conversation(host, kept, Enqueueing(jobs, by), now), host)
 
 
 async def aenqueue_on(
@@ -67,38 +103,55 @@ async def aenqueue_on(
     by: str | None = None,
     now: datetime | None = None,
 ) -> list[Enqueued]:
-    """As ``enqueue_on``, on an asynchronous connection."""
+    """Asynchronous twin of ``enqueue_on``."""
     if not jobs:
         return []
     kept = _checked(store, jobs)
     host = await _async_host(connection)
-    return await adrive(_conversation(host, kept, jobs, now, by), host)
+    return await adrive(_conversation(host, kept, Enqueueing(jobs, by), now), host)
+
+
+def finish_on(connection: object, store: Store, finish: Finish, words: Words) -> bool:
+    """Complete a held job inside the user's transaction; return False, writing nothing, if it is no longer held."""
+    kept = _checked(store, finish.then)
+    host = _plain_host(connection)
+    return drive(_conversation(host, kept, Completing(finish, words), None), host)
+
+
+async def afinish_on(connection: object, store: Store, finish: Finish, words: Words) -> bool:
+    """Asynchronous twin of ``finish_on``."""
+    kept = _checked(store, finish.then)
+    host = await _async_host(connection)
+    return await adrive(_conversation(host, kept, Completing(finish, words), None), host)
 
 
 def _checked(store: Store, jobs: Sequence[NewJob]) -> SqlStore:
     if not isinstance(store, SqlStore):
         raise UsageError(
-            f"{store.url} is no database that a connection could lead to; connection= needs PostgreSQL or SQLite"
+            f"{store.url} is not a database that connection= can use; connection= needs PostgreSQL or SQLite"
         )
     if len({job.id for job in jobs}) < len(jobs):
-        # The database would find out as well, and break the user's transaction.
+        # The database would also detect the duplicate, but its error would abort the user's transaction.
         raise JobExists("one of these jobs is given twice; nothing was enqueued")
     return store
 
 
-def _conversation(
-    host: Host, store: SqlStore, jobs: Sequence[NewJob], now: datetime | None, by: str | None
-) -> Talk[list[Enqueued]]:
+def _conversation(host: Host, store: SqlStore, work: Work[T], now: datetime | None) -> Talk[T]:
     dialect = "sqlite" if store.url.startswith("sqlite") else "postgres"
     if host.dialect != dialect:
         raise elsewhere(store, "SQLite" if host.dialect == "sqlite" else "PostgreSQL")
     converse = sqlite.converse if dialect == "sqlite" else postgres.converse
+    return (yield from _told(converse(host, store, work, now), store))
+
+
+def _told(talk: Talk[T], store: SqlStore) -> Talk[T]:
+    """Run the protocol, translating database errors to Tidemill errors."""
     try:
-        return (yield from converse(host, store, jobs, now, by))
+        return (yield from talk)
     except TidemillError:
         raise
     except Exception as error:
-        if dialect == "sqlite":
+        if store.url.startswith("sqlite"):
             told = failures.of_sqlite(error, sqlite.path_of(store))
         else:
             told = failures.of_postgres(error, store.url)
@@ -107,7 +160,7 @@ def _conversation(
         raise told from error
 
 
-# Recognising -------------------------------------------------------------------------------------------------------------
+# Adapters ----------------------------------------------------------------------------------------------------------------
 
 
 def _plain_host(given: Any) -> PlainHost:
@@ -129,7 +182,7 @@ def _plain_host(given: Any) -> PlainHost:
 
             return DjangoHost(given)
         case _ if _kind(given, _ASYNC) is not None:
-            raise UsageError(f"{_name(given)} is asynchronous; use aenqueue and await it")
+            raise UsageError(f"{_name(given)} is asynchronous; use aenqueue or acomplete, and await it")
         case _:
             raise _unknown(given)
 
@@ -150,16 +203,16 @@ async def _async_host(given: Any) -> AsyncHost:
             return await async_host(given)
         case _ if isinstance(given, str) or _kind(given, _PLAIN) == "django":
             raise UsageError(
-                "Django's connections are not asynchronous; use enqueue, inside sync_to_async together with the transaction"
+                "Django's connections are not asynchronous; use enqueue or complete, inside sync_to_async with the transaction"
             )
         case _ if _kind(given, _PLAIN) is not None:
-            raise UsageError(f"{_name(given)} is not asynchronous; use enqueue, without await")
+            raise UsageError(f"{_name(given)} is not asynchronous; use enqueue or complete, without await")
         case _:
             raise _unknown(given)
 
 
 def _kind(given: object, kinds: dict[tuple[str, str], str]) -> str | None:
-    """Which of these kinds an object is, by the names of its class and of those that one is made from."""
+    """Return the kind of a connection, found by the names of its class and base classes."""
     for cls in type(given).__mro__:
         found = kinds.get((cls.__module__.partition(".")[0], cls.__name__))
         if found is not None:

@@ -1,4 +1,7 @@
-"""Errors on the user's own connection in our words. Drivers and frameworks wrap them, but the database's own code stays."""
+"""Translation of database errors on the user's own connection.
+
+Drivers and frameworks wrap these errors, but the database's error code is preserved.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ _DONE_FOR = "your transaction has failed with it: roll it back and do all of it 
 
 
 def of_postgres(error: Exception, where: str) -> TidemillError | None:
-    """The error to raise instead, or None where the driver's own says it best."""
+    """Return the error to raise instead, or None if the driver's own error is the best one."""
     for cause in _causes(error):
         state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
         if isinstance(state, str):
@@ -31,7 +34,7 @@ def of_postgres(error: Exception, where: str) -> TidemillError | None:
 
 
 def of_sqlite(error: Exception, path: str) -> TidemillError | None:
-    """The error to raise instead, or None where the driver's own says it best."""
+    """Return the error to raise instead, or None if the driver's own error is the best one."""
     for cause in _causes(error):
         if isinstance(cause, Exception) and sqlite_failures.code_of(cause):
             return sqlite_failures.translate(cause, path, "enqueue")
@@ -40,22 +43,24 @@ def of_sqlite(error: Exception, path: str) -> TidemillError | None:
 
 def _said(state: str, text: str, where: str) -> TidemillError | None:
     if state == "23505":
-        return JobExists(f"one of these jobs was stored by somebody else meanwhile ({text}); {_DONE_FOR}")
+        return JobExists(
+            f"one of these jobs was stored by another process in the meantime ({text}); {_DONE_FOR}"
+        )
     if state in _BUSY:
         return StoreBusy(f"{where} is busy ({text}); {_DONE_FOR}")
     if state in _MISSING:
         return SchemaOutdated(
-            f"{where} lacks our tables ({text}); run: tidemill db migrate --store '{where}'"
+            f"{where} lacks Tidemill's tables ({text}); run: tidemill db migrate --store '{where}'"
         )
     if state == "25P02":
-        return UsageError("an earlier statement of your transaction has failed; roll it back and begin anew")
+        return UsageError("an earlier statement of your transaction has failed; roll it back and start again")
     if state == "25006":
         return StoreUnavailable(
             f"your transaction may only read ({text}); open one that may write, on the primary"
         )
     if state == "42501":
         return StoreUnavailable(
-            f"{where} denied access ({text}); grant the role of your connection its rights on the schema"
+            f"{where} denied access ({text}); grant the role of your connection privileges on the schema"
         )
     if state[:2] in _REFUSED:
         return StoreCorrupt(f"{where} refused the data ({text}); {_DONE_FOR}")
@@ -63,7 +68,7 @@ def _said(state: str, text: str, where: str) -> TidemillError | None:
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what it wraps, from the outside in."""
+    """Yield an error and the errors that it wraps, outermost first."""
     for _ in range(8):
         if error is None:
             return

@@ -1,4 +1,4 @@
-"""``asyncpg.Connection``, also as a pool hands it out."""
+"""Adapter for ``asyncpg.Connection``, also from a pool."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from tidemill.stores.sql.driver import Row
 
 
 class AsyncpgHost:
-    """A user's asyncpg connection. There is no transaction but the one he opens himself."""
+    """A user's asyncpg connection. It has no transaction unless the user opens one."""
 
     dialect, style = "postgres", "numbered"
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
-        self.key: object = getattr(connection, "_con", connection)  # what a pool's proxy stands for
+        self.key: object = getattr(connection, "_con", connection)  # the connection behind a pool's proxy
 
     def ready(self) -> None:
         if not self._connection.is_in_transaction():
             raise UsageError(
-                "this asyncpg.Connection has no transaction open, so the job could not be taken back; open one first:"
+                "this asyncpg.Connection has no transaction open, so the job could not be rolled back; open one first:"
                 " async with connection.transaction(): ..."
             )
 

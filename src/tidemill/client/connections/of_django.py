@@ -1,4 +1,4 @@
-"""Django: the alias of a database, or its connection."""
+"""Adapter for Django: the alias of a database, or its connection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _DIALECTS = {"postgresql": ("postgres", "named"), "sqlite": ("sqlite", "percents
 
 
 class DjangoHost:
-    """A database of a Django project, through Django's own cursors: its transactions, its logging, its test cases."""
+    """A database of a Django project, used through Django's cursors with its transactions, logging and test cases."""
 
     def __init__(self, given: Any) -> None:
         self._wrapper = _wrapper(given)
@@ -32,7 +32,7 @@ class DjangoHost:
         if not self._wrapper.in_atomic_block and self._wrapper.get_autocommit():
             alias = self._wrapper.alias
             raise UsageError(
-                f"Django's database {alias!r} is in no atomic block, so the job could not be taken back; open one first:"
+                f"Django's database {alias!r} is in no atomic block, so the job could not be rolled back; open one first:"
                 f" with transaction.atomic(using={alias!r}): ..."
             )
 
@@ -43,7 +43,7 @@ class DjangoHost:
 
 
 def _wrapper(given: Any) -> Any:
-    """The connection behind an alias, or behind ``django.db.connection``, which stands for that of this thread."""
+    """Return the connection behind an alias, or behind ``django.db.connection``, the proxy for the current thread."""
     if not isinstance(given, str) and hasattr(type(given), "in_atomic_block"):
         return given
     database = sys.modules.get("django.db")

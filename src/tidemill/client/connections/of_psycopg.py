@@ -1,7 +1,7 @@
-"""``psycopg.Connection`` and ``psycopg.AsyncConnection``, also from a pool.
+"""Adapters for psycopg connections, sync and async, also from a pool.
 
-Cursors are our own: whatever row_factory, cursor_factory or adapters the user has given his connection, they stay as they are
-and do not change what we read. Nothing is prepared in his session.
+The adapters create their own cursors, so the connection's row_factory, cursor_factory and adapters do not affect the
+results and stay unchanged. No statement is prepared in the user's session.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tidemill.stores.sql.driver import Row
 
 
 class _PsycopgHost:
-    """What both have in common."""
+    """Base class of both adapters."""
 
     dialect = "postgres"
     opening = "with connection.transaction(): ..."
@@ -25,7 +25,7 @@ class _PsycopgHost:
 
     @property
     def style(self) -> str:
-        # Packed text is UTF-8; a connection that speaks otherwise encodes plain lists itself.
+        # Packed text is UTF-8. For a connection with another encoding, psycopg encodes plain lists.
         return "packed" if self._connection.info.encoding == "utf-8" else "named"
 
     def ready(self) -> None:
@@ -34,7 +34,7 @@ class _PsycopgHost:
         status = self._connection.info.transaction_status
         if status == TransactionStatus.INERROR:
             raise UsageError(
-                "an earlier statement of your transaction has failed; roll it back and begin anew"
+                "an earlier statement of your transaction has failed; roll it back and start again"
             )
         if self._connection.autocommit and status == TransactionStatus.IDLE:
             raise UsageError(
@@ -46,7 +46,7 @@ class _PsycopgHost:
         from tidemill.stores.sql.postgres.arrays import DUMPERS
 
         for kind, dumper in DUMPERS:
-            cursor.adapters.register_dumper(kind, dumper)  # of this cursor alone
+            cursor.adapters.register_dumper(kind, dumper)  # registered for this cursor only
         return cursor
 
 

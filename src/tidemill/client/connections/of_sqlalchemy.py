@@ -1,7 +1,7 @@
-"""SQLAlchemy: ``Connection``, ``Session``, ``AsyncConnection``, ``AsyncSession`` and the scoped ones.
+"""Adapters for SQLAlchemy connections and sessions: sync, async and scoped.
 
-Statements go through SQLAlchemy, never to the driver's connection below it: SQLAlchemy opens its transaction with the first
-statement it is given itself, and what went past it would stand outside.
+Statements go through SQLAlchemy, never directly to the driver's connection: SQLAlchemy opens its transaction with the
+first statement it executes, and a statement that bypasses it would run outside that transaction.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _STYLES = {
 
 
 class _SqlAlchemyHost:
-    """What all have in common: a ``Connection``, which the asynchronous ones wrap."""
+    """Base class of the adapters, around a ``Connection``, which the asynchronous connections wrap."""
 
     def __init__(self, connection: Any) -> None:
         dialect = connection.dialect
         style = _STYLES.get((dialect.name, dialect.paramstyle))
         if style is None:
             raise UsageError(
-                f"SQLAlchemy speaks to {dialect.name} through {dialect.driver} here; we can join it on PostgreSQL with psycopg"
+                f"SQLAlchemy connects to {dialect.name} through {dialect.driver} here; we can join it on PostgreSQL with psycopg"
                 " or asyncpg, and on SQLite"
             )
         self.dialect = "postgres" if dialect.name == "postgresql" else "sqlite"
@@ -40,7 +40,7 @@ class _SqlAlchemyHost:
         return self._connection.connection.driver_connection
 
     def ready(self) -> None:
-        """Only looks at the connections below: whether SQLAlchemy was told to let the database commit by itself."""
+        """Raise if the connection is in autocommit mode, judging only by the driver's connection."""
         pooled = self._connection.connection
         if self.dialect == "sqlite":
             alone = not joins(pooled.driver_connection)
@@ -48,7 +48,7 @@ class _SqlAlchemyHost:
             alone = getattr(pooled.dbapi_connection, "autocommit", False) is True
         if alone:
             raise UsageError(
-                "this SQLAlchemy connection has isolation_level AUTOCOMMIT, so the job could not be taken back;"
+                "this SQLAlchemy connection has isolation_level AUTOCOMMIT, so the job could not be rolled back;"
                 " use one that opens transactions"
             )
 
@@ -77,7 +77,7 @@ class AsyncSqlAlchemyHost(_SqlAlchemyHost):
 
 
 async def async_host(given: Any) -> AsyncSqlAlchemyHost:
-    """The host for a user's ``AsyncConnection`` or ``AsyncSession``."""
+    """Return the adapter for a user's ``AsyncConnection`` or ``AsyncSession``."""
     if hasattr(given, "exec_driver_sql"):
         if given.sync_connection is None:
             raise UsageError(

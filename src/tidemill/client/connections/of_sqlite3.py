@@ -1,4 +1,4 @@
-"""``sqlite3.Connection``, and that of pysqlite3."""
+"""Adapter for ``sqlite3.Connection``, also that of pysqlite3."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidemill.stores.sql.driver import Row
 
 
 class Sqlite3Host:
-    """A user's connection of Python's own module, whatever its row_factory and its way with transactions."""
+    """A user's sqlite3 connection, with any row_factory and any transaction mode."""
 
     dialect, style, key = "sqlite", "marks", None
 
@@ -21,7 +21,7 @@ class Sqlite3Host:
     def ready(self) -> None:
         if not joins(self._connection):
             raise UsageError(
-                "this sqlite3.Connection commits by itself and has no transaction open, so the job could not be taken back;"
+                "this sqlite3.Connection commits by itself and has no transaction open, so the job could not be rolled back;"
                 ' open one first: connection.execute("begin immediate")'
             )
 

@@ -1,7 +1,7 @@
-"""What is said to a user's PostgreSQL connection: the store's own queries, in the spelling of each driver.
+"""Enqueueing on a user's PostgreSQL connection, with the store's own queries.
 
-The wake-up is sent in the same transaction. PostgreSQL delivers it when that commits, merges equal ones, and drops it with a
-rollback; ``?notify=0`` in the store's address leaves it out.
+The wake-up is sent in the same transaction. PostgreSQL delivers it at the commit, merges equal ones, and drops it on a
+rollback. ``?notify=0`` in the store's URL disables it.
 """
 
 from __future__ import annotations
@@ -10,12 +10,11 @@ import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from tidemill.client.connections.identity import Identity, elsewhere, remember, remembered
-from tidemill.client.connections.talk import Errand, Host, Line, Talk, enqueueing
-from tidemill.domain.job import Enqueued, NewJob
+from tidemill.client.connections.talk import Errand, Host, Line, Talk, Work, rehearsed
 from tidemill.errors import JobExists, StoreBusy
 from tidemill.stores.sql.driver import Items, Row, Takes
 from tidemill.stores.sql.queries import load
@@ -23,6 +22,8 @@ from tidemill.stores.sql.store import SqlStore
 
 if TYPE_CHECKING:
     from tidemill.stores.sql.postgres.settings import PostgresSettings
+
+T = TypeVar("T")
 
 _PARAMETER = re.compile(r"%\((\w+)\)s")
 _NOW = re.compile(r"\bnow\(\)")
@@ -32,11 +33,14 @@ _SPANS = (
     "array(select s.span * interval '1 microsecond'"
     " from unnest(%({})s::bigint[]) with ordinality as s(span, place) order by s.place)"
 )
-"""Durations as numbers: drivers make days of them, and a day of the user's session has 23 or 25 hours when clocks change."""
+"""Converts microseconds to intervals.
+
+Drivers send durations in days, and a day in the user's session time zone has 23 or 25 hours when clocks change.
+"""
 
 
 class Phrasebook:
-    """The queries of one schema in one style."""
+    """The queries of one schema in one parameter style."""
 
     def __init__(self, schema: str, style: str) -> None:
         from tidemill.stores.sql.postgres.statements import Statements
@@ -45,16 +49,16 @@ class Phrasebook:
         self._style = style
 
     def line(self, name: str, takes: Takes, items: Items) -> Line:
-        """A named query with its values."""
+        """Return a named query with its values."""
         statement = self._statements.get(name, takes, ())
-        # The user's transaction may be old, and now() is when it began.
+        # ``now()`` is the start of the user's transaction, which may be long ago.
         sql = _NOW.sub("statement_timestamp()", statement.sql)
         if self._style == "packed":
             return Line(sql, statement.bind(takes, items))
         values: dict[str, Any] = {column: takes.get(column) for column, _ in statement.takes}
         for column, kind in statement.items:
             given: Sequence[Any] = items[column]
-            if kind == "uuid":  # every driver takes an id as text, and not every one takes it as it is
+            if kind == "uuid":  # every driver accepts an id as text, but not every driver accepts a UUID
                 values[column] = [str(id) for id in given]
             elif kind == "interval":
                 values[column] = [None if span is None else span // _MICROSECOND for span in given]
@@ -64,7 +68,7 @@ class Phrasebook:
         return self._spelt(sql, values)
 
     def ask(self, sql: str, **values: object) -> Line:
-        """A statement of our own."""
+        """Return an ad-hoc statement with its values."""
         return self._spelt(sql, values)
 
     def _spelt(self, sql: str, values: dict[str, Any]) -> Line:
@@ -91,10 +95,8 @@ def _settings(url: str) -> PostgresSettings:
     return read_settings(url)
 
 
-def converse(
-    host: Host, store: SqlStore, jobs: Sequence[NewJob], now: datetime | None, by: str | None
-) -> Talk[list[Enqueued]]:
-    """Make sure of transaction and database, enqueue, and send the wake-up with it."""
+def converse(host: Host, store: SqlStore, work: Work[T], now: datetime | None) -> Talk[T]:
+    """Check the transaction and the database, write, and send the wake-ups in the same transaction."""
     settings = _settings(store.url)
     book = phrasebook(settings.schema, host.style)
     host.ready()
@@ -105,50 +107,51 @@ def converse(
         rows = yield book.line(name, takes, items)._replace(gives=bool(kinds))
         return [_read(row, kinds) for row in rows]
 
-    enqueued = yield from _all_or_none(jobs, enqueueing(jobs, now, run, by))
-    created = frozenset(job.queue for job, answer in zip(jobs, enqueued, strict=True) if answer.created)
-    if created and settings.notify:
-        yield from _wake(book, f"{settings.schema}_wake", created)
-    return enqueued
+    yield from work.before("postgres")
+    answer = yield from _all_or_none(work, rehearsed(work, now, run))
+    topics = work.topics(answer)
+    if topics and settings.notify:
+        yield from _wake(book, f"{settings.schema}_wake", topics)
+    return answer
 
 
-def _all_or_none(jobs: Sequence[NewJob], enqueueing: Talk[list[Enqueued]]) -> Talk[list[Enqueued]]:
-    """Where a batch may take a second round, and that may be given up, the first is undone with it.
+def _all_or_none(work: Work[T], writing: Talk[T]) -> Talk[T]:
+    """Run a batch that may need a second statement inside a savepoint, and undo the first if the second is given up.
 
-    An error of the database needs no undoing: it ends the user's transaction.
+    A database error needs no undo, because it aborts the user's transaction.
     """
-    if len(jobs) == 1 or all(job.unique is None for job in jobs):
-        return (yield from enqueueing)
+    if not work.in_rounds:
+        return (yield from writing)
     yield Line(f"savepoint {_SAVEPOINT}", gives=False)
     try:
-        enqueued = yield from enqueueing
+        answer = yield from writing
     except (StoreBusy, JobExists):
         yield Line(f"rollback to savepoint {_SAVEPOINT}", gives=False)
         yield Line(f"release savepoint {_SAVEPOINT}", gives=False)
         raise
     yield Line(f"release savepoint {_SAVEPOINT}", gives=False)
-    return enqueued
+    return answer
 
 
 def _read(row: Row, kinds: Sequence[str]) -> Row:
-    """A row with plain ids: drivers have classes of their own for them, and users may have theirs."""
+    """Convert ids to plain UUIDs: drivers and users may have their own classes for them."""
     return tuple(
         UUID(str(value)) if kind == "uuid" and type(value) is not UUID else value
         for value, kind in zip(row, kinds, strict=True)
     )
 
 
-def _wake(book: Phrasebook, channel: str, queues: frozenset[str]) -> Talk[None]:
+def _wake(book: Phrasebook, channel: str, topics: frozenset[str]) -> Talk[None]:
     from tidemill.stores.sql.postgres.signals import payloads
 
-    for payload in payloads(frozenset(f"ready:{queue}" for queue in queues)):
+    for payload in payloads(topics):
         yield book.ask(
             "select pg_notify(%(channel)s::text, %(payload)s::text)", channel=channel, payload=payload
         )
 
 
 def _identify(host: Host, store: SqlStore, book: Phrasebook, schema: str) -> Talk[None]:
-    """Raise, unless both sides name the same installation; before that, what is remembered is asked for anew."""
+    """Raise unless both sides report the same installation; query cached identities again before raising."""
     theirs: Identity | None = None
     for again in (False, True):
         ours: Identity = yield Errand(partial(store.whereabouts, again=again))
@@ -162,7 +165,10 @@ def _identify(host: Host, store: SqlStore, book: Phrasebook, schema: str) -> Tal
 
 
 def _look(book: Phrasebook, schema: str) -> Talk[Identity]:
-    """Who the other side is. A question about a table that is not there would break the user's transaction."""
+    """Return the identity of the connection's database.
+
+    Querying a table that does not exist would abort the user's transaction, so this first checks that it exists.
+    """
     rows = yield book.ask(
         "select to_regclass(%(name)s::text) is not null, current_database()::text", name=f"{schema}.meta"
     )

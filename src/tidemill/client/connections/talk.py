@@ -1,7 +1,8 @@
-"""Enqueueing as a conversation: statements go out, rows come back, and nobody here knows how they travel.
+"""Sans-I/O protocol between the store's methods and a user's connection.
 
-A conversation is a generator. It yields lines, which the user's connection is to run, and errands, which ask the store itself
-and may block. So one text serves plain connections and asynchronous ones.
+A protocol (``Talk``) is a generator. It yields statements for the user's connection (``Line``) and store calls that may
+block (``Errand``), and receives their results. One implementation therefore serves synchronous and asynchronous
+connections.
 """
 
 from __future__ import annotations
@@ -10,10 +11,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
-from tidemill.client.acting import enqueued_entries
-from tidemill.domain.job import Enqueued, NewJob
+from tidemill.domain.job import NewJob
 from tidemill.stores.sql.driver import Driver, Items, Row, Takes
 from tidemill.stores.sql.flow import SqlFlow
 from tidemill.stores.sql.records import SqlRecords
@@ -22,16 +22,16 @@ T = TypeVar("T")
 
 
 class Line(NamedTuple):
-    """One statement for the user's connection, spelt as that connection wants it."""
+    """One statement for the user's connection, in that connection's parameter style."""
 
     sql: str
     values: Any = ()
-    many: bool = False  #: the values are many rows of them
-    gives: bool = True  #: it may answer with rows
+    many: bool = False  #: whether ``values`` is a list of rows
+    gives: bool = True  #: whether the statement may return rows
 
 
 class Errand(NamedTuple):
-    """A question to the store, outside the user's transaction."""
+    """A call to the store, outside the user's transaction."""
 
     call: Callable[[], Any]
 
@@ -40,7 +40,7 @@ Talk = Generator[Line | Errand, Any, T]
 
 
 class Host(Protocol):
-    """A user's connection, as far as every kind is alike."""
+    """The interface that all adapters of users' connections share."""
 
     @property
     def dialect(self) -> str:
@@ -49,12 +49,12 @@ class Host(Protocol):
 
     @property
     def style(self) -> str:
-        """How the values of a statement are spelt: packed, named, numbered (PostgreSQL); marks, percents (SQLite)."""
+        """The parameter style: packed, named or numbered (PostgreSQL); marks or percents (SQLite)."""
         ...
 
     @property
     def key(self) -> object:
-        """What stands for the physical connection, for remembering which database it leads to."""
+        """The physical connection, as the cache key for the database that it leads to."""
         ...
 
     def ready(self) -> None:
@@ -63,25 +63,25 @@ class Host(Protocol):
 
 
 class PlainHost(Host, Protocol):
-    """One that answers at once."""
+    """A synchronous adapter."""
 
     def execute(self, line: Line) -> list[Row]: ...
 
 
 class AsyncHost(Host, Protocol):
-    """One that is awaited."""
+    """An asynchronous adapter."""
 
     def execute(self, line: Line) -> Awaitable[list[Row]]: ...
 
 
 def drive(talk: Talk[T], host: PlainHost) -> T:
-    """Hold the conversation with a plain connection."""
+    """Run a protocol on a synchronous connection."""
     try:
         step = next(talk)
         while True:
             try:
                 answer = step.call() if isinstance(step, Errand) else host.execute(step)
-            except BaseException as error:  # noqa: BLE001  (the conversation decides, and lets it go on)
+            except BaseException as error:  # noqa: BLE001  (the generator handles or re-raises it)
                 step = talk.throw(error)
             else:
                 step = talk.send(answer)
@@ -90,7 +90,7 @@ def drive(talk: Talk[T], host: PlainHost) -> T:
 
 
 async def adrive(talk: Talk[T], host: AsyncHost) -> T:
-    """Hold the conversation with an asynchronous connection; errands run in a thread, so that the loop goes on."""
+    """Run a protocol on an asynchronous connection; store calls run in a thread and do not block the event loop."""
     try:
         step = next(talk)
         while True:
@@ -99,7 +99,7 @@ async def adrive(talk: Talk[T], host: AsyncHost) -> T:
                     answer = await asyncio.to_thread(step.call)
                 else:
                     answer = await host.execute(step)
-            except BaseException as error:  # noqa: BLE001  (the conversation decides, and lets it go on)
+            except BaseException as error:  # noqa: BLE001  (the generator handles or re-raises it)
                 step = talk.throw(error)
             else:
                 step = talk.send(answer)
@@ -107,7 +107,7 @@ async def adrive(talk: Talk[T], host: AsyncHost) -> T:
         return cast(T, end.value)
 
 
-# The store's own enqueue -------------------------------------------------------------------------------------------------
+# The store's own methods -------------------------------------------------------------------------------------------------
 
 Run = Callable[[str, Takes, Items], Talk[list[Row]]]
 
@@ -119,7 +119,7 @@ class _Asks(Exception):
 
 
 class _Answers:
-    """In a driver's place: the answers that are there so far. It stops the caller at the first that is missing."""
+    """A stand-in for a driver that returns recorded results, and raises ``_Asks`` at the first one that is missing."""
 
     def __init__(self, answers: Sequence[list[Row]]) -> None:
         self._answers = iter(answers)
@@ -132,31 +132,48 @@ class _Answers:
         raise _Asks(name, takes or {}, items or {})
 
     def transaction(self) -> AbstractContextManager[None]:
-        return nullcontext()  # the user's own is around it all
+        return nullcontext()  # the user's own transaction surrounds everything
 
 
-class _Rehearsal(SqlFlow, SqlRecords):
-    """The SQL store's ``enqueue`` and ``record``, which ask a driver for nothing but this."""
+class Rehearsal(SqlFlow, SqlRecords):
+    """The SQL store's own methods, as far as they need only ``run`` and ``transaction`` of a driver."""
 
     def __init__(self, answers: Sequence[list[Row]]) -> None:
         self._db = cast(Driver, _Answers(answers))
 
 
-def enqueueing(
-    jobs: Sequence[NewJob], now: datetime | None, run: Run, by: str | None
-) -> Talk[list[Enqueued]]:
-    """What ``store.enqueue`` does, through ``run``: its rules are not repeated but rehearsed, once for each answer.
+class Work(Generic[T]):
+    """A write on the user's connection, expressed in the store's own methods."""
 
-    So is what ``store.record`` does where ``by`` is to be named in the audit.
-    """
+    tables: tuple[str, ...] = ()  #: temporary tables that these methods use on SQLite
+
+    def __init__(self, jobs: Sequence[NewJob]) -> None:
+        self.jobs = jobs  #: the jobs to insert
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether a batch may be given up after its first statement, so that it needs a savepoint."""
+        return len(self.jobs) > 1 and any(job.unique is not None for job in self.jobs)
+
+    def before(self, dialect: str) -> Talk[None]:
+        """Run steps that must happen before the write, outside the user's transaction."""
+        yield from ()
+
+    def act(self, rehearsal: Rehearsal, now: datetime | None) -> T:
+        """Call the store's methods; called again after each result, and must make the same calls each time."""
+        raise NotImplementedError
+
+    def topics(self, answer: T) -> frozenset[str]:
+        """Return the topics to notify when the user's transaction commits."""
+        raise NotImplementedError
+
+
+def rehearsed(work: Work[T], now: datetime | None, run: Run) -> Talk[T]:
+    """Run the store's methods through ``run`` by replaying them with the results so far, once for each new result."""
     answers: list[list[Row]] = []
     while True:
         try:
-            rehearsal = _Rehearsal(answers)
-            written = rehearsal.enqueue(jobs, now=now)
-            if by is not None:
-                rehearsal.record(enqueued_entries(jobs, written, by), now=now)
-            return written
+            return work.act(Rehearsal(answers), now)
         except _Asks as asks:
             name, takes, items = asks.name, asks.takes, asks.items
         answers.append((yield from run(name, takes, items)))

@@ -1,4 +1,4 @@
-// The one script: live updates, times in the reader's zone, selecting rows, keys. Every page works without it.
+// Live updates, local times, row selection and keyboard shortcuts. Every page works without this script.
 "use strict";
 
 const $ = (selector, root = document) => root.querySelector(selector);
@@ -41,15 +41,18 @@ function tellTime(element) {
 const tellTimes = (root) => $$("time[data-time]", root).forEach(tellTime);
 setInterval(() => $$('time[data-time="ago"]').forEach(tellTime), 1000);
 
-// Live ------------------------------------------------------------------------------------------------------------
+// Live updates ----------------------------------------------------------------------------------------------------
+
+// Minimum milliseconds between refreshes. Including the server and the fetch, a change shows within a second.
+const PACE = 600;
 
 const live = {
   kinds: new Set(document.body.dataset.kinds.split(/\s+/).filter(Boolean)),
-  held: false, // by the reader
-  due: false, // something moved since the last look
+  held: false, // paused by the user
+  due: false, // something changed since the last refresh
   asking: false,
   last: 0,
-  least: 1000, // milliseconds between two looks
+  least: PACE, // longer after a failure
   timer: 0,
   failures: 0,
 };
@@ -87,7 +90,7 @@ async function look() {
     else if (answer.status === 204 || answer.status === 503) live.due = true;
     else if (answer.status === 401 || answer.type === "opaqueredirect") return trouble("Your session has ended. Load the page again to sign in.");
     trouble(null);
-    live.least = answer.status === 200 ? 1000 : Math.min(live.least * 2, 8000);
+    live.least = answer.status === 200 ? PACE : Math.min(live.least * 2, 8000);
   } catch {
     live.due = true;
     live.least = Math.min(live.least * 2, 15000);
@@ -102,7 +105,8 @@ function swap(text) {
   if (still()) { live.due = true; return; }
   const page = new DOMParser().parseFromString(text, "text/html");
   for (const fresh of $$("[data-swap]", page)) {
-    const old = document.getElementById(fresh.id);
+    const id = fresh.getAttribute("id"); // not fresh.id: a form field named "id" would hide it
+    const old = document.getElementById(id);
     if (!old) continue;
     for (const field of $$('input[name="csrf"]', fresh)) field.setAttribute("value", meta("csrf"));
     for (const each of $$("[data-copy]", fresh)) each.hidden = false;
@@ -111,8 +115,8 @@ function swap(text) {
     for (const each of $$("details[id]", fresh)) if (open.has(each.id)) each.open = true;
     if (old.outerHTML === fresh.outerHTML) continue;
     const focus = old.contains(document.activeElement) ? keep(document.activeElement) : null;
-    const tails = [old, ...$$("[data-tail]", old)].filter((each) => each.id).map((each) => [
-      each.id, each.scrollTop, each.matches("[data-tail]") && each.scrollTop + each.clientHeight >= each.scrollHeight - 8,
+    const tails = [old, ...$$("[data-tail]", old)].filter((each) => each.hasAttribute("id")).map((each) => [
+      each.getAttribute("id"), each.scrollTop, each.matches("[data-tail]") && each.scrollTop + each.clientHeight >= each.scrollHeight - 8,
     ]);
     old.replaceWith(document.adoptNode(fresh));
     for (const [id, top, bottom] of tails) {
@@ -124,10 +128,11 @@ function swap(text) {
   rows.refresh();
 }
 
-// How to find an element again after its part of the page was made anew: the same one of the same thing, or none.
+// Returns a function that finds the same element after its part of the page was replaced, or null if it is gone.
 function keep(element) {
   const anchor = element.closest("[id], tr[data-href]");
-  const where = anchor.id ? `#${CSS.escape(anchor.id)}` : `tr[data-href="${CSS.escape(anchor.dataset.href)}"]`;
+  const id = anchor.getAttribute("id");
+  const where = id ? `#${CSS.escape(id)}` : `tr[data-href="${CSS.escape(anchor.dataset.href)}"]`;
   const alike = $$(element.tagName, anchor);
   return () => {
     const again = $(where);
@@ -154,12 +159,12 @@ function listen() {
       live.failures = 0;
       clearInterval(poll);
       poll = 0;
-      moved(null); // what happened since the page was made was told to nobody here
+      moved(null); // changes before the stream opened were not reported
     };
     source.onerror = () => {
       live.failures += 1;
       if (live.failures < 3 && source.readyState !== EventSource.CLOSED) return;
-      source.close(); // streams cannot be had: look now and then, and try again later
+      source.close(); // streams are unavailable: poll, and retry later
       source = null;
       poll ||= setInterval(() => moved(null), 5000);
       setTimeout(() => { if (!document.hidden && !source) open(); }, 30000);
@@ -173,7 +178,7 @@ function listen() {
   });
   if (!document.hidden) open();
   addEventListener("pagehide", close);
-  // Some things are told by time alone, such as a worker's silence: such pages say how often to look, in seconds.
+  // Some content depends on time alone, such as a worker's last heartbeat. Such pages declare an interval in seconds.
   const every = Number(document.body.dataset.every);
   if (every) setInterval(() => moved(null), every * 1000);
   const button = $("#live");
@@ -215,7 +220,7 @@ const rows = {
   },
 };
 
-// Parts of a form that are only for one choice: data-show-when="name=value".
+// Form sections that apply only to one choice: data-show-when="name=value".
 function showWhen() {
   for (const part of $$("[data-show-when]")) {
     const [name, value] = part.dataset.showWhen.split("=");
@@ -233,7 +238,7 @@ document.addEventListener("change", (event) => {
   if (event.target.matches("[data-submit]")) event.target.form.requestSubmit();
 });
 
-// Into the clipboard. Browsers have it for https and for this machine only; elsewhere the old way still works.
+// Copies to the clipboard. The clipboard API needs https or localhost; elsewhere execCommand still works.
 async function put(text) {
   if (navigator.clipboard) { await navigator.clipboard.writeText(text); return; }
   const field = document.createElement("textarea");
@@ -249,7 +254,7 @@ document.addEventListener("click", async (event) => {
   const copy = event.target.closest("[data-copy]");
   if (copy) {
     await put($(copy.dataset.copy).textContent);
-    copy.dataset.words ??= copy.textContent; // of a second press, too
+    copy.dataset.words ??= copy.textContent; // keep the original label, also after a second click
     copy.textContent = "Copied";
     setTimeout(() => { copy.textContent = copy.dataset.words; }, 1500);
   }
@@ -259,7 +264,7 @@ document.addEventListener("click", async (event) => {
   }
 });
 
-// Keys --------------------------------------------------------------------------------------------------------------
+// Keyboard shortcuts ------------------------------------------------------------------------------------------------
 
 let going = 0;
 
@@ -283,13 +288,13 @@ document.addEventListener("keydown", (event) => {
   else if (key === "?") $("#help").showModal();
 });
 
-// Beginning -----------------------------------------------------------------------------------------------------------
+// Initialisation ------------------------------------------------------------------------------------------------------
 
 document.documentElement.classList.add("scripted");
 for (const each of $$("[data-help], [data-copy]")) each.hidden = false;
 const narrow = matchMedia("(max-width: 40rem)");
 const fitMenu = () => { const rooms = $("details.rooms"); if (rooms) rooms.open = !narrow.matches; };
-narrow.addEventListener("change", fitMenu); // a phone that is turned, a window that is dragged
+narrow.addEventListener("change", fitMenu); // when a phone is rotated or a window is resized
 fitMenu();
 for (const each of $$("[data-tail]")) each.scrollTop = each.scrollHeight;
 tellTimes(document);
@@ -297,7 +302,7 @@ showWhen();
 rows.refresh();
 listen();
 
-// Who follows a link from elsewhere comes without the cookie, although signed in: from here it is sent.
+// A link from another site arrives without the session cookie (SameSite). A request from this page sends it.
 if (document.body.dataset.page === "sign-in") {
   fetch(location.href, { redirect: "manual" }).then((answer) => {
     const next = $('input[name="next"]').value;

@@ -1,1 +1,1 @@
-"""Triggers: the rules that say when a schedule fires. Pure: instants in, instants out."""
+"""Triggers: the rules that define when a schedule fires."""

@@ -1,7 +1,7 @@
-"""What every trigger can be asked: its next fire, its last one, how many lie between, what it means in words.
+"""The interface of triggers: next and last fire, count of fires, description.
 
-A trigger is a frozen value. It knows no zone and no calendar of its own: these belong to the schedule and are arguments,
-so that a change of either never changes the trigger. Fires are aware UTC instants, and so are the instants given.
+A trigger is a frozen value. It has no zone and no calendar: these belong to the schedule and are arguments, so a change of
+either never changes the trigger. All instants are aware UTC.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _KINDS: dict[str, type[Trigger]] = {}
 
 
 class Trigger(ABC):
-    """When a schedule fires. ``calendar`` says what business days are; ``exclude`` takes days out of any trigger."""
+    """When a schedule fires. ``calendar`` defines business days; ``exclude`` removes days from any trigger."""
 
     __slots__ = ()
 
     kind: ClassVar[str] = ""
     present: ClassVar[Callable[[], datetime] | None] = None
-    """Who tells the present time to ``preview``. The domain reads no clock; whoever owns one puts it here."""
+    """The clock of ``preview``. The domain reads no clock, so its owner sets this attribute."""
 
     def __init_subclass__(cls, kind: str = "") -> None:
-        # A dataclass with slots is made twice; the second, which is the one in use, replaces the first.
+        # A dataclass with slots is created twice; the second class is the one in use and replaces the first.
         cls.kind = kind or cls.kind
         if cls.kind:
             _KINDS[cls.kind] = cls
@@ -68,9 +68,9 @@ class Trigger(ABC):
         limit: int | None = None,
         newest: int | None = None,
     ) -> list[datetime]:
-        """The fires after the one instant and not after the other, in order.
+        """The fires after the first instant, up to and including the second, in order.
 
-        ``limit`` keeps the first so many, ``newest`` the last so many; either way only those are worked out.
+        ``limit`` keeps the first ones, ``newest`` the last ones; either way only those are computed.
         """
         if limit is not None and newest is not None:
             raise UsageError("between: give limit (the first fires) or newest (the last ones), not both")
@@ -98,7 +98,7 @@ class Trigger(ABC):
         calendar: BusinessCalendar | None = None,
         exclude: Excludable | None = None,
     ) -> int:
-        """How many fires lie after the one instant and not after the other, without going through them."""
+        """The number of fires after the first instant, up to and including the second, without enumerating them."""
         fires = self._fires(timezone, calendar, exclude)
         return fires.count(_micros(after, "after"), _micros(until, "until"))
 
@@ -110,12 +110,12 @@ class Trigger(ABC):
         calendar: BusinessCalendar | None = None,
         exclude: Excludable | None = None,
     ) -> list[datetime]:
-        """The next ``n`` fires as a clock in ``timezone`` shows them; ``after=None`` means now."""
+        """The next ``n`` fires in local time of ``timezone``; ``after=None`` means now."""
         zone = zone_of(timezone)
         if after is None:
             tell = type(self).present
             if tell is None:
-                raise UsageError("preview: nobody tells the present time here; give after=")
+                raise UsageError("preview: no clock is available here; give after=")
             after = tell()
         fires = self._fires(zone, calendar, exclude)
         found: list[datetime] = []
@@ -127,22 +127,22 @@ class Trigger(ABC):
 
     @abstractmethod
     def explain(self) -> str:
-        """The rule in plain words."""
+        """The rule in plain English."""
 
     @abstractmethod
     def facts(self) -> dict[str, object]:
-        """The trigger's own facts as plain data."""
+        """The trigger's fields as plain data."""
 
     @classmethod
     @abstractmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Trigger:
-        """The trigger of these facts."""
+        """A trigger from these fields."""
 
     @abstractmethod
     def timeline(
         self, zone: ZoneInfo, calendar: BusinessCalendar | None, exclude: Exclude | None
     ) -> Timeline:
-        """The fires in one zone, under one calendar."""
+        """The fires in one zone and under one calendar."""
 
     def to_data(self) -> dict[str, object]:
         """The trigger as plain data that JSON can hold; ``trigger_from_data`` reads it."""
@@ -156,10 +156,10 @@ class Trigger(ABC):
 
 
 def trigger_from_data(data: Mapping[str, object]) -> Trigger:
-    """The trigger that ``to_data`` wrote; it is checked as if it were made anew."""
+    """The trigger that ``to_data`` wrote, validated like a new one."""
     given: object = data
     if not isinstance(given, Mapping):
-        raise BadSchedule(f"trigger: {given!r} is no stored trigger", field="trigger", value=given)
+        raise BadSchedule(f"trigger: {given!r} is not a stored trigger", field="trigger", value=given)
     if data.get("format") != FORMAT:
         raise BadSchedule(
             f"trigger: format {data.get('format')!r} cannot be read by this version, which knows format {FORMAT}",
@@ -169,7 +169,7 @@ def trigger_from_data(data: Mapping[str, object]) -> Trigger:
     if kind is None:
         known = ", ".join(sorted(_KINDS))
         raise BadSchedule(
-            f"trigger: there is no kind {data.get('kind')!r}; there are {known}",
+            f"trigger: unknown kind {data.get('kind')!r}; expected one of {known}",
             field="kind",
             value=data.get("kind"),
         )
@@ -187,9 +187,11 @@ def instant_of(given: object, field: str) -> datetime:
         try:
             given = datetime.fromisoformat(given)
         except ValueError:
-            raise BadSchedule(f"{field}: {given!r} is no date and time", field=field, value=given) from None
+            raise BadSchedule(
+                f"{field}: {given!r} is not a date and time", field=field, value=given
+            ) from None
     if not isinstance(given, datetime):
-        raise BadSchedule(f"{field}: {given!r} is no date and time", field=field, value=given)
+        raise BadSchedule(f"{field}: {given!r} is not a date and time", field=field, value=given)
     if given.utcoffset() is None:
         raise BadSchedule(
             f"{field}: {given.isoformat()} has no time zone; give an aware datetime", field=field, value=given
@@ -212,7 +214,7 @@ def _shown(micros: int, zone: ZoneInfo) -> datetime:
         return when.astimezone(zone)
     except OverflowError:
         raise BadSchedule(
-            f"timezone: {when.isoformat()} is beyond the calendar in {zone.key}; look at it in UTC",
+            f"timezone: {when.isoformat()} is beyond the calendar in {zone.key}; use UTC",
             field="timezone",
             value=zone.key,
         ) from None

@@ -1,8 +1,8 @@
-"""Cron expressions: five fields, or six with the seconds first.
+"""Cron expressions with five fields, or six with the seconds first.
 
-``cronsim`` reads the fields and knows which days they mean, as Debian's cron does: when both day fields are given, either
-may match; when one of them begins with a star, both must. Added here are ``@daily`` and its kin, the nearest weekday
-(``15W``), names in ``FRIL`` and ``SAT-SUN``, and the answer to what happens when clocks change.
+``cronsim`` parses the fields and computes the matching days as Debian's cron does: if both day fields are given, either may
+match; if one of them begins with a star, both must. This module adds ``@daily`` and similar macros, the nearest weekday
+(``15W``), names in ``FRIL`` and ``SAT-SUN``, and the rules for clock changes.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ _NEAREST = re.compile(r"([1-9]|[12]\d|3[01])W")
 
 
 class Reading(NamedTuple):
-    """What an expression says."""
+    """A parsed expression."""
 
     fields: tuple[str, ...]
     sim: Any
     nearest: frozenset[int]
-    """Days of the month whose nearest weekday is meant."""
+    """Days of the month of which the nearest weekday is used."""
     only_nearest: bool
     times: ProductTimes
     running: bool
-    """Whether it keeps step with real time: some field of the clock begins with a star."""
+    """Whether it follows real time: some time field begins with a star."""
 
 
 class CronDays(NamedTuple):
-    """The days that an expression means."""
+    """The days that an expression matches."""
 
     expression: str
     months: frozenset[int]
@@ -93,7 +93,7 @@ class Cron(Trigger, kind="cron"):
         text: object = self.expression
         if not isinstance(text, str) or not text.strip() or len(text) > _LONGEST_TEXT:
             raise BadSchedule(
-                f"expression: {str(text)[:60]!r} is no cron expression; write five or six fields, such as '0 2 * * *'",
+                f"expression: {str(text)[:60]!r} is not a cron expression; write five or six fields, such as '0 2 * * *'",
                 field="expression",
             )
         object.__setattr__(self, "expression", " ".join(text.split()))
@@ -127,7 +127,7 @@ def _read(expression: str) -> Reading:
     if text.startswith("@"):
         if text.lower() not in MACROS:
             raise BadSchedule(
-                f"expression: there is no {text!r}; there are {', '.join(MACROS)}",
+                f"expression: unknown macro {text!r}; expected one of {', '.join(MACROS)}",
                 field="expression",
                 value=text,
             )
@@ -158,7 +158,7 @@ def _read(expression: str) -> Reading:
 
 
 def _respelt(place: int, field: str) -> str:
-    """A field in words that cronsim reads as they are meant."""
+    """A field in the spelling that cronsim reads as intended."""
     terms = []
     for term in field.split(","):
         if place == 5:
@@ -204,7 +204,7 @@ def _understood(expression: str, fields: list[str], given: list[str]) -> Any:
 
 @lru_cache(maxsize=8192)
 def _month_days(expression: str, first_weekday: int, length: int) -> tuple[int, ...]:
-    """The days meant in a month that begins on that weekday and has that many days; there are 28 such months."""
+    """The matching days in a month with this first weekday and length; there are 28 such months."""
     reading = _read(expression)
     year, month = _month_like(first_weekday, length)
     nearest = {_nearest_weekday(day, first_weekday, length) for day in reading.nearest if day <= length}
@@ -226,7 +226,7 @@ def _month_like(first_weekday: int, length: int) -> tuple[int, int]:
 
 
 def _nearest_weekday(day: int, first_weekday: int, length: int) -> int:
-    """The weekday nearest a day, within its month: Saturday goes to Friday, Sunday to Monday, but not over the edge."""
+    """The weekday nearest a day within the same month: Friday for Saturday, Monday for Sunday, except at the month's edges."""
     weekday = (first_weekday + day - 1) % 7
     if weekday == 5:
         return day - 1 if day > 1 else day + 2
@@ -237,7 +237,7 @@ def _nearest_weekday(day: int, first_weekday: int, length: int) -> int:
 
 @lru_cache(maxsize=2048)
 def _check_fires(expression: str) -> None:
-    """Refuse an expression that waits more than five years somewhere in the 28 years after which the calendar repeats."""
+    """Refuse an expression with a gap of more than five years within the 28 years after which the calendar repeats."""
     rule = CronDays(expression, frozenset(_read(expression).sim.months))
     if all(_month_days(expression, weekday, length) for weekday in range(7) for length in (28, 29, 30, 31)):
         return

@@ -1,4 +1,4 @@
-"""A cron expression in plain words."""
+"""Descriptions of cron expressions in plain English."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Clock = tuple[Sequence[int], Sequence[int], Sequence[int]]
 
 
 def cron_words(clock: Clock, days: Sequence[str], *, both_days: bool) -> str:
-    """What the hours, minutes and seconds, and the fields for day of month, month and day of week, say together."""
+    """The description of the hours, minutes and seconds, and of the fields for day of month, month and day of week."""
     time, is_list = _time_words(*clock)
     date = _date_words(*days, both_days=both_days)
     if date:
@@ -43,7 +43,7 @@ def _time_words(hours: Sequence[int], minutes: Sequence[int], seconds: Sequence[
 
 
 def _often(hours: Sequence[int], minutes: Sequence[int], seconds: Sequence[int]) -> str:
-    """Words for what goes on all day at one pace; nothing for the rest."""
+    """The description of a constant pace around the clock; empty for any other times."""
     if len(hours) < 24:
         return ""
     if len(minutes) == 60:
@@ -137,10 +137,10 @@ def _weekday_words(field: str, word: str) -> str:
         elif term.endswith("L"):
             special.append(f"the last {_WEEK[int(term[:-1])]} of the month")
         else:
-            # The week is told from Monday, so that "5-7" is "Friday to Sunday".
+            # The week begins on Monday, so that "5-7" reads "Friday to Sunday".
             plain.update((day or 7) for day in _values(term, _WEEKDAYS, 0, 7))
     if len(plain) == 7:
-        return "any day of the week"  # a weekday alone would be Monday to Friday, as in LW
+        return "any day of the week"  # "a weekday" would mean Monday to Friday, as in LW
     parts = [named(sorted(plain), _WEEK, word)] if plain else []
     return joined([*parts, *special], word)
 
@@ -150,7 +150,7 @@ def _value(text: str, names: Sequence[str]) -> int:
 
 
 def _values(field: str, names: Sequence[str], least: int, most: int) -> list[int]:
-    """The numbers that a field without special signs means, sorted; it is known to be readable."""
+    """The sorted numbers of a field without special characters; the field is already validated."""
     found: set[int] = set()
     for term in field.split(","):
         match = _STEP.fullmatch(term)

@@ -1,7 +1,7 @@
-"""Triggers by the calendar: each day, certain weekdays, a day of each month, a business day of each month.
+"""Calendar triggers: daily, weekly, monthly, and by business day.
 
-All of them are wall times that fire once each: a time that the clocks jump over fires right after the gap, a repeated
-one the first time. Times of day are written "HH:MM" or "HH:MM:SS"; several are divided by commas, or given as a list.
+All of them are wall times that fire once each: a time that the clocks skip fires right after the gap, a repeated one fires
+at its first occurrence. Times of day are written "HH:MM" or "HH:MM:SS"; several are separated by commas, or given as a list.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _PLAIN_WEEK = BusinessCalendar()
 
 
 def _read_times(at: At) -> str:
-    """Times of day in the one form in which they are kept."""
+    """Times of day in their normalised form."""
     given: Sequence[object] = (
         at.split(",") if isinstance(at, str) else at if isinstance(at, list | tuple) else [at]
     )
@@ -42,11 +42,11 @@ def _read_times(at: At) -> str:
         match = _TIME.fullmatch(each.strip()) if isinstance(each, str) else None
         if match is None:
             raise BadSchedule(
-                f"at: {each!r} is no time of day; write '06:00' or '06:00:30'", field="at", value=each
+                f"at: {each!r} is not a time of day; write '06:00' or '06:00:30'", field="at", value=each
             )
         seconds.add(int(match[1]) * 3600 + int(match[2]) * 60 + int(match[3] or 0))
     if not seconds:
-        raise BadSchedule("at: there is no time of day; write '06:00'", field="at", value=at)
+        raise BadSchedule("at: no time of day is given; write '06:00'", field="at", value=at)
     return ",".join(clock_text(second) for second in sorted(seconds))
 
 
@@ -105,7 +105,7 @@ class BusinessDay(NamedTuple):
         )
 
     def _carriers(self, year: int, month: int) -> Iterator[tuple[int, int]]:
-        """The months whose day a roll may carry into this one: the neighbour, and those behind it that have no business day."""
+        """The months whose day a roll may move into this one: the neighbour, and those behind it without a business day."""
         if self.roll == "none":
             return
         total, step = year * 12 + month - 1, -1 if self.roll == "next" else 1
@@ -121,7 +121,7 @@ class BusinessDay(NamedTuple):
             return days[self.n - 1 if self.n > 0 else self.n]
         if self.roll == "none":
             return None
-        # The missing day lies beyond one end of the month: that end is where the roll starts.
+        # The missing day lies beyond one end of the month, where the roll starts.
         length = monthrange(year, month)[1]
         last, first = date(year, month, length), date(year, month, 1)
         edge = (last, _next_day(last)) if self.n > 0 else (_day_before(first), first)
@@ -137,7 +137,7 @@ def _day_before(day: date) -> date:
 
 
 class _WallTrigger(Trigger):
-    """What the triggers of this file share: days × times of day, each once."""
+    """Base of the triggers in this module: days × times of day, each once."""
 
     __slots__ = ()
 
@@ -184,7 +184,7 @@ class Weekly(_WallTrigger, kind="weekly"):
     def __post_init__(self) -> None:
         days = read_weekdays(self.days)
         if not days:
-            raise BadSchedule("days: there is no weekday; write 'mon,fri'", field="days", value=self.days)
+            raise BadSchedule("days: no weekday is given; write 'mon,fri'", field="days", value=self.days)
         object.__setattr__(self, "days", weekday_text(days))
         object.__setattr__(self, "at", _read_times(self.at))
 
@@ -206,8 +206,8 @@ class Weekly(_WallTrigger, kind="weekly"):
 class Monthly(_WallTrigger, kind="monthly"):
     """Once in every month. ``day=-1`` or ``"last"`` is the last day, ``-2`` the one before it.
 
-    A month too short for the day fires on its last day (counted from the end: on its first), so that no month is left
-    out. To leave short months out, use ``Cron("0 0 31 * *")``.
+    A month that is too short fires on its last day (counted from the end: on its first), so that no month is skipped. To
+    skip short months, use ``Cron("0 0 31 * *")``.
     """
 
     day: int | str = 1
@@ -217,7 +217,7 @@ class Monthly(_WallTrigger, kind="monthly"):
         day = -1 if self.day == "last" else self.day
         if not isinstance(day, int) or isinstance(day, bool) or day == 0 or abs(day) > 31:
             raise BadSchedule(
-                f"day: {self.day!r} is no day of a month; give 1 to 31, -1 to -31 counted from the end, or 'last'",
+                f"day: {self.day!r} is not a day of a month; give 1 to 31, -1 to -31 counted from the end, or 'last'",
                 field="day",
                 value=self.day,
             )
@@ -251,9 +251,8 @@ class Monthly(_WallTrigger, kind="monthly"):
 class MonthlyBusinessDay(_WallTrigger, kind="monthly_business_day"):
     """The n-th business day of every month; ``-1`` is the last. Without a calendar, Monday to Friday are business days.
 
-    In a month with too few business days ``roll`` decides: "previous" takes the last business day before the missing
-    one (for a positive ``n`` the month's last), "next" the first one after it (the next month's first), "none" leaves the
-    month out.
+    In a month with too few business days ``roll`` decides: "previous" uses the last business day before the missing one (for
+    a positive ``n`` the month's last), "next" the first one after it (the next month's first), "none" skips the month.
     """
 
     n: int
@@ -264,7 +263,7 @@ class MonthlyBusinessDay(_WallTrigger, kind="monthly_business_day"):
         given: object = self.n
         if not isinstance(given, int) or given is True or not 1 <= abs(given) <= _MOST_BUSINESS_DAYS:
             raise BadSchedule(
-                f"n: {self.n!r} is no business day of a month, which has at most {_MOST_BUSINESS_DAYS};"
+                f"n: {self.n!r} is not a business day of a month, which has at most {_MOST_BUSINESS_DAYS};"
                 f" give 1 to {_MOST_BUSINESS_DAYS}, or -1 to -{_MOST_BUSINESS_DAYS} counted from the end",
                 field="n",
                 value=self.n,

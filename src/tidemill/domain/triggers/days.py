@@ -1,6 +1,6 @@
-"""Which days a trigger fires on, and which times of those days: sets that can be searched both ways without listing them.
+"""Sets of days and times of day, searchable without listing them.
 
-Days are counted since 1970-01-01, times in seconds since midnight. Nothing here knows a zone.
+Days are counted since 1970-01-01, times in seconds since midnight. This module is independent of zones.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from tidemill.domain.calendar import Exclude
 from tidemill.domain.zones import date_of, day_of
 
 HORIZON_MONTHS = 12 * 10
-"""How far a search goes before it says that there is nothing."""
+"""How far a search goes before it gives up."""
 _HORIZON_DAYS = 366 * 10
 _FIRST_YEAR, _LAST_YEAR = 1800, 9890
 
 
 class DayRule(Protocol):
-    """The days of a month that a trigger means, sorted."""
+    """The days of a month on which a trigger fires, sorted."""
 
     def days_of(self, year: int, month: int) -> Sequence[int]: ...
 
 
 class Times(Protocol):
-    """The times of day that a trigger means, in order, each with a number from 0."""
+    """The times of day at which a trigger fires, in order and numbered from 0."""
 
     @property
     def total(self) -> int: ...
 
     def rank(self, second: int) -> int:
-        """How many of the times come before that second of the day."""
+        """The number of times before this second of the day."""
         ...
 
     def nth(self, number: int) -> int:
@@ -57,7 +57,7 @@ class ListedTimes:
 
 
 class ProductTimes:
-    """Every second of every minute of every hour that is named: up to 86,400 times without a list of them."""
+    """The product of hours, minutes and seconds: up to 86,400 times without a list of them."""
 
     __slots__ = ("_hours", "_minutes", "_seconds", "total")
 
@@ -87,7 +87,7 @@ class ProductTimes:
 
 
 class DaySet:
-    """The days of a rule, after an exclusion took days out or moved them."""
+    """The days of a rule, after an exclusion removed or moved some."""
 
     __slots__ = ("_exclude", "_rule")
 
@@ -96,7 +96,7 @@ class DaySet:
         self._exclude = exclude
 
     def first_from(self, day: int) -> int | None:
-        """The first day of the set that is not before ``day``; None if there is none for years."""
+        """The first day of the set on or after ``day``; None if there is none for years."""
         exclude = self._exclude
         if exclude is None:
             return self._plain_from(day)
@@ -104,16 +104,16 @@ class DaySet:
             return self._kept_from(day, exclude)
         start = day
         if exclude.roll == "next":
-            # Days of the excluded run just before are moved to where it ends, which may be here.
+            # Days of the excluded run just before move to its end, which may be here.
             while start > day - 366 and exclude.covers(date_of(start - 1)):
                 start -= 1
         else:
-            # Days of an excluded run that begins here are moved to before it.
+            # Days of an excluded run that begins here move to before it.
             start = self._open_from(day, exclude)
         return self._moved_from(start, day, exclude)
 
     def last_to(self, day: int) -> int | None:
-        """The last day of the set that is not after ``day``; None if there is none for years."""
+        """The last day of the set on or before ``day``; None if there is none for years."""
         exclude = self._exclude
         if exclude is None:
             return self._plain_to(day)
@@ -128,7 +128,7 @@ class DaySet:
         return self._moved_to(end, day, exclude)
 
     def count(self, first: int, last: int) -> int:
-        """How many days of the set lie between the two, both included."""
+        """The number of days of the set between the two, both included."""
         counted = 0
         day = self.first_from(first)
         while day is not None and day <= last:
@@ -219,7 +219,7 @@ class WallSet:
         self._times = times
 
     def first_from(self, wall: int) -> int | None:
-        """The first wall time of the set that is not before ``wall``."""
+        """The first wall time of the set at or after ``wall``."""
         day, second = divmod(wall, 86_400)
         there = self._days.first_from(day)
         if there == day:
@@ -230,7 +230,7 @@ class WallSet:
         return None if there is None else there * 86_400 + self._times.nth(0)
 
     def last_to(self, wall: int) -> int | None:
-        """The last wall time of the set that is not after ``wall``."""
+        """The last wall time of the set at or before ``wall``."""
         day, second = divmod(wall, 86_400)
         there = self._days.last_to(day)
         if there == day:
@@ -241,7 +241,7 @@ class WallSet:
         return None if there is None else there * 86_400 + self._times.nth(self._times.total - 1)
 
     def count(self, first: int, last: int) -> int:
-        """How many wall times of the set lie between the two, both included; days are counted, seconds are not."""
+        """The number of wall times between the two, both included; the cost grows with the days, not the seconds."""
         if first > last:
             return 0
         first_day, first_second = divmod(first, 86_400)

@@ -1,4 +1,4 @@
-"""Triggers without a calendar: at an interval, once, or never by themselves."""
+"""Triggers without a calendar: at an interval, once, or only manually."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _MICROSECOND = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Every(Trigger, kind="every"):
-    """At ``anchor``, and every ``interval`` of real time after it; zones and summer time do not matter.
+    """At ``anchor``, and every ``interval`` of real time after it, regardless of zones and daylight saving.
 
-    Without an anchor the steps are counted from 1970-01-01 UTC, so that restarts and edits do not shift them:
+    Without an anchor the intervals count from 1970-01-01 UTC, so that restarts and edits do not shift them:
     ``Every(timedelta(hours=6))`` fires at 00:00, 06:00, 12:00 and 18:00 UTC. Excluded days are skipped, never rolled.
     """
 
@@ -34,7 +34,7 @@ class Every(Trigger, kind="every"):
     def __post_init__(self) -> None:
         if not isinstance(self.interval, timedelta):
             raise BadSchedule(
-                f"interval: {self.interval!r} is no timedelta; give timedelta(minutes=5)",
+                f"interval: {self.interval!r} is not a timedelta; give timedelta(minutes=5)",
                 field="interval",
                 value=self.interval,
             )
@@ -64,7 +64,7 @@ class Every(Trigger, kind="every"):
             or seconds is True
             or not abs(seconds) <= _LONGEST.total_seconds() * 2
         ):
-            raise BadSchedule(f"seconds: {seconds!r} is no interval", field="seconds", value=seconds)
+            raise BadSchedule(f"seconds: {seconds!r} is not an interval", field="seconds", value=seconds)
         return cls(timedelta(seconds=seconds), None if anchor is None else instant_of(anchor, "anchor"))
 
     def timeline(
@@ -99,7 +99,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Once(Trigger, kind="once"):
-    """At one instant, and never again."""
+    """At one instant only."""
 
     at: datetime
 
@@ -120,9 +120,8 @@ class Once(Trigger, kind="once"):
         self, zone: ZoneInfo, calendar: BusinessCalendar | None, exclude: Exclude | None
     ) -> Timeline:
         at = (self.at - EPOCH) // _MICROSECOND
-        if (
-            exclude is None or not EARLIEST * MICRO <= at <= LATEST * MICRO
-        ):  # no zone tells what day it is out there
+        # Outside this range no zone defines the local day.
+        if exclude is None or not EARLIEST * MICRO <= at <= LATEST * MICRO:
             return Moment(at)
         wall = wall_at(zone, at // MICRO)
         day = date_of(wall // DAY)
@@ -134,10 +133,10 @@ class Once(Trigger, kind="once"):
 
 @dataclass(frozen=True, slots=True)
 class Manual(Trigger, kind="manual"):
-    """Never by itself: only when somebody triggers it."""
+    """Only when triggered manually."""
 
     def explain(self) -> str:
-        return "Only when triggered by hand"
+        return "Only when triggered manually"
 
     def facts(self) -> dict[str, object]:
         return {}

@@ -1,10 +1,10 @@
-"""From wall times to instants: the rules for the hours that do not exist, and for those that exist twice.
+"""Conversion of wall times to instants, with rules for skipped and repeated hours.
 
-``FixedTimes`` fires each wall time once: one inside a gap at the first instant after it, a repeated one at its first
-occurrence. ``RunningTimes`` fires whenever the local clock shows one of its times: nothing inside a gap, twice in a repeated
-hour. ``Steps`` counts real time and looks at the local day only to leave days out.
+``FixedTimes`` fires each wall time once: a time inside a gap at the first instant after it, a repeated time at its first
+occurrence. ``RunningTimes`` fires whenever the local clock shows one of its times: never inside a gap, twice in a repeated
+hour. ``Steps`` counts real time and uses the local day only for exclusions.
 
-All count microseconds since 1970-01-01 UTC and answer the same three questions, in time that grows with the days looked at,
+All count microseconds since 1970-01-01 UTC and have the same three methods, whose cost grows with the days covered,
 never with the fires.
 """
 
@@ -27,25 +27,25 @@ class Timeline(Protocol):
     """The fires of a trigger in one zone."""
 
     def after(self, instant: int) -> int | None:
-        """The first fire after that instant."""
+        """The first fire after this instant."""
         ...
 
     def upto(self, instant: int) -> int | None:
-        """The last fire at or before that instant."""
+        """The last fire at or before this instant."""
         ...
 
     def count(self, after: int, until: int) -> int:
-        """How many fires come after the one instant and not after the other."""
+        """The number of fires after the first instant, up to and including the second."""
         ...
 
 
 def _held(second: int) -> int:
-    """Within what can be reckoned: nothing fires before or after it."""
+    """The second, clamped to the supported range; nothing fires outside it."""
     return min(max(second, EARLIEST), LATEST)
 
 
 class FixedTimes:
-    """Wall times that fire once each, whatever the clocks do."""
+    """Wall times that fire once each, across clock changes."""
 
     __slots__ = ("_walls", "_zone")
 
@@ -70,7 +70,7 @@ class FixedTimes:
         counted = self._walls.count(frontier(self._zone, start) + 1, frontier(self._zone, end))
         for span in spans(self._zone, start + 1, end):
             if start < span.start <= end:
-                # Clocks that jump ahead pass several wall times at one instant: they are one fire.
+                # Clocks that jump ahead pass several wall times at one instant: these are one fire.
                 passed = self._walls.count(
                     frontier(self._zone, span.start - 1) + 1, frontier(self._zone, span.start)
                 )
@@ -79,7 +79,7 @@ class FixedTimes:
 
 
 class RunningTimes:
-    """Wall times that fire whenever the clock shows them."""
+    """Wall times that fire whenever the local clock shows them."""
 
     __slots__ = ("_walls", "_zone")
 
@@ -121,7 +121,7 @@ class RunningTimes:
 
 
 class Steps:
-    """Every so many microseconds from a first instant on, but not on excluded local days."""
+    """A fixed interval in microseconds from a first instant on, except on excluded local days."""
 
     __slots__ = ("_exclude", "_first", "_step", "_zone")
 
@@ -173,7 +173,7 @@ class Steps:
         return None if instant < self._first else instant - (instant - self._first) % self._step
 
     def _within(self, first: int, last: int) -> int:
-        """How many steps lie between two instants, both included."""
+        """The number of steps between two instants, both included."""
         first = max(first, self._first)
         if last < first:
             return 0
@@ -184,7 +184,7 @@ class Steps:
         return self._exclude.covers(date_of((second + span_at(self._zone, second).offset) // DAY))
 
     def _piece(self, second: int) -> tuple[int, int]:
-        """The stretch around a second in which the offset and the local day stay the same."""
+        """The period around a second with the same offset and the same local day."""
         span = span_at(self._zone, second)
         midnight = second - (second + span.offset) % DAY
         return max(span.start, midnight), min(span.end, midnight + DAY)

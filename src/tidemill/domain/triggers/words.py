@@ -1,4 +1,4 @@
-"""The small words in which triggers explain themselves."""
+"""Phrases for descriptions of triggers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MONTH_NAMES = (
 
 
 def joined(parts: Sequence[str], word: str = "and") -> str:
-    """A list as a sentence has it.
+    """A list in prose.
 
     >>> joined(["a", "b", "c"])
     'a, b and c'
@@ -31,7 +31,7 @@ def ordinal(number: int) -> str:
 
 
 def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
-    """Sorted numbers as stretches without a hole.
+    """Sorted numbers as contiguous ranges.
 
     >>> runs([1, 2, 3, 7])
     [(1, 3), (7, 7)]
@@ -46,7 +46,7 @@ def runs(numbers: Iterable[int]) -> list[tuple[int, int]]:
 
 
 def named(numbers: Iterable[int], names: Sequence[str], word: str = "and") -> str:
-    """Numbers by their names, with long stretches shortened: ``Monday to Friday and Sunday``."""
+    """Numbers by name, with long ranges shortened: ``Monday to Friday and Sunday``."""
     parts: list[str] = []
     for first, last in runs(numbers):
         if last - first >= 2:
@@ -57,7 +57,7 @@ def named(numbers: Iterable[int], names: Sequence[str], word: str = "and") -> st
 
 
 def clock_text(second: int) -> str:
-    """A second of the day as ``HH:MM``, or ``HH:MM:SS`` where seconds matter."""
+    """A second of the day as ``HH:MM``, or ``HH:MM:SS`` if it has seconds."""
     text = f"{second // 3600:02d}:{second // 60 % 60:02d}"
     return f"{text}:{second % 60:02d}" if second % 60 else text
 
@@ -84,7 +84,7 @@ def span_text(span: timedelta) -> str:
 
 
 def instant_text(when: datetime) -> str:
-    """A UTC instant for people."""
+    """A UTC instant in readable form."""
     text = f"{when:%Y-%m-%d %H:%M}"
     if when.second or when.microsecond:
         text = when.replace(tzinfo=None).isoformat(" ")
@@ -92,5 +92,5 @@ def instant_text(when: datetime) -> str:
 
 
 def sentence(text: str) -> str:
-    """With a capital at the beginning."""
+    """The text with an initial capital."""
     return text[:1].upper() + text[1:]

@@ -1,4 +1,7 @@
-"""The duties, one file each: promote, fire, reclaim, expire, sweep, and so on. Each is safe when two do it at once."""
+"""The duties, one file each: promote, fire, reclaim, expire, sweep, and others.
+
+Each is safe when two processes run it at once.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from tidemill.clock import Clock
 from tidemill.domain.cluster import Coordination
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.engine.duties.expire import CancelExpired, Expire
-from tidemill.engine.duties.fire import FactsOf, Fire, no_facts
+from tidemill.engine.duties.fire import NO_OUTLOOK, FactsOf, Fire, Outlook, no_facts
 from tidemill.engine.duties.fire_here import FireHere
 from tidemill.engine.duties.promote import Promote
 from tidemill.engine.duties.reclaim import Reclaim
@@ -27,6 +30,7 @@ __all__ = [
     "FactsOf",
     "Fire",
     "FireHere",
+    "Outlook",
     "PolicyOf",
     "Promote",
     "Reclaim",
@@ -43,7 +47,7 @@ _BATCH, _SMALL_BATCH = 500, 100
 
 
 def batch_of(coordination: Coordination) -> int:
-    """How much one run of a duty takes at most; less where all of them take at once."""
+    """The maximum batch of one run of a duty; smaller if all workers run the duties concurrently."""
     return _SMALL_BATCH if coordination is Coordination.STEAL else _BATCH
 
 
@@ -57,15 +61,19 @@ def usual_duties(
     reclaim: Reclaim | None = None,
     retention: Sequence[ArchivePolicy] = (),
     facts_of: FactsOf = no_facts,
+    outlook: Outlook = NO_OUTLOOK,
 ) -> list[Duty]:
-    """What every worker offers to do. ``reclaim`` is one that somebody else calls as well; ``retention`` is for stores that
-    keep no archive; ``facts_of`` tells the options of tasks whose schedules are fired.
+    """The duties that every worker offers to run.
+
+    ``reclaim`` is an instance that other code calls as well. ``retention`` is for stores without an archive.
+    ``facts_of`` returns the options of tasks whose schedules are fired. ``outlook`` contains the hooks and events for
+    their jobs.
     """
     waiting = Wake(store, clock)
     duties = [
         Promote(store, batch=batch, tick=Tick(clock)).duty(),
         (reclaim or Reclaim(store, clock, policy_of, random, batch=batch)).duty(),
-        Fire(store, clock, facts_of, batch=batch, on_waiting=waiting.knows).duty(),
+        Fire(store, clock, facts_of, outlook, batch=batch, on_waiting=waiting.knows).duty(),
         waiting.duty(),
         Expire(store, clock, policy_of, random, batch=batch).duty(),
         CancelExpired(store, batch=batch).duty(),
@@ -74,6 +82,8 @@ def usual_duties(
     return duties + ([Retention(store, retention).duty()] if retention else [])
 
 
-def duties_here(store: Store, clock: Clock, node: str, facts_of: FactsOf = no_facts) -> list[Duty]:
-    """What every node does for itself, whoever leads."""
-    return [FireHere(store, clock, node, facts_of).duty()]
+def duties_here(
+    store: Store, clock: Clock, node: str, facts_of: FactsOf = no_facts, outlook: Outlook = NO_OUTLOOK
+) -> list[Duty]:
+    """The duties that every node runs for itself, independent of the leader."""
+    return [FireHere(store, clock, node, facts_of, outlook).duty()]

@@ -1,7 +1,7 @@
-"""Expire: the safety net under timeouts. Runners stop what runs too long; this ends what they could not.
+"""Expire: ends jobs past their timeout that their runners could not stop.
 
-A job that has been past its timeout for a while longer, and is still held, is settled as timed out; its runner is fenced off.
-A job that has not begun by the time it expires is cancelled, wherever it waits.
+A job that is held for a margin beyond its timeout is settled as timed out, and its runner is fenced off. A job that has
+not begun when it expires is cancelled.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ _log = logging.getLogger("tidemill.engine")
 EVERY = timedelta(seconds=10)
 MARGIN = timedelta(seconds=15)
 BATCH = 500
+_LEAP = 5.0  # seconds by which the store's clock must run ahead of ours to count as a leap
 
 
 class Expire:
-    """One batch of jobs that have been seen past their timeout for ``margin``, by the monotonic clock.
+    """Settles one batch of jobs that have been seen past their timeout for ``margin``, by the monotonic clock.
 
-    The store's clock says what is overdue and this process measures the margin, so no two clocks are ever compared. Whoever
-    takes the duty over begins to measure anew.
+    The store's clock determines which jobs are overdue, and it may have leapt forward: then jobs seem overdue although
+    their runner, by its own monotonic clock, still has time for them. Jobs that are first seen after a leap, or at the
+    first look of this process, may have run for a shorter time than it seems. They are settled only after their whole
+    timeout and the margin.
     """
 
     def __init__(
@@ -46,17 +49,18 @@ class Expire:
         self._store, self._clock = store, clock
         self._margin, self._batch = margin, batch
         self._settle = Settle(store, clock, policy_of, random)
-        self._seen: dict[tuple[UUID, int], float] = {}
+        self._ripe_at: dict[tuple[UUID, int], float] = {}
+        self._ahead: float | None = None  # how far the store's clock was ahead of our monotonic one
 
     def __call__(self) -> Done:
         limit = self._batch + self._settle.aside
         late = self._store.overdue(limit)
         now = self._clock.monotonic()
-        self._look(late, now)
-        ripe = [claim for claim in late if now - self._first(claim) >= self._margin.total_seconds()]
+        self._look(late, now, leapt=bool(late or self._ahead is None) and self._leapt())
+        ripe = [claim for claim in late if now >= self._ripe_at[claim.id, claim.token]]
         written = self._settle(ripe, _timed_out)
         for claim, transition, *_ in written:
-            self._seen.pop((claim.id, claim.token), None)
+            self._ripe_at.pop((claim.id, claim.token), None)
             _log.warning(
                 "job %s ran over its timeout on worker %s, which did not stop it; it is %s now",
                 claim.id,
@@ -65,25 +69,32 @@ class Expire:
             )
         return Done(len(written), more=len(late) >= limit and bool(written))
 
-    def _look(self, late: list[Claim], now: float) -> None:
-        """Remember since when each is seen; what is overdue no more, or held anew, is forgotten."""
-        self._seen = {(claim.id, claim.token): self._seen.get((claim.id, claim.token), now) for claim in late}
+    def _leapt(self) -> bool:
+        """Whether the store's clock has leapt forward since the last look, or this is the first look."""
+        ahead = self._store.now().timestamp() - self._clock.monotonic()
+        before, self._ahead = self._ahead, ahead
+        return before is None or ahead - before > _LEAP
 
-    def _first(self, claim: Claim) -> float:
-        return self._seen[claim.id, claim.token]
+    def _look(self, late: list[Claim], now: float, *, leapt: bool) -> None:
+        """Record when each job may be settled. Jobs that are no longer overdue, or were claimed again, are removed."""
+        before, self._ripe_at = self._ripe_at, {}
+        for claim in late:
+            wait = self._margin + (claim.timeout or timedelta(0) if leapt else timedelta(0))
+            key = claim.id, claim.token
+            self._ripe_at[key] = before.get(key, now + wait.total_seconds())
 
     def duty(self, every: timedelta = EVERY) -> Duty:
-        """As a duty."""
+        """This duty for the loop."""
         return Duty("expire", every, self)
 
 
 def _timed_out(claim: Claim) -> TimedOut:
-    assert claim.timeout is not None  # a job without one is never overdue
+    assert claim.timeout is not None  # a job without a timeout is never overdue
     return TimedOut(claim.timeout)
 
 
 class CancelExpired:
-    """One batch of jobs that nobody holds and whose time is over, the longest expired first."""
+    """Cancels one batch of expired jobs that no worker holds, the longest expired first."""
 
     def __init__(self, store: Store, *, batch: int = BATCH) -> None:
         self._store, self._batch = store, batch
@@ -97,5 +108,5 @@ class CancelExpired:
         return Done(len(changed), more=len(late) >= self._batch and bool(changed))
 
     def duty(self, every: timedelta = 3 * EVERY) -> Duty:
-        """As a duty; whoever claims an expired job cancels it as well, so there is no hurry."""
+        """This duty for the loop. It is not urgent, because a worker that claims an expired job cancels it as well."""
         return Duty("cancel_expired", every, self)

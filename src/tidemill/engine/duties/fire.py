@@ -1,7 +1,8 @@
-"""Fire: schedules whose time has come make their jobs. What is due is judged by ``domain.firing``; this only reads and writes.
+"""Fire: creates the jobs of due schedules.
 
-One transaction moves a batch of schedules on, writes their fires down and enqueues their jobs. That a fire happens once rests
-on the schedule's compare-and-set and on the fire's key, never on who leads.
+``domain.firing`` decides what is due; this module only reads and writes. One transaction advances a batch of schedules,
+records their fires and enqueues their jobs. A fire happens only once because of the schedule's compare-and-set and the
+fire's key, independent of leadership.
 """
 
 from __future__ import annotations
@@ -10,21 +11,24 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
+from typing import NamedTuple
 from uuid import UUID
 
 from tidemill.clock import Clock
 from tidemill.domain.decide import Action, expected
-from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.firing import OVERLAP, Plan, plan, revised
+from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.domain.firing import LEAP, OVERLAP, Plan, plan, revised, rewound, room_of
 from tidemill.domain.job import Move, NewJob
 from tidemill.domain.requests import Facts
-from tidemill.domain.states import HELD, JobState
+from tidemill.domain.states import HELD, LIVE, JobState
 from tidemill.domain.timetable import ActiveJob, Definition, Due, Schedule, Scope
 from tidemill.engine.duties.settle import wake
 from tidemill.engine.duty import Done, Duty
 from tidemill.errors import StoreBusy, StoreUnavailable
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
+from tidemill.tasks.events import Event, Events
+from tidemill.tasks.hooks import NO_HOOKS, Hooks
 
 _log = logging.getLogger("tidemill.engine")
 
@@ -32,36 +36,53 @@ EVERY = timedelta(seconds=10)
 BATCH = 500
 TOPICS = frozenset({"schedules", "change"})
 KEEP = timedelta(days=90)
-_SELDOM, _SOON = 3600.0, 1.0  # seconds between two looks for older fires; while there are more
-_JOBS = 1_000  # of one statement
+_SELDOM, _SOON = 3600.0, 1.0  # seconds between two purges of old fires, and while more of them are left
+_JOBS = 1_000  # maximum jobs per statement
+_ASK = 20.0  # seconds between two readings of the store's clock while nothing is due
+_AWAY = 60.0  # seconds without a call: another leader may have fired with a clock that leapt
 
 FactsOf = Callable[[str], Facts | None]
-"""A task's options as plain data; None for one that is not known here."""
+"""Returns a task's options as plain data; None for a task that is unknown here."""
+
+
+class Outlook(NamedTuple):
+    """The app's hooks and this process's event subscribers, which the jobs of schedules pass through."""
+
+    hooks: Hooks
+    events: Events | None
+
+
+NO_OUTLOOK = Outlook(NO_HOOKS, None)
+"""For a supervisor, which runs no user code."""
 
 
 def no_facts(_task: str) -> Facts | None:
-    """Nothing is known of any task."""
+    """Return None: no task is known."""
     return None
 
 
 class Firing:
-    """What firing for the cluster and firing for one node have in common: reading around, and writing plans.
+    """Shared parts of firing for the cluster and for one node: reads, and the write of plans.
 
-    ``pinned`` tells the store the time instead of asking for its own; for clocks that are moved by hand.
+    ``pinned`` passes the local time to the store instead of using the store's time; tests with a manual clock use it.
+    ``outlook`` contains the hooks and events of the app, in a process that has imported it.
     """
 
-    def __init__(self, store: Store, clock: Clock, facts_of: FactsOf, *, pinned: bool = False) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, facts_of: FactsOf, outlook: Outlook, *, pinned: bool = False
+    ) -> None:
         self._store, self._clock, self._facts_of = store, clock, facts_of
+        self._hooks, self._events = outlook
         self._pinned = pinned
         self._complained: set[tuple[UUID, int]] = set()
 
     @property
     def pin(self) -> datetime | None:
-        """The time to tell the store."""
+        """The time to pass to the store, if pinned."""
         return self._clock.now() if self._pinned else None
 
     def now(self) -> datetime:
-        """The store's own time: it is the one by which something was found to be due."""
+        """The store's own time, which also determines what is due."""
         return self._clock.now() if self._pinned else self._store.now()
 
     def definitions(self, schedules: Iterable[Schedule]) -> dict[UUID, Definition]:
@@ -74,7 +95,7 @@ class Firing:
     def active(
         self, schedules: Iterable[Schedule], newest: int = 10
     ) -> tuple[dict[UUID, list[ActiveJob]], set[UUID]]:
-        """The living jobs of each schedule that cares about them, and which of them wait for an earlier one."""
+        """The live jobs of each schedule with an overlap policy, and the ids of those that wait for an earlier job."""
         caring = {found.id: found.overlap for found in schedules if found.overlap != "allow"}
         living: dict[UUID, list[ActiveJob]] = defaultdict(list)
         if not caring:
@@ -88,21 +109,40 @@ class Firing:
         return living, {job.id for job in waiting if (job.reason or "").startswith(OVERLAP)}
 
     def facts_of(self, task: str) -> Facts | None:
-        """What is known of a task."""
+        """The options of a task."""
         return self._facts_of(task)
 
     def complain(self, schedule: Schedule, why: str) -> None:
-        """Say once what is wrong with a schedule."""
+        """Log once what is wrong with a schedule."""
         mark = schedule.id, schedule.revision
         if mark not in self._complained:
             self._complained.add(mark)
             _log.error("schedule %s of tenant %s does not fire: %s", schedule.key, schedule.tenant, why)
 
     def write(self, plans: Sequence[Plan]) -> tuple[list[Plan], set[UUID]]:
-        """Write plans all at once; if the store refuses them, in halves, so that only what it refuses is left.
+        """Pass the jobs through the app's hooks, and write all plans.
 
-        What was written, and the schedules that somebody else changed or advanced meanwhile.
+        Return the written plans, and the schedules that another process has changed or advanced since.
         """
+        if not self._hooks.on_enqueue:
+            return self._write_all(plans)
+        hooked: list[Plan] = []
+        lost: set[UUID] = set()
+        for found in plans:
+            # The task belongs to another app, whose hooks are not loaded here.
+            if self._facts_of(found.schedule.task) is None:
+                hooked.append(found)
+                continue
+            try:
+                # One plan has jobs of one task. The hooks end before the transaction begins: user code holds no lock.
+                hooked.append(found._replace(jobs=tuple(self._hooks.pass_through(found.jobs))))
+            except Exception as error:  # noqa: BLE001  (user code; one schedule must not stop the others)
+                lost |= self._put_off(found, error)[1]
+        written, more = self._write_all(hooked) if hooked else ([], set())
+        return written, lost | more
+
+    def _write_all(self, plans: Sequence[Plan]) -> tuple[list[Plan], set[UUID]]:
+        """Write all plans at once. If the store rejects them, write them in halves to isolate the rejected ones."""
         try:
             return self._write(plans)
         except (StoreBusy, StoreUnavailable):
@@ -111,8 +151,8 @@ class Firing:
             if len(plans) == 1:
                 return self._put_off(plans[0], error)
             half = len(plans) // 2
-            first, lost = self.write(plans[:half])
-            second, more = self.write(plans[half:])
+            first, lost = self._write_all(plans[:half])
+            second, more = self._write_all(plans[half:])
             return first + second, lost | more
 
     def _write(self, plans: Sequence[Plan]) -> tuple[list[Plan], set[UUID]]:
@@ -136,7 +176,19 @@ class Firing:
                 topics |= self._enqueue(jobs[at : at + _JOBS])
             topics |= self._cancel([job for found in won for job in found.cancels])
         wake(self._store, topics)
+        self._publish(jobs)
         return won, lost
+
+    def _publish(self, jobs: Sequence[NewJob]) -> None:
+        """Publish events for the jobs that were just written."""
+        if self._events is None or not self._events.wanted:
+            return
+        now = self._clock.now()
+        for job in jobs:
+            state = JobState.SCHEDULED if job.run_at is not None and job.run_at > now else JobState.PENDING
+            if job.waiting is not None:
+                state = JobState.WAITING
+            self._events.publish(Event("job.enqueued", now, job.id, job.task, job.tenant, state))
 
     def _enqueue(self, jobs: Sequence[NewJob]) -> set[str]:
         written = self._store.enqueue(jobs, now=self.pin)
@@ -151,7 +203,10 @@ class Firing:
         }
 
     def _cancel(self, jobs: Sequence[ActiveJob]) -> set[str]:
-        """Jobs that make room for the next one of their schedule: held ones are asked to stop, the others end."""
+        """Cancel jobs to make room for the next one of their schedule.
+
+        Held jobs are asked to stop; the others end at once.
+        """
         if not jobs:
             return set()
         reason = f"{OVERLAP} the next job of its schedule takes its place"
@@ -178,7 +233,7 @@ class Firing:
 
 
 class _Held(Exception):
-    """Unique keys of these jobs are held by others: what was begun is undone, and done again without them."""
+    """Other jobs hold the unique keys of these jobs. The transaction is rolled back and repeated without them."""
 
     def __init__(self, holders: dict[UUID, UUID]) -> None:
         super().__init__("unique keys are held")
@@ -186,22 +241,25 @@ class _Held(Exception):
 
 
 class Fire(Firing):
-    """One batch of schedules that are due, the longest due first. It is next needed when the next one is due."""
+    """Fires one batch of due schedules, the longest due first. It is next needed when the next schedule is due."""
 
     def __init__(
         self,
         store: Store,
         clock: Clock,
         facts_of: FactsOf = no_facts,
+        outlook: Outlook = NO_OUTLOOK,
         *,
         batch: int = BATCH,
         pinned: bool = False,
         on_waiting: Callable[[Collection[NewJob]], None] | None = None,
     ) -> None:
-        super().__init__(store, clock, facts_of, pinned=pinned)
+        super().__init__(store, clock, facts_of, outlook, pinned=pinned)
         self._batch, self._on_waiting = batch, on_waiting
         self._unrevised: list[Schedule] | None = None
-        self._purge_at = float("-inf")
+        self._purge_at = self._asked_at = self._called_at = float("-inf")
+        self._ahead: float | None = None  # how far the store's clock was ahead of our monotonic one
+        self._went_back = False
 
     def __call__(self) -> Done:
         done = self._fire()
@@ -209,18 +267,19 @@ class Fire(Firing):
         return done
 
     def _fire(self) -> Done:
+        self._watch_clock()
         if self._unrevised is None or self._unrevised:
             self._revise()
         due = self._store.due(self._batch, now=self.pin)
         if not due.schedules:
             return Done(0, due.next_fire_at, more=bool(self._unrevised))
-        plans = self._plans(due, self.now())
+        plans = self._plans(due, self._read_clock())
         written, lost = self.write(plans)
         if self._on_waiting is not None:
             self._on_waiting([job for found in written for job in found.jobs if job.waiting is not None])
         ahead = [due.next_fire_at, *(found.advance.next_fire_at for found in written)]
         if lost:
-            ahead.append(self._clock.now())  # who was quicker may have left something to do
+            ahead.append(self._clock.now())  # the process that was faster may have left work
         fires = sum(len(found.fires) for found in written)
         return Done(
             fires,
@@ -237,7 +296,7 @@ class Fire(Firing):
             if schedule.definition_id is not None:
                 definition = definitions.get(schedule.definition_id)
                 if definition is None:
-                    continue  # it was deleted this moment, and the schedule goes with it
+                    continue  # it was just deleted, and its schedule with it
             living = active.get(schedule.id, [])
             found = plan(
                 schedule,
@@ -247,24 +306,66 @@ class Fire(Firing):
                 self.facts_of(schedule.task),
                 new_id,
                 parked=[job.job_id for job in living if job.job_id in parked],
+                busy=self._busy(schedule, definition, len(living)),
             )
             if found.broken is not None:
                 self.complain(schedule, found.broken)
             plans.append(found)
         return plans
 
+    def _busy(self, schedule: Schedule, definition: Definition | None, living: int) -> str | None:
+        """Why the schedule's definition has no capacity for another job.
+
+        Only checked if the schedule would then skip a fire.
+        """
+        if definition is None or schedule.overlap != "skip" or living:
+            return None
+        room = room_of(definition)
+        if not room:
+            return None
+        where = JobFilter(definition.tenant, states=LIVE, definition_id=definition.id)
+        found = sum(self._store.count(where, most=room).values())
+        return None if found < room else f"definition {definition.key} has {found} of {room} jobs under way"
+
     def _purge(self) -> None:
-        """Now and then, also where something is due at every look: old fires go. Of a store that is told the time, a test looks
-        at all of them.
+        """Delete old fires from time to time, even if every call finds due schedules.
+
+        A pinned store keeps all of them, so that tests can check them.
         """
         now = self._clock.monotonic()
         if not self._pinned and now >= self._purge_at:
-            self._purge_at = now + _SELDOM  # also where it fails: firing goes on all the same
+            self._purge_at = now + _SELDOM  # set first: a failing purge must not fail every later call
             if self._store.purge_fires(self.now() - KEEP, limit=_JOBS) >= _JOBS:
                 self._purge_at = now + _SOON
 
+    def _watch_clock(self) -> None:
+        """Revise every schedule if the store's clock was set back, or may have been while another process led."""
+        at = self._clock.monotonic()
+        away, self._called_at = at - self._called_at > _AWAY, at
+        if self._pinned:
+            return
+        if at >= self._asked_at + _ASK:
+            self._read_clock()
+        if self._went_back or away:
+            self._went_back, self._unrevised = False, None
+
+    def _read_clock(self) -> datetime:
+        """Read the store's time and check whether it was set back.
+
+        Every reading is compared: fires made during a short leap forward are far in the future after the step back.
+        """
+        now, at = self.now(), self._clock.monotonic()
+        ahead = now.timestamp() - at
+        before, self._ahead, self._asked_at = self._ahead, ahead, at
+        self._went_back |= before is not None and before - ahead > LEAP.total_seconds()
+        return now
+
     def _revise(self) -> None:
-        """Once in a life, batch by batch: the rules of a time zone may have changed since the next fire was worked out."""
+        """Recompute the next fires once per process, and after the store's clock was set back, batch by batch.
+
+        The rules of a time zone may have changed since the next fire was computed, or that fire is too far in the
+        future.
+        """
         if self._unrevised is None:
             self._unrevised = [
                 found
@@ -272,10 +373,11 @@ class Fire(Firing):
                 if found.enabled and found.next_fire_at is not None
             ]
         some, self._unrevised = self._unrevised[: self._batch], self._unrevised[self._batch :]
-        moved = [advance for found in some if (advance := revised(found)) is not None]
+        now = self.now()
+        moved = [advance for found in some if (advance := rewound(found, now) or revised(found)) is not None]
         if moved:
             self._store.advance(moved)
 
     def duty(self, every: timedelta = EVERY) -> Duty:
-        """As a duty, also woken when a schedule is written."""
+        """This duty for the loop. A written schedule also wakes it."""
         return Duty("fire", every, self, TOPICS)

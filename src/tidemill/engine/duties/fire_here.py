@@ -1,7 +1,8 @@
-"""Fire here: schedules that every node fires for itself. Each node does this for its own name, and nobody leads.
+"""Fire here: creates jobs of schedules that fire on every node or in every runner.
 
-A fire's job goes into the node's own queue, from which no other node takes, so an orphan waits for its node. A node that sees
-a schedule for the first time has no fires to make up for.
+Each node does this for itself, without a leader. A fire's job goes into the queue of its node or runner, from which no
+other one takes jobs. An orphaned job waits for its node. The job of a runner that has ended waits until it expires. A
+node or runner that is new to a schedule has no missed fires.
 """
 
 from __future__ import annotations
@@ -9,24 +10,38 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from datetime import datetime, timedelta
 from functools import partial
+from typing import NamedTuple
 from uuid import UUID
 
 from tidemill.clock import Clock
+from tidemill.domain.cluster import is_active
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.firing import JOINED, Plan, plan_here
+from tidemill.domain.firing import JOINED, Plan, plan_here, rewound_here
 from tidemill.domain.job import NewJob
-from tidemill.domain.timetable import ActiveJob, Definition, Fired, Schedule, Scope
-from tidemill.engine.duties.fire import EVERY, TOPICS, FactsOf, Firing, no_facts
+from tidemill.domain.timetable import ActiveJob, Definition, Fired, Schedule, Scope, runner_place
+from tidemill.engine.duties.fire import EVERY, NO_OUTLOOK, TOPICS, FactsOf, Firing, Outlook, no_facts
 from tidemill.engine.duty import Done, Duty
 from tidemill.engine.node import own_queue
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 
-_NEWEST = 500  # fires of all nodes among which this one's living jobs are looked for
+_NEWEST = 500  # fires of all nodes that are searched for this node's live jobs
+
+
+class Target(NamedTuple):
+    """One schedule in one place: a node, or a runner process that started at ``began_at``."""
+
+    schedule: Schedule
+    place: str
+    began_at: datetime | None = None
+
+    @property
+    def key(self) -> tuple[UUID, str]:
+        return self.schedule.id, self.place
 
 
 class FireHere(Firing):
-    """All schedules of instance scope, for one node."""
+    """Fires all schedules of instance and process scope for one node."""
 
     def __init__(
         self,
@@ -34,18 +49,22 @@ class FireHere(Firing):
         clock: Clock,
         node: str,
         facts_of: FactsOf = no_facts,
+        outlook: Outlook = NO_OUTLOOK,
         *,
         pinned: bool = False,
         on_waiting: Callable[[Collection[NewJob]], None] | None = None,
     ) -> None:
-        super().__init__(store, clock, facts_of, pinned=pinned)
+        super().__init__(store, clock, facts_of, outlook, pinned=pinned)
         self._node, self._on_waiting = node, on_waiting
         self._began_at: datetime | None = None
-        self._last: dict[UUID, Fired] = {}
+        self._last: dict[tuple[UUID, str], Fired] = {}
 
     def __call__(self) -> Done:
         found = [
-            each for each in self._store.schedules(tenant=ALL_TENANTS, scope=Scope.INSTANCE) if each.enabled
+            each
+            for scope in (Scope.INSTANCE, Scope.PROCESS)
+            for each in self._store.schedules(tenant=ALL_TENANTS, scope=scope)
+            if each.enabled
         ]
         if not found:
             self._began_at = self._began_at or self.now()
@@ -53,79 +72,111 @@ class FireHere(Firing):
         now = self.now()
         self._began_at = self._began_at or now
         definitions = self.definitions(found)
-        able = [each for each in found if _definition_allows(each, definitions)]
-        self._join(able, now)
-        plans, next_at = self._plans(able, definitions, now)
-        written, lost = self.write(plans) if plans else ([], set())
-        for each in written:
-            if each.fires:
-                self._last[each.schedule.id] = each.fires[-1]
-        if self._on_waiting is not None:
-            self._on_waiting([job for each in written for job in each.jobs if job.waiting is not None])
-        return Done(sum(len(each.fires) for each in written), now if lost else next_at)
+        targets = self._targets([each for each in found if _definition_allows(each, definitions)], now)
+        self._join(targets, now)
+        plans, next_at = self._plans(targets, definitions, now)
+        fires, lost = 0, False
+        # One place after another, because a store accepts one advance of a schedule at a time.
+        for place in dict.fromkeys(place for place, _ in plans):
+            written, missed = self.write([found for where, found in plans if where == place])
+            lost = lost or bool(missed)
+            fires += sum(len(each.fires) for each in written)
+            self._last |= {(each.schedule.id, place): each.fires[-1] for each in written if each.fires}
+            if self._on_waiting is not None:
+                self._on_waiting([job for each in written for job in each.jobs if job.waiting is not None])
+        return Done(fires, now if lost else next_at)
 
-    def _join(self, schedules: Sequence[Schedule], now: datetime) -> None:
-        """Find out where this node stands with each; where it is new, write down that it is."""
-        unknown = [each for each in schedules if each.id not in self._last]
-        if not unknown:
-            return
-        self._last |= self._store.last_fires([each.id for each in unknown], self._node)
+    def _targets(self, schedules: Sequence[Schedule], now: datetime) -> list[Target]:
+        """Each schedule on this node, or in each live runner of this node."""
+        runners: list[tuple[str, datetime | None]] = []
+        if any(each.scope is Scope.PROCESS for each in schedules):
+            runners = [
+                (runner_place(self._node, worker.id), worker.started_at)
+                for worker in self._store.workers()
+                if worker.node == self._node
+                and is_active(worker)
+                and worker.expires_at is not None
+                and worker.expires_at > now
+            ]
+        found: list[Target] = []
+        for each in schedules:
+            if each.scope is Scope.INSTANCE:
+                found.append(Target(each, self._node))
+            else:
+                found += [Target(each, place, began_at) for place, began_at in runners]
+        known = {target.key for target in found}
+        self._last = {key: last for key, last in self._last.items() if key in known or key[1] == self._node}
+        return found
+
+    def _join(self, targets: Sequence[Target], now: datetime) -> None:
+        """Find the last fire of each schedule in each place.
+
+        A node that is new to a schedule is recorded as such. A runner is not, because its start is recorded with its
+        worker.
+        """
+        unknown = [target for target in targets if target.key not in self._last]
+        for place in dict.fromkeys(target.place for target in unknown):
+            ids = [target.schedule.id for target in unknown if target.place == place]
+            self._last |= {(id, place): last for id, last in self._store.last_fires(ids, place).items()}
         assert self._began_at is not None
-        joined: dict[UUID, Fired] = {}
-        for each in unknown:
-            if each.id not in self._last:
-                # A node that was here when the schedule was made has missed nothing of it.
-                at = min(now, max(self._began_at, each.since_at or self._began_at))
-                joined[each.id] = Fired(each.id, at, self._node, each.tenant, None, JOINED)
-        if joined:
-            self._store.note_fires(list(joined.values()), now=self.pin)
-            self._last |= (
-                joined  # only now: what was not written down is not known to the node's next process
-            )
+        joined: dict[tuple[UUID, str], Fired] = {}
+        for target in unknown:
+            if target.key not in self._last:
+                each, began_at = target.schedule, target.began_at or self._began_at
+                # An older place fires from the schedule's creation on, a newer one from its own start.
+                at = min(now, max(began_at, each.since_at or began_at))
+                joined[target.key] = Fired(each.id, at, target.place, each.tenant, None, JOINED)
+        nodes = [fire for fire in joined.values() if fire.scope_key == self._node]
+        if nodes:
+            self._store.note_fires(nodes, now=self.pin)
+        # Only after the write: the node's next process reads only what was recorded.
+        self._last |= joined
 
     def _plans(
-        self, schedules: Sequence[Schedule], definitions: dict[UUID, Definition], now: datetime
-    ) -> tuple[list[Plan], datetime | None]:
-        """What is due here, and when the next one is. Living jobs are only asked for where something is due."""
-        plans: list[Plan] = []
+        self, targets: Sequence[Target], definitions: dict[UUID, Definition], now: datetime
+    ) -> tuple[list[tuple[str, Plan]], datetime | None]:
+        """The due plans with their places, and the time of the next fire. Live jobs are only read if something is due."""
+        plans: list[tuple[str, Plan]] = []
         ahead: list[datetime] = []
-        for each in schedules:
-            look = partial(self._look, each, definitions.get(each.definition_id or each.id), now)
+        for target in targets:
+            each = target.schedule
+            self._last[target.key] = rewound_here(self._last[target.key], now)
+            look = partial(self._look, target, definitions.get(each.definition_id or each.id), now)
             found, next_at = look([], set())
             if found.broken is not None:
                 self.complain(each, found.broken)
             elif found.fires:
-                living, parked = self._living(each) if each.overlap != "allow" else ([], set())
+                living, parked = self._living(target) if each.overlap != "allow" else ([], set())
                 if living:
                     found, next_at = look(living, parked)
-                plans.append(found)
+                plans.append((target.place, found))
             if next_at is not None:
                 ahead.append(next_at)
         return plans, min(ahead, default=None)
 
     def _look(
         self,
-        schedule: Schedule,
+        target: Target,
         definition: Definition | None,
         now: datetime,
         living: list[ActiveJob],
         parked: set[UUID],
     ) -> tuple[Plan, datetime | None]:
-        last, facts = self._last[schedule.id], self.facts_of(schedule.task)
+        last, facts = self._last[target.key], self.facts_of(target.schedule.task)
         return plan_here(
-            schedule, definition, living, last, now, facts, new_id, node=self._node, parked=parked
+            target.schedule, definition, living, last, now, facts, new_id, node=target.place, parked=parked
         )
 
-    def _living(self, schedule: Schedule) -> tuple[list[ActiveJob], set[UUID]]:
-        """This node's own among the schedule's living jobs."""
-        active, parked = self.active([schedule], newest=_NEWEST)
-        jobs = active.get(schedule.id, [])
+    def _living(self, target: Target) -> tuple[list[ActiveJob], set[UUID]]:
+        """The live jobs of the schedule that belong to this place, and the ids of those that wait."""
+        active, parked = self.active([target.schedule], newest=_NEWEST)
+        jobs = active.get(target.schedule.id, [])
         rows = self._store.get([job.job_id for job in jobs], tenant=ALL_TENANTS) if jobs else []
-        mine = {row.id for row in rows if row.queue == own_queue(self._node)}
+        mine = {row.id for row in rows if row.queue == own_queue(target.place)}
         return [job for job in jobs if job.job_id in mine], parked & mine
 
     def duty(self, every: timedelta = 3 * EVERY) -> Duty:
-        """As a duty, also woken when a schedule is written."""
+        """This duty for the loop. A written schedule also wakes it."""
         return Duty("fire_here", every, self, TOPICS)
 
 

@@ -1,4 +1,4 @@
-"""Promote: scheduled jobs, and waiting ones whose delay is over, become pending when they are due; and every now and then a tick."""
+"""Promote: makes scheduled and delayed jobs pending when they are due."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ BATCH = 500
 
 
 class Promote:
-    """One batch, the earliest first, and word to the workers of its queues. It is next needed when the next job is due.
+    """Promotes one batch, the earliest first, and notifies the workers of its queues.
 
-    With ``tick``, whatever that has to say is found out by the same question, and said with it.
+    It is next needed when the next job is due. With ``tick``, the same query also returns the queues with pending jobs,
+    and the same notification includes the tick.
     """
 
     def __init__(self, store: Store, *, batch: int = BATCH, tick: Tick | None = None) -> None:
@@ -30,5 +31,5 @@ class Promote:
         return Done(moved, next_run_at, more=moved >= self._batch)
 
     def duty(self, every: timedelta = EVERY) -> Duty:
-        """As a duty, also woken when a job is put off."""
+        """This duty for the loop. A newly scheduled job also wakes it."""
         return Duty("promote", every, self, frozenset({"scheduled", "change"}))

@@ -1,4 +1,4 @@
-"""Retention: a store that keeps no archive, such as the one in memory, forgets jobs some time after they ended."""
+"""Retention: deletes ended jobs after some time in a store without an archive."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MEMORY_RETENTION = (
     ArchivePolicy("completed", frozenset({JobState.COMPLETED}), max_age=timedelta(minutes=15)),
     ArchivePolicy("ended", ENDED - {JobState.COMPLETED}, max_age=timedelta(minutes=60)),
 )
-"""What a store in memory keeps: completed jobs for a quarter of an hour, other ends for an hour."""
+"""The retention of an in-memory store: 15 minutes for completed jobs, one hour for all other ended jobs."""
 
 
 class Retention:
-    """One batch of each policy. Nothing is copied: what these policies let go is gone."""
+    """Deletes one batch of each policy. Nothing is archived."""
 
     def __init__(self, store: Store, policies: Sequence[ArchivePolicy] = MEMORY_RETENTION) -> None:
         self._store, self._policies = store, policies
@@ -35,5 +35,5 @@ class Retention:
         return Done(items, more=more)
 
     def duty(self, every: timedelta = EVERY) -> Duty:
-        """As a duty."""
+        """This duty for the loop."""
         return Duty("retention", every, self)

@@ -1,6 +1,7 @@
-"""Settling claims whose worker does not: decide and finish them in one batch, and wake whoever waits for them.
+"""Settling of claims that their worker no longer finishes.
 
-One job that cannot be settled keeps no other from it. It must not choose which claims, nor say what happened to them.
+It decides and writes them in one batch, and sends the wake-ups. A job that cannot be settled does not block the others.
+The caller chooses the claims and their outcomes.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from tidemill.stores.base import Store
 _log = logging.getLogger("tidemill.engine")
 
 PolicyOf = Callable[[Claim, Details], Policy]
-"""How a job reacts to trouble, by its task and by what its call said."""
+"""Returns the policy of a job, by its task and by the options of its enqueue call."""
 
-_ASIDE = 60.0  # how long a job that could not be written is left alone
+_ASIDE = 60.0  # seconds for which a job that could not be written is skipped
 
 
 class Settle:
-    """Settles claims. Those that could not be written are set aside for a minute, and ``aside`` says how many they are."""
+    """Settles claims. Claims that could not be written are set aside for a minute; ``aside`` is their number."""
 
     def __init__(self, store: Store, clock: Clock, policy_of: PolicyOf, random: Random) -> None:
         self._store, self._clock = store, clock
@@ -39,7 +40,7 @@ class Settle:
 
     @property
     def aside(self) -> int:
-        """How many jobs were set aside: ask the store for so many more, lest they hide the others."""
+        """The number of jobs set aside. Callers increase their batch by it, so that these jobs do not hide the others."""
         now = self._clock.monotonic()
         for key, until in list(self._aside.items()):
             if until <= now:
@@ -47,7 +48,7 @@ class Settle:
         return len(self._aside)
 
     def __call__(self, claims: Sequence[Claim], outcome_of: Callable[[Claim], Outcome]) -> list[Finish]:
-        """Settle these claims; what was written. What another was quicker with is not among it."""
+        """Settle these claims; return what was written, without those that another process settled first."""
         claims = [claim for claim in claims if (claim.id, claim.token) not in self._aside]
         if not claims:
             return []
@@ -69,18 +70,18 @@ class Settle:
         now, jitter = self._clock.now(), self._random.random()
         try:
             return decide(claim, outcome, self._policy_of(claim, details), now, jitter)
-        except Exception:  # noqa: BLE001  (a task unknown here, or options nobody can read: the job is settled all the same)
+        except Exception:  # noqa: BLE001  (unknown task or unreadable options: the job must still be settled)
             if claim.task not in self._complained:
                 self._complained.add(claim.task)
                 _log.exception(
-                    "job %s: the policy of task %s is not known here, the default one is used",
+                    "job %s: the policy of task %s cannot be used here; using the default one",
                     claim.id,
                     claim.task,
                 )
             return decide(claim, outcome, DEFAULT_POLICY, now, jitter)
 
     def _write(self, finishes: list[Finish]) -> list[Finish]:
-        """Finish them all at once; if the store refuses the batch, in halves, so that only what it refuses is left."""
+        """Write all at once. If the store rejects the batch, write it in halves to isolate the rejected ones."""
         try:
             lost = self._store.finish(finishes)
         except (StoreBusy, StoreUnavailable):
@@ -89,7 +90,7 @@ class Settle:
             if len(finishes) == 1:
                 claim = finishes[0].claim
                 self._aside[claim.id, claim.token] = self._clock.monotonic() + _ASIDE
-                _log.exception("job %s could not be settled and is left alone for a minute", claim.id)
+                _log.exception("job %s cannot be settled; retrying in a minute", claim.id)
                 return []
             half = len(finishes) // 2
             return self._write(finishes[:half]) + self._write(finishes[half:])
@@ -97,7 +98,7 @@ class Settle:
 
 
 def wake(store: Store, topics: Iterable[str]) -> None:
-    """Notify, if there is anything to say. A hint that cannot be given is no failure of what was done."""
+    """Send wake-ups for these topics, if any. A failed notification is ignored, because wake-ups are only hints."""
     topics = sorted(topics)
     if topics:
         with contextlib.suppress(StoreError):

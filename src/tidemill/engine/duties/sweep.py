@@ -1,6 +1,4 @@
-"""Sweep: workers that ended long ago and hold nothing are forgotten, unique keys whose window has passed, and counts of limits
-that nobody uses any more.
-"""
+"""Sweep: deletes old workers, expired unique keys and unused counts of limits."""
 
 from __future__ import annotations
 
@@ -13,12 +11,12 @@ from tidemill.stores.base import Store
 EVERY = timedelta(seconds=60)
 KEEP = timedelta(hours=1)
 IDLE = timedelta(days=1)
-"""How long a limit's count stays that is at zero and was not touched, unless a rule looks further back."""
-_COUNTS, _SELDOM = 10_000, 10  # so many counts, in every tenth turn
+"""How long an untouched limit count of zero is kept, unless a rule needs a longer period."""
+_COUNTS, _SELDOM = 10_000, 10  # maximum counts per sweep, in every tenth run
 
 
 class Sweep:
-    """Workers stay listed for ``keep`` after their lease has ended, so that one can see who is missing."""
+    """Keeps workers listed for ``keep`` after their lease has ended, so that operators can see which ones are missing."""
 
     def __init__(self, store: Store, *, keep: timedelta = KEEP) -> None:
         self._store, self._keep = store, keep
@@ -31,5 +29,5 @@ class Sweep:
         return Done(swept)
 
     def duty(self, every: timedelta = EVERY) -> Duty:
-        """As a duty."""
+        """This duty for the loop."""
         return Duty("sweep", every, self)

@@ -1,7 +1,7 @@
-"""Tick: a wake-up that was lost is repeated, and everybody hears that the duties are done.
+"""Tick: repeats lost wake-ups, and shows all workers that the duties run.
 
-Idle workers need not ask the store as long as they hear it. It goes along with promoting, which looks as often: an idle store is to
-be asked as little as can be.
+Idle workers need not poll the store while they receive ticks. The tick is part of promoting, which runs equally often,
+to keep the number of queries of an idle store low.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ EVERY = timedelta(seconds=5)
 
 
 class Tick:
-    """What is to be said: ``tick``, and ``ready:{queue}`` for each queue in which jobs are pending."""
+    """The topics of a tick: ``tick``, and ``ready:{queue}`` for each queue with pending jobs."""
 
     def __init__(self, clock: Clock, *, every: timedelta = EVERY) -> None:
         self._clock = clock
-        # Those who are called now and then say it somewhat early rather than much too late.
+        # Calls come at irregular times. A somewhat early tick is better than one that is much too late.
         self._gap = every.total_seconds() / 2
         self._said = float("-inf")
 
     @property
     def due(self) -> bool:
-        """Whether it is time to say it again."""
+        """Whether the next tick is due."""
         return self._clock.monotonic() - self._said >= self._gap
 
     def topics(self, queues: Collection[str]) -> frozenset[str]:
-        """What to say now, if these queues have pending jobs; whoever asks says it."""
+        """The topics to notify now, given the queues with pending jobs. The caller sends them."""
         self._said = self._clock.monotonic()
         return frozenset({TICK, *(f"ready:{queue}" for queue in queues)})

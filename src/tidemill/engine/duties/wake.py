@@ -1,4 +1,7 @@
-"""Wake: a job that waits for an earlier one of its schedule goes on once no other one lives. It makes no jobs."""
+"""Wake: starts a job that waits for an earlier one of its schedule.
+
+A job is woken once no other job of its schedule is live. This duty creates no jobs.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,15 @@ from tidemill.stores.base import Store
 EVERY = timedelta(seconds=10)
 SOON = timedelta(seconds=1)
 SEARCH = timedelta(seconds=30)
-_GAP = 1.5 * EVERY.total_seconds()  # without a call for so long, others did the duty
+_GAP = 1.5 * EVERY.total_seconds()  # after this many seconds without a call, another process ran the duty
 _PAGE = 500
 _NEWEST = 500
 
 
 class Wake:
-    """Looks every second while it knows of a job that waits; when it takes over, and now and then, for those that others knew
-    of.
+    """Checks every second while it knows a waiting job.
+
+    It also searches for waiting jobs that other processes created: when it takes over, and periodically.
     """
 
     def __init__(self, store: Store, clock: Clock, *, pinned: bool = False) -> None:
@@ -37,7 +41,7 @@ class Wake:
         self._searched = self._called = float("-inf")
 
     def knows(self, jobs: Collection[NewJob]) -> None:
-        """These were just put there to wait."""
+        """Add jobs that were just created to wait."""
         self._known |= {job.id for job in jobs}
 
     def __call__(self) -> Done:
@@ -53,7 +57,7 @@ class Wake:
         return Done(moved, self._clock.now() + SOON if self._known else None)
 
     def _search(self) -> None:
-        """One page of what waits; the next look goes on behind it."""
+        """Read one page of waiting jobs. The next search continues after it."""
         self._searched = self._clock.monotonic()
         where = JobFilter(ALL_TENANTS, states=frozenset({JobState.WAITING}))
         page = self._store.jobs(where, sort=Sort.OLDEST, limit=_PAGE, after=self._cursor)
@@ -61,7 +65,7 @@ class Wake:
         self._known |= {job.id for job in page.items if _waits(job)}
 
     def _wake(self, waiting: Collection[Job]) -> int:
-        """Of each schedule (on each node) the one that waits the longest, if no other lives."""
+        """Wake the job of each schedule (on each node) that has waited the longest, if no other job of it is live."""
         schedules = {job.details.schedule_id for job in waiting if job.details.schedule_id is not None}
         active = {job.job_id for job in self._store.active_jobs(list(schedules), newest=_NEWEST)}
         others = self._store.get(active - self._known, tenant=ALL_TENANTS) if active - self._known else []
@@ -84,7 +88,7 @@ class Wake:
         return len(moved)
 
     def duty(self, every: timedelta = EVERY) -> Duty:
-        """As a duty, also woken when a schedule fires."""
+        """This duty for the loop. A fired schedule also wakes it."""
         return Duty("wake", every, self, frozenset({"schedules"}))
 
 

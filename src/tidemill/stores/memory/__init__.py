@@ -1,4 +1,7 @@
-"""The memory store: plain dictionaries under one lock; for tests, for trying things out, and the oracle of the others."""
+"""The memory store: plain dictionaries under one lock.
+
+It serves tests and experiments, and is the reference for the other stores.
+"""
 
 from tidemill.stores.memory.store import MemoryStore
 

@@ -1,4 +1,7 @@
-"""Tiers in memory: ended jobs as documents, beside the jobs. It must not remove an original that changed since the copy."""
+"""Archive tiers in memory.
+
+An original that changed after its copy must not be deleted.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from tidemill.domain.filters import ALL_TENANTS, JobFilter, Page, Sort
+from tidemill.domain.filters import ALL_TENANTS, UNARCHIVED, JobFilter, Page, Sort
 from tidemill.domain.job import Job
 from tidemill.domain.retention import ArchivedJob, ArchivePolicy, archive_document
 from tidemill.domain.states import ENDED
@@ -20,7 +23,7 @@ from tidemill.stores.memory.state import State
 
 
 class MemoryArchive(Core, Archive):
-    """The documents of jobs that ended long ago."""
+    """The documents of archived jobs."""
 
     def archivable(self, policy: ArchivePolicy, *, now: datetime | None = None) -> list[ArchivedJob]:
         with self._open() as state:
@@ -62,7 +65,7 @@ class MemoryArchive(Core, Archive):
         self, where: JobFilter, *, sort: Sort = Sort.NEWEST, limit: int = 100, after: str | None = None
     ) -> Page[ArchivedJob]:
         with self._open() as state:
-            for name in ("reference", "tag", "metadata"):
+            for name in UNARCHIVED:
                 if getattr(where, name):
                     raise BadFilter(f"archived jobs cannot be searched by {name}; leave it out", field=name)
             rows = (document for document in state.archive.values() if matches_archived(where, document))

@@ -1,6 +1,6 @@
-"""Who works here, in memory: workers with their leases on life, and named leases.
+"""Workers and leases in memory.
 
-It tells who is overdue or gone. It must not act on it: whoever asks decides and calls ``finish``.
+The store reports overdue and orphaned jobs but does not act on them: the caller decides and calls ``finish``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from tidemill.domain.cluster import CancelRequest, Lease, Pulse, Worker, WorkerState
+from tidemill.domain.cluster import CancelRequest, Heartbeat, Lease, Pulse, Worker, WorkerState
 from tidemill.domain.job import Claim
 from tidemill.domain.states import JobState
 from tidemill.errors import UsageError
@@ -29,7 +29,7 @@ class MemoryWorkers(Core, Workers):
             moment = self._at(now)
             if worker.id in state.workers:
                 raise UsageError(
-                    f"worker {worker.id} is already known; an id is new at every start", id=worker.id
+                    f"worker {worker.id} is already registered; use a new id at every start", id=worker.id
                 )
             worker = replace(worker, started_at=moment, beat_at=moment, expires_at=moment + lease, beats=0)
             state.workers[worker.id] = worker
@@ -39,9 +39,7 @@ class MemoryWorkers(Core, Workers):
         with self._open() as state:
             moment = self._at(now)
             expires_at = moment + lease
-            alive = [
-                worker for id in set(ids) if (worker := state.workers.get(id)) and _alive(worker, moment)
-            ]
+            alive = [worker for id in set(ids) if (worker := state.workers.get(id)) and not _gone(worker)]
             for worker in alive:
                 state.workers[worker.id] = replace(
                     worker, beat_at=moment, expires_at=expires_at, beats=worker.beats + 1
@@ -50,14 +48,17 @@ class MemoryWorkers(Core, Workers):
             draining = frozenset(worker.id for worker in alive if worker.state is WorkerState.DRAINING)
             return Pulse(living, draining, _cancels(state, living))
 
-    def retire(self, ids: Collection[UUID], *, now: datetime | None = None) -> None:
+    def retire(self, ids: Collection[UUID], *, crashed: bool = False, now: datetime | None = None) -> None:
         with self._open() as state:
             moment = self._at(now)
             for id in ids:
                 worker = state.workers.get(id)
                 if worker is not None:
                     ends = moment if worker.expires_at is None else min(worker.expires_at, moment)
-                    state.workers[id] = replace(worker, state=WorkerState.STOPPED, expires_at=ends)
+                    beat_at = worker.beat_at if crashed else max(worker.beat_at or moment, moment)
+                    state.workers[id] = replace(
+                        worker, state=WorkerState.STOPPED, expires_at=ends, beat_at=beat_at
+                    )
 
     def drain(self, ids: Collection[UUID]) -> frozenset[UUID]:
         with self._open() as state:
@@ -74,11 +75,32 @@ class MemoryWorkers(Core, Workers):
             rows = sorted(state.workers.values(), key=lambda worker: worker.id.int, reverse=True)
             return sorted(rows, key=lambda worker: _known(worker.started_at), reverse=True)
 
-    def orphans(self, limit: int, *, now: datetime | None = None) -> list[Claim]:
+    def heartbeats(self, *, now: datetime | None = None) -> list[Heartbeat]:
         with self._open() as state:
             moment = self._at(now)
-            alive = {id for id, worker in state.workers.items() if _alive(worker, moment)}
-            lonely = [job for id in state.held if (job := state.jobs[id]).worker not in alive]
+            return [
+                Heartbeat(id, worker.beats, ends - _known(worker.beat_at), ends - moment)
+                for id, worker in sorted(state.workers.items())
+                if not _gone(worker)
+                for ends in [_known(worker.expires_at)]
+            ]
+
+    def declare_gone(
+        self, seen: Collection[tuple[UUID, int]], *, now: datetime | None = None
+    ) -> frozenset[UUID]:
+        with self._open() as state:
+            still = {
+                id
+                for id, beats in seen
+                if (worker := state.workers.get(id)) and worker.beats == beats and not _gone(worker)
+            }
+            self.retire(still, crashed=True, now=now)
+            return frozenset(still)
+
+    def orphans(self, limit: int) -> list[Claim]:
+        with self._open() as state:
+            present = {id for id, worker in state.workers.items() if not _gone(worker)}
+            lonely = [job for id in state.held if (job := state.jobs[id]).worker not in present]
             lonely.sort(key=lambda job: (_known(job.claimed_at), job.id))
             return [claim_of(job) for job in lonely[: max(limit, 0)]]
 
@@ -89,7 +111,7 @@ class MemoryWorkers(Core, Workers):
             for id in state.held:
                 job = state.jobs[id]
                 if job.state is JobState.RUNNING and job.timeout is not None:
-                    # Compared as ages, because a very long timeout may end beyond all calendars.
+                    # Compared as ages, because a very long timeout may end beyond the calendar.
                     over = moment - _known(job.started_at) - job.timeout
                     if over >= timedelta(0):
                         late.append((-over, id))
@@ -104,7 +126,7 @@ class MemoryWorkers(Core, Workers):
             gone = [
                 id
                 for id, worker in state.workers.items()
-                if _known(worker.expires_at) <= before and id not in busy
+                if _gone(worker) and _known(worker.expires_at) <= before and id not in busy
             ]
             for id in gone:
                 del state.workers[id]
@@ -115,7 +137,13 @@ class MemoryLeases(Core, Leases):
     """Named leases for duties."""
 
     def acquire(
-        self, name: str, holder: UUID, *, ttl: timedelta, now: datetime | None = None
+        self,
+        name: str,
+        holder: UUID,
+        *,
+        ttl: timedelta,
+        stale: tuple[int, datetime] | None = None,
+        now: datetime | None = None,
     ) -> Lease | None:
         with self._open() as state:
             moment = self._at(now)
@@ -126,6 +154,10 @@ class MemoryLeases(Core, Leases):
                 lease = Lease(name, holder, term, acquired_at=moment, beat_at=moment, expires_at=expires_at)
             elif old.holder == holder:
                 lease = replace(old, beat_at=moment, expires_at=expires_at)
+            elif stale == (old.term, old.beat_at):
+                lease = Lease(
+                    name, holder, old.term + 1, acquired_at=moment, beat_at=moment, expires_at=expires_at
+                )
             else:
                 return None
             state.leases[name] = lease
@@ -168,17 +200,23 @@ class MemoryLeases(Core, Leases):
 
 
 def _known(instant: datetime | None) -> datetime:
-    """An instant that the store itself has written, so that it is there."""
+    """An instant that the store itself has written and that therefore exists."""
     assert instant is not None
     return instant
 
 
-def _alive(worker: Worker, now: datetime) -> bool:
-    return _known(worker.expires_at) > now
+def _gone(worker: Worker) -> bool:
+    return worker.state is WorkerState.STOPPED
+
+
+def may_claim(state: State, worker: UUID, now: datetime) -> bool:
+    """Whether this worker is registered, was not declared gone, and has an unexpired lease."""
+    row = state.workers.get(worker)
+    return row is not None and not _gone(row) and _known(row.expires_at) > now
 
 
 def _cancels(state: State, workers: frozenset[UUID]) -> list[CancelRequest]:
-    """The held jobs of these workers that somebody wants stopped, by id."""
+    """The held jobs of these workers with a cancel request, by id."""
     found = []
     for job in sorted((state.jobs[id] for id in state.held), key=lambda job: job.id.int):
         if job.worker in workers and job.cancel_reason is not None:

@@ -1,4 +1,7 @@
-"""What people and duties do to jobs, in memory. It must not touch a job that is held, but for the wish to cancel it."""
+"""Job control in memory: moves, cancel requests and deletion.
+
+A held job must not be changed, except for its cancel request.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from tidemill.domain.job import Job, Move
+from tidemill.domain.job import Change, Job, Move
 from tidemill.domain.states import ENDED, HELD
 from tidemill.stores.base import Control
 from tidemill.stores.memory import holds
@@ -38,6 +41,19 @@ class MemoryControl(Core, Control):
                 changed.add(after.id)
             return frozenset(changed)
 
+    def change(self, changes: Sequence[Change]) -> frozenset[UUID]:
+        with self._open() as state:
+            refuse_repeats(change.id for change in changes)
+            changed = []
+            for change in changes:
+                job = state.find(change.id, change.tenant)
+                if job is not None and job.state in change.expect:
+                    queue = job.queue if change.queue is None else change.queue
+                    priority = job.priority if change.priority is None else change.priority
+                    changed.append(replace(job, queue=queue, priority=priority))
+            state.relabel(changed)
+            return frozenset(job.id for job in changed)
+
     def request_cancel(self, ids: Collection[UUID], *, tenant: str, reason: str) -> frozenset[UUID]:
         with self._open() as state:
             held = set()
@@ -62,7 +78,7 @@ class MemoryControl(Core, Control):
 
 
 def _moved(job: Job, move: Move, now: datetime) -> Job:
-    """The job as a move leaves it. Nobody holds it afterwards: only a claim gives a job to a worker."""
+    """The job after a move. No worker holds it: only a claim assigns a job to a worker."""
     if move.restart:
         job = replace(job, attempt=0, crashes=0)
     if move.state in ENDED:

@@ -1,7 +1,4 @@
-"""What every face of the store stands on: the one lock, the state behind it, the clock, and transactions.
-
-It must not hold a verb.
-"""
+"""The base of all parts of the memory store: lock, state, clock and transactions."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ class Core:
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._lock = RLock()
         self._state = State()
-        self._locks = Locks()  # beside the state, as no transaction takes a hold back
+        self._locks = Locks()  # outside the state, because transactions do not roll back holds
         self._closed = False
         self._in_transaction = False
 
@@ -33,7 +30,7 @@ class Core:
 
     @contextmanager
     def _open(self) -> Iterator[State]:
-        """The state, for as long as the block lasts ours alone. A verb checks first and writes then: there is no undo."""
+        """Exclusive access to the state. There is no undo, so a verb must check everything before it writes."""
         with self._lock:
             self._refuse_closed()
             yield self._state
@@ -44,7 +41,7 @@ class Core:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        # The lock is held to the end, so the flag is only ever seen by the thread that set it.
+        # The lock is held to the end, so only the thread that set the flag sees it.
         with self._open() as state:
             if self._in_transaction:
                 yield
@@ -61,7 +58,7 @@ class Core:
 
 
 def refuse_repeats(ids: Iterable[UUID], what: str = "job") -> None:
-    """An id given twice in one batch is an error of the caller, and told before anything is written."""
+    """Refuse duplicate ids in one batch, which are a caller error, before anything is written."""
     seen: set[UUID] = set()
     for id in ids:
         if id in seen:

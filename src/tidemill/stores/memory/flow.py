@@ -1,6 +1,6 @@
-"""A job's way in memory: enqueue → promote → claim → start → report → finish.
+"""The life cycle of a job in memory, from enqueue to finish.
 
-Every verb works out all it will write before it writes, so that one that raises has changed nothing.
+Every verb computes all its writes before it writes, so a verb that raises has changed nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from tidemill.domain.limits import count
 from tidemill.domain.states import ENDED, JobState
 from tidemill.errors import JobExists
 from tidemill.stores.base import Flow, Promoted, Step
+from tidemill.stores.following import following_entries
+from tidemill.stores.guarding import Audit
 from tidemill.stores.memory import counts, holds
+from tidemill.stores.memory.cluster import may_claim
 from tidemill.stores.memory.core import Core, refuse_repeats
 from tidemill.stores.memory.plain import kept_details
 from tidemill.stores.memory.state import State, claim_of, lane_key
@@ -27,25 +30,14 @@ _ZERO = timedelta(0)
 _BACK = frozenset({JobState.PENDING, JobState.SCHEDULED, JobState.WAITING})
 
 
-class MemoryFlow(Core, Flow):
+class MemoryFlow(Core, Flow, Audit):
     """The verbs of producers and workers."""
 
     def enqueue(self, jobs: Iterable[NewJob], *, now: datetime | None = None) -> list[Enqueued]:
         jobs = list(jobs)
         with self._open() as state:
             moment = self._at(now)
-            _refuse_known(state, jobs)
-            made = [_made(new, moment) for new in jobs]
-            answers = []
-            for new, job in zip(jobs, made, strict=True):
-                rule = new.unique
-                holder = None if rule is None else holds.holder(state, job.tenant, rule.key, moment)
-                if holder is None:
-                    state.place(job)
-                    if rule is not None:
-                        holds.take(state, job, rule)
-                answers.append(Enqueued(job.id, True) if holder is None else Enqueued(holder, False))
-            return answers
+            return _inserted(state, jobs, _all_made(state, jobs, moment), moment)
 
     def promote(self, limit: int, *, look: bool = False, now: datetime | None = None) -> Promoted:
         with self._open() as state:
@@ -69,10 +61,14 @@ class MemoryFlow(Core, Flow):
     def _claim_within(
         self, request: ClaimRequest, now: datetime | None, back: Mapping[str, int] | None
     ) -> list[Claim]:
-        """Claim; of each limit no more than is given back, where that is said."""
+        """Claim; with ``back``, of each limit no more than that."""
         with self._open() as state:
+            if request.dating is not None:
+                request.dating()
             moment = self._at(now)
             claims: list[Claim] = []
+            if not may_claim(state, request.worker, moment):
+                return claims
             names = {name for lane in request.lanes for name in lane.limits}
             rooms = counts.rooms(state, names, request.rules, moment)
             if back is not None:
@@ -81,7 +77,7 @@ class MemoryFlow(Core, Flow):
             for lane in request.lanes:
                 left = (rooms[name] - taken[name] for name in lane.limits)
                 room = max(min(lane.quota, request.limit - len(claims), *left), 0)
-                # Listed before the first is taken: what is walked over must not change meanwhile.
+                # Listed before the first is claimed: the iterated container must not change.
                 found = list(islice(_candidates(state, lane, request.tasks), room))
                 claims += [_claim(state, id, seq, request, moment, lane.limits) for seq, id in found]
                 taken.update(dict.fromkeys(lane.limits, len(found)))
@@ -93,7 +89,7 @@ class MemoryFlow(Core, Flow):
             moment = self._at(now)
             lost = set()
             for claim in claims:
-                job = state.find_held(claim.id, claim.token)
+                job = state.find_held(claim.id, claim.token, claim.worker)
                 if job is None:
                     lost.add(claim.id)
                 elif job.state is JobState.CLAIMED:
@@ -105,7 +101,7 @@ class MemoryFlow(Core, Flow):
             moment = self._at(now)
             lost = set()
             for report in reports:
-                job = state.find_held(report.id, report.token)
+                job = state.find_held(report.id, report.token, report.worker)
                 if job is None:
                     lost.add(report.id)
                 else:
@@ -118,17 +114,23 @@ class MemoryFlow(Core, Flow):
             refuse_repeats(finish.claim.id for finish in finishes)
             lost, planned = set(), []
             for finish in finishes:
-                job = state.find_held(finish.claim.id, finish.claim.token)
+                job = state.find_held(finish.claim.id, finish.claim.token, finish.claim.worker)
                 if job is None:
                     lost.add(finish.claim.id)
                 else:
                     planned.append((finish, *_finished(job, finish, moment)))
+            accepted = [finish for finish, after, _ in planned if after.state is JobState.COMPLETED]
+            following = [job for finish in accepted for job in finish.then]
+            made = _all_made(state, following, moment)
             for finish, after, execution in planned:
                 counts.free(state, after.limits, moment)
                 state.executions.setdefault(after.id, []).append(execution)
                 state.place(after, wakes=finish.transition.delay > _ZERO)
                 if after.state in ENDED:
                     holds.release(state, after, moment)
+            if following:
+                answers = _inserted(state, following, made, moment)
+                self.record(following_entries(accepted, answers), now=moment)
             return frozenset(lost)
 
     def step(self, finishes: Sequence[Finish], request: ClaimRequest, *, now: datetime | None = None) -> Step:
@@ -137,6 +139,25 @@ class MemoryFlow(Core, Flow):
             lost = self.finish(finishes, now=moment)
             back = count(item.claim.limits for item in finishes if item.claim.id not in lost)
             return Step(lost, self._claim_within(request, moment, back if request.inherits else None))
+
+
+def _all_made(state: State, jobs: Sequence[NewJob], moment: datetime) -> list[Job]:
+    """The rows to insert; raises before anything is written."""
+    _refuse_known(state, jobs)
+    return [_made(new, moment) for new in jobs]
+
+
+def _inserted(state: State, jobs: Sequence[NewJob], made: Sequence[Job], moment: datetime) -> list[Enqueued]:
+    answers = []
+    for new, job in zip(jobs, made, strict=True):
+        rule = new.unique
+        holder = None if rule is None else holds.holder(state, job.tenant, rule.key, moment)
+        if holder is None:
+            state.place(job)
+            if rule is not None:
+                holds.take(state, job, rule)
+        answers.append(Enqueued(job.id, True) if holder is None else Enqueued(holder, False))
+    return answers
 
 
 def _refuse_known(state: State, jobs: Sequence[NewJob]) -> None:
@@ -153,7 +174,7 @@ def _refuse_known(state: State, jobs: Sequence[NewJob]) -> None:
 def _made(new: NewJob, now: datetime) -> Job:
     run_at = now
     if new.waiting is not None:
-        pass  # it waits for somebody, not for a time
+        pass  # it waits for an event, not for a time
     elif new.run_at is not None:
         run_at = new.run_at
     elif new.delay is not None:
@@ -180,9 +201,8 @@ def _made(new: NewJob, now: datetime) -> Job:
         details=kept_details(new.details),
     )
     if new.unique is not None:
-        holds.hold_of(
-            job, new.unique
-        )  # A window that ends beyond all calendars is refused here, not half way through.
+        # Called for its check: a window that ends beyond the calendar is refused before anything is written.
+        holds.hold_of(job, new.unique)
     return job
 
 
@@ -227,7 +247,7 @@ def _claim(
 
 
 def _finished(job: Job, finish: Finish, now: datetime) -> tuple[Job, Execution]:
-    """The job and its execution as a transition leaves them."""
+    """The job and its execution after a transition."""
     change = finish.transition
     if job.cancel_reason is not None and change.state in _BACK:
         change = replace(change, state=JobState.CANCELLED, reason=job.cancel_reason)

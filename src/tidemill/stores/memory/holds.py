@@ -1,4 +1,4 @@
-"""Unique keys: who holds one, taking it and letting it go. It must not decide when: the verbs do, as law 7 says."""
+"""Unique keys in memory: lookup, acquisition and release."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidemill.stores.memory.state import Hold, State
 
 
 def holder(state: State, tenant: str, key: str, now: datetime) -> UUID | None:
-    """The job that keeps others from this key now."""
+    """The job that blocks this key now."""
     hold = state.holds.get((tenant, key))
     if hold is None:
         return None
@@ -20,20 +20,20 @@ def holder(state: State, tenant: str, key: str, now: datetime) -> UUID | None:
 
 
 def hold_of(job: Job, rule: UniqueHold) -> Hold:
-    """The hold a live job has by its rule; the window counts from when it was enqueued."""
+    """The hold of a live job under its rule; the window counts from its enqueue."""
     return Hold(
         job.id, live=True, window_ends_at=None if rule.window is None else job.created_at + rule.window
     )
 
 
 def take(state: State, job: Job, rule: UniqueHold) -> None:
-    """Give the key to this job."""
+    """Assign the key to this job."""
     state.rules[job.id] = rule
     state.holds[job.tenant, rule.key] = hold_of(job, rule)
 
 
 def retake(state: State, job: Job, now: datetime) -> bool:
-    """Give a job that is reopened its key again; False, and nothing done, while another job holds it."""
+    """Assign its key to a reopened job again; False, without a change, while another job holds it."""
     rule = state.rules.get(job.id)
     if rule is None:
         return True
@@ -44,7 +44,7 @@ def retake(state: State, job: Job, now: datetime) -> bool:
 
 
 def release(state: State, job: Job, now: datetime) -> None:
-    """The job lets go of its key, if it has one; what is left of the window still blocks others."""
+    """Release the job's key, if it has one; the rest of the window still blocks others."""
     rule = state.rules.get(job.id)
     hold = None if rule is None else state.holds.get((job.tenant, rule.key))
     if rule is None or hold is None or hold.job_id != job.id:
@@ -56,13 +56,13 @@ def release(state: State, job: Job, now: datetime) -> None:
 
 
 def drop(state: State, job_id: UUID) -> None:
-    """Whatever this job holds is free again, window or not."""
+    """Release all keys of this job, regardless of windows."""
     for place in [place for place, hold in state.holds.items() if hold.job_id == job_id]:
         del state.holds[place]
 
 
 def sweep(state: State, now: datetime) -> None:
-    """Remove keys that nothing holds any more."""
+    """Delete keys that are no longer held."""
     for place in [place for place, hold in state.holds.items() if _over(hold, now)]:
         del state.holds[place]
 

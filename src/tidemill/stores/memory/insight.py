@@ -1,4 +1,4 @@
-"""What operators ask of the memory store: everything is gone through, and then cut to what may be looked at."""
+"""Statistics of the memory store, computed by full scans and cut to the bounds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _PLACES = ({_S.PENDING}, {_S.SCHEDULED}, {_S.WAITING, _S.REVIEW_NEEDED}, {_S.CLA
 
 
 class MemoryInsight(Core, Insight):
-    """The questions behind all that operators ask."""
+    """The queries behind statistics, alerts and the dashboard."""
 
     def ended_by(
         self,
@@ -66,6 +66,19 @@ class MemoryInsight(Core, Insight):
             rows.sort(key=lambda row: (-row.total, row.name or ""))
             sampled = len(looked) >= look > 0
             return Tally(rows[: max(limit, 0)], _finished(looked[-1]) if sampled else since, sampled)
+
+    def count_ended(
+        self, window: timedelta, *, tenant: str, now: datetime | None = None
+    ) -> dict[JobState, int]:
+        with self._open() as state:
+            since = self._at(now) - window
+            return dict(
+                Counter(
+                    job.state
+                    for job in _latest(state, since, None, ENDED)
+                    if tenant in (ALL_TENANTS, job.tenant)
+                )
+            )
 
     def standing(self, *, tenant: str) -> dict[JobState, int]:
         with self._open() as state:
@@ -208,7 +221,7 @@ def _latest(state: State, since: datetime, look: int | None, states: frozenset[J
 
 
 def _finished(job: Job) -> datetime:
-    assert job.finished_at is not None  # an ended job has its end
+    assert job.finished_at is not None  # always set for an ended job
     return job.finished_at
 
 
@@ -248,7 +261,7 @@ def _number(jobs: list[Job], states: Iterable[JobState]) -> int:
 
 
 def _times(jobs: list[Job]) -> tuple[list[timedelta], list[timedelta]]:
-    """How long each of those that were started took, and had waited."""
+    """Run times and lags of the jobs that were started."""
     pairs = [(span_of(job.finished_at, job.started_at), span_of(job.started_at, job.run_at)) for job in jobs]
     known = [(run, lag) for run, lag in pairs if run is not None and lag is not None]
     return [run for run, _ in known], [lag for _, lag in known]
@@ -269,7 +282,7 @@ def _held(state: State, job: Job) -> Held:
     known = (None, None, None) if worker is None else (worker.name, worker.beat_at, worker.expires_at)
     return Held(
         job.id, job.task, job.queue, job.tenant, job.state, job.attempt, job.timeout, job.worker, known[0],
-        job.claimed_at, job.started_at, known[1], known[2],
+        job.claimed_at, job.started_at, known[1], known[2], None if job.progress is None else job.progress.at,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Keys in memory. Whether a secret fits is not asked here."""
+"""API keys in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 class MemoryKeys(Core, Keys):
-    """Who may come in."""
+    """API keys."""
 
     def put_keys(self, keys: Sequence[Key], *, now: datetime | None = None) -> frozenset[str]:
         with self._open() as state:

@@ -1,6 +1,6 @@
-"""What is written down in memory: log lines, checkpoints, the audit, settings and pauses.
+"""Log lines, checkpoints, audit log, settings and pauses in memory.
 
-No audit record is ever changed or removed.
+No audit record is ever changed or deleted.
 """
 
 from __future__ import annotations
@@ -29,18 +29,20 @@ from tidemill.stores.steering import Orders, Settings
 
 
 class MemoryRecords(Core, Records, Audit):
-    """Logs and checkpoints of jobs, and the audit."""
+    """Logs and checkpoints of jobs, and the audit log."""
 
     def log(self, entries: Sequence[LogEntry]) -> frozenset[UUID]:
         with self._open() as state:
             lines = [kept_line(entry) for entry in entries]
             lost = set()
             for line in lines:
-                if state.find_held(line.job_id, line.number) is None:
+                if state.find_held(line.job_id, line.number, line.worker) is None:
                     lost.add(line.job_id)
                     continue
                 state.last_position += 1
-                state.logs.setdefault(line.job_id, []).append((state.last_position, line))
+                state.logs.setdefault(line.job_id, []).append(
+                    (state.last_position, replace(line, worker=None))
+                )
             return frozenset(lost)
 
     def save_checkpoints(
@@ -49,7 +51,7 @@ class MemoryRecords(Core, Records, Audit):
         with self._open() as state:
             lost = set()
             for entry in entries:
-                if state.find_held(entry.job_id, entry.number) is None:
+                if state.find_held(entry.job_id, entry.number, entry.worker) is None:
                     lost.add(entry.job_id)
                 else:
                     state.checkpoints.setdefault(entry.job_id, {})[entry.name] = entry.value
@@ -85,7 +87,7 @@ class MemoryRecords(Core, Records, Audit):
     ) -> list[AuditRecord]:
         size = page_size(limit)
         with self._open() as state:
-            # Numbers have no gaps: record n stands at n - 1.
+            # Numbers have no gaps: record n is at index n - 1.
             later = state.audit[max(after, 0) : None if before is None else max(before - 1, 0)]
             found = [
                 record

@@ -1,15 +1,16 @@
-"""Limits in memory: the rules, the gates, and what is used."""
+"""Limits in memory: rules, limited lanes and use."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from tidemill.domain.job import Claim
 from tidemill.domain.lanes import Lane, LaneKey
-from tidemill.domain.limits import Rule, Rules, Use, names_of, rule_of
+from tidemill.domain.limits import Rule, Rules, Use, count, fitting, is_rate, names_of, rule_of
 from tidemill.domain.states import JobState
-from tidemill.stores.limiting import Limits
+from tidemill.stores.limiting import Limits, Redated
 from tidemill.stores.memory import counts
 from tidemill.stores.memory.core import Core
 from tidemill.stores.memory.state import Counted
@@ -65,6 +66,34 @@ class MemoryLimits(Core, Limits):
                 found = [(-counted.used, name) for name, counted in state.counted.items() if counted.used]
                 names = [name for _, name in sorted(found)[: max(limit, 0)]]
             return [counts.use_of(state, name, rule_of(name, rules), moment) for name in names]
+
+    def redate(
+        self,
+        claims: Sequence[Claim],
+        rules: Rules,
+        *,
+        dating: Callable[[], object] | None = None,
+        now: datetime | None = None,
+    ) -> Redated:
+        with self._open() as state:
+            if dating is not None:
+                dating()
+            moment = self._at(now)
+            jobs = {claim.id: state.find_held(claim.id, claim.token, claim.worker) for claim in claims}
+            held = [job for job in jobs.values() if job is not None]
+            rated = [[name for name in set(job.limits) if is_rate(rule_of(name, rules))] for job in held]
+            for job, names in zip(held, rated, strict=True):
+                for name in names:
+                    counts.take_back(state, name, job.claimed_at)
+            rooms = counts.rooms(state, {name for names in rated for name in names}, rules, moment)
+            fits = fitting(rated, rooms)
+            kept = [(job, names) for job, names, able in zip(held, rated, fits, strict=True) if able]
+            counts.add(state, count(names for _, names in kept), rules, moment, held=False)
+            for job, _ in kept:
+                started_at = None if job.started_at is None else moment
+                state.rewrite(replace(job, claimed_at=moment, started_at=started_at))
+            lost = frozenset(id for id, job in jobs.items() if job is None)
+            return Redated(lost, frozenset(job.id for job in held) - {job.id for job, _ in kept})
 
     def change_breaker(
         self, name: str, before: str | None, after: str, *, now: datetime | None = None

@@ -1,6 +1,7 @@
-"""Holds within one process: a table of names. A fork has a memory of its own, in which nobody holds anything yet.
+"""Holds within one process: a table of names.
 
-It must not touch the store's lock: to look or to let go waits for no transaction.
+A forked process starts with an empty table. This module does not use the store's lock, so checking or releasing a hold never waits
+for a transaction.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from threading import Lock
 
 
 class Locks:
-    """Who has which name."""
+    """The holder of each name."""
 
     def __init__(self) -> None:
         self._begin()
@@ -25,33 +26,33 @@ class Locks:
             self._begin()
 
     def take(self, name: str) -> MemoryHold | None:
-        """The name, if nobody has it."""
+        """A hold on the name, if it is free."""
         self._begin_anew()
         hold = MemoryHold(self, name)
         with self._lock:
             return hold if self._holders.setdefault(name, hold) is hold else None
 
     def has(self, hold: MemoryHold) -> bool:
-        """Whether the name is still this one's."""
+        """Whether this hold still has its name."""
         self._begin_anew()
         return self._holders.get(hold.name) is hold
 
     def drop(self, hold: MemoryHold) -> None:
-        """Let go of the name, if it is still this one's."""
+        """Release the name, if this hold still has it."""
         self._begin_anew()
         with self._lock:
             if self._holders.get(hold.name) is hold:
                 del self._holders[hold.name]
 
     def drop_all(self) -> None:
-        """Nobody has anything any more."""
+        """Release all names."""
         self._begin_anew()
         with self._lock:
             self._holders.clear()
 
 
 class MemoryHold:
-    """A name that is ours alone."""
+    """Exclusive ownership of a name."""
 
     def __init__(self, locks: Locks, name: str) -> None:
         self._locks = locks

@@ -1,4 +1,4 @@
-"""Which jobs a filter means, and one page of them. It must not know where they are kept."""
+"""Matching of jobs against filters, and paging."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from tidemill.domain.filters import (
     Sort,
     decode_cursor,
     encode_cursor,
+    fitting,
     fold,
     needle,
     page_size,
@@ -29,6 +30,11 @@ def matches(where: JobFilter, job: Job) -> bool:
     """Whether every condition holds for this job."""
     return (
         _matches_row(where, job, job.details.correlation_id, job.details.parent_id)
+        and (not where.parent_ids or job.details.parent_id in where.parent_ids)
+        and (not where.definition_id or job.details.definition_id == where.definition_id)
+        and where.definition_version in (None, job.details.definition_version)
+        and (not where.schedule_id or job.details.schedule_id == where.schedule_id)
+        and where.fire_at in (None, job.details.fire_at)
         and (not where.reference or job.details.reference == where.reference)
         and (not where.tag or where.tag in job.details.tags)
         and all(_metadata(job.details, key) == text for key, text in where.metadata.items())
@@ -36,10 +42,12 @@ def matches(where: JobFilter, job: Job) -> bool:
 
 
 def finds(where: JobFilter) -> Callable[[Job], bool]:
-    """Whether the text is in a job."""
+    """A function that checks whether a job has the id suffix and contains the text."""
     sought = needle(where.text or "")
 
     def found(job: Job) -> bool:
+        if where.id_suffix is not None and not job.id.hex.endswith(where.id_suffix):
+            return False
         if sought.plain in fold(job.task) or (sought.digits is not None and sought.digits in job.id.hex):
             return True
         if any(sought.plain in fold(tag) for tag in job.details.tags):
@@ -56,7 +64,7 @@ def finds(where: JobFilter) -> Callable[[Job], bool]:
 
 
 def matches_archived(where: JobFilter, document: ArchivedJob) -> bool:
-    """Whether every condition that an archive can judge holds for this document."""
+    """Whether every condition that applies to the archive holds for this document."""
     return _matches_row(where, document, document.correlation_id, document.parent_id)
 
 
@@ -77,7 +85,7 @@ def _matches_row(
 
 
 def _metadata(details: Details, key: str) -> str | None:
-    """A metadata value as a filter names it: a string as it is, anything else as JSON text."""
+    """A metadata value as a filter compares it: a string unchanged, anything else as JSON text."""
     if key not in details.metadata:
         return None
     value = details.metadata[key]
@@ -85,32 +93,34 @@ def _metadata(details: Details, key: str) -> str | None:
 
 
 def page_of(
-    rows: Iterable[T], id_of: Callable[[T], UUID], *, sort: Sort, limit: int, after: str | None
-) -> Page[T]:
-    """The rows that follow the cursor in the order of their ids, and where to go on."""
+    rows: Iterable[T], id_of: Callable[[T], UUID], *, sort: Sort, limit: int, after: str | None,
+    weigh: Callable[[T], int] = lambda _: 0,
+) -> Page[T]:  # fmt: skip
+    """The rows after the cursor in the order of their ids, and the next cursor. ``weigh`` returns the size of a row in bytes."""
     size = page_size(limit)
     found = first_of(rows, id_of, sort=sort, size=size + 1, after=after)
-    items = found[:size]
-    return Page(items, encode_cursor(sort, id_of(items[-1])) if len(found) > size else None)
+    items = found[: fitting(map(weigh, found[:size]))]
+    return Page(items, encode_cursor(sort, id_of(items[-1])) if len(found) > len(items) else None)
 
 
 def page_with_text(
     rows: Iterable[T], id_of: Callable[[T], UUID], found: Callable[[T], bool], *,
-    sort: Sort, limit: int, after: str | None, look: int,
+    sort: Sort, limit: int, after: str | None, look: int, weigh: Callable[[T], int] = lambda _: 0,
 ) -> Page[T]:  # fmt: skip
-    """The same, of those among the next ``look`` rows in which a text is found."""
+    """The same, of those among the next ``look`` rows that contain the text."""
     size = page_size(limit)
     looked = first_of(rows, id_of, sort=sort, size=look, after=after)
     items = [row for row in looked if found(row)]
-    if len(items) > size:
-        return Page(items[:size], encode_cursor(sort, id_of(items[size - 1])))
+    kept = items[: fitting(map(weigh, items[:size]))]
+    if len(items) > len(kept):
+        return Page(kept, encode_cursor(sort, id_of(kept[-1])))
     return Page(items, encode_cursor(sort, id_of(looked[-1])) if len(looked) == look else None)
 
 
 def first_of(
     rows: Iterable[T], id_of: Callable[[T], UUID], *, sort: Sort, size: int, after: str | None
 ) -> list[T]:
-    """The first rows that follow the cursor."""
+    """The first rows after the cursor."""
     last = None if after is None else decode_cursor(sort, after).int
 
     def number(row: T) -> int:

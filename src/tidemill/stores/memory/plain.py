@@ -1,7 +1,6 @@
-"""Copies of the mutable parts of values, so that nobody outside can reach into the store, nor the store into callers.
+"""Copies of mutable values, so that the store and its callers never share them.
 
-What users hand us as mappings is JSON in every other store; here it becomes JSON on its way in and again on its way out.
-It must not know about states, locks or verbs.
+Mappings from users are stored as JSON in every other store; here they are converted to JSON and back in both directions.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from tidemill.domain.job import NO_DETAILS, Details, Job, LogEntry
 
 
 def kept(value: object) -> Any:
-    """A copy of a value as JSON gives it back (tuples are lists then); ``TypeError`` for what JSON cannot hold.
+    """A copy of a value after a JSON round trip (tuples become lists); ``TypeError`` for a value that JSON cannot hold.
 
     >>> kept({"size": (1, 2)})
     {'size': [1, 2]}
@@ -30,17 +29,17 @@ def _as_dict(value: object) -> object:
 
 
 def kept_details(details: Details) -> Details:
-    """Details to store: the common empty ones are one object for all."""
+    """Details to store; empty details share one object."""
     return NO_DETAILS if details == NO_DETAILS else _details(details)
 
 
 def shown_job(job: Job) -> Job:
-    """A job to hand out."""
+    """A job to return to a caller."""
     return replace(job, details=_details(job.details))
 
 
 def kept_line(entry: LogEntry) -> LogEntry:
-    """A log line to store or to hand out."""
+    """A log line to store or to return."""
     return entry if entry.details is None else replace(entry, details=kept(entry.details))
 
 

@@ -1,6 +1,6 @@
-"""Definitions, schedules and fires in memory. What fires and when, others decide: here it is only written down, or not.
+"""Definitions, schedules and fires in memory.
 
-It must not read a rule: triggers, calendars and options are kept as the data they came as.
+The store does not interpret rules: triggers, calendars and options stay the data they were written as.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tidemill.domain.timetable import (
     FireKey,
     Schedule,
     Scope,
+    is_runner_place,
 )
 from tidemill.stores.memory.core import Core, refuse_repeats
 from tidemill.stores.memory.plain import kept
@@ -116,7 +117,7 @@ class MemoryDefinitions(Core, Definitions):
 
 
 class MemorySchedules(Core, Schedules):
-    """When jobs are made."""
+    """Stored schedules."""
 
     def put_schedules(self, schedules: Sequence[Schedule], *, now: datetime | None = None) -> frozenset[UUID]:
         with self._open() as state:
@@ -130,7 +131,7 @@ class MemorySchedules(Core, Schedules):
                 if not _follows(state, schedule, old) or holders.get(name, schedule.id) != schedule.id:
                     lost.add(schedule.id)
                     continue
-                holders[name] = schedule.id  # the first of a batch to name a key gets it
+                holders[name] = schedule.id  # the first one in a batch to name a key gets it
                 written.append(
                     replace(
                         schedule,
@@ -288,7 +289,7 @@ class MemorySchedules(Core, Schedules):
 
 
 def _fits(state: State, definition: Definition, old: Definition | None) -> bool:
-    """Whether a definition is new, or follows what is stored, and nobody else has its key."""
+    """Whether a definition is new or follows the stored version, and its key is free."""
     if old is None:
         right = definition.version == 0
     else:
@@ -303,7 +304,7 @@ def _fits(state: State, definition: Definition, old: Definition | None) -> bool:
 
 
 def _follows(state: State, schedule: Schedule, old: Schedule | None) -> bool:
-    """Whether a schedule is new, or follows what is stored, and its definition lives."""
+    """Whether a schedule is new or follows the stored revision, and its definition is not deleted."""
     if old is None:
         right = schedule.revision == 0
     else:
@@ -314,7 +315,7 @@ def _follows(state: State, schedule: Schedule, old: Schedule | None) -> bool:
 
 
 def _fires(state: State, schedule: Schedule) -> bool:
-    """Whether a schedule may advance: it is enabled, and so is what it belongs to."""
+    """Whether a schedule may advance: the schedule and its definition are enabled."""
     if not schedule.enabled or schedule.definition_id is None:
         return schedule.enabled
     definition = state.definitions[schedule.definition_id]
@@ -339,7 +340,7 @@ def _schedules_of(state: State, definitions: Iterable[Definition]) -> list[Sched
 
 
 def _newest_jobs(state: State, id: UUID, newest: int) -> list[UUID]:
-    """The jobs of a schedule's newest fires that became one, the oldest first."""
+    """The jobs of a schedule's newest fires, oldest first."""
     fired = sorted(
         (key.fire_at, key.scope_key, row.job_id) for key, row in state.fires.get(id, {}).items() if row.job_id
     )
@@ -347,15 +348,19 @@ def _newest_jobs(state: State, id: UUID, newest: int) -> list[UUID]:
 
 
 def _purgeable(rows: dict[FireKey, Fired], *, standing: bool) -> Iterator[FireKey]:
-    """The fires of a schedule but for the newest of each scope key; all of them if the schedule is gone."""
+    """The fires of a schedule except the newest of each node and of the cluster; all of them if the schedule was deleted."""
     newest: dict[str, datetime] = {}
     for key in rows:
         newest[key.scope_key] = max(key.fire_at, newest.get(key.scope_key, key.fire_at))
-    return (key for key in rows if not standing or key.fire_at < newest[key.scope_key])
+    return (
+        key
+        for key in rows
+        if not standing or is_runner_place(key.scope_key) or key.fire_at < newest[key.scope_key]
+    )
 
 
 def _definition_order(row: Definition) -> tuple[str, str, bool, float, int]:
-    """By tenant and key, the living before the deleted, and of those the last to go before the others."""
+    """Order by tenant and key, existing definitions before deleted ones, the latest deletion first."""
     gone = row.deleted_at
     return row.tenant, row.key, gone is not None, 0.0 if gone is None else -gone.timestamp(), row.id.int
 

@@ -1,4 +1,7 @@
-"""Reading jobs from memory. Nothing here changes anything, and nothing handed out leads back into the store."""
+"""Job queries in memory.
+
+Returned values never share mutable objects with the store.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ from datetime import datetime
 from itertools import islice
 from uuid import UUID
 
-from tidemill.domain.filters import NO_COUNT, JobFilter, Page, Sort, page_size
+from tidemill.domain.filters import NO_COUNT, JobFilter, Page, Sort, bytes_of, page_size
 from tidemill.domain.job import Claim, Execution, Job, LogEntry
 from tidemill.domain.states import HELD, ExecutionState, JobState
 from tidemill.errors import BadFilter
@@ -20,7 +23,7 @@ from tidemill.stores.memory.state import State, claim_of
 
 
 class MemoryQueries(Core, Queries):
-    """The questions about jobs."""
+    """Queries about jobs."""
 
     def get(self, ids: Collection[UUID], *, tenant: str) -> list[Job]:
         with self._open() as state:
@@ -31,7 +34,7 @@ class MemoryQueries(Core, Queries):
     ) -> Page[Job]:
         with self._open() as state:
             rows = (job for job in state.jobs.values() if matches(where, job))
-            if where.text:
+            if where.scans:
                 page = page_with_text(
                     rows,
                     lambda job: job.id,
@@ -40,13 +43,14 @@ class MemoryQueries(Core, Queries):
                     limit=limit,
                     after=after,
                     look=where.look,
+                    weigh=_weight,
                 )
             else:
-                page = page_of(rows, lambda job: job.id, sort=sort, limit=limit, after=after)
+                page = page_of(rows, lambda job: job.id, sort=sort, limit=limit, after=after, weigh=_weight)
             return Page([shown_job(job) for job in page.items], page.next)
 
     def count(self, where: JobFilter, *, most: int | None = None) -> dict[JobState, int]:
-        if where.text:
+        if where.scans:
             raise BadFilter(NO_COUNT, field="text")
         with self._open() as state:
             rows = (job.state for job in state.jobs.values() if matches(where, job))
@@ -68,13 +72,24 @@ class MemoryQueries(Core, Queries):
             return [row for job in _found(state, ids, tenant) for row in executions_of(state, job)]
 
     def logs(
-        self, id: UUID, *, tenant: str, after: int = 0, before: int | None = None, limit: int = 1000
+        self,
+        id: UUID,
+        *,
+        tenant: str,
+        after: int = 0,
+        before: int | None = None,
+        levels: frozenset[str] | None = None,
+        limit: int = 1000,
     ) -> list[tuple[int, LogEntry]]:
         size = page_size(limit)
         with self._open() as state:
             if state.find(id, tenant) is None:
                 return []
-            lines = [line for line in state.logs.get(id, []) if line[0] > after]
+            lines = [
+                (position, entry)
+                for position, entry in state.logs.get(id, [])
+                if position > after and (levels is None or entry.level in levels)
+            ]
             if before is None:
                 lines = lines[:size]
             else:
@@ -87,8 +102,12 @@ def _found(state: State, ids: Collection[UUID], tenant: str) -> list[Job]:
     return sorted(jobs, key=lambda job: job.id.int)
 
 
+def _weight(job: Job) -> int:
+    return bytes_of(job.args) + bytes_of(job.result)
+
+
 def executions_of(state: State, job: Job) -> list[Execution]:
-    """The executions of a job by number: those that are over, and the one at work while it is held."""
+    """The executions of a job by number: ended ones, and the current one while it is held."""
     rows = list(state.executions.get(job.id, []))
     if job.state in HELD:
         rows.append(

@@ -1,4 +1,7 @@
-"""Wake-ups within one process. They are hints: nothing may depend on one arriving. It must not touch a store's lock."""
+"""Wake-ups within one process.
+
+They are hints: nothing may depend on one arriving. This module does not use the store's lock.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,21 @@ from threading import Condition
 
 
 class Bell:
-    """Rings for every ear that listens."""
+    """Sends topics to all listeners."""
 
     def __init__(self) -> None:
         self._condition = Condition()
         self._ears: list[Ear] = []
 
     def listen(self) -> Ear:
-        """A new ear."""
+        """A new listener."""
         ear = Ear(self, self._condition)
         with self._condition:
             self._ears.append(ear)
         return ear
 
     def ring(self, topics: Iterable[str]) -> None:
-        """Let every ear hear these topics."""
+        """Send these topics to every listener."""
         heard = frozenset(topics)
         with self._condition:
             for ear in self._ears:
@@ -29,7 +32,7 @@ class Bell:
             self._condition.notify_all()
 
     def remove(self, ear: Ear) -> None:
-        """This ear listens no more; whoever waits on it goes on at once."""
+        """Remove a listener; a thread that waits on it returns immediately."""
         with self._condition:
             ear.closed = True
             if ear in self._ears:
@@ -37,14 +40,14 @@ class Bell:
             self._condition.notify_all()
 
     def close(self) -> None:
-        """No ear listens any more."""
+        """Remove all listeners."""
         with self._condition:
             for ear in list(self._ears):
                 self.remove(ear)
 
 
 class Ear:
-    """Gathers topics until somebody asks for them; a closed one answers at once."""
+    """Collects topics until they are read; returns immediately once closed."""
 
     def __init__(self, bell: Bell, condition: Condition) -> None:
         self._bell = bell

@@ -1,7 +1,7 @@
-"""All that a memory store remembers, and the one way in which a job gets from one place to another.
+"""The data of a memory store, and the moves of jobs between its containers.
 
-``State`` keeps its indexes right and copies itself for a transaction. It must not check tokens or tenants, read a clock or
-decide anything: the verbs do the first, their callers the rest.
+``State`` maintains its indexes and copies itself for a transaction. It does not check tokens or tenants, which the verbs do, and
+makes no decisions, which callers do.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tidemill.domain.job import NO_DETAILS, Claim, Execution, Job, LogEntry, Uni
 from tidemill.domain.lanes import LaneKey
 from tidemill.domain.ledger import AuditRecord, Pause, PauseKind, Setting
 from tidemill.domain.limits import Rule, gate_of
+from tidemill.domain.releases import ReleaseRecord
 from tidemill.domain.retention import ArchivedJob
 from tidemill.domain.states import HELD, JobState
 from tidemill.domain.timetable import Definition, DefinitionVersion, Fired, FireKey, Schedule
@@ -29,7 +30,7 @@ _EXPIRING = frozenset({JobState.PENDING, JobState.SCHEDULED, JobState.WAITING})
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Who holds a unique key: while ``live``, and until ``window_ends_at`` in any case."""
+    """The holder of a unique key: while ``live``, and in any case until ``window_ends_at``."""
 
     job_id: UUID
     live: bool
@@ -38,7 +39,7 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What is counted of a limit's name. ``begun`` has (when, how many), the oldest first."""
+    """The counts of a limit's name. ``begun`` has (when, how many), the oldest first."""
 
     used: int = 0
     begun: tuple[tuple[datetime, int], ...] = ()
@@ -49,23 +50,23 @@ class Counted:
 
 @dataclass(slots=True)
 class State:
-    """Every value is immutable, so a copy of the containers is a copy of everything."""
+    """All containers. Every value is immutable, so copying the containers copies everything."""
 
     jobs: dict[UUID, Job] = field(default_factory=dict)
-    #: Pending jobs by number. Numbers only rise, so the order of insertion is the order of numbers; an OrderedDict, because
-    #: a dict walks over what was deleted at its head.
+    #: Pending jobs by number. Numbers only rise, so insertion order is number order. An OrderedDict, because a dict iterates
+    #: over deleted entries at its head.
     lanes: dict[LaneKey, OrderedDict[int, UUID]] = field(default_factory=dict)
     seqs: dict[UUID, int] = field(default_factory=dict)
     #: (run_at, id) of every job that ``promote`` will move, in order.
     alarms: list[tuple[datetime, UUID]] = field(default_factory=list)
-    #: (expires_at, id) of every job that nobody holds and that may expire, in order.
+    #: (expires_at, id) of every job that no worker holds and that may expire, in order.
     expiries: list[tuple[datetime, UUID]] = field(default_factory=list)
     held: set[UUID] = field(default_factory=set)
-    #: Executions that are over, in the order of their numbers.
+    #: Ended executions, in the order of their numbers.
     executions: dict[UUID, list[Execution]] = field(default_factory=dict)
     logs: dict[UUID, list[tuple[int, LogEntry]]] = field(default_factory=dict)
     checkpoints: dict[UUID, dict[str, str]] = field(default_factory=dict)
-    #: By (tenant, key); and what each job that has a key asked for, which a reopened job asks for again.
+    #: By (tenant, key); and the rule of each job with a key, which applies again when the job is reopened.
     holds: dict[tuple[str, str], Hold] = field(default_factory=dict)
     rules: dict[UUID, UniqueHold] = field(default_factory=dict)
     workers: dict[UUID, Worker] = field(default_factory=dict)
@@ -82,12 +83,13 @@ class State:
     #: By schedule; a schedule's fires outlive it.
     fires: dict[UUID, dict[FireKey, Fired]] = field(default_factory=dict)
     limits: dict[str, Rule] = field(default_factory=dict)
+    releases: dict[str, ReleaseRecord] = field(default_factory=dict)
     counted: dict[str, Counted] = field(default_factory=dict)
     last_seq: int = 0
     last_position: int = 0
 
     def copy(self) -> State:
-        """The same memory in containers of its own."""
+        """The same data in new containers."""
         return State(
             jobs=dict(self.jobs),
             lanes={key: OrderedDict(queue) for key, queue in self.lanes.items()},
@@ -112,23 +114,26 @@ class State:
             schedules=dict(self.schedules),
             fires={id: dict(rows) for id, rows in self.fires.items()},
             limits=dict(self.limits),
+            releases=dict(self.releases),
             counted=dict(self.counted),
             last_seq=self.last_seq,
             last_position=self.last_position,
         )
 
     def find(self, id: UUID, tenant: str) -> Job | None:
-        """The job of this id, if it is this tenant's."""
+        """The job with this id, if it belongs to this tenant."""
         job = self.jobs.get(id)
         return job if job is not None and tenant in (ALL_TENANTS, job.tenant) else None
 
-    def find_held(self, id: UUID, token: int) -> Job | None:
-        """The job of this id, if it is held under this token."""
+    def find_held(self, id: UUID, token: int, worker: UUID | None) -> Job | None:
+        """The job with this id, if this worker holds it with this token."""
         job = self.jobs.get(id)
-        return job if job is not None and job.state in HELD and job.token == token else None
+        if job is None or job.state not in HELD or (job.token, job.worker) != (token, worker):
+            return None
+        return job
 
     def place(self, job: Job, *, wakes: bool = False) -> None:
-        """Write a job down and put it where its state belongs; a waiting one that ``wakes`` gets an alarm at ``run_at``."""
+        """Store a job in the container of its state; a waiting one that ``wakes`` gets an alarm at ``run_at``."""
         self._take_out(job.id)
         self.jobs[job.id] = job
         if job.state is JobState.PENDING:
@@ -143,11 +148,11 @@ class State:
             insort(self.expiries, (job.expires_at, job.id))
 
     def rewrite(self, job: Job) -> None:
-        """Write new facts of a job that stays where it is."""
+        """Replace a job that stays in its container."""
         self.jobs[job.id] = job
 
     def relabel(self, jobs: Sequence[Job]) -> None:
-        """Write pending and scheduled jobs with other limits; a pending one keeps its number in the lane it gets to."""
+        """Replace pending and scheduled jobs whose limits, queue or priority changed; a pending one keeps its number in its new lane."""
         touched: set[LaneKey] = set()
         for job in jobs:
             if job.state is JobState.PENDING:
@@ -163,7 +168,7 @@ class State:
             self.lanes[key] = OrderedDict(sorted(self.lanes[key].items()))
 
     def remove(self, id: UUID) -> None:
-        """Forget a job and all that was written about it; its unique key's window, if it has one, goes on."""
+        """Delete a job and all its records; the window of its unique key, if it has one, remains."""
         self._take_out(id)
         for table in (self.jobs, self.executions, self.logs, self.checkpoints, self.rules):
             table.pop(id, None)
@@ -192,12 +197,12 @@ def _discard(ordered: list[tuple[datetime, UUID]], item: tuple[datetime, UUID]) 
 
 
 def lane_key(job: Job) -> LaneKey:
-    """The lane a job stands in when it is pending."""
+    """The lane of a job while it is pending."""
     return LaneKey(job.queue, job.tenant, job.priority, gate_of(job.limits))
 
 
 def claim_of(job: Job, seq: int | None = None) -> Claim:
-    """A held job as its worker knows it; ``seq`` is the number it had, known only at the claim itself."""
+    """A held job as a claim; ``seq`` is its former number, known only during the claim itself."""
     return Claim(
         id=job.id,
         task=job.task,

@@ -1,6 +1,6 @@
-"""The memory store put together from its faces; here is what concerns the store as a whole.
+"""The memory store, composed of its parts.
 
-It is the reference that the other stores are compared with: it must stay so plain that its correctness can be seen.
+It is the reference for the other stores, so it must stay simple enough that its correctness is obvious.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from tidemill.stores.memory.ledger import MemoryRecords, MemorySettings
 from tidemill.stores.memory.limiting import MemoryLimits
 from tidemill.stores.memory.planning import MemoryDefinitions, MemorySchedules
 from tidemill.stores.memory.queries import MemoryQueries
+from tidemill.stores.memory.releases import MemoryReleases
 from tidemill.stores.memory.signals import Bell
 
 _VERSION = 1
@@ -40,9 +41,10 @@ class MemoryStore(
     MemoryLimits,
     MemoryInsight,
     MemoryKeys,
+    MemoryReleases,
     Store,
 ):
-    """A store that lives and dies with its process.
+    """A store that exists only within its process.
 
     >>> store = MemoryStore()
     >>> store.lanes()
@@ -60,7 +62,7 @@ class MemoryStore(
 
     def schema(self) -> SchemaStatus:
         with self._open():
-            return SchemaStatus(_VERSION, _VERSION, ())
+            return SchemaStatus(_VERSION, _VERSION, (), _VERSION)
 
     def migrate(self) -> list[str]:
         with self._open():
@@ -75,7 +77,7 @@ class MemoryStore(
             return self._at(None)
 
     def notify(self, topics: Iterable[str]) -> None:
-        self._refuse_closed()  # Without the lock: nobody who rings waits for another thread's transaction.
+        self._refuse_closed()  # without the lock, so that a caller never waits for another thread's transaction
         self._bell.ring(topics)
 
     def listen(self) -> Listener:

@@ -1,1 +1,1 @@
-"""SQL stores: one Python implementation (``store``) over named queries that each dialect writes in its own ``.sql`` files."""
+"""SQL stores: one Python implementation over named queries, written per dialect."""

@@ -1,4 +1,4 @@
-"""Tiers in the SQL store: finished jobs as documents."""
+"""Archive tiers in the SQL store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from uuid import UUID
 
-from tidemill.domain.filters import JobFilter, Page, Sort, encode_cursor, page_size
+from tidemill.domain.filters import UNARCHIVED, JobFilter, Page, Sort, encode_cursor, page_size
 from tidemill.domain.job import Execution, LogEntry
 from tidemill.domain.retention import ArchivedJob, ArchivePolicy, archive_document
 from tidemill.errors import BadFilter
@@ -24,6 +24,8 @@ from tidemill.stores.sql.values import (
     page_takes,
     tenant_of,
 )
+
+_ORIGINS = ("parent_ids", "definition_id", "definition_version", "schedule_id", "fire_at")
 
 
 class SqlArchive(Face, Archive):
@@ -47,7 +49,7 @@ class SqlArchive(Face, Archive):
         ]
 
     def _written(self, rows: Sequence[Row]) -> tuple[dict[UUID, list[Execution]], dict[UUID, list[LogEntry]]]:
-        """What was written about these jobs, executions by number and log lines by position."""
+        """The executions of these jobs by number, and their log lines by position."""
         ids = [row[0] for row in rows]
         executions: dict[UUID, list[Execution]] = defaultdict(list)
         logs: dict[UUID, list[LogEntry]] = defaultdict(list)
@@ -90,13 +92,12 @@ class SqlArchive(Face, Archive):
     def search_archive(
         self, where: JobFilter, *, sort: Sort = Sort.NEWEST, limit: int = 100, after: str | None = None
     ) -> Page[ArchivedJob]:
-        if where.reference or where.tag or where.metadata:
-            raise BadFilter(
-                "archived jobs cannot be searched by reference, tag or metadata; read their documents"
-            )
+        for name in UNARCHIVED:
+            if getattr(where, name):
+                raise BadFilter(f"archived jobs cannot be searched by {name}; leave it out", field=name)
         takes = filter_takes(where) | page_takes(sort, page_size(limit), after)
         takes["states"] = sorted(where.states) or None
-        for name in ("trouble", "reference_type", "reference_id", "tag", "metadata"):
+        for name in ("trouble", "reference_type", "reference_id", "tag", "metadata", *_ORIGINS):
             del takes[name]
         rows = self._db.run("search_archive", takes, flags=(sort.value,))
         items = [load_archived(row) for row in rows[:limit]]

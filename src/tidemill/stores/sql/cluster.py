@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from tidemill.domain.cluster import CancelRequest, Lease, Pulse, Worker, WorkerState
+from tidemill.domain.cluster import CancelRequest, Heartbeat, Lease, Pulse, Worker, WorkerState
 from tidemill.domain.job import Claim
 from tidemill.stores.base import Hold, Leases, Workers
 from tidemill.stores.sql.driver import Row
@@ -17,7 +17,7 @@ from tidemill.stores.sql.values import dump, load_claim, load_worker
 
 
 class SqlWorkers(Face, Workers):
-    """register, beat, retire, drain, workers, orphans, overdue, sweep."""
+    """register, beat, heartbeats, declare_gone, retire, drain, workers, orphans, overdue, sweep."""
 
     def register(self, worker: Worker, *, lease: timedelta, now: datetime | None = None) -> Worker:
         takes = {
@@ -50,9 +50,20 @@ class SqlWorkers(Face, Workers):
         ]
         return Pulse(frozenset(row[0] for row in rows), draining, sorted(cancels))
 
-    def retire(self, ids: Collection[UUID], *, now: datetime | None = None) -> None:
+    def heartbeats(self, *, now: datetime | None = None) -> list[Heartbeat]:
+        return [Heartbeat(*row) for row in self._db.run("heartbeats", {"now": now})]
+
+    def declare_gone(
+        self, seen: Collection[tuple[UUID, int]], *, now: datetime | None = None
+    ) -> frozenset[UUID]:
+        if not seen:
+            return frozenset()
+        takes = {"now": now, "ids": [id for id, _ in seen], "beats": [beats for _, beats in seen]}
+        return frozenset(row[0] for row in self._db.run("declare_gone", takes))
+
+    def retire(self, ids: Collection[UUID], *, crashed: bool = False, now: datetime | None = None) -> None:
         if ids:
-            self._db.run("retire", {"now": now, "ids": list(ids)})
+            self._db.run("retire", {"now": now, "ids": list(ids)}, flags=() if crashed else ("left",))
 
     def drain(self, ids: Collection[UUID]) -> frozenset[UUID]:
         return frozenset(row[0] for row in self._db.run("drain", {"ids": list(ids)})) if ids else frozenset()
@@ -60,8 +71,8 @@ class SqlWorkers(Face, Workers):
     def workers(self) -> list[Worker]:
         return [load_worker(row) for row in self._db.run("workers")]
 
-    def orphans(self, limit: int, *, now: datetime | None = None) -> list[Claim]:
-        return [load_claim(row) for row in self._db.run("orphans", {"now": now, "limit": limit})]
+    def orphans(self, limit: int) -> list[Claim]:
+        return [load_claim(row) for row in self._db.run("orphans", {"limit": limit})]
 
     def overdue(self, limit: int, *, now: datetime | None = None) -> list[Claim]:
         return [load_claim(row) for row in self._db.run("overdue", {"now": now, "limit": limit})]
@@ -74,9 +85,17 @@ class SqlLeases(Face, Leases):
     """acquire, renew, release, leases, hold."""
 
     def acquire(
-        self, name: str, holder: UUID, *, ttl: timedelta, now: datetime | None = None
+        self,
+        name: str,
+        holder: UUID,
+        *,
+        ttl: timedelta,
+        stale: tuple[int, datetime] | None = None,
+        now: datetime | None = None,
     ) -> Lease | None:
-        rows = self._db.run("acquire", {"now": now, "name": name, "holder": holder, "ttl": ttl})
+        term, beat_at = stale or (None, None)
+        takes = {"now": now, "name": name, "holder": holder, "ttl": ttl, "term": term, "beat_at": beat_at}
+        rows = self._db.run("acquire", takes)
         return _lease(rows[0]) if rows else None
 
     def renew(

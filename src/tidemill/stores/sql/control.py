@@ -1,4 +1,4 @@
-"""What people and duties do to jobs, in the SQL store."""
+"""Job control in the SQL store: moves, cancel requests and deletion."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from tidemill.domain.job import Move
+from tidemill.domain.job import Change, Move
 from tidemill.domain.states import ENDED
 from tidemill.stores.base import Control
 from tidemill.stores.sql.face import Face
@@ -15,7 +15,7 @@ from tidemill.stores.sql.values import tenant_of
 
 
 class SqlControl(Face, Control):
-    """move, request_cancel, delete."""
+    """move, change, request_cancel, delete."""
 
     def move(self, moves: Sequence[Move], *, now: datetime | None = None) -> frozenset[UUID]:
         if not moves:
@@ -39,7 +39,7 @@ class SqlControl(Face, Control):
             return frozenset(row[0] for row in self._db.run("move", {"now": now}, columns))
 
     def _retake_keys(self, moves: Sequence[Move], now: datetime | None) -> frozenset[UUID]:
-        """Ended jobs about to be reopened take their unique keys again; those whose key another holds."""
+        """Let ended jobs that are about to be reopened take their unique keys again. Returns those whose key is held."""
         if not moves:
             return frozenset()
         columns: dict[str, list[Any]] = {
@@ -48,6 +48,18 @@ class SqlControl(Face, Control):
             "expect": [_words(item) for item in moves],
         }
         return frozenset(row[0] for row in self._db.run("retake_keys", {"now": now}, columns))
+
+    def change(self, changes: Sequence[Change]) -> frozenset[UUID]:
+        if not changes:
+            return frozenset()
+        columns: dict[str, list[Any]] = {
+            "id": [item.id for item in changes],
+            "tenant": [item.tenant for item in changes],
+            "expect": [_words(item) for item in changes],
+            "queue": [item.queue for item in changes],
+            "priority": [item.priority for item in changes],
+        }
+        return frozenset(row[0] for row in self._db.run("change", None, columns))
 
     def request_cancel(self, ids: Collection[UUID], *, tenant: str, reason: str) -> frozenset[UUID]:
         if not ids:
@@ -62,5 +74,5 @@ class SqlControl(Face, Control):
         return frozenset(row[0] for row in self._db.run("delete", takes))
 
 
-def _words(item: Move) -> str:
+def _words(item: Move | Change) -> str:
     return ",".join(sorted(item.expect))

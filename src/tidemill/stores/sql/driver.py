@@ -1,4 +1,4 @@
-"""What a dialect's driver does for the one SQL store: run named queries, hold transactions, carry wake-ups."""
+"""The interface of a dialect's driver: named queries, transactions and wake-ups."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Items = Mapping[str, Sequence[object]]
 
 
 class Call(NamedTuple):
-    """One named query with what it is given."""
+    """One named query with its parameters."""
 
     name: str
     takes: Takes
@@ -23,7 +23,7 @@ class Call(NamedTuple):
 
 
 class Ahead(Protocol):
-    """Queries that one thread sends before the last one is answered: as ``stores.ahead`` has it, for any query."""
+    """A channel on which one thread sends queries before the last one is answered; as ``stores.ahead``, for any query."""
 
     def send(self, call: Call) -> bool: ...
 
@@ -38,21 +38,21 @@ class Ahead(Protocol):
 class Driver(Protocol):
     """One dialect, one database.
 
-    The first call of ``run`` opens the database and checks its schema, so that a store can be made before its database
-    is up. Errors are already ours.
+    The first call of ``run`` opens the database and checks its schema, so that a store can be created before its database
+    is up. Errors are already translated.
     """
 
     url: str
 
     @property
     def cooperative(self) -> bool:
-        """Whether it waits as ``stores.waiting`` says."""
+        """Whether it waits as described in ``stores.waiting``."""
         ...
 
     def run(
         self, name: str, takes: Takes | None = None, items: Items | None = None, flags: Iterable[str] = ()
     ) -> list[Row]:
-        """Run a named query in a transaction of its own, or in the one this thread has open; the rows it gives.
+        """Run a named query in its own transaction, or in the one that this thread has open. Returns its rows.
 
         ``takes`` are single values by name; one that is missing or None is NULL and leaves out the lines that need it.
         ``items`` are the columns of a batch. ``flags`` switch further optional lines on.
@@ -60,19 +60,20 @@ class Driver(Protocol):
         ...
 
     def run_together(self, calls: Sequence[Call]) -> list[list[Row]]:
-        """Run several named queries in one transaction, none of which depends on what another gives; the rows of each."""
+        """Run several independent named queries in one transaction. Returns the rows of each."""
         ...
 
     def run_each(
         self, name: str, takes: Takes, batches: Iterable[Items], keep: Callable[[list[list[Row]]], bool]
     ) -> list[list[Row]] | None:
-        """Run a named query for every batch, in one transaction that is kept if the rows of each are to be. A batch may be made while
-        the one before it is at work. None, and nothing asked for, where that cannot be.
+        """Run a named query for every batch, in one transaction that commits if ``keep`` returns true for the rows of all.
+
+        A batch may be created while the server executes the previous one. None, without a query, if this is not possible.
         """
         ...
 
     def ahead(self) -> Ahead | None:
-        """A way to send queries ahead, each in a transaction of its own; None where that cannot be."""
+        """A channel to send queries ahead, each in its own transaction; None if this is not possible."""
         ...
 
     def transaction(self) -> AbstractContextManager[None]: ...
@@ -86,9 +87,9 @@ class Driver(Protocol):
     def notify(self, topics: Iterable[str]) -> None: ...
 
     def carried(self, topic: str) -> dict[str, str]:
-        """Parameters for a statement that sends this wake-up along with what it does; none where it cannot, or need not.
+        """Parameters for a statement that sends this wake-up itself; empty if it cannot or need not.
 
-        Whoever asks runs the statement, and offers the topic to ``notify`` afterwards as always: it is not sent twice.
+        The caller runs the statement and afterwards calls ``notify`` with the topic as usual: it is not sent twice.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""What the faces of the SQL store share: the driver, the time, and rows decorated with their details."""
+"""The base of all parts of the SQL store."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidemill.domain.job import NO_DETAILS, Details, Job
 from tidemill.stores.sql.driver import Driver, Row
 from tidemill.stores.sql.values import load_details, load_job
 
-_DETAILED = 15  # its place in a row of the view ``jobs``
+_DETAILED = 15  # column of the view ``jobs``
 
 
 class Face:
@@ -19,7 +19,7 @@ class Face:
     _db: Driver
 
     def _time(self, now: datetime | None) -> datetime:
-        """The given instant, or the store's own."""
+        """The given instant, or the store's time."""
         if now is not None:
             return now
         at: datetime = self._db.run("clock")[0][0]

@@ -1,4 +1,4 @@
-"""A job's way through the SQL store. Nothing is decided here: columns go in, ids and claims come out."""
+"""The life cycle of a job in the SQL store, from enqueue to finish."""
 
 from __future__ import annotations
 
@@ -14,22 +14,25 @@ from tidemill.domain.limits import count, gate_of
 from tidemill.domain.states import JobState
 from tidemill.errors import JobExists, StoreBusy
 from tidemill.stores.base import Flow, Promoted, Step
+from tidemill.stores.following import completing, following_entries
+from tidemill.stores.guarding import Audit
 from tidemill.stores.sql.counting import Counting
 from tidemill.stores.sql.driver import Call, Row
 from tidemill.stores.sql.values import dump_details, dump_error, dump_progress, load_limits
 
-_ROUNDS = 20  # how often a job is tried whose key is let go between two looks
-_CRASHES, _LIMITS, _SEQ = 7, 15, 17  # their places in a claimed row
-_claim = partial(tuple.__new__, Claim)  # as Claim._make, which counts what it is given once more
+_LOT = 1_000  # jobs of one finish that one statement inserts
+_ROUNDS = 20  # maximum tries of a job whose key is released between two reads
+_CRASHES, _LIMITS, _SEQ = 7, 15, 17  # columns of a claimed row
+_claim = partial(tuple.__new__, Claim)  # Claim._make without its length check
 
 
-class SqlFlow(Counting, Flow):
+class SqlFlow(Counting, Flow, Audit):
     """enqueue → promote → claim → start → report → finish."""
 
     def enqueue(self, jobs: Iterable[NewJob], *, now: datetime | None = None) -> list[Enqueued]:
         jobs = jobs if isinstance(jobs, Sequence) else list(jobs)
         if len(jobs) > 1 and any(job.unique is not None for job in jobs):
-            with self._db.transaction():  # a held key takes a second round, and all of it is one batch
+            with self._db.transaction():  # a held key needs a second round, within the same transaction
                 return self._enqueue(jobs, now)
         return self._enqueue(jobs, now)
 
@@ -51,12 +54,12 @@ class SqlFlow(Counting, Flow):
             left_out = {row[0] for row in rows}
             outcome.update((job.id, Enqueued(job.id, True)) for job in left if job.id not in left_out)
             left = self._held(outcome, [job for job in left if job.id in left_out], now)
-        raise StoreBusy("a unique key changed hands all the time; nothing was enqueued, try again")
+        raise StoreBusy("a unique key changed its holder repeatedly; nothing was enqueued, try again")
 
     def _held(
         self, outcome: dict[UUID, Enqueued], jobs: Sequence[NewJob], now: datetime | None
     ) -> list[NewJob]:
-        """Note who holds these jobs' keys; the jobs whose key has no holder any more are to be tried again."""
+        """Record the holders of these jobs' keys. Returns the jobs whose key is no longer held, to be tried again."""
         keys = list({(job.tenant, job.unique.key) for job in jobs if job.unique is not None})
         columns: dict[str, list[Any]] = {
             "tenant": [tenant for tenant, _ in keys],
@@ -109,6 +112,7 @@ class SqlFlow(Counting, Flow):
         columns: dict[str, list[Any]] = {
             "id": [claim.id for claim in claims],
             "token": [claim.token for claim in claims],
+            "worker": [claim.worker for claim in claims],
         }
         return _ids(self._db.run("start", {"now": now}, columns))
 
@@ -119,6 +123,7 @@ class SqlFlow(Counting, Flow):
         columns: dict[str, list[Any]] = {
             "id": [report.id for report in reports],
             "token": [report.token for report in reports],
+            "worker": [report.worker for report in reports],
             "progress": [dump_progress(report.progress, at) for report in reports],
         }
         return _ids(self._db.run("report", None, columns))
@@ -126,9 +131,25 @@ class SqlFlow(Counting, Flow):
     def finish(self, finishes: Sequence[Finish], *, now: datetime | None = None) -> frozenset[UUID]:
         if not finishes:
             return frozenset()
+        if any(item.then for item in finishes):
+            return self._finish_and_enqueue(finishes, now)
+        return self._finish(finishes, now)
+
+    def _finish(self, finishes: Sequence[Finish], now: datetime | None) -> frozenset[UUID]:
         if all(item.claim.limits is None for item in finishes):
             return self._finish_plain(finishes, now)
         return self._finish_counted(finishes, now)
+
+    def _finish_and_enqueue(self, finishes: Sequence[Finish], now: datetime | None) -> frozenset[UUID]:
+        """Apply the finishes, and enqueue the follow-up jobs of the completed ones, in one transaction."""
+        with self._db.transaction():
+            lost = self._finish(finishes, now)
+            accepted = completing(finishes, lost)
+            following = [job for item in accepted for job in item.then]
+            for at in range(0, len(following), _LOT):
+                lot = following[at : at + _LOT]
+                self.record(following_entries(accepted, self.enqueue(lot, now=now)), now=now)
+            return lost
 
     def _finish_plain(self, finishes: Sequence[Finish], now: datetime | None) -> frozenset[UUID]:
         return _ids(self._db.run("finish", {"now": now}, finish_columns(finishes)))
@@ -149,7 +170,7 @@ class SqlFlow(Counting, Flow):
 
 
 def claims_of(rows: Sequence[Row], request: ClaimRequest) -> list[Claim]:
-    """Claimed rows as claims, in the order the lanes were given and by number within each."""
+    """Claimed rows as claims, in the order of the lanes and by number within each."""
     if len(request.lanes) > 1:
         order = {
             (lane.queue, lane.tenant, lane.priority, lane.gate): place
@@ -171,7 +192,7 @@ def claims_of(rows: Sequence[Row], request: ClaimRequest) -> list[Claim]:
 
 
 def end_columns(finishes: Sequence[Finish]) -> dict[str, list[Any]]:
-    """What every finished job brings, as columns."""
+    """The columns of finished jobs."""
     transitions = [item.transition for item in finishes]
     return {
         "id": [item.claim.id for item in finishes],
@@ -188,20 +209,21 @@ def end_columns(finishes: Sequence[Finish]) -> dict[str, list[Any]]:
 
 
 def finish_columns(finishes: Sequence[Finish]) -> dict[str, list[Any]]:
-    """The same for jobs that may also go back."""
+    """The columns of jobs that may also be released."""
     columns = end_columns(finishes)
+    columns["worker"] = [item.claim.worker for item in finishes]
     columns["delay"] = [item.transition.delay for item in finishes]
     columns["refund"] = [item.transition.refund for item in finishes]
     return columns
 
 
 def wants(request: ClaimRequest) -> bool:
-    """Whether the request can be given anything at all."""
+    """Whether the request can return anything at all."""
     return bool(request.lanes) and request.limit > 0 and (request.tasks is None or bool(request.tasks))
 
 
 def claim_takes(request: ClaimRequest, now: datetime | None) -> dict[str, Any]:
-    """A claim's single parameters."""
+    """The single parameters of a claim."""
     return {
         "now": now,
         "worker": request.worker,
@@ -212,7 +234,7 @@ def claim_takes(request: ClaimRequest, now: datetime | None) -> dict[str, Any]:
 
 
 def lane_columns(lanes: Sequence[Lane]) -> dict[str, list[Any]]:
-    """A claim's lanes, as columns."""
+    """The lanes of a claim, as columns."""
     return {
         "lane_queue": [lane.queue for lane in lanes],
         "lane_tenant": [lane.tenant for lane in lanes],
@@ -223,12 +245,12 @@ def lane_columns(lanes: Sequence[Lane]) -> dict[str, list[Any]]:
 
 
 def gated_columns(lanes: Sequence[Lane]) -> dict[str, list[Any]]:
-    """The same with their gates."""
+    """The lanes of a claim with their gates, as columns."""
     return lane_columns(lanes) | {"lane_gate": [lane.gate for lane in lanes]}
 
 
 def _enqueued(jobs: Sequence[NewJob]) -> tuple[dict[str, list[Any]], tuple[str, ...]]:
-    """A batch as columns; and, if some of it waits from the beginning, the flag for the lines that this needs."""
+    """A batch as columns; and, if it contains waiting jobs, the flag for the lines that they need."""
     columns = _enqueue_columns(jobs)
     reasons = [job.waiting for job in jobs]
     if reasons.count(None) == len(reasons):

@@ -1,4 +1,4 @@
-"""What operators ask of the SQL store. Reads only; how much is looked at, the caller says."""
+"""Statistics of the SQL store."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ from tidemill.domain.states import JobState
 from tidemill.stores.insight import Insight
 from tidemill.stores.sql.driver import Row
 from tidemill.stores.sql.face import Face
-from tidemill.stores.sql.values import at_most, filter_takes, tenant_of
+from tidemill.stores.sql.values import at_most, filter_takes, load_progress, tenant_of
 
 _PART = r'"((?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*)'
 _ERROR = re.compile(rf"\[{_PART}\",{_PART}")
-"""The type and the message at the beginning of an error's JSON text, of which the rest may be cut off."""
+"""The type and the message at the start of an error's JSON text, which may be truncated after them."""
 
 
 class SqlInsight(Face, Insight):
-    """ended_by, standing, series, troubles, depths, lately, crowd, holding, holders."""
+    """ended_by, count_ended, standing, series, troubles, depths, lately, crowd, holding, holders."""
 
     def ended_by(
         self,
@@ -67,6 +67,12 @@ class SqlInsight(Face, Insight):
         sampled = seen >= look > 0
         found = [_ended(row[2:], group) for row in rows if row[2] is not None]
         return Tally(found, first_at if sampled else since, sampled)
+
+    def count_ended(
+        self, window: timedelta, *, tenant: str, now: datetime | None = None
+    ) -> dict[JobState, int]:
+        takes = {"since": self._time(now) - window, "tenant": tenant_of(tenant)}
+        return {JobState(state): jobs for state, jobs in self._db.run("count_ended", takes) if jobs}
 
     def standing(self, *, tenant: str) -> dict[JobState, int]:
         if tenant_of(tenant) is not None:
@@ -100,7 +106,7 @@ class SqlInsight(Face, Insight):
         for at in steps:
             if at >= since_at:
                 total = totals.get(at, 0)
-                # Asked for one after the other: what ended in between is counted by the second alone.
+                # Two separate queries: jobs that ended between them are counted only by the second.
                 failed, cancelled = troubles.get(at, (0, 0))
                 run_times, lags = tuple(zip(*times.get(at, ()), strict=True)) or ((), ())
                 completed = max(total - failed - cancelled, 0)
@@ -149,10 +155,15 @@ class SqlInsight(Face, Insight):
             "limit": at_most(limit),
         }
         rows = self._db.run("holding", takes, flags=() if which is Which.ALL else (which.value,))
-        return [Held._make((*row[:4], JobState(row[4]), *row[5:])) for row in rows]
+        return [_held(row) for row in rows]
 
     def holders(self, *, tenant: str) -> list[Holder]:
         return [Holder(*row) for row in self._db.run("holders", {"tenant": tenant_of(tenant)})]
+
+
+def _held(row: Row) -> Held:
+    progress = load_progress(row[13])
+    return Held._make((*row[:4], JobState(row[4]), *row[5:13], None if progress is None else progress.at))
 
 
 def _ended(row: Row, group: Group) -> Ended:

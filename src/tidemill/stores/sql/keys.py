@@ -1,4 +1,4 @@
-"""Keys in the SQL store. Whether a secret fits is not asked here."""
+"""API keys in the SQL store."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ class SqlKeys(Face, Keys):
                     "tenant": key.tenant,
                     "created_by": key.created_by,
                     "expires_at": key.expires_at,
+                    "max_priority": key.max_priority,
                 }
                 if not self._db.run("put_keys", takes):
                     lost.add(key.id)

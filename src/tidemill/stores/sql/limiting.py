@@ -1,4 +1,7 @@
-"""Limits in the SQL store: rules, gates, and what is used. What claims and ends count is in ``counting``."""
+"""Limits in the SQL store: rules, limited lanes and use.
+
+The module ``counting`` counts claims.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from tidemill.stores.sql.driver import Row
 from tidemill.stores.sql.values import at_most
 
 _FIRST = LaneKey("", "", 0)
-"""Before every lane: no queue's name is empty."""
+"""Sorts before every lane, because no queue has an empty name."""
 
 
 class SqlLimits(Counting, Limits):
@@ -92,7 +95,7 @@ class SqlLimits(Counting, Limits):
             return bool(self._db.run("change_breaker", takes))
 
     def label(self, task: str, name: str, *, limit: int) -> int:
-        # Quoted here, so that a gate's text is the same however its jobs came to stand behind it.
+        # Quoted here, so that a gate has the same text however its jobs got their limits.
         takes = {"task": task, "name": name, "quoted": json.dumps(name), "limit": at_most(limit)}
         return len(self._db.run("label", takes))
 
@@ -105,7 +108,7 @@ class SqlLimits(Counting, Limits):
 
 
 def read_rule(row: Row) -> Rule:
-    """A rule as the queries give it."""
+    """A rule from a result row."""
     name, kind, most, per, burst, breaker, pinned, changed_at, changed_by = row
     return Rule(
         name,

@@ -1,4 +1,4 @@
-"""Definitions, schedules and fires in the SQL store. Nothing is decided here, and no rule is read."""
+"""Definitions, schedules and fires in the SQL store."""
 
 from __future__ import annotations
 

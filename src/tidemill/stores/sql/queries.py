@@ -1,17 +1,17 @@
-"""Named queries: one file per verb and dialect, each describing itself in its header.
+"""Named queries: one file per verb and dialect, with a self-describing header.
 
-A header is a sentence and then what the query takes and gives, the same in every dialect (a test compares them)::
+A header is a description, followed by parameters and result columns, which are the same in every dialect (a test compares them)::
 
-    -- start: turns claimed jobs to running.
+    -- start: changes claimed jobs to running.
     -- takes: now timestamptz
     -- items: id uuid, token int8
     -- gives: id uuid
 
 ``takes`` are single values. ``items`` are the columns of a batch: PostgreSQL binds each as one array, SQLite runs the
 statements that mention them once for every item. ``gives`` names the result's columns with their types, from which SQLite's
-values are turned into ours. Parameters are written ``:name``. A line that ends in ``-- when name`` belongs to the query only
-if that parameter is given; so optional conditions need no SQL in Python. In a file of several statements (SQLite) they are
-divided by a line holding only ``;`` and the last one that answers gives the result.
+values are converted. Parameters are written ``:name``. A line that ends in ``-- when name`` belongs to the query only if that
+parameter is given; so optional conditions need no SQL in Python. In a file of several statements (SQLite) they are separated by
+a line holding only ``;``, and the last one that returns rows gives the result.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _COMMENT = re.compile(r"--[^\n]*")
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """One named query of one dialect, as its file says it."""
+    """One named query of one dialect."""
 
     name: str
     takes: tuple[Column, ...]
     items: tuple[Column, ...]
     gives: tuple[Column, ...]
     body: str
-    optional: frozenset[str]  #: the parameters whose absence leaves lines out
+    optional: frozenset[str]  #: the parameters that switch optional lines on
 
     def statements(self, present: frozenset[str]) -> tuple[str, ...]:
         """The SQL without comments, for a call in which these optional parameters are given."""
@@ -57,17 +57,17 @@ class Query:
 
 
 def parameters(sql: str) -> list[str]:
-    """The names of the parameters a statement mentions, in order of first mention."""
+    """The names of the parameters of a statement, in order of first use."""
     return list(dict.fromkeys(_PARAMETER.findall(sql)))
 
 
 def substitute(sql: str, spelling: Mapping[str, str]) -> str:
-    """The statement with every ``:name`` spelt the driver's way."""
+    """The statement with every ``:name`` in the driver's syntax."""
     return _PARAMETER.sub(lambda match: spelling[match[1]], sql)
 
 
 def parse(name: str, text: str) -> Query:
-    """Read one query file."""
+    """Parse one query file."""
     heads: dict[str, list[Column]] = {"takes": [], "items": [], "gives": []}
     body: list[str] = []
     for line in text.splitlines():

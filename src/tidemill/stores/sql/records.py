@@ -1,4 +1,4 @@
-"""What the SQL store writes down: logs and checkpoints of held jobs, and the audit's chain."""
+"""Logs, checkpoints and the audit log in the SQL store."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class SqlRecords(Face, Records, Audit):
         columns: dict[str, list[Any]] = {
             "job_id": [entry.job_id for entry in entries],
             "number": [entry.number for entry in entries],
+            "worker": [entry.worker for entry in entries],
             "at": [entry.at for entry in entries],
             "level": [entry.level for entry in entries],
             "stage": [entry.stage for entry in entries],
@@ -42,6 +43,7 @@ class SqlRecords(Face, Records, Audit):
         columns: dict[str, list[Any]] = {
             "job_id": [entry.job_id for entry in entries],
             "number": [entry.number for entry in entries],
+            "worker": [entry.worker for entry in entries],
             "name": [entry.name for entry in entries],
             "value": [entry.value for entry in entries],
         }

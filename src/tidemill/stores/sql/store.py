@@ -1,4 +1,4 @@
-"""The SQL store: one implementation for every dialect, over its driver and its named queries."""
+"""The SQL store: one implementation for all dialects."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from tidemill.stores.sql.operation import SqlSettings
 from tidemill.stores.sql.planning import SqlDefinitions, SqlSchedules
 from tidemill.stores.sql.reading import SqlQueries
 from tidemill.stores.sql.records import SqlRecords
+from tidemill.stores.sql.releases import SqlReleases
 
 
 class SqlStore(
@@ -37,6 +38,7 @@ class SqlStore(
     SqlLimits,
     SqlInsight,
     SqlKeys,
+    SqlReleases,
     Store,
 ):
     """A store in a relational database."""
@@ -73,16 +75,16 @@ class SqlStore(
         return self._db.listen()
 
     def installation(self) -> str:
-        """The name that was given to these tables when they were made; no others have it, but for copies."""
+        """The id that these tables got when they were created; only copies share it."""
         return self.whereabouts()[0]
 
     def whereabouts(self, *, again: bool = False) -> tuple[str, str]:
-        """The installation, and the database or file it lives in; asked for once, or ``again`` when in doubt."""
+        """The installation id, and its database or file; cached, unless ``again`` is set."""
         if self._known is None or again:
             rows = self._db.run("installation")
             if not rows:
                 raise StoreCorrupt(
-                    f"{self.url} has lost its record of what it is (meta, key 'installation'); restore it from a backup"
+                    f"{self.url} has lost its installation id (meta, key 'installation'); restore it from a backup"
                 )
             self._known = (rows[0][0], rows[0][1])
         return self._known

@@ -1,4 +1,4 @@
-"""Between rows and values of definitions, schedules and fires. Rules travel as JSON text that nobody looks into here."""
+"""Conversion between rows and values of definitions, schedules and fires."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def load_definition(row: Row) -> Definition:
 
 
 def version_takes(definition: Definition, by: str | None) -> dict[str, Any]:
-    """A definition that was just written as the parameters of ``note_version``."""
+    """A definition that was just written, as the parameters of ``note_version``."""
     body = {
         "key": definition.key,
         "task": definition.task,

@@ -1,4 +1,4 @@
-"""Between rows and values: what the SQL stores write as JSON text, and how a row becomes a job."""
+"""Conversion between rows and values, and the JSON texts of the SQL stores."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _DETAIL_FIELDS = (
 
 
 def at_most(limit: int) -> int:
-    """A limit that every database can count to: none below zero, and what is endless ends there.
+    """A limit that every database accepts: at least zero, and at most the largest 32-bit integer.
 
     >>> at_most(-1), at_most(25), at_most(10**12)
     (0, 25, 2147483647)
@@ -39,7 +39,7 @@ def at_most(limit: int) -> int:
 
 
 def dump(value: object) -> str:
-    """Compact JSON text in ASCII, so that no database has an opinion on what is inside."""
+    """Compact JSON text in ASCII, which every database stores unchanged."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=True)
 
 
@@ -49,12 +49,12 @@ def dump_facts(facts: Mapping[str, object] | None) -> str | None:
 
 
 def load_facts(text: str | None) -> Any:
-    """What a mapping's JSON text says."""
+    """A mapping from its JSON text."""
     return None if text is None else json.loads(text)
 
 
 def tenant_of(tenant: str) -> str | None:
-    """The tenant as a parameter: every tenant is no condition at all."""
+    """The tenant as a parameter; None for all tenants."""
     return None if tenant == ALL_TENANTS else tenant
 
 
@@ -69,7 +69,7 @@ def load_error(text: str | None) -> ErrorInfo | None:
 
 
 def dump_progress(progress: Progress, now: datetime) -> str:
-    """Progress as JSON text, dated now."""
+    """Progress as JSON text, with the time now."""
     at = now.astimezone(UTC).isoformat()
     return dump([progress.fraction, progress.step, progress.total, progress.message, progress.stage, at])
 
@@ -83,7 +83,7 @@ def load_progress(text: str | None) -> Progress | None:
 
 
 def dump_details(details: Details) -> str | None:
-    """The details as one JSON object; None when there are none."""
+    """The details as one JSON object; None if they are empty."""
     if details is NO_DETAILS or details == NO_DETAILS:
         return None
     body: dict[str, object] = {}
@@ -178,7 +178,7 @@ def load_job(row: Row, details: Details) -> Job:
 
 
 def last_execution(row: Row) -> Execution | None:
-    """The execution a row of the view ``jobs`` itself stands for: the running one, or the one that ended the job."""
+    """The execution in a row of the view ``jobs``: the current one, or the one that ended the job."""
     id_, attempt, token, reason, execution = row[0], row[5], row[8], row[16], row[19]
     worker, claimed_at, started_at, finished_at, error = row[20], row[21], row[22], row[23], row[27]
     if execution is None:
@@ -259,7 +259,7 @@ def load_archived(row: Row) -> ArchivedJob:
 def filter_takes(where: JobFilter) -> dict[str, Any]:
     """A filter as the parameters of ``jobs``, ``count`` and ``search_archive``."""
     kind, reference = where.reference or (None, None)
-    # One task, or one troubled end, is asked for by itself: then its index gives the rows in order.
+    # A single task, or a single failure state, is a separate parameter: then its index returns the rows in order.
     task = next(iter(where.tasks)) if len(where.tasks) == 1 else None
     trouble = next(iter(where.states)) if len(where.states) == 1 and where.states <= _TROUBLED else None
     return {
@@ -274,6 +274,11 @@ def filter_takes(where: JobFilter) -> dict[str, Any]:
         "created_before": where.created_before,
         "correlation_id": where.correlation_id,
         "parent_id": where.parent_id,
+        "parent_ids": list(where.parent_ids) or None,
+        "definition_id": where.definition_id,
+        "definition_version": where.definition_version,
+        "schedule_id": where.schedule_id,
+        "fire_at": where.fire_at,
         "reference_type": kind,
         "reference_id": reference,
         "tag": where.tag,
@@ -282,7 +287,7 @@ def filter_takes(where: JobFilter) -> dict[str, Any]:
 
 
 def filter_flags(where: JobFilter) -> list[str]:
-    """What a filter's states leave out whole, for plans that are made without knowing them."""
+    """Flags for parts of the view that a filter's states exclude, because plans are made without the values."""
     if not where.states:
         return []
     return [
@@ -291,13 +296,16 @@ def filter_flags(where: JobFilter) -> list[str]:
 
 
 def text_takes(where: JobFilter) -> dict[str, Any]:
-    """The text of a filter as parameters of ``jobs``."""
-    sought = needle(where.text or "")
-    return {"text": sought.plain, "escaped": sought.escaped, "digits": sought.digits}
+    """The text and the id suffix of a filter as parameters of ``jobs``."""
+    takes: dict[str, Any] = {"id_suffix": where.id_suffix}
+    if where.text:
+        sought = needle(where.text)
+        takes |= {"text": sought.plain, "escaped": sought.escaped, "digits": sought.digits}
+    return takes
 
 
 def page_takes(sort: Sort, limit: int, after: str | None) -> dict[str, Any]:
-    """Where a page begins, and one row more than it holds, which tells whether there is a next one."""
+    """The start of a page, and a limit with one extra row, which shows whether there is a next page."""
     takes: dict[str, Any] = {"limit": limit + 1}
     if after is not None:
         takes["below" if sort is Sort.NEWEST else "above"] = decode_cursor(sort, after)

@@ -1,7 +1,7 @@
-"""The store conformance suite: every law of ``tidemill.stores.base``, as tests any store can run.
+"""The store conformance suite: tests of the contract in ``tidemill.stores.base``.
 
-A store's author subclasses ``StoreConformance`` in a pytest module and provides a fixture ``store`` that yields a fresh,
-migrated, empty store for each test::
+To test a store, subclass ``StoreConformance`` in a pytest module and provide a fixture ``store`` that yields a new, migrated,
+empty store for each test::
 
     import pytest
     from tidemill.testing.conformance import StoreConformance
@@ -14,11 +14,11 @@ migrated, empty store for each test::
             yield store
             store.close()
 
-A test may close the store it was given (closing twice is harmless), and some use it from several threads. Where several
-objects can share a database, a second fixture, ``neighbour``, yields another one on the database of ``store``. Nothing is
-skipped and nothing depends on the kind of store: where a test fails, the store breaks the law in the test's name. No
-test sleeps; time is handed over as ``now``. The faces can also be run one by one while a store is being written:
-``FlowConformance``, ``UniqueConformance`` and so on.
+A test may close its store (closing twice must be harmless), and some tests use it from several threads. If several objects
+can share a database, provide a second fixture, ``neighbour``, that yields another store on the database of ``store``. No test
+is skipped or depends on the kind of store: a failing test names the law that the store breaks. No test sleeps; tests pass the
+time as ``now``. While a store is being written, the parts can be run one by one: ``FlowConformance``, ``UniqueConformance``
+and so on.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ pytest.register_assert_rewrite(
                 "finishing",
                 "fires",
                 "flow",
+                "following",
                 "gates",
                 "heirs",
                 "holds",
@@ -51,6 +52,7 @@ pytest.register_assert_rewrite(
                 "kit",
                 "limited",
                 "limits",
+                "living_leases",
                 "own_clock",
                 "payloads",
                 "planned",
@@ -60,6 +62,7 @@ pytest.register_assert_rewrite(
                 "queries",
                 "rates",
                 "records",
+                "releases",
                 "returning",
                 "rules",
                 "schedules",
@@ -78,6 +81,7 @@ pytest.register_assert_rewrite(
 from tidemill.testing.conformance.advancing import AdvanceLaws, DueLaws  # noqa: E402
 from tidemill.testing.conformance.archive import ArchivableLaws, ArchiveSearchLaws, DocumentLaws, ForgetLaws  # noqa: E402
 from tidemill.testing.conformance.asked import AskedLaws  # noqa: E402
+from tidemill.testing.conformance.changes import ChangeLaws  # noqa: E402
 from tidemill.testing.conformance.checkpoints import CheckpointFenceLaws, CheckpointLaws  # noqa: E402
 from tidemill.testing.conformance.claiming import ClaimLaws, ReportLaws, StartLaws, StepClaimLaws  # noqa: E402
 from tidemill.testing.conformance.cluster import LeaseLaws, OrphanLaws, WorkerLaws  # noqa: E402
@@ -89,22 +93,32 @@ from tidemill.testing.conformance.fencing import FenceLaws  # noqa: E402
 from tidemill.testing.conformance.finishing import ExecutionLaws, FinishLaws, StepLaws  # noqa: E402
 from tidemill.testing.conformance.fires import ActiveJobLaws, FireLaws, PruneLaws  # noqa: E402
 from tidemill.testing.conformance.flow import EnqueueLaws, LaneLaws, MadeLaws, PromoteLaws  # noqa: E402
+from tidemill.testing.conformance.following import FollowingLaws  # noqa: E402
 from tidemill.testing.conformance.gates import GateLaws, LabelLaws  # noqa: E402
 from tidemill.testing.conformance.heirs import HeirLaws  # noqa: E402
 from tidemill.testing.conformance.holds import HeldLaws, HoldLaws  # noqa: E402
 from tidemill.testing.conformance.insight import SeriesLaws, TallyLaws, TroubleLaws  # noqa: E402
 from tidemill.testing.conformance.keys import KeyLaws  # noqa: E402
 from tidemill.testing.conformance.limits import LimitLaws, MoreLimitLaws, RoomLaws, UseLaws  # noqa: E402
+from tidemill.testing.conformance.living_leases import LivingLeaseLaws  # noqa: E402
 from tidemill.testing.conformance.own_clock import OwnClockLaws  # noqa: E402
 from tidemill.testing.conformance.payloads import PayloadLaws  # noqa: E402
 from tidemill.testing.conformance.present import DepthLaws, HoldingLaws  # noqa: E402
 from tidemill.testing.conformance.queries import FilterLaws, GetLaws, PageLaws, TenantLaws  # noqa: E402
-from tidemill.testing.conformance.rates import BreakerLaws, BucketLaws, OwnTimeLimitLaws, WindowLaws  # noqa: E402
+from tidemill.testing.conformance.rates import (  # noqa: E402
+    BreakerLaws,
+    BucketLaws,
+    ClockSetBackLaws,
+    OwnTimeLimitLaws,
+    RedateLaws,
+    WindowLaws,
+)
 from tidemill.testing.conformance.records import AuditLaws, LogLaws  # noqa: E402
+from tidemill.testing.conformance.releases import ReleaseLaws  # noqa: E402
 from tidemill.testing.conformance.returning import GiveBackLaws, UndoneLimitLaws  # noqa: E402
 from tidemill.testing.conformance.rules import ForgetUseLaws, RuleLaws, WaitingDepthLaws  # noqa: E402
 from tidemill.testing.conformance.schedules import ScheduleLaws  # noqa: E402
-from tidemill.testing.conformance.searching import CountLaws, LogEndLaws, SearchLaws  # noqa: E402
+from tidemill.testing.conformance.searching import CountLaws, LogEndLaws, PageSizeLaws, SearchLaws  # noqa: E402
 from tidemill.testing.conformance.settings import OrdersLaws, PauseLaws, SettingLaws  # noqa: E402
 from tidemill.testing.conformance.signals import SignalLaws  # noqa: E402
 from tidemill.testing.conformance.threads import ThreadLaws  # noqa: E402
@@ -144,32 +158,42 @@ class FlowConformance(
     ExecutionLaws,
     StepLaws,
     StepClaimLaws,
+    FollowingLaws,
     FenceLaws,
     PayloadLaws,
     ThreadLaws,
 ):
-    """A job's way, in every direction, by one thread and by many."""
+    """The life cycle of a job, with one thread and with many."""
 
 
 class UniqueConformance(UniqueLaws):
     """Unique keys."""
 
 
-class ControlConformance(MoveLaws, CancelLaws, AskedLaws, DeleteLaws):
-    """What people and duties do to jobs."""
+class ControlConformance(MoveLaws, ChangeLaws, CancelLaws, AskedLaws, DeleteLaws):
+    """Operator and duty actions on jobs."""
 
 
 class QueriesConformance(
-    GetLaws, TenantLaws, FilterLaws, PageLaws, HeldLaws, ExpiredLaws, SearchLaws, CountLaws, LogEndLaws
+    GetLaws,
+    TenantLaws,
+    FilterLaws,
+    PageLaws,
+    HeldLaws,
+    ExpiredLaws,
+    SearchLaws,
+    CountLaws,
+    PageSizeLaws,
+    LogEndLaws,
 ):
-    """Reading."""
+    """Queries of jobs."""
 
 
 class RecordsConformance(LogLaws, CheckpointLaws, CheckpointFenceLaws, AuditLaws):
     """Logs, checkpoints and the audit."""
 
 
-class ClusterConformance(WorkerLaws, OrphanLaws, LeaseLaws, HoldLaws):
+class ClusterConformance(WorkerLaws, OrphanLaws, LeaseLaws, LivingLeaseLaws, HoldLaws):
     """Workers, leases and holds."""
 
 
@@ -178,11 +202,11 @@ class SettingsConformance(SettingLaws, PauseLaws, OrdersLaws):
 
 
 class KeysConformance(KeyLaws):
-    """Keys."""
+    """API keys."""
 
 
 class ArchiveConformance(ArchivableLaws, DocumentLaws, ForgetLaws, ArchiveSearchLaws):
-    """Tiers."""
+    """Archive tiers."""
 
 
 class PlanningConformance(
@@ -194,14 +218,15 @@ class PlanningConformance(
     FireLaws,
     ActiveJobLaws,
     PruneLaws,
+    ReleaseLaws,
 ):
-    """Definitions, schedules and fires."""
+    """Definitions, schedules, fires and release records."""
 
 
 class InsightConformance(
     TallyLaws, SeriesLaws, TroubleLaws, DepthLaws, HoldingLaws, LatelyLaws, TaskCrowdLaws
 ):
-    """What operators ask."""
+    """Statistics for operators."""
 
 
 class LimitsConformance(
@@ -215,6 +240,8 @@ class LimitsConformance(
     UndoneLimitLaws,
     WindowLaws,
     BucketLaws,
+    RedateLaws,
+    ClockSetBackLaws,
     BreakerLaws,
     OwnTimeLimitLaws,
     RuleLaws,
@@ -223,7 +250,7 @@ class LimitsConformance(
     WaitingDepthLaws,
     CrowdLaws,
 ):
-    """Limits: rules, gates, and what is counted, by one thread and by many."""
+    """Limits: rules, limit sets and counters, with one thread and with many."""
 
 
 class TransactionsConformance(TransactionLaws, OwnClockLaws, WholeStoreLaws):

@@ -1,4 +1,4 @@
-"""Laws of due schedules: told in order, and advanced only from where they were read."""
+"""Laws of due schedules and their advance."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from tidemill.testing.conformance.planned import (
 class DueLaws:
     """Which schedules are due, and when the next one is."""
 
-    def test_nothing_is_due_where_there_is_nothing(self, store: Store) -> None:
+    def test_an_empty_store_has_no_due_schedules(self, store: Store) -> None:
         assert store.due(10, now=T0) == Due([], None)
 
-    def test_the_longest_due_come_first_and_the_next_one_is_told(self, store: Store) -> None:
+    def test_due_schedules_come_oldest_first_with_the_next_fire_time(self, store: Store) -> None:
         late, now, soon, later = plan(
             store, *[a_schedule(f"s{n}", next_fire_at=at(n)) for n in (-5, 0, 0.000001, 60)]
         )
@@ -36,13 +36,13 @@ class DueLaws:
         assert store.due(10, now=at(-5) - TICK) == Due([], at(-5))
         assert store.due(10, now=at(60)) == Due([late, now, soon, later], None)
 
-    def test_what_the_limit_leaves_over_is_the_next(self, store: Store) -> None:
+    def test_schedules_beyond_the_limit_are_the_next(self, store: Store) -> None:
         rows = plan(store, *[a_schedule(f"s{n}", next_fire_at=at(n)) for n in range(5)])
         assert store.due(2, now=at(9)) == Due(rows[:2], at(2))
         assert store.due(5, now=at(9)) == Due(rows, None)
         assert store.due(0, now=at(9)) == Due([], at(0))
 
-    def test_schedules_due_at_one_instant_come_by_id(self, store: Store) -> None:
+    def test_schedules_due_at_one_instant_are_ordered_by_id(self, store: Store) -> None:
         rows = plan(store, *[a_schedule(f"s{n}") for n in range(6)])
         ordered = sorted(ids_of(rows))
         assert ids_of(store.due(4, now=T0).schedules) == ordered[:4]
@@ -67,15 +67,15 @@ class DueLaws:
         store.enable_definitions([definition.id], tenant="default", enabled=not enabled, now=at(1))
         assert len(store.due(10, now=at(1)).schedules) == (0 if enabled else 1)
 
-    def test_every_tenant_s_schedules_are_due_together(self, store: Store) -> None:
+    def test_schedules_of_all_tenants_are_due_together(self, store: Store) -> None:
         rows = plan(store, *[a_schedule(tenant=f"tenant-{n}", next_fire_at=at(n)) for n in range(3)])
         assert store.due(10, now=at(9)).schedules == rows
 
 
 class AdvanceLaws:
-    """Law 16: a schedule advances only from where it was read."""
+    """Law 16: a schedule advances only from the state in which it was read."""
 
-    def test_an_advanced_schedule_has_fired_and_is_due_again_later(self, store: Store) -> None:
+    def test_an_advanced_schedule_has_a_last_and_a_next_fire(self, store: Store) -> None:
         first = plan_one(store)
         assert store.advance([Advance(first.id, 1, None, at(1), at(60))]) == frozenset()
         second = replace(first, last_fire_at=at(1), next_fire_at=at(60))
@@ -84,12 +84,12 @@ class AdvanceLaws:
         assert store.advance([Advance(first.id, 1, at(1), at(60), None)]) == frozenset()
         assert schedule_of(store, first.id) == replace(second, last_fire_at=at(60), next_fire_at=None)
 
-    def test_a_schedule_can_be_put_off_without_having_fired(self, store: Store) -> None:
+    def test_a_schedule_can_be_postponed_without_a_fire(self, store: Store) -> None:
         first = plan_one(store)
         assert store.advance([Advance(first.id, 1, None, None, at(60))]) == frozenset()
         assert schedule_of(store, first.id) == replace(first, next_fire_at=at(60))
 
-    def test_a_schedule_does_not_advance_twice_from_one_place(self, store: Store) -> None:
+    def test_a_schedule_advances_once_from_one_state(self, store: Store) -> None:
         first = plan_one(store)
         assert store.advance([step_of(first)]) == frozenset()
         after = schedule_of(store, first.id)
@@ -106,13 +106,13 @@ class AdvanceLaws:
         assert schedule_of(store, first.id) == before
         assert store.advance([step_of(before)]) == frozenset()
 
-    def test_a_schedule_that_is_gone_or_disabled_does_not_advance(self, store: Store) -> None:
+    def test_a_deleted_or_disabled_schedule_does_not_advance(self, store: Store) -> None:
         gone, off = plan(store, a_schedule("gone"), a_schedule("off", enabled=False))
         store.drop_schedules([gone.id], tenant="default")
         assert store.advance([step_of(gone), step_of(off)]) == {gone.id, off.id}
         assert schedule_of(store, off.id) == off
 
-    def test_a_schedule_that_was_disabled_and_enabled_meanwhile_does_not_advance(self, store: Store) -> None:
+    def test_a_schedule_that_was_disabled_and_enabled_does_not_advance(self, store: Store) -> None:
         first = plan_one(store)
         for enabled in (False, True):
             store.enable_schedules([first.id], tenant="default", enabled=enabled, now=at(1))
@@ -124,7 +124,7 @@ class AdvanceLaws:
         assert store.advance([step_of(schedule)]) == {schedule.id}
         assert schedule_of(store, schedule.id) == schedule
 
-    def test_a_schedule_whose_definition_was_switched_meanwhile_does_not_advance(self, store: Store) -> None:
+    def test_a_schedule_with_a_switched_definition_does_not_advance(self, store: Store) -> None:
         definition = define(store)
         schedule = plan_one(store, definition_id=definition.id)
         for enabled in (False, True):
@@ -132,14 +132,14 @@ class AdvanceLaws:
             assert store.advance([step_of(schedule)]) == {schedule.id}
         assert store.advance([step_of(schedule_of(store, schedule.id))]) == frozenset()
 
-    def test_a_batch_advances_what_it_can_and_names_the_others(self, store: Store) -> None:
+    def test_a_batch_advances_what_it_can_and_returns_the_others(self, store: Store) -> None:
         rows = plan(store, *[a_schedule(f"s{n}") for n in range(4)])
         store.advance([step_of(rows[1])])
         assert store.advance([step_of(row) for row in rows]) == {rows[1].id}
         assert store.due(10, now=T0).schedules == []
         assert store.advance([]) == frozenset()
 
-    def test_of_two_schedulers_that_advance_one_schedule_exactly_one_wins(self, store: Store) -> None:
+    def test_one_of_two_concurrent_advances_wins(self, store: Store) -> None:
         row = plan_one(store)
         for n in range(10):
             steps = [Advance(row.id, 1, row.last_fire_at, at(n), at(n + side)) for side in (1, 2)]
@@ -155,8 +155,8 @@ class AdvanceLaws:
         assert sum(map(len, lost)) == 120
 
     @pytest.mark.parametrize("what", ["schedule", "definition"])
-    def test_what_is_disabled_first_does_not_fire_any_more(self, store: Store, what: str) -> None:
-        """A fire is committed with its advance; once the disabling is, no fire follows."""
+    def test_a_schedule_that_is_disabled_first_does_not_fire(self, store: Store, what: str) -> None:
+        """A fire is committed with its advance; no fire follows once the schedule is disabled."""
         for n in range(10):
             definition = define(store, f"d{n}")
             schedule = plan_one(store, f"s{n}", definition_id=definition.id)
@@ -173,7 +173,7 @@ class AdvanceLaws:
 
 
 def fire(store: Store, schedule: Schedule) -> bool:
-    """One tick of one schedule; whether it fired."""
+    """Run one tick of a schedule; return whether it fired."""
     with store.transaction():
         if store.advance([step_of(schedule)]):
             return False
@@ -182,6 +182,6 @@ def fire(store: Store, schedule: Schedule) -> bool:
 
 
 def disable(store: Store, off: Callable[..., object], schedule: Schedule) -> bool:
-    """Disable a schedule or its definition; whether it had fired by then."""
+    """Disable a schedule or its definition; return whether it had fired by then."""
     patiently(partial(off, tenant="default", enabled=False, now=at(1)))
     return bool(patiently(store.fires, schedule.id, tenant="default"))

@@ -1,4 +1,4 @@
-"""Laws of the archive: the copy is verified before the original goes, and nothing is lost between."""
+"""Laws of the archive: a copy is verified before the original is deleted."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ LATE = T0 + 2 * HOUR
 
 
 def _copy(store: Store, policy: ArchivePolicy = POLICY) -> list[ArchivedJob]:
-    """Write everything that is due into the archive; the documents."""
+    """Copy everything that is due into the archive; return the documents."""
     documents = store.archivable(policy, now=LATE)
     store.put_archive(documents, now=LATE)
     return documents
 
 
 def _expected(store: Store, job: Job) -> ArchivedJob:
-    """The document a job must become, made from what the store shows of it."""
+    """Return the expected document of a job, built from what the store shows."""
     executions = store.executions([job.id], tenant=ALL_TENANTS)
     lines = [entry for _, entry in store.logs(job.id, tenant=ALL_TENANTS)]
     return archive_document(job, executions, lines, tier="archive", policy="old")
 
 
 class ArchivableLaws:
-    """A policy takes what has ended long enough ago."""
+    """A policy selects jobs that ended long enough ago."""
 
     @pytest.mark.parametrize("state", sorted(ENDED))
-    def test_every_end_is_archivable_once_it_is_old_enough(self, store: Store, state: JobState) -> None:
+    def test_every_ended_job_is_archivable_when_old_enough(self, store: Store, state: JobState) -> None:
         job = bring(store, state)
         assert store.archivable(POLICY, now=T0 + HOUR - SECOND) == []
         assert ids_of(store.archivable(POLICY, now=T0 + HOUR + SECOND)) == [job.id]
@@ -70,7 +70,7 @@ class ArchivableLaws:
         bring(store, state)
         assert store.archivable(POLICY, now=T0 + 1000 * HOUR) == []
 
-    def test_a_policy_narrows_states_and_tasks(self, store: Store) -> None:
+    def test_a_policy_filters_states_and_tasks(self, store: Store) -> None:
         for state in (S.COMPLETED, S.FAILED):
             bring(store, state)
         put_one(store, "mail")
@@ -80,7 +80,7 @@ class ArchivableLaws:
         by_task = replace(POLICY, tasks=frozenset({"mail", "none"}))
         assert [document.task for document in store.archivable(by_task, now=LATE)] == ["mail"]
 
-    def test_the_longest_ended_come_first_and_the_batch_is_the_limit(self, store: Store) -> None:
+    def test_jobs_are_archivable_oldest_first_up_to_the_batch_size(self, store: Store) -> None:
         ids = put(store, *[a_job() for _ in range(4)])
         claims = claim_all(store)
         for n, claim in enumerate(reversed(claims)):
@@ -88,7 +88,7 @@ class ArchivableLaws:
         assert ids_of(store.archivable(POLICY, now=LATE)) == ids[::-1]
         assert ids_of(store.archivable(replace(POLICY, batch=2), now=LATE)) == ids[:1:-1]
 
-    def test_the_document_is_sound_and_holds_all_that_was_written(self, store: Store) -> None:
+    def test_the_document_is_sound_and_complete(self, store: Store) -> None:
         parent = new_id()
         about = Details("c-1", parent, ("order", "17"), ("red",), {"a": [1, None, "“x” 🦊"]}, {"h": "v"})
         id = put_one(store, tenant="t", queue="q", args='{"a": 1}', details=about, limits=("l",))
@@ -102,7 +102,7 @@ class ArchivableLaws:
         assert (document.correlation_id, document.parent_id) == ("c-1", parent)
         assert replace(document, archived_at=None) == _expected(store, get_one(store, id))
 
-    def test_asking_changes_nothing(self, store: Store) -> None:
+    def test_listing_archivable_jobs_changes_nothing(self, store: Store) -> None:
         job = bring(store, S.COMPLETED)
         before = snapshot(store, job.id)
         store.archivable(POLICY, now=LATE)
@@ -111,7 +111,7 @@ class ArchivableLaws:
 
 
 class DocumentLaws:
-    """What is in the archive is what was put there."""
+    """The archive returns what was put there."""
 
     def test_a_document_is_stored_as_it_was_written(self, store: Store) -> None:
         bring(store, S.FAILED, args='{"a":"\\u0000 “x” 🦊"}')
@@ -120,7 +120,7 @@ class DocumentLaws:
         assert stored == replace(documents[0], archived_at=LATE)
         assert stored.sound
 
-    def test_documents_come_by_id_and_tenant(self, store: Store) -> None:
+    def test_documents_are_read_by_id_and_tenant(self, store: Store) -> None:
         jobs = [bring(store, S.COMPLETED, tenant=tenant) for tenant in ("a", "b", "a")]
         _copy(store)
         everything = ids_of(jobs)
@@ -128,7 +128,7 @@ class DocumentLaws:
         assert ids_of(store.archived(everything, tenant="a")) == [jobs[0].id, jobs[2].id]
         assert store.archived(everything, tenant="c") == []
 
-    def test_a_document_that_is_there_already_is_replaced(self, store: Store) -> None:
+    def test_an_existing_document_is_replaced(self, store: Store) -> None:
         bring(store, S.COMPLETED)
         (document,) = _copy(store)
         other = replace(document, document="{}", fingerprint=fingerprint("{}"), tier="cold", token=9)
@@ -138,13 +138,13 @@ class DocumentLaws:
         assert store.purge_archive(LATE, tier="archive", limit=10) == 0
         assert store.purge_archive(LATE, tier="cold", limit=10) == 1
 
-    def test_a_document_that_was_tampered_with_is_not_sound(self, store: Store) -> None:
+    def test_a_modified_document_is_not_sound(self, store: Store) -> None:
         bring(store, S.COMPLETED)
         (document,) = _copy(store)
         store.put_archive([replace(document, document=document.document + " ")], now=LATE)
         assert not store.archived([document.id], tenant="default")[0].sound
 
-    def test_the_id_of_a_job_that_is_only_archived_is_free(self, store: Store) -> None:
+    def test_the_id_of_an_archived_job_is_free(self, store: Store) -> None:
         job = bring(store, S.COMPLETED)
         assert store.forget(_copy(store)) == {job.id}
         put(store, a_job(id=job.id))
@@ -153,12 +153,10 @@ class DocumentLaws:
 
 
 class ForgetLaws:
-    """The original goes only while it is what was copied."""
+    """The original is deleted only while it matches its copy."""
 
     @pytest.mark.parametrize("state", sorted(ENDS))
-    def test_the_original_goes_with_all_that_was_written_about_it(
-        self, store: Store, state: JobState
-    ) -> None:
+    def test_forget_deletes_the_job_with_its_executions_and_logs(self, store: Store, state: JobState) -> None:
         claim = claim_one(store, put_one(store))
         store.log([a_line(claim, "one")])
         finish_all(store, [claim], CRASHED)
@@ -170,7 +168,7 @@ class ForgetLaws:
         assert ids_of(store.archived([claim.id], tenant="default")) == [claim.id]
         assert store.forget(documents) == frozenset()
 
-    def test_a_job_that_was_reopened_since_is_not_forgotten(self, store: Store) -> None:
+    def test_a_reopened_job_is_not_forgotten(self, store: Store) -> None:
         job = bring(store, S.FAILED)
         documents = _copy(store)
         store.move([retry(job)], now=LATE)
@@ -178,7 +176,7 @@ class ForgetLaws:
         assert store.forget(documents) == frozenset()
         assert snapshot(store, job.id) == before
 
-    def test_a_job_that_ended_again_since_is_not_forgotten(self, store: Store) -> None:
+    def test_a_job_that_ended_again_is_not_forgotten(self, store: Store) -> None:
         job = bring(store, S.FAILED)
         documents = _copy(store)
         store.move([retry(job)], now=LATE)
@@ -187,7 +185,7 @@ class ForgetLaws:
         assert store.forget(documents) == frozenset()
         assert snapshot(store, job.id) == before
 
-    def test_a_job_that_was_reopened_and_cancelled_unclaimed_is_not_forgotten(self, store: Store) -> None:
+    def test_a_job_reopened_and_cancelled_unclaimed_is_not_forgotten(self, store: Store) -> None:
         job = bring(store, S.CANCELLED)
         documents = _copy(store)
         store.move([retry(job)], now=LATE)
@@ -196,7 +194,7 @@ class ForgetLaws:
         assert store.forget(documents) == frozenset()
         assert ids_of(store.get([job.id], tenant="default")) == [job.id]
 
-    def test_a_job_that_ended_again_at_the_same_instant_is_not_forgotten(self, store: Store) -> None:
+    def test_a_job_that_ended_again_at_one_instant_is_not_forgotten(self, store: Store) -> None:
         job = bring(store, S.FAILED)
         documents = _copy(store)
         store.move([retry(job)], now=T0)
@@ -205,13 +203,13 @@ class ForgetLaws:
         assert store.forget(documents) == frozenset()
         assert get_one(store, job.id).token == 2
 
-    def test_a_document_of_another_tenant_makes_nobody_forget(self, store: Store) -> None:
+    def test_a_document_of_another_tenant_forgets_nothing(self, store: Store) -> None:
         job = bring(store, S.COMPLETED, tenant="a")
         (document,) = _copy(store)
         assert store.forget([replace(document, tenant="b")]) == frozenset()
         assert ids_of(store.get([job.id], tenant="a")) == [job.id]
 
-    def test_a_batch_forgets_what_still_is_what_was_copied(self, store: Store) -> None:
+    def test_a_batch_forgets_only_unchanged_jobs(self, store: Store) -> None:
         kept, gone = bring(store, S.FAILED), bring(store, S.FAILED)
         documents = _copy(store)
         store.move([retry(kept)], now=LATE)
@@ -242,7 +240,7 @@ class ForgetLaws:
 
 
 class ArchiveSearchLaws:
-    """The archive can be asked and emptied."""
+    """The archive can be searched and purged."""
 
     def _fill(self, store: Store) -> dict[str, UUID]:
         parent = UUID("0197a000-0000-7000-8000-0000000000aa")
@@ -258,7 +256,7 @@ class ArchiveSearchLaws:
         assert store.forget(_copy(store)) == set(ids.values())
         return ids
 
-    def test_each_condition_can_be_asked_for(self, store: Store) -> None:
+    def test_the_archive_can_be_filtered_by_each_condition(self, store: Store) -> None:
         ids = self._fill(store)
         where = JobFilter("default")
         cases = [
@@ -276,9 +274,9 @@ class ArchiveSearchLaws:
             (replace(where, tasks=frozenset({"a"}), queues=frozenset({"q2"})), []),
         ]
         for condition, names in cases:
-            found = store.search_archive(condition, sort=Sort.OLDEST).items
-            assert ids_of(found) == [ids[name] for name in names], condition
-            assert all(document.sound for document in found)
+            documents = store.search_archive(condition, sort=Sort.OLDEST).items
+            assert ids_of(documents) == [ids[name] for name in names], condition
+            assert all(document.sound for document in documents)
 
     @pytest.mark.parametrize("sort", list(Sort))
     def test_pages_of_the_archive_show_everything_once_in_order(self, store: Store, sort: Sort) -> None:
@@ -296,18 +294,20 @@ class ArchiveSearchLaws:
                 break
         assert seen == (ids if sort is Sort.OLDEST else ids[::-1])
 
-    def test_what_lies_inside_the_document_cannot_be_asked_for(self, store: Store) -> None:
+    def test_fields_inside_the_document_cannot_be_filtered(self, store: Store) -> None:
         where = JobFilter("default")
         inside = [
             replace(where, tag="x"),
             replace(where, reference=("a", "b")),
+            replace(where, definition_id=UUID(int=1)),
+            replace(where, schedule_id=UUID(int=1)),
             replace(where, metadata={"a": "b"}),
         ]
         for condition in inside:
             with pytest.raises(BadFilter):
                 store.search_archive(condition)
 
-    def test_a_cursor_or_a_limit_that_makes_no_sense_is_refused(self, store: Store) -> None:
+    def test_an_invalid_cursor_or_limit_is_refused(self, store: Store) -> None:
         with pytest.raises(BadFilter):
             store.search_archive(JobFilter("default"), after="nonsense")
         with pytest.raises(BadFilter):

@@ -1,4 +1,4 @@
-"""Laws of a job that was asked to stop while it was held, and that leaves its worker's hands before the worker has heard of it."""
+"""Laws of a held job with a cancel request that its worker has not received."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ every_way_back = pytest.mark.parametrize(
 
 
 def _ask(store: Store, *claims: Claim) -> None:
-    """Somebody asks for these jobs to stop; their worker is told nothing."""
+    """Request the cancellation of these jobs; their worker is not notified."""
     ids = ids_of(claims)
     assert store.request_cancel(ids, tenant=ALL_TENANTS, reason="enough") == frozenset(ids)
 
 
 class AskedLaws:
-    """A request to stop is never forgotten: what would go back ends as cancelled."""
+    """A cancel request is never lost: a job that would go back ends as cancelled."""
 
     @every_way_back
     @pytest.mark.parametrize("start", [True, False])
-    def test_a_job_that_was_asked_to_stop_does_not_go_back_but_is_cancelled(
+    def test_a_job_with_a_cancel_request_ends_as_cancelled(
         self, store: Store, way: Transition, start: bool
     ) -> None:
         claim = claim_one(store, put_one(store), start=start)
@@ -68,18 +68,18 @@ class AskedLaws:
         assert (job.run_at, job.attempt, job.token, job.crashes) == (T0, 1, 1, 1 if way.crashed else 0)
 
     @every_way_back
-    def test_a_job_that_was_asked_to_stop_is_nowhere_else(self, store: Store, way: Transition) -> None:
+    def test_a_job_with_a_cancel_request_is_in_history_only(self, store: Store, way: Transition) -> None:
         claim = claim_one(store, put_one(store, expires_at=at(60)))
         _ask(store, claim)
         finish_all(store, [claim], way)
         assert store.lanes() == []
         assert store.promote(10, now=at(10**6)).moved == 0
         assert store.expired(10, now=at(10**6)) == []
-        assert store.orphans(10, now=at(10**6)) == store.held(WORKER) == []
+        assert store.orphans(10) == store.held(WORKER) == []
         assert store.finish([Finish(claim, way)], now=at(1)) == {claim.id}
 
     @every_way_back
-    def test_the_execution_of_a_job_that_was_asked_to_stop_is_recorded_as_it_was(
+    def test_the_execution_keeps_its_outcome_despite_a_cancel_request(
         self, store: Store, way: Transition
     ) -> None:
         claim = claim_one(store, put_one(store), now=at(1))
@@ -91,21 +91,21 @@ class AskedLaws:
         assert (execution.started_at, execution.finished_at) == (at(7.5), at(9.5))
 
     @pytest.mark.parametrize("state", sorted(ENDS))
-    def test_an_end_stays_as_it_is_whoever_asked(self, store: Store, state: JobState) -> None:
+    def test_a_cancel_request_does_not_change_an_end(self, store: Store, state: JobState) -> None:
         claim = claim_one(store, put_one(store))
         _ask(store, claim)
         finish_all(store, [claim], ENDS[state], result='"r"')
         job = get_one(store, claim.id)
         assert (job.state, job.reason, job.result) == (state, ENDS[state].reason, '"r"')
 
-    def test_a_review_stays_as_it_is_whoever_asked(self, store: Store) -> None:
+    def test_a_cancel_request_does_not_change_a_review(self, store: Store) -> None:
         claim = claim_one(store, put_one(store))
         _ask(store, claim)
         finish_all(store, [claim], REVIEW, result='"draft"')
         job = get_one(store, claim.id)
         assert (job.state, job.reason, job.result) == (S.REVIEW_NEEDED, "please look", '"draft"')
 
-    def test_of_one_batch_only_those_are_cancelled_that_were_asked_to_stop(self, store: Store) -> None:
+    def test_a_batch_cancels_only_jobs_with_a_cancel_request(self, store: Store) -> None:
         put(store, *[a_job() for _ in range(6)])
         claims = claim_all(store)
         _ask(store, *claims[::2])
@@ -115,20 +115,20 @@ class AskedLaws:
             *(S.CANCELLED, S.SCHEDULED, S.CANCELLED, S.PENDING, S.CANCELLED, S.WAITING)
         ]
 
-    def test_a_stale_token_cancels_nothing_either(self, store: Store) -> None:
+    def test_a_stale_token_cancels_nothing(self, store: Store) -> None:
         claim = claim_one(store, put_one(store))
         _ask(store, claim)
         assert store.finish([Finish(claim._replace(token=2), AGAIN)], now=at(1)) == {claim.id}
         assert get_one(store, claim.id).state is S.RUNNING
 
     @every_way_back
-    def test_a_job_that_is_cancelled_so_lets_its_key_go(self, store: Store, way: Transition) -> None:
+    def test_a_job_cancelled_at_its_finish_releases_its_key(self, store: Store, way: Transition) -> None:
         claim = claim_one(store, put_one(store, unique=UniqueHold("key")))
         _ask(store, claim)
         finish_all(store, [claim], way)
         put_one(store, unique=UniqueHold("key"))
 
-    def test_a_key_with_a_window_is_held_until_that_has_passed(self, store: Store) -> None:
+    def test_a_key_with_a_window_is_held_until_the_window_ends(self, store: Store) -> None:
         hold = UniqueHold("key", window=HOUR)
         claim = claim_one(store, put_one(store, unique=hold))
         _ask(store, claim)
@@ -137,7 +137,7 @@ class AskedLaws:
         put_one(store, unique=hold, now=T0 + HOUR)
 
     @every_way_back
-    def test_a_job_that_is_cancelled_so_gives_its_limits_back(self, store: Store, way: Transition) -> None:
+    def test_a_job_cancelled_at_its_finish_releases_its_limits(self, store: Store, way: Transition) -> None:
         one = at_once("one", 1)
         first, second = put(store, a_job(limits=("one",)), a_job(limits=("one",)))
         (claim,) = claim_within(store, one)
@@ -148,7 +148,7 @@ class AskedLaws:
 
     @every_way_back
     @pytest.mark.parametrize("limits", [(), ("one",)])
-    def test_a_step_cancels_what_was_asked_to_stop_and_claims_the_next(
+    def test_a_step_applies_cancel_requests_and_claims_the_next(
         self, store: Store, way: Transition, limits: tuple[str, ...]
     ) -> None:
         rules = by_name(at_once("one", 1))
@@ -159,7 +159,7 @@ class AskedLaws:
         assert (claim.id, step.lost, ids_of(step.claims)) == (first, frozenset(), [second])
         assert get_one(store, first).state is S.CANCELLED
 
-    def test_a_step_in_which_jobs_take_over_cancels_too(self, store: Store) -> None:
+    def test_a_step_with_a_handoff_applies_cancel_requests(self, store: Store) -> None:
         rules = by_name(at_once("one", 1))
         first, second = put(store, a_job(limits=("one",)), a_job(limits=("one",)))
         (claim,) = store.claim(wants(store, limit=1)._replace(rules=rules), now=T0)
@@ -168,7 +168,7 @@ class AskedLaws:
         assert ids_of(store.step([Finish(claim, LATER)], request, now=at(1)).claims) == [second]
         assert (get_one(store, first).state, used(store, "one")) == (S.CANCELLED, [1])
 
-    def test_a_job_that_is_opened_again_is_asked_for_nothing(self, store: Store) -> None:
+    def test_a_reopened_job_has_no_cancel_request(self, store: Store) -> None:
         claim = claim_one(store, put_one(store))
         _ask(store, claim)
         finish_all(store, [claim], replace(AGAIN, refund=True))

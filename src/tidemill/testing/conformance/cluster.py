@@ -1,4 +1,4 @@
-"""Laws of liveness: workers and their beats, orphans, overdue jobs, and named leases."""
+"""Laws of workers, heartbeats, orphans, overdue jobs and named leases."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from functools import partial
 
 import pytest
 
-from tidemill.domain.cluster import Pulse, Worker, WorkerState
+from tidemill.domain.cluster import Heartbeat, Pulse, Worker, WorkerState
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.job import Finish
-from tidemill.domain.lanes import ClaimRequest, Lane
+from tidemill.domain.lanes import Lane
 from tidemill.domain.states import HELD, JobState
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
@@ -25,6 +25,7 @@ from tidemill.testing.conformance.kit import (
     UNHELD,
     WORKER,
     a_job,
+    asks,
     at,
     bring,
     claim_all,
@@ -45,9 +46,9 @@ LEASE = 30 * SECOND
 
 
 class WorkerLaws:
-    """One row per worker, and no way back from an expired lease."""
+    """One row per worker; a worker that was declared gone never comes back."""
 
-    def test_a_registered_worker_is_written_down_whole(self, store: Store) -> None:
+    def test_register_stores_every_field_of_a_worker(self, store: Store) -> None:
         worker = Worker(
             *(WORKER, "w “1” 🦊", "host", 4711, "node-1", "1.2.3", ("mail", "%s"), ("a.b", "c"), 16),
             WorkerState.ACTIVE,
@@ -56,50 +57,111 @@ class WorkerLaws:
         assert replace(written, beats=0) == replace(worker, started_at=T0, beat_at=T0, expires_at=T0 + LEASE)
         assert store.workers() == [written]
 
-    def test_workers_come_newest_first(self, store: Store) -> None:
+    def test_workers_are_listed_newest_first(self, store: Store) -> None:
         ids = [new_id() for _ in range(4)]
         for n, id in enumerate(ids):
             register(store, id, now=at(n))
         assert ids_of(store.workers()) == ids[::-1]
 
-    def test_a_beat_renews_and_counts(self, store: Store) -> None:
+    def test_a_heartbeat_renews_the_lease_and_is_counted(self, store: Store) -> None:
         register(store, WORKER, lease=LEASE)
         (before,) = store.workers()
         assert store.beat([WORKER], lease=LEASE, now=at(29)) == Pulse(frozenset({WORKER}), frozenset(), [])
         (after,) = store.workers()
         assert after == replace(before, beat_at=at(29), expires_at=at(59), beats=before.beats + 1)
 
-    def test_an_expired_worker_is_not_revived(self, store: Store) -> None:
+    def test_a_heartbeat_renews_an_expired_lease(self, store: Store) -> None:
+        register(store, WORKER, lease=LEASE)
+        claim_one(store, put_one(store))
+        assert store.beat([WORKER], lease=LEASE, now=at(3600)).alive == {WORKER}
+        (worker,) = store.workers()
+        assert (worker.state, worker.expires_at, worker.beats) == (WorkerState.ACTIVE, at(3630), 1)
+        assert store.orphans(10) == []
+
+    def test_a_heartbeat_after_a_clock_step_back_shortens_the_lease(self, store: Store) -> None:
+        register(store, WORKER, lease=LEASE)
+        assert store.beat([WORKER], lease=LEASE, now=at(-3600)).alive == {WORKER}
+        (worker,) = store.workers()
+        assert (worker.beat_at, worker.expires_at) == (at(-3600), at(-3570))
+
+    def test_a_worker_declared_gone_is_not_revived(self, store: Store) -> None:
         register(store, WORKER, OTHER, lease=LEASE)
-        store.beat([OTHER], lease=LEASE, now=at(20))
-        before = store.workers()
-        pulse = store.beat([WORKER, OTHER, new_id()], lease=LEASE, now=at(31))
-        assert pulse.alive == {OTHER}
-        mine = next(worker for worker in store.workers() if worker.id == WORKER)
-        assert mine in before
-        assert store.beat([WORKER], lease=LEASE, now=at(32)).alive == frozenset()
+        assert store.declare_gone([(WORKER, 0)], now=at(1)) == {WORKER}
+        before = [worker for worker in store.workers() if worker.id == WORKER]
+        assert (before[0].state, before[0].expires_at) == (WorkerState.STOPPED, at(1))
+        for seconds in (1, 2, 3600):
+            assert store.beat([WORKER, OTHER, new_id()], lease=LEASE, now=at(seconds)).alive == {OTHER}
+        assert [worker for worker in store.workers() if worker.id == WORKER] == before
+
+    def test_a_worker_with_a_newer_heartbeat_is_not_declared_gone(self, store: Store) -> None:
+        stale, silent, gone = (new_id() for _ in range(3))
+        register(store, stale, silent, gone, lease=LEASE)
+        seen = [(beat.worker, beat.beats) for beat in store.heartbeats(now=at(31))]
+        store.retire([gone], now=at(1))
+        store.beat([stale], lease=LEASE, now=at(31))
+        assert store.declare_gone([*seen, (new_id(), 0)], now=at(32)) == {silent}
+        assert store.declare_gone(seen, now=at(32)) == frozenset()
+        assert store.declare_gone([], now=at(32)) == frozenset()
+        states = {worker.id: worker.state for worker in store.workers()}
+        assert states == {
+            stale: WorkerState.ACTIVE,
+            silent: WorkerState.STOPPED,
+            gone: WorkerState.STOPPED,
+        }
+
+    def test_declaring_a_worker_gone_never_extends_its_lease(self, store: Store) -> None:
+        register(store, WORKER, lease=LEASE)
+        store.declare_gone([(WORKER, 0)], now=at(100))
+        assert [worker.expires_at for worker in store.workers()] == [at(30)]
+
+    def test_heartbeats_show_counters_and_leases_of_live_workers(self, store: Store) -> None:
+        first, second, gone, drained = sorted(new_id() for _ in range(4))
+        register(store, gone, second, first, lease=LEASE)
+        register(store, drained, lease=HOUR)
+        store.drain([drained])
+        store.retire([gone], now=at(1))
+        store.beat([second], lease=10 * SECOND, now=at(3))
+        store.beat([second], lease=10 * SECOND, now=at(4))
+        assert store.heartbeats(now=at(20)) == [
+            Heartbeat(first, 0, LEASE, 10 * SECOND),
+            Heartbeat(second, 2, 10 * SECOND, -6 * SECOND),
+            Heartbeat(drained, 0, HOUR, HOUR - 20 * SECOND),
+        ]
 
     @pytest.mark.parametrize("moment", [T0 + LEASE - TICK, T0 + LEASE, T0 + LEASE + TICK])
-    def test_at_every_moment_a_worker_is_alive_or_its_jobs_are_orphans(
+    def test_an_expired_lease_makes_no_orphans_and_claims_nothing(
         self, store: Store, moment: datetime
     ) -> None:
         register(store, WORKER, lease=LEASE)
-        claim_one(store, put_one(store))
-        orphaned = bool(store.orphans(10, now=moment))
-        alive = bool(store.beat([WORKER], lease=LEASE, now=moment).alive)
-        assert orphaned != alive
-        assert alive or moment != T0 + LEASE - TICK
+        put(store, a_job(), a_job())
+        claim_all(store, limit=1)
+        lives = moment < T0 + LEASE
+        assert store.orphans(10) == []
+        assert len(claim_all(store, now=moment)) == lives
+        assert store.beat([WORKER], lease=LEASE, now=moment).alive == {WORKER}
+        assert len(claim_all(store, now=moment)) == (not lives)
 
     def test_a_retired_worker_is_gone_at_once(self, store: Store) -> None:
         register(store, WORKER, OTHER, lease=LEASE)
         claim = claim_one(store, put_one(store))
         store.retire([WORKER], now=at(1))
         assert store.beat([WORKER, OTHER], lease=LEASE, now=at(1)).alive == {OTHER}
-        assert ids_of(store.orphans(10, now=at(1))) == [claim.id]
+        assert ids_of(store.orphans(10)) == [claim.id]
         mine = next(worker for worker in store.workers() if worker.id == WORKER)
         assert (mine.state, mine.expires_at) == (WorkerState.STOPPED, at(1))
 
-    def test_a_worker_learns_with_its_next_beat_that_it_is_to_drain(self, store: Store) -> None:
+    def test_a_worker_that_left_is_told_from_one_that_is_lost(self, store: Store) -> None:
+        left, crashed, silent, late = (new_id() for _ in range(4))
+        register(store, left, crashed, silent, late, lease=LEASE)
+        store.retire([left], now=at(1))
+        store.retire([crashed], crashed=True, now=at(1))
+        store.retire([late], now=T0 + 2 * LEASE)
+        assert store.declare_gone([(silent, 0)], now=T0 + 2 * LEASE) == {silent}
+        found = {worker.id: worker for worker in store.workers()}
+        assert {id for id in found if found[id].left} == {left, late}
+        assert (found[left].beat_at, found[crashed].beat_at, found[silent].beat_at) == (at(1), T0, T0)
+
+    def test_the_next_heartbeat_returns_a_drain_request(self, store: Store) -> None:
         register(store, WORKER, OTHER, lease=LEASE)
         assert store.drain([WORKER, new_id()]) == {WORKER}
         assert store.beat([WORKER, OTHER], lease=LEASE, now=at(1)) == Pulse(
@@ -109,7 +171,7 @@ class WorkerLaws:
         states = {worker.id: worker.state for worker in store.workers()}
         assert states == {WORKER: WorkerState.DRAINING, OTHER: WorkerState.ACTIVE}
 
-    def test_only_active_workers_are_asked_to_drain(self, store: Store) -> None:
+    def test_only_active_workers_can_be_drained(self, store: Store) -> None:
         register(store, WORKER, OTHER, lease=LEASE)
         store.retire([OTHER], now=at(1))
         assert store.drain([WORKER, OTHER]) == {WORKER}
@@ -117,30 +179,33 @@ class WorkerLaws:
         states = {worker.id: worker.state for worker in store.workers()}
         assert states == {WORKER: WorkerState.DRAINING, OTHER: WorkerState.STOPPED}
 
-    def test_sweep_removes_workers_long_gone_that_hold_nothing(self, store: Store) -> None:
-        idle, busy, fresh, alive = (new_id() for _ in range(4))
-        register(store, idle, busy, lease=LEASE)
+    def test_sweep_deletes_old_stopped_workers_without_jobs(self, store: Store) -> None:
+        """A worker whose lease expired long ago stays until it is declared gone: the clock may have been stepped."""
+        idle, busy, fresh, alive, late = (new_id() for _ in range(5))
+        register(store, idle, busy, late, lease=LEASE)
         register(store, fresh, lease=LEASE, now=at(3000))
         register(store, alive, lease=100 * HOUR)
         claim = claim_one(store, put_one(store), worker=busy)
+        store.retire([idle, busy, fresh], now=at(3600))
         assert store.sweep(HOUR, now=at(3700)) == 1
-        assert {worker.id for worker in store.workers()} == {busy, fresh, alive}
+        assert {worker.id for worker in store.workers()} == {busy, fresh, alive, late}
         finish_all(store, [claim], CRASHED)
         assert store.sweep(HOUR, now=at(3700)) == 1
         assert store.sweep(HOUR, now=at(3700)) == 0
-        assert {worker.id for worker in store.workers()} == {fresh, alive}
+        assert {worker.id for worker in store.workers()} == {fresh, alive, late}
 
 
 class OrphanLaws:
-    """What dead workers hold is found, and nothing more."""
+    """Jobs of dead workers are found, and no others."""
 
     @pytest.mark.parametrize("state", sorted(HELD))
-    def test_a_job_of_an_expired_worker_is_an_orphan(self, store: Store, state: JobState) -> None:
+    def test_a_job_of_a_worker_declared_gone_is_an_orphan(self, store: Store, state: JobState) -> None:
         register(store, WORKER, lease=LEASE)
         job = bring(store, state, limits=("l",), args='{"a":1}')
-        assert store.orphans(10, now=at(29)) == []
+        assert store.orphans(10) == []
         before = snapshot(store, job.id)
-        (orphan,) = store.orphans(10, now=at(31))
+        assert store.declare_gone([(WORKER, 0)], now=at(31)) == {WORKER}
+        (orphan,) = store.orphans(10)
         assert (orphan.id, orphan.token, orphan.attempt, orphan.crashes) == (job.id, 1, 1, 0)
         assert (orphan.worker, orphan.state, orphan.max_attempts) == (WORKER, state, 4)
         assert (orphan.args, orphan.limits, orphan.queue, orphan.tenant) == (
@@ -151,40 +216,39 @@ class OrphanLaws:
         )
         assert snapshot(store, job.id) == before
 
-    def test_a_job_of_a_worker_nobody_knows_is_an_orphan(self, store: Store) -> None:
-        claim = claim_one(store, put_one(store), worker=new_id())
-        assert ids_of(store.orphans(10, now=T0)) == [claim.id]
-
     @pytest.mark.parametrize("state", UNHELD)
-    def test_a_job_nobody_holds_is_no_orphan(self, store: Store, state: JobState) -> None:
+    def test_a_job_that_is_not_held_is_no_orphan(self, store: Store, state: JobState) -> None:
         bring(store, state)
-        assert store.orphans(10, now=at(10**6)) == store.overdue(10, now=at(10**6)) == []
+        assert store.orphans(10) == store.overdue(10, now=at(10**6)) == []
 
-    def test_orphans_come_by_their_claim_within_the_limit(self, store: Store) -> None:
+    def test_orphans_come_in_claim_order_within_the_limit(self, store: Store) -> None:
         ids = put(store, *[a_job() for _ in range(3)])
         lane = Lane("default", "default", 0)
         for n in range(3):
-            store.claim(ClaimRequest(WORKER, [lane], 1), now=at(n))
-        assert ids_of(store.orphans(10, now=at(9))) == ids
-        assert ids_of(store.orphans(2, now=at(9))) == ids[:2]
+            store.claim(asks(store, WORKER, [lane], 1), now=at(n))
+        store.retire([WORKER], now=at(9))
+        assert ids_of(store.orphans(10)) == ids
+        assert ids_of(store.orphans(2)) == ids[:2]
 
-    def test_an_orphan_is_finished_like_any_claim_and_once(self, store: Store) -> None:
+    def test_an_orphan_is_finished_once_like_any_claim(self, store: Store) -> None:
         mine = claim_one(store, put_one(store))
-        (orphan,) = store.orphans(10, now=at(99))
+        store.retire([WORKER], now=at(99))
+        (orphan,) = store.orphans(10)
         assert store.finish([Finish(orphan, CRASHED)], now=at(99)) == frozenset()
         assert store.finish([Finish(orphan, CRASHED)], now=at(99)) == {mine.id}
         assert store.finish([Finish(mine, COMPLETED)], now=at(99)) == {mine.id}
-        assert store.orphans(10, now=at(99)) == []
+        assert store.orphans(10) == []
         assert (get_one(store, mine.id).state, get_one(store, mine.id).crashes) == (S.PENDING, 1)
 
-    def test_one_worker_dead_does_not_make_orphans_of_anothers_jobs(self, store: Store) -> None:
+    def test_jobs_of_live_workers_are_no_orphans(self, store: Store) -> None:
         register(store, WORKER, lease=LEASE)
         register(store, OTHER, lease=HOUR)
         put(store, a_job(), a_job())
         dead, _ = claim_all(store, limit=1) + claim_all(store, worker=OTHER)
-        assert ids_of(store.orphans(10, now=at(31))) == [dead.id]
+        store.declare_gone([(WORKER, 0)], now=at(31))
+        assert ids_of(store.orphans(10)) == [dead.id]
 
-    def test_overdue_are_the_running_jobs_past_their_timeout_longest_first(self, store: Store) -> None:
+    def test_overdue_jobs_are_past_their_timeout_oldest_first(self, store: Store) -> None:
         bring(store, S.RUNNING, timeout=100 * SECOND)
         slow = bring(store, S.RUNNING, timeout=10 * SECOND)
         slower = bring(store, S.RUNNING, timeout=50 * SECOND, now=at(-60))
@@ -198,7 +262,7 @@ class OrphanLaws:
         assert (overdue.token, overdue.worker, overdue.timeout) == (1, WORKER, 50 * SECOND)
         assert snapshot(store, slow.id) == before
 
-    def test_the_timeout_counts_from_the_start_and_not_from_the_claim(self, store: Store) -> None:
+    def test_the_timeout_counts_from_the_start(self, store: Store) -> None:
         claim = claim_one(store, put_one(store, timeout=10 * SECOND), start=False)
         store.start([claim], now=at(100))
         assert store.overdue(10, now=at(109)) == []
@@ -206,9 +270,9 @@ class OrphanLaws:
 
 
 class LeaseLaws:
-    """A named lease has one holder, and its term tells holders apart."""
+    """A named lease has one holder, and its term distinguishes holders."""
 
-    def test_a_free_lease_is_taken_with_a_term(self, store: Store) -> None:
+    def test_a_free_lease_is_acquired_with_a_term(self, store: Store) -> None:
         lease = store.acquire("duty", WORKER, ttl=10 * SECOND, now=T0)
         assert lease is not None
         assert (lease.name, lease.holder, lease.term) == ("duty", WORKER, 1)
@@ -221,14 +285,14 @@ class LeaseLaws:
         assert store.acquire("duty", OTHER, ttl=10 * SECOND, now=at(9)) is None
         assert store.leases() == before
 
-    def test_acquiring_what_one_holds_renews_it_and_keeps_the_term(self, store: Store) -> None:
+    def test_acquiring_a_lease_again_renews_it_and_keeps_the_term(self, store: Store) -> None:
         store.acquire("duty", WORKER, ttl=10 * SECOND, now=T0)
         again = store.acquire("duty", WORKER, ttl=10 * SECOND, now=at(5))
         assert again is not None
         assert (again.term, again.expires_at) == (1, at(15))
         assert store.acquire("duty", OTHER, ttl=10 * SECOND, now=at(12)) is None
 
-    def test_a_lease_that_ran_out_goes_to_another_with_the_next_term(self, store: Store) -> None:
+    def test_an_expired_lease_is_acquired_with_the_next_term(self, store: Store) -> None:
         store.acquire("duty", WORKER, ttl=10 * SECOND, now=T0)
         lease = store.acquire("duty", OTHER, ttl=10 * SECOND, now=at(11))
         assert lease is not None
@@ -237,7 +301,7 @@ class LeaseLaws:
         assert not store.release("duty", WORKER, 1)
         assert store.renew("duty", OTHER, 2, ttl=10 * SECOND, now=at(12))
 
-    def test_renewing_holds_on_and_keeps_what_is_said_about_it(self, store: Store) -> None:
+    def test_renewing_extends_the_lease_and_stores_metadata(self, store: Store) -> None:
         store.acquire("duty", WORKER, ttl=10 * SECOND, now=T0)
         about = {"cursor": "a\\b “c” 🦊", "n": [1, None, 2.5]}
         assert store.renew("duty", WORKER, 1, ttl=10 * SECOND, metadata=about, now=at(9))
@@ -245,7 +309,7 @@ class LeaseLaws:
         assert (lease.term, lease.expires_at, dict(lease.metadata)) == (1, at(19), about)
         assert store.acquire("duty", OTHER, ttl=10 * SECOND, now=at(15)) is None
 
-    def test_renewing_fails_when_it_is_not_ours_any_more(self, store: Store) -> None:
+    def test_renewing_fails_for_a_former_holder(self, store: Store) -> None:
         store.acquire("duty", WORKER, ttl=10 * SECOND, now=T0)
         before = store.leases()
         assert not store.renew("duty", OTHER, 1, ttl=HOUR, now=at(1))
@@ -254,7 +318,7 @@ class LeaseLaws:
         assert not store.renew("duty", WORKER, 1, ttl=HOUR, now=at(11))
         assert store.leases() == before
 
-    def test_a_released_lease_is_free_at_once_and_its_term_is_spent(self, store: Store) -> None:
+    def test_a_released_lease_is_free_at_once_with_the_next_term(self, store: Store) -> None:
         store.acquire("duty", WORKER, ttl=HOUR, now=T0)
         assert not store.release("duty", OTHER, 1)
         assert not store.release("duty", WORKER, 2)
@@ -265,18 +329,18 @@ class LeaseLaws:
         assert lease is not None
         assert (lease.holder, lease.term) == (OTHER, 2)
 
-    def test_leases_are_told_apart_and_listed_by_name(self, store: Store) -> None:
+    def test_leases_are_independent_and_listed_by_name(self, store: Store) -> None:
         for name in ("c", "a", "b"):
             assert store.acquire(name, WORKER, ttl=HOUR, now=T0) is not None
         assert [lease.name for lease in store.leases()] == ["a", "b", "c"]
 
-    def test_of_many_who_reach_for_a_lease_exactly_one_gets_it(self, store: Store) -> None:
+    def test_one_of_many_concurrent_acquires_gets_the_lease(self, store: Store) -> None:
         holders = [new_id() for _ in range(6)]
         for term in range(1, 6):
             now = T0 + term * timedelta(minutes=1)
             reach = [
                 partial(patiently, store.acquire, "duty", holder, ttl=SECOND, now=now) for holder in holders
             ]
-            (lease,) = [each for each in together(reach) if each is not None]
+            (lease,) = [lease for lease in together(reach) if lease is not None]
             assert lease.term <= term
-            assert [each.holder for each in store.leases()] == [lease.holder]
+            assert [row.holder for row in store.leases()] == [lease.holder]

@@ -1,4 +1,4 @@
-"""Laws of what people and duties do: move, request_cancel and delete."""
+"""Laws of operator and duty actions: move, request_cancel and delete."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ from tidemill.testing.conformance.kit import (
 
 S = JobState
 WAYS = [(before, after) for before in UNHELD for after in sorted(TRANSITIONS[before]) if after not in HELD]
-"""Every allowed transition of a job nobody holds."""
+"""Every allowed transition of a job that is not held."""
 
 
 class MoveLaws:
-    """A job nobody holds goes where it is sent, if it is where it was seen."""
+    """A job that is not held moves if it is in an expected state."""
 
     @pytest.mark.parametrize(("before", "after"), WAYS)
-    def test_a_job_is_moved_along_every_allowed_way(
+    def test_a_job_moves_along_every_allowed_transition(
         self, store: Store, before: JobState, after: JobState
     ) -> None:
         job = bring(store, before)
@@ -81,7 +81,7 @@ class MoveLaws:
         assert (snapshot(store, job.id) == seen) == (expect is not before)
 
     @pytest.mark.parametrize("before", list(JobState))
-    def test_a_job_in_a_state_outside_the_expected_ones_stays(self, store: Store, before: JobState) -> None:
+    def test_a_job_in_an_unexpected_state_is_not_moved(self, store: Store, before: JobState) -> None:
         for expect, after in ((CANCELLABLE - {before}, S.CANCELLED), (REOPENABLE - {before}, S.PENDING)):
             job = bring(store, before)
             seen = snapshot(store, job.id)
@@ -107,7 +107,7 @@ class MoveLaws:
     def test_an_unknown_job_is_not_moved(self, store: Store) -> None:
         assert store.move([Move(new_id(), "default", CANCELLABLE, S.CANCELLED)], now=T0) == frozenset()
 
-    def test_a_batch_moves_what_it_can_and_names_it(self, store: Store) -> None:
+    def test_a_batch_moves_what_it_can_and_returns_it(self, store: Store) -> None:
         jobs = [bring(store, state) for state in (S.PENDING, S.RUNNING, S.SCHEDULED, S.COMPLETED, S.WAITING)]
         expect = decide.expected(Action.CANCEL)
         moves = [Move(job.id, "default", expect, S.CANCELLED, "stop") for job in jobs]
@@ -125,7 +125,7 @@ class MoveLaws:
         assert (opened.result, opened.error, opened.finished_at, opened.run_at) == (None, None, None, at(1))
         assert (opened.attempt, opened.token) == (1, 1)
 
-    def test_restart_counts_attempts_and_crashes_from_zero_but_keeps_the_token(self, store: Store) -> None:
+    def test_restart_resets_attempts_and_crashes_but_not_the_token(self, store: Store) -> None:
         id = put_one(store)
         finish_all(store, [claim_one(store, id)], CRASHED)
         finish_all(store, [claim_one(store, id)], FAILED)
@@ -137,7 +137,7 @@ class MoveLaws:
         again = claim_one(store, id)
         assert (again.attempt, again.crashes, again.token) == (1, 0, 3)
 
-    def test_the_token_of_the_last_life_does_not_hold_in_the_next(self, store: Store) -> None:
+    def test_a_token_is_invalid_after_the_job_was_reopened(self, store: Store) -> None:
         claim = claim_one(store, put_one(store))
         finish_all(store, [claim], FAILED)
         store.move([retry(get_one(store, claim.id))], now=at(1))
@@ -156,13 +156,13 @@ class MoveLaws:
             at(1),
         )
 
-    def test_an_end_that_brings_a_result_replaces_the_one_there(self, store: Store) -> None:
+    def test_a_move_with_a_result_replaces_the_stored_one(self, store: Store) -> None:
         job = bring(store, S.REVIEW_NEEDED)
         move = Move(job.id, "default", frozenset({S.REVIEW_NEEDED}), S.COMPLETED, result='{"n":2}')
         assert store.move([move], now=at(1)) == {job.id}
         assert get_one(store, job.id).result == '{"n":2}'
 
-    def test_rejection_and_rerun_leave_a_review(self, store: Store) -> None:
+    def test_reject_and_rerun_end_a_review(self, store: Store) -> None:
         rejected, rerun = bring(store, S.REVIEW_NEEDED), bring(store, S.REVIEW_NEEDED)
         moves = [decide.move(rejected, Action.REJECT), decide.move(rerun, Action.RERUN)]
         assert store.move(moves, now=at(1)) == {rejected.id, rerun.id}
@@ -170,19 +170,19 @@ class MoveLaws:
         again = get_one(store, rerun.id)
         assert (again.state, again.attempt, again.token) == (S.PENDING, 0, 1)
 
-    def test_a_moved_job_stands_at_the_end_of_its_lane(self, store: Store) -> None:
+    def test_a_moved_job_goes_to_the_end_of_its_lane(self, store: Store) -> None:
         late = put_one(store, delay=HOUR)
         first, second = put(store, a_job(), a_job())
         store.move([decide.move(get_one(store, late), Action.RUN_NOW)], now=at(1))
         assert ids_of(claim_all(store)) == [first, second, late]
 
-    def test_a_waiting_job_that_is_woken_is_promoted_no_more(self, store: Store) -> None:
+    def test_a_woken_job_is_not_promoted_again(self, store: Store) -> None:
         job = bring(store, S.WAITING)
         store.move([decide.move(job, Action.WAKE)], now=at(1))
         assert claim_one(store, job.id).token == 2
         assert store.promote(10, now=at(10**6)).moved == 0
 
-    def test_a_pending_job_that_is_scheduled_leaves_its_lane_until_then(self, store: Store) -> None:
+    def test_a_postponed_job_leaves_its_lane_until_it_is_due(self, store: Store) -> None:
         id = put_one(store)
         store.move([Move(id, "default", frozenset({S.PENDING}), S.SCHEDULED, "later", 60 * SECOND)], now=T0)
         assert claim_all(store) == []
@@ -192,53 +192,53 @@ class MoveLaws:
 
 
 class CancelLaws:
-    """A held job is asked to stop; nobody takes it from its worker."""
+    """A cancel request for a held job reaches its worker, which keeps the job."""
 
     @pytest.mark.parametrize("state", sorted(HELD))
-    def test_a_held_job_is_asked_and_the_request_is_shown(self, store: Store, state: JobState) -> None:
+    def test_a_held_job_shows_its_cancel_request(self, store: Store, state: JobState) -> None:
         job = bring(store, state)
         assert store.request_cancel([job.id], tenant="default", reason="enough") == {job.id}
-        asked = get_one(store, job.id)
-        assert (asked.state, asked.cancel_reason, asked.token) == (state, "enough", 1)
+        held = get_one(store, job.id)
+        assert (held.state, held.cancel_reason, held.token) == (state, "enough", 1)
 
     @pytest.mark.parametrize("state", UNHELD)
-    def test_a_job_nobody_holds_cannot_be_asked(self, store: Store, state: JobState) -> None:
+    def test_only_held_jobs_accept_a_cancel_request(self, store: Store, state: JobState) -> None:
         job = bring(store, state)
         seen = snapshot(store, job.id)
         assert store.request_cancel([job.id], tenant="default", reason="enough") == frozenset()
         assert snapshot(store, job.id) == seen
 
-    def test_the_first_reason_stays(self, store: Store) -> None:
+    def test_the_first_cancel_reason_is_kept(self, store: Store) -> None:
         job = bring(store, S.RUNNING)
         store.request_cancel([job.id], tenant="default", reason="one")
         assert store.request_cancel([job.id], tenant="default", reason="two") == {job.id}
         assert get_one(store, job.id).cancel_reason == "one"
 
-    def test_another_tenant_cannot_ask(self, store: Store) -> None:
+    def test_another_tenant_cannot_request_a_cancel(self, store: Store) -> None:
         job = bring(store, S.RUNNING, tenant="a")
         assert store.request_cancel([job.id], tenant="b", reason="x") == frozenset()
         assert get_one(store, job.id).cancel_reason is None
         assert store.request_cancel([job.id], tenant=ALL_TENANTS, reason="x") == {job.id}
 
-    def test_an_unknown_job_cannot_be_asked(self, store: Store) -> None:
+    def test_a_cancel_request_for_an_unknown_job_does_nothing(self, store: Store) -> None:
         assert store.request_cancel([new_id()], tenant=ALL_TENANTS, reason="x") == frozenset()
 
-    def test_the_worker_that_holds_the_job_hears_of_it_with_its_beat(self, store: Store) -> None:
+    def test_a_heartbeat_returns_cancel_requests_of_held_jobs(self, store: Store) -> None:
         register(store, WORKER, OTHER)
         put(store, a_job(), a_job())
         mine, theirs = claim_all(store)
         finish_all(store, [theirs], CRASHED)
         theirs = claim_one(store, theirs.id, worker=OTHER)
         store.request_cancel([mine.id, theirs.id], tenant="default", reason="enough")
-        heard = [CancelRequest(mine.id, 1, WORKER, "enough")]
-        assert store.beat([WORKER], lease=HOUR, now=at(1)).cancels == heard
+        requests = [CancelRequest(mine.id, 1, WORKER, "enough")]
+        assert store.beat([WORKER], lease=HOUR, now=at(1)).cancels == requests
         assert store.beat([OTHER], lease=HOUR, now=at(1)).cancels == [
             CancelRequest(theirs.id, 2, OTHER, "enough")
         ]
         both = store.beat([WORKER, OTHER], lease=HOUR, now=at(2)).cancels
         assert {request.id for request in both} == {mine.id, theirs.id}
 
-    def test_a_worker_hears_nothing_of_jobs_nobody_wants_stopped(self, store: Store) -> None:
+    def test_a_heartbeat_returns_only_jobs_with_a_cancel_request(self, store: Store) -> None:
         register(store, WORKER)
         put(store, a_job(), a_job())
         first, second = claim_all(store)
@@ -247,24 +247,25 @@ class CancelLaws:
         assert [request.id for request in store.beat([WORKER], lease=HOUR, now=at(2)).cancels] == [second.id]
         assert get_one(store, first.id).cancel_reason is None
 
-    def test_a_job_that_has_left_is_asked_for_no_more(self, store: Store) -> None:
+    def test_a_heartbeat_omits_cancel_requests_of_finished_jobs(self, store: Store) -> None:
         register(store, WORKER)
         claim = claim_one(store, put_one(store))
         store.request_cancel([claim.id], tenant="default", reason="enough")
         finish_all(store, [claim])
         assert store.beat([WORKER], lease=HOUR, now=at(1)).cancels == []
 
-    def test_orphans_carry_the_request(self, store: Store) -> None:
+    def test_orphans_carry_their_cancel_request(self, store: Store) -> None:
         claim = claim_one(store, put_one(store))
         store.request_cancel([claim.id], tenant="default", reason="enough")
-        assert [orphan.cancel_reason for orphan in store.orphans(10, now=at(1))] == ["enough"]
+        store.retire([WORKER], now=at(1))
+        assert [orphan.cancel_reason for orphan in store.orphans(10)] == ["enough"]
 
 
 class DeleteLaws:
-    """Only what has ended can be removed, and then all of it."""
+    """Only ended jobs can be deleted, and then completely."""
 
     @pytest.mark.parametrize("state", sorted(ENDED))
-    def test_an_ended_job_is_removed_with_all_that_was_written_about_it(
+    def test_delete_removes_an_ended_job_with_executions_and_logs(
         self, store: Store, state: JobState
     ) -> None:
         claim = claim_one(store, put_one(store))
@@ -278,23 +279,23 @@ class DeleteLaws:
         assert store.delete([claim.id], tenant="default") == frozenset()
 
     @pytest.mark.parametrize("state", sorted(LIVE))
-    def test_a_live_job_is_not_removed(self, store: Store, state: JobState) -> None:
+    def test_a_live_job_is_not_deleted(self, store: Store, state: JobState) -> None:
         job = bring(store, state)
         seen = snapshot(store, job.id)
         assert store.delete([job.id], tenant="default") == frozenset()
         assert snapshot(store, job.id) == seen
 
-    def test_another_tenants_job_is_not_removed(self, store: Store) -> None:
+    def test_a_job_of_another_tenant_is_not_deleted(self, store: Store) -> None:
         job = bring(store, S.COMPLETED, tenant="a")
         assert store.delete([job.id], tenant="b") == frozenset()
         assert ids_of(store.get([job.id], tenant="a")) == [job.id]
         assert store.delete([job.id], tenant=ALL_TENANTS) == {job.id}
 
-    def test_a_batch_removes_what_has_ended(self, store: Store) -> None:
+    def test_a_batch_deletes_only_ended_jobs(self, store: Store) -> None:
         jobs = [bring(store, state) for state in (S.COMPLETED, S.PENDING, S.FAILED)]
         assert store.delete([*ids_of(jobs), new_id()], tenant="default") == {jobs[0].id, jobs[2].id}
 
-    def test_the_id_of_a_removed_job_is_free_and_begins_anew(self, store: Store) -> None:
+    def test_the_id_of_a_deleted_job_can_be_reused(self, store: Store) -> None:
         job = bring(store, S.FAILED)
         store.delete([job.id], tenant="default")
         put(store, a_job(id=job.id))

@@ -1,4 +1,4 @@
-"""Laws of limits under crowding: many threads at once never hold more than a limit allows, and all of them get on."""
+"""Laws of limits under concurrent threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,17 @@ from tidemill.domain.limits import Rules
 from tidemill.domain.states import JobState
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
-from tidemill.testing.conformance.kit import AGAIN, T0, a_job, at, ordered_lanes, patiently, put, together
+from tidemill.testing.conformance.kit import (
+    AGAIN,
+    T0,
+    a_job,
+    asks,
+    at,
+    ordered_lanes,
+    patiently,
+    put,
+    together,
+)
 from tidemill.testing.conformance.limited import at_once, by_name, in_time
 
 S = JobState
@@ -27,7 +37,7 @@ THREADS, JOBS = 8, 120
 
 
 class Outside:
-    """What threads hold, counted outside of any store: after a claim was given, and until its end is written."""
+    """Counts what threads hold, outside any store: from the claim until the end is written."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
@@ -50,35 +60,33 @@ class Outside:
             self.done += number
 
     def check(self) -> None:
-        """No name was ever held more often than its rule allows."""
+        """Check that no name was ever held more often than its rule allows."""
         for name, most in self.most.items():
             rule = self._rules.get(name) or self._rules[name.partition("/")[0]]
             assert most <= rule.max, f"{most} of {name} were held at once"
 
 
 def crowd(store: Store, turn: Callable[[Outside, ClaimRequest, bool], None]) -> Outside:
-    """Let threads take turns until every job is done; each asks for the lanes in an order of its own."""
+    """Let threads take turns until every job is done; each shuffles the lanes."""
     outside = Outside(RULES)
     put(store, *[a_job(limits=KINDS[n % len(KINDS)], max_attempts=1000) for n in range(JOBS)])
 
     def work(seed: int) -> None:
-        dice = random.Random(seed)  # noqa: S311 — who comes when, no secret
+        rng = random.Random(seed)  # noqa: S311  (not used for security)
         worker = new_id()
         while outside.done < JOBS:
             lanes = patiently(ordered_lanes, store)
-            dice.shuffle(lanes)
-            turn(
-                outside, ClaimRequest(worker, lanes, dice.choice([1, 2, 5]), rules=RULES), dice.random() < 0.7
-            )
+            rng.shuffle(lanes)
+            turn(outside, asks(store, worker, lanes, rng.choice([1, 2, 5]), rules=RULES), rng.random() < 0.7)
 
     together([lambda seed=seed: work(seed) for seed in range(THREADS)])  # type: ignore[misc]
     return outside
 
 
 class CrowdLaws:
-    """No two claims at once get more than there is room for (law 18)."""
+    """Law 18: concurrent claims together never exceed a limit."""
 
-    def test_eight_threads_that_claim_and_finish_never_hold_more_than_a_limit(self, store: Store) -> None:
+    def test_concurrent_claims_and_finishes_exceed_no_limit(self, store: Store) -> None:
         def turn(outside: Outside, request: ClaimRequest, ends: bool) -> None:
             claims = patiently(store.claim, request, now=T0)
             outside.take(claims)
@@ -94,7 +102,7 @@ class CrowdLaws:
         assert store.count(JobFilter(ALL_TENANTS)) == {S.COMPLETED: JOBS}
         assert store.uses(RULES, now=T0) == []
 
-    def test_eight_threads_that_step_never_hold_more_than_a_limit(self, store: Store) -> None:
+    def test_concurrent_steps_exceed_no_limit(self, store: Store) -> None:
         hands = threading.local()
 
         def turn(outside: Outside, request: ClaimRequest, ends: bool) -> None:
@@ -111,18 +119,18 @@ class CrowdLaws:
         assert store.count(JobFilter(ALL_TENANTS)) == {S.COMPLETED: JOBS}
         assert store.uses(RULES, now=T0) == []
 
-    def test_eight_threads_begin_no_more_than_a_rate_allows(self, store: Store) -> None:
+    def test_concurrent_claims_exceed_no_rate(self, store: Store) -> None:
         rules = by_name(in_time("x", 7))
         put(store, *[a_job(limits=("x",)) for _ in range(60)])
 
         def work(now: datetime) -> int:
-            request = ClaimRequest(new_id(), patiently(store.gates), 2, rules=rules)
+            request = asks(store, new_id(), patiently(store.gates), 2, rules=rules)
             return sum(len(patiently(store.claim, request, now=now)) for _ in range(5))
 
         begun: list[datetime] = []
         for second in (0, 9, 10, 15, 20):
             taken = together([partial(work, at(second))] * THREADS)
-            # What two counted at the same moment neither of them may have got; now nobody is in the way.
+            # Two concurrent claims may each have counted the other; now there is no contention.
             begun += [at(second)] * sum([*taken, work(at(second))])
             assert sum(moment > at(second - 10) for moment in begun) <= 7
         assert len(begun) == 21

@@ -1,4 +1,4 @@
-"""Laws of definitions: written over a version, keyed among the living, never quite gone."""
+"""Laws of definitions: versions, unique keys, and soft deletion."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidemill.testing.conformance.planned import (
     schedule_of,
 )
 
-NOBODY = new_id()
+UNKNOWN = new_id()
 
 
 class DefinitionLaws:
@@ -44,14 +44,14 @@ class DefinitionLaws:
         )
         assert store.definitions(tenant="default") == [stored]
 
-    def test_a_definition_of_nothing_but_a_key_and_a_task_can_be_stored(self, store: Store) -> None:
+    def test_a_definition_needs_only_a_key_and_a_task(self, store: Store) -> None:
         stored = store.put_definition(a_definition(), now=T0)
         assert stored is not None
         assert (stored.name, stored.args, stored.settings, stored.notifications) == ("", "{}", {}, {})
         assert (stored.owner, stored.created_by, stored.enabled) == (None, None, True)
         assert definition_of(store, stored.id) == stored
 
-    def test_a_write_names_the_version_it_follows(self, store: Store) -> None:
+    def test_a_write_must_name_the_current_version(self, store: Store) -> None:
         first = define(store)
         second = store.put_definition(replace(first, name="Second", task="other"), by="bob", now=at(1))
         assert second == replace(first, name="Second", task="other", version=2, updated_at=at(1))
@@ -60,7 +60,7 @@ class DefinitionLaws:
         assert store.put_definition(replace(first, version=0), now=at(2)) is None
         assert store.definitions(tenant="default") == [second]
 
-    def test_who_made_a_definition_and_whether_it_is_enabled_stay_with_a_write(self, store: Store) -> None:
+    def test_a_write_keeps_the_creator_and_the_enabled_flag(self, store: Store) -> None:
         first = define(store)
         store.enable_definitions([first.id], tenant="default", enabled=False, now=at(1))
         changed = replace(first, enabled=True, created_at=at(9), created_by="eve", owner="eve")
@@ -69,13 +69,13 @@ class DefinitionLaws:
         assert (second.enabled, second.created_at, second.created_by) == (False, T0, "ann")
         assert (second.owner, second.updated_at) == ("eve", at(2))
 
-    def test_a_key_is_held_by_one_living_definition_of_a_tenant(self, store: Store) -> None:
+    def test_a_key_belongs_to_one_live_definition_per_tenant(self, store: Store) -> None:
         first = define(store, "report")
         assert store.put_definition(a_definition("report"), now=T0) is None
         other = define(store, "report", tenant="other")
         assert store.definitions(tenant=ALL_TENANTS) == [first, other]
 
-    def test_a_key_can_be_changed_but_not_to_one_that_is_held(self, store: Store) -> None:
+    def test_a_key_can_be_changed_only_to_a_free_one(self, store: Store) -> None:
         first, second = define(store, "a"), define(store, "b")
         assert store.put_definition(replace(second, key="a"), now=at(1)) is None
         renamed = store.put_definition(replace(second, key="c"), now=at(1))
@@ -84,21 +84,21 @@ class DefinitionLaws:
         assert define(store, "b").version == 1
         assert definition_of(store, first.id) == first
 
-    def test_a_definition_is_not_written_over_by_another_tenant(self, store: Store) -> None:
+    def test_another_tenant_cannot_overwrite_a_definition(self, store: Store) -> None:
         first = define(store)
         assert store.put_definition(replace(first, tenant="other"), now=at(1)) is None
         assert store.definitions(tenant=ALL_TENANTS) == [first]
 
-    def test_a_definition_that_is_nowhere_is_not_written_over(self, store: Store) -> None:
+    def test_a_write_over_an_unknown_definition_is_refused(self, store: Store) -> None:
         assert store.put_definition(a_definition(version=1), now=T0) is None
         assert store.definitions(tenant=ALL_TENANTS, deleted=True) == []
 
-    def test_definitions_are_found_by_all_that_is_asked_together(self, store: Store) -> None:
+    def test_definition_filters_are_combined(self, store: Store) -> None:
         b, a = define(store, "b"), define(store, "a", task="other")
         upper, foreign = define(store, "B"), define(store, "a", tenant="also")
         assert store.definitions(tenant="default") == [upper, a, b]
         assert store.definitions(tenant=ALL_TENANTS) == [foreign, upper, a, b]
-        assert store.definitions(tenant="default", ids=[a.id, foreign.id, NOBODY]) == [a]
+        assert store.definitions(tenant="default", ids=[a.id, foreign.id, UNKNOWN]) == [a]
         assert store.definitions(tenant="default", keys=["b", "a", "x"]) == [a, b]
         assert store.definitions(tenant="default", task="work") == [upper, b]
         assert store.definitions(tenant="default", keys=["a", "b"], task="work", ids=[b.id, a.id]) == [b]
@@ -116,37 +116,35 @@ class DefinitionLaws:
         assert store.definition_versions(first.id, tenant="default") == expected
         assert store.definition_versions(first.id, tenant=ALL_TENANTS) == expected
         assert store.definition_versions(first.id, tenant="other") == []
-        assert store.definition_versions(NOBODY, tenant=ALL_TENANTS) == []
+        assert store.definition_versions(UNKNOWN, tenant=ALL_TENANTS) == []
 
-    def test_a_write_that_was_refused_leaves_no_version(self, store: Store) -> None:
+    def test_a_refused_write_leaves_no_version(self, store: Store) -> None:
         first = define(store)
         store.put_definition(replace(first, version=7), now=at(1))
         assert [row.definition for row in store.definition_versions(first.id, tenant="default")] == [first]
 
-    def test_what_is_handed_out_leads_back_into_no_definition(self, store: Store) -> None:
+    def test_changing_a_returned_definition_changes_nothing_stored(self, store: Store) -> None:
         settings = {"tags": ["a"]}
         stored = define(store, settings=settings)
         settings["tags"].append("b")
         stored.settings["tags"].append("c")  # type: ignore[attr-defined]
         assert definition_of(store, stored.id).settings == {"tags": ["a"]}
 
-    def test_of_two_that_write_one_new_key_exactly_one_wins(self, store: Store) -> None:
+    def test_one_of_two_concurrent_writes_of_a_new_key_wins(self, store: Store) -> None:
         for n in range(10):
             both = [a_definition(f"key-{n}"), a_definition(f"key-{n}")]
             wrote = together([partial(patiently, store.put_definition, one, now=T0) for one in both])
             assert [row is None for row in wrote].count(True) == 1
             assert len(store.definitions(tenant="default", keys=[f"key-{n}"], deleted=True)) == 1
 
-    def test_of_two_that_change_their_keys_to_one_that_is_free_exactly_one_gets_it(
-        self, store: Store
-    ) -> None:
+    def test_one_of_two_concurrent_changes_to_a_free_key_wins(self, store: Store) -> None:
         for n in range(10):
             both = [replace(define(store, f"{side}-{n}"), key=f"free-{n}") for side in "ab"]
             wrote = together([partial(patiently, store.put_definition, one, now=T0) for one in both])
             assert [row is None for row in wrote].count(True) == 1
             assert len(store.definitions(tenant="default", keys=[f"free-{n}"])) == 1
 
-    def test_of_two_that_write_over_one_version_exactly_one_wins(self, store: Store) -> None:
+    def test_one_of_two_concurrent_writes_of_a_version_wins(self, store: Store) -> None:
         stored = define(store)
         for n in range(10):
             both = [replace(stored, name=f"{n}-{side}") for side in "ab"]
@@ -160,25 +158,25 @@ class DefinitionLaws:
 class DefinitionSwitchLaws:
     """Enabling, disabling and deleting definitions."""
 
-    def test_enabling_names_what_changed_and_nothing_else(self, store: Store) -> None:
+    def test_enabling_returns_only_changed_definitions(self, store: Store) -> None:
         on, off, foreign = define(store, "on"), define(store, "off", enabled=False), define(store, tenant="x")
-        ids = [on.id, off.id, foreign.id, NOBODY]
+        ids = [on.id, off.id, foreign.id, UNKNOWN]
         assert store.enable_definitions(ids, tenant="default", enabled=False, now=at(1)) == {on.id}
         assert definition_of(store, on.id) == replace(on, enabled=False, updated_at=at(1))
         assert [definition_of(store, row.id) for row in (off, foreign)] == [off, foreign]
         assert store.enable_definitions(ids, tenant="default", enabled=True, now=at(2)) == {on.id, off.id}
         assert definition_of(store, off.id) == replace(off, enabled=True, updated_at=at(2))
-        everybody = store.enable_definitions(ids, tenant=ALL_TENANTS, enabled=False, now=at(3))
-        assert everybody == {on.id, off.id, foreign.id}
+        changed = store.enable_definitions(ids, tenant=ALL_TENANTS, enabled=False, now=at(3))
+        assert changed == {on.id, off.id, foreign.id}
         assert store.enable_definitions([], tenant=ALL_TENANTS, enabled=True) == frozenset()
 
-    def test_enabling_makes_no_version(self, store: Store) -> None:
+    def test_enabling_creates_no_version(self, store: Store) -> None:
         stored = define(store)
         store.enable_definitions([stored.id], tenant="default", enabled=False, now=at(1))
         assert definition_of(store, stored.id).version == 1
         assert len(store.definition_versions(stored.id, tenant="default")) == 1
 
-    def test_schedules_of_what_changed_get_a_new_revision_and_count_from_now(self, store: Store) -> None:
+    def test_enabling_a_definition_restarts_its_schedules(self, store: Store) -> None:
         ours, same = define(store, "ours"), define(store, "same", enabled=False)
         mine = plan_one(store, "mine", definition_id=ours.id, next_fire_at=at(9))
         idle = plan_one(store, "idle", definition_id=same.id)
@@ -197,7 +195,7 @@ class DefinitionSwitchLaws:
         plan_one(store, "one", definition_id=gone.id)
         plan_one(store, "two", definition_id=gone.id)
         kept = [plan_one(store, "kept", definition_id=stays.id), plan_one(store, "own")]
-        ids = [gone.id, NOBODY]
+        ids = [gone.id, UNKNOWN]
         assert store.drop_definitions(ids, tenant="default", now=at(1)) == {gone.id}
         assert store.drop_definitions(ids, tenant="default", now=at(2)) == frozenset()
         deleted = replace(gone, updated_at=at(1), deleted_at=at(1))
@@ -206,7 +204,7 @@ class DefinitionSwitchLaws:
         assert store.schedules(tenant=ALL_TENANTS) == kept
         assert store.drop_definitions([], tenant=ALL_TENANTS) == frozenset()
 
-    def test_a_definition_is_deleted_by_its_own_tenant_only(self, store: Store) -> None:
+    def test_only_the_own_tenant_deletes_a_definition(self, store: Store) -> None:
         stored = define(store)
         schedule = plan_one(store, definition_id=stored.id)
         assert store.drop_definitions([stored.id], tenant="other", now=at(1)) == frozenset()
@@ -214,7 +212,7 @@ class DefinitionSwitchLaws:
         assert schedule_of(store, schedule.id) == schedule
         assert store.drop_definitions([stored.id], tenant=ALL_TENANTS, now=at(1)) == {stored.id}
 
-    def test_a_deleted_definition_is_neither_written_nor_enabled(self, store: Store) -> None:
+    def test_a_deleted_definition_cannot_be_written_or_enabled(self, store: Store) -> None:
         stored = define(store, enabled=False)
         store.drop_definitions([stored.id], tenant="default", now=at(1))
         assert store.put_definition(stored, now=at(2)) is None
@@ -231,9 +229,7 @@ class DefinitionSwitchLaws:
         assert store.definitions(tenant="default") == [living]
         assert store.definitions(tenant="default", deleted=True) == [living, *reversed(gone)]
 
-    def test_a_schedule_that_is_written_while_its_definition_is_deleted_does_not_outlive_it(
-        self, store: Store
-    ) -> None:
+    def test_no_schedule_outlives_its_deleted_definition(self, store: Store) -> None:
         for n in range(10):
             stored = define(store, f"key-{n}")
             schedule = a_schedule(f"schedule-{n}", definition_id=stored.id)

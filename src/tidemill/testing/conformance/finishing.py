@@ -1,4 +1,4 @@
-"""Laws of the way out: finish in every direction, executions, and step."""
+"""Laws of finish, executions and step."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ S, E = JobState, ExecutionState
 
 
 class FinishLaws:
-    """Every exit from the hands of a worker is one finish."""
+    """A job leaves its worker by exactly one finish."""
 
     @pytest.mark.parametrize("state", sorted(ENDS))
     @pytest.mark.parametrize("start", [True, False])
-    def test_a_held_job_can_come_to_every_end(self, store: Store, state: JobState, start: bool) -> None:
+    def test_a_held_job_can_reach_every_final_state(self, store: Store, state: JobState, start: bool) -> None:
         claim = claim_one(store, put_one(store), start=start)
         finish_all(store, [claim], ENDS[state], now=at(5), result='{"ok":true}', error=BOOM)
         job = get_one(store, claim.id)
@@ -84,7 +84,7 @@ class FinishLaws:
         assert (job.state, job.run_at, job.reason, job.created_at) == (S.PENDING, at(5), "once more", T0)
         assert (job.finished_at, job.attempt, job.token) == (None, 1, 1)
 
-    def test_a_job_that_goes_back_to_pending_stands_at_the_end_of_its_lane(self, store: Store) -> None:
+    def test_a_job_back_to_pending_is_last_in_its_lane(self, store: Store) -> None:
         first, second, third = put(store, a_job(), a_job(), a_job())
         (claim,) = claim_all(store, limit=1)
         finish_all(store, [claim], AGAIN)
@@ -101,7 +101,7 @@ class FinishLaws:
         assert (job.state, job.run_at, job.reason) == (S.SCHEDULED, at(5) + HOUR, "in an hour")
         assert store.lanes() == []
 
-    def test_the_wait_counts_from_now_whatever_the_ages_say(self, store: Store) -> None:
+    def test_the_delay_counts_from_now(self, store: Store) -> None:
         claim = claim_one(store, put_one(store))
         finish_all(store, [claim], LATER, now=at(50), started_ago=8.0, ended_ago=4.0)
         assert get_one(store, claim.id).run_at == at(50) + HOUR
@@ -114,7 +114,7 @@ class FinishLaws:
         assert (job.state, job.reason, job.attempt) == (S.WAITING, transition.reason, 0)
         assert job.run_at == at(5) + transition.delay
 
-    def test_a_review_keeps_its_result_for_whoever_decides(self, store: Store) -> None:
+    def test_a_review_keeps_its_result(self, store: Store) -> None:
         claim = claim_one(store, put_one(store))
         finish_all(store, [claim], REVIEW, now=at(5), result='{"draft":"…"}')
         job = get_one(store, claim.id)
@@ -127,16 +127,16 @@ class FinishLaws:
         assert job.finished_at is None
 
     @pytest.mark.parametrize("state", sorted(BACKS))
-    def test_a_job_that_went_back_is_in_nobodys_hands(self, store: Store, state: JobState) -> None:
+    def test_a_job_that_went_back_is_not_held(self, store: Store, state: JobState) -> None:
         claim = claim_one(store, put_one(store))
         finish_all(store, [claim], BACKS[state])
         assert get_one(store, claim.id).worker is None
-        assert store.orphans(100, now=at(10**6)) == store.overdue(100, now=at(10**6)) == []
+        assert store.orphans(100) == store.overdue(100, now=at(10**6)) == []
 
     @pytest.mark.parametrize("state", sorted(BACKS))
     @pytest.mark.parametrize("refund", [True, False])
     @pytest.mark.parametrize("crashed", [True, False])
-    def test_refund_gives_the_attempt_back_and_crashed_counts_a_crash(
+    def test_refund_returns_the_attempt_and_crashed_counts_a_crash(
         self, store: Store, state: JobState, refund: bool, crashed: bool
     ) -> None:
         claim = claim_one(store, put_one(store))
@@ -172,28 +172,26 @@ class FinishLaws:
         assert (job.started_at, job.finished_at) == (at(97.5), at(99.75))
         assert (execution.started_at, execution.finished_at) == (at(97.5), at(99.75))
 
-    def test_ages_are_kept_with_an_execution_that_did_not_end_the_job(self, store: Store) -> None:
+    def test_ages_are_applied_to_an_execution_that_is_retried(self, store: Store) -> None:
         claim = claim_one(store, put_one(store))
         finish_all(store, [claim], AGAIN, now=at(100), started_ago=2.5, ended_ago=0.25)
         (execution,) = executions_of(store, claim.id)
         assert (execution.started_at, execution.finished_at) == (at(97.5), at(99.75))
 
     @pytest.mark.parametrize("transition", [COMPLETED, AGAIN])
-    def test_without_an_age_the_start_that_was_written_stays(
-        self, store: Store, transition: Transition
-    ) -> None:
+    def test_without_an_age_the_stored_start_is_kept(self, store: Store, transition: Transition) -> None:
         claim = claim_one(store, put_one(store), start=False)
         store.start([claim], now=at(7))
         finish_all(store, [claim], transition, now=at(9))
         (execution,) = executions_of(store, claim.id)
         assert (execution.claimed_at, execution.started_at, execution.finished_at) == (T0, at(7), at(9))
 
-    def test_a_job_that_was_never_started_has_no_start(self, store: Store) -> None:
+    def test_an_execution_that_never_started_has_no_start_time(self, store: Store) -> None:
         claim = claim_one(store, put_one(store), start=False)
         finish_all(store, [claim], RELEASED)
         assert executions_of(store, claim.id)[0].started_at is None
 
-    def test_a_batch_writes_what_holds_and_names_what_is_lost(self, store: Store) -> None:
+    def test_a_batch_finishes_held_jobs_and_returns_lost_ones(self, store: Store) -> None:
         put(store, a_job(), a_job(), a_job())
         one, two, three = claim_all(store)
         batch = [Finish(one, COMPLETED), Finish(two._replace(token=7), COMPLETED), Finish(three, LATER)]
@@ -204,7 +202,7 @@ class FinishLaws:
             S.SCHEDULED,
         ]
 
-    def test_one_batch_may_go_in_every_direction(self, store: Store) -> None:
+    def test_a_batch_may_contain_every_transition(self, store: Store) -> None:
         ways = [*ENDS.values(), *BACKS.values(), ASLEEP, RELEASED, CRASHED]
         put(store, *[a_job() for _ in ways])
         claims = claim_all(store)
@@ -217,7 +215,7 @@ class FinishLaws:
 
 
 class ExecutionLaws:
-    """An execution is written down exactly once, and shown exactly once."""
+    """An execution is recorded exactly once, and shown exactly once."""
 
     @pytest.mark.parametrize("state", sorted(ENDS))
     def test_the_execution_that_ended_the_job_is_shown_once(self, store: Store, state: JobState) -> None:
@@ -230,9 +228,7 @@ class ExecutionLaws:
         assert (execution.claimed_at, execution.started_at, execution.finished_at) == (at(1), at(1), at(2))
 
     @pytest.mark.parametrize("state", sorted(BACKS))
-    def test_an_execution_after_which_the_job_went_on_is_shown_once(
-        self, store: Store, state: JobState
-    ) -> None:
+    def test_an_execution_that_is_retried_is_shown_once(self, store: Store, state: JobState) -> None:
         claim = claim_one(store, put_one(store))
         finish_all(store, [claim], BACKS[state], now=at(2), error=BOOM)
         (execution,) = executions_of(store, claim.id)
@@ -240,7 +236,7 @@ class ExecutionLaws:
         assert (execution.state, execution.reason) == (BACKS[state].execution, BACKS[state].reason)
         assert (execution.error, execution.finished_at) == (BOOM, at(2))
 
-    def test_executions_come_by_number_with_the_running_one_last(self, store: Store) -> None:
+    def test_executions_are_ordered_by_number(self, store: Store) -> None:
         id = put_one(store)
         for transition, worker in ((AGAIN, WORKER), (RELEASED, OTHER), (CRASHED, WORKER)):
             finish_all(store, [claim_one(store, id, worker=worker)], transition)
@@ -251,16 +247,14 @@ class ExecutionLaws:
         assert [execution.worker for execution in shown] == [WORKER, OTHER, WORKER, OTHER]
         assert [execution.attempt for execution in shown] == [1, 2, 2, 3]
 
-    def test_the_last_execution_joins_those_before_it_when_the_job_ends(self, store: Store) -> None:
+    def test_an_ended_job_shows_all_its_executions(self, store: Store) -> None:
         id = put_one(store)
         finish_all(store, [claim_one(store, id)], AGAIN)
         finish_all(store, [claim_one(store, id)], COMPLETED)
         assert [(x.number, x.state) for x in executions_of(store, id)] == [(1, E.FAILED), (2, E.SUCCEEDED)]
 
     @pytest.mark.parametrize("state", sorted(ENDED - {S.COMPLETED}))
-    def test_a_reopened_job_keeps_the_execution_that_had_ended_it(
-        self, store: Store, state: JobState
-    ) -> None:
+    def test_a_reopened_job_keeps_its_last_execution(self, store: Store, state: JobState) -> None:
         job = bring(store, state)
         before = executions_of(store, job.id)
         assert store.move([retry(job)], now=at(5)) == {job.id}
@@ -270,14 +264,14 @@ class ExecutionLaws:
         assert shown[:1] == before
         assert [(x.number, x.attempt, x.state) for x in shown[1:]] == [(2, 1, E.SUCCEEDED)]
 
-    def test_a_job_reopened_again_and_again_shows_each_execution_once(self, store: Store) -> None:
+    def test_a_job_reopened_repeatedly_shows_each_execution_once(self, store: Store) -> None:
         id = put_one(store)
         for number in range(1, 4):
             finish_all(store, [claim_one(store, id)], FAILED)
             assert store.move([retry(get_one(store, id))], now=T0) == {id}
             assert [execution.number for execution in executions_of(store, id)] == [*range(1, number + 1)]
 
-    def test_a_job_that_ended_in_nobodys_hands_has_no_execution_for_that_end(self, store: Store) -> None:
+    def test_a_job_that_ended_unheld_has_no_execution_for_that_end(self, store: Store) -> None:
         fresh, tried, seen = put_one(store, queue="a"), put_one(store, queue="b"), put_one(store, queue="c")
         finish_all(store, [claim_one(store, tried, queues=["b"])], AGAIN)
         finish_all(store, [claim_one(store, seen, queues=["c"])], REVIEW)
@@ -293,7 +287,7 @@ class ExecutionLaws:
         assert executions_of(store, fresh) == []
         assert [execution.state for execution in executions_of(store, tried)] == [E.FAILED]
 
-    def test_executions_of_several_jobs_come_by_job_and_number(self, store: Store) -> None:
+    def test_executions_of_several_jobs_are_ordered_by_job_and_number(self, store: Store) -> None:
         ids = put(store, a_job(), a_job(), a_job())
         for _ in range(2):
             finish_all(store, claim_all(store), AGAIN)
@@ -302,7 +296,7 @@ class ExecutionLaws:
 
 
 class StepLaws:
-    """Finish one batch and claim the next."""
+    """A step finishes one batch and claims the next."""
 
     def test_a_step_finishes_and_claims(self, store: Store) -> None:
         put(store, a_job(), a_job())
@@ -323,7 +317,7 @@ class StepLaws:
         (done,) = claim_all(store, limit=1)
         assert store.step([Finish(done, COMPLETED)], wants(store, limit=0), now=T0) == Step(frozenset(), [])
 
-    def test_a_step_with_a_lost_claim_says_so_and_claims_all_the_same(self, store: Store) -> None:
+    def test_a_step_with_a_lost_claim_reports_it_and_still_claims(self, store: Store) -> None:
         put(store, a_job(), a_job())
         (mine,) = claim_all(store, limit=1)
         before = snapshot(store, mine.id)

@@ -1,4 +1,4 @@
-"""Laws of steps whose claims take over what their ends give back."""
+"""Laws of steps whose claims reuse the limit slots that their finishes release."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import pytest
 
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.job import Claim, Finish, Transition
-from tidemill.domain.lanes import ClaimRequest
 from tidemill.domain.limits import Rule
 from tidemill.stores.base import Step, Store
 from tidemill.testing.conformance.kit import (
     AGAIN,
     FAILED,
     LATER,
+    OTHER,
     T0,
     WORKER,
     a_job,
+    asks,
     at,
     claim_all,
     put,
@@ -28,22 +29,22 @@ from tidemill.testing.conformance.limited import at_once, used
 def hand_on(
     store: Store, ends: Sequence[Claim], *rules: Rule, way: Transition = COMPLETED, limit: int = 100
 ) -> Step:
-    """End these, and let others take over."""
-    request = ClaimRequest(
-        WORKER, store.gates(), limit, rules={rule.name: rule for rule in rules}, inherits=True
+    """Finish these jobs, and let claims reuse their limit slots."""
+    request = asks(
+        store, WORKER, store.gates(), limit, rules={rule.name: rule for rule in rules}, inherits=True
     )
     return store.step([Finish(claim, way) for claim in ends], request, now=at(1))
 
 
 def hold(store: Store, number: int, *rules: Rule) -> list[Claim]:
-    request = ClaimRequest(WORKER, store.gates(), number, rules={rule.name: rule for rule in rules})
+    request = asks(store, WORKER, store.gates(), number, rules={rule.name: rule for rule in rules})
     return store.claim(request, now=T0)
 
 
 class HeirLaws:
-    """Law 19: a step that inherits claims no more of any name than its own ends give back."""
+    """Law 19: a step with ``inherits`` claims no more of any name than its finishes release."""
 
-    def test_as_many_take_over_as_have_ended(self, store: Store) -> None:
+    def test_a_handoff_claims_as_many_as_were_finished(self, store: Store) -> None:
         ids = put(store, *[a_job(limits=("x",)) for _ in range(5)])
         first = hold(store, 9, at_once("x", 2))
         step = hand_on(store, first, at_once("x", 2))
@@ -51,7 +52,7 @@ class HeirLaws:
         assert (step.lost, used(store, "x")) == (frozenset(), [2])
         assert {claim.limits for claim in step.claims} == {("x",)}
 
-    def test_no_more_take_over_though_there_is_room(self, store: Store) -> None:
+    def test_a_handoff_claims_no_more_despite_free_slots(self, store: Store) -> None:
         put(store, *[a_job(limits=("x",)) for _ in range(9)])
         held = hold(store, 3, at_once("x", 8))
         assert len(hand_on(store, held[:1], at_once("x", 8)).claims) == 1
@@ -59,13 +60,13 @@ class HeirLaws:
         assert len(hand_on(store, held[1:], at_once("x", 8), limit=9).claims) == 2
         assert used(store, "x") == [3]
 
-    def test_what_nobody_takes_over_is_given_back(self, store: Store) -> None:
+    def test_unused_handoff_slots_are_released(self, store: Store) -> None:
         put(store, *[a_job(limits=("x", "y")) for _ in range(4)])
         held = hold(store, 3, at_once("x", 3))
         assert len(hand_on(store, held, at_once("x", 3)).claims) == 1
         assert used(store, "x", "y") == [1, 1]
 
-    def test_each_key_takes_over_its_own(self, store: Store) -> None:
+    def test_a_handoff_applies_to_each_key(self, store: Store) -> None:
         put(store, *[a_job(limits=("all", f"key/{n % 3}")) for n in range(9)])
         rules = (at_once("all", 3), at_once("key", 1))
         held = hold(store, 9, *rules)
@@ -74,7 +75,7 @@ class HeirLaws:
         assert [claim.limits for claim in step.claims] == [held[0].limits, held[1].limits]
         assert used(store, "all", "key/0", "key/1", "key/2") == [3, 1, 1, 1]
 
-    def test_a_limit_that_was_lowered_is_not_handed_on(self, store: Store) -> None:
+    def test_slots_of_a_lowered_limit_are_not_handed_off(self, store: Store) -> None:
         put(store, *[a_job(limits=("x",)) for _ in range(9)])
         held = hold(store, 4, at_once("x", 4))
         assert hand_on(store, held[:2], at_once("x", 2)).claims == []
@@ -82,7 +83,7 @@ class HeirLaws:
         assert len(hand_on(store, held[2:3], at_once("x", 2)).claims) == 1
         assert used(store, "x") == [2]
 
-    def test_an_end_that_was_lost_hands_nothing_on(self, store: Store) -> None:
+    def test_a_lost_finish_hands_off_nothing(self, store: Store) -> None:
         put(store, *[a_job(limits=("x",)) for _ in range(6)])
         mine, other = hold(store, 2, at_once("x", 2))
         assert store.finish([Finish(other, FAILED)], now=T0) == frozenset()
@@ -93,15 +94,27 @@ class HeirLaws:
         assert used(store, "x") == [1 + len(step.claims)]
         assert store.finish([Finish(taken, COMPLETED)], now=at(2)) == frozenset()
 
+    def test_a_finish_by_another_worker_hands_off_nothing(self, store: Store) -> None:
+        put(store, *[a_job(limits=("x",)) for _ in range(3)])
+        (mine,) = hold(store, 1, at_once("x", 1))
+        step = hand_on(store, [mine._replace(worker=OTHER)], at_once("x", 1))
+        assert (step.lost, step.claims, used(store, "x")) == (frozenset({mine.id}), [], [1])
+        as_other = asks(store, OTHER, store.gates(), 9, rules={"x": at_once("x", 1)}, inherits=True)
+        step = store.step([Finish(mine._replace(worker=OTHER), COMPLETED)], as_other, now=at(1))
+        assert (step.lost, step.claims, used(store, "x")) == (frozenset({mine.id}), [], [1])
+        assert store.finish([Finish(mine._replace(worker=OTHER), COMPLETED)], now=at(2)) == {mine.id}
+        assert used(store, "x") == [1]
+        assert len(hand_on(store, [mine], at_once("x", 1)).claims) == 1
+
     @pytest.mark.parametrize("way", [AGAIN, LATER, FAILED], ids=["again", "later", "failed"])
-    def test_one_that_goes_back_hands_on_as_one_that_ends(self, store: Store, way: Transition) -> None:
+    def test_a_retried_job_hands_off_its_slot(self, store: Store, way: Transition) -> None:
         put(store, *[a_job(limits=("x",)) for _ in range(3)])
         held = hold(store, 1, at_once("x", 1))
         assert len(hand_on(store, held, at_once("x", 1), way=way).claims) == 1
         assert used(store, "x") == [1]
 
-    def test_a_claim_alone_has_nothing_to_take_over(self, store: Store) -> None:
+    def test_a_claim_without_a_finish_hands_off_nothing(self, store: Store) -> None:
         put(store, a_job(limits=("x",)))
-        request = ClaimRequest(WORKER, store.gates(), 9, inherits=True)
+        request = asks(store, WORKER, store.gates(), 9, inherits=True)
         assert store.claim(request, now=T0) == []
         assert len(claim_all(store)) == 1

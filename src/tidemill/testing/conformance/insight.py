@@ -1,4 +1,4 @@
-"""Laws of what operators ask: counts, series, failures, depths, and what is held."""
+"""Laws of statistics: counts of ended jobs, series and failures."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def end(
     error: ErrorInfo | None = None,
     **fields: Any,
 ) -> UUID:
-    """A job that was due then, waited, ran and ended; seconds."""
+    """Run a job that was due then, waited and ran for these seconds, and ended."""
     id = put_one(store, now=due, **fields)
     started = due + timedelta(seconds=waits)
     claim = claim_one(store, id, now=started, worker=worker)
@@ -57,22 +57,35 @@ def end(
 
 
 def by(store: Store, group: Group, **how: Any) -> dict[str | None, Ended]:
-    """What ended in the hour before one second after ``T0`` + 60 s, by name."""
+    """Return what ended in the hour before ``now``, by name."""
     how.setdefault("tenant", ALL_TENANTS)
     how.setdefault("now", at(61))
     return {row.name: row for row in store.ended_by(group, HOUR, **how).rows}
 
 
 class TallyLaws:
-    """Ended jobs, counted."""
+    """Counts of ended jobs."""
 
-    def test_nothing_ended_is_nothing_counted(self, store: Store) -> None:
+    def test_jobs_ended_in_the_window_are_counted_by_state(self, store: Store) -> None:
+        end(store, due=T0 - 2 * HOUR)
+        end(store, S.FAILED, due=T0 - 2 * HOUR)
+        for state, number in {S.COMPLETED: 4, S.DEAD_LETTERED: 2, S.CANCELLED: 1}.items():
+            for _ in range(number):
+                end(store, state, tenant="a")
+        end(store, S.TIMED_OUT, tenant="b")
+        bring(store, S.PENDING)
+        everyone = store.count_ended(HOUR, tenant=ALL_TENANTS, now=at(60))
+        assert everyone == {S.COMPLETED: 4, S.DEAD_LETTERED: 2, S.CANCELLED: 1, S.TIMED_OUT: 1}
+        assert store.count_ended(HOUR, tenant="b", now=at(60)) == {S.TIMED_OUT: 1}
+        assert store.count_ended(HOUR, tenant="nobody", now=at(60)) == {}
+
+    def test_without_ended_jobs_the_tally_is_empty(self, store: Store) -> None:
         for state in sorted(set(S) - ENDED):
             bring(store, state)
-        found = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, now=at(60))
-        assert (found.rows, found.since_at, found.sampled) == ([], at(60) - HOUR, False)
+        tally = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, now=at(60))
+        assert (tally.rows, tally.since_at, tally.sampled) == ([], at(60) - HOUR, False)
 
-    def test_what_ended_is_counted_with_its_times(self, store: Store) -> None:
+    def test_ended_jobs_are_counted_with_their_times(self, store: Store) -> None:
         end(store, waits=2, takes=10, tenant="a")
         end(store, S.FAILED, waits=4, takes=30, tenant="b")
         end(store, S.CANCELLED, tenant="b")
@@ -84,7 +97,7 @@ class TallyLaws:
         )  # fmt: skip
 
     @pytest.mark.parametrize("state", sorted(ENDED))
-    def test_an_end_is_counted_as_what_it_is(self, store: Store, state: JobState) -> None:
+    def test_every_final_state_is_counted_in_its_column(self, store: Store, state: JobState) -> None:
         end(store, state)
         row = by(store, Group.STATE)[state.value]
         assert (row.completed, row.failed, row.cancelled) == (
@@ -93,7 +106,7 @@ class TallyLaws:
             int(state is S.CANCELLED),
         )
 
-    def test_attempts_are_counted_and_the_last_one_s_times_are_told(self, store: Store) -> None:
+    def test_attempts_are_counted_and_the_last_one_is_timed(self, store: Store) -> None:
         id = put_one(store)
         finish_all(store, [claim_one(store, id)], AGAIN, now=at(10))
         finish_all(store, [claim_one(store, id, now=at(15))], COMPLETED, now=at(18))
@@ -117,45 +130,45 @@ class TallyLaws:
         assert by(store, Group.WORKER)[str(WORKER)].total == 1
 
     @pytest.mark.parametrize("group", sorted(Group))
-    def test_jobs_are_counted_by_any_of_their_names(self, store: Store, group: Group) -> None:
+    def test_jobs_are_counted_by_every_group(self, store: Store, group: Group) -> None:
         end(store, task="a", tenant="a", queue="a", worker=WORKER)
         end(store, S.FAILED, task="b", tenant="b", queue="b", worker=OTHER)
         names: Any = {Group.WORKER: [WORKER, OTHER], Group.STATE: [S.COMPLETED, S.FAILED]}.get(
             group, ["a", "b"]
         )
-        found = by(store, group)
-        assert {name: (row.completed, row.failed) for name, row in found.items()} == {
+        rows = by(store, group)
+        assert {name: (row.completed, row.failed) for name, row in rows.items()} == {
             str(names[0]): (1, 0),
             str(names[1]): (0, 1),
         }
 
-    def test_the_window_begins_with_its_first_instant(self, store: Store) -> None:
+    def test_the_window_includes_its_first_instant(self, store: Store) -> None:
         end(store, takes=1)
-        for seconds, found in ((3601, 1), (3601.000001, 0)):
+        for seconds, total in ((3601, 1), (3601.000001, 0)):
             tally = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, now=at(seconds))
-            assert sum(row.total for row in tally.rows) == found
+            assert sum(row.total for row in tally.rows) == total
 
-    def test_a_tenant_is_told_of_its_own_only(self, store: Store) -> None:
+    def test_a_tenant_sees_only_its_own_tally(self, store: Store) -> None:
         end(store, tenant="a")
         end(store, S.FAILED, tenant="b")
         for failures in (False, True):
-            found = by(store, Group.TENANT, tenant="b", failures=failures)
-            assert {name: row.total for name, row in found.items()} == {"b": 1}
+            rows = by(store, Group.TENANT, tenant="b", failures=failures)
+            assert {name: row.total for name, row in rows.items()} == {"b": 1}
         assert by(store, Group.TENANT, tenant="c") == {}
 
-    def test_the_names_with_the_most_come_first_and_the_rest_is_left_out(self, store: Store) -> None:
+    def test_the_most_frequent_names_come_first_up_to_the_limit(self, store: Store) -> None:
         for task in ("b", "a", "c", "c"):
             end(store, task=task)
         for limit, names in ((2**40, ["c", "a", "b"]), (5, ["c", "a", "b"]), (2, ["c", "a"]), (0, [])):
-            found = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, limit=limit, now=at(9))
-            assert [row.name for row in found.rows] == names
+            tally = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, limit=limit, now=at(9))
+            assert [row.name for row in tally.rows] == names
 
     @pytest.mark.parametrize("failures", [True, False])
-    def test_where_not_all_is_looked_at_it_is_the_latest_and_said(self, store: Store, failures: bool) -> None:
+    def test_a_sampled_tally_covers_the_latest_jobs_and_is_marked(self, store: Store, failures: bool) -> None:
         for n, state in enumerate([S.FAILED, S.TIMED_OUT, S.DEAD_LETTERED, S.FAILED]):
             end(store, state, takes=n, task=f"t{n}")
-        found = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, failures=failures, look=2, now=at(9))
-        assert ([row.name for row in found.rows], found.since_at, found.sampled) == (
+        tally = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, failures=failures, look=2, now=at(9))
+        assert ([row.name for row in tally.rows], tally.since_at, tally.sampled) == (
             ["t2", "t3"],
             at(2),
             True,
@@ -163,18 +176,18 @@ class TallyLaws:
         whole = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, failures=failures, look=5, now=at(9))
         assert (len(whole.rows), whole.since_at, whole.sampled) == (4, at(9) - HOUR, False)
 
-    def test_a_tenant_of_whom_nothing_was_looked_at_learns_that_it_was_not_all(self, store: Store) -> None:
+    def test_an_empty_sample_of_a_tenant_is_marked_as_sampled(self, store: Store) -> None:
         end(store, tenant="a")
         end(store, tenant="b", takes=5)
-        found = store.ended_by(Group.TASK, HOUR, tenant="a", look=1, now=at(9))
-        assert (found.rows, found.sampled) == ([], True)
+        tally = store.ended_by(Group.TASK, HOUR, tenant="a", look=1, now=at(9))
+        assert (tally.rows, tally.sampled) == ([], True)
 
-    def test_of_failures_only_those_are_looked_at(self, store: Store) -> None:
+    def test_a_tally_of_failures_samples_only_failures(self, store: Store) -> None:
         for state in sorted(ENDED):
             end(store, state, takes=1)
         end(store, takes=9)
-        found = by(store, Group.STATE, failures=True, look=4)
-        assert set(found) == {state.value for state in FAILURES}
+        rows = by(store, Group.STATE, failures=True, look=4)
+        assert set(rows) == {state.value for state in FAILURES}
 
     def test_a_reopened_job_is_no_longer_counted(self, store: Store) -> None:
         job = get_one(store, end(store, S.FAILED))
@@ -182,7 +195,7 @@ class TallyLaws:
         assert by(store, Group.TASK) == by(store, Group.TASK, failures=True) == {}
 
     @pytest.mark.parametrize("tenant", [ALL_TENANTS, "a", "b"])
-    def test_the_standing_is_what_a_count_says(self, store: Store, tenant: str) -> None:
+    def test_standing_equals_count(self, store: Store, tenant: str) -> None:
         assert store.standing(tenant=tenant) == {}
         for state in S:
             bring(store, state, tenant="a")
@@ -191,21 +204,21 @@ class TallyLaws:
 
 
 class SeriesLaws:
-    """What ended, step by step."""
+    """Ended jobs in time steps."""
 
     def slots(self, store: Store, **how: Any) -> list[Slot]:
         how.setdefault("tenant", ALL_TENANTS)
-        found = store.series(3 * MINUTE, MINUTE, now=at(60), **how)
-        assert found.step == MINUTE
-        return found.slots
+        series = store.series(3 * MINUTE, MINUTE, now=at(60), **how)
+        assert series.step == MINUTE
+        return series.slots
 
-    def test_steps_are_whole_and_without_gaps(self, store: Store) -> None:
+    def test_steps_are_aligned_and_without_gaps(self, store: Store) -> None:
         first = T0.replace(second=0, microsecond=0) - MINUTE
         empty = [(first + n * MINUTE, 0, ()) for n in range(3)]
         assert [(slot.at, slot.total, slot.run_times) for slot in self.slots(store)] == empty
         assert store.series(3 * MINUTE, MINUTE, tenant=ALL_TENANTS, now=at(60)).since_at == first
 
-    def test_what_ended_is_counted_in_its_step(self, store: Store) -> None:
+    def test_ended_jobs_are_counted_in_their_step(self, store: Store) -> None:
         end(store, waits=1, takes=2)
         end(store, S.FAILED, waits=3, takes=4)
         end(store, S.DEAD_LETTERED, takes=50)
@@ -218,53 +231,57 @@ class SeriesLaws:
         assert sorted(second.lags) == [1 * SECOND, 3 * SECOND]
         assert third[1:5] == (2, 0, 1, 1)
 
-    def test_a_step_holds_its_first_instant_and_not_its_last(self, store: Store) -> None:
+    def test_a_step_includes_its_first_instant_only(self, store: Store) -> None:
         minute = T0.replace(second=0, microsecond=0)
         end(store, due=minute)
         end(store, due=minute - timedelta(microseconds=1))
         assert [slot.total for slot in self.slots(store)] == [1, 1, 0]
 
-    def test_a_tenant_sees_its_own_only(self, store: Store) -> None:
+    def test_a_tenant_sees_only_its_own_series(self, store: Store) -> None:
         end(store, tenant="a", takes=1)
         end(store, S.FAILED, tenant="b", takes=2)
         assert self.slots(store, tenant="b")[1][1:] == (1, 0, 1, 0, (2 * SECOND,), (0 * SECOND,))
         assert self.slots(store, tenant="a")[1][1:] == (1, 1, 0, 0, (1 * SECOND,), (0 * SECOND,))
 
-    def test_times_are_those_of_the_latest(self, store: Store) -> None:
+    def test_times_are_sampled_from_the_latest_jobs(self, store: Store) -> None:
         for seconds in (1, 2, 3):
             end(store, takes=seconds)
         (slot,) = [slot for slot in self.slots(store, samples=2) if slot.total]
         assert (slot.total, sorted(slot.run_times)) == (3, [2 * SECOND, 3 * SECOND])
 
-    def test_steps_that_were_not_all_looked_at_are_left_out(self, store: Store) -> None:
+    def test_incompletely_sampled_steps_are_left_out(self, store: Store) -> None:
         for due in (-60, -59, 0, 1, 60):
             end(store, due=at(due), state=S.FAILED)
-        found = store.series(3 * MINUTE, MINUTE, tenant=ALL_TENANTS, look=4, now=at(60))
+        series = store.series(3 * MINUTE, MINUTE, tenant=ALL_TENANTS, look=4, now=at(60))
         second = T0.replace(second=0, microsecond=0)
-        assert (found.since_at, found.sampled) == (second, True)
-        assert [(slot.at, slot.failed) for slot in found.slots] == [(second, 2), (second + MINUTE, 1)]
+        assert (series.since_at, series.sampled) == (second, True)
+        assert [(slot.at, slot.failed) for slot in series.slots] == [(second, 2), (second + MINUTE, 1)]
 
     @pytest.mark.parametrize("step", [timedelta(0), -MINUTE, timedelta(milliseconds=1)])
-    def test_steps_that_are_none_or_too_many_are_refused(self, store: Store, step: timedelta) -> None:
+    def test_invalid_steps_are_refused(self, store: Store, step: timedelta) -> None:
         with pytest.raises(BadFilter):
             store.series(HOUR, step, tenant=ALL_TENANTS, now=T0)
 
 
 class TroubleLaws:
-    """Failures and what they said."""
+    """Failures and their errors."""
 
-    def test_only_failures_are_told_the_latest_first(self, store: Store) -> None:
+    def test_only_failures_are_returned_latest_first(self, store: Store) -> None:
         ids = {state: end(store, state, takes=n, error=BOOM) for n, state in enumerate(sorted(ENDED))}
-        found = store.troubles(HOUR, tenant=ALL_TENANTS, now=at(9))
-        assert [trouble.id for trouble in found] == [
+        troubles = store.troubles(HOUR, tenant=ALL_TENANTS, now=at(9))
+        assert [trouble.id for trouble in troubles] == [
             ids[state] for state in sorted(ENDED, reverse=True) if state in FAILURES
         ]
-        assert (found[0].state, found[0].type, found[0].message) == (S.TIMED_OUT, "ValueError", "boom")
+        assert (troubles[0].state, troubles[0].type, troubles[0].message) == (
+            S.TIMED_OUT,
+            "ValueError",
+            "boom",
+        )
 
-    def test_what_said_nothing_is_told_with_its_reason(self, store: Store) -> None:
+    def test_a_failure_without_an_error_has_its_reason(self, store: Store) -> None:
         end(store, S.DEAD_LETTERED, tenant="a", task="t")
-        (found,) = store.troubles(HOUR, tenant=ALL_TENANTS, now=at(9))
-        assert found[1:] == ("a", "t", S.DEAD_LETTERED, T0, None, None, "attempts exhausted")
+        (trouble,) = store.troubles(HOUR, tenant=ALL_TENANTS, now=at(9))
+        assert trouble[1:] == ("a", "t", S.DEAD_LETTERED, T0, None, None, "attempts exhausted")
 
     @pytest.mark.parametrize(
         "message",
@@ -280,12 +297,12 @@ class TroubleLaws:
             "\\" * 5000,
         ],
     )
-    def test_any_message_is_told_by_its_beginning(self, store: Store, message: str) -> None:
+    def test_messages_are_truncated(self, store: Store, message: str) -> None:
         end(store, S.FAILED, error=ErrorInfo('a."b"', message, "x" * 4000))
-        (found,) = store.troubles(HOUR, tenant=ALL_TENANTS, now=at(9))
-        assert (found.type, found.message) == ('a."b"', message[:MESSAGE])
+        (trouble,) = store.troubles(HOUR, tenant=ALL_TENANTS, now=at(9))
+        assert (trouble.type, trouble.message) == ('a."b"', message[:MESSAGE])
 
-    def test_the_window_the_tenant_and_the_limit_are_kept(self, store: Store) -> None:
+    def test_failures_respect_window_tenant_and_limit(self, store: Store) -> None:
         end(store, S.FAILED, tenant="a", due=at(-4000))
         second = end(store, S.FAILED, tenant="a")
         third = end(store, S.FAILED, tenant="b", takes=1)
@@ -295,8 +312,8 @@ class TroubleLaws:
             ({"tenant": ALL_TENANTS, "limit": 1}, [third]),
             ({"tenant": "a", "limit": 1}, []),
         ):
-            found = store.troubles(HOUR, now=at(9), **how)
-            assert [trouble.id for trouble in found] == ids
+            troubles = store.troubles(HOUR, now=at(9), **how)
+            assert [trouble.id for trouble in troubles] == ids
 
 
 def _cancel(id: UUID, tenant: str) -> Move:

@@ -1,4 +1,4 @@
-"""Laws of keys: written once, revoked once, never changed otherwise."""
+"""Laws of API keys: written once, revoked once, otherwise immutable."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ def _key(id: str = "ab12cd34", name: str = "ci", role: Role = Role.OPERATOR) -> 
 
 
 def _ids(store: Store) -> list[str]:
-    found = store.keys()
-    return [key.id for key in found]
+    keys = store.keys()
+    return [key.id for key in keys]
 
 
 def _revoked(store: Store) -> list[tuple[str, datetime | None]]:
-    found = store.keys()
-    return [(key.id, key.revoked_at) for key in found]
+    keys = store.keys()
+    return [(key.id, key.revoked_at) for key in keys]
 
 
 class KeyLaws:
-    """Who may come in."""
+    """Stored API keys."""
 
-    def test_a_store_begins_without_keys(self, store: Store) -> None:
+    def test_an_empty_store_has_no_keys(self, store: Store) -> None:
         assert store.keys() == []
 
     @pytest.mark.parametrize("role", list(Role))
-    def test_every_part_of_a_key_is_kept(self, store: Store, role: Role) -> None:
+    def test_every_field_of_a_key_is_stored(self, store: Store, role: Role) -> None:
         odd = Key("ab12cd34", "name “x” 🦊 '; --", role, "*", HASH, None, None, None)
         full = _key("00000000", role=role)
         assert store.put_keys([odd, full], now=T0) == frozenset()
@@ -43,35 +43,35 @@ class KeyLaws:
             Key("ab12cd34", "name “x” 🦊 '; --", role, "*", HASH, T0, None, None, None),
         ]
 
-    def test_keys_come_by_creation_and_id(self, store: Store) -> None:
+    def test_keys_are_ordered_by_creation_and_id(self, store: Store) -> None:
         store.put_keys([_key("bb"), _key("aa")], now=at(1))
         store.put_keys([_key("cc")], now=T0)
         assert _ids(store) == ["cc", "aa", "bb"]
 
-    def test_keys_are_asked_for_by_id(self, store: Store) -> None:
+    def test_keys_can_be_filtered_by_id(self, store: Store) -> None:
         store.put_keys([_key("aa"), _key("bb"), _key("cc")], now=T0)
         assert [key.id for key in store.keys(["cc", "aa", "none"])] == ["aa", "cc"]
         assert store.keys([]) == []
 
-    def test_a_key_is_written_once(self, store: Store) -> None:
+    def test_an_existing_key_is_not_overwritten(self, store: Store) -> None:
         store.put_keys([_key("aa", "first")], now=T0)
         before = store.keys()
         assert store.put_keys([_key("aa", "second", Role.SUPER_ADMIN), _key("bb")], now=at(1)) == {"aa"}
         assert store.keys(["aa"]) == before
         assert _ids(store) == ["aa", "bb"]
 
-    def test_a_new_key_is_not_revoked_and_is_dated_by_the_store(self, store: Store) -> None:
+    def test_the_store_sets_the_dates_of_a_new_key(self, store: Store) -> None:
         store.put_keys([Key("aa", "ci", Role.VIEWER, created_at=at(-9), revoked_at=at(-1))], now=T0)
         (key,) = store.keys()
         assert (key.created_at, key.revoked_at) == (T0, None)
 
-    def test_a_key_is_revoked_once_and_stays_to_be_seen(self, store: Store) -> None:
+    def test_a_key_is_revoked_once_and_stays_visible(self, store: Store) -> None:
         store.put_keys([_key("aa"), _key("bb")], now=T0)
         assert store.revoke_keys(["aa", "none"], now=at(1)) == {"aa"}
         assert store.revoke_keys(["aa"], now=at(2)) == frozenset()
         assert _revoked(store) == [("aa", at(1)), ("bb", None)]
 
-    def test_a_revoked_key_cannot_be_written_anew(self, store: Store) -> None:
+    def test_a_revoked_key_cannot_be_written_again(self, store: Store) -> None:
         store.put_keys([_key("aa")], now=T0)
         store.revoke_keys(["aa"], now=at(1))
         assert store.put_keys([_key("aa")], now=at(2)) == {"aa"}
@@ -90,6 +90,6 @@ class KeyLaws:
             work()
         assert _revoked(store) == [("aa", None)]
 
-    def test_an_empty_batch_of_keys_is_nothing(self, store: Store) -> None:
+    def test_an_empty_batch_of_keys_does_nothing(self, store: Store) -> None:
         assert store.put_keys([], now=T0) == frozenset()
         assert store.revoke_keys([], now=T0) == frozenset()

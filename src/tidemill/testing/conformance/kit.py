@@ -1,6 +1,6 @@
-"""Builders the conformance tests are written with: jobs, fixed instants, and short ways into every state.
+"""Builders of the conformance tests: jobs, instants, and jobs in every state.
 
-Nothing here knows a particular store, reads a clock or sleeps.
+Nothing here depends on a particular store, reads a clock or sleeps.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ P = ParamSpec("P")
 S, E = JobState, ExecutionState
 
 T0: Final = datetime(2026, 3, 1, 12, 30, 15, 123456, tzinfo=UTC)
-"""The instant at which most stories begin."""
+"""The instant at which most tests begin."""
 
 TICK: Final = timedelta(microseconds=1)
 SECOND: Final = timedelta(seconds=1)
 HOUR: Final = timedelta(hours=1)
+_BEFORE: Final = datetime(1900, 1, 1, tzinfo=UTC)
+_LEASE: Final = datetime(5000, 1, 1, tzinfo=UTC) - _BEFORE
 
 WORKER: Final = UUID("0197a000-0000-7000-8000-00000000000a")
 OTHER: Final = UUID("0197a000-0000-7000-8000-00000000000b")
@@ -55,10 +57,10 @@ ENDS: Final = {
     S.CANCELLED: Transition(S.CANCELLED, E.CANCELLED, "no longer wanted"),
     S.DEAD_LETTERED: Transition(S.DEAD_LETTERED, E.FAILED, "attempts exhausted"),
 }
-"""A transition into each end."""
+"""A transition into each final state."""
 
 BACKS: Final = {S.PENDING: AGAIN, S.SCHEDULED: LATER, S.WAITING: SUSPENDED, S.REVIEW_NEEDED: REVIEW}
-"""A transition into each state a held job can go back to."""
+"""A transition into each state that a held job can return to."""
 
 REOPENABLE: Final = ENDED - {S.COMPLETED}
 CANCELLABLE: Final = frozenset({S.SCHEDULED, S.PENDING, S.WAITING, S.REVIEW_NEEDED})
@@ -66,31 +68,45 @@ UNHELD: Final = [S.SCHEDULED, S.PENDING, S.WAITING, S.REVIEW_NEEDED, *sorted(END
 
 
 def at(seconds: float) -> datetime:
-    """That many seconds after ``T0``."""
+    """Return the instant this many seconds after ``T0``."""
     return T0 + timedelta(seconds=seconds)
 
 
 def a_job(task: str = "work", *, id: UUID | None = None, **fields: Any) -> NewJob:
-    """A job to enqueue, with a fresh id unless one is given."""
+    """Return a job to enqueue, with a new id unless one is given."""
     return NewJob(id or new_id(), task, **fields)
 
 
 def put(store: Store, *jobs: NewJob, now: datetime = T0) -> list[UUID]:
-    """Enqueue jobs that must all be created; their ids."""
+    """Enqueue jobs that must all be created; return their ids."""
     answers = store.enqueue(jobs, now=now)
     assert [(answer.id, answer.created) for answer in answers] == [(job.id, True) for job in jobs]
     return [job.id for job in jobs]
 
 
 def put_one(store: Store, task: str = "work", *, now: datetime = T0, **fields: Any) -> UUID:
-    """Enqueue one new job; its id."""
+    """Enqueue one new job; return its id."""
     return put(store, a_job(task, **fields), now=now)[0]
 
 
 def ordered_lanes(store: Store, queues: Sequence[str] | None = None) -> list[Lane]:
-    """The store's lanes, highest priority first; a lane's gates after it."""
+    """Return the store's lanes, highest priority first; limited lanes follow their plain lane."""
     lanes = [*store.lanes(queues), *store.gates(queues)]
     return sorted(lanes, key=lambda lane: (-lane.priority, lane.queue, lane.tenant, lane.gate))
+
+
+def hire(store: Store, *workers: UUID) -> None:
+    """Register those workers that are not registered yet, with a lease that outlasts every test: only they may claim."""
+    registered = set(ids_of(store.workers()))
+    for worker in workers:
+        if worker not in registered:
+            patiently(store.register, Worker(worker, f"w-{worker}"), lease=_LEASE, now=_BEFORE)
+
+
+def asks(store: Store, worker: UUID, *request: Any, **more: Any) -> ClaimRequest:
+    """Return a claim request of a registered worker."""
+    hire(store, worker)
+    return ClaimRequest(worker, *request, **more)
 
 
 def wants(
@@ -102,17 +118,17 @@ def wants(
     tasks: Sequence[str] | None = None,
     start: bool = True,
 ) -> ClaimRequest:
-    """A request for whatever the store's lanes hold just now."""
-    return ClaimRequest(worker, ordered_lanes(store, queues), limit, tasks, start)
+    """Return a request for everything in the store's current lanes."""
+    return asks(store, worker, ordered_lanes(store, queues), limit, tasks, start)
 
 
 def claim_all(store: Store, *, now: datetime = T0, **request: Any) -> list[Claim]:
-    """Claim everything that is pending, or what the request narrows it to (see ``wants``)."""
+    """Claim everything that is pending, or what the request selects (see ``wants``)."""
     return store.claim(wants(store, **request), now=now)
 
 
 def claim_one(store: Store, id: UUID | None = None, *, now: datetime = T0, **request: Any) -> Claim:
-    """Claim exactly one job, which must be the only one there is to claim."""
+    """Claim exactly one job, which must be the only claimable one."""
     (claim,) = claim_all(store, now=now, **request)
     assert id is None or claim.id == id
     return claim
@@ -126,23 +142,23 @@ def finish_all(
     now: datetime = T0,
     **how: Any,
 ) -> None:
-    """Finish claims that must all still hold, each in the same way."""
+    """Finish claims that must all still hold, with the same transition."""
     assert store.finish([Finish(claim, transition, **how) for claim in claims], now=now) == frozenset()
 
 
 def get_one(store: Store, id: UUID, *, tenant: str = ALL_TENANTS) -> Job:
-    """The one job of this id."""
+    """Return the one job of this id."""
     (job,) = store.get([id], tenant=tenant)
     return job
 
 
 def executions_of(store: Store, id: UUID) -> list[Execution]:
-    """All executions of one job."""
+    """Return all executions of one job."""
     return store.executions([id], tenant=ALL_TENANTS)
 
 
 def messages(store: Store, id: UUID) -> list[str]:
-    """What a job's log says."""
+    """Return the messages of a job's log."""
     return [entry.message for _, entry in store.logs(id, tenant=ALL_TENANTS)]
 
 
@@ -150,7 +166,7 @@ Snapshot = tuple[list[Job], list[Execution], list[tuple[int, LogEntry]]]
 
 
 def snapshot(store: Store, id: UUID) -> Snapshot:
-    """Everything that can be seen of one job; two of these are equal when nothing was written in between."""
+    """Return everything visible of one job; two snapshots are equal if nothing was written in between."""
     return (
         store.get([id], tenant=ALL_TENANTS),
         store.executions([id], tenant=ALL_TENANTS),
@@ -159,7 +175,7 @@ def snapshot(store: Store, id: UUID) -> Snapshot:
 
 
 def bring(store: Store, state: JobState, *, now: datetime = T0, **fields: Any) -> Job:
-    """A new job, brought into the given state along an ordinary way; it stands in a queue of its own."""
+    """Create a job and bring it into the given state by ordinary transitions, in a separate queue."""
     fields.setdefault("queue", f"queue-{new_id()}")
     id = put_one(store, now=now, delay=HOUR if state is S.SCHEDULED else None, **fields)
     if state not in (S.SCHEDULED, S.PENDING):
@@ -174,7 +190,7 @@ def bring(store: Store, state: JobState, *, now: datetime = T0, **fields: Any) -
 
 
 def held(job: Job) -> Claim:
-    """The claim of a held job, made from what is shown of it."""
+    """Return the claim of a held job, built from its row."""
     return Claim(
         id=job.id,
         task=job.task,
@@ -201,24 +217,24 @@ def held(job: Job) -> Claim:
 
 
 def retry(job: Job, **fields: Any) -> Move:
-    """An operator's retry of an ended job."""
+    """Return an operator's retry of an ended job."""
     return Move(job.id, job.tenant, REOPENABLE, S.PENDING, "retry", restart=True, **fields)
 
 
 def a_line(claim: Claim, message: str, **fields: Any) -> LogEntry:
-    """A log line a held job writes."""
-    return LogEntry(claim.id, claim.token, T0, message, **fields)
+    """Return a log line of a held job."""
+    return LogEntry(claim.id, claim.token, T0, message, worker=claim.worker, **fields)
 
 
 def register(
     store: Store, *ids: UUID, now: datetime = T0, lease: timedelta = WORKER_EXPIRY, **fields: Any
 ) -> list[Worker]:
-    """Write new workers down."""
+    """Register new workers."""
     return [store.register(Worker(id, f"w-{id}", **fields), lease=lease, now=now) for id in ids]
 
 
 def patiently(verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What the verb answers, asking again while the store says it is busy (law 11)."""
+    """Call the verb again while the store is busy (law 11); return its answer."""
     for _ in range(1000):
         with suppress(StoreBusy):
             return verb(*args, **kwargs)
@@ -226,7 +242,7 @@ def patiently(verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
 
 
 def together(works: Sequence[Callable[[], T]]) -> list[T]:
-    """Run each piece of work in a thread of its own, all beginning at the same moment; their answers."""
+    """Run each function in a separate thread, all starting at once; return their results."""
     gate = threading.Barrier(len(works))
 
     def run(work: Callable[[], T]) -> T:
@@ -238,5 +254,5 @@ def together(works: Sequence[Callable[[], T]]) -> list[T]:
 
 
 def ids_of(items: Collection[Any]) -> list[UUID]:
-    """The ids of jobs, claims or documents, in their order."""
+    """Return the ids of jobs, claims or documents, in order."""
     return [item.id for item in items]

@@ -1,4 +1,4 @@
-"""Builders for the laws of limits: rules, claims within them, and what is counted. Nothing here knows a particular store."""
+"""Builders of the limit tests: rules, claims within them, and counters."""
 
 from __future__ import annotations
 
@@ -19,37 +19,37 @@ class Undo(Exception):
 TEN: Final = timedelta(seconds=10)
 
 OPEN: Final = written(Standing(Phase.OPEN, T0, at(10)))
-"""A breaker that opened at ``T0`` and rests for ten seconds."""
+"""A breaker that opened at ``T0`` and stays open for ten seconds."""
 
 
 def at_once(name: str, most: int, **fields: Any) -> Rule:
-    """A rule for how many are held at the same time."""
+    """Return a concurrency limit."""
     return Rule(name, LimitKind.CONCURRENCY, most, **fields)
 
 
 def in_time(name: str, most: int, per: timedelta = TEN, burst: int | None = None) -> Rule:
-    """A rule for how many begin within a time."""
+    """Return a rate limit."""
     return Rule(name, LimitKind.RATE, most, per, burst)
 
 
 def by_name(*rules: Rule) -> Rules:
-    """Rules as a request carries them."""
+    """Return rules as a request carries them."""
     return {rule.name: rule for rule in rules}
 
 
 def claim_within(store: Store, *rules: Rule, now: datetime = T0, **request: Any) -> list[Claim]:
-    """Claim all that these rules allow, or what the request narrows it to (see ``kit.wants``)."""
+    """Claim all that these rules allow, or what the request selects (see ``kit.wants``)."""
     return store.claim(wants(store, **request)._replace(rules=by_name(*rules)), now=now)
 
 
 def use_of(store: Store, name: str, *rules: Rule, now: datetime = T0) -> Use:
-    """What is used of one name."""
+    """Return the use of one name."""
     (use,) = store.uses(by_name(*rules), [name], now=now)
     return use
 
 
 def used(store: Store, *names: str, now: datetime = T0) -> list[int]:
-    """How many are held of each name."""
+    """Return how many jobs are held of each name."""
     uses = store.uses({}, names, now=now)
     assert [use.name for use in uses] == list(names)
     return [use.used for use in uses]

@@ -1,4 +1,4 @@
-"""Laws of the store's own time: without a given now it is the store's clock that counts, for every verb alike."""
+"""Laws of the store's own clock, which applies where no ``now`` is given."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from tidemill.testing.conformance.kit import (
     OTHER,
     WORKER,
     a_job,
-    claim_one,
     executions_of,
     get_one,
     ids_of,
@@ -37,30 +36,30 @@ from tidemill.testing.conformance.planned import (
 S = JobState
 MINUTE = timedelta(minutes=1)
 TOLERANCE = timedelta(minutes=10)
-"""How far a database's clock may be from this machine's."""
+"""How far a database's clock may be off from this machine's."""
 
 
 def _near(instant: datetime | None, ahead: timedelta = timedelta(0)) -> bool:
-    """Whether an instant is about now, or as far ahead as said; and UTC."""
+    """Return whether an instant is about now, or ``ahead`` of it, in UTC."""
     assert instant is not None
     return abs(instant - ahead - SystemClock().now()) < TOLERANCE and instant.utcoffset() == timedelta(0)
 
 
 class OwnClockLaws:
-    """``now=None`` is the store's own clock."""
+    """``now=None`` means the store's own clock."""
 
-    def test_the_store_tells_the_time_by_which_it_dates(self, store: Store) -> None:
+    def test_now_is_the_clock_that_dates_jobs(self, store: Store) -> None:
         before, job = store.now(), a_job()
         store.enqueue([job])
         assert _near(before)
         assert before <= get_one(store, job.id).created_at <= store.now()
 
-    def test_a_jobs_whole_way_is_dated_by_the_stores_clock(self, store: Store) -> None:
+    def test_a_job_is_dated_by_the_stores_clock(self, store: Store) -> None:
         job = a_job()
         assert store.enqueue([job])[0].created
         (claim,) = store.claim(wants(store, start=False))
         assert store.start([claim]) == frozenset()
-        assert store.report([Report(claim.id, 1, Progress(0.5))]) == frozenset()
+        assert store.report([Report(claim.id, 1, claim.worker, Progress(0.5))]) == frozenset()
         running = get_one(store, job.id)
         assert running.progress is not None
         assert _near(running.progress.at)
@@ -82,11 +81,11 @@ class OwnClockLaws:
         assert _near(execution.started_at, -2 * HOUR)
         assert _near(execution.finished_at, -HOUR)
 
-    def test_delays_and_instants_are_judged_by_the_stores_clock(self, store: Store) -> None:
+    def test_delays_and_instants_follow_the_stores_clock(self, store: Store) -> None:
         here = SystemClock().now()
         late, future, past = a_job(delay=HOUR), a_job(run_at=here + HOUR), a_job(run_at=here - HOUR)
         store.enqueue([late, future, past])
-        assert [get_one(store, each.id).state for each in (late, future, past)] == [
+        assert [get_one(store, job.id).state for job in (late, future, past)] == [
             *(S.SCHEDULED, S.SCHEDULED, S.PENDING)
         ]
         assert _near(get_one(store, late.id).run_at, HOUR)
@@ -94,7 +93,7 @@ class OwnClockLaws:
         assert promoted.moved == 0
         assert _near(promoted.next_run_at, HOUR)
 
-    def test_a_retry_waits_by_the_stores_clock(self, store: Store) -> None:
+    def test_a_retry_delay_follows_the_stores_clock(self, store: Store) -> None:
         store.enqueue([a_job()])
         (claim,) = store.claim(wants(store))
         step = store.step([Finish(claim, LATER)], wants(store))
@@ -116,17 +115,20 @@ class OwnClockLaws:
         claim = store.claim(wants(store))[0]
         assert store.enqueue([a_job(unique=held)]) == [(claim.id, False)]
 
-    def test_leases_run_out_by_the_stores_clock(self, store: Store) -> None:
+    def test_leases_expire_by_the_stores_clock(self, store: Store) -> None:
         alive = store.register(Worker(WORKER, "alive"), lease=HOUR)
         store.register(Worker(OTHER, "gone"), lease=MINUTE, now=SystemClock().now() - HOUR)
         assert _near(alive.started_at)
         assert _near(alive.expires_at, HOUR)
-        assert store.beat([WORKER, OTHER], lease=HOUR).alive == {WORKER}
+        left = {beat.worker: beat.left for beat in store.heartbeats()}
+        assert left[WORKER] > timedelta(0) > left[OTHER]
         store.enqueue([a_job()])
-        claim = claim_one(store, worker=OTHER)
-        assert ids_of(store.orphans(10)) == [claim.id]
+        assert store.claim(wants(store, worker=OTHER)) == []
+        assert len(store.claim(wants(store, worker=WORKER))) == 1
+        assert store.beat([WORKER, OTHER], lease=HOUR).alive == {WORKER, OTHER}
         store.retire([WORKER])
-        assert store.beat([WORKER], lease=HOUR).alive == frozenset()
+        assert store.declare_gone([(OTHER, 1)]) == {OTHER}
+        assert store.beat([WORKER, OTHER], lease=HOUR).alive == frozenset()
         assert store.sweep(HOUR) == 0
 
     def test_a_running_job_is_overdue_by_the_stores_clock(self, store: Store) -> None:
@@ -135,7 +137,7 @@ class OwnClockLaws:
         store.claim(wants(store), now=SystemClock().now() - HOUR)
         assert ids_of(store.overdue(10)) == [quick.id]
 
-    def test_named_leases_run_out_by_the_stores_clock(self, store: Store) -> None:
+    def test_named_leases_expire_by_the_stores_clock(self, store: Store) -> None:
         lease = store.acquire("duty", WORKER, ttl=HOUR)
         assert lease is not None
         assert _near(lease.expires_at, HOUR)
@@ -146,7 +148,7 @@ class OwnClockLaws:
         assert not store.renew("other", WORKER, past.term, ttl=HOUR)
         assert store.acquire("other", OTHER, ttl=HOUR) is not None
 
-    def test_what_is_written_down_is_dated_by_the_stores_clock(self, store: Store) -> None:
+    def test_records_are_dated_by_the_stores_clock(self, store: Store) -> None:
         (record,) = store.record([AuditEntry("ada", "x", "y", "default")])
         (pause,) = store.pause([Pause(PauseKind.ALL, "")])
         store.put_settings([Setting("a", 1)])
@@ -163,7 +165,7 @@ class OwnClockLaws:
         assert _near(store.archived([claim.id], tenant="default")[0].archived_at)
         assert store.forget(documents) == {claim.id}
 
-    def test_jobs_expire_and_wait_by_the_stores_clock(self, store: Store) -> None:
+    def test_jobs_expire_by_the_stores_clock(self, store: Store) -> None:
         here = SystemClock().now()
         late, later = a_job(expires_at=here - HOUR), a_job(expires_at=here + HOUR, waiting="its turn")
         store.enqueue([late, later])

@@ -1,4 +1,4 @@
-"""Builders for the laws of definitions, schedules and fires. Nothing here knows a particular store."""
+"""Builders of the tests of definitions, schedules and fires."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ HOURLY: Final = {"kind": "every", "seconds": 3600, "names": ["a", "ü"]}
 
 
 def a_definition(key: str = "report", **fields: Any) -> Definition:
-    """A definition that was never stored."""
+    """Return a new definition."""
     plain: dict[str, Any] = {"id": new_id(), "key": key, "task": "work"}
     return Definition(**(plain | fields))
 
 
 def define(store: Store, key: str = "report", *, now: datetime = T0, **fields: Any) -> Definition:
-    """Write a new definition, which must succeed; as it is stored."""
+    """Write a new definition, which must succeed; return it as stored."""
     stored = store.put_definition(a_definition(key, **fields), by="ann", now=now)
     assert stored is not None
     return stored
 
 
 def definition_of(store: Store, id: UUID) -> Definition:
-    """The one definition of this id, be it deleted."""
-    (found,) = store.definitions(tenant=ALL_TENANTS, ids=[id], deleted=True)
-    return found
+    """Return the definition of this id, deleted or not."""
+    (definition,) = store.definitions(tenant=ALL_TENANTS, ids=[id], deleted=True)
+    return definition
 
 
 def a_schedule(key: str = "hourly", **fields: Any) -> Schedule:
-    """A schedule that was never stored, due at ``T0`` unless told otherwise."""
+    """Return a new schedule, due at ``T0`` by default."""
     plain: dict[str, Any] = {
         "id": new_id(),
         "key": key,
@@ -47,33 +47,33 @@ def a_schedule(key: str = "hourly", **fields: Any) -> Schedule:
 
 
 def plan(store: Store, *schedules: Schedule, now: datetime = T0) -> list[Schedule]:
-    """Write schedules, which must all succeed; as they are stored."""
+    """Write schedules, which must all succeed; return them as stored."""
     assert store.put_schedules(schedules, now=now) == frozenset()
     return [schedule_of(store, schedule.id) for schedule in schedules]
 
 
 def plan_one(store: Store, key: str = "hourly", *, now: datetime = T0, **fields: Any) -> Schedule:
-    """Write one new schedule; as it is stored."""
+    """Write one new schedule; return it as stored."""
     return plan(store, a_schedule(key, **fields), now=now)[0]
 
 
 def schedule_of(store: Store, id: UUID) -> Schedule:
-    """The one schedule of this id."""
-    (found,) = store.schedules(tenant=ALL_TENANTS, ids=[id])
-    return found
+    """Return the schedule of this id."""
+    (schedule,) = store.schedules(tenant=ALL_TENANTS, ids=[id])
+    return schedule
 
 
 def step_of(schedule: Schedule, *, last: datetime | None = T0, then: datetime | None = None) -> Advance:
-    """The advance of a schedule from where it was read."""
+    """Return the advance of a schedule from the state in which it was read."""
     return Advance(schedule.id, schedule.revision, schedule.last_fire_at, last, then or at(3600))
 
 
 def a_fire(schedule: Schedule | UUID, fire_at: datetime = T0, scope_key: str = "", **fields: Any) -> Fired:
-    """A fire that was skipped unless a job is given."""
+    """Return a fire, skipped unless a job is given."""
     id = schedule if isinstance(schedule, UUID) else schedule.id
     return Fired(id, fire_at, scope_key, **fields)
 
 
 def key_of(fire: Fired) -> FireKey:
-    """The key a store answers with."""
+    """Return the key that a store answers with."""
     return FireKey(fire.schedule_id, fire.fire_at, fire.scope_key)

@@ -1,9 +1,10 @@
-"""Laws of reading: tenants, filters, pages and counts."""
+"""Laws of queries: tenants, filters, pages and counts."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
@@ -35,9 +36,16 @@ from tidemill.testing.conformance.kit import (
 S = JobState
 PARENT = UUID("0197a000-0000-7000-8000-0000000000aa")
 
+DEFINITION = UUID("0197a000-0000-7000-8000-0000000000bb")
+SCHEDULE = UUID("0197a000-0000-7000-8000-0000000000cc")
+
 RICH = Details(
     correlation_id="c-1",
     parent_id=PARENT,
+    definition_id=DEFINITION,
+    definition_version=3,
+    schedule_id=SCHEDULE,
+    fire_at=T0 + timedelta(microseconds=1),
     reference=("order", "17"),
     tags=("red", "big"),
     metadata={"customer": "acme", "region": "eu", "size": 3},
@@ -51,7 +59,7 @@ def _found(store: Store, where: JobFilter) -> list[UUID]:
 def _walk(
     store: Store, where: JobFilter, sort: Sort, limit: int, between: Callable[[], object] = lambda: None
 ) -> list[list[UUID]]:
-    """All pages of a listing; something may happen between one and the next."""
+    """Return all pages of a listing; ``between`` is called between two of them."""
     pages: list[list[UUID]] = []
     after: str | None = None
     while True:
@@ -67,7 +75,7 @@ def _walk(
 class GetLaws:
     """Jobs by id."""
 
-    def test_jobs_come_in_the_order_of_their_ids(self, store: Store) -> None:
+    def test_get_returns_jobs_ordered_by_id(self, store: Store) -> None:
         ids = put(store, *[a_job() for _ in range(20)])
         assert ids_of(store.get(list(reversed(ids)), tenant="default")) == ids
 
@@ -77,22 +85,22 @@ class GetLaws:
         assert store.get([new_id()], tenant="default") == []
 
     @pytest.mark.parametrize("state", list(JobState))
-    def test_a_job_is_found_in_every_state_and_once(self, store: Store, state: JobState) -> None:
+    def test_a_job_is_found_once_in_every_state(self, store: Store, state: JobState) -> None:
         job = bring(store, state)
         assert ids_of(store.get([job.id], tenant="default")) == [job.id]
         assert _found(store, JobFilter("default")) == [job.id]
         assert store.count(JobFilter("default")) == {state: 1}
 
-    def test_a_thousand_ids_can_be_asked_for_at_once(self, store: Store) -> None:
+    def test_get_accepts_a_thousand_ids(self, store: Store) -> None:
         ids = put(store, *[a_job() for _ in range(1000)])
         assert ids_of(store.get(ids, tenant="default")) == ids
 
 
 class TenantLaws:
-    """The tenant is part of every question."""
+    """Every query is restricted to a tenant."""
 
     @pytest.mark.parametrize("state", list(JobState))
-    def test_a_tenant_sees_its_own_jobs_only(self, store: Store, state: JobState) -> None:
+    def test_a_tenant_sees_only_its_own_jobs(self, store: Store, state: JobState) -> None:
         a, b = bring(store, state, tenant="a"), bring(store, state, tenant="b")
         both = [a.id, b.id]
         assert ids_of(store.get(both, tenant="a")) == [a.id]
@@ -107,7 +115,7 @@ class TenantLaws:
         assert store.count(JobFilter("c")) == {}
 
     @pytest.mark.parametrize("state", [S.RUNNING, S.WAITING, S.COMPLETED, S.PENDING])
-    def test_a_tenant_sees_its_own_executions_only(self, store: Store, state: JobState) -> None:
+    def test_a_tenant_sees_only_its_own_executions(self, store: Store, state: JobState) -> None:
         a, b = bring(store, state, tenant="a"), bring(store, state, tenant="b")
         if state is S.PENDING:
             for job in (a, b):
@@ -117,7 +125,7 @@ class TenantLaws:
         assert store.executions([a.id, b.id], tenant="c") == []
 
     @pytest.mark.parametrize("ended", [True, False])
-    def test_a_tenant_sees_its_own_logs_only(self, store: Store, ended: bool) -> None:
+    def test_a_tenant_sees_only_its_own_logs(self, store: Store, ended: bool) -> None:
         claim = claim_one(store, put_one(store, tenant="a"))
         store.log([a_line(claim, "secret")])
         if ended:
@@ -125,7 +133,7 @@ class TenantLaws:
         assert store.logs(claim.id, tenant="b") == []
         assert len(store.logs(claim.id, tenant="a")) == len(store.logs(claim.id, tenant=ALL_TENANTS)) == 1
 
-    def test_tenants_are_told_apart_to_the_letter(self, store: Store) -> None:
+    def test_tenant_names_are_compared_exactly(self, store: Store) -> None:
         names = ["a", "A", "a ", "a%", "a_", "ä", "'a'"]
         ids = {name: put_one(store, tenant=name) for name in names}
         for name in names:
@@ -133,9 +141,9 @@ class TenantLaws:
 
 
 class FilterLaws:
-    """Every condition that is given must hold."""
+    """Every given condition must hold."""
 
-    def test_each_state_can_be_asked_for(self, store: Store) -> None:
+    def test_jobs_can_be_filtered_by_state(self, store: Store) -> None:
         by_state = {state: bring(store, state).id for state in JobState}
         for state, id in by_state.items():
             assert _found(store, JobFilter("default", states=frozenset({state}))) == [id]
@@ -154,6 +162,11 @@ class FilterLaws:
             {"ids": frozenset({rich.id, new_id()})},
             {"correlation_id": "c-1"},
             {"parent_id": PARENT},
+            {"parent_ids": frozenset({PARENT, new_id()})},
+            {"definition_id": DEFINITION},
+            {"definition_id": DEFINITION, "definition_version": 3},
+            {"schedule_id": SCHEDULE},
+            {"schedule_id": SCHEDULE, "fire_at": T0 + timedelta(microseconds=1)},
             {"reference": ("order", "17")},
             {"tag": "red"},
             {"tag": "big"},
@@ -172,7 +185,7 @@ class FilterLaws:
         assert _found(store, replace(everything, created_before=at(-60))) == [plain.id]
         assert _found(store, replace(everything, queues=frozenset({"other"}))) == [plain.id]
 
-    def test_a_condition_that_does_not_hold_finds_nothing(self, store: Store) -> None:
+    def test_an_unmet_condition_finds_nothing(self, store: Store) -> None:
         put_one(store, queue="mail", details=RICH)
         nothing = [
             JobFilter("default", states=frozenset({S.RUNNING})),
@@ -181,6 +194,11 @@ class FilterLaws:
             JobFilter("default", ids=frozenset({new_id()})),
             JobFilter("default", correlation_id="c-2"),
             JobFilter("default", parent_id=new_id()),
+            JobFilter("default", parent_ids=frozenset({new_id()})),
+            JobFilter("default", definition_id=new_id()),
+            JobFilter("default", definition_id=DEFINITION, definition_version=2),
+            JobFilter("default", schedule_id=new_id()),
+            JobFilter("default", schedule_id=SCHEDULE, fire_at=T0),
             JobFilter("default", reference=("order", "18")),
             JobFilter("default", reference=("invoice", "17")),
             JobFilter("default", tag="re"),
@@ -196,17 +214,17 @@ class FilterLaws:
             assert _found(store, where) == [], where
             assert store.count(where) == {}, where
 
-    def test_jobs_can_be_asked_for_by_task(self, store: Store) -> None:
+    def test_jobs_can_be_filtered_by_task(self, store: Store) -> None:
         a, b, _ = put(store, a_job("a"), a_job("b"), a_job("c"))
         assert _found(store, JobFilter("default", tasks=frozenset({"a", "b", "z"}))) == [a, b]
 
-    def test_a_span_of_creation_can_be_asked_for(self, store: Store) -> None:
+    def test_jobs_can_be_filtered_by_creation_time(self, store: Store) -> None:
         ids = [put_one(store, now=at(n * 10)) for n in range(5)]
         where = JobFilter("default", created_after=at(5), created_before=at(35))
         assert _found(store, where) == ids[1:4]
         assert store.count(where) == {S.PENDING: 3}
 
-    def test_odd_values_are_compared_and_never_obeyed(self, store: Store) -> None:
+    def test_odd_filter_values_are_compared_literally(self, store: Store) -> None:
         odd = ["%s", ":now", "'; drop table ready; --", '"', "\\", "🦊", "a.b", "$.x", "{}", "*"]
         jobs: list[NewJob] = [
             a_job(
@@ -230,7 +248,7 @@ class FilterLaws:
 
 
 class PageLaws:
-    """Pages show each job once, in a steady order."""
+    """Pages show each job once, in a stable order."""
 
     @pytest.mark.parametrize("sort", list(Sort))
     @pytest.mark.parametrize("limit", [1, 3, 9, 10, 100])
@@ -240,7 +258,7 @@ class PageLaws:
         assert [id for page in pages for id in page] == (ids if sort is Sort.OLDEST else ids[::-1])
         assert all(len(page) == limit for page in pages[:-1])
 
-    def test_the_newest_come_first_unless_asked_otherwise(self, store: Store) -> None:
+    def test_jobs_are_listed_newest_first_by_default(self, store: Store) -> None:
         ids = put(store, a_job(), a_job())
         assert ids_of(store.jobs(JobFilter("default")).items) == ids[::-1]
 
@@ -253,42 +271,42 @@ class PageLaws:
         assert store.jobs(JobFilter("none"), sort=sort).next is None
 
     @pytest.mark.parametrize("sort", list(Sort))
-    def test_pages_neither_lose_nor_repeat_while_jobs_come_and_move(self, store: Store, sort: Sort) -> None:
+    def test_pages_are_stable_while_jobs_change(self, store: Store, sort: Sort) -> None:
         ids = put(store, *[a_job() for _ in range(30)])
         added: list[UUID] = []
 
-        def meanwhile() -> None:
+        def change_jobs() -> None:
             if len(added) < 5:
                 added.append(put_one(store))
                 (claim,) = claim_all(store, limit=1)
                 finish_all(store, [claim])
 
-        seen = [id for page in _walk(store, JobFilter("default"), sort, 4, meanwhile) for id in page]
+        seen = [id for page in _walk(store, JobFilter("default"), sort, 4, change_jobs) for id in page]
         assert len(seen) == len(set(seen))
         assert [id for id in seen if id in set(ids)] == (ids if sort is Sort.OLDEST else ids[::-1])
         assert seen == sorted(seen, reverse=sort is Sort.NEWEST)
 
     @pytest.mark.parametrize("sort", list(Sort))
-    def test_a_filter_holds_on_every_page(self, store: Store, sort: Sort) -> None:
+    def test_a_filter_applies_to_every_page(self, store: Store, sort: Sort) -> None:
         put(store, *[a_job(f"task-{n % 3}", details=Details(tags=(f"t{n % 2}",))) for n in range(60)])
         where = JobFilter("default", tasks=frozenset({"task-1"}), tag="t0")
         pages = _walk(store, where, sort, 3)
         assert [len(page) for page in pages] == [3, 3, 3, 1]
 
-    def test_a_cursor_that_is_not_ours_is_refused(self, store: Store) -> None:
+    def test_an_invalid_cursor_is_refused(self, store: Store) -> None:
         put_one(store)
         for cursor in ("", "x", "../../etc", "MW4", "' or 1=1", "é"):
             with pytest.raises(BadFilter):
                 store.jobs(JobFilter("default"), after=cursor)
 
-    def test_a_cursor_of_the_other_order_is_refused(self, store: Store) -> None:
+    def test_a_cursor_of_another_order_is_refused(self, store: Store) -> None:
         put(store, a_job(), a_job())
         cursor = store.jobs(JobFilter("default"), sort=Sort.NEWEST, limit=1).next
         with pytest.raises(BadFilter):
             store.jobs(JobFilter("default"), sort=Sort.OLDEST, limit=1, after=cursor)
 
     @pytest.mark.parametrize("limit", [0, -1, 1001])
-    def test_a_page_of_no_sensible_size_is_refused(self, store: Store, limit: int) -> None:
+    def test_an_invalid_page_size_is_refused(self, store: Store, limit: int) -> None:
         with pytest.raises(BadFilter):
             store.jobs(JobFilter("default"), limit=limit)
 

@@ -1,4 +1,4 @@
-"""Laws of limits that depend on time: rates, exact at their edges, and breakers."""
+"""Laws of rates, which are exact at their edges, and of breakers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from tidemill.domain.breaker import Breaker, Phase, Standing, written
 from tidemill.domain.limits import LimitKind, Rule, Rules, opens_at
 from tidemill.domain.states import JobState
 from tidemill.stores.base import Store
+from tidemill.stores.limiting import Redated
 from tidemill.testing.conformance.kit import (
     FAILED,
     HOUR,
@@ -40,13 +41,14 @@ from tidemill.testing.conformance.payloads import every_odd_text
 
 S = JobState
 TWO_IN_TEN = in_time("x", 2)
+REDATED = Redated(frozenset(), frozenset())
 GUARDED = Rule("x", LimitKind.BREAKER, breaker=Breaker("x", probes=2))
 
 
 class WindowLaws:
-    """A rate without a burst: no window of its length ever sees more begin than it allows."""
+    """A rate without a burst: no window of its length contains more starts than allowed."""
 
-    def test_a_job_counts_for_just_as_long_as_the_window(self, store: Store) -> None:
+    def test_a_start_counts_for_exactly_one_window(self, store: Store) -> None:
         ids = put(store, *[a_job(limits=("x",)) for _ in range(5)])
         assert ids_of(claim_within(store, TWO_IN_TEN)) == ids[:2]
         assert claim_within(store, TWO_IN_TEN, now=at(10) - TICK) == []
@@ -64,13 +66,13 @@ class WindowLaws:
         assert claim_within(store, TWO_IN_TEN, now=at(24) - TICK) == []
         assert len(claim_within(store, TWO_IN_TEN, now=at(24))) == 1
 
-    def test_an_end_gives_no_rate_back(self, store: Store) -> None:
+    def test_a_finish_does_not_free_a_rate(self, store: Store) -> None:
         put(store, *[a_job(limits=("x",)) for _ in range(3)])
         finish_all(store, claim_within(store, TWO_IN_TEN))
         assert used(store, "x") == [0]
         assert claim_within(store, TWO_IN_TEN, now=at(9)) == []
 
-    def test_what_began_can_be_asked_for(self, store: Store) -> None:
+    def test_starts_of_a_rate_can_be_queried(self, store: Store) -> None:
         put(store, *[a_job(limits=("x",)) for _ in range(9)])
         rule = in_time("x", 5)
         claim_within(store, rule, limit=2)
@@ -79,7 +81,7 @@ class WindowLaws:
         assert use_of(store, "x", rule, now=at(10))[:6] == ("x", 5, 3, None, at(4), None)
         assert use_of(store, "x", rule, now=at(14))[:6] == ("x", 5, 0, None, None, None)
 
-    def test_a_window_opens_when_it_is_said_to(self, store: Store) -> None:
+    def test_a_window_opens_at_the_predicted_time(self, store: Store) -> None:
         put(store, *[a_job(limits=("x",)) for _ in range(3)])
         claim_within(store, TWO_IN_TEN, now=at(1.5), limit=1)
         claim_within(store, TWO_IN_TEN, now=at(3))
@@ -96,7 +98,7 @@ class WindowLaws:
         both = store.uses(by_name(slow, fast), ["slow", "fast"], now=at(1))
         assert [use.begun for use in both] == [1, 1]
 
-    def test_a_rate_counts_beside_what_is_held(self, store: Store) -> None:
+    def test_a_rate_applies_together_with_a_concurrency_limit(self, store: Store) -> None:
         put(store, *[a_job(limits=("x", "one")) for _ in range(4)])
         rules = (TWO_IN_TEN, at_once("one", 1))
         first = claim_within(store, *rules)
@@ -108,18 +110,18 @@ class WindowLaws:
         assert claim_within(store, *rules, now=at(2)) == []
         assert len(claim_within(store, *rules, now=at(10))) == 1
 
-    def test_a_longer_window_counts_what_is_still_known(self, store: Store) -> None:
+    def test_a_longer_window_counts_earlier_starts(self, store: Store) -> None:
         put(store, *[a_job(limits=("x",)) for _ in range(4)])
         claim_within(store, in_time("x", 2))
         assert claim_within(store, in_time("x", 2, HOUR), now=at(15)) == []
         assert len(claim_within(store, in_time("x", 3, HOUR), now=at(15))) == 1
 
     @pytest.mark.parametrize("rule", [in_time("x", 0), Rule("x", LimitKind.RATE, 2)], ids=range(2))
-    def test_a_rate_of_nothing_is_no_limit(self, store: Store, rule: Rule) -> None:
+    def test_a_rate_without_a_value_is_no_limit(self, store: Store, rule: Rule) -> None:
         put(store, *[a_job(limits=("x",)) for _ in range(4)])
         assert len(claim_within(store, rule)) == 4
 
-    def test_what_is_undone_did_not_begin(self, store: Store) -> None:
+    def test_a_rolled_back_start_does_not_count(self, store: Store) -> None:
         put(store, *[a_job(limits=("x",)) for _ in range(4)])
         with suppress(Undo), store.transaction():
             assert len(claim_within(store, TWO_IN_TEN)) == 2
@@ -138,9 +140,9 @@ class WindowLaws:
 
 
 class BucketLaws:
-    """A rate with a burst: so many at once, then evenly."""
+    """A rate with a burst: a burst at once, then evenly."""
 
-    def test_a_burst_goes_at_once_and_the_rest_evenly(self, store: Store) -> None:
+    def test_a_burst_starts_at_once_and_the_rest_evenly(self, store: Store) -> None:
         rule = in_time("x", 2, burst=3)
         put(store, *[a_job(limits=("x",)) for _ in range(9)])
         assert len(claim_within(store, rule)) == 3
@@ -149,15 +151,13 @@ class BucketLaws:
         assert claim_within(store, rule, now=at(10) - TICK) == []
         assert len(claim_within(store, rule, now=at(10))) == 1
 
-    def test_a_bucket_that_rested_for_long_has_no_more_than_its_burst(self, store: Store) -> None:
+    def test_an_idle_bucket_holds_at_most_its_burst(self, store: Store) -> None:
         rule = in_time("x", 2, burst=3)
         put(store, *[a_job(limits=("x",)) for _ in range(9)])
         claim_within(store, rule)
         assert len(claim_within(store, rule, now=at(3600))) == 3
 
-    def test_a_share_that_is_no_whole_number_of_microseconds_takes_no_more_than_its_own(
-        self, store: Store
-    ) -> None:
+    def test_a_bucket_is_exact_for_fractional_shares(self, store: Store) -> None:
         rule = in_time("x", 3, SECOND, burst=3)
         put(store, *[a_job(limits=("x",)) for _ in range(9)])
         assert len(claim_within(store, rule, limit=2)) == 2
@@ -165,7 +165,7 @@ class BucketLaws:
         assert claim_within(store, rule) == []
 
     @pytest.mark.parametrize(("most", "burst"), [(1, 1), (3, 1), (7, 4), (11, 2)])
-    def test_a_bucket_opens_when_it_is_said_to(self, store: Store, most: int, burst: int) -> None:
+    def test_a_bucket_opens_at_the_predicted_time(self, store: Store, most: int, burst: int) -> None:
         rule = in_time("x", most, SECOND, burst=burst)
         put(store, *[a_job(limits=("x",)) for _ in range(burst + 6)])
         now = T0
@@ -177,7 +177,7 @@ class BucketLaws:
             assert len(claim_within(store, rule, now=opening_at)) == 1
             now = opening_at
 
-    def test_an_end_leaves_the_bucket_as_full_as_it_is(self, store: Store) -> None:
+    def test_a_finish_does_not_refill_the_bucket(self, store: Store) -> None:
         rule = in_time("x", 2, burst=1)
         put(store, *[a_job(limits=("x",)) for _ in range(2)])
         finish_all(store, claim_within(store, rule), FAILED)
@@ -191,14 +191,128 @@ class BucketLaws:
         assert use_of(store, "x", rule).full_until_at == at(15)
 
 
-class BreakerLaws:
-    """What depends on something broken is held back, and tried again by few."""
+class RedateLaws:
+    """A late start is redated: it counts when the handler starts, not when the job was claimed."""
 
-    def test_a_breaker_nobody_spoke_of_lets_all_go(self, store: Store) -> None:
+    def test_a_redated_start_counts_from_its_new_time(self, store: Store) -> None:
+        put(store, *[a_job(limits=("x",)) for _ in range(4)])
+        claims = claim_within(store, TWO_IN_TEN)
+        assert store.redate(claims[:1], by_name(TWO_IN_TEN), now=at(8)) == REDATED
+        assert use_of(store, "x", TWO_IN_TEN, now=at(8))[:5] == ("x", 2, 2, None, T0)
+        assert len(claim_within(store, TWO_IN_TEN, now=at(10))) == 1
+        assert claim_within(store, TWO_IN_TEN, now=at(18) - TICK) == []
+        assert len(claim_within(store, TWO_IN_TEN, now=at(18))) == 1
+
+    def test_a_job_can_be_redated_repeatedly(self, store: Store) -> None:
+        put(store, *[a_job(limits=("x",)) for _ in range(4)])
+        claims = claim_within(store, TWO_IN_TEN)
+        for second in (1, 2, 7):
+            assert store.redate(claims, by_name(TWO_IN_TEN), now=at(second)) == REDATED
+        assert use_of(store, "x", TWO_IN_TEN, now=at(7))[:5] == ("x", 2, 2, None, at(7))
+        assert claim_within(store, TWO_IN_TEN, now=at(17) - TICK) == []
+        assert len(claim_within(store, TWO_IN_TEN, now=at(17))) == 2
+
+    def test_a_late_start_is_refused_in_a_full_window(self, store: Store) -> None:
+        put(store, *[a_job(limits=("x",)) for _ in range(4)])
+        late = claim_within(store, TWO_IN_TEN)
+        assert len(claim_within(store, TWO_IN_TEN, now=at(10))) == 2
+        refused = store.redate(late, by_name(TWO_IN_TEN), now=at(11))
+        assert refused == Redated(frozenset(), frozenset(claim.id for claim in late))
+        assert use_of(store, "x", TWO_IN_TEN, now=at(11)).begun == 2
+        assert used(store, "x") == [4]
+
+    def test_a_refused_start_is_no_longer_counted(self, store: Store) -> None:
+        put(store, *[a_job(limits=("x", "y")) for _ in range(4)])
+        rules = (TWO_IN_TEN, in_time("y", 1))
+        (late,) = claim_within(store, *rules)
+        assert len(claim_within(store, *rules, now=at(10))) == 1
+        assert store.redate([late], by_name(*rules), now=at(11)).refused == {late.id}
+        assert use_of(store, "x", *rules, now=at(11)).begun == 1
+
+    def test_late_starts_are_limited_by_the_rate(self, store: Store) -> None:
+        put(store, *[a_job(limits=("x",)) for _ in range(4)])
+        late = claim_within(store, TWO_IN_TEN)
+        assert len(claim_within(store, TWO_IN_TEN, now=at(10), limit=1)) == 1
+        assert store.redate(late, by_name(TWO_IN_TEN), now=at(11)) == Redated(
+            frozenset(), frozenset({late[1].id})
+        )
+        assert use_of(store, "x", TWO_IN_TEN, now=at(11)).begun == 2
+
+    def test_a_job_that_is_no_longer_held_is_lost(self, store: Store) -> None:
+        put(store, *[a_job(limits=("x",)) for _ in range(2)])
+        claims = claim_within(store, TWO_IN_TEN)
+        finish_all(store, claims[:1])
+        stale = claims[1]._replace(token=claims[1].token + 1)
+        lost = store.redate([claims[0], stale], by_name(TWO_IN_TEN), now=at(1)).lost
+        assert lost == {claims[0].id, stale.id}
+        assert use_of(store, "x", TWO_IN_TEN, now=at(1))[2] == 2
+
+    def test_a_redated_job_shows_its_new_times(self, store: Store) -> None:
+        (id,) = put(store, a_job(limits=("x",)))
+        store.redate(claim_within(store, TWO_IN_TEN), by_name(TWO_IN_TEN), now=at(3))
+        (job,) = store.get([id], tenant="default")
+        assert (job.claimed_at, job.started_at, job.state) == (at(3), at(3), S.RUNNING)
+
+    def test_a_late_start_takes_another_share_of_a_bucket(self, store: Store) -> None:
+        rule = in_time("x", 2, burst=2)
+        put(store, *[a_job(limits=("x",)) for _ in range(3)])
+        late = claim_within(store, rule, limit=1)
+        assert store.redate(late, by_name(rule), now=at(1)) == REDATED
+        assert store.redate(late, by_name(rule), now=at(2)) == Redated(frozenset(), frozenset({late[0].id}))
+        assert claim_within(store, rule, now=at(5) - TICK) == []
+        assert len(claim_within(store, rule, now=at(5))) == 1
+
+    def test_other_limits_do_not_affect_a_late_start(self, store: Store) -> None:
+        put(store, *[a_job(limits=("x", "one")) for _ in range(2)])
+        rules = (TWO_IN_TEN, at_once("one", 1))
+        claims = claim_within(store, *rules)
+        assert store.redate(claims, by_name(*rules), now=at(1)) == REDATED
+        assert used(store, "x", "one") == [1, 1]
+
+    def test_concurrent_late_starts_exceed_no_rate(self, store: Store) -> None:
+        rule = in_time("x", 2, HOUR)
+        store.enqueue([a_job(limits=("x",)) for _ in range(8)])
+        claims = store.claim(wants(store)._replace(rules=by_name(in_time("x", 8, HOUR))))
+        refused = together([lambda c=c: store.redate([c], by_name(rule)).refused for c in claims])  # type: ignore[misc]
+        assert sum(map(len, refused)) == 6
+
+
+class ClockSetBackLaws:
+    """After the store's clock is set back, starts in its future count as starts of now, for at most one window.
+
+    They may have happened a moment ago, so a store that ignored them would allow more starts in a window than the rate.
+    """
+
+    def test_a_future_start_counts_from_the_next_claim(self, store: Store) -> None:
+        put(store, *[a_job(limits=("x",)) for _ in range(4)])
+        assert len(claim_within(store, TWO_IN_TEN, now=T0 + HOUR)) == 2
+        assert claim_within(store, TWO_IN_TEN, now=at(1)) == []
+        assert claim_within(store, TWO_IN_TEN, now=at(11) - TICK) == []
+        assert len(claim_within(store, TWO_IN_TEN, now=at(11))) == 2
+
+    def test_future_starts_are_counted_separately(self, store: Store) -> None:
+        put(store, *[a_job(limits=("x",)) for _ in range(4)])
+        claim_within(store, TWO_IN_TEN, now=T0 + HOUR)
+        use = use_of(store, "x", TWO_IN_TEN, now=at(1))
+        assert (use.begun, use.ahead) == (0, 2)
+
+    def test_an_overfilled_bucket_counts_as_full(self, store: Store) -> None:
+        rule = in_time("x", 2, burst=2)
+        put(store, *[a_job(limits=("x",)) for _ in range(4)])
+        assert len(claim_within(store, rule, now=T0 + HOUR)) == 2
+        assert claim_within(store, rule, now=at(1)) == []
+        assert claim_within(store, rule, now=at(6) - TICK) == []
+        assert len(claim_within(store, rule, now=at(6))) == 1
+
+
+class BreakerLaws:
+    """Jobs that depend on a failing service are held back, and few of them probe it."""
+
+    def test_an_unset_breaker_limits_nothing(self, store: Store) -> None:
         put(store, *[a_job(limits=("x",)) for _ in range(5)])
         assert len(claim_within(store, GUARDED)) == 5
 
-    def test_an_open_breaker_lets_none_go_until_it_has_rested(self, store: Store) -> None:
+    def test_an_open_breaker_blocks_until_its_pause_ends(self, store: Store) -> None:
         ids = put(store, *[a_job(limits=("x",)) for _ in range(5)])
         plain = put_one(store)
         assert store.change_breaker("x", None, OPEN, now=T0)
@@ -206,7 +320,7 @@ class BreakerLaws:
         assert claim_within(store, GUARDED, now=at(10) - TICK) == []
         assert ids_of(claim_within(store, GUARDED, now=at(10))) == ids[:2]
 
-    def test_as_many_probes_go_as_it_says_and_one_more_for_each_that_ended(self, store: Store) -> None:
+    def test_a_breaker_allows_as_many_probes_as_configured(self, store: Store) -> None:
         put(store, *[a_job(limits=("x",)) for _ in range(5)])
         store.change_breaker("x", None, OPEN, now=T0)
         claims = claim_within(store, GUARDED, now=at(10))
@@ -214,18 +328,18 @@ class BreakerLaws:
         finish_all(store, claims[:1], now=at(11))
         assert len(claim_within(store, GUARDED, now=at(11))) == 1
 
-    def test_a_breaker_that_closed_lets_all_go(self, store: Store) -> None:
+    def test_a_closed_breaker_limits_nothing(self, store: Store) -> None:
         put(store, *[a_job(limits=("x",)) for _ in range(5)])
         store.change_breaker("x", None, OPEN, now=T0)
         assert store.change_breaker("x", OPEN, written(Standing()), now=at(1))
         assert len(claim_within(store, GUARDED, now=at(1))) == 5
 
-    def test_a_half_open_breaker_lets_its_probes_go(self, store: Store) -> None:
+    def test_a_half_open_breaker_allows_its_probes(self, store: Store) -> None:
         put(store, *[a_job(limits=("x",)) for _ in range(5)])
         store.change_breaker("x", None, written(Standing(Phase.HALF_OPEN, T0)), now=T0)
         assert len(claim_within(store, GUARDED)) == 2
 
-    def test_a_state_is_changed_only_from_the_one_that_was_read(self, store: Store) -> None:
+    def test_a_breaker_changes_only_from_the_expected_state(self, store: Store) -> None:
         assert not store.change_breaker("x", "other", OPEN, now=T0)
         assert store.change_breaker("x", None, OPEN, now=T0)
         assert not store.change_breaker("x", None, "2", now=T0)
@@ -234,7 +348,7 @@ class BreakerLaws:
         assert use_of(store, "x").breaker == "3"
         assert use_of(store, "y").breaker is None
 
-    def test_of_many_that_change_a_state_exactly_one_wins(self, store: Store) -> None:
+    def test_one_of_many_concurrent_breaker_changes_wins(self, store: Store) -> None:
         store.change_breaker("x", None, "first", now=T0)
         won = together(
             [lambda n=n: store.change_breaker("x", "first", f"{n}", now=T0) for n in range(4)]  # type: ignore[misc]
@@ -242,7 +356,7 @@ class BreakerLaws:
         assert sorted(won) == [False, False, False, True]
         assert use_of(store, "x").breaker == str(won.index(True))
 
-    def test_a_state_stays_while_jobs_come_and_go(self, store: Store) -> None:
+    def test_a_breaker_state_survives_claims_and_finishes(self, store: Store) -> None:
         put(store, *[a_job(limits=("x",)) for _ in range(2)])
         claims = claim_all(store)
         assert store.change_breaker("x", None, "state", now=T0)
@@ -251,17 +365,17 @@ class BreakerLaws:
         assert use_of(store, "x")[:6] == ("x", 0, 0, None, None, "state")
 
     @every_odd_text
-    def test_any_text_is_a_state(self, store: Store, text: str) -> None:
+    def test_any_text_is_a_valid_breaker_state(self, store: Store, text: str) -> None:
         assert store.change_breaker(text, None, text, now=T0)
         assert use_of(store, text).breaker == text
         assert store.change_breaker(text, text, "after", now=T0)
 
 
 class OwnTimeLimitLaws:
-    """Without a given now it is the store's own clock that a rate goes by."""
+    """Without a given ``now``, a rate follows the store's own clock."""
 
     @pytest.mark.parametrize("rule", [in_time("x", 2, HOUR), in_time("x", 2, HOUR, burst=2)], ids=range(2))
-    def test_a_rate_goes_by_the_stores_clock(self, store: Store, rule: Rule) -> None:
+    def test_a_rate_follows_the_stores_clock(self, store: Store, rule: Rule) -> None:
         rules: Rules = by_name(rule)
         store.enqueue([a_job(limits=("x",)) for _ in range(5)])
         claims = store.claim(wants(store)._replace(rules=rules))
@@ -269,4 +383,4 @@ class OwnTimeLimitLaws:
         assert store.claim(wants(store)._replace(rules=rules)) == []
         (use,) = store.uses(rules, ["x"])
         assert (use.used, use.begun or 2) == (2, 2)
-        assert [found.name for found in store.uses(rules)] == ["x"]
+        assert [use.name for use in store.uses(rules)] == ["x"]

@@ -1,7 +1,8 @@
-"""Laws of what is written down: logs of jobs, and the audit's unbroken chain."""
+"""Laws of job logs, and of the audit's hash chain."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -40,20 +41,21 @@ def _entry(number: int = 0, tenant: str = "default") -> AuditEntry:
 
 
 class LogLaws:
-    """A job's lines stay in the order they were written."""
+    """Log lines stay in the order in which they were written."""
 
-    def test_lines_come_in_the_order_they_were_written(self, store: Store) -> None:
+    def test_log_lines_keep_their_order(self, store: Store) -> None:
         claim = claim_one(store, put_one(store))
         store.log([a_line(claim, f"line {n}") for n in range(5)])
         store.log([a_line(claim, f"line {n}") for n in range(5, 10)])
         assert messages(store, claim.id) == [f"line {n}" for n in range(10)]
 
-    def test_the_order_is_that_of_writing_and_not_of_the_clock(self, store: Store) -> None:
+    def test_log_lines_are_ordered_by_write_not_by_time(self, store: Store) -> None:
         claim = claim_one(store, put_one(store))
-        store.log([LogEntry(claim.id, 1, at(9), "first"), LogEntry(claim.id, 1, at(3), "second")])
+        late, early = a_line(claim, "first"), a_line(claim, "second")
+        store.log([replace(late, at=at(9)), replace(early, at=at(3))])
         assert messages(store, claim.id) == ["first", "second"]
 
-    def test_every_part_of_a_line_is_kept(self, store: Store) -> None:
+    def test_every_field_of_a_log_line_is_stored(self, store: Store) -> None:
         claim = claim_one(store, put_one(store))
         full = LogEntry(
             claim.id,
@@ -64,12 +66,13 @@ class LogLaws:
             stage="reading",
             details={"rows": 12, "file": "a\\b", "nested": {"x": [1, None, 2.5, True, "%s"]}},
             duration=timedelta(seconds=1, microseconds=250_001),
+            worker=claim.worker,
         )
-        bare = LogEntry(claim.id, claim.token, T0, "")
+        bare = a_line(claim, "")
         store.log([full, bare])
         assert [entry for _, entry in store.logs(claim.id, tenant="default")] == [full, bare]
 
-    def test_reading_goes_on_from_any_position(self, store: Store) -> None:
+    def test_logs_can_be_read_from_any_position(self, store: Store) -> None:
         claim = claim_one(store, put_one(store))
         store.log([a_line(claim, f"line {n}") for n in range(7)])
         everything = store.logs(claim.id, tenant="default")
@@ -78,7 +81,21 @@ class LogLaws:
         for index, position in enumerate(positions):
             assert store.logs(claim.id, tenant="default", after=position) == everything[index + 1 :]
 
-    def test_the_limit_cuts_a_reading_and_the_next_one_goes_on(self, store: Store) -> None:
+    def test_lines_can_be_read_by_level(self, store: Store) -> None:
+        claim = claim_one(store, put_one(store))
+        levels = ("info", "error", "debug", "warning", "error")
+        store.log([replace(a_line(claim, f"{n}"), level=level) for n, level in enumerate(levels)])
+        wanted = frozenset({"error", "warning"})
+        lines = store.logs(claim.id, tenant="default", levels=wanted)
+        assert [entry.message for _, entry in lines] == ["1", "3", "4"]
+        assert store.logs(claim.id, tenant="default", levels=wanted, limit=1) == lines[:1]
+        assert store.logs(claim.id, tenant="default", levels=wanted, after=lines[0][0]) == lines[1:]
+        assert (
+            store.logs(claim.id, tenant="default", levels=wanted, before=lines[2][0], limit=1) == lines[1:2]
+        )
+        assert store.logs(claim.id, tenant="default", levels=frozenset()) == []
+
+    def test_logs_can_be_read_in_pages(self, store: Store) -> None:
         claim = claim_one(store, put_one(store))
         store.log([a_line(claim, f"line {n}") for n in range(7)])
         seen: list[str] = []
@@ -91,7 +108,7 @@ class LogLaws:
         assert seen == [f"line {n}" for n in range(7)]
 
     @pytest.mark.parametrize("limit", [-1, 0, 1001])
-    def test_a_page_of_lines_holds_one_to_a_thousand(self, store: Store, limit: int) -> None:
+    def test_an_invalid_log_page_size_is_refused(self, store: Store, limit: int) -> None:
         claim = claim_one(store, put_one(store))
         for before in (None, 9):
             with pytest.raises(BadFilter, match="1 to 1000"):
@@ -99,14 +116,14 @@ class LogLaws:
         with pytest.raises(BadFilter, match="1 to 1000"):
             store.logs(new_id(), tenant="default", limit=limit)
 
-    def test_lines_of_different_jobs_do_not_mix(self, store: Store) -> None:
+    def test_logs_of_different_jobs_do_not_mix(self, store: Store) -> None:
         put(store, a_job(), a_job())
         one, two = claim_all(store)
         store.log([a_line(one, "a"), a_line(two, "b"), a_line(one, "c")])
         assert (messages(store, one.id), messages(store, two.id)) == (["a", "c"], ["b"])
         assert messages(store, new_id()) == []
 
-    def test_lines_stay_through_every_execution_and_the_end(self, store: Store) -> None:
+    def test_logs_survive_every_execution_and_the_end(self, store: Store) -> None:
         id = put_one(store)
         for message, transition in (("one", AGAIN), ("two", FAIL)):
             claim = claim_one(store, id)
@@ -121,7 +138,7 @@ class LogLaws:
 
 
 class AuditLaws:
-    """Numbered without gaps, chained, and never changed."""
+    """Audit records are numbered without gaps, chained and immutable."""
 
     def test_records_are_numbered_dated_and_chained(self, store: Store) -> None:
         first = store.record([_entry(1), _entry(2)], now=T0)
@@ -130,7 +147,7 @@ class AuditLaws:
         assert [record.entry for record in first + second] == [_entry(1), _entry(2), _entry(3)]
         assert first_break(first + second) is None
 
-    def test_what_is_read_is_what_was_written(self, store: Store) -> None:
+    def test_audit_entries_are_stored_verbatim(self, store: Store) -> None:
         odd = AuditEntry(
             "ödön “x” 🦊",
             "%s",
@@ -143,31 +160,31 @@ class AuditLaws:
         assert store.audit(tenant=ALL_TENANTS) == written
         assert first_break(store.audit(tenant=ALL_TENANTS)) is None
 
-    def test_a_tenant_reads_its_own_records_with_the_numbers_of_the_whole(self, store: Store) -> None:
+    def test_a_tenant_reads_its_own_records_with_global_numbers(self, store: Store) -> None:
         store.record([_entry(n, tenant="ab"[n % 2]) for n in range(6)], now=T0)
         assert [record.number for record in store.audit(tenant="a")] == [1, 3, 5]
         assert {record.entry.tenant for record in store.audit(tenant="b")} == {"b"}
         assert store.audit(tenant="c") == []
         assert len(store.audit(tenant=ALL_TENANTS)) == 6
 
-    def test_reading_goes_on_after_a_number_within_a_limit(self, store: Store) -> None:
+    def test_the_audit_can_be_read_in_pages(self, store: Store) -> None:
         store.record([_entry(n) for n in range(5)], now=T0)
         assert [record.number for record in store.audit(tenant="default", after=2)] == [3, 4, 5]
         assert [record.number for record in store.audit(tenant="default", after=1, limit=2)] == [2, 3]
         assert store.audit(tenant="default", after=5) == []
 
     @pytest.mark.parametrize("limit", [-1, 0, 1001])
-    def test_a_page_of_the_audit_holds_one_to_a_thousand(self, store: Store, limit: int) -> None:
+    def test_an_invalid_audit_page_size_is_refused(self, store: Store, limit: int) -> None:
         for newest in (False, True):
             with pytest.raises(BadFilter, match="1 to 1000"):
                 store.audit(tenant="default", newest=newest, limit=limit)
 
-    def test_reading_backwards_begins_with_the_newest(self, store: Store) -> None:
+    def test_the_audit_can_be_read_backwards(self, store: Store) -> None:
         store.record([_entry(n) for n in range(5)], now=T0)
 
         def numbers(after: int = 0, before: int | None = None) -> list[int]:
-            found = store.audit(tenant="default", after=after, before=before, limit=2, newest=True)
-            return [record.number for record in found]
+            records = store.audit(tenant="default", after=after, before=before, limit=2, newest=True)
+            return [record.number for record in records]
 
         assert numbers() == [5, 4]
         assert numbers(before=4) == [3, 2]
@@ -175,7 +192,7 @@ class AuditLaws:
         assert numbers(after=2, before=4) == [3]
         assert numbers(before=1) == numbers(before=0) == []
 
-    def test_records_are_asked_for_by_person_action_and_subject(self, store: Store) -> None:
+    def test_records_can_be_filtered_by_actor_action_and_subject(self, store: Store) -> None:
         entries = [
             AuditEntry(who, action, subject, "default")
             for who in ("ada", "bob")
@@ -185,13 +202,13 @@ class AuditLaws:
         store.record(entries, now=T0)
 
         def numbers(**where: str) -> list[int]:
-            found = store.audit(
+            records = store.audit(
                 tenant="default",
                 who=where.get("who"),
                 action=where.get("action"),
                 subject=where.get("subject"),
             )
-            return [record.number for record in found]
+            return [record.number for record in records]
 
         assert numbers(who="bob") == [5, 6, 7, 8]
         assert numbers(action="retry") == [3, 4, 7, 8]
@@ -199,7 +216,7 @@ class AuditLaws:
         assert numbers(who="ada", action="retry", subject="job:1") == [3]
         assert numbers(who="eve") == []
 
-    def test_the_chain_does_not_break_when_several_write_at_once(self, store: Store) -> None:
+    def test_concurrent_writes_keep_the_audit_chain_intact(self, store: Store) -> None:
         def write() -> None:
             for n in range(10):
                 patiently(store.record, [_entry(n), _entry(-n)], now=T0)

@@ -1,4 +1,4 @@
-"""Laws of giving back: every exit of a job from a worker's hands leaves room for another, once."""
+"""Laws of released limit slots: every exit of a held job releases its slots once."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ every_exit = pytest.mark.parametrize(
 
 
 class GiveBackLaws:
-    """What a claim counted, the end of it takes back (law 18)."""
+    """Law 18: a finish releases what its claim counted."""
 
     @every_exit
     @pytest.mark.parametrize("start", [True, False])
-    def test_every_exit_gives_back(self, store: Store, way: Transition, start: bool) -> None:
+    def test_every_exit_releases_its_limits(self, store: Store, way: Transition, start: bool) -> None:
         put(store, a_job(limits=("one", "x")), a_job(limits=("one",), priority=-1))
         (claim,) = claim_within(store, ONE, start=start)
         assert used(store, "one", "x") == [1, 1]
@@ -58,7 +58,7 @@ class GiveBackLaws:
         assert len(claim_within(store, ONE)) == 1
 
     @every_exit
-    def test_a_step_gives_back_before_it_claims(self, store: Store, way: Transition) -> None:
+    def test_a_step_releases_before_it_claims(self, store: Store, way: Transition) -> None:
         first = put_one(store, limits=("one",), priority=-1)
         (claim,) = claim_within(store, ONE)
         second = put_one(store, limits=("one",))
@@ -67,12 +67,12 @@ class GiveBackLaws:
         assert (claim.id, step.lost, ids_of(step.claims)) == (first, frozenset(), [second])
         assert used(store, "one") == [1]
 
-    def test_a_step_that_only_ends_gives_back_too(self, store: Store) -> None:
+    def test_a_step_that_only_finishes_releases_its_limits(self, store: Store) -> None:
         claim = claim_one(store, put_one(store, limits=("one",)))
         store.step([Finish(claim, COMPLETED)], wants(store), now=T0)
         assert used(store, "one") == [0]
 
-    def test_a_step_counts_what_it_claims_beside_jobs_without_limits(self, store: Store) -> None:
+    def test_a_step_counts_limited_jobs_among_unlimited_ones(self, store: Store) -> None:
         plain = claim_one(store, put_one(store))
         ids = put(store, a_job(), a_job(limits=("one",)), a_job(limits=("one",)))
         request = wants(store)._replace(rules=by_name(ONE))
@@ -80,37 +80,38 @@ class GiveBackLaws:
         assert ids_of(step.claims) == ids[:2]
         assert used(store, "one") == [1]
 
-    def test_a_batch_gives_back_as_often_as_it_ends(self, store: Store) -> None:
+    def test_a_batch_releases_once_per_finish(self, store: Store) -> None:
         put(store, *[a_job(limits=("x", f"y/{n % 2}")) for n in range(5)], a_job())
         claims = claim_all(store)
         finish_all(store, [claim for claim in claims if claim.limits != ("x", "y/0")])
         assert used(store, "x", "y/0", "y/1") == [3, 3, 0]
 
-    def test_orphans_are_given_back_when_they_are_reclaimed_and_not_before(self, store: Store) -> None:
+    def test_orphans_release_their_limits_when_reclaimed(self, store: Store) -> None:
         register(store, WORKER)
         put(store, *[a_job(limits=("two",)) for _ in range(3)])
         claim_within(store, TWO)
         store.retire([WORKER], now=at(1))
         assert claim_within(store, TWO, worker=OTHER, now=at(1)) == []
-        orphans = store.orphans(10, now=at(1))
+        orphans = store.orphans(10)
         assert [orphan.limits for orphan in orphans] == [("two",)] * 2
         finish_all(store, orphans, CRASHED, now=at(1))
         assert used(store, "two") == [0]
         assert len(claim_within(store, TWO, worker=OTHER, now=at(1))) == 2
 
-    def test_orphans_give_back_what_they_were_counted_against_beyond_their_own(self, store: Store) -> None:
+    def test_orphans_release_added_limits(self, store: Store) -> None:
         put_one(store, limits=("x",))
         lanes = [lane._replace(limits=("x", "more")) for lane in store.gates()]
         store.claim(wants(store)._replace(lanes=lanes), now=T0)
-        finish_all(store, store.orphans(10, now=at(1)), CRASHED, now=at(1))
+        store.retire([WORKER], now=at(1))
+        finish_all(store, store.orphans(10), CRASHED, now=at(1))
         assert used(store, "x", "more") == [0, 0]
 
-    def test_jobs_that_ran_over_their_time_give_back(self, store: Store) -> None:
+    def test_timed_out_jobs_release_their_limits(self, store: Store) -> None:
         claim_one(store, put_one(store, limits=("one",), timeout=at(1) - T0))
         finish_all(store, store.overdue(10, now=at(5)), ENDS[S.TIMED_OUT], now=at(5))
         assert used(store, "one") == [0]
 
-    def test_a_finish_that_was_lost_gives_nothing_back(self, store: Store) -> None:
+    def test_a_lost_finish_releases_nothing(self, store: Store) -> None:
         id = put_one(store, limits=("one",))
         (first,) = claim_within(store, ONE)
         finish_all(store, [first], AGAIN)
@@ -123,21 +124,21 @@ class GiveBackLaws:
         assert store.finish([Finish(second, COMPLETED)], now=T0) == {id}
         assert used(store, "one") == [0]
 
-    def test_a_batch_gives_back_only_what_it_ended(self, store: Store) -> None:
+    def test_a_batch_releases_only_what_it_finished(self, store: Store) -> None:
         put(store, *[a_job(limits=("x",)) for _ in range(3)])
         claims = claim_all(store)
         finish_all(store, claims[:1])
         assert store.finish([Finish(claim, COMPLETED) for claim in claims[:2]], now=T0) == {claims[0].id}
         assert used(store, "x") == [1]
 
-    def test_a_job_that_goes_back_stands_behind_its_gate_again(self, store: Store) -> None:
+    def test_a_retried_job_returns_to_its_limited_lane(self, store: Store) -> None:
         ids = put(store, *[a_job(limits=("one",)) for _ in range(2)])
         finish_all(store, claim_within(store, ONE), AGAIN)
         assert store.lanes() == []
         assert ids_of(claim_within(store, ONE)) == ids[1:]
         assert claim_within(store, ONE) == []
 
-    def test_a_job_that_was_put_off_stands_behind_its_gate_when_it_is_due(self, store: Store) -> None:
+    def test_a_scheduled_limited_job_enters_its_lane_when_due(self, store: Store) -> None:
         put_one(store, limits=("one",), delay=at(1) - T0)
         assert store.gates() == []
         store.promote(10, now=at(1))
@@ -151,7 +152,7 @@ class GiveBackLaws:
         assert ids_of(claim_within(store, ONE)) == [id]
         assert used(store, "one") == [1]
 
-    def test_what_happens_to_jobs_nobody_holds_counts_nothing(self, store: Store) -> None:
+    def test_moving_unheld_jobs_counts_nothing(self, store: Store) -> None:
         a, b, c = put(store, *[a_job(limits=("two",)) for _ in range(3)])
         assert ids_of(claim_within(store, TWO)) == [a, b]
         store.move([Move(c, "default", frozenset({S.PENDING}), S.CANCELLED)], now=T0)
@@ -160,9 +161,9 @@ class GiveBackLaws:
 
 
 class UndoneLimitLaws:
-    """A transaction that does not commit counts nothing (law 12)."""
+    """Law 12: a transaction that does not commit counts nothing."""
 
-    def test_a_claim_that_is_undone_counts_nothing(self, store: Store) -> None:
+    def test_a_rolled_back_claim_counts_nothing(self, store: Store) -> None:
         ids = put(store, *[a_job(limits=("one",)) for _ in range(2)])
         with suppress(Undo), store.transaction():
             assert len(claim_within(store, ONE)) == 1
@@ -171,7 +172,7 @@ class UndoneLimitLaws:
         assert used(store, "one") == [0]
         assert ids_of(claim_within(store, ONE)) == ids[:1]
 
-    def test_an_end_that_is_undone_gives_nothing_back(self, store: Store) -> None:
+    def test_a_rolled_back_finish_releases_nothing(self, store: Store) -> None:
         put(store, *[a_job(limits=("one",)) for _ in range(2)])
         claims = claim_within(store, ONE)
         with suppress(Undo), store.transaction():
@@ -191,7 +192,7 @@ class UndoneLimitLaws:
             assert len(claim_within(store, TWO)) == 1
         assert used(store, "two") == [2]
 
-    def test_rules_that_are_undone_are_not_there(self, store: Store) -> None:
+    def test_rules_are_rolled_back_with_their_transaction(self, store: Store) -> None:
         store.put_rules([ONE], now=T0)
         with suppress(Undo), store.transaction():
             store.put_rules([TWO], now=T0)

@@ -1,4 +1,4 @@
-"""Laws of rules, and of what is kept about limits: written, pinned, dropped, asked for and forgotten."""
+"""Laws of limit rules, depths and the expiry of counters."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ RULES = [
 
 
 class WaitingDepthLaws:
-    """How many jobs wait, as far as anybody wants to know."""
+    """The number of pending jobs, counted up to a maximum."""
 
-    def test_the_depth_counts_what_is_pending_in_a_queue_or_of_a_tenant(self, store: Store) -> None:
+    def test_the_depth_counts_pending_jobs_by_queue_and_tenant(self, store: Store) -> None:
         put(
             store, *[a_job(queue="a", tenant="s"), a_job(queue="a", tenant="t"), a_job(queue="b", tenant="t")]
         )
@@ -52,20 +52,20 @@ class WaitingDepthLaws:
         assert store.depth(queue="a", tenant="t", most=100) == 3
         assert store.depth(queue="none", most=100) == store.depth(tenant="none", most=100) == 0
 
-    def test_the_depth_stops_where_it_is_told(self, store: Store) -> None:
+    def test_the_depth_is_counted_up_to_a_maximum(self, store: Store) -> None:
         put(store, *[a_job() for _ in range(5)])
         assert [store.depth(most=most) for most in (0, 1, 4, 5, 6)] == [0, 1, 4, 5, 5]
 
-    def test_only_pending_jobs_are_counted(self, store: Store) -> None:
+    def test_the_depth_counts_only_pending_jobs(self, store: Store) -> None:
         for state in S:
             bring(store, state)
         assert store.depth(most=100) == 1
 
 
 class ForgetUseLaws:
-    """Counts that nobody needs go after a while."""
+    """Counters that are no longer needed are deleted after a while."""
 
-    def test_counts_at_zero_go_when_nobody_touched_them_for_long(self, store: Store) -> None:
+    def test_unused_counters_at_zero_are_deleted(self, store: Store) -> None:
         put(store, a_job(limits=("a",)), a_job(limits=("b",)))
         a, b = claim_all(store)
         finish_all(store, [a], now=at(5))
@@ -77,13 +77,13 @@ class ForgetUseLaws:
         assert store.forget_uses(HOUR, limit=10, now=at(7) + HOUR) == 1
         assert store.forget_uses(HOUR, limit=10, now=at(7) + HOUR) == 0
 
-    def test_what_is_held_is_never_forgotten(self, store: Store) -> None:
+    def test_counters_of_held_jobs_are_kept(self, store: Store) -> None:
         put_one(store, limits=("a",))
         claim_all(store)
         assert store.forget_uses(SECOND, limit=10, now=at(10**6)) == 0
         assert used(store, "a") == [1]
 
-    def test_what_began_under_a_forgotten_name_goes_with_it(self, store: Store) -> None:
+    def test_starts_are_deleted_with_their_counter(self, store: Store) -> None:
         rule = in_time("a", 1, HOUR)
         put(store, a_job(limits=("a",)), a_job(limits=("a",)))
         finish_all(store, claim_within(store, rule))
@@ -91,21 +91,21 @@ class ForgetUseLaws:
         assert use_of(store, "a", rule, now=at(2)).begun == 0
         assert len(claim_within(store, rule, now=at(2))) == 1
 
-    def test_it_stops_at_its_limit(self, store: Store) -> None:
+    def test_counters_are_deleted_up_to_the_limit(self, store: Store) -> None:
         put(store, *[a_job(limits=(f"k/{n}",)) for n in range(5)])
         finish_all(store, claim_all(store))
         assert [store.forget_uses(SECOND, limit=n, now=at(9)) for n in (0, 2, 2, 2, 2)] == [0, 2, 2, 1, 0]
 
 
 class RuleLaws:
-    """Rules are written, changed, pinned and dropped (law 20)."""
+    """Law 20: rules are written, changed, pinned and dropped."""
 
-    def test_a_store_begins_without_rules(self, store: Store) -> None:
+    def test_an_empty_store_has_no_rules(self, store: Store) -> None:
         assert store.rules() == []
         assert store.put_rules([], now=T0) == store.drop_rules([]) == frozenset()
 
     @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-    def test_every_kind_of_rule_is_kept(self, store: Store, rule: Rule) -> None:
+    def test_every_kind_of_rule_is_stored(self, store: Store, rule: Rule) -> None:
         assert store.put_rules([rule], now=at(3)) == {rule.name}
         (kept,) = store.rules()
         assert kept == Rule(
@@ -120,13 +120,13 @@ class RuleLaws:
             rule.changed_by,
         )
 
-    def test_rules_come_by_name(self, store: Store) -> None:
+    def test_rules_are_ordered_by_name(self, store: Store) -> None:
         names = ["b", "a/2", "B", "ü", "a", "a/10", "🦊"]
         store.put_rules([Rule(name) for name in names], now=T0)
         assert [rule.name for rule in store.rules()] == sorted(names)
 
     @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-    def test_the_same_rule_again_is_no_change(self, store: Store, rule: Rule) -> None:
+    def test_writing_the_same_rule_is_no_change(self, store: Store, rule: Rule) -> None:
         store.put_rules([rule], now=T0)
         before = store.rules()
         again = Rule(
@@ -136,16 +136,16 @@ class RuleLaws:
         assert store.rules() == before
 
     @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
-    def test_a_rule_that_differs_in_anything_is_a_change(self, store: Store, rule: Rule) -> None:
+    def test_writing_a_different_rule_is_a_change(self, store: Store, rule: Rule) -> None:
         first = Rule("x", max=7)
         changed = Rule("x", rule.kind, rule.max, rule.per, rule.burst, rule.breaker, rule.pinned)
         store.put_rules([first, Rule("y")], now=T0)
         assert store.put_rules([changed, Rule("y"), Rule("z")], now=at(1)) == {"x", "z"}
-        found = {found.name: found for found in store.rules()}
-        assert (found["x"].kind, found["x"].max, found["x"].changed_at) == (rule.kind, rule.max, at(1))
-        assert found["y"].changed_at == T0
+        rules = {row.name: row for row in store.rules()}
+        assert (rules["x"].kind, rules["x"].max, rules["x"].changed_at) == (rule.kind, rule.max, at(1))
+        assert rules["y"].changed_at == T0
 
-    def test_a_rule_that_was_pinned_is_changed_by_one_that_is_pinned_only(self, store: Store) -> None:
+    def test_only_a_pinned_rule_changes_a_pinned_rule(self, store: Store) -> None:
         store.put_rules([Rule("x", max=1)], now=T0)
         assert store.put_rules([Rule("x", max=2, pinned=True, changed_by="ada")], now=at(1)) == {"x"}
         pinned = store.rules()
@@ -155,13 +155,13 @@ class RuleLaws:
         assert store.put_rules([Rule("x", max=4, pinned=True, changed_by="bob")], now=at(3)) == {"x"}
         assert store.rules()[0] == Rule("x", max=4, pinned=True, changed_at=at(3), changed_by="bob")
 
-    def test_a_pinned_rule_that_was_dropped_is_pinned_no_more(self, store: Store) -> None:
+    def test_a_dropped_rule_is_no_longer_pinned(self, store: Store) -> None:
         store.put_rules([Rule("x", max=1, pinned=True)], now=T0)
         assert store.drop_rules(["x", "none"]) == {"x"}
         assert store.drop_rules(["x"]) == frozenset()
         assert store.put_rules([Rule("x", max=2)], now=at(1)) == {"x"}
 
-    def test_what_is_counted_stays_counted_when_a_rule_goes(self, store: Store) -> None:
+    def test_dropping_a_rule_keeps_its_counters(self, store: Store) -> None:
         rule = at_once("x", 2)
         store.put_rules([rule], now=T0)
         put(store, *[a_job(limits=("x",)) for _ in range(3)])
@@ -171,9 +171,9 @@ class RuleLaws:
         assert use_of(store, "x")[:6] == ("x", 2, 0, None, None, OPEN)
 
     @every_odd_text
-    def test_any_text_names_a_rule(self, store: Store, text: str) -> None:
+    def test_any_text_is_a_valid_rule_name(self, store: Store, text: str) -> None:
         rule = Rule(text, max=1, changed_by=text)
         assert store.put_rules([rule], now=T0) == {text}
         assert store.put_rules([rule], now=T0) == frozenset()
-        assert [(found.name, found.changed_by) for found in store.rules()] == [(text, text)]
+        assert [(row.name, row.changed_by) for row in store.rules()] == [(text, text)]
         assert store.drop_rules([text]) == {text}

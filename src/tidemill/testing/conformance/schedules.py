@@ -1,4 +1,4 @@
-"""Laws of schedules: written over a revision, held by their keys, switched and removed."""
+"""Laws of schedules: revisions, unique keys, switching and deletion."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tidemill.testing.conformance.planned import (
     step_of,
 )
 
-NOBODY = new_id()
+UNKNOWN = new_id()
 
 
 class ScheduleLaws:
-    """Writing, reading, switching and removing schedules."""
+    """Writing, reading, switching and deleting schedules."""
 
     def test_a_new_schedule_is_revision_one_and_counts_from_now(self, store: Store) -> None:
         definition = define(store)
@@ -56,14 +56,14 @@ class ScheduleLaws:
         assert isinstance(stored.scope, Scope)
         assert isinstance(stored.source, Source)
 
-    def test_a_schedule_of_nothing_but_a_key_a_task_and_a_trigger_can_be_stored(self, store: Store) -> None:
+    def test_a_schedule_needs_only_a_key_a_task_and_a_trigger(self, store: Store) -> None:
         stored = plan_one(store, next_fire_at=None)
         assert (stored.calendar, stored.exclude, stored.note, stored.definition_id) == (None,) * 4
         assert (stored.options, stored.misfire, stored.overlap) == ({}, "once", "skip")
         assert (stored.scope, stored.source, stored.enabled) == (Scope.CLUSTER, Source.STORED, True)
         assert (stored.timezone, stored.next_fire_at, stored.last_fire_at) == ("UTC", None, None)
 
-    def test_a_write_names_the_revision_it_follows(self, store: Store) -> None:
+    def test_a_write_must_name_the_current_revision(self, store: Store) -> None:
         first = plan_one(store)
         changed = replace(first, task="other", timezone="Asia/Tokyo", next_fire_at=at(5), enabled=False)
         assert store.put_schedules([changed], now=at(1)) == frozenset()
@@ -73,7 +73,7 @@ class ScheduleLaws:
             assert store.put_schedules([replace(first, revision=revision)], now=at(2)) == {first.id}
         assert schedule_of(store, first.id) == second
 
-    def test_when_a_schedule_was_made_and_last_fired_stay_with_a_write(self, store: Store) -> None:
+    def test_a_write_keeps_the_creation_and_last_fire_times(self, store: Store) -> None:
         first = plan_one(store)
         assert store.advance([step_of(first, last=at(1), then=at(2))]) == frozenset()
         assert store.put_schedules([replace(first, created_at=at(9), last_fire_at=at(9))], now=at(3)) == set()
@@ -81,46 +81,46 @@ class ScheduleLaws:
         assert (after.created_at, after.last_fire_at) == (T0, at(1))
         assert (after.since_at, after.next_fire_at) == (at(3), T0)
 
-    def test_a_key_is_held_by_one_schedule_of_a_tenant(self, store: Store) -> None:
+    def test_a_key_belongs_to_one_schedule_per_tenant(self, store: Store) -> None:
         first, foreign = plan_one(store, "nightly"), plan_one(store, "nightly", tenant="other")
         second = a_schedule("nightly")
         assert store.put_schedules([second], now=at(1)) == {second.id}
         assert store.schedules(tenant=ALL_TENANTS) == [first, foreign]
 
-    def test_of_a_batch_the_first_to_name_a_free_key_gets_it(self, store: Store) -> None:
+    def test_the_first_schedule_of_a_batch_gets_a_free_key(self, store: Store) -> None:
         batch = [a_schedule("a"), a_schedule("b"), a_schedule("a"), a_schedule("a", tenant="other")]
         assert store.put_schedules(batch, now=T0) == {batch[2].id}
         assert {row.id for row in store.schedules(tenant=ALL_TENANTS)} == {batch[n].id for n in (0, 1, 3)}
 
-    def test_a_batch_writes_what_follows_and_names_what_is_lost(self, store: Store) -> None:
-        known, stale = plan(store, a_schedule("known"), a_schedule("stale"))
+    def test_a_batch_writes_what_it_can_and_returns_the_lost(self, store: Store) -> None:
+        current, stale = plan(store, a_schedule("current"), a_schedule("stale"))
         gone, new = a_schedule("gone", revision=1), a_schedule("new")
-        batch = [replace(known, task="x"), replace(stale, revision=4), gone, new]
+        batch = [replace(current, task="x"), replace(stale, revision=4), gone, new]
         assert store.put_schedules(batch, now=at(1)) == {stale.id, gone.id}
-        found = {row.key: (row.task, row.revision) for row in store.schedules(tenant="default")}
-        assert found == {"known": ("x", 2), "new": ("work", 1), "stale": ("work", 1)}
+        rows = {row.key: (row.task, row.revision) for row in store.schedules(tenant="default")}
+        assert rows == {"current": ("x", 2), "new": ("work", 1), "stale": ("work", 1)}
         assert store.put_schedules([], now=T0) == frozenset()
 
-    def test_a_schedule_s_key_can_be_changed_but_not_to_one_that_is_held(self, store: Store) -> None:
+    def test_a_schedule_key_can_be_changed_only_to_a_free_one(self, store: Store) -> None:
         a, b = plan(store, a_schedule("a"), a_schedule("b"))
         swapped = [replace(a, key="b"), replace(b, key="a")]
         assert store.put_schedules(swapped, now=at(1)) == {a.id, b.id}
         assert store.put_schedules([replace(a, key="c")], now=at(1)) == frozenset()
         assert [row.key for row in store.schedules(tenant="default")] == ["b", "c"]
 
-    def test_a_schedule_is_not_written_over_by_another_tenant(self, store: Store) -> None:
+    def test_another_tenant_cannot_overwrite_a_schedule(self, store: Store) -> None:
         first = plan_one(store)
         assert store.put_schedules([replace(first, tenant="other")], now=at(1)) == {first.id}
         assert store.schedules(tenant=ALL_TENANTS) == [first]
 
-    def test_a_schedule_belongs_to_a_living_definition_of_its_tenant_or_to_none(self, store: Store) -> None:
+    def test_a_schedule_needs_a_live_definition_of_its_tenant(self, store: Store) -> None:
         dead, foreign = define(store, "dead"), define(store, tenant="other")
         store.drop_definitions([dead.id], tenant="default", now=T0)
-        batch = [a_schedule(f"s{n}", definition_id=id) for n, id in enumerate([dead.id, foreign.id, NOBODY])]
+        batch = [a_schedule(f"s{n}", definition_id=id) for n, id in enumerate([dead.id, foreign.id, UNKNOWN])]
         assert store.put_schedules(batch, now=T0) == set(ids_of(batch))
         assert store.schedules(tenant=ALL_TENANTS) == []
 
-    def test_schedules_are_found_by_all_that_is_asked_together(self, store: Store) -> None:
+    def test_schedule_filters_are_combined(self, store: Store) -> None:
         definition = define(store)
         b, a, upper, foreign = plan(
             store,
@@ -131,7 +131,7 @@ class ScheduleLaws:
         )
         assert store.schedules(tenant="default") == [upper, a, b]
         assert store.schedules(tenant=ALL_TENANTS) == [foreign, upper, a, b]
-        assert store.schedules(tenant="default", ids=[b.id, foreign.id, NOBODY]) == [b]
+        assert store.schedules(tenant="default", ids=[b.id, foreign.id, UNKNOWN]) == [b]
         assert store.schedules(tenant="default", keys=["a", "b", "x"]) == [a, b]
         assert store.schedules(tenant="default", definition_id=definition.id) == [upper, b]
         assert store.schedules(tenant="default", scope=Scope.INSTANCE) == [upper, a]
@@ -139,18 +139,18 @@ class ScheduleLaws:
         assert store.schedules(tenant="default", ids=[]) == []
         assert store.schedules(tenant="default", keys=[]) == []
 
-    def test_what_is_handed_out_leads_back_into_no_schedule(self, store: Store) -> None:
+    def test_changing_a_returned_schedule_changes_nothing_stored(self, store: Store) -> None:
         trigger: dict[str, Any] = {"days": [1]}
         stored = plan_one(store, trigger=trigger)
         trigger["days"].append(2)
         stored.trigger["days"].append(3)  # type: ignore[attr-defined]
         assert schedule_of(store, stored.id).trigger == {"days": [1]}
 
-    def test_disabling_names_what_changed_and_says_why(self, store: Store) -> None:
+    def test_disabling_returns_changed_schedules_and_stores_a_note(self, store: Store) -> None:
         on, off, foreign = plan(
             store, a_schedule("on"), a_schedule("off", enabled=False), a_schedule(tenant="other")
         )
-        ids = [on.id, off.id, foreign.id, NOBODY]
+        ids = [on.id, off.id, foreign.id, UNKNOWN]
         changed = store.enable_schedules(ids, tenant="default", enabled=False, note="why", now=at(1))
         assert changed == {on.id}
         assert schedule_of(store, on.id) == replace(
@@ -160,7 +160,7 @@ class ScheduleLaws:
         assert store.enable_schedules(ids, tenant=ALL_TENANTS, enabled=False, now=at(2)) == {foreign.id}
         assert store.enable_schedules([], tenant=ALL_TENANTS, enabled=True) == frozenset()
 
-    def test_an_enabled_schedule_counts_from_now_and_is_looked_at_at_once(self, store: Store) -> None:
+    def test_an_enabled_schedule_restarts_from_now(self, store: Store) -> None:
         off = plan_one(store, enabled=False, note="removed from the code", next_fire_at=at(99))
         assert store.due(10, now=at(5)) == Due([], None)
         assert store.enable_schedules([off.id], tenant="default", enabled=True, now=at(5)) == {off.id}
@@ -169,25 +169,25 @@ class ScheduleLaws:
         )
         assert store.due(10, now=at(5)) == Due([on], None)
 
-    def test_removed_schedules_are_named_and_leave_their_fires(self, store: Store) -> None:
+    def test_deleted_schedules_are_returned_and_keep_their_fires(self, store: Store) -> None:
         gone, stays = plan(store, a_schedule("gone"), a_schedule("stays"))
         store.note_fires([a_fire(gone)], now=T0)
-        assert store.drop_schedules([gone.id, NOBODY], tenant="other") == frozenset()
-        assert store.drop_schedules([gone.id, NOBODY], tenant="default") == {gone.id}
+        assert store.drop_schedules([gone.id, UNKNOWN], tenant="other") == frozenset()
+        assert store.drop_schedules([gone.id, UNKNOWN], tenant="default") == {gone.id}
         assert store.drop_schedules([gone.id], tenant=ALL_TENANTS) == frozenset()
         assert store.drop_schedules([], tenant=ALL_TENANTS) == frozenset()
         assert store.schedules(tenant=ALL_TENANTS) == [stays]
         assert len(store.fires(gone.id, tenant="default")) == 1
         assert plan_one(store, "gone").revision == 1
 
-    def test_of_two_that_write_one_new_key_exactly_one_gets_it(self, store: Store) -> None:
+    def test_one_of_two_concurrent_schedules_gets_a_new_key(self, store: Store) -> None:
         for n in range(10):
             both = [a_schedule(f"key-{n}"), a_schedule(f"key-{n}")]
             lost = together([partial(patiently, store.put_schedules, [one], now=T0) for one in both])
             assert sorted(map(len, lost)) == [0, 1]
             assert len(store.schedules(tenant="default", keys=[f"key-{n}"])) == 1
 
-    def test_of_two_that_move_to_one_free_key_exactly_one_gets_it(self, store: Store) -> None:
+    def test_one_of_two_concurrent_schedules_gets_a_free_key(self, store: Store) -> None:
         for n in range(10):
             rows = plan(store, a_schedule(f"a-{n}"), a_schedule(f"b-{n}"))
             both = [replace(row, key=f"free-{n}") for row in rows]
@@ -195,7 +195,7 @@ class ScheduleLaws:
             assert sorted(map(len, lost)) == [0, 1]
             assert len(store.schedules(tenant="default", keys=[f"free-{n}"])) == 1
 
-    def test_of_two_that_write_over_one_revision_exactly_one_wins(self, store: Store) -> None:
+    def test_one_of_two_concurrent_writes_of_a_revision_wins(self, store: Store) -> None:
         stored = plan_one(store)
         for n in range(10):
             both = [replace(stored, task=f"{n}-{side}") for side in "ab"]

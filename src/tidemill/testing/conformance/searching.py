@@ -1,4 +1,4 @@
-"""Laws of looking for a text, of counting no more than so many, and of reading a log from its end."""
+"""Laws of text search, bounded counts, pages bounded in bytes, and log tails."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tidemill.testing.conformance.kit import (
     a_job,
     a_line,
     bring,
+    claim_all,
     claim_one,
     finish_all,
     ids_of,
@@ -24,6 +25,7 @@ from tidemill.testing.conformance.kit import (
     put_one,
 )
 
+MEBIBYTE = 1024 * 1024
 ERROR = ErrorInfo("shop.CardExpired", 'card of "Zoë" 50% off_season', 'File "/srv/shop/pay.py", line 7')
 
 
@@ -34,7 +36,7 @@ def _found(store: Store, text: str, **where: object) -> list[UUID]:
 
 
 class SearchLaws:
-    """A text is in the id, the task's name, a tag, the arguments or the error."""
+    """A text matches the id, the task's name, a tag, the arguments or the error."""
 
     @pytest.mark.parametrize("state", list(JobState))
     def test_a_text_is_found_in_every_state(self, store: Store, state: JobState) -> None:
@@ -44,7 +46,7 @@ class SearchLaws:
             assert _found(store, text) == [job.id], text
         assert _found(store, "babbage") == []
 
-    def test_a_task_is_found_by_a_part_of_its_name(self, store: Store) -> None:
+    def test_a_task_is_found_by_part_of_its_name(self, store: Store) -> None:
         first, second = put(store, a_job("shop.Send"), a_job("shop.resend"))
         put_one(store, "other")
         assert _found(store, "SEND") == [first, second]
@@ -61,12 +63,12 @@ class SearchLaws:
         assert _found(store, text) == [id]
 
     @pytest.mark.parametrize("text", ["%", "_", "a%c", "a_c", "\\", "'", '"x"', "a\\c", "*", "?", "[a]"])
-    def test_nothing_in_a_text_is_a_wildcard(self, store: Store, text: str) -> None:
+    def test_a_search_text_has_no_wildcards(self, store: Store, text: str) -> None:
         put_one(store, details=Details(tags=("abc",)))
         id = put_one(store, details=Details(tags=(f"<{text}>",)))
         assert _found(store, text) == [id]
 
-    def test_arguments_are_found_as_text_and_as_json_writes_it(self, store: Store) -> None:
+    def test_arguments_are_found_with_and_without_json_escapes(self, store: Store) -> None:
         plain, escaped = put(
             store, a_job(args='{"n":"Grüße"}'), a_job(args='{"n":"Gr\\u00fc\\u00dfe \\"x\\""}')
         )
@@ -74,15 +76,36 @@ class SearchLaws:
         assert _found(store, '"x"') == [escaped]
         assert _found(store, "GRÜSSE") == []
 
-    def test_arguments_are_left_out_where_that_is_asked(self, store: Store) -> None:
+    def test_arguments_can_be_excluded_from_a_search(self, store: Store) -> None:
         put_one(store, args='{"password":"tops3cret"}')
         tagged = put_one(store, args='{"password":"tops3cret"}', details=Details(tags=("tops3cret",)))
         assert _found(store, "tops3", text_in_args=False) == [tagged]
 
-    def test_few_digits_are_no_part_of_an_id(self, store: Store) -> None:
+    def test_fewer_than_eight_digits_match_no_id(self, store: Store) -> None:
         id = put_one(store)
         assert _found(store, id.hex[-8:]) == [id]
         assert _found(store, id.hex[-7:]) == []
+
+    def test_an_id_suffix_of_any_length_finds_a_job(self, store: Store) -> None:
+        first, second = put(store, a_job(), a_job())
+        for digits in (6, 12, 32):
+            where = JobFilter("default", id_suffix=first.hex[-digits:])
+            assert ids_of(store.jobs(where).items) == [first], digits
+        assert store.jobs(JobFilter("default", id_suffix=second.hex[:12])).items == []
+        assert store.jobs(JobFilter("other", id_suffix=first.hex[-12:])).items == []
+
+    def test_a_page_scans_a_bounded_number_of_jobs_for_an_id_suffix(self, store: Store) -> None:
+        ids = put(store, *[a_job() for _ in range(6)])
+        where = JobFilter("default", id_suffix=ids[0].hex[-12:], look=3)
+        page = store.jobs(where)
+        assert page.items == []
+        assert page.next is not None
+        assert ids_of(store.jobs(where, after=page.next).items) == [ids[0]]
+
+    @pytest.mark.parametrize("digits", ["", "ABCDEF", "xyz", "0" * 33, "12-34"])
+    def test_an_invalid_id_suffix_is_refused(self, digits: str) -> None:
+        with pytest.raises(BadFilter):
+            JobFilter("default", id_suffix=digits)
 
     def test_a_text_narrows_what_the_other_conditions_leave(self, store: Store) -> None:
         mail, other = put(store, a_job("send", queue="mail"), a_job("send", queue="other", tenant="b"))
@@ -93,36 +116,40 @@ class SearchLaws:
 
     @pytest.mark.parametrize("sort", list(Sort))
     @pytest.mark.parametrize("look", [1, 4, 10, 24, 25, 100])
-    def test_a_page_looks_at_so_many_jobs_and_the_next_goes_on(
+    def test_a_search_page_examines_a_bounded_number_of_jobs(
         self, store: Store, sort: Sort, look: int
     ) -> None:
         ids = put(store, *[a_job("red" if n in (3, 4, 5, 20) else "blue", queue="q") for n in range(24)])
         put(store, *[a_job("red", queue="another") for _ in range(5)])
         where = JobFilter("default", queues=frozenset({"q"}), text="red", look=look)
-        found: list[UUID] = []
+        matches: list[UUID] = []
         pages, after = 0, None
         while True:
             page = store.jobs(where, sort=sort, limit=2, after=after)
             assert len(page.items) <= 2
-            found += ids_of(page.items)
+            matches += ids_of(page.items)
             pages, after = pages + 1, page.next
             if after is None:
                 break
             assert pages < 40
         wanted = [ids[n] for n in (3, 4, 5, 20)]
-        assert found == (wanted if sort is Sort.OLDEST else wanted[::-1])
+        assert matches == (wanted if sort is Sort.OLDEST else wanted[::-1])
         assert pages >= 24 // max(look, 12)
 
     @pytest.mark.parametrize("text", ["", "x" * 201, "a\0b", "\ud800"])
-    def test_a_text_that_no_job_can_hold_is_refused(self, store: Store, text: str) -> None:
+    def test_an_invalid_search_text_is_refused(self, store: Store, text: str) -> None:
         with pytest.raises(BadFilter):
             store.jobs(JobFilter("default", text=text))
 
 
 class CountLaws:
-    """A count may be bounded, and a text is not counted."""
+    """A count may be bounded, and a text or an id suffix cannot be counted."""
 
-    def test_no_more_than_so_many_are_counted(self, store: Store) -> None:
+    def test_an_id_suffix_cannot_be_counted(self, store: Store) -> None:
+        with pytest.raises(BadFilter, match="id suffix"):
+            store.count(JobFilter("default", id_suffix="abcdef"))
+
+    def test_a_count_is_bounded(self, store: Store) -> None:
         for state in (JobState.PENDING, JobState.FAILED, JobState.COMPLETED):
             for _ in range(3):
                 bring(store, state)
@@ -134,23 +161,58 @@ class CountLaws:
         }
         assert store.count(every, most=0) == {}
 
-    def test_a_text_is_not_counted(self, store: Store) -> None:
+    def test_a_count_with_a_text_is_refused(self, store: Store) -> None:
         for most in (None, 10):
             with pytest.raises(BadFilter):
                 store.count(JobFilter("default", text="x"), most=most)
 
 
+class PageSizeLaws:
+    """A page of jobs is bounded in bytes."""
+
+    @pytest.mark.parametrize("sort", list(Sort))
+    @pytest.mark.parametrize("text", [None, "heavy"])
+    def test_a_page_is_bounded_in_bytes(self, store: Store, sort: Sort, text: str | None) -> None:
+        sizes = [100, MEBIBYTE, 100, 3 * MEBIBYTE, 4 * MEBIBYTE, 9 * MEBIBYTE, 100, 7 * MEBIBYTE, 100]
+        args = ["x" * size for size in sizes]
+        ids = put(store, *[a_job("heavy", args=text) for text in args])
+        wanted = (
+            [[0, 1, 2, 3], [4], [5], [6, 7, 8]]
+            if sort is Sort.OLDEST
+            else [[8, 7, 6], [5], [4, 3, 2], [1, 0]]
+        )
+        pages: list[list[int]] = []
+        after = None
+        while True:
+            page = store.jobs(JobFilter("default", text=text), sort=sort, after=after)
+            assert [job.args for job in page.items] == [args[ids.index(job.id)] for job in page.items]
+            pages.append([ids.index(job.id) for job in page.items])
+            after = page.next
+            if after is None:
+                break
+        assert pages == wanted
+
+    def test_the_page_size_includes_results_and_counts_bytes(self, store: Store) -> None:
+        ids = put(store, *[a_job(args="é" * MEBIBYTE) for _ in range(5)])
+        finish_all(store, claim_all(store), result="é" * MEBIBYTE)
+        page = store.jobs(JobFilter("default"), sort=Sort.OLDEST)
+        assert ids_of(page.items) == ids[:2]
+        assert {(job.args, job.result) for job in page.items} == {("é" * MEBIBYTE, "é" * MEBIBYTE)}
+        page = store.jobs(JobFilter("default"), sort=Sort.OLDEST, after=page.next)
+        assert ids_of(page.items) == ids[2:4]
+
+
 class LogEndLaws:
     """A log can be read from its end."""
 
-    def test_the_last_lines_before_a_position_come_in_order(self, store: Store) -> None:
+    def test_the_last_log_lines_before_a_position_are_in_order(self, store: Store) -> None:
         claim = claim_one(store, put_one(store))
         store.log([a_line(claim, f"line {n}") for n in range(10)])
         lines = store.logs(claim.id, tenant="default")
 
         def ends(before: int, limit: int, tenant: str = "default") -> list[str]:
-            found = store.logs(claim.id, tenant=tenant, before=before, limit=limit)
-            return [entry.message for _, entry in found]
+            lines = store.logs(claim.id, tenant=tenant, before=before, limit=limit)
+            return [entry.message for _, entry in lines]
 
         last = lines[-1][0] + 1
         assert ends(last, 3) == ["line 7", "line 8", "line 9"]

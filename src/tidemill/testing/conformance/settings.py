@@ -1,4 +1,4 @@
-"""Laws of configuration: settings and pauses, and all that workers follow at one look."""
+"""Laws of settings, pauses, and the combined query of workers."""
 
 from __future__ import annotations
 
@@ -26,38 +26,38 @@ VALUES: list[object] = [
 
 
 class SettingLaws:
-    """Settings are written over, read by key, and dropped."""
+    """Settings are overwritten, read by key, and dropped."""
 
-    def test_a_store_begins_without_settings(self, store: Store) -> None:
+    def test_an_empty_store_has_no_settings(self, store: Store) -> None:
         assert store.settings() == []
 
     @pytest.mark.parametrize("value", VALUES, ids=repr)
-    def test_every_kind_of_value_is_kept(self, store: Store, value: object) -> None:
-        store.put_settings([Setting("key", value, "what it is", None, "ada")], now=T0)
-        assert store.settings() == [Setting("key", value, "what it is", T0, "ada")]
+    def test_every_kind_of_setting_is_stored(self, store: Store, value: object) -> None:
+        store.put_settings([Setting("key", value, "a description", None, "ada")], now=T0)
+        assert store.settings() == [Setting("key", value, "a description", T0, "ada")]
         assert type(store.settings()[0].value) is type(value)
 
-    def test_settings_come_by_key(self, store: Store) -> None:
+    def test_settings_are_ordered_by_key(self, store: Store) -> None:
         store.put_settings([Setting(key, 1) for key in ("c", "a", "b")], now=T0)
         assert [setting.key for setting in store.settings()] == ["a", "b", "c"]
 
-    def test_a_setting_is_written_over(self, store: Store) -> None:
+    def test_a_setting_is_overwritten(self, store: Store) -> None:
         store.put_settings([Setting("a", 1, "old", None, "ada"), Setting("b", 1)], now=T0)
         store.put_settings([Setting("a", 2, "new", None, "bob")], now=at(1))
         assert store.settings() == [Setting("a", 2, "new", at(1), "bob"), Setting("b", 1, None, T0, None)]
 
-    def test_a_description_of_none_keeps_the_old_one(self, store: Store) -> None:
-        store.put_settings([Setting("a", 1, "what it is")], now=T0)
+    def test_a_missing_description_keeps_the_stored_one(self, store: Store) -> None:
+        store.put_settings([Setting("a", 1, "a description")], now=T0)
         store.put_settings([Setting("a", 2, None)], now=at(1))
-        assert store.settings() == [Setting("a", 2, "what it is", at(1), None)]
+        assert store.settings() == [Setting("a", 2, "a description", at(1), None)]
 
-    def test_dropping_names_the_keys_that_were_there(self, store: Store) -> None:
+    def test_dropping_returns_the_dropped_keys(self, store: Store) -> None:
         store.put_settings([Setting("a", 1), Setting("b", 2)], now=T0)
         assert store.drop_settings(["a", "none"]) == {"a"}
         assert [setting.key for setting in store.settings()] == ["b"]
         assert store.drop_settings(["a"]) == frozenset()
 
-    def test_a_dropped_setting_leaves_no_description_behind(self, store: Store) -> None:
+    def test_dropping_a_setting_drops_its_description(self, store: Store) -> None:
         store.put_settings([Setting("a", 1, "old")], now=T0)
         store.drop_settings(["a"])
         store.put_settings([Setting("a", 2)], now=T0)
@@ -65,9 +65,9 @@ class SettingLaws:
 
 
 class PauseLaws:
-    """A pause stands until it is ended; the first one to pause is remembered."""
+    """A pause lasts until it is resumed; the first pause keeps its reason and author."""
 
-    def test_a_store_begins_without_pauses(self, store: Store) -> None:
+    def test_an_empty_store_has_no_pauses(self, store: Store) -> None:
         assert store.pauses() == []
 
     @pytest.mark.parametrize("kind", list(PauseKind))
@@ -80,23 +80,23 @@ class PauseLaws:
         assert store.pauses() == []
         assert store.resume([(kind, "name “x” 🦊")]) == []
 
-    def test_what_is_paused_already_keeps_its_first_reason_person_and_time(self, store: Store) -> None:
+    def test_a_repeated_pause_keeps_the_first_one(self, store: Store) -> None:
         first = store.pause([Pause(PauseKind.QUEUE, "mail", "one", "ada")], now=T0)
         again = [Pause(PauseKind.QUEUE, "mail", "two", "bob"), Pause(PauseKind.QUEUE, "new", "two", "bob")]
         assert [pause.name for pause in store.pause(again, now=at(1))] == ["new"]
         assert store.pauses()[:1] == first
 
-    def test_pauses_come_by_kind_and_name(self, store: Store) -> None:
+    def test_pauses_are_ordered_by_kind_and_name(self, store: Store) -> None:
         pairs = [(kind, name) for kind in reversed(PauseKind) for name in ("b", "a")]
         store.pause([Pause(kind, name) for kind, name in pairs], now=T0)
         assert [(pause.kind, pause.name) for pause in store.pauses()] == sorted(pairs)
 
-    def test_resuming_one_leaves_the_others_of_its_kind(self, store: Store) -> None:
+    def test_resuming_one_keeps_the_other_pauses(self, store: Store) -> None:
         store.pause([Pause(PauseKind.QUEUE, name) for name in ("a", "b", "c")], now=T0)
         assert [pause.name for pause in store.resume([(PauseKind.QUEUE, "b")])] == ["b"]
         assert [pause.name for pause in store.pauses()] == ["a", "c"]
 
-    def test_one_name_in_two_kinds_is_two_pauses(self, store: Store) -> None:
+    def test_pauses_of_different_kinds_are_independent(self, store: Store) -> None:
         store.pause([Pause(PauseKind.QUEUE, "x"), Pause(PauseKind.TASK, "x")], now=T0)
         assert [pause.kind for pause in store.resume([(PauseKind.TASK, "x"), (PauseKind.TENANT, "x")])] == [
             PauseKind.TASK
@@ -105,12 +105,12 @@ class PauseLaws:
 
 
 class OrdersLaws:
-    """One look shows what the three questions show."""
+    """One query returns what three queries return."""
 
-    def test_a_store_begins_without_orders(self, store: Store) -> None:
+    def test_an_empty_store_has_no_orders(self, store: Store) -> None:
         assert store.orders() == ([], [], [])
 
-    def test_all_that_workers_follow_is_seen_as_it_is_seen_one_by_one(self, store: Store) -> None:
+    def test_orders_returns_pauses_settings_and_rules(self, store: Store) -> None:
         store.pause(
             [Pause(kind, name, "why “x”", "ada") for kind in PauseKind for name in ("b", "B", "ü")], now=at(1)
         )
@@ -131,4 +131,4 @@ class OrdersLaws:
         assert sorted(orders.pauses, key=lambda pause: (pause.kind, pause.name)) == store.pauses()
         assert sorted(orders.settings, key=lambda setting: setting.key) == store.settings()
         assert sorted(orders.rules, key=lambda rule: rule.name) == store.rules()
-        assert [len(each) for each in orders] == [3 * len(PauseKind), len(VALUES), 4]
+        assert [len(rows) for rows in orders] == [3 * len(PauseKind), len(VALUES), 4]

@@ -1,4 +1,4 @@
-"""Laws under crowding: what holds for one thread holds for many at once."""
+"""Laws of concurrent threads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from uuid import UUID
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import Claim, Finish, Move, Transition
-from tidemill.domain.lanes import ClaimRequest, Lane
+from tidemill.domain.lanes import Lane
 from tidemill.domain.states import ExecutionState, JobState
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
@@ -20,6 +20,7 @@ from tidemill.testing.conformance.kit import (
     FAILED,
     T0,
     a_job,
+    asks,
     at,
     claim_one,
     executions_of,
@@ -38,34 +39,34 @@ WAYS = [
     Transition(S.SCHEDULED, ExecutionState.FAILED, "later", timedelta(seconds=1)),
     Transition(S.WAITING, ExecutionState.SUSPENDED, "asleep", timedelta(seconds=1)),
 ]
-"""Ways back, by which a job always returns."""
+"""Transitions after which a job can be claimed again."""
 
 
 class ThreadLaws:
-    """Nothing twice and nothing lost."""
+    """Concurrent threads lose nothing and do nothing twice."""
 
-    def test_eight_threads_claim_two_thousand_jobs_each_once(self, store: Store) -> None:
+    def test_concurrent_claims_get_each_job_once(self, store: Store) -> None:
         ids = put(store, *[a_job() for _ in range(2000)])
 
         def work() -> list[Claim]:
-            request = ClaimRequest(new_id(), [LANE], 17)
+            request = asks(store, new_id(), [LANE], 17)
             taken: list[Claim] = []
             while claims := patiently(store.claim, request, now=T0):
                 taken += claims
             return taken
 
-        claims = [claim for each in together([work] * 8) for claim in each]
-        while rest := store.claim(ClaimRequest(new_id(), [LANE], 1000), now=T0):
+        claims = [claim for taken in together([work] * 8) for claim in taken]
+        while rest := store.claim(asks(store, new_id(), [LANE], 1000), now=T0):
             claims += rest
         assert len(claims) == 2000
         assert {claim.id for claim in claims} == set(ids)
         assert {(claim.attempt, claim.token) for claim in claims} == {(1, 1)}
 
-    def test_four_threads_drain_a_store_by_steps(self, store: Store) -> None:
+    def test_concurrent_steps_drain_a_store(self, store: Store) -> None:
         ids = put(store, *[a_job() for _ in range(400)])
 
         def work() -> list[UUID]:
-            request = ClaimRequest(new_id(), [LANE], 7)
+            request = asks(store, new_id(), [LANE], 7)
             batch: list[Finish] = []
             done: list[UUID] = []
             while True:
@@ -76,11 +77,11 @@ class ThreadLaws:
                 if not batch:
                     return done
 
-        done = [id for each in together([work] * 4) for id in each]
+        done = [id for ended in together([work] * 4) for id in ended]
         assert Counter(done) == Counter(ids)
         assert store.count(JobFilter(ALL_TENANTS)) == {S.COMPLETED: 400}
 
-    def test_of_two_threads_that_finish_one_claim_exactly_one_wins(self, store: Store) -> None:
+    def test_one_of_two_concurrent_finishes_wins(self, store: Store) -> None:
         for _ in range(20):
             claim = claim_one(store, put_one(store))
             ways = [Finish(claim, COMPLETED, '"won"'), Finish(claim, FAILED, '"won"')]
@@ -90,12 +91,12 @@ class ThreadLaws:
             assert get_one(store, claim.id).state is winner.state
             assert [x.state for x in executions_of(store, claim.id)] == [winner.execution]
 
-    def test_of_many_threads_that_move_one_job_exactly_one_wins(self, store: Store) -> None:
+    def test_one_of_many_concurrent_moves_wins(self, store: Store) -> None:
         move = Move(put_one(store), "default", frozenset({S.PENDING}), S.CANCELLED)
         moved = together([partial(patiently, store.move, [move], now=T0)] * 6)
         assert sorted(map(len, moved)) == [0, 0, 0, 0, 0, 1]
 
-    def test_a_claim_and_a_cancellation_never_both_get_a_job(self, store: Store) -> None:
+    def test_a_claim_and_a_cancel_never_both_get_a_job(self, store: Store) -> None:
         ids = put(store, *[a_job() for _ in range(200)])
         moves = [Move(id, "default", frozenset({S.PENDING}), S.CANCELLED) for id in ids]
 
@@ -104,18 +105,18 @@ class ThreadLaws:
             return [id for part in parts for id in patiently(store.move, part, now=T0)]
 
         def claim() -> list[UUID]:
-            request = ClaimRequest(new_id(), [LANE], 5)
+            request = asks(store, new_id(), [LANE], 5)
             taken: list[UUID] = []
             while claims := patiently(store.claim, request, now=T0):
                 taken += ids_of(claims)
             return taken
 
         got = [id for part in together([cancel, claim, cancel, claim]) for id in part]
-        got += ids_of(store.claim(ClaimRequest(new_id(), [LANE], 1000), now=T0))
+        got += ids_of(store.claim(asks(store, new_id(), [LANE], 1000), now=T0))
         assert Counter(got) == Counter(ids)
         assert set(store.count(JobFilter(ALL_TENANTS))) <= {S.RUNNING, S.CANCELLED}
 
-    def test_promotion_by_several_at_once_moves_each_job_once(self, store: Store) -> None:
+    def test_concurrent_promotions_move_each_job_once(self, store: Store) -> None:
         ids = put(store, *[a_job(run_at=at(1)) for _ in range(300)])
 
         def promote() -> int:
@@ -125,7 +126,7 @@ class ThreadLaws:
         while extra := store.promote(1000, now=at(1)).moved:
             moved.append(extra)
         assert sum(moved) == 300
-        claims = store.claim(ClaimRequest(new_id(), [LANE], 1000), now=at(1))
+        claims = store.claim(asks(store, new_id(), [LANE], 1000), now=at(1))
         assert Counter(ids_of(claims)) == Counter(ids)
 
     def test_batches_in_opposite_order_move_each_job_once(self, store: Store) -> None:
@@ -133,14 +134,14 @@ class ThreadLaws:
         moves = [Move(id, "default", frozenset({S.PENDING}), S.CANCELLED) for id in ids]
         orders = [moves, moves[::-1], moves[50:] + moves[:50], moves[::-1]]
         moved = together([partial(patiently, store.move, order, now=T0) for order in orders])
-        assert Counter(id for each in moved for id in each) == Counter(ids)
+        assert Counter(id for ids_moved in moved for id in ids_moved) == Counter(ids)
 
-    def test_a_reader_sees_every_job_exactly_once_while_they_move(self, store: Store) -> None:
+    def test_a_reader_sees_every_job_once_while_jobs_change(self, store: Store) -> None:
         ids = put(store, *[a_job(max_attempts=100) for _ in range(20)])
         done = threading.Event()
 
         def work() -> int:
-            request = ClaimRequest(new_id(), [LANE], 5)
+            request = asks(store, new_id(), [LANE], 5)
             try:
                 for n in range(40):
                     way = WAYS[n % len(WAYS)]
@@ -163,11 +164,11 @@ class ThreadLaws:
         looks = together([work, read, read])
         assert min(looks[1:]) >= 1
 
-    def test_threads_that_fail_and_claim_again_keep_the_tokens_in_step(self, store: Store) -> None:
+    def test_concurrent_retries_keep_tokens_consistent(self, store: Store) -> None:
         ids = put(store, *[a_job(max_attempts=100) for _ in range(10)])
 
         def work() -> list[tuple[UUID, int]]:
-            request = ClaimRequest(new_id(), [LANE], 3)
+            request = asks(store, new_id(), [LANE], 3)
             held: list[tuple[UUID, int]] = []
             for _ in range(25):
                 claims = patiently(store.claim, request, now=T0)
@@ -176,7 +177,7 @@ class ThreadLaws:
                 assert patiently(store.finish, batch, now=T0) == frozenset()
             return held
 
-        held = [pair for each in together([work] * 4) for pair in each]
+        held = [pair for pairs in together([work] * 4) for pair in pairs]
         assert len(held) == len(set(held))
         for id in ids:
             tokens = sorted(token for job, token in held if job == id)

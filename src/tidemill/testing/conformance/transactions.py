@@ -1,4 +1,4 @@
-"""Laws of ``transaction()`` and of the store as a whole: together or not at all; open, or closed."""
+"""Laws of ``transaction()`` and of the store as a whole."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from tidemill.domain.access import Key, Role
 from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
-from tidemill.domain.job import Claim, Finish, Move, Progress, Report, UniqueHold
-from tidemill.domain.lanes import ClaimRequest, Lane
+from tidemill.domain.job import Change, Claim, Finish, Move, Progress, Report, UniqueHold
+from tidemill.domain.lanes import Lane
 from tidemill.domain.ledger import AuditEntry, Pause, PauseKind, Setting, first_break
+from tidemill.domain.releases import Deployment, ReleaseRecord
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.states import JobState
 from tidemill.errors import JobExists, StoreUnavailable
@@ -28,6 +29,7 @@ from tidemill.testing.conformance.kit import (
     WORKER,
     a_job,
     a_line,
+    asks,
     at,
     bring,
     claim_all,
@@ -53,7 +55,7 @@ class _Stop(Exception):
 
 
 def _undo(store: Store, work: Callable[[], object]) -> None:
-    """Do the work in a transaction that is then left by an exception."""
+    """Run a function in a transaction that is then rolled back."""
 
     def work_and_stop() -> None:
         work()
@@ -66,7 +68,7 @@ def _undo(store: Store, work: Callable[[], object]) -> None:
 class TransactionLaws:
     """All verbs of a block commit together, or not at all."""
 
-    def test_verbs_of_a_block_commit_together(self, store: Store) -> None:
+    def test_verbs_of_a_transaction_commit_together(self, store: Store) -> None:
         job = bring(store, S.PENDING)
         with store.transaction():
             store.record([ENTRY], now=T0)
@@ -78,7 +80,7 @@ class TransactionLaws:
         assert get_one(store, id).state is S.PENDING
         assert len(store.audit(tenant=ALL_TENANTS)) == 1
 
-    def test_verbs_of_a_block_that_raises_did_not_happen(self, store: Store) -> None:
+    def test_a_transaction_that_raises_is_rolled_back(self, store: Store) -> None:
         job = bring(store, S.PENDING)
         cancel = Move(job.id, "default", frozenset({S.PENDING}), S.CANCELLED)
         before = snapshot(store, job.id)
@@ -91,7 +93,7 @@ class TransactionLaws:
         assert snapshot(store, job.id) == before
         assert store.audit(tenant=ALL_TENANTS) == []
 
-    def test_a_block_sees_its_own_writes(self, store: Store) -> None:
+    def test_a_transaction_sees_its_own_writes(self, store: Store) -> None:
         with store.transaction():
             id = put_one(store)
             claim = claim_one(store, id)
@@ -99,13 +101,13 @@ class TransactionLaws:
             assert get_one(store, id).state is S.COMPLETED
         assert get_one(store, id).state is S.COMPLETED
 
-    def test_the_exception_of_the_block_is_the_one_that_arrives(self, store: Store) -> None:
+    def test_the_exception_of_a_transaction_propagates(self, store: Store) -> None:
         stop = _Stop("why")
         with pytest.raises(_Stop) as raised, store.transaction():
             raise stop
         assert raised.value is stop
 
-    def test_every_face_of_the_store_is_rolled_back(self, store: Store) -> None:
+    def test_every_part_of_the_store_is_rolled_back(self, store: Store) -> None:
         register(store, WORKER, lease=HOUR)
         done = bring(store, S.COMPLETED)
         gone = bring(store, S.FAILED)
@@ -130,7 +132,7 @@ class TransactionLaws:
             new = put_one(store, unique=UniqueHold("k"))
             assert store.promote(10, now=late_now).moved == 1
             store.claim(wants(store, limit=1), now=T0)
-            store.report([Report(mine.id, 1, Progress(0.5))], now=T0)
+            store.report([Report(mine.id, 1, mine.worker, Progress(0.5))], now=T0)
             store.log([a_line(mine, "inside")])
             store.request_cancel([mine.id], tenant="default", reason="x")
             store.step([Finish(mine, COMPLETED), Finish(fails, CRASHED)], wants(store, limit=1), now=T0)
@@ -153,14 +155,14 @@ class TransactionLaws:
         assert picture() == before
         assert store.enqueue([a_job(unique=UniqueHold("k"))], now=T0)[0].created
 
-    def test_work_goes_on_after_a_block_that_was_rolled_back(self, store: Store) -> None:
+    def test_the_store_works_after_a_rollback(self, store: Store) -> None:
         _undo(store, lambda: (put_one(store), store.record([ENTRY], now=T0)))
         id = put_one(store)
         store.record([ENTRY], now=T0)
         assert ids_of(claim_all(store)) == [id]
         assert first_break(store.audit(tenant=ALL_TENANTS)) is None
 
-    def test_an_inner_block_joins_the_outer_one(self, store: Store) -> None:
+    def test_a_nested_transaction_joins_the_outer_one(self, store: Store) -> None:
         inner = a_job()
 
         def work() -> None:
@@ -174,7 +176,7 @@ class TransactionLaws:
             id = put_one(store)
         assert get_one(store, id).state is S.PENDING
 
-    def test_an_error_of_a_verb_leaves_the_block_and_undoes_it(self, store: Store) -> None:
+    def test_an_error_of_a_verb_rolls_the_transaction_back(self, store: Store) -> None:
         taken = put_one(store)
         fresh = a_job()
 
@@ -186,7 +188,7 @@ class TransactionLaws:
             work()
         assert store.get([fresh.id], tenant=ALL_TENANTS) == []
 
-    def test_blocks_of_different_threads_do_not_mix(self, store: Store) -> None:
+    def test_transactions_of_different_threads_do_not_mix(self, store: Store) -> None:
         def block(*, fail: bool) -> UUID:
             with store.transaction():
                 (id,) = put(store, a_job())
@@ -202,7 +204,7 @@ class TransactionLaws:
                     kept.append(patiently(block, fail=n % 2 == 0))
             return kept
 
-        kept = {id for each in together([work] * 4) for id in each}
+        kept = {id for ids in together([work] * 4) for id in ids}
         assert len(kept) == 20
         assert set(ids_of(store.jobs(JobFilter(ALL_TENANTS)).items)) == kept
         records = store.audit(tenant=ALL_TENANTS)
@@ -211,7 +213,8 @@ class TransactionLaws:
 
 
 CLAIM = Claim(
-    *(WORKER, "work", "default", "default", 0, 1, 4, 0, 1, T0, T0, None, None, "{}", None, None, False, None)
+    *(WORKER, "work", "default", "default", 0, 1, 4, 0, 1, T0, T0, None, None, "{}", None, None, False, None),
+    worker=WORKER,
 )
 """A claim of no particular job."""
 
@@ -219,12 +222,13 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "enqueue": lambda store: store.enqueue([a_job()], now=T0),
     "promote": lambda store: store.promote(1, now=T0),
     "lanes": lambda store: store.lanes(),
-    "claim": lambda store: store.claim(ClaimRequest(WORKER, [Lane("default", "default", 0)], 1), now=T0),
+    "claim": lambda store: store.claim(asks(store, WORKER, [Lane("default", "default", 0)], 1), now=T0),
     "start": lambda store: store.start([CLAIM], now=T0),
-    "report": lambda store: store.report([Report(CLAIM.id, CLAIM.token, Progress())], now=T0),
+    "report": lambda store: store.report([Report(CLAIM.id, CLAIM.token, WORKER, Progress())], now=T0),
     "finish": lambda store: store.finish([Finish(CLAIM, COMPLETED)], now=T0),
-    "step": lambda store: store.step([Finish(CLAIM, COMPLETED)], ClaimRequest(WORKER, [], 0), now=T0),
+    "step": lambda store: store.step([Finish(CLAIM, COMPLETED)], asks(store, WORKER, [], 0), now=T0),
     "move": lambda store: store.move([Move(CLAIM.id, "default", CANCELLABLE, S.CANCELLED)], now=T0),
+    "change": lambda store: store.change([Change(CLAIM.id, "default", frozenset({S.PENDING}), "fast", 9)]),
     "request_cancel": lambda store: store.request_cancel([CLAIM.id], tenant="default", reason="x"),
     "delete": lambda store: store.delete([CLAIM.id], tenant="default"),
     "get": lambda store: store.get([CLAIM.id], tenant="default"),
@@ -238,10 +242,12 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "audit": lambda store: store.audit(tenant="default"),
     "register": lambda store: register(store, WORKER),
     "beat": lambda store: store.beat([WORKER], lease=HOUR, now=T0),
+    "heartbeats": lambda store: store.heartbeats(now=T0),
+    "declare_gone": lambda store: store.declare_gone([(WORKER, 0)], now=T0),
     "retire": lambda store: store.retire([WORKER], now=T0),
     "drain": lambda store: store.drain([WORKER]),
     "workers": lambda store: store.workers(),
-    "orphans": lambda store: store.orphans(1, now=T0),
+    "orphans": lambda store: store.orphans(1),
     "overdue": lambda store: store.overdue(1, now=T0),
     "sweep": lambda store: store.sweep(HOUR, now=T0),
     "acquire": lambda store: store.acquire("duty", WORKER, ttl=HOUR, now=T0),
@@ -263,18 +269,21 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "archived": lambda store: store.archived([CLAIM.id], tenant="default"),
     "search_archive": lambda store: store.search_archive(JobFilter("default")),
     "purge_archive": lambda store: store.purge_archive(T0, tier="archive", limit=1),
+    "release_of": lambda store: store.release_of("a"),
+    "put_release": lambda store: store.put_release(ReleaseRecord("a", Deployment(T0)), now=T0),
     "check": lambda store: store.check(),
 }
 
 
 class WholeStoreLaws:
-    """A store says where it stands, and when it is closed."""
+    """A store reports its schema, and raises once it is closed."""
 
-    def test_a_migrated_store_needs_nothing_more(self, store: Store) -> None:
+    def test_a_migrated_store_has_no_pending_migrations(self, store: Store) -> None:
         store.check()
         status = store.schema()
         assert status.version == status.wanted
         assert status.pending == ()
+        assert 0 < status.serves <= status.version
         assert store.migrate() == []
         assert store.schema() == status
         assert store.url

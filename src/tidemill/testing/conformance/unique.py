@@ -1,4 +1,4 @@
-"""Laws of unique keys: one holder per tenant and key, for as long as the key says."""
+"""Laws of unique keys: one holder per tenant and key, for the configured time."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ CLAIM_OR_A_MINUTE = UniqueHold("key", until_claimed=True, window=60 * SECOND)
 def _holder(
     store: Store, hold: UniqueHold = UNTIL_END, *, tenant: str = "default", now: datetime = T0
 ) -> UUID | None:
-    """Who holds the key; a job that was created in asking is taken out again."""
+    """Return the holder of the key; a job created by the query is deleted again."""
     job = a_job(unique=hold, tenant=tenant)
     (answer,) = store.enqueue([job], now=now)
     if not answer.created:
@@ -63,7 +63,7 @@ def _holder(
 class UniqueLaws:
     """A unique key of a tenant is held by one job."""
 
-    def test_a_held_key_names_its_holder_and_inserts_nothing(self, store: Store) -> None:
+    def test_enqueueing_a_held_key_returns_its_holder(self, store: Store) -> None:
         id = put_one(store, unique=UNTIL_END)
         other = a_job(unique=UNTIL_END, delay=HOUR)
         assert store.enqueue([other], now=T0) == [Enqueued(id, False)]
@@ -79,18 +79,18 @@ class UniqueLaws:
         put_one(store, unique=UniqueHold("KEY"))
         put_one(store, unique=UniqueHold("key "))
 
-    def test_another_tenants_key_is_another_key(self, store: Store) -> None:
+    def test_keys_of_different_tenants_are_independent(self, store: Store) -> None:
         a = put_one(store, unique=UNTIL_END, tenant="a")
         b = put_one(store, unique=UNTIL_END, tenant="b")
         assert _holder(store, tenant="a") == a
         assert _holder(store, tenant="b") == b
         assert _holder(store, tenant="c") is None
 
-    def test_task_and_queue_are_no_part_of_the_key(self, store: Store) -> None:
+    def test_task_and_queue_are_not_part_of_the_key(self, store: Store) -> None:
         id = put_one(store, "one", queue="a", unique=UNTIL_END)
         assert store.enqueue([a_job("two", queue="b", unique=UNTIL_END)], now=T0) == [Enqueued(id, False)]
 
-    def test_within_a_batch_the_first_to_name_a_key_gets_it(self, store: Store) -> None:
+    def test_the_first_job_of_a_batch_gets_the_key(self, store: Store) -> None:
         batch = [
             a_job(),
             a_job(unique=UNTIL_END),
@@ -124,7 +124,9 @@ class UniqueLaws:
         assert job.unique_key == "key"
 
     @pytest.mark.parametrize("state", sorted(ENDED))
-    def test_a_key_held_until_the_end_is_free_after_every_end(self, store: Store, state: JobState) -> None:
+    def test_a_key_held_until_the_end_is_free_in_every_final_state(
+        self, store: Store, state: JobState
+    ) -> None:
         bring(store, state, unique=UNTIL_END)
         put_one(store, unique=UNTIL_END)
 
@@ -134,12 +136,12 @@ class UniqueLaws:
         assert (_holder(store), job.unique_key) == (job.id, "key")
 
     @pytest.mark.parametrize("state", [S.CLAIMED, S.RUNNING, S.WAITING, S.REVIEW_NEEDED, *ENDS])
-    def test_a_key_held_until_the_claim_leaves_the_job_with_it(self, store: Store, state: JobState) -> None:
+    def test_a_key_held_until_the_claim_is_released_by_the_claim(self, store: Store, state: JobState) -> None:
         job = bring(store, state, unique=UNTIL_CLAIM)
         assert get_one(store, job.id).unique_key is None
         put_one(store, unique=UNTIL_END)
 
-    def test_a_job_whose_key_left_it_goes_on_beside_the_new_holder(self, store: Store) -> None:
+    def test_a_job_without_its_key_runs_next_to_the_new_holder(self, store: Store) -> None:
         old = put_one(store, unique=UNTIL_CLAIM, queue="a")
         claim = claim_one(store, old)
         new = put_one(store, unique=UNTIL_CLAIM, queue="b")
@@ -167,7 +169,7 @@ class UniqueLaws:
         assert _holder(store, now=at(60) + TICK) is None
         finish_all(store, [claim], now=at(61))
 
-    def test_a_window_that_passed_frees_nothing_while_the_job_lives(self, store: Store) -> None:
+    def test_a_past_window_frees_no_key_of_a_live_job(self, store: Store) -> None:
         id = put_one(store, unique=FOR_A_MINUTE)
         assert _holder(store, now=at(1000)) == id
         claim = claim_one(store, id, now=at(1000))
@@ -175,7 +177,7 @@ class UniqueLaws:
         finish_all(store, [claim], now=at(2001))
         assert _holder(store, now=at(2002)) is None
 
-    def test_a_window_counts_from_the_enqueue_and_not_from_run_at(self, store: Store) -> None:
+    def test_a_window_counts_from_the_enqueue(self, store: Store) -> None:
         id = put_one(store, unique=FOR_A_MINUTE, run_at=at(-7200))
         finish_all(store, [claim_one(store, id)])
         assert _holder(store, now=at(30)) == id
@@ -188,7 +190,7 @@ class UniqueLaws:
         assert _holder(store, now=at(60) + TICK) is None
 
     @pytest.mark.parametrize("hold", [UNTIL_END, UNTIL_CLAIM, FOR_A_MINUTE, CLAIM_OR_A_MINUTE])
-    def test_a_move_that_lets_go_frees_the_key_within_its_window(
+    def test_a_move_with_lets_go_frees_the_key_within_its_window(
         self, store: Store, hold: UniqueHold
     ) -> None:
         id = put_one(store, unique=hold)
@@ -198,7 +200,7 @@ class UniqueLaws:
         assert _holder(store, now=at(2)) is None
         assert _holder(store, UniqueHold("another"), now=at(2)) == beside
 
-    def test_a_move_that_lets_go_and_does_not_happen_frees_nothing(self, store: Store) -> None:
+    def test_a_refused_move_with_lets_go_frees_nothing(self, store: Store) -> None:
         id = put_one(store, unique=FOR_A_MINUTE)
         claim_one(store, id)
         assert not store.move(
@@ -206,30 +208,30 @@ class UniqueLaws:
         )
         assert _holder(store, now=at(2)) == id
 
-    def test_a_window_goes_on_when_the_job_ends_after_its_claim(self, store: Store) -> None:
+    def test_a_window_continues_after_a_failed_job(self, store: Store) -> None:
         id = put_one(store, unique=CLAIM_OR_A_MINUTE)
         finish_all(store, [claim_one(store, id)], FAILED, now=at(1))
         assert _holder(store, now=at(59)) == id
         assert _holder(store, now=at(60) + TICK) is None
 
-    def test_a_job_is_reopened_within_its_own_window(self, store: Store) -> None:
+    def test_a_job_can_be_reopened_within_its_own_window(self, store: Store) -> None:
         job = bring(store, S.FAILED, unique=FOR_A_MINUTE)
         assert store.move([retry(job)], now=at(1)) == {job.id}
         assert _holder(store, now=at(1000)) == job.id
 
-    def test_a_job_is_not_reopened_within_the_window_of_another(self, store: Store) -> None:
+    def test_a_job_cannot_be_reopened_within_another_window(self, store: Store) -> None:
         job = bring(store, S.FAILED, unique=UNTIL_END)
         other = bring(store, S.COMPLETED, unique=FOR_A_MINUTE)
         assert store.move([retry(job)], now=at(59)) == frozenset()
         assert _holder(store, now=at(59)) == other.id
         assert store.move([retry(job)], now=at(60) + TICK) == {job.id}
 
-    def test_a_cancelled_job_gives_its_key_up(self, store: Store) -> None:
+    def test_a_cancelled_job_releases_its_key(self, store: Store) -> None:
         id = put_one(store, unique=UNTIL_END)
         store.move([Move(id, "default", frozenset({S.PENDING}), S.CANCELLED)], now=T0)
         assert _holder(store) is None
 
-    def test_a_deleted_job_holds_nothing(self, store: Store) -> None:
+    def test_a_deleted_job_holds_no_key(self, store: Store) -> None:
         id = put_one(store, unique=UniqueHold("key", window=timedelta(days=1)))
         finish_all(store, [claim_one(store, id)])
         assert _holder(store) == id
@@ -257,7 +259,7 @@ class UniqueLaws:
         assert snapshot(store, job.id) == before
         assert _holder(store) == holder.id
 
-    def test_a_move_that_does_not_fit_the_job_takes_no_key(self, store: Store) -> None:
+    def test_a_refused_move_takes_no_key(self, store: Store) -> None:
         job = bring(store, S.FAILED, unique=UNTIL_END)
         for move in (
             Move(job.id, "other", frozenset({S.FAILED}), S.PENDING),
@@ -267,7 +269,7 @@ class UniqueLaws:
             assert _holder(store, now=at(1)) is None
             assert _holder(store, tenant="other", now=at(1)) is None
 
-    def test_of_two_jobs_with_one_key_only_one_is_reopened(self, store: Store) -> None:
+    def test_one_of_several_jobs_with_one_key_is_reopened(self, store: Store) -> None:
         jobs = [bring(store, S.FAILED, unique=UNTIL_END) for _ in range(3)]
         moved = store.move([retry(job) for job in jobs], now=at(1))
         assert len(moved) == 1
@@ -275,14 +277,14 @@ class UniqueLaws:
         assert _holder(store) == id
         assert store.count(JobFilter(ALL_TENANTS)) == {S.FAILED: 2, S.PENDING: 1}
 
-    def test_a_job_whose_key_left_it_with_the_claim_is_reopened_without_it(self, store: Store) -> None:
+    def test_a_job_that_released_its_key_is_reopened_without_it(self, store: Store) -> None:
         job = bring(store, S.FAILED, unique=UNTIL_CLAIM)
         holder = put_one(store, unique=UNTIL_END)
         assert store.move([retry(job)], now=at(1)) == {job.id}
         assert get_one(store, job.id).unique_key is None
         assert _holder(store) == holder
 
-    def test_a_job_cancelled_before_any_claim_takes_its_key_again_until_the_claim(self, store: Store) -> None:
+    def test_a_job_cancelled_unclaimed_takes_its_key_when_reopened(self, store: Store) -> None:
         id = put_one(store, unique=UNTIL_CLAIM)
         store.move([Move(id, "default", frozenset({S.PENDING}), S.CANCELLED)], now=T0)
         assert store.move([retry(get_one(store, id))], now=T0) == {id}
@@ -296,24 +298,24 @@ class UniqueLaws:
         assert store.move([Move(id, "default", frozenset({S.SCHEDULED}), S.PENDING)], now=at(1)) == {id}
         assert _holder(store) == id
 
-    def test_of_many_threads_that_enqueue_one_key_exactly_one_creates_its_job(self, store: Store) -> None:
+    def test_one_of_many_concurrent_enqueues_of_a_key_wins(self, store: Store) -> None:
         def enqueue() -> list[Enqueued]:
             batches = [[a_job(unique=UniqueHold(f"key-{n}")), a_job()] for n in range(20)]
             return [patiently(store.enqueue, batch, now=T0)[0] for batch in batches]
 
         answers = together([enqueue] * 8)
         for number in range(20):
-            of_key = [each[number] for each in answers]
+            of_key = [of_thread[number] for of_thread in answers]
             assert sum(answer.created for answer in of_key) == 1
             assert len({answer.id for answer in of_key}) == 1
         assert store.count(JobFilter(ALL_TENANTS)) == {S.PENDING: 20 + 8 * 20}
 
-    def test_of_many_threads_that_reopen_jobs_of_one_key_exactly_one_succeeds(self, store: Store) -> None:
+    def test_one_of_many_concurrent_reopenings_of_a_key_wins(self, store: Store) -> None:
         jobs = [bring(store, S.FAILED, unique=UNTIL_END) for _ in range(4)]
         moved = together([partial(patiently, store.move, [retry(job)], now=at(1)) for job in jobs])
         assert sorted(map(len, moved)) == [0, 0, 0, 1]
 
-    def test_a_long_and_odd_key_is_kept_exactly(self, store: Store) -> None:
+    def test_a_long_or_odd_key_is_stored_exactly(self, store: Store) -> None:
         keys = ["k" * 200, "task:%s", "';--", "\\", "ключ 🗝", ":now"]
         ids = put(store, *[a_job(unique=UniqueHold(key)) for key in keys])
         assert [get_one(store, id).unique_key for id in ids] == keys

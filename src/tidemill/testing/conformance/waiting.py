@@ -1,4 +1,4 @@
-"""Laws of jobs that wait from the beginning, and of jobs that expire before anybody takes them."""
+"""Laws of jobs that are enqueued as waiting, and of jobs that expire unclaimed."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ EXPIRING = [S.PENDING, S.SCHEDULED, S.WAITING]
 
 
 def wake(id: UUID) -> Move:
-    """What brings a waiting job on."""
+    """Return the move that makes a waiting job pending."""
     return Move(id, "default", frozenset({S.WAITING}), S.PENDING, "its turn")
 
 
 class WaitingLaws:
     """``NewJob.waiting``."""
 
-    def test_a_job_that_waits_is_inserted_as_waiting_with_its_reason(self, store: Store) -> None:
+    def test_a_waiting_job_is_stored_with_its_reason(self, store: Store) -> None:
         details = Details(correlation_id="c", schedule_id=new_id(), fire_at=T0, tags=("a",))
         new = a_job(waiting=WHY, priority=3, limits=("l",), details=details, expires_at=at(9), args='{"n":1}')
         assert store.enqueue([new], now=T0) == [Enqueued(new.id, True)]
@@ -52,7 +52,7 @@ class WaitingLaws:
         assert (job.args, job.timeout, job.max_attempts) == ('{"n":1}', new.timeout, new.max_attempts)
 
     @pytest.mark.parametrize("when", [{}, {"delay": HOUR}, {"run_at": at(60)}, {"run_at": at(-60)}])
-    def test_a_job_that_waits_is_never_promoted(self, store: Store, when: dict[str, Any]) -> None:
+    def test_a_job_enqueued_as_waiting_is_never_promoted(self, store: Store, when: dict[str, Any]) -> None:
         id = put_one(store, waiting=WHY, **when)
         assert get_one(store, id).run_at == T0
         promoted = store.promote(100, now=at(10**6))
@@ -60,7 +60,7 @@ class WaitingLaws:
         assert store.lanes() == []
         assert claim_all(store, now=at(10**6)) == []
 
-    def test_a_move_brings_a_waiting_job_on(self, store: Store) -> None:
+    def test_a_move_makes_a_waiting_job_pending(self, store: Store) -> None:
         id = put_one(store, waiting=WHY)
         assert store.move([wake(id)], now=at(5)) == {id}
         job = get_one(store, id)
@@ -73,7 +73,7 @@ class WaitingLaws:
         assert store.move([Move(id, "default", frozenset({S.WAITING}), S.CANCELLED, "no")], now=at(1)) == {id}
         assert get_one(store, id).state is S.CANCELLED
 
-    def test_a_batch_may_hold_jobs_of_every_beginning(self, store: Store) -> None:
+    def test_a_batch_may_contain_every_initial_state(self, store: Store) -> None:
         jobs = [a_job(), a_job(waiting=WHY), a_job(delay=HOUR), a_job(waiting=""), a_job()]
         put(store, *jobs)
         states = [get_one(store, job.id).state for job in jobs]
@@ -81,7 +81,7 @@ class WaitingLaws:
         assert get_one(store, jobs[3].id).reason == ""
         assert ids_of(claim_all(store)) == [jobs[0].id, jobs[4].id]
 
-    def test_a_waiting_job_holds_its_unique_key_like_any_other(self, store: Store) -> None:
+    def test_a_waiting_job_holds_its_unique_key(self, store: Store) -> None:
         key = UniqueHold("key")
         first = put_one(store, waiting=WHY, unique=key)
         second, third = a_job(unique=key), a_job(waiting=WHY, unique=key)
@@ -93,27 +93,27 @@ class WaitingLaws:
         assert store.enqueue([third, second], now=T0) == [Enqueued(third.id, True), Enqueued(third.id, False)]
         assert get_one(store, third.id).state is S.WAITING
 
-    def test_a_batch_with_a_known_id_inserts_no_waiting_job(self, store: Store) -> None:
-        known = put_one(store, waiting=WHY)
+    def test_a_batch_with_a_stored_id_inserts_no_waiting_job(self, store: Store) -> None:
+        stored = put_one(store, waiting=WHY)
         with pytest.raises(JobExists):
-            store.enqueue([a_job(waiting=WHY), a_job(id=known)], now=T0)
+            store.enqueue([a_job(waiting=WHY), a_job(id=stored)], now=T0)
         with pytest.raises(JobExists):
-            store.enqueue([a_job(waiting=WHY), a_job(waiting=WHY, id=known)], now=T0)
+            store.enqueue([a_job(waiting=WHY), a_job(waiting=WHY, id=stored)], now=T0)
         assert store.count(JobFilter(ALL_TENANTS)) == {S.WAITING: 1}
 
 
 class ExpiredLaws:
-    """Jobs whose time to begin has passed."""
+    """Jobs whose time to start has passed."""
 
     @pytest.mark.parametrize("state", EXPIRING)
-    def test_a_job_that_nobody_took_in_time_is_expired(self, store: Store, state: JobState) -> None:
+    def test_an_unclaimed_job_expires(self, store: Store, state: JobState) -> None:
         job = bring(store, state, expires_at=at(10), tenant="ann", details=Details(tags=("a",)))
         assert store.expired(10, now=at(10) - TICK) == []
         assert store.expired(10, now=at(10)) == [job]
         assert get_one(store, job.id) == job
 
     @pytest.mark.parametrize("state", sorted({*HELD, *ENDED, S.REVIEW_NEEDED}))
-    def test_a_job_that_is_held_over_or_reviewed_does_not_expire(self, store: Store, state: JobState) -> None:
+    def test_held_ended_and_reviewed_jobs_do_not_expire(self, store: Store, state: JobState) -> None:
         bring(store, state, expires_at=at(10))
         assert store.expired(10, now=at(99)) == []
 
@@ -121,7 +121,7 @@ class ExpiredLaws:
         put(store, a_job(), a_job(delay=HOUR), a_job(waiting=WHY))
         assert store.expired(10, now=at(10**8)) == []
 
-    def test_the_longest_expired_come_first(self, store: Store) -> None:
+    def test_expired_jobs_come_oldest_first(self, store: Store) -> None:
         ways: list[dict[str, Any]] = [{}, {"delay": HOUR}, {"waiting": WHY}] * 2
         jobs = [a_job(expires_at=at(10 - n), **way) for n, way in enumerate(ways)]
         put(store, *jobs, a_job(expires_at=at(50)))
@@ -130,12 +130,12 @@ class ExpiredLaws:
         assert ids_of(store.expired(4, now=at(20))) == latest[:4]
         assert store.expired(0, now=at(20)) == []
 
-    def test_jobs_that_expired_together_come_by_id(self, store: Store) -> None:
+    def test_jobs_that_expired_together_are_ordered_by_id(self, store: Store) -> None:
         ways: list[dict[str, Any]] = [{}, {"delay": HOUR}, {"waiting": WHY}] * 2
         ids = put(store, *[a_job(expires_at=at(1), **way) for way in ways])
         assert ids_of(store.expired(5, now=at(1))) == sorted(ids)[:5]
 
-    def test_a_job_that_comes_back_can_expire_again(self, store: Store) -> None:
+    def test_a_reopened_job_can_expire(self, store: Store) -> None:
         job = bring(store, S.FAILED, expires_at=at(10))
         store.move([Move(job.id, "default", frozenset({S.FAILED}), S.PENDING, restart=True)], now=at(20))
         assert ids_of(store.expired(10, now=at(20))) == [job.id]

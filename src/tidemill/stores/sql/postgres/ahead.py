@@ -1,7 +1,7 @@
-"""Statements that are sent ahead on one connection, in libpq's pipeline: the server goes on with the next one by itself.
+"""Statements sent ahead on one connection, in libpq's pipeline mode.
 
-Each is a transaction of its own. The connection is the pool's, and goes back when nothing is under way. If it breaks, nobody knows
-what became of any statement that was sent and not answered, and each of their answers says so.
+Each is a separate transaction. The connection comes from the pool and returns to it when nothing is in flight. If it breaks, the
+outcome of all unanswered statements is unknown, and each of their answers reports that.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidemill.stores.sql.postgres.wire import Connection
 
 
 class PostgresAhead:
-    """For one thread. ``again`` runs a call as any other, for one that failed although nothing was wrong with it."""
+    """A channel for one thread. ``again`` runs a call the ordinary way, after a failure that is safe to retry."""
 
     def __init__(
         self, pool: Pool, statements: Statements, again: Callable[[Call], list[Row]], url: str
@@ -29,7 +29,7 @@ class PostgresAhead:
         self._connection: Connection | None = None
 
     def send(self, call: Call) -> bool:
-        """Send it; False where there is no connection to spare, or this one does not know the statement yet."""
+        """Send a call; False if no connection is available, or this one has not prepared the statement yet."""
         statement = self._statements.get(call.name, call.takes, call.flags)
         try:
             parameters = statement.pack(call.takes, call.items)
@@ -56,21 +56,21 @@ class PostgresAhead:
 
     @property
     def file(self) -> int:
-        """What the answers are read from."""
+        """The socket that answers are read from."""
         assert self._connection is not None
         return self._connection.fileno()
 
     def answered(self) -> bool:
-        """Whether the oldest has its answer, or can have none any more."""
+        """Whether the oldest call has its answer, or can no longer get one."""
         return self._connection is not None and self._connection.answered()
 
     def receive(self) -> list[Row]:
-        """The rows of the oldest."""
+        """The rows of the oldest call."""
         statement, call = self._sent.popleft()
         assert self._connection is not None
         try:
             return self._connection.collect(statement, last=not self._sent)
-        except RETRIED:  # nothing happened
+        except RETRIED:  # nothing was changed
             return self._again(call)
         except psycopg.Error as error:
             raise translate(error, self._url) from error

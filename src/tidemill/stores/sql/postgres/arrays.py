@@ -1,8 +1,9 @@
-"""Batches as PostgreSQL's binary arrays, packed by hand: about thirty times cheaper than adapting element by element.
+"""Batches encoded as PostgreSQL's binary arrays.
 
 A column of a batch is one parameter. Its bytes are the array's header (dimensions, null flag, element type, length, lower
-bound) and then length-prefixed elements; a length of −1 is NULL. Our own connections send the bytes as they are; on a
-connection of the user's they go through psycopg's cursor as ``Packed``.
+bound) and then length-prefixed elements; a length of −1 is NULL. This is about thirty times cheaper than psycopg's conversion of
+each element. The store's own connections send the bytes directly; on a user's connection they pass through psycopg's cursor as
+``Packed``.
 """
 
 from __future__ import annotations
@@ -41,15 +42,17 @@ class _PackedDumper(Dumper):
         return obj.data
 
 
+def _alike(values: Sequence[Any]) -> bool:
+    """Whether all values of a batch are equal, as in most columns; then the value is packed once and repeated."""
+    return len(values) > _FEW and values[0] == values[-1] and values.count(values[0]) == len(values)
+
+
 def _uuid(values: Sequence[Any]) -> bytes:
+    if _alike(values):
+        return _uuid(values[:1]) * len(values)
     return b"".join(
         [_NULL if value is None else b"\0\0\0\x10" + value.int.to_bytes(16, "big") for value in values]
     )
-
-
-def _alike(values: Sequence[Any]) -> bool:
-    """Whether a batch has one value throughout, as most of its columns have: that is packed once, and repeated."""
-    return len(values) > _FEW and values[0] == values[-1] and values.count(values[0]) == len(values)
 
 
 def _text(values: Sequence[Any]) -> bytes:
@@ -69,7 +72,7 @@ def _text(values: Sequence[Any]) -> bytes:
 def _fixed(code: str) -> Callable[[Sequence[Any]], bytes]:
     one = struct.Struct("!i" + code)
     size = one.size - 4
-    # Batches are mostly full, so few lengths come again and again: each of those is packed in one go.
+    # Most batches are full, so few lengths recur often: each of those is packed with one call.
     many = lru_cache(maxsize=8)(lambda length: struct.Struct("!" + ("i" + code) * length).pack)
 
     def pack(values: Sequence[Any]) -> bytes:
@@ -113,11 +116,11 @@ _KINDS: dict[str, tuple[int, int, Callable[[Sequence[Any]], bytes]]] = {
 }
 
 OIDS = {kind: (element, whole) for kind, (element, whole, _) in _KINDS.items()}
-"""The types of a value and of an array of them, as the server counts them."""
+"""The type OIDs of a value and of its array."""
 
 _CLASSES: dict[str, type[Packed]] = {}
 DUMPERS: list[tuple[type[Packed], type[Dumper]]] = []
-"""What the adapters of a cursor must be told, one pair for each kind of array."""
+"""The dumpers to register with a cursor's adapters, one per kind of array."""
 
 for _kind, (_, _oid, _pack) in _KINDS.items():
     _class = type(f"Packed_{_kind}", (Packed,), {"__slots__": ()})
@@ -134,5 +137,5 @@ def array(kind: str, values: Sequence[object]) -> bytes:
 
 
 def pack(kind: str, values: Sequence[object]) -> Packed:
-    """A column of values as one parameter for a cursor of psycopg's that knows the ``DUMPERS``."""
+    """A column of values as one parameter for a psycopg cursor with the ``DUMPERS``."""
     return _CLASSES[kind](array(kind, values))

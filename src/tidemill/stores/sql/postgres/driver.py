@@ -1,7 +1,7 @@
-"""The PostgreSQL driver: connections, transactions, time-outs, migrations. Works behind PgBouncer in transaction mode too.
+"""The PostgreSQL driver: connections, transactions, timeouts and migrations.
 
-Behind a pooler the session does not belong to us: no prepared statements, no LISTEN, and time-outs are set inside each
-transaction. That is noticed by itself, because the time-outs asked for at connect are then not in force.
+It also works behind PgBouncer in transaction mode. Behind a pooler the session is shared: no prepared statements, no LISTEN, and
+timeouts are set inside each transaction. The driver detects this, because the timeouts requested at connect are then not in force.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from tidemill.stores.waiting import meanwhile
 _NO_TAKES: Takes = {}
 
 _PLANNING = {"plan_cache_mode": "force_generic_plan", "enable_seqscan": "off", "enable_bitmapscan": "off"}
-"""Plan each statement once. Our statements are written for one plan, by index, whatever the arrays hold; planning them anew
-each time costs more than running them on a single job. A plan made while a table was empty must not scan or sort it later."""
+"""Plan each statement once. The statements are written for one plan, by index, whatever the arrays hold; planning them each
+time costs more than running them on a single job. A plan made while a table was empty must not scan or sort it later."""
 
 
 class PostgresDriver:
@@ -44,6 +44,7 @@ class PostgresDriver:
         self._migrate = migrate
         self._statements = Statements(settings.schema)
         self._pool = Pool(self._connect, settings.pool, patience=settings.connect_timeout)
+        self._reserve = Pool(self._connect, 1, patience=settings.connect_timeout)
         self._opened = threading.Event()
         self._pooled = bool(settings.pooled)
         self._begin()
@@ -57,15 +58,14 @@ class PostgresDriver:
         self._holds: set[holding.PostgresHold] = set()
 
     def _begin_anew(self) -> None:
-        """In a fork: threads, ears and the transaction that was open stay with the parent."""
+        """Start over in a forked process: threads, listeners and the open transaction belong to the parent."""
         if self._pid != os.getpid():
             self._begin()
 
     @property
     def cooperative(self) -> bool:
-        return (
-            not self._pooled
-        )  # there, each statement has a transaction around it, and psycopg waits for that itself
+        # Behind a pooler each statement has a transaction around it, and psycopg waits for that itself.
+        return not self._pooled
 
     # Running queries -------------------------------------------------------------------------------------------------
 
@@ -74,8 +74,8 @@ class PostgresDriver:
     ) -> list[Row]:
         self._begin_anew()
         takes = takes or _NO_TAKES
-        statement = self._statements.get(name, takes, flags)
         connection: Connection | None = getattr(self._local, "connection", None)
+        statement = self._statements.get(name, takes, flags if connection is not None else (*flags, "alone"))
         try:
             parameters = statement.pack(takes, items)
             if connection is not None:
@@ -89,7 +89,12 @@ class PostgresDriver:
             raise translate(error, self.url) from error
 
     def _run_alone(self, statement: Statement, parameters: list[bytes | None]) -> list[Row]:
-        connection = self._pool.take()
+        pool = self._pool
+        connection = pool.free() if statement.local else pool.take()
+        if connection is None:
+            # All connections may be waiting for a standby. A heartbeat must not wait with them.
+            pool = self._reserve
+            connection = pool.take()
         try:
             if not self._pooled:
                 return self._execute(connection, statement, parameters)
@@ -97,7 +102,7 @@ class PostgresDriver:
                 self._limit(connection)
                 return self._execute(connection, statement, parameters)
         finally:
-            self._pool.give_back(connection)
+            pool.give_back(connection)
 
     def _execute(
         self, connection: Connection, statement: Statement, parameters: list[bytes | None]
@@ -105,9 +110,10 @@ class PostgresDriver:
         try:
             return connection.run(statement, parameters, prepare=not self._pooled)
         except psycopg.errors.ReadOnlySqlTransaction:
-            # The primary has become a standby: the next connection may find the new one.
+            # The primary has become a standby: the next connection may reach the new primary.
             connection.close()
             self._pool.empty()
+            self._reserve.empty()
             raise
 
     def run_together(self, calls: Sequence[Call]) -> list[list[Row]]:
@@ -166,9 +172,11 @@ class PostgresDriver:
             yield
             return
         self._ensure()
-        # What this thread would do meanwhile might ask the store for something, and find itself in our transaction.
+        # Work that this thread does while waiting might call the store and end up in this transaction.
         alone = meanwhile.set(None)
-        theirs: psycopg.Error | None = None  # of a connection of the caller's own: our verbs tell ours
+        theirs: psycopg.Error | None = (
+            None  # from a connection of the caller; errors of store verbs are translated
+        )
         try:
             with self._pool.connection() as connection, connection.transaction():
                 if self._pooled:
@@ -193,7 +201,7 @@ class PostgresDriver:
             self.notify(self._local.topics)
 
     def _limit(self, connection: Connection) -> None:
-        """Time-outs for one transaction, where the session is not ours."""
+        """Set the timeouts for one transaction, for a shared session."""
         connection.execute(
             "select set_config('statement_timeout', %s, true), set_config('lock_timeout', %s, true)",
             (_milliseconds(self._settings.statement_timeout), _milliseconds(self._settings.lock_timeout)),
@@ -217,7 +225,7 @@ class PostgresDriver:
         except BaseException:
             connection.close()
             raise
-        connection.prepare_threshold = None  # psycopg would clear away what we prepare ourselves
+        connection.prepare_threshold = None  # psycopg would discard the statements that this driver prepares
         return connection
 
     def _connect_with(self, options: str) -> Connection:
@@ -230,7 +238,7 @@ class PostgresDriver:
             return Connection.connect(self._settings.conninfo, autocommit=True)
 
     def _inspect(self, connection: Connection, limits: dict[str, str]) -> None:
-        """Look at who answered: the encoding, and whether the session is ours."""
+        """Check the encoding, and whether the session is shared."""
         cursor = connection.execute(
             "select set_config('timezone', 'UTC', false), current_setting('server_encoding'),"
             " current_setting('statement_timeout')::interval = %s::interval",
@@ -239,7 +247,7 @@ class PostgresDriver:
         _, encoding, ours = cursor.fetchone() or (None, "UTF8", False)
         if encoding != "UTF8":
             raise StoreUnavailable(
-                f"{self.url} keeps text in {encoding}; create a database with encoding UTF8"
+                f"{self.url} stores text as {encoding}; create a database with encoding UTF8"
             )
         if not ours and self._settings.pooled is None:
             self._pooled = True
@@ -260,10 +268,10 @@ class PostgresDriver:
     def schema(self) -> SchemaStatus:
         try:
             with self._pool.connection() as connection:
-                applied = schema.applied(connection, self._settings.schema, self.url)
+                installed = schema.installed(connection, self._settings.schema, self.url)
         except psycopg.Error as error:
             raise translate(error, self.url) from error
-        return migrations.status(migrations.load("postgres"), applied, self.url)
+        return migrations.status(migrations.load("postgres"), installed, self.url)
 
     def migrate(self) -> list[str]:
         with self._opening:
@@ -278,7 +286,7 @@ class PostgresDriver:
 
     def check(self) -> None:
         if self._migrate:
-            self._ensure()  # whoever may make the tables makes them before he complains that there are none
+            self._ensure()  # create missing tables, if permitted, instead of reporting them
         self._check()
 
     def _check(self) -> None:
@@ -302,7 +310,7 @@ class PostgresDriver:
             self._coalescer.offer(topics)
 
     def carried(self, topic: str) -> dict[str, str]:
-        """Parameters for a statement that sends this wake-up itself; none where another way is better."""
+        """Parameters for a statement that sends this wake-up itself; empty if another way is better."""
         self._begin_anew()
         if not self._settings.notify or getattr(self._local, "connection", None) is not None:
             return {}
@@ -335,8 +343,8 @@ class PostgresDriver:
         self._pool.check()
         if self._pooled:
             raise BadSettings(
-                f"{self.url} is reached through a pooler that lends its sessions, so nothing can be held there;"
-                " use coordination 'lease', or connect to the server itself"
+                f"{self.url} is reached through a pooler that shares its sessions, so no lock can be held there;"
+                " use coordination 'lease', or connect to the server directly"
             )
         key = holding.lock_key(self._settings.schema, name)
         try:
@@ -352,14 +360,14 @@ class PostgresDriver:
 
     def _may_be_free(self, key: int) -> bool:
         if getattr(self._local, "connection", None) is not None:
-            return True  # asked on this connection it would be ours until the commit, and there may be no other to ask on
+            return True  # a test on this connection would hold the lock until the commit, and there may be no other connection
         with self._pool.connection() as connection:
             return holding.is_free(connection, key)
 
     def _release_if_closed(self, hold: Hold) -> None:
         try:
             self._pool.check()
-        except StoreUnavailable:  # meanwhile, by another thread
+        except StoreUnavailable:  # closed by another thread in the meantime
             hold.release()
             raise
 
@@ -369,14 +377,17 @@ class PostgresDriver:
         for listener in list(self._listeners):
             listener.close()
         self._pool.close()
+        self._reserve.close()
         for hold in list(self._holds):
             hold.release()
 
 
 def _refuse_half(connection: Connection) -> None:
-    """PostgreSQL answers the commit of a broken transaction with a rollback and no error; nobody may take that for done."""
+    """Refuse to commit a failed transaction: PostgreSQL would answer with a rollback and no error."""
     if connection.info.transaction_status == psycopg.pq.TransactionStatus.INERROR:
-        raise StoreBusy("a verb of this transaction failed, so nothing of it was kept; do all of it again")
+        raise StoreBusy(
+            "a verb of this transaction failed, so the whole transaction was rolled back; repeat all of it"
+        )
 
 
 def _milliseconds(seconds: float) -> str:

@@ -1,4 +1,4 @@
-"""psycopg's errors in our words: one sentence, with what to do. And trying again, where that is what to do."""
+"""Translation of psycopg's errors, and retries."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ R = TypeVar("R")
 _TRIES = 5
 
 RETRIED = (pg.DeadlockDetected, pg.SerializationFailure)
-"""Nothing happened, and the same statement may well succeed at once."""
+"""Errors after which nothing was changed and the same statement may succeed immediately."""
 
 UNPACKABLE = (UnicodeEncodeError, struct.error)
-"""What packing says to a value the server has no place for: half a character, a number or a span beyond all bounds."""
+"""Errors of packing a value that the server cannot hold: a lone surrogate, a number or an interval out of range."""
 
 _UNSTORABLE = (
     *UNPACKABLE,
     pg.CharacterNotInRepertoire,
-    pg.UntranslatableCharacter,  # the server's own words: a NUL
-    pg.ProgramLimitExceeded,  # and a text that is too long for an index
+    pg.UntranslatableCharacter,  # the server's error for a NUL
+    pg.ProgramLimitExceeded,  # the server's error for a text that is too long for an index
 )
 
 _BUSY = (pg.LockNotAvailable, pg.QueryCanceled, *RETRIED)
@@ -61,17 +61,17 @@ _REFUSALS = [
         ),
         (
             r"session is read-only",
-            "{where} only lets us read ({text}); it may be a standby: point to the primary",
+            "{where} is read-only ({text}); it may be a standby: point to the primary",
         ),
     )
 ]
-"""What a server that refuses us says, and what is to be done."""
+"""Patterns of connection errors, and the messages to raise instead."""
 
 
 def translate(
     error: psycopg.Error | UnicodeEncodeError | struct.error, where: str
 ) -> StoreError | JobExists | UsageError:
-    """The error to raise instead of the driver's own."""
+    """The error to raise instead of the driver's."""
     if isinstance(error, psycopg.Error) and not isinstance(error, _UNSTORABLE):
         return _translated(error, where)
     text = _sentence(error) if isinstance(error, psycopg.Error) else str(error)
@@ -85,28 +85,30 @@ def _translated(error: psycopg.Error, where: str) -> StoreError | JobExists:
             return JobExists("one of these jobs is already stored; nothing was enqueued")
         case pg.UniqueViolation() if error.diag.table_name in _KEYED_TABLES:
             return StoreBusy(
-                f"somebody took one of these keys in {where} at the same moment; nothing was changed, try again"
+                f"another process took one of these keys in {where} at the same time; nothing was changed, try again"
             )
         case _ if isinstance(error, _BUSY):
             return StoreBusy(f"{where} is busy ({text}); nothing was changed, try again")
         case pg.ReadOnlySqlTransaction():
             return StoreUnavailable(
-                f"{where} only lets us read ({text}); it may be a standby: point to the primary"
+                f"{where} is read-only ({text}); it may be a standby: point to the primary"
             )
         case pg.InsufficientPrivilege():
             return StoreUnavailable(
-                f"{where} denied access ({text}); grant the role its rights on the schema"
+                f"{where} denied access ({text}); grant the role privileges on the schema"
             )
         case pg.DiskFull():
             return StoreUnavailable(f"the disk of {where} is full ({text}); nothing was changed")
         case _ if isinstance(error, _CORRUPT):
-            return StoreCorrupt(f"{where} reports damaged data ({text}); restore it before going on")
+            return StoreCorrupt(f"{where} reports damaged data ({text}); restore it before you continue")
         case _ if isinstance(error, _MISSING):
             return SchemaOutdated(
-                f"{where} lacks our tables ({text}); run: tidemill db migrate --store '{where}'"
+                f"{where} lacks Tidemill's tables ({text}); run: tidemill db migrate --store '{where}'"
             )
         case pg.DuplicateTable() | pg.DuplicateObject():
-            return SchemaForeign(f"{where} holds tables that are not ours ({text}); choose another ?schema=")
+            return SchemaForeign(
+                f"{where} contains tables of another program ({text}); choose another ?schema="
+            )
         case pg.IntegrityError() | pg.DataError():
             return StoreCorrupt(f"{where} refused the data ({text}); nothing was changed")
         case psycopg.OperationalError() | psycopg.InterfaceError():
@@ -116,7 +118,7 @@ def _translated(error: psycopg.Error, where: str) -> StoreError | JobExists:
 
 
 def _unreachable(text: str, where: str) -> str:
-    """Why there is no connection. libpq keeps the error's code to itself while it connects, so its words must do."""
+    """Why there is no connection. libpq does not expose the error code while it connects, so the message is matched."""
     for sign, sentence in _REFUSALS:
         if match := sign.search(text):
             return sentence.format(where=where, text=text, name=match[match.lastindex or 0])
@@ -124,14 +126,14 @@ def _unreachable(text: str, where: str) -> str:
 
 
 def _sentence(error: psycopg.Error) -> str:
-    """The first line of the driver's message, which often has several and repeats itself."""
+    """The first line of the driver's message, which often has several lines and repeats itself."""
     text = error.diag.message_primary or str(error) or type(error).__name__
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     return _PREAMBLE.sub("", lines[0]).rstrip(".") if lines else type(error).__name__
 
 
 def again(act: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Do once more what failed for what others did at the same moment; the last failure is the caller's."""
+    """Retry a call that failed because of a concurrent transaction; the last failure is raised."""
     tried = 1
     while True:
         time.sleep(random.uniform(0.001, 0.01) * tried)  # noqa: S311  (no secret)

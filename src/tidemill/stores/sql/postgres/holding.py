@@ -1,6 +1,6 @@
-"""Holds of a PostgreSQL database: each is an advisory lock on a session of its own, and ends with that session.
+"""Holds in PostgreSQL: advisory locks, each on its own session.
 
-Behind a pooler the session is not ours, so there is none. It must not know what is done under a hold.
+A hold ends with its session. Behind a pooler the session is shared, so there are no holds.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ import psycopg
 
 from tidemill.stores.sql.postgres.wire import Connection, readable
 
-_LOOKS = 16  # how much a server may say unasked before no more of it is read
+_LOOKS = 16  # maximum reads of unsolicited messages from the server
 
 _TRY = """
 select pg_try_advisory_lock(%s), set_config('idle_session_timeout', '0', false),
        set_config('tcp_keepalives_idle', '3', false), set_config('tcp_keepalives_interval', '2', false),
        set_config('tcp_keepalives_count', '2', false), set_config('tcp_user_timeout', '8000', false)
 """
-"""The server is to notice within ten seconds that a holder's machine is gone; but a holder may be silent for days."""
+"""The server should notice within ten seconds that a holder's machine is down; but an idle holder may be silent for days."""
 
 
 def lock_key(schema: str, name: str) -> int:
-    """The number of a hold among the advisory locks of the database."""
+    """The advisory lock number of a hold."""
     digest = hashlib.sha256(f"tidemill hold {schema} {name}".encode()).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
 def is_free(connection: Connection, key: int) -> bool:
-    """Whether nobody holds it just now. So those who would lose make no connection for every try."""
+    """Whether the lock is free. Checked first, so that losing contenders need not open a connection for every attempt."""
     return connection.execute("select pg_try_advisory_xact_lock(%s)", (key,)).fetchone() == (True,)
 
 
 def take(
     connect: Callable[[], Connection], key: int, forget: Callable[[PostgresHold], None]
 ) -> PostgresHold | None:
-    """The lock, on a new connection; None while anybody has it."""
+    """The lock, on a new connection; None while it is held."""
     connection = connect()
     try:
         row = connection.execute(_TRY, (key,)).fetchone()
@@ -54,7 +54,7 @@ def take(
 
 
 class PostgresHold:
-    """An advisory lock, and the connection it lives on."""
+    """An advisory lock and its connection."""
 
     def __init__(self, connection: Connection, key: int, forget: Callable[[PostgresHold], None]) -> None:
         self._connection: Connection | None = connection
@@ -71,16 +71,16 @@ class PostgresHold:
         with self._looking:
             connection, self._connection = self._connection, None
         if connection is not None:
-            # Unlocked first: a session that is only closed keeps its locks until the server has noticed.
+            # Unlocked first: a session that is only closed keeps its locks until the server notices.
             with contextlib.suppress(psycopg.Error):
                 connection.execute("select pg_advisory_unlock(%s)", (self._key,))
             connection.close()
         self._forget(self)
 
     def leave_to_parent(self) -> None:
-        """In a fork: let go of the socket without a word to the server, which would take it for the parent's.
+        """In a forked process: close the socket without a message to the server, which would apply it to the parent's session.
 
-        A socket that stayed open here would keep the session alive when the parent dies.
+        A socket that stayed open here would keep the session alive after the parent dies.
         """
         connection, self._connection = self._connection, None
         self._looking = threading.Lock()
@@ -93,13 +93,13 @@ class PostgresHold:
 
 
 def _lives(connection: Connection) -> bool:
-    """Whether the session is there, as far as can be told without asking: a server that ends one closes its socket."""
+    """Whether the session is alive, as far as the socket shows: a server that ends a session closes its socket."""
     try:
         for _ in range(_LOOKS):
             if not readable([connection.fileno()], 0):
                 break
-            connection.pgconn.consume_input()  # an error when the connection is closed
-            connection.pgconn.notifies()  # the rest is news about settings, and is passed over
+            connection.pgconn.consume_input()  # raises if the connection is closed
+            connection.pgconn.notifies()  # other messages are about settings and are ignored
     except psycopg.Error:
         return False
     return True

@@ -1,4 +1,4 @@
-"""Jobs that are made while the server inserts those made before them: lots of them, each as the columns of a batch."""
+"""Bulk enqueue of similar jobs, created while the server inserts earlier ones."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Any
 from tidemill.domain.job import NO_DETAILS, NewJob
 
 LOT = 200
-"""Jobs in one statement: enough that it costs little, few enough that the server soon has something to do."""
+"""Jobs per statement: large enough to be cheap, small enough to give the server work early."""
 
 
 class Unlike(Exception):
-    """A job differs from those before it in more than its id and its arguments."""
+    """A job differs from the previous ones in more than its id and its arguments."""
 
 
 class Lots:
-    """What comes out of an iterator of jobs, a lot at a time; ``made`` holds all that has come."""
+    """Jobs from an iterator, in lots; ``made`` holds all jobs so far."""
 
     def __init__(self, jobs: Iterator[NewJob]) -> None:
         self._jobs = jobs
@@ -31,7 +31,7 @@ class Lots:
         return lot
 
     def columns(self) -> Iterator[dict[str, list[Any]]]:
-        """One lot after another, each made when it is asked for; ``Unlike`` where one is not like the first."""
+        """One lot after another, each created on demand; ``Unlike`` if a job is not like the first."""
         lot, first = self.made[:], self.made[0]
         while lot:
             yield columns_of(lot)
@@ -40,18 +40,18 @@ class Lots:
                 raise Unlike
 
     def all(self) -> list[NewJob]:
-        """All of them, made to the last."""
+        """All jobs; exhausts the iterator."""
         self.made += self._jobs
         return self.made
 
 
 def columns_of(jobs: Sequence[NewJob]) -> dict[str, list[Any]]:
-    """What differs among jobs that are alike."""
+    """The columns in which similar jobs differ."""
     return {"id": [job.id for job in jobs], "args": [job.args for job in jobs]}
 
 
 def alike(jobs: Sequence[NewJob]) -> bool:
-    """Whether the jobs differ only in id and arguments, are due now, and hold and describe nothing."""
+    """Whether the jobs differ only in id and arguments, are due now, and have neither unique keys, limits nor details."""
     first = jobs[0]
     if first.run_at or first.delay or first.unique or first.limits or first.waiting is not None:
         return False

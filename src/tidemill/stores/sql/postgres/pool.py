@@ -1,7 +1,7 @@
-"""A small pool of connections: made when needed, looked at before they are handed out, thrown away when in doubt.
+"""A small pool of connections, checked before use and discarded when in doubt.
 
-No background thread and no health query: an idle connection whose socket has something to say has been closed by the
-server, and that one look costs a microsecond. A process that was forked starts with an empty pool.
+There is no background thread and no health query: an idle connection whose socket is readable has been closed by the server, and
+this check costs a microsecond. A forked process starts with an empty pool.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidemill.stores.sql.postgres.wire import Connection
 
 
 class Pool:
-    """At most ``size`` connections at a time; who waits longer than ``patience`` seconds for one is told so."""
+    """At most ``size`` connections at a time; waiting longer than ``patience`` seconds for one raises ``StoreBusy``."""
 
     def __init__(self, connect: Callable[[], Connection], size: int, patience: float) -> None:
         self._connect = connect
@@ -30,14 +30,14 @@ class Pool:
     def _reset(self) -> None:
         self._pid = os.getpid()
         self._idle: deque[Connection] = deque()
-        self._places: SimpleQueue[None] = SimpleQueue()  # as a semaphore, which costs ten times as much
+        self._places: SimpleQueue[None] = SimpleQueue()  # used as a semaphore, at a tenth of the cost
         for _ in range(self._size):
             self._places.put(None)
         self._closed = False
 
     @contextmanager
     def connection(self) -> Iterator[Connection]:
-        """A connection for the block."""
+        """A connection for the duration of the block."""
         connection = self.take()
         try:
             yield connection
@@ -45,16 +45,26 @@ class Pool:
             self.give_back(connection)
 
     def take(self) -> Connection:
-        """A connection, to be given back."""
+        """A connection; the caller returns it with ``give_back``."""
+        connection = self._take(self._patience)
+        if connection is None:
+            raise StoreBusy(
+                f"all {self._size} connections of this process are in use; raise ?pool= or shorten your transactions"
+            )
+        return connection
+
+    def free(self) -> Connection | None:
+        """A connection if one is free, without waiting; None otherwise."""
+        return self._take(0)
+
+    def _take(self, seconds: float) -> Connection | None:
         if self._pid != os.getpid():
             self._reset()
         self.check()
         try:
-            self._places.get(timeout=self._patience)
+            self._places.get(timeout=seconds) if seconds else self._places.get_nowait()
         except Empty:
-            raise StoreBusy(
-                f"all {self._size} connections of this process are in use; raise ?pool= or hold them shorter"
-            ) from None
+            return None
         try:
             return self._sound() or self._connect()
         except BaseException:
@@ -62,16 +72,16 @@ class Pool:
             raise
 
     def spare(self) -> Connection | None:
-        """A connection, if that leaves another for others; nobody waits for it."""
+        """A connection if that leaves another one free, without waiting; None otherwise."""
         if self._pid == os.getpid() and self._places.qsize() < 2:
             return None
         return self.take()
 
     def give_back(self, connection: Connection) -> None:
-        """It is kept only if it is still sound and outside a transaction."""
+        """Return a connection. It is kept only if it is usable and outside a transaction."""
         try:
             if self._pid != os.getpid():
-                return  # a fork's copy; to close it would end the parent's
+                return  # a fork's copy: closing it would end the parent's session
             idle = connection.pgconn.transaction_status == TransactionStatus.IDLE
             if idle and not self._closed:
                 self._idle.append(connection)
@@ -81,7 +91,7 @@ class Pool:
             self._places.put(None)
 
     def check(self) -> None:
-        """Nothing, unless the pool is closed."""
+        """Raise an error if the pool is closed."""
         if self._closed:
             raise StoreUnavailable("this store is closed; open it again")
 
@@ -96,13 +106,13 @@ class Pool:
             connection.close()
 
     def close(self) -> None:
-        """Close what is idle; what is out is closed when it comes back."""
+        """Close idle connections; those in use are closed when they are returned."""
         if self._pid != os.getpid():
             self._reset()
         self._closed = True
         self.empty()
 
     def empty(self) -> None:
-        """Close what is idle."""
+        """Close idle connections."""
         while self._idle:
             self._idle.pop().close()

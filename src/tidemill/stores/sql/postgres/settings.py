@@ -1,4 +1,4 @@
-"""How to reach a PostgreSQL: the URL, less what is meant for us and not for libpq."""
+"""Connection settings of PostgreSQL, from the store's URL."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ KEEPALIVES = {
     "keepalives_count": "2",
     "tcp_user_timeout": "8000",
 }
-"""A connection whose other end is gone without a word fails within ten seconds."""
+"""A connection whose peer has vanished fails within ten seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class PostgresSettings:
-    """Everything the driver must know. ``conninfo`` holds the password, ``shown`` does not."""
+    """The driver's settings. ``conninfo`` contains the password, ``shown`` does not."""
 
     conninfo: str = field(repr=False)
     shown: str
@@ -47,7 +47,7 @@ class PostgresSettings:
 
 
 def read_settings(url: str) -> PostgresSettings:
-    """Take our own options out of the URL's query and leave the rest to libpq."""
+    """Remove the store's own options from the URL's query and leave the rest to libpq."""
     parts = _split(url)
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
     schema = query.pop("schema", "tidemill")
@@ -78,7 +78,7 @@ def read_settings(url: str) -> PostgresSettings:
 
 
 def _split(url: str) -> SplitResult:
-    """The URL's parts. Where a character of the password has cut it in a wrong place, nothing of it is shown."""
+    """The URL's parts. If an unescaped character of the password breaks the URL, the error shows nothing of it."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -92,7 +92,7 @@ def _split(url: str) -> SplitResult:
 
 
 def _hide_password(url: str, parts: SplitResult) -> str:
-    """The URL as it may be shown and logged."""
+    """The URL without its password, for display and logs."""
     if parts.password is None and "password=" not in parts.query:
         return url
     user, _, host = parts.netloc.rpartition("@")
@@ -104,7 +104,7 @@ def _hide_password(url: str, parts: SplitResult) -> str:
 
 
 def _complaint(error: psycopg.Error) -> str:
-    """What libpq says, without the piece of the URL it quotes; only an unknown option's name is harmless."""
+    """libpq's message without the part of the URL it quotes; only the name of an unknown option is harmless."""
     text = str(error).strip()
     return text if "query parameter" in text else text.partition(': "')[0]
 

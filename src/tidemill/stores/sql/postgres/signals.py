@@ -1,4 +1,4 @@
-"""LISTEN and NOTIFY: hints between processes, on a connection of their own, rebuilt when it breaks."""
+"""Wake-ups between processes with LISTEN and NOTIFY, on a dedicated connection."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import psycopg
 from tidemill.stores.sql.postgres.wire import Connection, readable
 
 _RECONNECT = 1.0
-_STAND_BY = 0.25  # seconds between two looks while somebody else watches
+_STAND_BY = 0.25  # seconds between two checks while an event loop watches the socket
 _ROOM = 7_000  # a payload holds 8,000 bytes
 
 
 def payloads(topics: frozenset[str]) -> list[str]:
-    """Topics as few messages as fit."""
+    """The topics in as few messages as possible."""
     messages: list[list[str]] = [[]]
     size = 0
     for topic in sorted(topics):
@@ -33,9 +33,10 @@ def payloads(topics: frozenset[str]) -> list[str]:
 
 
 class PostgresListener:
-    """Hears notifications of one channel. After every reconnect it reports ``change``: something may have been missed.
+    """A subscription to one channel.
 
-    Its file can be lent to somebody who watches it on a loop; meanwhile ``wait`` stands by, and returns now and then.
+    After every reconnect it reports ``change``, because it may have missed a notification, and ``reconnected``, because it may
+    be connected to another database. An event loop can borrow its socket; ``wait`` then only returns from time to time.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class PostgresListener:
             try:
                 if self._connection is None:
                     self._open()
-                    return frozenset({"change"})
+                    return frozenset({"change", "reconnected"})
                 return self._read(self._connection, timeout)
             except psycopg.Error:
                 self._drop()
@@ -98,28 +99,28 @@ class PostgresListener:
             if connection is not None:
                 connection.close()
 
-    # For whoever watches in its stead ----------------------------------------------------------------------------------------
+    # For an event loop that watches the socket -----------------------------------------------------------------------------
 
     def lend(self) -> int | None:
-        """A file of the caller's own that becomes readable when there is something to hear; None while there is no connection."""
+        """A duplicate descriptor that becomes readable when a notification arrives; None while there is no connection."""
         with self._reading:
             self._lent = self._connection
             return None if self._lent is None else os.dup(self._lent.fileno())
 
     def hear(self) -> frozenset[str]:
-        """What is to be heard now; an error once the connection whose file was lent is gone."""
+        """The topics received so far; raises an error if the connection whose socket was lent is gone."""
         with self._reading:
             if self._lent is None or self._lent is not self._connection:
-                raise psycopg.OperationalError("the connection that was lent is gone")
+                raise psycopg.OperationalError("the connection whose socket was lent is closed")
             return _drain(self._lent)
 
     def take_back(self) -> None:
-        """Nobody watches any more."""
+        """End the loan of the socket."""
         with self._reading:
             self._lent = None
 
     def close(self) -> None:
-        """Wakes whoever waits, and lets the connection go."""
+        """Wake a waiting thread and close the connection."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -133,7 +134,7 @@ class PostgresListener:
 
 
 class DeafListener:
-    """Where there is no LISTEN (a pooler in transaction mode, or ?notify=0): only the caller's own poll wakes it."""
+    """A listener without LISTEN (a pooler in transaction mode, or ?notify=0): its caller depends on polling."""
 
     def __init__(self, on_close: Callable[[DeafListener], None]) -> None:
         self._closed = threading.Event()
@@ -149,7 +150,7 @@ class DeafListener:
 
 
 def _drain(connection: Connection) -> frozenset[str]:
-    """Everything heard so far, without waiting."""
+    """All topics received so far, without waiting."""
     pgconn, topics = connection.pgconn, list[str]()
     pgconn.consume_input()
     while (note := pgconn.notifies()) is not None:
@@ -158,7 +159,7 @@ def _drain(connection: Connection) -> frozenset[str]:
 
 
 def _topics(payload: str) -> list[str]:
-    """What a notification says; whatever is not ours means that something changed."""
+    """The topics of a notification; any unknown payload means that something changed."""
     try:
         topics = json.loads(payload)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Named queries made ready: numbered and packed for libpq, or named and packed for a cursor of psycopg's."""
+"""Compiled queries, for libpq and for psycopg cursors."""
 
 from __future__ import annotations
 
@@ -22,19 +22,20 @@ _INTEGERS = {"int2": Int2, "int4": Int4, "int8": Int8}
 class Statement:
     """One query for one set of optional parameters."""
 
-    sql: str  #: its parameters named, as psycopg spells them
+    sql: str  #: with named parameters in psycopg's syntax
     takes: tuple[tuple[str, str], ...]
     items: tuple[tuple[str, str], ...]
     gives: bool
-    numbered: bytes  #: the same for libpq: first what it takes, then the columns of the batch
+    numbered: bytes  #: with numbered parameters for libpq: single values first, then the columns of the batch
     types: tuple[int, ...]
     formats: tuple[Format, ...]
     values: tuple[tuple[str, Pack], ...]
     columns: tuple[tuple[str, Pack], ...]
-    answers: tuple[int, ...]  #: the types of what it gives
+    answers: tuple[int, ...]  #: the types of the result columns
+    local: bool  #: it does not wait for a standby, and must not wait for statements that do
 
     def pack(self, takes: Takes, items: Items | None) -> list[bytes | None]:
-        """The parameters as libpq wants them."""
+        """The parameters for libpq."""
         packed: list[bytes | None] = [
             None if (value := takes.get(name)) is None else pack(value) for name, pack in self.values
         ]
@@ -43,7 +44,7 @@ class Statement:
         return packed
 
     def bind(self, takes: Takes, items: Items | None) -> dict[str, Any]:
-        """The parameters as psycopg wants them."""
+        """The parameters for psycopg."""
         bound: dict[str, Any] = {}
         for name, kind in self.takes:
             value: Any = takes.get(name)
@@ -60,7 +61,7 @@ class Statement:
 
 
 class Statements:
-    """All queries, each compiled once for each set of optional parameters it is called with."""
+    """All queries, each compiled once per set of optional parameters."""
 
     def __init__(self, schema: str) -> None:
         self._schema = schema
@@ -97,8 +98,9 @@ class Statements:
             values=tuple(packs[: len(takes)]),
             columns=tuple(packs[len(takes) :]),
             answers=tuple(given(kind) for _, kind in query.gives),
+            local="alone" in present,
         )
 
     def qualify(self, sql: str) -> str:
-        """The SQL for the schema in use."""
+        """The SQL for the configured schema."""
         return sql if self._schema == "tidemill" else sql.replace("tidemill.", f"{self._schema}.")

@@ -1,4 +1,4 @@
-"""The PostgreSQL store: as the SQL store, but a batch of jobs that ended for good goes with the next claim in one statement."""
+"""The PostgreSQL store: the SQL store with combined statements for the hot path."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tidemill.stores.sql.flow import (
 from tidemill.stores.sql.postgres.lots import Lots, Unlike, alike, columns_of
 from tidemill.stores.sql.store import SqlStore
 
-_LOST = 18  # its place in a row of ``step``
+_LOST = 18  # column of ``step``
 
 
 class PostgresStore(SqlStore):
@@ -48,7 +48,7 @@ class PostgresStore(SqlStore):
         return [Enqueued(job.id, True) for job in jobs]
 
     def _enqueue_made(self, jobs: Iterator[NewJob], now: datetime | None) -> list[Enqueued]:
-        """The server inserts some jobs while others are made, as long as they are alike."""
+        """Let the server insert jobs while further ones are created, as long as they are similar."""
         lots = Lots(jobs)
         if not lots.alike:
             return self.enqueue(lots.all(), now=now)
@@ -89,10 +89,10 @@ class PostgresStore(SqlStore):
         ahead = self._db.ahead()
         return None if ahead is None else _StepsAhead(ahead)
 
-    # What counts against limits ------------------------------------------------------------------------------------------
+    # Jobs with limits ----------------------------------------------------------------------------------------------------
 
     def _step_counted(self, finishes: Sequence[Finish], request: ClaimRequest, now: datetime | None) -> Step:
-        counted = counted_claim(request, now)
+        counted = None if any(item.then for item in finishes) else counted_claim(request, now)
         if request.inherits:
             inherited = None if counted is None else _inherited(finishes, request, counted)
             if inherited is None:
@@ -117,7 +117,7 @@ class PostgresStore(SqlStore):
 
 
 class _StepsAhead:
-    """Steps of jobs that count against no limits, and ended for good."""
+    """Steps of jobs that have no limits and that end."""
 
     def __init__(self, ahead: Ahead) -> None:
         self._ahead = ahead
@@ -145,12 +145,17 @@ class _StepsAhead:
 
 
 def plain_step(finishes: Sequence[Finish], request: ClaimRequest, now: datetime | None) -> Call | None:
-    """The step as one statement; None where a job goes back, has a unique key, or counts against limits."""
+    """The step as one statement.
+
+    None if a job is released, has a unique key, limits or follow-up jobs, or belongs to another worker.
+    """
     done = all(item.transition is COMPLETED for item in finishes)
     ends = done or all(item.transition.state in ENDED for item in finishes)
     if not ends or any(
-        item.claim.unique_key is not None or item.claim.limits is not None for item in finishes
+        item.claim.unique_key is not None or item.claim.limits is not None or item.then for item in finishes
     ):
+        return None
+    if not _all_held_by(request.worker, finishes):
         return None
     takes = claim_takes(request, now) | lane_columns(request.lanes)
     if done:
@@ -159,7 +164,7 @@ def plain_step(finishes: Sequence[Finish], request: ClaimRequest, now: datetime 
 
 
 def counted_claim(request: ClaimRequest, now: datetime | None) -> Call | None:
-    """The request as one statement; None where a limit is of another kind than how many are held, or is not the jobs' own."""
+    """The claim as one statement; None if a limit is not a concurrency limit, or not one of the jobs' own."""
     maxima: dict[str, int] = {}
     pairs: list[tuple[int, str]] = []
     quotas: list[int] = []
@@ -187,7 +192,9 @@ def counted_claim(request: ClaimRequest, now: datetime | None) -> Call | None:
 
 
 def _inherited(finishes: Sequence[Finish], request: ClaimRequest, counted: Call) -> Call | None:
-    """The step as one statement; None where a job goes back, has a unique key, or does not come from one of the lanes."""
+    """The step as one statement; None if a job is released, has a unique key, belongs to another worker or to no lane."""
+    if not _all_held_by(request.worker, finishes):
+        return None
     places = {
         (lane.queue, lane.tenant, lane.priority, lane.limits): place
         for place, lane in enumerate(request.lanes, start=1)
@@ -209,6 +216,13 @@ def _inherited(finishes: Sequence[Finish], request: ClaimRequest, counted: Call)
     return Call("step_inherited", takes, {**end_columns(finishes), "lane": lanes})
 
 
+def _all_held_by(worker: UUID, finishes: Sequence[Finish]) -> bool:
+    """Whether all claims belong to this worker, so that a statement can fence them with one parameter."""
+    # ``count`` compares identities first. Claims carry the UUID object of their request, and comparing UUIDs is slow.
+    workers = [item.claim.worker for item in finishes]
+    return workers.count(worker) == len(workers)
+
+
 def _stepped(rows: Sequence[Row], request: ClaimRequest) -> Step:
     lost = [row[_LOST] for row in rows if row[_LOST] is not None]
     claimed = [row[:_LOST] for row in rows if row[_LOST] is None]
@@ -216,7 +230,7 @@ def _stepped(rows: Sequence[Row], request: ClaimRequest) -> Step:
 
 
 def _open_call(counted: Call) -> Call:
-    """Make the names of a claim countable first; a statement does not see what it makes itself."""
+    """Insert missing counts for a claim's names first; a statement does not see its own inserts."""
     return Call("open_uses", {name: counted.takes.get(name) for name in ("now", "names")})
 
 
@@ -225,7 +239,7 @@ def _finish_call(finishes: Sequence[Finish], now: datetime | None) -> Call:
 
 
 def _common(job: NewJob, now: datetime | None) -> dict[str, Any]:
-    """What jobs that are alike share, as single parameters."""
+    """The common values of similar jobs, as single parameters."""
     return {
         "now": now,
         "tenant": job.tenant,
@@ -239,7 +253,7 @@ def _common(job: NewJob, now: datetime | None) -> dict[str, Any]:
 
 
 def _done_columns(finishes: Sequence[Finish]) -> dict[str, list[Any]]:
-    """What differs among jobs that all succeeded."""
+    """The columns in which successful jobs differ."""
     return {
         "id": [item.claim.id for item in finishes],
         "token": [item.claim.token for item in finishes],

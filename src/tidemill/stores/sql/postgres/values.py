@@ -1,6 +1,6 @@
-"""Single values as PostgreSQL's binary parameters, packed by hand as ``arrays`` packs batches.
+"""Single values encoded as PostgreSQL's binary parameters.
 
-What kind a value is, the query's header says; so nothing is found out about a value at the time it is sent.
+The query's header defines the type of each value, so no type is inspected when a value is sent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _INT8 = struct.Struct("!q").pack
 _INTERVAL = struct.Struct("!qii").pack
 _JSONB = 3802
 ARRAYS = {"uuids": "uuid", "texts": "text", "int2s": "int2", "int4s": "int4", "int8s": "int8"}
-"""Kinds of single values that are arrays, and what they hold."""
+"""Kinds of single values that are arrays, and their element types."""
 
 
 def _timestamptz(value: datetime) -> bytes:
@@ -46,7 +46,7 @@ _SINGLE: dict[str, Pack] = {
 
 
 def single(kind: str) -> tuple[int, Pack]:
-    """The type of a parameter of this kind, and how a value of it is packed."""
+    """The type OID of a parameter of this kind, and the function that packs its values."""
     if kind in ARRAYS:
         return column(ARRAYS[kind])
     return OIDS[kind][0], _SINGLE[kind]
@@ -58,5 +58,5 @@ def column(kind: str) -> tuple[int, Pack]:
 
 
 def given(kind: str) -> int:
-    """The type of a column of the answer."""
+    """The type OID of a result column."""
     return _JSONB if kind == "json" else OIDS[kind][0]

@@ -1,8 +1,8 @@
-"""A connection of psycopg's with a second door: our own statements go straight to libpq, without a cursor.
+"""A psycopg connection that also runs prepared statements directly through libpq.
 
-A cursor costs the commonest statements more time than the server does. So each is prepared once for a connection, its
-parameters come packed, and only rows are left to psycopg. Waiting is done here, on the socket: other threads run meanwhile,
-and Ctrl-C is heard at once. What a statement means, and what becomes of its errors, is none of this room's business.
+For the most frequent statements a cursor costs more time than the server does. So each statement is prepared once per connection,
+its parameters arrive packed, and only the conversion of rows is left to psycopg. This module waits on the socket itself: other
+threads can run, and Ctrl-C takes effect at once. Callers translate errors.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _WELL = (ExecStatus.TUPLES_OK, ExecStatus.COMMAND_OK)
 
 
 class Connection(psycopg.Connection[Row]):
-    """One session. Whoever uses it has it alone."""
+    """One session, used by one thread at a time."""
 
     def __init__(self, pgconn: PGconn, row_factory: RowFactory[Row] = tuple_row) -> None:
         super().__init__(pgconn, row_factory)
-        # What is prepared here: its name, and who reads its rows.
+        # The prepared statements: name, and the reader of its rows.
         self._ready: dict[bytes, tuple[bytes, Transformer]] = {}
         self._ear = _ear(pgconn.socket)
 
     def spoken(self) -> bool:
-        """Whether the server has sent something unasked (its farewell, as a rule), or the connection is broken."""
+        """Whether the server has sent an unsolicited message (usually the end of the session), or the connection is broken."""
         return self.pgconn.status != psycopg.pq.ConnStatus.OK or self._ear(0)
 
     def run(self, statement: Statement, parameters: Sequence[bytes | None], *, prepare: bool) -> list[Row]:
-        """Run a statement with packed parameters, in the transaction that is open or in one of its own; its rows."""
+        """Run a statement with packed parameters, in the open transaction or in its own. Returns its rows."""
         pgconn = self.pgconn
         try:
             if prepare:
@@ -70,7 +70,7 @@ class Connection(psycopg.Connection[Row]):
         return rows
 
     def run_together(self, calls: Sequence[tuple[Statement, Sequence[bytes | None]]]) -> list[list[Row]]:
-        """Run several statements in one transaction of their own, sent at once; the rows of each."""
+        """Run several statements in one transaction, sent together. Returns the rows of each."""
         pgconn = self.pgconn
         try:
             ready = [
@@ -84,7 +84,7 @@ class Connection(psycopg.Connection[Row]):
             pgconn.exit_pipeline_mode()
         except psycopg.Error:
             if pgconn.pipeline_status != PipelineStatus.OFF:
-                self.close()  # whatever is still to come would be taken for an answer to something else
+                self.close()  # later answers would be taken for those of other statements
             raise
         except BaseException:
             self._give_up()
@@ -100,10 +100,10 @@ class Connection(psycopg.Connection[Row]):
         batches: Iterable[Sequence[bytes | None]],
         keep: Callable[[list[list[Row]]], bool],
     ) -> list[list[Row]]:
-        """Run one statement for every batch, all in one transaction of their own; the rows of each.
+        """Run one statement for every batch in one transaction. Returns the rows of each.
 
-        Each is sent as soon as it is there, so that the server works on one while the next is made. Where the making of one fails,
-        or the rows are not to be kept, all of it is taken back.
+        Each batch is sent as soon as it exists, so that the server works on one while the next is created. If creating one fails,
+        or ``keep`` refuses the rows, the transaction is rolled back.
         """
         pgconn = self.pgconn
         try:
@@ -129,7 +129,7 @@ class Connection(psycopg.Connection[Row]):
                 self._take_back()
         except psycopg.Error:
             if pgconn.pipeline_status != PipelineStatus.OFF:
-                self.close()  # whatever is still to come would be taken for an answer to something else
+                self.close()  # later answers would be taken for those of other statements
             raise
         except BaseException:
             if pgconn.pipeline_status != PipelineStatus.OFF:
@@ -137,14 +137,14 @@ class Connection(psycopg.Connection[Row]):
             raise
         return rows
 
-    # Statements ahead ----------------------------------------------------------------------------------------------------
+    # Statements sent ahead -----------------------------------------------------------------------------------------------
 
     def knows(self, statement: Statement) -> bool:
-        """Whether it can be posted."""
+        """Whether the statement is prepared and can be posted."""
         return statement.numbered in self._ready
 
     def learn(self, statement: Statement) -> None:
-        """Prepare it, if it is not; while nothing is posted."""
+        """Prepare the statement if necessary; only while nothing is posted."""
         try:
             if not self.knows(statement):
                 self._prepare(statement)
@@ -155,8 +155,9 @@ class Connection(psycopg.Connection[Row]):
             raise
 
     def post(self, statement: Statement, parameters: Sequence[bytes | None]) -> None:
-        """Send a statement that is known, in a transaction of its own; ``collect`` tells what became of it, also if it could not be
-        sent. Until all that was posted is collected, nothing else is done here.
+        """Send a prepared statement in its own transaction; ``collect`` reports its outcome, also if it could not be sent.
+
+        Until all posted statements are collected, the connection must not be used otherwise.
         """
         pgconn = self.pgconn
         try:
@@ -173,7 +174,7 @@ class Connection(psycopg.Connection[Row]):
             raise
 
     def answered(self) -> bool:
-        """Whether ``collect`` would not wait."""
+        """Whether ``collect`` would return without waiting."""
         try:
             self.pgconn.consume_input()
             return not self.pgconn.is_busy()
@@ -181,7 +182,7 @@ class Connection(psycopg.Connection[Row]):
             return True
 
     def collect(self, statement: Statement, *, last: bool) -> list[Row]:
-        """The rows of the oldest statement that was posted, waited for; ``last``: nothing else is under way."""
+        """Wait for the rows of the oldest posted statement; ``last``: no other is in flight."""
         try:
             result = self._posted_answer()
             if last:
@@ -197,7 +198,7 @@ class Connection(psycopg.Connection[Row]):
         return self._rows(statement, self._ready[statement.numbered][1], result)
 
     def _posted_answer(self) -> PGresult:
-        """What the server says to the oldest statement, and that it is committed."""
+        """The answer to the oldest statement, after its commit."""
         pgconn = self.pgconn
         answer: PGresult | None = None
         while True:
@@ -214,7 +215,7 @@ class Connection(psycopg.Connection[Row]):
                 answer = result
 
     def _take_back(self) -> None:
-        """End what was sent without a commit, and be ready for something else."""
+        """Roll back everything that was sent, and leave the connection usable."""
         pgconn = self.pgconn
         pgconn.send_query_params(b"rollback", [])
         pgconn.pipeline_sync()
@@ -222,8 +223,8 @@ class Connection(psycopg.Connection[Row]):
         pgconn.exit_pipeline_mode()
 
     def _answers(self, most: int | None = None) -> list[PGresult]:
-        """Wait for what the server says to all that was sent, until it says that this was all of it, and committed; or until so
-        many answers are there, nothing being committed yet.
+        """Wait for the answers to everything that was sent and for the commit; with ``most``, only for that many answers,
+        before the commit.
         """
         pgconn = self.pgconn
         self._flush()
@@ -235,7 +236,7 @@ class Connection(psycopg.Connection[Row]):
             if result is None:
                 if pgconn.status != psycopg.pq.ConnStatus.OK:
                     raise psycopg.OperationalError("the connection ended before the server had answered")
-                continue  # one answer is over, another comes
+                continue  # the end of one answer; another follows
             if result.status == ExecStatus.PIPELINE_SYNC:
                 break
             if result.status in _WELL:
@@ -243,7 +244,7 @@ class Connection(psycopg.Connection[Row]):
                 if len(answers) == most:
                     return answers
             elif most is not None:
-                pgconn.pipeline_sync()  # what comes behind a failure is only said to be skipped
+                pgconn.pipeline_sync()  # all answers after a failure only report that they were skipped
                 wrong, most = result, None
             elif wrong is None:
                 wrong = result
@@ -265,8 +266,8 @@ class Connection(psycopg.Connection[Row]):
         return reader
 
     def _answer(self) -> PGresult:
-        """Wait for what the server says to what was sent last, to the end: rows come before the commit, and so may an error
-        or the end of the connection after them. Either is raised.
+        """Wait for the complete answer to the last statement. Rows precede the commit, so an error or the end of the
+        connection may follow them; either is raised.
         """
         pgconn = self.pgconn
         self._flush()
@@ -277,7 +278,7 @@ class Connection(psycopg.Connection[Row]):
             except psycopg.Error:
                 if first is None or first.status in _WELL:
                     raise
-                break  # the server has said why it leaves
+                break  # the server has already reported why it closes the connection
             result = pgconn.get_result()
             if result is None:
                 break
@@ -293,10 +294,10 @@ class Connection(psycopg.Connection[Row]):
         pgconn = self.pgconn
         while pgconn.flush():
             _until_room(pgconn.socket)
-            pgconn.consume_input()  # a server that cannot get rid of what it says listens to nothing more
+            pgconn.consume_input()  # a server whose output is blocked stops reading
 
     def _await_input(self) -> None:
-        """Wait until the next answer is there, or its end."""
+        """Wait until the next answer, or its end, has arrived."""
         pgconn, wait = self.pgconn, meanwhile.get()
         while pgconn.is_busy():
             if wait is None:
@@ -306,7 +307,7 @@ class Connection(psycopg.Connection[Row]):
             pgconn.consume_input()
 
     def _give_up(self) -> None:
-        """Somebody interrupted us. Whatever the server does now is stopped, and nobody uses this session again."""
+        """After an interrupt: cancel the running statement and close this session."""
         with contextlib.suppress(psycopg.Error):
             if self.pgconn.transaction_status == TransactionStatus.ACTIVE:
                 self.cancel_safe(timeout=_CANCEL_SECONDS)
@@ -314,7 +315,7 @@ class Connection(psycopg.Connection[Row]):
 
 
 def readable(files: Sequence[int], seconds: float | None) -> bool:
-    """Whether one of these has something to read, waiting so long for it; for ever without a number."""
+    """Whether one of these files becomes readable within the time; None waits without a limit."""
     if not hasattr(select, "poll"):
         return bool(select.select(files, [], [], seconds)[0])
     poll = select.poll()
@@ -324,7 +325,7 @@ def readable(files: Sequence[int], seconds: float | None) -> bool:
 
 
 def _until_room(file: int) -> None:
-    """Wait until something can be written here, or read."""
+    """Wait until the file is writable or readable."""
     if not hasattr(select, "poll"):
         select.select([file], [file], [])
         return
@@ -334,7 +335,7 @@ def _until_room(file: int) -> None:
 
 
 def _ear(file: int) -> Callable[[float | None], Any]:
-    """``readable`` for one file, asked again and again: milliseconds to wait, or None for ever."""
+    """``readable`` for one file that is polled often: milliseconds to wait, or None without a limit."""
     if not hasattr(select, "poll"):
         return lambda wait: readable([file], wait if wait is None else wait / 1000)
     poll = select.poll()

@@ -1,1 +1,4 @@
-"""SQLite: one file, any number of processes on one machine. The same tables as PostgreSQL's, their names prefixed."""
+"""SQLite: one file, shared by the processes of one machine.
+
+The tables are the same as in PostgreSQL, with prefixed names.
+"""

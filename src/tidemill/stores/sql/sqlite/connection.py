@@ -1,7 +1,7 @@
-"""Connections to one file, and patience with everybody else who has one.
+"""Connections to one SQLite file, and waiting for its locks.
 
-SQLite's own busy handler sleeps ever longer, up to a tenth of a second, and lets one process starve; so it is switched off,
-and whoever finds the file busy asks again after a short random pause.
+SQLite's own busy handler sleeps ever longer, up to a tenth of a second, and lets one process starve. So it is switched off, and
+this module retries after a short random pause.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SHORTEST, _LONG, _LONGEST, _GROWTH = 0.0002, 0.0015, 0.010, 1.1
 
 
 class Patience:
-    """Tries again while others are busy, for at most so many seconds of waiting."""
+    """Retries while the file is busy, for a limited time."""
 
     def __init__(self, seconds: float, path: str) -> None:
         self.seconds = seconds
@@ -64,24 +64,24 @@ def connect(path: str) -> sqlite3.Connection:
     connection = sqlite3.connect(
         path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=256
     )
-    if sqlite3.sqlite_version_info < (3, 41, 0):  # from then on SQLite has it itself
+    if sqlite3.sqlite_version_info < (3, 41, 0):  # built in from then on
         connection.create_function("unhex", 1, _unhex, deterministic=True)
     return connection
 
 
 def make_writer(connection: sqlite3.Connection, settings: SqliteSettings, patience: Patience) -> None:
-    """Set a connection up for writing: the log, its durability, and the places where batches are gathered."""
+    """Set up a connection for writing: write-ahead log, durability, and the temporary tables of batches."""
     (mode,) = patience(lambda: connection.execute("pragma journal_mode = wal").fetchone())
     if mode != "wal":
         raise StoreUnavailable(
-            f"SQLite cannot keep a write-ahead log here (it stays with {mode!r}); use a local disk"
+            f"SQLite cannot use a write-ahead log here (journal mode {mode!r}); use a local disk"
         )
     for pragma in (
         f"synchronous = {settings.synchronous}",
         "busy_timeout = 0",
         "cache_size = -65536",
         "temp_store = memory",
-        "secure_delete = fast",  # some builds overwrite all that is deleted, which costs a tenth of the speed
+        "secure_delete = fast",  # some builds overwrite all deleted data by default, which costs a tenth of the speed
         "foreign_keys = on",
         "wal_autocheckpoint = 4000",
         "journal_size_limit = 67108864",
@@ -92,7 +92,7 @@ def make_writer(connection: sqlite3.Connection, settings: SqliteSettings, patien
 
 
 def make_reader(connection: sqlite3.Connection) -> None:
-    """Set a connection up for reading only. It never checkpoints: one connection of a process does."""
+    """Set up a connection for reading only. It never checkpoints: the writing connection does."""
     for pragma in (
         "query_only = on",
         "busy_timeout = 0",
@@ -104,7 +104,7 @@ def make_reader(connection: sqlite3.Connection) -> None:
 
 
 def shut(connection: sqlite3.Connection, *, checkpoint: bool = False) -> None:
-    """Close a connection, whatever state it is in; what others still use of the log stays."""
+    """Close a connection in any state; parts of the log that others use remain."""
     with closing(connection), suppress(sqlite3.Error):
         if connection.in_transaction:
             connection.execute("rollback")
@@ -113,7 +113,7 @@ def shut(connection: sqlite3.Connection, *, checkpoint: bool = False) -> None:
 
 
 def split(script: str) -> Iterator[str]:
-    """The statements of a file of SQL, whole triggers included."""
+    """The statements of an SQL script, with triggers intact."""
     gathered = ""
     for line in script.splitlines(keepends=True):
         gathered += line

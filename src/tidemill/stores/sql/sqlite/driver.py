@@ -1,7 +1,7 @@
 """The SQLite driver: named queries, transactions and wake-ups on one file.
 
-A verb runs in its caller's thread. Writers take turns: within the process by a lock, between processes by SQLite's own, which
-every write transaction takes at its beginning; so none ever fails half way because another was faster.
+A verb runs in its caller's thread. Writers take turns: within the process by a lock, between processes by SQLite's lock, which
+every write transaction takes at its start. So no transaction fails half-way because of another.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _TOLD = (sqlite3.Error, OverflowError, UnicodeEncodeError)
 class SqliteDriver:
     """One SQLite file."""
 
-    cooperative = False  # what it waits for is a lock or a disk, and no socket tells when
+    cooperative = False  # it waits for locks and disks, which have no socket to watch
 
     def __init__(self, path: str, url: str, clock: Clock, options: Mapping[str, str]) -> None:
         if not path or path == ":memory:":
-            raise BadSettings(f"{url} names no file; for a store that forgets, use memory://", url=url)
+            raise BadSettings(f"{url} names no file; for a store without a file, use memory://", url=url)
         self.url = url
         self._clock = clock
         self._statements = Statements()
@@ -47,7 +47,7 @@ class SqliteDriver:
 
     def _begin_anew(self) -> None:
         path = self._session.path
-        self._writer: sqlite3.Connection  # the connection of the transaction that is open
+        self._writer: sqlite3.Connection  # the connection of the open transaction
         self._owner: int | None = None  # the thread that has a transaction open
         self._topics: set[str] = set()
         self._listeners: set[SqliteListener] = set()
@@ -77,20 +77,20 @@ class SqliteDriver:
             return session.patience(lambda: execute(reader, bound))
 
     def _run_alone(self, bound: Bound) -> list[Row]:
-        """In a transaction of its own."""
+        """Run in a separate transaction."""
         session = self._session
         with session.turn(session.writing):
             writer = session.begin()
             try:
                 rows = execute(writer, bound)
-                session.patience(lambda: writer.execute("commit"))
+                session.commit(writer)
             except BaseException:
                 _roll_back(writer)
                 raise
             return rows
 
     def _run_inside(self, bound: Bound, *, reads: bool) -> list[Row]:
-        """In the transaction this thread has open; a verb that fails leaves nothing of itself there."""
+        """Run in this thread's open transaction; a failing verb is rolled back to its savepoint."""
         writer = self._writer
         self._refuse_undone()
         if reads:
@@ -99,7 +99,7 @@ class SqliteDriver:
         try:
             rows = execute(writer, bound)
         except BaseException:
-            if writer.in_transaction:  # the worst errors have undone all of it already
+            if writer.in_transaction:  # serious errors have already rolled back the whole transaction
                 writer.execute("rollback to verb")
                 writer.execute("release verb")
             raise
@@ -111,12 +111,12 @@ class SqliteDriver:
             return [self.run(*call) for call in calls]
 
     def ahead(self) -> None:
-        """Nobody waits for the other end of a wire here."""
+        """Not supported: there is no network latency to hide."""
 
     def run_each(
         self, name: str, takes: Takes, batches: Iterable[Items], keep: Callable[[list[list[Row]]], bool]
     ) -> None:
-        """The database is in this process: nothing can be made meanwhile."""
+        """Not supported: the database runs in this process, so there is no time to use."""
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -142,17 +142,17 @@ class SqliteDriver:
     def _commit(self) -> None:
         self._refuse_undone()
         with self._translated():
-            self._session.patience(lambda: self._writer.execute("commit"))
+            self._session.commit(self._writer)
 
     def _refuse_undone(self) -> None:
         if not self._writer.in_transaction:
             raise StoreUnavailable(
-                f"an error has undone this transaction on {self._session.path}; leave the block and start it again"
+                f"an error has rolled back this transaction on {self._session.path}; leave the block and start it again"
             )
 
     @contextmanager
     def _translated(self, query: str = "") -> Iterator[None]:
-        """SQLite's errors in our words."""
+        """Translate SQLite's errors."""
         try:
             yield
         except _TOLD as error:
@@ -179,7 +179,7 @@ class SqliteDriver:
     # Wake-ups --------------------------------------------------------------------------------------------------------
 
     def carried(self, topic: str) -> dict[str, str]:
-        return {}  # wake-ups travel outside of the database
+        return {}  # wake-ups are sent outside of the database
 
     def notify(self, topics: Iterable[str]) -> None:
         if self._owner == get_ident():
@@ -188,13 +188,13 @@ class SqliteDriver:
             self._coalescer.offer(topics)
 
     def listen(self) -> Listener:
-        self.run("clock")  # opens the file, or says why not
+        self.run("clock")  # opens the file, or raises the reason why it cannot
         listener = SqliteListener(self._session.path, self._session.version, self._listeners.discard)
         self._listeners.add(listener)
         return listener
 
     def hold(self, name: str) -> Hold | None:
-        self.run("clock")  # opens the file, or says why not
+        self.run("clock")  # opens the file, or raises the reason why it cannot
         return self._holds.take(name)
 
     # Closing and forking ---------------------------------------------------------------------------------------------

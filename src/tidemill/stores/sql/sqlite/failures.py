@@ -1,4 +1,4 @@
-"""SQLite's errors in our words: one sentence, with what to do."""
+"""Translation of SQLite's errors."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ _OUT_OF_REACH = frozenset(
 
 
 def code_of(error: BaseException) -> int:
-    """SQLite's own number for an error, without its refinements; zero for an error that is not SQLite's."""
+    """SQLite's primary error code; zero for other errors."""
     code: int = getattr(error, "sqlite_errorcode", 0)
     return code & 0xFF
 
 
 def is_busy(error: BaseException) -> bool:
-    """Whether somebody else was at the file just then, and the same again may succeed."""
+    """Whether the file was locked, so that the same call may succeed later."""
     return code_of(error) in _BUSY
 
 
 def out_of_reach(error: BaseException) -> bool:
-    """Whether the file could not be opened or written, for whatever reason."""
+    """Whether the file could not be opened or written."""
     return code_of(error) in _OUT_OF_REACH
 
 
 def translate(error: Exception, path: str, query: str = "") -> TidemillError:
-    """The error to raise instead of the module's own; ``query`` is what was asked."""
+    """The error to raise instead of SQLite's; ``query`` is the name of the query."""
     if isinstance(error, (OverflowError, UnicodeEncodeError)):
         return UsageError(f"a value cannot be stored in {path} ({error}); nothing was changed")
     code, text = code_of(error), str(error)
@@ -55,7 +55,7 @@ def translate(error: Exception, path: str, query: str = "") -> TidemillError:
         return busy(path)
     if code in _CORRUPT:
         return StoreCorrupt(
-            f"{path} is not a sound SQLite database ({text}); restore it from a backup or give another file",
+            f"{path} is not a valid SQLite database ({text}); restore it from a backup or give another file",
             path=path,
         )
     if code == sqlite3.SQLITE_FULL:
@@ -64,7 +64,8 @@ def translate(error: Exception, path: str, query: str = "") -> TidemillError:
         )
     if code in _OUT_OF_REACH:
         return StoreUnavailable(
-            trouble(path) or f"{path} cannot be written ({text}); check its rights and its disk", path=path
+            trouble(path) or f"{path} cannot be written ({text}); check its permissions and its disk",
+            path=path,
         )
     if code == sqlite3.SQLITE_IOERR:
         return StoreUnavailable(
@@ -75,15 +76,16 @@ def translate(error: Exception, path: str, query: str = "") -> TidemillError:
         return _refused(text, path, query)
     if "no such table: tidemill_" in text or "no such column" in text:
         return StoreCorrupt(
-            f"{path} lacks what our tables have ({text}); restore it from a backup", path=path
+            f"{path} lacks tables or columns of Tidemill ({text}); restore it from a backup", path=path
         )
     return StoreError(f"{path}: {text}", path=path)
 
 
 def busy(path: str) -> StoreBusy:
-    """The error when others kept the file for too long."""
+    """The error if the file was locked for too long."""
     return StoreBusy(
-        f"others have been writing to {path} all the time; nothing was changed, try again", path=path
+        f"other processes kept {path} locked for the whole waiting time; nothing was changed, try again",
+        path=path,
     )
 
 
@@ -95,5 +97,5 @@ def _refused(text: str, path: str, query: str) -> TidemillError:
     if _SCHEDULE_ID.search(text):
         return UsageError("a schedule is given twice in one batch; give it once (nothing was changed)")
     if _WORKER_ID.search(text):
-        return UsageError("this worker is already known; an id is new at every start")
+        return UsageError("this worker is already registered; use a new id at every start")
     return StoreCorrupt(f"{path} refused the data ({text}); nothing was changed", path=path)

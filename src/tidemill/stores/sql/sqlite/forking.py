@@ -1,6 +1,6 @@
-"""Forks: SQLite's connections and locks do not survive one, so every open store lets go of its file for that moment.
+"""Fork handling: every open store closes its file before a fork.
 
-The parent opens it again with its next verb, and so does the child. It must not know what a store does.
+SQLite's connections and locks do not survive a fork. Parent and child open the file again with their next verb.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from weakref import WeakSet
 
 
 class Forkable(Protocol):
-    """Something that must not be in use while the process is doubled."""
+    """An object that must not be in use during a fork."""
 
     def before_fork(self) -> None: ...
 
@@ -25,7 +25,7 @@ _watched: WeakSet[Forkable] = WeakSet()
 
 
 def watch(thing: Forkable) -> None:
-    """Tell this one of every fork for as long as it lives."""
+    """Notify this object of every fork during its lifetime."""
     _watched.add(thing)
 
 

@@ -1,7 +1,9 @@
-"""Holds between the processes of one machine: each is a lock on an empty file beside the database.
+"""Holds between the processes of one machine, as file locks.
 
-The lock belongs to the open file, so the system lets go of it when the process ends, however it ends. A forked child would
-share it, and closes its copy at once. It must not know what is done under a hold.
+A hold is a lock on an empty file next to the database.
+
+The lock belongs to the open file, so the system releases it when the process ends, however it ends. A forked child would share it,
+and closes its copy at once.
 """
 
 from __future__ import annotations
@@ -17,14 +19,14 @@ from urllib.parse import quote
 from tidemill.errors import BadSettings, StoreBusy, StoreUnavailable
 
 _LOCKABLE = importlib.util.find_spec("fcntl") is not None
-_LONGEST = 100  # of a name within a file's name; what is longer is hashed
-_TRIES = 100  # how often a file that was taken away meanwhile is made again
+_LONGEST = 100  # maximum length of a name within a file name; longer ones are hashed
+_TRIES = 100  # maximum tries to create a file that another process removes at the same time
 
 Identity = tuple[int, int]
 
 
 def lock_path(path: str, name: str) -> Path:
-    """The file that is locked for a hold of this name.
+    """The file that is locked for a hold with this name.
 
     >>> lock_path("/srv/jobs.db", "duties").name
     'jobs.db-duties.lock'
@@ -45,7 +47,7 @@ class SqliteHold:
         self._identity = _identity(file)
 
     def held(self) -> bool:
-        # Where the file was removed by somebody, another may have made and locked a new one.
+        # If the file was removed, another process may have created and locked a new one.
         return self._holds.has(self) and _identity(self.path) == self._identity
 
     def release(self) -> None:
@@ -53,7 +55,7 @@ class SqliteHold:
 
 
 class Holds:
-    """The holds of one store in this process. ``_turn`` keeps a fork from coming between a file and its record here."""
+    """The holds of one store in this process. ``_turn`` prevents a fork between opening a file and recording it here."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -65,10 +67,10 @@ class Holds:
         self._taken: set[SqliteHold] = set()
 
     def take(self, name: str) -> SqliteHold | None:
-        """The lock of this name; None while anybody has it."""
+        """The lock with this name; None while it is held."""
         if not _LOCKABLE:
             raise BadSettings(
-                f"this system has no file locks, so nothing can be held beside {self._path}; use coordination 'lease'"
+                f"this system has no file locks, so no lock can be held next to {self._path}; use coordination 'lease'"
             )
         with self._turn:
             if self._closed:
@@ -84,11 +86,11 @@ class Holds:
             return hold
 
     def has(self, hold: SqliteHold) -> bool:
-        """Whether this one was not let go of; a fork has none."""
+        """Whether this hold was not released; a fork has none."""
         return hold in self._taken
 
     def drop(self, hold: SqliteHold) -> None:
-        """Let go of a file, and take it away while it is locked: who opened it meanwhile sees that it is gone."""
+        """Release a file, and remove it while it is locked: a process that has opened it detects the removal."""
         import fcntl
 
         with self._turn:
@@ -98,13 +100,13 @@ class Holds:
                 if hold.held():
                     hold.path.unlink()
             self._taken.discard(hold)
-            # Said aloud, as a program that is just being started may still share the file.
+            # Unlocked explicitly, because a program that is just being started may still share the file.
             with contextlib.suppress(OSError):
                 fcntl.flock(hold.file, fcntl.LOCK_UN)
             os.close(hold.file)
 
     def close(self) -> None:
-        """Let go of all, for good."""
+        """Release all holds permanently."""
         with self._turn:
             self._closed = True
             for hold in list(self._taken):
@@ -117,7 +119,7 @@ class Holds:
         self._turn.release()
 
     def after_fork_in_child(self) -> None:
-        """The locks are the parent's: only closing leaves them alone."""
+        """Close the files: the locks belong to the parent, and only closing leaves them in place."""
         for hold in self._taken:
             os.close(hold.file)
         self._begin_anew()
@@ -132,12 +134,12 @@ def _identity(file: int | Path) -> Identity | None:
 
 
 def _lock(path: Path, database: str) -> int | None:
-    """The descriptor of the locked file; None while another has it."""
+    """The descriptor of the locked file; None while another process holds it."""
     import fcntl
 
     flags = os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        # Whoever may use the database may lock the file.
+        # Any user of the database may lock the file.
         mode = Path(database).stat().st_mode & 0o666
         for _ in range(_TRIES):
             file = os.open(path, flags, mode)
@@ -151,10 +153,10 @@ def _lock(path: Path, database: str) -> int | None:
             except BaseException:
                 os.close(file)
                 raise
-            os.close(file)  # its holder has just let go and taken it away
+            os.close(file)  # its holder has just released and removed it
     except OSError as error:
         raise StoreUnavailable(
-            f"{path} cannot be locked ({error.strerror}); give this user the rights to it, or use coordination 'lease'",
+            f"{path} cannot be locked ({error.strerror}); give this user permission, or use coordination 'lease'",
             path=str(path),
         ) from error
-    raise StoreBusy(f"others take and leave {path} all the time; nothing was changed, try again")
+    raise StoreBusy(f"other processes keep locking and removing {path}; nothing was changed, try again")

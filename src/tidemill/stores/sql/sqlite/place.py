@@ -1,8 +1,9 @@
-"""Where the file lies: whether a database can live there at all, and whether it is still the file that was opened."""
+"""Checks of the database file: its location and its identity."""
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 from tidemill.errors import StoreUnavailable
@@ -23,14 +24,14 @@ NETWORKED = frozenset(
         "lustre",
     }
 )
-"""File systems on which SQLite's shared memory or its locks do not hold between machines."""
+"""File systems on which SQLite's shared memory or locks do not work between machines."""
 
 _MOUNTS = Path("/proc/mounts")
 _ESCAPES = (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\"))
 
 
 def filesystem(mounts: str, path: str) -> str | None:
-    """The kind of file system an absolute path is on, as a system's table of mounts tells; None where it does not.
+    """The file system type of an absolute path, from a table of mounts; None if unknown.
 
     >>> filesystem("/dev/sda1 / ext4 rw 0 0\\nnas:/jobs /srv/jobs nfs4 rw 0 0", "/srv/jobs/a.db")
     'nfs4'
@@ -44,14 +45,14 @@ def filesystem(mounts: str, path: str) -> str | None:
         for escape, character in _ESCAPES:
             point = point.replace(escape, character)
         within = path == point or path.startswith(point.rstrip("/") + "/")
-        # Of two mounts at the same point the later one hides the earlier.
+        # Of two mounts at the same point the later one hides the earlier one.
         if within and (found is None or len(point) >= found[0]):
             found = (len(point), words[2])
     return None if found is None else found[1]
 
 
 def refuse_network(path: str) -> None:
-    """Raise if the file is, or would be, on a file system that other machines share."""
+    """Raise an error if the file is, or would be, on a network file system."""
     try:
         mounts = _MOUNTS.read_text("utf-8", "replace")
     except OSError:
@@ -59,30 +60,30 @@ def refuse_network(path: str) -> None:
     kind = filesystem(mounts, os.path.realpath(path))
     if kind in NETWORKED:
         raise StoreUnavailable(
-            f"{path} is on a network file system ({kind}), where SQLite's locks do not hold and the file can be damaged; "
-            "put it on a local disk or use PostgreSQL (to try it all the same: ?force=1)",
+            f"{path} is on a network file system ({kind}), where SQLite's locks do not work and the file can be damaged; "
+            "put it on a local disk or use PostgreSQL (to use it anyway: ?force=1)",
             path=path,
             filesystem=kind,
         )
 
 
 def trouble(path: str) -> str | None:
-    """Why a file cannot be opened for writing, as a sentence with what to do; None when nothing is seen to be wrong."""
+    """Why a file cannot be opened for writing, with a remedy; None if no problem is found."""
     file = Path(path)
     folder = file.parent
     if file.is_dir():
-        return f"{path} is a directory, not a database file; give a file's name, such as {path.rstrip('/')}/jobs.db"
+        return f"{path} is a directory, not a database file; give a file name, such as {path.rstrip('/')}/jobs.db"
     if not folder.exists():
         return f"the directory {folder} of {path} does not exist; create it: mkdir -p {folder}"
     if not folder.is_dir():
         return f"{folder} in {path} is not a directory; give another path"
     if file.exists():
         if not file.is_file():
-            return f"{path} is not an ordinary file; give another path"
+            return f"{path} is not a regular file; give another path"
         if not os.access(file, os.R_OK | os.W_OK):
-            return f"{path} may not be read and written by this user; give it the rights: chmod u+rw {path}"
+            return f"{path} is not readable and writable for this user; change its permissions: chmod u+rw {path}"
     if not os.access(folder, os.W_OK | os.X_OK):
-        return f"the directory {folder} may not be written by this user, and SQLite keeps its log beside {path}; give the rights"
+        return f"the directory {folder} is not writable for this user, and SQLite keeps its log next to {path}; change its permissions"
     if hasattr(os, "statvfs") and os.statvfs(folder).f_flag & os.ST_RDONLY:
         return (
             f"{path} is on a file system that is mounted read-only; mount it for writing or give another path"
@@ -90,8 +91,26 @@ def trouble(path: str) -> str | None:
     return None
 
 
+def create_private(path: str) -> None:
+    """Create an empty file that only its owner can read and write, unless the file exists.
+
+    SQLite gives its log and its shared memory the permissions of the database file.
+    """
+    target = os.path.realpath(path)
+    if os.path.lexists(target):
+        return
+    with suppress(OSError):  # SQLite reports any problem
+        try:
+            # mknod needs no descriptor. Closing one would release the locks of every connection that this process has to the file.
+            os.mknod(target, 0o600)
+        except (AttributeError, PermissionError):
+            os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+
+
 class Identity:
-    """The file that was opened; a path may come to mean another one."""
+    """The device and inode of an open file. While a connection is open, no other file can get the same inode."""
+
+    __slots__ = ("_known", "_path")
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -99,19 +118,28 @@ class Identity:
 
     def _look(self) -> tuple[int, int] | None:
         try:
-            found = Path(self._path).stat()
+            found = os.stat(self._path)  # noqa: PTH116  (runs twice in every transaction, and Path.stat takes three times as long)
         except OSError:
             return None
         return found.st_dev, found.st_ino
 
-    def check(self) -> None:
-        """Raise if the path no longer leads to the file that is open."""
+    def holds(self) -> bool:
+        """Whether the path still leads to the file."""
+        return self._look() == self._known
+
+    def check(self, *, written: bool = False) -> None:
+        """Raise an error if the path no longer leads to the file. ``written``: a transaction was just committed to it."""
         found = self._look()
         if found == self._known:
             return
-        what = "was deleted" if found is None else "was replaced by another file"
+        what = "was deleted or moved away" if found is None else "was replaced by another file"
+        last = "; the last change may be in the old file only" if written else ""
+        advice = (
+            "put the file back"
+            if found is None
+            else "restart this process to use the new file, or put the old one back"
+        )
         raise StoreUnavailable(
-            f"{self._path} {what} while it was open, so nothing more is written to it; restore the file or start anew "
-            "(stop every process that uses it first)",
+            f"{self._path} {what} while it was open, so this process no longer reads or writes it{last}; {advice}",
             path=self._path,
         )

@@ -1,4 +1,4 @@
-"""The tables of one SQLite file: whose they are, which version they have, and bringing them up to date."""
+"""The tables of one SQLite file: ownership, version and migration."""
 
 from __future__ import annotations
 
@@ -8,23 +8,27 @@ from datetime import datetime
 from tidemill.errors import SchemaForeign
 from tidemill.ids import new_id
 from tidemill.stores.sql import migrations
-from tidemill.stores.sql.migrations import Applied
+from tidemill.stores.sql.migrations import Applied, Installed
 from tidemill.stores.sql.sqlite.connection import Patience, split
 from tidemill.stores.sql.sqlite.values import microseconds
 
 _LEDGER = "tidemill_migrations"
 
 
-def applied(connection: sqlite3.Connection) -> list[Applied]:
-    """The migrations this file has."""
+def installed(connection: sqlite3.Connection) -> Installed:
+    """The migrations of this file, and the oldest code it serves."""
     if _LEDGER not in tables(connection):
-        return []
+        return Installed()
     rows = connection.execute("select version, name, checksum from tidemill_migrations order by version")
-    return [Applied(*row) for row in rows]
+    steps = [Applied(*row) for row in rows]
+    if not steps:
+        return Installed()
+    row = connection.execute("select value from tidemill_meta where key = 'serves'").fetchone()
+    return Installed(steps, None if row is None else int(row[0]))
 
 
 def tables(connection: sqlite3.Connection) -> list[str]:
-    """The names of all tables in the file but SQLite's own."""
+    """The names of all tables in the file except SQLite's own."""
     rows = connection.execute(
         "select name from sqlite_master where type = 'table' and name not like 'sqlite\\_%' escape '\\'"
     )
@@ -32,24 +36,24 @@ def tables(connection: sqlite3.Connection) -> list[str]:
 
 
 def refuse_foreign(connection: sqlite3.Connection, path: str) -> None:
-    """Raise if the file is another program's: it has tables, and none of them is our record of migrations."""
+    """Raise an error if the file belongs to another program: it has tables, but no migrations table of Tidemill."""
     found = tables(connection)
     if found and _LEDGER not in found:
         some = ", ".join(found[:2])
         raise SchemaForeign(
-            f"{path} holds tables of another program ({some}); give another file, or let ours live beside them: "
-            f"add ?shared=1 to the address, or run tidemill db migrate",
+            f"{path} contains tables of another program ({some}); give another file, or share this one: "
+            f"add ?shared=1 to the URL, or run tidemill db migrate",
             path=path,
         )
 
 
 def migrate(connection: sqlite3.Connection, path: str, now: datetime, patience: Patience) -> list[str]:
-    """Apply what is missing, all of it in one transaction; others who migrate meanwhile wait and then find it done."""
+    """Apply the pending migrations in one transaction; concurrent migrators wait and then find nothing to do."""
     patience(lambda: connection.execute("begin immediate"))
     try:
-        have = applied(connection)
-        waiting = migrations.pending(migrations.load("sqlite"), have, path)
-        if not have and waiting:
+        have, known = installed(connection), migrations.load("sqlite")
+        waiting = migrations.pending(known, have, path)
+        if not have.steps and waiting:
             for statement in split(migrations.ledger("sqlite")):
                 connection.execute(statement)
         for migration in waiting:
@@ -59,9 +63,15 @@ def migrate(connection: sqlite3.Connection, path: str, now: datetime, patience: 
                 "insert into tidemill_migrations(version, name, checksum, applied_at) values (?, ?, ?, ?)",
                 (migration.version, migration.name, migration.checksum, microseconds(now)),
             )
-        if not have and waiting:
+        if not have.steps and waiting:
             connection.execute(
                 "insert into tidemill_meta(key, value) values ('installation', ?)", (str(new_id()),)
+            )
+        if waiting:
+            connection.execute(
+                "insert into tidemill_meta(key, value) values ('serves', ?)"
+                " on conflict (key) do update set value = excluded.value",
+                (str(migrations.oldest_served(known)),),
             )
         patience(lambda: connection.execute("commit"))
     except BaseException:

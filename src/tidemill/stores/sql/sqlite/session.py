@@ -1,6 +1,8 @@
-"""A process's connections to one file: one that writes, one that reads, each for one thread at a time.
+"""A process's connections to one file: a writer and a reader.
 
-They are opened when they are first needed, and let go when the store is closed or the process forks.
+Each is used by one thread at a time.
+
+They are opened on first use, and closed when the store is closed or the process forks.
 """
 
 from __future__ import annotations
@@ -15,18 +17,18 @@ from tidemill.clock import Clock
 from tidemill.errors import StoreUnavailable
 from tidemill.stores.base import SchemaStatus
 from tidemill.stores.sql import migrations
+from tidemill.stores.sql.migrations import Installed
 from tidemill.stores.sql.sqlite import schema
 from tidemill.stores.sql.sqlite.connection import Patience, connect, make_reader, make_writer, shut
 from tidemill.stores.sql.sqlite.failures import busy
-from tidemill.stores.sql.sqlite.place import Identity, refuse_network, trouble
+from tidemill.stores.sql.sqlite.place import Identity, create_private, refuse_network, trouble
 from tidemill.stores.sql.sqlite.settings import SqliteSettings
 
-_LOOK_AGAIN = 1.0  # seconds between two looks whether the file is still the one that was opened
-_FORK_PATIENCE = 5.0  # seconds a fork waits for other threads to finish what they write
+_FORK_PATIENCE = 5.0  # seconds for which a fork waits for other threads to finish writing
 
 
 class Session:
-    """The open file. ``writing`` and ``reading`` are taken before the connection of that name is used."""
+    """The open file. A thread acquires ``writing`` or ``reading`` before it uses that connection."""
 
     def __init__(self, path: str, settings: SqliteSettings, clock: Clock) -> None:
         self.path = path
@@ -35,20 +37,20 @@ class Session:
         self._settings = settings
         self._clock = clock
         self._spoilt = False
+        # Of the first file that was opened; this session never opens another one.
+        self._identity: Identity | None = None
         self._begin_anew()
 
     def _begin_anew(self) -> None:
-        """Nothing is open, and nobody waits."""
+        """Reset to the unopened state."""
         self.writing, self.reading, self._opening = threading.Lock(), threading.Lock(), threading.Lock()
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
-        self._identity = Identity(self.path)
-        self._looked = self._clock.monotonic()
         self._stopped: list[threading.Lock] | None = None  # the locks a fork holds
 
     @contextmanager
     def turn(self, lock: threading.Lock) -> Iterator[None]:
-        """Take the turn among this process's threads."""
+        """Acquire a lock among this process's threads."""
         if not lock.acquire(timeout=max(self.patience.seconds, 0.001)):
             raise busy(self.path)
         try:
@@ -68,31 +70,34 @@ class Session:
             )
 
     def begin(self) -> sqlite3.Connection:
-        """The writing connection, in a transaction: the turn among all processes."""
+        """The writing connection, in a transaction, which excludes writers of all processes."""
         writer = self._writer or self._open_writer()
-        if self._clock.monotonic() - self._looked >= _LOOK_AGAIN:
-            self._looked = self._clock.monotonic()
-            self._identity.check()
-        if writer.in_transaction:  # left behind by an interrupt at the worst moment
+        self.identify()
+        if writer.in_transaction:  # left over from an interrupt
             writer.execute("rollback")
         self.patience(lambda: writer.execute("begin immediate"))
         return writer
 
+    def commit(self, writer: sqlite3.Connection) -> None:
+        """Commit, then raise if the path no longer leads to the file: the caller must not report the change as stored."""
+        self.patience(lambda: writer.execute("commit"))
+        self.identify(written=True)
+
     def reader(self) -> sqlite3.Connection:
         """The reading connection."""
         if self._reader is None:
-            self._open_writer()  # which sees to the tables
-            self._identity.check()  # to open a file that is gone would make a new one
-            self._reader = self._connect(make_reader)
+            self._open_writer()  # which creates or updates the tables
+            self._reader, _ = self._connect(make_reader)
+        self.identify()
         return self._reader
 
-    def identify(self) -> None:
-        """Raise if the path no longer leads to the file that is open."""
-        if self._writer is not None:
-            self._identity.check()
+    def identify(self, *, written: bool = False) -> None:
+        """Raise an error if the path no longer leads to the open file."""
+        if self._identity is not None:
+            self._identity.check(written=written)
 
     def version(self) -> int | None:
-        """A number that moves with every commit of another connection; None while it cannot be asked."""
+        """A number that changes with every commit of another connection; None while it is not available."""
         reading = self.reading
         if not reading.acquire(blocking=False):
             return None
@@ -111,26 +116,32 @@ class Session:
     def _open_writer(self) -> sqlite3.Connection:
         with self._opening:
             if self._writer is None:
-                self._writer = self._connect(self._set_up)
-                self._identity = Identity(self.path)
+                self._writer, self._identity = self._connect(self._set_up)
             return self._writer
 
-    def _connect(self, prepare: Callable[[sqlite3.Connection], object] | None = None) -> sqlite3.Connection:
+    def _connect(
+        self, prepare: Callable[[sqlite3.Connection], object] | None = None
+    ) -> tuple[sqlite3.Connection, Identity]:
+        """A new connection, and the file that it leads to."""
+        self.identify()  # otherwise SQLite would create a new file, or open another one
         if (wrong := trouble(self.path)) is not None:
             raise StoreUnavailable(wrong, path=self.path)
         if not self._settings.force:
             refuse_network(self.path)
+        create_private(self.path)
+        identity = self._identity or Identity(self.path)
         connection = connect(self.path)
         try:
             if prepare is not None:
                 prepare(connection)
+            identity.check()
         except BaseException:
             shut(connection)
             raise
-        return connection
+        return connection, identity
 
     def _set_up(self, connection: sqlite3.Connection) -> None:
-        """Make sure that the file is ours, or may be, before anything in it is changed; then bring it up to date."""
+        """Check that the file is Tidemill's or unused before anything in it is changed; then migrate it."""
         if not self._settings.shared:
             self.patience(lambda: schema.refuse_foreign(connection, self.path))
         self._prepare(connection)
@@ -138,37 +149,37 @@ class Session:
             schema.migrate(connection, self.path, self._clock.now(), self.patience)
 
     def _prepare(self, connection: sqlite3.Connection) -> None:
-        self.patience(lambda: self._status(connection))  # an error when the tables are newer than this code
+        self.patience(lambda: self._status(connection))  # raises if the schema does not serve this code
         make_writer(connection, self._settings, self.patience)
 
     # Schema ----------------------------------------------------------------------------------------------------------
 
     def _status(self, connection: sqlite3.Connection) -> SchemaStatus:
-        return migrations.status(migrations.load("sqlite"), schema.applied(connection), self.path)
+        return migrations.status(migrations.load("sqlite"), schema.installed(connection), self.path)
 
     def status(self) -> SchemaStatus:
-        """Where the schema stands. Looking makes no file, and changes none."""
+        """The state of the schema. Creates and changes no file."""
         if not Path(self.path).exists() and trouble(self.path) is None:
-            return migrations.status(migrations.load("sqlite"), [], self.path)
-        connection = self._connect()
+            return migrations.status(migrations.load("sqlite"), Installed(), self.path)
+        connection, _ = self._connect()
         try:
             return self.patience(lambda: self._status(connection))
         finally:
             shut(connection)
 
     def migrate(self) -> list[str]:
-        """Bring the schema up to date, also beside other tables: whoever asks for it in so many words may."""
-        connection = self._writer or self._connect(self._prepare)
+        """Migrate the schema, also next to other tables, because the caller explicitly asked for it."""
+        connection = self._writer or self._connect(self._prepare)[0]
         try:
             return schema.migrate(connection, self.path, self._clock.now(), self.patience)
         finally:
             if connection is not self._writer:
                 shut(connection)
 
-    # Letting go ------------------------------------------------------------------------------------------------------
+    # Closing ---------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of the file for good, and of its log as far as nobody else uses it."""
+        """Close the file permanently, and its log as far as no other process uses it."""
         self.closed = True
         with self.writing, self.reading:
             self._let_go(checkpoint=True)
@@ -177,11 +188,14 @@ class Session:
         if self._reader is not None:
             shut(self._reader)
         if self._writer is not None:
-            shut(self._writer, checkpoint=checkpoint)
+            # A new file at the path may share the log; a checkpoint would move its changes into the old file.
+            shut(
+                self._writer, checkpoint=checkpoint and self._identity is not None and self._identity.holds()
+            )
         self._reader = self._writer = None
 
     def before_fork(self, *, quiet: bool) -> None:
-        """Let go of the file, so that the child inherits nothing of it; not ``quiet`` says that this cannot be now."""
+        """Close the file, so that the child does not inherit it. With ``quiet`` false this is not possible now."""
         locks = (self.writing, self.reading, self._opening) if quiet else ()
         self._stopped = [lock for lock in locks if lock.acquire(timeout=_FORK_PATIENCE)]
         if len(self._stopped) == 3:
@@ -193,7 +207,7 @@ class Session:
         self._stopped = None
 
     def after_fork_in_child(self) -> None:
-        """Begin anew. Where nobody asked us before the fork, an idle connection can still be closed; a busy one cannot."""
+        """Start over. Without ``before_fork`` an idle connection can still be closed; a busy one cannot."""
         if self._stopped is None and not any(
             lock.locked() for lock in (self.writing, self.reading, self._opening)
         ):
@@ -205,4 +219,4 @@ class Session:
 
 
 _INHERITED: list[sqlite3.Connection] = []
-"""Connections a forked child must neither use nor close; kept here, nobody does."""
+"""Connections that a forked child must neither use nor close; the reference keeps them from being garbage-collected."""

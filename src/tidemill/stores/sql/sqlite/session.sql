@@ -1,5 +1,5 @@
--- What a writing connection keeps for itself: places where a batch is gathered before it is worked on as a whole.
--- A query that uses one empties it first.
+-- Temporary tables of a writing connection, in which queries collect a batch before they process it.
+-- A query empties its table first.
 
 create temp table if not exists tidemill_item_enqueue(
   n integer primary key, id blob not null unique, tenant text, queue text, task text, priority integer, max_attempts integer,
@@ -7,7 +7,7 @@ create temp table if not exists tidemill_item_enqueue(
   limits text, details text, args text, waiting text, taken integer not null default 0, left_out integer not null default 0);
 
 create temp table if not exists tidemill_item_finish(
-  n integer primary key, id blob not null, token integer, to_state text, execution text, why text, delay integer,
+  n integer primary key, id blob not null, token integer, worker blob, to_state text, execution text, why text, delay integer,
   refund integer, crashed integer, result text, error text, started_ago real, ended_ago real);
 
 create temp table if not exists tidemill_item_move(

@@ -1,4 +1,4 @@
-"""What the address of an SQLite store may say beside the file."""
+"""URL options of an SQLite store."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ _MOST = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class SqliteSettings:
-    """The options of the URL, understood."""
+    """The parsed options."""
 
-    synchronous: str = (
-        "full"  #: "full": what was accepted survives a power failure; "normal": all but the last moments
-    )
-    busy_timeout: float = 30.0  #: seconds a verb waits for its turn to write before it says StoreBusy
-    shared: bool = False  #: our tables may be made in a file that has others
+    #: "full": accepted changes survive a power failure; "normal": all but the most recent ones do.
+    synchronous: str = "full"
+    busy_timeout: float = 30.0  #: seconds for which a verb waits to write before it raises StoreBusy
+    shared: bool = False  #: Tidemill's tables may be created in a file that has others
     force: bool = False  #: a network file system is accepted
 
 
 def read_settings(options: Mapping[str, str], url: str) -> SqliteSettings:
-    """The settings these options mean; one that is unknown or out of range is refused.
+    """The settings of these options; an unknown or invalid one is refused.
 
     >>> read_settings({"synchronous": "normal", "shared": "1"}, "sqlite:///jobs.db").synchronous
     'normal'
@@ -33,7 +32,7 @@ def read_settings(options: Mapping[str, str], url: str) -> SqliteSettings:
     for name, text in options.items():
         if name not in known:
             raise BadSettings(
-                f"{url}: there is no option {name!r}; choose among {', '.join(known)}", option=name
+                f"{url}: unknown option {name!r}; expected one of {', '.join(known)}", option=name
             )
         values[name] = known[name](name, text, url)
     return SqliteSettings(**values)  # type: ignore[arg-type]
@@ -50,7 +49,7 @@ def _seconds(name: str, text: str, url: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
-    if not 0 <= seconds <= _MOST:  # a lock cannot be waited for as long as a number can say
+    if not 0 <= seconds <= _MOST:  # the timeout of a lock is limited
         raise BadSettings(
             f"{url}: {name} is {text!r}; give seconds from 0 to {_MOST:,}, such as 30", option=name
         )

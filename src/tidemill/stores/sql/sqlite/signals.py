@@ -1,8 +1,8 @@
-"""Wake-ups between processes on one machine, without polling: each listener has a socket, each call goes to all of them.
+"""Wake-ups between processes on one machine, over datagram sockets.
 
-The sockets of a database lie in a folder of their own, whose name is made from the file's real path. Who cannot be reached
-that way (another mount namespace, another user, a system without such sockets) still sees that the file has changed, a
-little later: then the topic is ``change``.
+Each listener has a socket, and each message is sent to all of them. The sockets of a database are in a separate folder, whose name is
+derived from the file's real path. A listener that cannot be reached this way (another mount namespace, another user, a system without
+such sockets) still notices a little later that the file has changed: then the topic is ``change``.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from tidemill.clock import SystemClock
 
 CHANGE = "change"
 LARGEST = 4096
-_LOOK = 0.5  # how often a listener with a socket looks at the file all the same
-_LOOK_ALONE = 0.05  # how often one without does
+_LOOK = 0.5  # seconds between two checks of the file by a listener with a socket
+_LOOK_ALONE = 0.05  # and by a listener without one
 _PATH_LIMIT = 100
 _QUEUE = Path("/proc/sys/net/unix/max_dgram_qlen")
-_FEW = 10  # messages that wait for a listener, where the system does not say how many it keeps
+_FEW = 10  # assumed socket queue length if the system does not report it
 _AF_UNIX: int | None = getattr(socket, "AF_UNIX", None)
 
 
 def folder_of(path: str) -> Path:
-    """Where the sockets of this database are."""
+    """The folder of this database's sockets."""
     name = hashlib.sha256(os.fsencode(os.path.realpath(path))).hexdigest()[:16]
     user = os.geteuid() if hasattr(os, "geteuid") else 0
     return Path(tempfile.gettempdir()) / f"tidemill-{user}-{name}"
 
 
 def payloads(topics: Iterable[str], largest: int = LARGEST) -> Iterator[bytes]:
-    """The topics as few messages of JSON, none larger than allowed; a topic that alone is too large is ``change``."""
+    """The topics in as few JSON messages as possible, none too large; a topic that is too large by itself becomes ``change``."""
     batch: list[str] = []
     size = 2
     for topic in sorted(topics):
@@ -57,7 +57,7 @@ def payloads(topics: Iterable[str], largest: int = LARGEST) -> Iterator[bytes]:
 
 
 def broadcast(path: str, topics: Iterable[str]) -> None:
-    """Send the topics to every listener there is; nobody is waited for, and the dead are buried."""
+    """Send the topics to every listener without waiting, and remove the sockets of dead ones."""
     folder = folder_of(path)
     if _AF_UNIX is None or not _is_ours(folder):
         return
@@ -71,12 +71,12 @@ def broadcast(path: str, topics: Iterable[str]) -> None:
                 except ConnectionRefusedError:
                     ear.unlink(missing_ok=True)
                     break
-                except OSError:  # full, or just gone: it is awake or does not care
+                except OSError:  # full or just closed: the listener is awake or gone
                     break
 
 
 class SqliteListener:
-    """One ear. ``version`` tells a number that moves when anybody writes to the file, or None when it cannot be asked."""
+    """A listener. ``version`` returns a number that changes with every write to the file, or None if it is not available."""
 
     def __init__(
         self, path: str, version: Callable[[], int | None], forget: Callable[[SqliteListener], None]
@@ -103,15 +103,15 @@ class SqliteListener:
                 if not heard and self._moved(self._step):
                     return frozenset({CHANGE})
                 if heard:
-                    self._moved(0)  # what was heard of need not be seen as well
+                    self._moved(0)  # the change need not be reported a second time
                     return heard
                 if self._clock.monotonic() >= ends:
                     break
         return frozenset()
 
     def _listen(self, seconds: float) -> frozenset[str]:
-        """What arrives at the socket within this time. Where as many waited as there is room for, more may have been refused:
-        then ``change`` stands for whatever these said.
+        """The topics that arrive at the socket within this time. If the socket's queue was full, messages may have been dropped:
+        then ``change`` stands for their topics.
         """
         if self._socket is None:
             self._closed.wait(seconds)
@@ -128,11 +128,11 @@ class SqliteListener:
             except (OSError, ValueError):
                 heard.add(CHANGE)
                 break
-            seconds = 0.0  # the first was waited for; now what else is there
+            seconds = 0.0  # wait only for the first message
         return frozenset(heard)
 
     def _moved(self, after: float) -> bool:
-        """Whether somebody has written since the last look; not looked at again before so many seconds."""
+        """Whether the file was written since the last check; checks at most once per this many seconds."""
         if self._clock.monotonic() - self._looked < after:
             return False
         self._looked = self._clock.monotonic()
@@ -150,23 +150,23 @@ class SqliteListener:
             assert _AF_UNIX is not None
             with contextlib.suppress(OSError), socket.socket(_AF_UNIX, socket.SOCK_DGRAM) as out:
                 out.setblocking(False)
-                out.sendto(b"", str(self._address))  # whoever waits goes on at once
+                out.sendto(b"", str(self._address))  # wakes a waiting thread
         with self._waiting:
             if self._socket is not None:
                 self._socket.close()
             if self._address is not None and self._owner == os.getpid():
                 self._address.unlink(missing_ok=True)
                 with contextlib.suppress(OSError):
-                    self._address.parent.rmdir()  # the last one out; fails while there are others
+                    self._address.parent.rmdir()  # fails while there are other listeners
         self._forget(self)
 
 
 def _bind(path: str) -> tuple[Path | None, socket.socket | None]:
-    """A new socket in the database's folder; none where that cannot be."""
+    """A new socket in the database's folder; None if that is not possible."""
     if _AF_UNIX is None:
         return None, None
     folder = folder_of(path)
-    for _ in range(10):  # the folder may go between making it and binding in it
+    for _ in range(10):  # the folder may be removed between its creation and the bind
         address = folder / f"{os.getpid():x}-{os.urandom(4).hex()}"
         with contextlib.suppress(OSError):
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -187,7 +187,7 @@ def _bind(path: str) -> tuple[Path | None, socket.socket | None]:
 
 
 def _room() -> int:
-    """How many messages the system keeps for whoever does not listen just now."""
+    """The number of messages that the system queues per socket."""
     try:
         return int(_QUEUE.read_text("ascii"))
     except (OSError, ValueError):
@@ -195,7 +195,7 @@ def _room() -> int:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether the folder is there, is a real folder, is ours, and nobody else may write in it."""
+    """Whether the path is a real folder of this user, which no other user may write to."""
     try:
         found = folder.lstat()
     except OSError:

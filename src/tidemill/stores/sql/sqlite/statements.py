@@ -1,8 +1,8 @@
-"""Named queries made ready for SQLite: numbered statements, arguments as tuples, answers as our values.
+"""Compiled queries for SQLite, with encoded arguments and decoded results.
 
 Parameters become plain ``?``, one for each mention. A statement that mentions a column of the batch runs once for every
-item, the others once; the last one that answers gives the answer. Where a column is NULL in the whole batch, the statement
-says so itself: to be handed one None costs SQLite's module more than several numbers.
+item, the others once; the last one that returns rows gives the result. If a column is NULL in the whole batch, the statement
+contains a literal NULL: binding a None costs SQLite's module more than binding several numbers.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _MENTION = re.compile(r"(?<![:\w]):([a-z_]+)")
 _WRITES = re.compile(r"\b(insert|update|delete|replace)\b(?!\()", re.IGNORECASE)
 
 Bound = list[tuple[str, bool, Any]]
-"""Statements with their arguments; True says that these are many rows of them."""
+"""Statements with their arguments; True means many rows of arguments."""
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement, and where each of its arguments comes from."""
+    """One statement, and the names of its arguments."""
 
     sql: str
     arguments: tuple[str, ...]
-    columns: frozenset[str]  #: those of the arguments that are columns of the batch
+    columns: frozenset[str]  #: the arguments that are columns of the batch
 
     @property
     def each(self) -> bool:
@@ -53,7 +53,7 @@ class Program:
     decode: Callable[[list[Row]], list[Row]]
 
     def bind(self, takes: Takes, items: Items | None, now: Callable[[], datetime]) -> Bound:
-        """The statements with these values, as SQLite stores them."""
+        """The statements with these values, encoded for SQLite."""
         given: dict[str, Any] = {name: encode((takes.get(name),))[0] for name, encode in self.takes}
         if self.timed and given["now"] is None:
             given["now"] = ENCODE["timestamptz"]((now(),))[0]
@@ -68,7 +68,7 @@ class Program:
             if whole.each:
                 said = empty & whole.columns
                 statement = whole if not said or said == whole.columns else without(whole, said)
-                # zip ends with the batch: what is repeated never runs out.
+                # zip ends with the batch: repeated values never run out.
                 mentioned = [
                     columns[name] if name in columns else repeat(given[name]) for name in statement.arguments
                 ]
@@ -79,7 +79,7 @@ class Program:
 
 
 class Statements:
-    """All queries, each made ready once for each set of optional parameters it is called with."""
+    """All queries, each compiled once per set of optional parameters."""
 
     def __init__(self) -> None:
         self._queries = load("sqlite")
@@ -97,7 +97,7 @@ class Statements:
 
 
 def program(query: Query, present: frozenset[str]) -> Program:
-    """Make one query ready for a call in which these optional parameters are given."""
+    """Compile a query for a call with these optional parameters."""
     texts = query.statements(present)
     used = {name for text in texts for name in parameters(text)}
     batch = frozenset(name for name, _ in query.items)
@@ -134,7 +134,7 @@ def without(statement: Statement, empty: frozenset[str]) -> Statement:
 
 
 def execute(connection: Connection, bound: Bound) -> list[Row]:
-    """Run the statements in order; what the last one that answers has answered."""
+    """Run the statements in order. Returns the rows of the last one that returns any."""
     rows: list[Row] = []
     for sql, many, arguments in bound:
         if many:

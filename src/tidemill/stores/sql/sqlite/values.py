@@ -1,8 +1,8 @@
-"""Between Python's values and SQLite's: column by column, because a batch has many rows and few columns.
+"""Conversion between Python's and SQLite's values, column by column.
 
-Ids are 16 bytes, instants microseconds since 1970 UTC, durations microseconds, truth 0 or 1. What a column's type is, the
-query's header says. Only plain ``str``, ``int``, ``float`` and ``bytearray`` go in: for everything else, be it a subclass such
-as our enumerations or ``bytes``, SQLite's module asks around for an adapter, which takes longer than all the rest.
+A batch has many rows and few columns. Ids are 16 bytes, instants microseconds since 1970 UTC, durations microseconds, booleans 0 or
+1. The query's header defines the type of a column. Only plain ``str``, ``int``, ``float`` and ``bytearray`` are passed: for anything
+else, such as ``bytes`` or a subclass like ``StrEnum``, SQLite's module searches for an adapter, which takes longer than all the rest.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _FIRST, _LAST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UT
 
 
 def microseconds(instant: datetime) -> int:
-    """An instant as it is stored."""
+    """An instant in its stored form."""
     return (instant - _EPOCH) // _MICROSECOND
 
 
 def instant(stored: int) -> datetime:
-    """A stored instant; one beyond all calendars is the calendar's end."""
+    """A stored instant; one beyond the calendar becomes the calendar's end."""
     try:
         return _EPOCH + timedelta(0, 0, stored)
     except OverflowError:
@@ -37,7 +37,7 @@ def instant(stored: int) -> datetime:
 
 
 class _Memo(dict[Any, Any]):
-    """Remembers what it has made within one answer, as rows that come together often share instants and workers."""
+    """A cache within one result, because its rows often share instants and workers."""
 
     def __init__(self, make: Callable[[Any], Any]) -> None:
         super().__init__({None: None})
@@ -49,7 +49,7 @@ class _Memo(dict[Any, Any]):
 
 
 def _uuids_out(column: Iterable[Any]) -> Iterable[Any]:
-    # Not remembered: nearly all of them are jobs, and each of those is another.
+    # Not cached: nearly all of them are ids of different jobs.
     number, make = int.from_bytes, uuid_of
     return [None if data is None else make(number(data, "big")) for data in column]
 
@@ -90,6 +90,10 @@ def _uuids(column: Sequence[Any]) -> Sequence[Any]:
     return [None if value is None else json.dumps([id.hex for id in value]) for value in column]
 
 
+def _numbers(column: Sequence[Any]) -> Sequence[Any]:
+    return [None if value is None else json.dumps(list(value)) for value in column]
+
+
 ENCODE: dict[str, Encode] = {
     "uuid": _bytes,
     "text": _plain,
@@ -102,8 +106,9 @@ ENCODE: dict[str, Encode] = {
     "float8": _same,
     "texts": _texts,
     "uuids": _uuids,
+    "int8s": _numbers,
 }
-"""How a column of a type goes in."""
+"""Encoders of columns by type."""
 
 DECODE: dict[str, Decode] = {
     "uuid": _uuids_out,
@@ -112,11 +117,11 @@ DECODE: dict[str, Decode] = {
     "bool": lambda column: map(bool, column),
     "json": _remembered(json.loads),
 }
-"""How a column of a type comes out, for the types that do not come out as they are."""
+"""Decoders of columns, for the types that need conversion."""
 
 
 def decoder(kinds: Sequence[str]) -> Callable[[list[Row]], list[Row]]:
-    """A function that turns rows of these types into ours."""
+    """A function that decodes rows with these types."""
     changed = [(place, DECODE[kind]) for place, kind in enumerate(kinds) if kind in DECODE]
 
     def decode(rows: list[Row]) -> list[Row]:

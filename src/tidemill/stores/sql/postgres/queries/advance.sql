@@ -1,6 +1,6 @@
--- advance: moves schedules on, each only from where it was read and while it may fire; answers with the lost ids.
--- Locks the definitions, so that none is disabled before the fire is committed, then the schedules in order. What was waited for
--- is looked at as it is then. Indexes: both primary keys.
+-- advance: advances schedules, each only from the position that was read and while it may fire; returns the lost ids.
+-- Locks the definitions, so that none is disabled before the fire is committed, then the schedules in order. Rows that it waited
+-- for are read again after the wait. Indexes: both primary keys.
 -- items: id uuid, revision int4, expected_fire_at timestamptz, last_fire_at timestamptz, next_fire_at timestamptz
 -- gives: id uuid
 with item as materialized (

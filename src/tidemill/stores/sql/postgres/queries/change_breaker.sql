@@ -1,4 +1,4 @@
--- change_breaker: writes a breaker's state if it is the one that was read.
+-- change_breaker: writes a breaker's state if it is still the one that was read.
 -- takes: now timestamptz, name text, before text, after text
 -- gives: name text
 update tidemill.uses set breaker = :after::text, changed_at = coalesce(:now::timestamptz, now())

@@ -1,7 +1,8 @@
--- claim: takes pending jobs lane by lane and holds them for one worker.
--- Locks the rows it takes and skips those others hold, then the unique keys they let go, in their order, as everybody does: one by
--- one, so that no plan walks all keys for the order. `ctid = any(array(…))` stays a Tid scan in every state of statistics and plan
--- cache; each lane is an index scan of ready_claim from its watermark on.
+-- claim: claims pending jobs for one worker, lane by lane.
+-- Locks the rows it claims and skips locked ones, then locks the unique keys that these jobs release, in key order like every other
+-- statement: one by one, so that no plan walks all keys for the order. `ctid = any(array(…))` stays a Tid scan in every state of
+-- statistics and plan cache; each lane is an index scan of ready_claim from its watermark on. A worker without a live lease gets
+-- nothing: one lookup in workers_pkey, before any lane is scanned.
 -- takes: now timestamptz, worker uuid, state text, limit int4, tasks texts
 -- items: lane_queue text, lane_tenant text, lane_priority int2, lane_gate text, lane_low int8, lane_quota int4
 -- gives: id uuid, task text, queue text, tenant text, priority int2, attempt int4, max_attempts int4, crashes int4
@@ -17,6 +18,9 @@ with got as (
       where queue = l.queue and tenant = l.tenant and priority = l.priority and gate = l.gate and seq >= l.low
         and task = any(:tasks::text[]) -- when tasks
       order by seq limit l.quota for update skip locked) r
+    where exists (
+      select from tidemill.workers w
+      where w.id = :worker::uuid and w.state <> 'stopped' and w.expires_at > coalesce(:now::timestamptz, now()))
     limit :limit))
   returning *),
 begun as (

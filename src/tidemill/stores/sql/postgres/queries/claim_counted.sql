@@ -1,10 +1,10 @@
--- claim_counted: as `claim`, from lanes that count against limits on how many are held, and counts them, in one statement.
--- Only here: elsewhere, and for other limits, the rooms are looked up, the quotas worked out and the claim counted one after the
--- other in one transaction. Locks the names of lanes that are not empty, but for those that another counts just now, whose lanes
--- are left out. A lane gets what is left of each of its limits after the quotas of the lanes before it. What belongs to a lane or a
--- name is looked up in arrays and objects: joins of things whose number nobody can guess would go through all of one for each of
--- the other. Names of which one job was taken, the many of limits with keys, are counted by themselves: a plain walk of their
--- index. A claim is dated when its limits are locked: the ends that made room for it lie before that, which now() need not do.
+-- claim_counted: as `claim`, from lanes with concurrency limits, and counts the claims, in one statement.
+-- PostgreSQL only: SQLite, and other limits, use separate statements in one transaction for rooms, quotas and counts. Locks the names
+-- of lanes that are not empty; names that another transaction is counting are skipped, and so are their lanes. A lane gets the room
+-- of its limits that the quotas of the lanes before it leave. Values of lanes and names are looked up in arrays and objects: the
+-- planner cannot estimate their number, and joins would become nested loops over all of them. Names with one claimed job, which are
+-- the many names of keyed limits, are counted separately with a plain index scan. A claim is dated when its limits are locked, after
+-- the finishes that made room for it; now() may precede those.
 -- takes: now timestamptz, worker uuid, state text, limit int4, tasks texts
 -- takes: pair_lane int4s, pair_name texts, pair_max int4s
 -- items: lane_queue text, lane_tenant text, lane_priority int2, lane_gate text, lane_low int8, lane_quota int4, lane_counts bool
@@ -21,7 +21,10 @@ with lane as materialized (
       select from tidemill.ready
       where queue = l.queue and tenant = l.tenant and priority = l.priority and gate = l.gate and seq >= l.low
         and task = any(:tasks::text[]) -- when tasks
-      limit least(l.quota::bigint, :limit)) w) r),
+      limit least(l.quota::bigint, :limit)) w) r
+  where exists (
+    select from tidemill.workers w
+    where w.id = :worker::uuid and w.state <> 'stopped' and w.expires_at > coalesce(:now::timestamptz, now()))),
 size as materialized (select array_agg(jobs order by n) as jobs from lane),
 pair as materialized (
   select p.n, p.name, p.max, s.jobs[p.n] as jobs

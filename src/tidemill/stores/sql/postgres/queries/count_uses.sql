@@ -1,4 +1,4 @@
--- count_uses: so many more, or fewer, are held of these names. Locks them in their order, and waits for whoever counts them now.
+-- count_uses: adds to the held counts of these names. Locks the names in their order, and waits for other transactions.
 -- takes: now timestamptz
 -- items: name text, jobs int4, full_until_at timestamptz
 with item as materialized (

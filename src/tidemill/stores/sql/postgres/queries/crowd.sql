@@ -1,4 +1,4 @@
--- crowd: how many jobs of each task have not ended. So many of each table are looked at, in any order.
+-- crowd: the number of unfinished jobs of each task. Reads a bounded number of rows of each table, in any order.
 -- takes: tenant text, look int8
 -- gives: seen int8, task text, state text, jobs int8
 with seen as materialized (

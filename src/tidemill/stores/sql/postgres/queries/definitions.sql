@@ -1,4 +1,4 @@
--- definitions: those that match, by tenant and key, the living before the deleted and of those the last to go first.
+-- definitions: the matching definitions, by tenant and key, existing ones before deleted ones, the latest deletion first.
 -- takes: tenant text, ids uuids, keys texts, task text
 -- gives: id uuid, tenant text, key text, name text, task text, version int4, args text, settings text, notifications text
 -- gives: owner text, enabled bool, created_at timestamptz, created_by text, updated_at timestamptz, deleted_at timestamptz

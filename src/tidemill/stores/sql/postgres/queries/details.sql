@@ -1,4 +1,4 @@
--- details: what jobs were asked with beside their arguments.
+-- details: the details of jobs.
 -- takes: ids uuids
 -- gives: id uuid, correlation_id text, parent_id uuid, reference_type text, reference_id text, tags json, metadata json
 -- gives: headers json, options json, definition_id uuid, definition_version int4, schedule_id uuid, fire_at timestamptz

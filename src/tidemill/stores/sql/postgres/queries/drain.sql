@@ -1,4 +1,4 @@
--- drain: asks active workers to claim nothing more; answers with those that were.
+-- drain: asks active workers to claim no more jobs; returns those that were active.
 -- takes: ids uuids
 -- gives: id uuid
 update tidemill.workers set state = 'draining' where id = any(:ids::uuid[]) and state = 'active' returning id

@@ -1,5 +1,5 @@
--- due: schedules of cluster scope whose next fire has come, the longest due first, and when the next one of the others is.
--- That instant is on every row, and on a row without a schedule where none is due. Definitions are asked for one by one: `exists`
+-- due: schedules of cluster scope that are due, the longest due first, and the next fire of the others.
+-- That instant is in every row, and in a row without a schedule if none is due. Definitions are looked up one by one: `exists`
 -- would be hashed, which reads all of them.
 -- Indexes: schedules_due, definitions' primary key.
 -- takes: now timestamptz, limit int4

@@ -1,4 +1,4 @@
--- enable_schedules: enables or disables schedules; those that changed. Enabled ones count from now and are looked at at once.
+-- enable_schedules: enables or disables schedules; returns those that changed. Enabled ones count from now and are evaluated at once.
 -- takes: now timestamptz, tenant text, ids uuids, enabled bool, note text
 -- gives: id uuid
 update tidemill.schedules

@@ -1,5 +1,5 @@
--- ended_series: how many ended in each step, and how many of them are meant. Index: history_finished alone, but for a tenant.
--- Step after step backwards, until as many were seen as may be: counting a range of the index costs a third of sorting it into steps.
+-- ended_series: the number of jobs that ended in each step, and of those that match. Index: history_finished only, except for a tenant.
+-- Counts step by step backwards up to the bound: counting a range of the index costs a third of sorting it into steps.
 -- takes: since timestamptz, until timestamptz, step interval, tenant text, look int8
 -- gives: at timestamptz, seen int8, total int8
 with recursive counted as (

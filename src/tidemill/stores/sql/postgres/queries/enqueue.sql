@@ -1,7 +1,7 @@
--- enqueue: inserts a batch of jobs, all or none; answers with the ids that were not inserted.
--- Locks the unique keys it takes, in their order, as everybody does. `taken` finds ids that are stored already (then nothing is
--- inserted at all); `held` takes the keys that are free, the first of a batch winning; a key held by another leaves its job out.
--- Lines for jobs that wait from the beginning are there only if the batch has one.
+-- enqueue: inserts a batch of jobs, all or none; returns the ids that were not inserted.
+-- Locks the unique keys it takes, in key order like every other statement. `taken` finds ids that are already stored (then nothing
+-- is inserted); `held` takes the free keys, the first one in a batch wins; a job whose key is held is left out.
+-- Lines for jobs that are waiting initially are present only if the batch has one.
 -- takes: now timestamptz
 -- items: id uuid, tenant text, queue text, task text, priority int2, max_attempts int4, timeout interval, run_at timestamptz
 -- items: delay interval, expires_at timestamptz, unique_key text, until_claimed bool, hold interval, limits text

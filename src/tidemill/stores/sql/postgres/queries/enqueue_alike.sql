@@ -1,5 +1,5 @@
--- enqueue_alike: inserts jobs that differ only in id and arguments and are due now, all or none; the ids that are stored already.
--- Only here: the plain case of `enqueue`, which spares PostgreSQL fourteen arrays and the look at keys and details.
+-- enqueue_alike: inserts jobs that differ only in id and arguments and are due now, all or none; returns the ids already stored.
+-- PostgreSQL only: the simple case of `enqueue`, without fourteen arrays and the lookups of keys and details.
 -- takes: now timestamptz, tenant text, queue text, task text, priority int2, max_attempts int4, timeout interval
 -- takes: expires_at timestamptz
 -- items: id uuid, args text

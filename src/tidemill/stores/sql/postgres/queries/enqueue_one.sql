@@ -1,5 +1,5 @@
--- enqueue_one: inserts one job that is due now and holds and describes nothing; no row means that its id is stored already.
--- Only here: the commonest call of all, spared everything a batch needs. After a quiet moment it carries its own wake-up, which then
+-- enqueue_one: inserts one job that is due now and has neither unique key nor details; no row means that its id is already stored.
+-- PostgreSQL only: the most frequent call, without the overhead of a batch. After a quiet period it sends its own wake-up, which then
 -- reaches the worker with the commit.
 -- takes: now timestamptz, id uuid, tenant text, queue text, task text, priority int2, max_attempts int4, timeout interval
 -- takes: expires_at timestamptz, args text, channel text, payload text

@@ -1,19 +1,20 @@
--- finish: every exit of a held job, keyed by id and token; answers with the ids that are lost.
--- What ended goes to history with its last execution; what goes back leaves that execution as a row of its own. What would go back
--- though somebody asked for it to stop is cancelled, and ended so. Locks jobs in the order of their ids, then the keys they let go in
--- theirs. Where jobs count against limits, these are given back: their names are locked in their order, waiting.
+-- finish: applies every transition of a held job, keyed by id, token and worker; returns the lost ids.
+-- Ended jobs move to history with their last execution; for released jobs that execution becomes a separate row. A released job with
+-- a cancel request ends as cancelled instead. Locks jobs in the order of their ids, then the keys they release in key order.
+-- If jobs count against limits, these are released: their names are locked in their order, waiting.
+-- `is not distinct from` keeps the planner from using the index running_worker, which has many jobs per worker.
 -- takes: now timestamptz
--- items: id uuid, token int8, to_state text, execution text, reason text, delay interval, refund bool, crashed bool
+-- items: id uuid, token int8, worker uuid, to_state text, execution text, reason text, delay interval, refund bool, crashed bool
 -- items: result text, error text, started_ago float8, ended_ago float8
 -- gives: id uuid
 with item as materialized (
-  select * from unnest(:id::uuid[], :token::bigint[], :to_state::text[], :execution::text[], :reason::text[],
+  select * from unnest(:id::uuid[], :token::bigint[], :worker::uuid[], :to_state::text[], :execution::text[], :reason::text[],
                        :delay::interval[], :refund::boolean[], :crashed::boolean[], :result::text[], :error::text[],
                        :started_ago::float8[], :ended_ago::float8[]) with ordinality
-    as x(id, token, to_state, execution, why, delay, refund, crashed, result, error, started_ago, ended_ago, n)
+    as x(id, token, worker, to_state, execution, why, delay, refund, crashed, result, error, started_ago, ended_ago, n)
   order by id),
 gone as (
-  delete from tidemill.running r using item x where r.id = x.id and r.token = x.token
+  delete from tidemill.running r using item x where r.id = x.id and r.token = x.token and r.worker is not distinct from x.worker
   returning r.*, x.to_state, x.execution, x.why, x.delay, x.refund, x.crashed, x.result, x.error, x.n,
             coalesce(coalesce(:now::timestamptz, now()) - make_interval(secs => x.started_ago), r.started_at) as began_at,
             coalesce(:now::timestamptz, now()) - make_interval(secs => x.ended_ago) as finished_at,

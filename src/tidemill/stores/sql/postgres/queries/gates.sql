@@ -1,5 +1,5 @@
--- gates: the lanes of pending jobs that count against limits, from one on, and the lowest number in each.
--- A loose scan of the index ready_claim, which passes over the heads of lanes without limits.
+-- gates: the lanes of pending jobs with limits, from one lane on, and the lowest number in each.
+-- A loose scan of the index ready_claim, which skips the heads of lanes without limits.
 -- takes: queues texts, limit int4, after_queue text, after_tenant text, after_priority int2, after_gate text
 -- gives: queue text, tenant text, priority int2, gate text, low int8
 with recursive lane as (

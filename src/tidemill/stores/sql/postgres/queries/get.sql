@@ -1,5 +1,5 @@
--- get: jobs by id, wherever they are. Indexes: the five primary keys.
--- `is true` keeps the tenant out of the choice of an index: planned on empty tables, all that waits for a tenant would be walked.
+-- get: jobs by id, in any state. Indexes: the five primary keys.
+-- `is true` keeps the tenant out of the index choice: planned on empty tables, the query would walk all waiting jobs of a tenant.
 -- takes: tenant text, ids uuids
 -- gives: id uuid, tenant text, queue text, task text, priority int2, attempt int4, max_attempts int4, crashes int4
 -- gives: token int8, run_at timestamptz, created_at timestamptz, expires_at timestamptz, timeout interval

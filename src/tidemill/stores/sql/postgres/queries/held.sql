@@ -1,4 +1,4 @@
--- held: every job a worker holds, claimed or running, the oldest claim first. Index: running_worker.
+-- held: all jobs that a worker holds, the oldest claim first. Index: running_worker.
 -- takes: worker uuid
 -- gives: id uuid, task text, queue text, tenant text, priority int2, attempt int4, max_attempts int4, crashes int4
 -- gives: token int8, run_at timestamptz, created_at timestamptz, expires_at timestamptz, timeout interval, args text

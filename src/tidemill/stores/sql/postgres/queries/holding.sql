@@ -2,8 +2,9 @@
 -- takes: now timestamptz, tenant text, since timestamptz, limit int4
 -- gives: id uuid, task text, queue text, tenant text, state text, attempt int4, timeout interval, worker uuid
 -- gives: worker_name text, claimed_at timestamptz, started_at timestamptz, beat_at timestamptz, expires_at timestamptz
+-- gives: progress text
 select r.id, r.task, r.queue, r.tenant, r.state, r.attempt, r.timeout, r.worker, w.name as worker_name, r.claimed_at,
-       r.started_at, w.beat_at, w.expires_at
+       r.started_at, w.beat_at, w.expires_at, r.progress
 from tidemill.running r left join tidemill.workers w on w.id = r.worker
 where true
   and r.tenant = :tenant -- when tenant

@@ -1,20 +1,25 @@
--- jobs: one page of the jobs that match, in the order of their ids. Indexes: the primary keys, merged.
--- A text is looked for down to `floor` or up to `ceiling`, which `looked` finds. `offset 0` keeps the tags a question about one job.
--- `unended` and `unheld` say in the plan itself that a part of the view is not meant: what is no end is not sought in the history.
+-- jobs: one page of the matching jobs, in the order of their ids. Indexes: the primary keys, merged.
+-- A text or an id suffix is searched down to `floor` or up to `ceiling`, which `looked` finds. `offset 0` makes the tags a lookup per job.
+-- `unended` and `unheld` exclude a part of the view in the plan itself, so that the history is not searched for unfinished jobs.
+-- Arguments and results of more than 8 KiB are left out, and `heavy` is the size of both: `get` reads those that fit.
 -- takes: tenant text, trouble text, states texts, task text, tasks texts, queues texts
 -- takes: ids uuids, created_after timestamptz
--- takes: created_before timestamptz, correlation_id text, parent_id uuid, reference_type text, reference_id text
+-- takes: created_before timestamptz, correlation_id text, parent_id uuid, parent_ids uuids, reference_type text, reference_id text
+-- takes: definition_id uuid, definition_version int4, schedule_id uuid, fire_at timestamptz
 -- takes: tag text, metadata text
--- takes: text text, escaped text, digits text, floor uuid, ceiling uuid
+-- takes: text text, escaped text, digits text, id_suffix text, floor uuid, ceiling uuid
 -- takes: below uuid, above uuid, limit int4
 -- gives: id uuid, tenant text, queue text, task text, priority int2, attempt int4, max_attempts int4, crashes int4
 -- gives: token int8, run_at timestamptz, created_at timestamptz, expires_at timestamptz, timeout interval
 -- gives: unique_key text, limits text, detailed bool, reason text, args text, state text, execution text, worker uuid
 -- gives: claimed_at timestamptz, started_at timestamptz, finished_at timestamptz, cancel_reason text, progress text
--- gives: result text, error text
+-- gives: result text, error text, heavy int8
 select id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at, expires_at, timeout,
-       unique_key, limits, detailed, reason, args, state, execution, worker, claimed_at, started_at, finished_at,
-       cancel_reason, progress, result, error
+       unique_key, limits, detailed, reason,
+       case when octet_length(args) <= 8192 then args end as args, state, execution, worker, claimed_at, started_at, finished_at,
+       cancel_reason, progress, case when octet_length(result) <= 8192 then result end as result, error,
+       case when octet_length(args) > 8192 or octet_length(result) > 8192
+         then octet_length(args) + coalesce(octet_length(result), 0) else 0 end::bigint as heavy
 from tidemill.jobs
 where true
   and tenant = :tenant -- when tenant
@@ -30,6 +35,13 @@ where true
   and created_at < :created_before -- when created_before
   and id in (select d.id from tidemill.details d where d.correlation_id = :correlation_id) -- when correlation_id
   and id in (select d.id from tidemill.details d where d.parent_id = :parent_id) -- when parent_id
+  and id in (select d.id from tidemill.details d where d.parent_id = any(:parent_ids::uuid[])) -- when parent_ids
+  and id in (select d.id from tidemill.details d where d.definition_id = :definition_id -- when definition_id
+             and d.definition_version = :definition_version -- when definition_version
+            ) -- when definition_id
+  and id in (select d.id from tidemill.details d where d.schedule_id = :schedule_id -- when schedule_id
+             and d.fire_at = :fire_at -- when fire_at
+            ) -- when schedule_id
   and id in (select d.id from tidemill.details d -- when reference_type
              where d.reference_type = :reference_type and d.reference_id = :reference_id) -- when reference_type
   and id in (select d.id from tidemill.details d where d.tags @> jsonb_build_array(:tag::text)) -- when tag
@@ -41,6 +53,7 @@ where true
   and id > :above -- when above
   and id >= :floor -- when floor
   and id <= :ceiling -- when ceiling
+  and right(replace(id::text, '-', ''), length(:id_suffix)) = :id_suffix -- when id_suffix
   and (strpos(lower(task collate "C"), :text) > 0 -- when text
        or strpos(lower(error collate "C"), :escaped) > 0 -- when text
        or strpos(lower(args collate "C"), :text) > 0 -- when in_args

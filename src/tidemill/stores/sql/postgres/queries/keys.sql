@@ -1,8 +1,8 @@
--- keys: all keys, or those of these ids, by creation and id.
+-- keys: all keys, or those with these ids, by creation and id.
 -- takes: ids texts
 -- gives: id text, name text, role text, tenant text, hash text, created_at timestamptz, created_by text, expires_at timestamptz
--- gives: revoked_at timestamptz
-select id, name, role, tenant, hash, created_at, created_by, expires_at, revoked_at
+-- gives: revoked_at timestamptz, max_priority int2
+select id, name, role, tenant, hash, created_at, created_by, expires_at, revoked_at, max_priority
 from tidemill.keys
 where true
   and id = any(:ids::text[]) -- when ids

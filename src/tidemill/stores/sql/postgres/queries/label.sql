@@ -1,4 +1,4 @@
--- label: has pending and scheduled jobs of a task count against one more limit. A pending one keeps its number.
+-- label: adds a limit to pending and scheduled jobs of a task. A pending job keeps its number.
 -- takes: task text, name text, quoted text, limit int4
 -- gives: id uuid
 with pending as materialized (

@@ -1,5 +1,5 @@
--- lanes: the lanes that hold pending jobs without limits and the lowest number in each.
--- A loose scan of the index ready_claim, in which they come before those with limits.
+-- lanes: the lanes with pending jobs without limits, and the lowest number in each.
+-- A loose scan of the index ready_claim, in which they precede lanes with limits.
 -- takes: queues texts
 -- gives: queue text, tenant text, priority int2, low int8
 with recursive lane as (

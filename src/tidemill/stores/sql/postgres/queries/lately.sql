@@ -1,4 +1,4 @@
--- lately: the latest made of the ended jobs of each task. Index: history_task, backwards for each task.
+-- lately: the most recently created ended jobs of each task. Index: history_task, backwards for each task.
 -- takes: tasks texts, tenant text, each int8
 -- gives: task text, id uuid, state text, finished_at timestamptz, run_time interval, lag interval
 select t.task, h.id, h.state, h.finished_at, greatest(h.finished_at, h.started_at) - h.started_at as run_time,

@@ -1,8 +1,9 @@
--- looked: the id at which a search for a text stops: the last of the next so many jobs that match all else.
--- `unended` and `unheld` say in the plan itself that a part of the view is not meant: what is no end is not sought in the history.
+-- looked: the id at which a text search stops: the last of a bounded number of jobs that match the other conditions.
+-- `unended` and `unheld` exclude a part of the view in the plan itself, so that the history is not searched for unfinished jobs.
 -- takes: tenant text, trouble text, states texts, task text, tasks texts, queues texts
 -- takes: ids uuids, created_after timestamptz
--- takes: created_before timestamptz, correlation_id text, parent_id uuid, reference_type text, reference_id text
+-- takes: created_before timestamptz, correlation_id text, parent_id uuid, parent_ids uuids, reference_type text, reference_id text
+-- takes: definition_id uuid, definition_version int4, schedule_id uuid, fire_at timestamptz
 -- takes: tag text, metadata text
 -- takes: below uuid, above uuid, skip int8
 -- gives: id uuid
@@ -22,6 +23,13 @@ where true
   and created_at < :created_before -- when created_before
   and id in (select d.id from tidemill.details d where d.correlation_id = :correlation_id) -- when correlation_id
   and id in (select d.id from tidemill.details d where d.parent_id = :parent_id) -- when parent_id
+  and id in (select d.id from tidemill.details d where d.parent_id = any(:parent_ids::uuid[])) -- when parent_ids
+  and id in (select d.id from tidemill.details d where d.definition_id = :definition_id -- when definition_id
+             and d.definition_version = :definition_version -- when definition_version
+            ) -- when definition_id
+  and id in (select d.id from tidemill.details d where d.schedule_id = :schedule_id -- when schedule_id
+             and d.fire_at = :fire_at -- when fire_at
+            ) -- when schedule_id
   and id in (select d.id from tidemill.details d -- when reference_type
              where d.reference_type = :reference_type and d.reference_id = :reference_id) -- when reference_type
   and id in (select d.id from tidemill.details d where d.tags @> jsonb_build_array(:tag::text)) -- when tag

@@ -1,6 +1,6 @@
--- move: transitions of jobs nobody holds, each only from an expected state; answers with the ids that changed.
--- Locks jobs in the order of their ids, then keys in theirs. A reopened job's last execution becomes a row of its own; what ends
--- lets its unique key go.
+-- move: transitions of jobs that no worker holds, each only from an expected state; returns the changed ids.
+-- Locks jobs in the order of their ids, then keys in theirs. The last execution of a reopened job becomes a separate row; an ending
+-- job releases its unique key.
 -- takes: now timestamptz
 -- items: id uuid, tenant text, expect text, to_state text, reason text, delay interval, restart bool, result text
 -- items: lets_go bool

@@ -1,5 +1,5 @@
--- note_fires: writes fires down; answers with the keys of those that were not there. Index: fires' primary key.
--- In the order of their keys, so that two who write the same ones wait for each other and do not cross.
+-- note_fires: records fires; returns the keys of new ones. Index: fires' primary key.
+-- In key order, so that two transactions that write the same fires wait for each other instead of deadlocking.
 -- takes: now timestamptz
 -- items: schedule_id uuid, fire_at timestamptz, scope_key text, tenant text, job_id uuid, reason text
 -- gives: schedule_id uuid, fire_at timestamptz, scope_key text

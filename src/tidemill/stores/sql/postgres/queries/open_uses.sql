@@ -1,5 +1,5 @@
--- open_uses: makes names countable that are not yet. Waits for another that makes the same; names are taken in their order.
--- Each is looked up in the index: a join with the counts would go through all of them.
+-- open_uses: inserts missing counts for names. Waits for a transaction that inserts the same; names are taken in their order.
+-- Each is looked up in the index: a join with the counts would read all of them.
 -- takes: now timestamptz, names texts
 insert into tidemill.uses(name, changed_at)
 select x.name, coalesce(:now::timestamptz, now()) from unnest(:names::text[]) as x(name)

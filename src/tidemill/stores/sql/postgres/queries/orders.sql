@@ -1,4 +1,4 @@
--- orders: all pauses, settings and rules at one look; of a rule, ``value`` is its breaker.
+-- orders: all pauses, settings and rules in one query; for a rule, ``value`` is its breaker.
 -- gives: what text, name text, kind text, value text, note text, max int8, per interval, burst int8, pinned bool
 -- gives: at timestamptz, by text
 select 'pause' as what, name, kind, null::text as value, reason as note, null::int8 as max, null::interval as per, null::int8 as burst,

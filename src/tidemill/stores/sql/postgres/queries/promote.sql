@@ -1,7 +1,7 @@
--- promote: moves jobs that are due to ready, the earliest first; answers with the lanes that grew and when the next job is due.
--- The instant is on every row, and on a row without a lane where none grew. Locks the rows it moves and skips those another
--- promoter holds. A statement sees the rows it removes to its end, so what is due next is looked for among the others: their
--- ids go through an array, whose length is guessed to be small, so that they are always hashed. Indexes: scheduled_due, parked_due.
+-- promote: moves due jobs to ready, the earliest first; returns the lanes that grew and when the next job is due.
+-- The instant is in every row, and in a row without a lane if none grew. Locks the rows it moves and skips those another promoter
+-- has locked. A statement still sees the rows it deletes, so the next due job is searched among the others: the deleted ids go
+-- through an array, whose length is estimated as small, so that they are always hashed. Indexes: scheduled_due, parked_due.
 -- takes: now timestamptz, limit int4
 -- gives: queue text, tenant text, priority int2, moved int8, next_run_at timestamptz
 with delayed as materialized (

@@ -1,4 +1,4 @@
--- purge_archive: removes documents of a tier whose jobs ended before then, the oldest first. Index: archive_ended.
+-- purge_archive: deletes documents of a tier whose jobs ended before an instant, the oldest first. Index: archive_ended.
 -- takes: tier text, ended_before timestamptz, limit int4
 -- gives: id uuid
 delete from tidemill.archive where ctid = any(array(

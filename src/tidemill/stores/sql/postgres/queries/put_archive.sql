@@ -1,4 +1,4 @@
--- put_archive: writes documents; one that is there already is replaced.
+-- put_archive: writes documents; an existing one is replaced.
 -- takes: now timestamptz
 -- items: id uuid, tenant text, task text, queue text, state text, token int8, created_at timestamptz, finished_at timestamptz
 -- items: correlation_id text, parent_id uuid, tier text, policy text, document text, fingerprint text

@@ -1,7 +1,8 @@
--- put_keys: writes a new key; answers with its id, or with nothing where it was there already.
+-- put_keys: inserts a key; returns its id, or nothing if it exists.
 -- takes: now timestamptz, id text, hash text, name text, role text, tenant text, created_by text, expires_at timestamptz
+-- takes: max_priority int2
 -- gives: id text
-insert into tidemill.keys(id, hash, name, role, tenant, created_at, created_by, expires_at)
-values (:id, :hash, :name, :role, :tenant, coalesce(:now::timestamptz, now()), :created_by, :expires_at)
+insert into tidemill.keys(id, hash, name, role, tenant, created_at, created_by, expires_at, max_priority)
+values (:id, :hash, :name, :role, :tenant, coalesce(:now::timestamptz, now()), :created_by, :expires_at, :max_priority)
 on conflict (id) do nothing
 returning id

@@ -1,4 +1,4 @@
--- put_rules: writes rules that are new or other than before; one that a person pinned is only changed by another that is pinned.
+-- put_rules: writes rules that are new or changed; a pinned rule is replaced only by another pinned one.
 -- takes: now timestamptz
 -- items: name text, rule_kind text, max int8, per interval, burst int8, breaker text, pinned bool, changed_by text
 -- gives: name text

@@ -1,6 +1,6 @@
--- put_schedules: writes schedules, each over the revision that it names (0: a new one); answers with the lost ids.
--- Keys are judged as they were before: of a batch the first to name a free one gets it. Locks the definitions it names against
--- being dropped meanwhile, then the schedules in order. Indexes: schedules' primary key, schedules_key.
+-- put_schedules: writes schedules, each over the revision that it names (0: a new one); returns the lost ids.
+-- Keys are judged as before the batch: the first one to name a free key gets it. Locks the named definitions, so that they are not
+-- dropped at the same time, then the schedules in order. Indexes: schedules' primary key, schedules_key.
 -- takes: now timestamptz
 -- items: id uuid, tenant text, key text, definition_id uuid, task text, trigger text, timezone text, calendar text, exclude text
 -- items: args text, options text, misfire text, overlap text, scope text, source text, enabled bool, note text, revision int4

@@ -1,4 +1,4 @@
--- put_settings: writes settings over what was there; a description that is not given stays.
+-- put_settings: writes settings; a description that is not given is unchanged.
 -- takes: now timestamptz
 -- items: key text, value text, description text, updated_by text
 insert into tidemill.settings as s (key, value, description, updated_at, updated_by)

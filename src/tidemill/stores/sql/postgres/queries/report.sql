@@ -1,10 +1,15 @@
--- report: writes the progress of held jobs (no index is touched); answers with the ids that are lost.
--- Locks jobs in the order of their ids.
--- items: id uuid, token int8, progress text
+-- report: writes the progress of held jobs (no index is touched); returns the lost ids.
+-- Locks jobs in the order of their ids. Outside a transaction it commits locally: it does not wait for a synchronous standby.
+-- `is not distinct from` keeps the planner from using the index running_worker, which has many jobs per worker.
+-- items: id uuid, token int8, worker uuid, progress text
 -- gives: id uuid
 with item as materialized (
-  select * from unnest(:id::uuid[], :token::bigint[], :progress::text[]) as x(id, token, progress) order by id),
+  select * from unnest(:id::uuid[], :token::bigint[], :worker::uuid[], :progress::text[]) as x(id, token, worker, progress)
+  order by id),
 written as (
-  update tidemill.running r set progress = x.progress from item x where r.id = x.id and r.token = x.token
+  update tidemill.running r set progress = x.progress
+  from item x where r.id = x.id and r.token = x.token and r.worker is not distinct from x.worker
+    and (select set_config('synchronous_commit', -- when alone
+           case current_setting('synchronous_commit') when 'off' then 'off' else 'local' end, true)) is not null -- when alone
   returning r.id)
 select id from item except select id from written

@@ -1,4 +1,4 @@
--- resume: ends pauses; answers with those that stood.
+-- resume: deletes pauses; returns those that existed.
 -- items: kind text, name text
 -- gives: kind text, name text, reason text, paused_by text, paused_at timestamptz
 delete from tidemill.pauses p using unnest(:kind::text[], :name::text[]) as x(kind, name)

@@ -1,4 +1,4 @@
--- series_samples: how long the latest jobs of each step took, and had waited. Index: history_finished, backwards in each step.
+-- series_samples: run times and lags of the latest jobs of each step. Index: history_finished, backwards in each step.
 -- takes: since timestamptz, until timestamptz, step interval, tenant text, samples int8
 -- gives: at timestamptz, run_time interval, lag interval
 select s.at, greatest(h.finished_at - h.started_at, interval '0') as run_time,

@@ -1,6 +1,8 @@
--- step: finishes a batch of jobs that ended for good and claims the next batch, in one statement and one commit.
--- Only here: SQLite runs finish and claim in one transaction instead, as it has no statement that writes to several tables. For
--- jobs that go back or hold a unique key `finish` is used. The answer holds the claimed rows, and for each lost id a row of its own.
+-- step: finishes a batch of jobs that end and claims the next batch, in one statement and one commit.
+-- PostgreSQL only: SQLite has no statement that writes to several tables, so it runs finish and claim in one transaction. `finish`
+-- is used for jobs that are released, hold a unique key, or belong to another worker than the claim. The result contains the
+-- claimed rows, and a separate row for each lost id.
+-- `is not distinct from` keeps the planner from using the index running_worker, which has many jobs per worker.
 -- takes: now timestamptz, worker uuid, state text, limit int4, tasks texts
 -- takes: lane_queue texts, lane_tenant texts, lane_priority int2s, lane_low int8s, lane_quota int4s
 -- items: id uuid, token int8, to_state text, execution text, reason text, crashed bool, result text, error text
@@ -10,12 +12,13 @@
 -- gives: unique_key text, limits text, detailed bool, seq int8
 -- gives: lost uuid
 with item as materialized (
-  select * from unnest(:id::uuid[], :token::bigint[], :to_state::text[], :execution::text[], :reason::text[],
-                       :crashed::boolean[], :result::text[], :error::text[], :started_ago::float8[], :ended_ago::float8[])
+  select x.*, :worker::uuid as worker
+  from unnest(:id::uuid[], :token::bigint[], :to_state::text[], :execution::text[], :reason::text[],
+              :crashed::boolean[], :result::text[], :error::text[], :started_ago::float8[], :ended_ago::float8[])
     as x(id, token, to_state, execution, reason, crashed, result, error, started_ago, ended_ago)
   order by id),
 gone as (
-  delete from tidemill.running r using item x where r.id = x.id and r.token = x.token
+  delete from tidemill.running r using item x where r.id = x.id and r.token = x.token and r.worker is not distinct from x.worker
   returning r.*, x.to_state, x.execution, x.reason, x.crashed, x.result, x.error, x.started_ago, x.ended_ago),
 ended as (
   insert into tidemill.history(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
@@ -36,6 +39,9 @@ got as (
       where queue = l.queue and tenant = l.tenant and priority = l.priority and gate = '' and seq >= l.low
         and task = any(:tasks::text[]) -- when tasks
       order by seq limit l.quota for update skip locked) r
+    where exists (
+      select from tidemill.workers w
+      where w.id = :worker::uuid and w.state <> 'stopped' and w.expires_at > coalesce(:now::timestamptz, now()))
     limit :limit))
   returning *),
 begun as (

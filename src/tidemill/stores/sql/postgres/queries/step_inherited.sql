@@ -1,8 +1,9 @@
--- step_inherited: as `step`, for jobs that count against limits: those it claims take over what those that ended give back.
--- Only here, as `step` is. A lane's quota is how many of it end; if one of these is lost, or more is counted of a name than it
--- allows (it was lowered), nothing is claimed and all is given back. What is counted is only read, and only what nobody took over
--- is given back, its names locked in their order. Lanes are told apart by their place in arrays: joins of things whose number nobody
--- can guess would go through all of one for each of the other.
+-- step_inherited: as `step`, for jobs with limits: the claimed jobs take over the slots that the ended jobs release.
+-- PostgreSQL only, like `step`. A lane's quota is the number of its jobs that end. If one of these is lost, or a name has more held
+-- jobs than it allows (its limit was lowered), or the worker has no live lease, nothing is claimed and all slots are released. Counts
+-- are only read, and only slots that were not taken over are released, their names locked in order. Lanes are identified by their
+-- array position: the planner cannot estimate their number, and joins would become nested loops over all of them.
+-- `is not distinct from` keeps the planner from using the index running_worker, which has many jobs per worker.
 -- takes: now timestamptz, worker uuid, state text, tasks texts, pair_lane int4s, pair_name texts, names texts, maxima int4s
 -- takes: lane_queue texts, lane_tenant texts, lane_priority int2s, lane_gate texts, lane_low int8s, lane_quota int4s
 -- items: id uuid, token int8, to_state text, execution text, reason text, crashed bool, result text, error text
@@ -12,13 +13,14 @@
 -- gives: unique_key text, limits text, detailed bool, seq int8
 -- gives: lost uuid
 with item as materialized (
-  select * from unnest(:id::uuid[], :token::bigint[], :to_state::text[], :execution::text[], :reason::text[],
-                       :crashed::boolean[], :result::text[], :error::text[], :started_ago::float8[], :ended_ago::float8[],
-                       :lane::int[])
+  select x.*, :worker::uuid as worker
+  from unnest(:id::uuid[], :token::bigint[], :to_state::text[], :execution::text[], :reason::text[],
+              :crashed::boolean[], :result::text[], :error::text[], :started_ago::float8[], :ended_ago::float8[],
+              :lane::int[])
     as x(id, token, to_state, execution, reason, crashed, result, error, started_ago, ended_ago, lane)
   order by id),
 gone as (
-  delete from tidemill.running r using item x where r.id = x.id and r.token = x.token
+  delete from tidemill.running r using item x where r.id = x.id and r.token = x.token and r.worker is not distinct from x.worker
   returning r.*, x.to_state, x.execution, x.reason, x.crashed, x.result, x.error, x.started_ago, x.ended_ago, x.lane),
 ended as (
   insert into tidemill.history(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
@@ -32,7 +34,10 @@ ended as (
 whole as materialized (
   select (select count(*) from gone) = (select count(*) from item) and not exists (
     select from unnest(:names::text[], :maxima::int[]) as x(name, max)
-    cross join lateral (select from tidemill.uses u where u.name = x.name and u.used > x.max limit 1) o) as fits),
+    cross join lateral (select from tidemill.uses u where u.name = x.name and u.used > x.max limit 1) o)
+  and exists (
+    select from tidemill.workers w
+    where w.id = :worker::uuid and w.state <> 'stopped' and w.expires_at > coalesce(:now::timestamptz, now())) as fits),
 lost as materialized (
   select case when not (select fits from whole) then (
     select array_agg(c.jobs order by l.n) from generate_series(1, cardinality(:lane_quota::int[])) as l(n)

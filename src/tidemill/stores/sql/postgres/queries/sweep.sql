@@ -1,9 +1,10 @@
--- sweep: removes workers that ended long ago and hold nothing, and unique keys whose window has passed; the workers' ids.
+-- sweep: deletes dead workers and expired unique keys; returns the workers' ids.
+-- A dead worker was declared gone, its lease ended long ago, and it holds no job. A unique key expires with its window.
 -- takes: now timestamptz, older_than interval
 -- gives: id uuid
 with keys_gone as (
   delete from tidemill.uniques where not live and window_ends_at <= coalesce(:now::timestamptz, now()))
 delete from tidemill.workers w
-where w.expires_at <= coalesce(:now::timestamptz, now()) - :older_than::interval
+where w.state = 'stopped' and w.expires_at <= coalesce(:now::timestamptz, now()) - :older_than::interval
   and not exists (select from tidemill.running r where r.worker = w.id)
 returning w.id

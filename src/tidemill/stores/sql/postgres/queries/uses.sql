@@ -1,5 +1,5 @@
--- uses: what is counted of these names, or of those in use, the most used first. What is in use is what the held
--- jobs count against, and these are few: an index by what is counted would be written at every count.
+-- uses: the counts of these names, or of all names in use, the most used first. The names in use are those of held jobs, which are
+-- few: an index on the counts would have to be updated with every count.
 -- takes: now timestamptz, names texts, limit int4
 -- gives: name text, used int4, full_until_at timestamptz, breaker text, now timestamptz
 select name, used, full_until_at, breaker, coalesce(:now::timestamptz, now()) as now from tidemill.uses

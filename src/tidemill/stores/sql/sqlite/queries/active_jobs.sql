@@ -1,4 +1,4 @@
--- active_jobs: the jobs that have not ended among those of each schedule's newest fires; by schedule and fire, the oldest first.
+-- active_jobs: the unfinished jobs of each schedule's newest fires; by schedule and fire, the oldest first.
 -- Indexes: fires_jobs, and the primary keys of the four tables of jobs.
 -- takes: ids uuids, newest int8
 -- gives: schedule_id uuid, job_id uuid, tenant text, state text

@@ -1,5 +1,5 @@
--- advance: moves schedules on, each only from where it was read and while it may fire; answers with the lost ids.
--- Nobody else writes meanwhile, so nothing is locked. Indexes: both primary keys.
+-- advance: advances schedules, each only from the position that was read and while it may fire; returns the lost ids.
+-- A write transaction excludes other writers, so nothing is locked. Indexes: both primary keys.
 -- items: id uuid, revision int4, expected_fire_at timestamptz, last_fire_at timestamptz, next_fire_at timestamptz
 -- gives: id uuid
 delete from temp.tidemill_lost

@@ -1,5 +1,5 @@
--- archivable: ended jobs that are old enough, the longest ended first. Index: history_finished, by name, as the
--- planner would take a list of tasks for the narrower condition and sort all that it finds.
+-- archivable: ended jobs that are old enough, the longest ended first. Index: history_finished, by name, because the planner would
+-- consider a list of tasks more selective and sort all matching rows.
 -- takes: now timestamptz, max_age interval, states texts, tasks texts, limit int4
 -- gives: id uuid, tenant text, queue text, task text, priority int2, attempt int4, max_attempts int4, crashes int4
 -- gives: token int8, run_at timestamptz, created_at timestamptz, expires_at timestamptz, timeout interval

@@ -1,4 +1,4 @@
--- archived: documents by id, as they are stored.
+-- archived: documents by id.
 -- takes: tenant text, ids uuids
 -- gives: id uuid, tenant text, task text, queue text, state text, token int8, created_at timestamptz, finished_at timestamptz
 -- gives: correlation_id text, parent_id uuid, tier text, policy text, document text, fingerprint text, archived_at timestamptz

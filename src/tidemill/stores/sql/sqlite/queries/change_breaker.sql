@@ -1,4 +1,4 @@
--- change_breaker: writes a breaker's state if it is the one that was read.
+-- change_breaker: writes a breaker's state if it is still the one that was read.
 -- takes: now timestamptz, name text, before text, after text
 -- gives: name text
 delete from temp.tidemill_names

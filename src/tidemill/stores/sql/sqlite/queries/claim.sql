@@ -1,7 +1,7 @@
--- claim: takes pending jobs lane by lane and holds them for one worker.
--- Once for every lane an index scan of ready_claim from its watermark on, as there are no lateral joins; what was found before
--- counts against the limit. Nobody else writes meanwhile, so nothing is locked. The answer is read before the rows are moved:
--- RETURNING would gather it once more.
+-- claim: claims pending jobs for one worker, lane by lane.
+-- One index scan of ready_claim per lane, from its watermark on, because there are no lateral joins; earlier lanes count against the
+-- limit. A write transaction excludes other writers, so nothing is locked. The result is read before the rows are moved, because
+-- RETURNING would collect it a second time. A worker without a live lease gets nothing: one lookup of the worker per lane.
 -- takes: now timestamptz, worker uuid, state text, limit int4, tasks texts
 -- items: lane_queue text, lane_tenant text, lane_priority int2, lane_gate text, lane_low int8, lane_quota int4
 -- gives: id uuid, task text, queue text, tenant text, priority int2, attempt int4, max_attempts int4, crashes int4
@@ -14,6 +14,7 @@ select seq, until_claimed and unique_key is not null
 from tidemill_ready indexed by tidemill_ready_claim
 where queue = :lane_queue and tenant = :lane_tenant and priority = :lane_priority and gate = :lane_gate
   and seq >= :lane_low
+  and exists (select 1 from tidemill_workers w where w.id = :worker and w.state <> 'stopped' and w.expires_at > :now)
   and task in (select value from json_each(:tasks)) -- when tasks
 order by seq limit max(min(:lane_quota, :limit - (select count(*) from temp.tidemill_got)), 0)
 ;

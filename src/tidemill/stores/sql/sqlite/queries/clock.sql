@@ -1,4 +1,4 @@
--- clock: the store's own time.
+-- clock: the store's time.
 -- takes: now timestamptz
 -- gives: now timestamptz
 select :now as now

@@ -1,8 +1,9 @@
--- count: how many jobs match, by state.
--- `instr` decides over a part of the view at once where the state is the part's own; a list would be asked for every row.
+-- count: the number of matching jobs by state.
+-- `instr` decides about a whole part of the view if its state is constant; a list would be evaluated for every row.
 -- takes: tenant text, trouble text, states texts, task text, tasks texts, queues texts
 -- takes: ids uuids, created_after timestamptz
--- takes: created_before timestamptz, correlation_id text, parent_id uuid, reference_type text, reference_id text
+-- takes: created_before timestamptz, correlation_id text, parent_id uuid, parent_ids uuids, reference_type text, reference_id text
+-- takes: definition_id uuid, definition_version int4, schedule_id uuid, fire_at timestamptz
 -- takes: tag text, metadata text, most int8
 -- gives: state text, jobs int8
 select state, count(*) as jobs
@@ -22,6 +23,13 @@ where true
   and created_at < :created_before -- when created_before
   and id in (select d.id from tidemill_details d where d.correlation_id = :correlation_id) -- when correlation_id
   and id in (select d.id from tidemill_details d where d.parent_id = :parent_id) -- when parent_id
+  and id in (select d.id from tidemill_details d where d.parent_id in (select unhex(value) from json_each(:parent_ids))) -- when parent_ids
+  and id in (select d.id from tidemill_details d where d.definition_id = :definition_id -- when definition_id
+             and d.definition_version = :definition_version -- when definition_version
+            ) -- when definition_id
+  and id in (select d.id from tidemill_details d where d.schedule_id = :schedule_id -- when schedule_id
+             and d.fire_at = :fire_at -- when fire_at
+            ) -- when schedule_id
   and id in (select d.id from tidemill_details d -- when reference_type
              where d.reference_type = :reference_type and d.reference_id = :reference_id) -- when reference_type
   and id in (select d.id from tidemill_details d, json_each(d.tags) t -- when tag

@@ -1,4 +1,4 @@
--- count_uses: so many more, or fewer, are held of these names.
+-- count_uses: adds to the held counts of these names.
 -- takes: now timestamptz
 -- items: name text, jobs int4, full_until_at timestamptz
 update tidemill_uses

@@ -1,4 +1,4 @@
--- delete: removes ended jobs with all that was written about them and the keys they hold; answers with the ids removed.
+-- delete: deletes ended jobs with all their records and the keys they hold; returns the deleted ids.
 -- takes: tenant text, ids uuids
 -- gives: id uuid
 delete from temp.tidemill_gone

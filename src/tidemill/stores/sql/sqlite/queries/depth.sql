@@ -1,4 +1,4 @@
--- depth: how many jobs are pending in a queue, or of a tenant, or in all, counted as far as the limit.
+-- depth: the number of pending jobs in a queue, of a tenant, or in all, counted up to the limit.
 -- takes: queue text, tenant text, limit int4
 -- gives: jobs int8
 select count(*) as jobs from (

@@ -1,5 +1,5 @@
--- depths: what waits in each queue, and since when the first in its lanes are due. Indexes: ready_claim, scheduled_due.
--- A loose scan finds the heads of lanes without limits; lanes with limits, of which there may be as many as jobs, are read through.
+-- depths: the waiting jobs of each queue, and since when the first jobs of its lanes are due. Indexes: ready_claim, scheduled_due.
+-- A loose scan finds the heads of lanes without limits; lanes with limits, which may be as many as jobs, are read in full.
 -- takes: now timestamptz, tenant text
 -- gives: queue text, pending int8, late int8, oldest_at timestamptz
 with recursive lane(seq) as (

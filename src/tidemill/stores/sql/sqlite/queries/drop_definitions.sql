@@ -1,5 +1,5 @@
--- drop_definitions: marks living definitions as deleted; those that changed. Their schedules are removed after it, by a statement
--- that sees also what was written while this one waited for a lock. Index: definitions' primary key.
+-- drop_definitions: marks existing definitions as deleted; returns those that changed. A second statement deletes their schedules,
+-- because it also sees rows written while this one waited for a lock. Index: definitions' primary key.
 -- takes: now timestamptz, tenant text, ids uuids
 -- gives: id uuid
 update tidemill_definitions set deleted_at = :now, updated_at = :now

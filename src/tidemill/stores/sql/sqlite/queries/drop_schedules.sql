@@ -1,4 +1,4 @@
--- drop_schedules: removes schedules, not their fires; those that were there.
+-- drop_schedules: deletes schedules, not their fires; returns those that existed.
 -- takes: tenant text, ids uuids
 -- gives: id uuid
 delete from tidemill_schedules

@@ -1,5 +1,5 @@
--- enable_definitions: enables or disables living definitions, and has their schedules count from now; those that changed.
--- Locks the definitions, then their schedules. What is disabled has no next fire; what is enabled is looked at at once.
+-- enable_definitions: enables or disables existing definitions, and lets their schedules count from now; returns those that changed.
+-- Locks the definitions, then their schedules. Disabled schedules have no next fire; enabled ones are evaluated at once.
 -- Indexes: definitions' primary key, schedules_definition.
 -- takes: now timestamptz, tenant text, ids uuids, enabled bool
 -- gives: id uuid

@@ -1,4 +1,4 @@
--- ended_series: how many ended in each step, and how many of them are meant. Index: history_finished alone, but for a tenant.
+-- ended_series: the number of jobs that ended in each step, and of those that match. Index: history_finished only, except for a tenant.
 -- takes: since timestamptz, until timestamptz, step interval, tenant text, look int8
 -- gives: at timestamptz, seen int8, total int8
 select (h.finished_at - :since) / :step * :step + :since as at, count(*) as seen,

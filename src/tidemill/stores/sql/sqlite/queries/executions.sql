@@ -1,4 +1,4 @@
--- executions: the executions of jobs that did not end them, by job and number.
+-- executions: the executions that did not end their job, by job and number.
 -- takes: ids uuids
 -- gives: job_id uuid, number int8, attempt int4, state text, worker uuid, claimed_at timestamptz, started_at timestamptz
 -- gives: finished_at timestamptz, error text, reason text

@@ -1,5 +1,5 @@
--- expired: jobs nobody holds whose time to begin has passed, the longest expired first; nothing is changed.
--- Indexes: ready_expires, scheduled_expires, parked_expires, in which jobs that never expire are not; then the primary keys.
+-- expired: jobs that no worker holds and whose expiry has passed, the longest expired first; read only.
+-- Indexes: ready_expires, scheduled_expires, parked_expires, which exclude jobs without an expiry; then the primary keys.
 -- takes: now timestamptz, limit int4
 -- gives: id uuid, tenant text, queue text, task text, priority int2, attempt int4, max_attempts int4, crashes int4
 -- gives: token int8, run_at timestamptz, created_at timestamptz, expires_at timestamptz, timeout interval

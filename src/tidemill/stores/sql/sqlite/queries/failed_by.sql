@@ -1,4 +1,4 @@
--- failed_by: failures counted by a name, among the latest of them. Index: history_troubled_at, backwards for each state.
+-- failed_by: failures counted by group, among the latest of them. Index: history_troubled_at, backwards for each state.
 -- takes: group text, since timestamptz, tenant text, look int8, limit int4
 -- gives: seen int8, since_at timestamptz, name text, total int8, completed int8, failed int8, cancelled int8, retried int8
 -- gives: attempts int8, most_attempts int4, ran int8, run_time interval, longest interval, lag interval

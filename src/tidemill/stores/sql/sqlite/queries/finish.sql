@@ -1,9 +1,9 @@
--- finish: every exit of a held job, keyed by id and token; answers with the ids that are lost.
--- Gathers the batch in a temporary table, finds the place of each job once, and works on them as a whole, table by table. What
--- ended goes to history with its last execution; what goes back leaves that execution as a row of its own. What would go back
--- though somebody asked for it to stop is cancelled, and ended so.
+-- finish: applies every transition of a held job, keyed by id, token and worker; returns the lost ids.
+-- Collects the batch in a temporary table, looks each job up once, and then works table by table. Ended jobs move to history with
+-- their last execution; for released jobs that execution becomes a separate row. A released job with a cancel request ends as
+-- cancelled instead.
 -- takes: now timestamptz
--- items: id uuid, token int8, to_state text, execution text, reason text, delay interval, refund bool, crashed bool
+-- items: id uuid, token int8, worker uuid, to_state text, execution text, reason text, delay interval, refund bool, crashed bool
 -- items: result text, error text, started_ago float8, ended_ago float8
 -- gives: id uuid
 delete from temp.tidemill_item_finish
@@ -14,21 +14,21 @@ delete from temp.tidemill_keyed
 ;
 delete from temp.tidemill_lost
 ;
-insert into temp.tidemill_item_finish(id, token, to_state, execution, why, delay, refund, crashed, result, error, started_ago,
-                                      ended_ago)
-values (:id, :token, :to_state, :execution, :reason, :delay, :refund, :crashed, :result, :error, :started_ago, :ended_ago)
+insert into temp.tidemill_item_finish(id, token, worker, to_state, execution, why, delay, refund, crashed, result, error,
+                                      started_ago, ended_ago)
+values (:id, :token, :worker, :to_state, :execution, :reason, :delay, :refund, :crashed, :result, :error, :started_ago, :ended_ago)
 ;
 insert into temp.tidemill_held(place, n, ends, keyed)
 select r.rowid, x.n,
        x.to_state in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered')
          or r.cancel_reason is not null and x.to_state in ('pending', 'scheduled', 'waiting'),
        r.unique_key is not null
-from temp.tidemill_item_finish x cross join tidemill_running r on r.id = x.id and r.token = x.token
+from temp.tidemill_item_finish x cross join tidemill_running r on r.id = x.id and r.token = x.token and r.worker = x.worker
 ;
 insert or ignore into temp.tidemill_lost(id)
 select x.id from temp.tidemill_item_finish x
 where (select count(*) from temp.tidemill_held) < (select count(*) from temp.tidemill_item_finish)
-  and not exists (select 1 from tidemill_running r where r.id = x.id and r.token = x.token)
+  and not exists (select 1 from tidemill_running r where r.id = x.id and r.token = x.token and r.worker = x.worker)
 ;
 insert into tidemill_history(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
                              expires_at, timeout, unique_key, limits, detailed, reason, args, state, execution, worker,

@@ -1,4 +1,4 @@
--- forget: removes the originals of archived jobs, each only if it still is what was copied; answers with the ids removed.
+-- forget: deletes the originals of archived jobs, each only if it is unchanged since the copy; returns the deleted ids.
 -- items: id uuid, tenant text, token int8, finished_at timestamptz
 -- gives: id uuid
 delete from temp.tidemill_gone

@@ -1,4 +1,4 @@
--- forget_uses: removes counts at zero that nobody has touched for long, and what began under their names.
+-- forget_uses: deletes counts of zero that were unchanged for long, and the starts under their names.
 -- takes: now timestamptz, idle interval, limit int4
 -- gives: name text
 delete from temp.tidemill_names

@@ -1,4 +1,4 @@
--- get: jobs by id, wherever they are. Indexes: the five primary keys.
+-- get: jobs by id, in any state. Indexes: the five primary keys.
 -- takes: tenant text, ids uuids
 -- gives: id uuid, tenant text, queue text, task text, priority int2, attempt int4, max_attempts int4, crashes int4
 -- gives: token int8, run_at timestamptz, created_at timestamptz, expires_at timestamptz, timeout interval

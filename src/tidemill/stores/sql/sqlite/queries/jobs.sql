@@ -1,20 +1,25 @@
--- jobs: one page of the jobs that match, in the order of their ids. Indexes: the primary keys, merged.
--- A text is looked for down to `floor` or up to `ceiling`, which `looked` finds.
--- `instr` decides over a part of the view at once where the state is the part's own; a list would be asked for every row.
+-- jobs: one page of the matching jobs, in the order of their ids. Indexes: the primary keys, merged.
+-- A text or an id suffix is searched down to `floor` or up to `ceiling`, which `looked` finds.
+-- `instr` decides about a whole part of the view if its state is constant; a list would be evaluated for every row.
+-- Arguments and results of more than 8 KiB are left out, and `heavy` is the size of both: `get` reads those that fit.
 -- takes: tenant text, trouble text, states texts, task text, tasks texts, queues texts
 -- takes: ids uuids, created_after timestamptz
--- takes: created_before timestamptz, correlation_id text, parent_id uuid, reference_type text, reference_id text
+-- takes: created_before timestamptz, correlation_id text, parent_id uuid, parent_ids uuids, reference_type text, reference_id text
+-- takes: definition_id uuid, definition_version int4, schedule_id uuid, fire_at timestamptz
 -- takes: tag text, metadata text
--- takes: text text, escaped text, digits text, floor uuid, ceiling uuid
+-- takes: text text, escaped text, digits text, id_suffix text, floor uuid, ceiling uuid
 -- takes: below uuid, above uuid, limit int4
 -- gives: id uuid, tenant text, queue text, task text, priority int2, attempt int4, max_attempts int4, crashes int4
 -- gives: token int8, run_at timestamptz, created_at timestamptz, expires_at timestamptz, timeout interval
 -- gives: unique_key text, limits text, detailed bool, reason text, args text, state text, execution text, worker uuid
 -- gives: claimed_at timestamptz, started_at timestamptz, finished_at timestamptz, cancel_reason text, progress text
--- gives: result text, error text
+-- gives: result text, error text, heavy int8
 select id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at, expires_at, timeout,
-       unique_key, limits, detailed, reason, args, state, execution, worker, claimed_at, started_at, finished_at,
-       cancel_reason, progress, result, error
+       unique_key, limits, detailed, reason,
+       case when length(cast(args as blob)) <= 8192 then args end as args, state, execution, worker, claimed_at, started_at, finished_at,
+       cancel_reason, progress, case when length(cast(result as blob)) <= 8192 then result end as result, error,
+       case when length(cast(args as blob)) > 8192 or length(cast(result as blob)) > 8192
+         then length(cast(args as blob)) + coalesce(length(cast(result as blob)), 0) else 0 end as heavy
 from tidemill_jobs
 where true
   and tenant = :tenant -- when tenant
@@ -30,6 +35,13 @@ where true
   and created_at < :created_before -- when created_before
   and id in (select d.id from tidemill_details d where d.correlation_id = :correlation_id) -- when correlation_id
   and id in (select d.id from tidemill_details d where d.parent_id = :parent_id) -- when parent_id
+  and id in (select d.id from tidemill_details d where d.parent_id in (select unhex(value) from json_each(:parent_ids))) -- when parent_ids
+  and id in (select d.id from tidemill_details d where d.definition_id = :definition_id -- when definition_id
+             and d.definition_version = :definition_version -- when definition_version
+            ) -- when definition_id
+  and id in (select d.id from tidemill_details d where d.schedule_id = :schedule_id -- when schedule_id
+             and d.fire_at = :fire_at -- when fire_at
+            ) -- when schedule_id
   and id in (select d.id from tidemill_details d -- when reference_type
              where d.reference_type = :reference_type and d.reference_id = :reference_id) -- when reference_type
   and id in (select d.id from tidemill_details d, json_each(d.tags) t -- when tag
@@ -43,6 +55,7 @@ where true
   and id > :above -- when above
   and id >= :floor -- when floor
   and id <= :ceiling -- when ceiling
+  and lower(substr(hex(id), -length(:id_suffix))) = :id_suffix -- when id_suffix
   and (instr(lower(task), :text) > 0 -- when text
        or instr(lower(error), :escaped) > 0 -- when text
        or instr(lower(args), :text) > 0 -- when in_args

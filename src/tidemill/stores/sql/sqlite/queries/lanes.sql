@@ -1,6 +1,6 @@
--- lanes: the lanes that hold pending jobs without limits and the lowest number in each.
--- A loose scan of the index ready_claim, in which they come before those with limits.
--- Walks from number to number by single values, as there are no lateral joins; after the last comes a null, which joins nothing.
+-- lanes: the lanes with pending jobs without limits, and the lowest number in each.
+-- A loose scan of the index ready_claim, in which they precede lanes with limits.
+-- Walks from number to number by single values, because there are no lateral joins; the last one yields a null, which joins nothing.
 -- takes: queues texts
 -- gives: queue text, tenant text, priority int2, low int8
 with recursive lane(seq) as (

@@ -1,1 +1,1 @@
--- lock_audit: lets one transaction at a time append to the audit. Nothing to do: every transaction here is the only writer.
+-- lock_audit: serialises appends to the audit log. Nothing to do: a write transaction excludes other writers.

@@ -1,6 +1,6 @@
--- move: transitions of jobs nobody holds, each only from an expected state; answers with the ids that changed.
--- Gathers the batch and then the jobs it fits in temporary tables. A reopened job's last execution becomes a row of its own;
--- what ends lets its unique key go. Only a claim gives a job to a worker, so a move to a held state fits no job.
+-- move: transitions of jobs that no worker holds, each only from an expected state; returns the changed ids.
+-- Collects the batch and the matching jobs in temporary tables. The last execution of a reopened job becomes a separate row; an
+-- ending job releases its unique key. Only a claim assigns a job to a worker, so a move to a held state matches no job.
 -- takes: now timestamptz
 -- items: id uuid, tenant text, expect text, to_state text, reason text, delay interval, restart bool, result text
 -- items: lets_go bool

@@ -1,5 +1,5 @@
--- note_fires: writes fires down; answers with the keys of those that were not there. Index: fires' primary key.
--- What is new is found before it is written, as only a statement of its own may answer.
+-- note_fires: records fires; returns the keys of new ones. Index: fires' primary key.
+-- New fires are found before they are written, because only a separate statement may return rows.
 -- takes: now timestamptz
 -- items: schedule_id uuid, fire_at timestamptz, scope_key text, tenant text, job_id uuid, reason text
 -- gives: schedule_id uuid, fire_at timestamptz, scope_key text

@@ -1,4 +1,4 @@
--- note_starts: so many jobs begin now that count against these names for a while; what began before their windows is forgotten.
+-- note_starts: records starts of jobs that count against these names; starts before their windows are deleted.
 -- takes: now timestamptz
 -- items: name text, jobs int4, window interval
 delete from tidemill_starts where name = :name and begun_at <= :now - :window

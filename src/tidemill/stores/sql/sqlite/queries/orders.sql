@@ -1,4 +1,4 @@
--- orders: all pauses, settings and rules at one look; of a rule, ``value`` is its breaker.
+-- orders: all pauses, settings and rules in one query; for a rule, ``value`` is its breaker.
 -- gives: what text, name text, kind text, value text, note text, max int8, per interval, burst int8, pinned bool
 -- gives: at timestamptz, by text
 select 'pause' as what, name, kind, null as value, reason as note, null as max, null as per, null as burst,

@@ -1,4 +1,4 @@
--- pause: adds pauses; what is paused already stays as it is. Answers with the new ones.
+-- pause: adds pauses; existing ones are unchanged. Returns the new ones.
 -- takes: now timestamptz
 -- items: kind text, name text, reason text, paused_by text
 -- gives: kind text, name text, reason text, paused_by text, paused_at timestamptz

@@ -1,5 +1,5 @@
--- promote: moves jobs that are due to ready, the earliest first; answers with the lanes that grew and when the next job is due.
--- The instant is on every row, and on a row without a lane where none grew. Nobody else writes meanwhile, so nothing is locked.
+-- promote: moves due jobs to ready, the earliest first; returns the lanes that grew and when the next job is due.
+-- The instant is in every row, and in a row without a lane if none grew. A write transaction excludes other writers, so nothing is locked.
 -- Indexes: scheduled_due, parked_due.
 -- takes: now timestamptz, limit int4
 -- gives: queue text, tenant text, priority int2, moved int8, next_run_at timestamptz

@@ -1,5 +1,5 @@
--- put_definition: writes a new definition, or over the version that is named; answers with what was written, if it was.
--- A key that another living one has is not taken. Indexes: definitions' primary key, definitions_key.
+-- put_definition: writes a new definition, or over the version that is named; returns what was written.
+-- A key of another existing definition is not taken. Indexes: definitions' primary key, definitions_key.
 -- takes: now timestamptz, id uuid, tenant text, key text, name text, task text, version int4, args text, settings text
 -- takes: notifications text, owner text, enabled bool, by text
 -- gives: id uuid, tenant text, key text, name text, task text, version int4, args text, settings text, notifications text

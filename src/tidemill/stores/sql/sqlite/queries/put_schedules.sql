@@ -1,5 +1,5 @@
--- put_schedules: writes schedules, each over the revision that it names (0: a new one); answers with the lost ids.
--- Keys are judged as they were before: of a batch the first to name a free one gets it. Gathers the batch in a temporary table.
+-- put_schedules: writes schedules, each over the revision that it names (0: a new one); returns the lost ids.
+-- Keys are judged as before the batch: the first one to name a free key gets it. Collects the batch in a temporary table.
 -- Indexes: schedules' primary key, schedules_key.
 -- takes: now timestamptz
 -- items: id uuid, tenant text, key text, definition_id uuid, task text, trigger text, timezone text, calendar text, exclude text

@@ -1,4 +1,4 @@
--- queues: the queues in which jobs are pending, of whatever limits: a loose scan of the index ready_claim.
+-- queues: the queues with pending jobs, with or without limits: a loose scan of the index ready_claim.
 -- gives: queue text
 with recursive next(queue) as (
   select min(queue) from tidemill_ready

@@ -1,4 +1,4 @@
--- register: writes a new worker down, alive for the lease.
+-- register: inserts a new worker with a lease.
 -- takes: now timestamptz, id uuid, name text, host text, pid int8, node text, version text, queues text, tasks text
 -- takes: concurrency int4, state text, lease interval
 -- gives: started_at timestamptz, expires_at timestamptz

@@ -1,4 +1,4 @@
--- release: gives up a lease that is still ours.
+-- release: releases a lease that the holder still has.
 -- takes: name text, holder uuid, term int8
 -- gives: name text
 update tidemill_leases set holder = null, expires_at = null

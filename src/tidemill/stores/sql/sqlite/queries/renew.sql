@@ -1,4 +1,4 @@
--- renew: holds on to a lease that is still ours and has not run out. No row: stop.
+-- renew: renews a lease that the holder still has and that has not expired. No row: stop.
 -- takes: now timestamptz, name text, holder uuid, term int8, ttl interval, metadata text
 -- gives: name text
 update tidemill_leases

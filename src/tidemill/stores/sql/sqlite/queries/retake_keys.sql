@@ -1,4 +1,4 @@
--- retake_keys: ended jobs about to be reopened take their unique keys again; answers with those whose key another job holds.
+-- retake_keys: lets ended jobs that are about to be reopened take their unique keys again; returns those whose key is held.
 -- takes: now timestamptz
 -- items: id uuid, tenant text, expect text
 -- gives: id uuid

@@ -1,4 +1,4 @@
--- schedules: those that match, by tenant and key.
+-- schedules: the matching schedules, by tenant and key.
 -- takes: tenant text, ids uuids, keys texts, definition_id uuid, scope text
 -- gives: id uuid, tenant text, key text, definition_id uuid, task text, trigger text, timezone text, calendar text
 -- gives: exclude text, args text, options text, misfire text, overlap text, scope text, source text, enabled bool, note text

@@ -1,4 +1,4 @@
--- standing: how many jobs there are, by state. What completed is all that ended less what ended otherwise: both by index.
+-- standing: the number of jobs by state. Completed jobs are all ended jobs less those that ended otherwise: both by index.
 -- gives: state text, jobs int8
 with troubled as (
   select state, count(*) as jobs from tidemill_history indexed by tidemill_history_troubled_at where state <> 'completed' group by state)

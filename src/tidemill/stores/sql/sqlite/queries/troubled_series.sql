@@ -1,4 +1,4 @@
--- troubled_series: how many failed and were cancelled in each step. Index: history_troubled_at alone, but for a tenant.
+-- troubled_series: the number of failed and cancelled jobs in each step. Index: history_troubled_at only, except for a tenant.
 -- takes: since timestamptz, until timestamptz, step interval, tenant text, look int8
 -- gives: at timestamptz, failed int8, cancelled int8
 select (h.finished_at - :since) / :step * :step + :since as at, count(*) filter (where h.state <> 'cancelled') as failed,

@@ -1,4 +1,4 @@
--- troubles: the latest failures and the beginning of what they said. Index: history_troubled_at, backwards for each state.
+-- troubles: the latest failures and the start of their error messages. Index: history_troubled_at, backwards for each state.
 -- takes: since timestamptz, tenant text, look int8
 -- gives: id uuid, tenant text, task text, state text, finished_at timestamptz, error text, reason text
 select h.id, h.tenant, h.task, h.state, h.finished_at, substr(h.error, 1, 3000) as error, substr(h.reason, 1, 200) as reason

@@ -1,4 +1,4 @@
--- unique_holders: who holds these keys. Index: uniques' primary key.
+-- unique_holders: the holders of these keys. Index: uniques' primary key.
 -- takes: now timestamptz
 -- items: tenant text, key text
 -- gives: tenant text, key text, job_id uuid

@@ -1,0 +1,74 @@
+"""Pauses of a queue, a task, a tenant or everything."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+from starlette.responses import Response
+
+from tidemill.client.documents import pause_document
+from tidemill.domain.access import Role
+from tidemill.domain.ledger import PauseKind
+from tidemill.rest.call import Call
+from tidemill.rest.models import Body, Items, Query, Words
+from tidemill.rest.problems import Problem
+from tidemill.rest.routes import Routes
+from tidemill.rest.tasks import PauseDocument
+
+routes = Routes("pauses")
+
+Kind = Literal["queue", "task", "tenant", "all"]
+
+assert set(Kind.__args__) == set(PauseKind)  # type: ignore[attr-defined]
+
+_NAME = "The name of the queue, task or tenant; none for `all`."
+
+
+class PauseBody(Body):
+    """A pause to set, with its reason."""
+
+    kind: Kind = Field(examples=["tenant"])
+    name: str = Field("", max_length=200, description=_NAME, examples=["blue"])
+    reason: Words | None = None
+
+
+class PauseQuery(Query):
+    """The pause to end."""
+
+    kind: Kind
+    name: str = Field("", max_length=200, description=_NAME)
+
+
+@routes.get("/api/pauses", role=Role.VIEWER, answer=Items[PauseDocument], everywhere=True)
+async def list_pauses(call: Call) -> Response:
+    """List active pauses, ordered by kind and name."""
+    return call.page([pause_document(pause) for pause in await call.read(call.app.control.pauses)])
+
+
+@routes.post("/api/pauses", role=Role.OPERATOR, body=PauseBody, answer=PauseDocument, everywhere=True)
+async def pause(call: Call) -> Response:
+    """Pause a queue, a task, a tenant or everything (`all`, for admins). Running jobs continue.
+
+    Pausing the same thing again keeps the first pause and its reason.
+    """
+    body: PauseBody = call.body
+    _check_role(call, body.kind)
+    found = await call.act(call.app.control.pause, body.kind, body.name, reason=body.reason)
+    return call.reply(pause_document(found))
+
+
+@routes.delete("/api/pauses", role=Role.OPERATOR, query=PauseQuery, everywhere=True)
+async def resume(call: Call) -> Response:
+    """End a pause. Ending a pause that does not exist is not an error."""
+    query: PauseQuery = call.query
+    _check_role(call, query.kind)
+    await call.act(call.app.control.resume, query.kind, query.name)
+    return call.empty()
+
+
+def _check_role(call: Call, kind: str) -> None:
+    if kind == PauseKind.ALL and not call.identity.role.allows(Role.ADMIN):
+        raise Problem(
+            403, None, f"pausing everything requires the role admin; yours is {call.identity.role.value}"
+        )

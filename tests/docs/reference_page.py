@@ -1,0 +1,282 @@
+"""Generator of ``docs/reference.md`` with every public name."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+import inspect
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import tidemill
+from tidemill import errors
+from tidemill.app import AppKeywords
+from tidemill.client.options import CallKeywords
+from tidemill.tasks.options import TaskOptions
+
+HEAD = """# API reference
+
+Every public name of `tidemill` and `tidemill.errors`, with its signature and docstring.
+This page is generated; [tasks and jobs](tasks.md), [schedules](schedules.md) and [limits](limits.md) explain how to use the names.
+"""
+
+GROUPS = {
+    "App and tasks": ["App", "BoundTask", "Task", "ItemTask", "Recipe", "Context"],
+    "Jobs": ["Job", "JobState", "Unique"],
+    "Retries": ["Exponential", "Linear", "Fixed", "Immediate", "NoRetry"],
+    "Limits": ["Limit", "Rate", "Breaker"],
+    "Schedules": [
+        "Cron", "Every", "Daily", "Weekly", "Monthly", "MonthlyBusinessDay", "Once", "Manual", "All", "SKIP",
+        "BusinessCalendar", "Exclude",
+    ],
+    "Signals": ["Retry", "Snooze", "Cancel", "Review", "PermanentError"],
+    "Events, access and tests": ["Event", "Counts", "Role", "acting", "ManualClock"],
+}  # fmt: skip
+"""The section of each name; names in no section go under "Other names"."""
+
+MADE_BY_TIDEMILL = {"BoundTask", "Job", "Context", "Recipe", "Event", "Counts"}
+"""Classes that users receive and do not construct."""
+
+NOTES = {
+    "Unique": '`on_conflict` is `"return"` (the existing job is returned), `"replace"` (it is cancelled), `"extend"` (its time is '
+    'moved to that of the new one: a debounce) or `"raise"` (`JobExists`).',
+    "Limit": "`key` is the name of an argument, or a function of the arguments; each value has a limit of its own.",
+    "Rate": "`key` is the name of an argument, or a function of the arguments; each value has a rate of its own.",
+}
+"""Additions to the signatures."""
+
+TASK_OPTIONS = {
+    "name": "name of the task; by default the function's name",
+    "queue": "queue of its jobs",
+    "priority": "-100 to 100; higher runs first",
+    "retry": "a policy such as `Exponential(max_attempts=5)`, a number of attempts (`retry=3`), the name of a preset, or `None` for one attempt",
+    "timeout": "time limit of one attempt; `None` for no limit",
+    "max_concurrent": "jobs of this task at the same time, across all workers; 0 for no limit",
+    "limits": "`Limit` and `Rate` rules",
+    "breaker": "a `Breaker`, or the name of a shared one",
+    "scope": '`"cluster"`: a fire of a schedule is one job; `"instance"`: one on every node; `"process"`: one in every runner process',
+    "isolation": '`"auto"`, `"thread"` or `"process"`: where the task runs',
+    "unique": "a `Unique` rule for every job",
+    "stages": "names of the stages that the task goes through",
+    "audit": "whether every enqueue is recorded in the audit log",
+    "tags": "tags of every job",
+    "owner": "the person or team responsible, for people",
+    "description": "what the task does; by default the first line of its docstring",
+    "result_limit": "bytes that a result may have",
+    "orphans": "what happens to the jobs of a worker that died",
+    "should_retry": "function that receives the execution and returns whether to retry",
+    "retry_delay": "function that receives the execution and returns the delay, or `None` for the policy's own",
+    "aliases": "earlier names of the task; jobs stored under them still run",
+    "extra": '`"refuse"` or `"ignore"`: unknown arguments in a stored job',
+}
+
+APP_SETTINGS = {
+    "archive": "archive policies",
+    "args_limit": "bytes that the arguments of a job may have",
+    "limits": "limits by name, for several tasks",
+    "result_limit": "bytes that a result may have",
+    "migrate": "create or update the tables when the app is made",
+    "name": "name of the app, for its declared schedules",
+    "release": "release of the code, which decides whose declared schedules count; also `TIDEMILL_RELEASE`",
+}
+
+CALL_OPTIONS = {
+    "priority": "-100 to 100; higher runs first",
+    "queue": "queue of the job",
+    "run_after": "earliest time: an aware `datetime`, or a `timedelta` from now",
+    "delay": "earliest time as a `timedelta` from now",
+    "tenant": "tenant of the job",
+    "correlation_id": "id shared with related jobs",
+    "parent": "job that this one belongs to; inside a job it is that job",
+    "tags": "tags, in addition to the task's own",
+    "metadata": "JSON values by name, which jobs can be found by",
+    "reference": 'what the job is about: `("user", "42")`',
+    "unique": "a `Unique` rule for this job",
+    "headers": "texts by name, such as `traceparent`, which travel with the job",
+    "expires": "the job is cancelled if it has not started by then",
+    "store": "name of one of the app's stores",
+    "audit": "whether this enqueue is recorded in the audit log",
+    "connection": "your own open connection or session; the job is stored in its transaction",
+    "retry": "retry policy, instead of the task's own",
+    "timeout": "time limit of one attempt, instead of the task's own",
+}
+
+
+def page() -> str:
+    """The text of the page."""
+    return "\n".join([HEAD, *_groups(), *_errors()]).rstrip() + "\n"
+
+
+def _groups() -> Iterator[str]:
+    named = {name for names in GROUPS.values() for name in names}
+    groups = {**GROUPS, "Other names": [name for name in tidemill.__all__ if name not in named]}
+    for heading, names in groups.items():
+        if names:
+            yield f"## {heading}\n"
+        for name in names:
+            yield from _entry(name, getattr(tidemill, name))
+
+
+def _entry(name: str, value: Any) -> Iterator[str]:
+    yield f"### {name}\n"
+    if isinstance(value, type) and issubclass(value, enum.Enum):
+        yield _text(value) + "\n"
+        yield "Values: " + ", ".join(f"`{member.value}`" for member in value) + ".\n"
+        return
+    if not callable(value):
+        yield f"`{name}`: an instance of `{type(value).__name__}`.\n"
+        return
+    if name not in MADE_BY_TIDEMILL:
+        yield _code(f"{name}{_signature(value)}")
+    yield _text(value) + "\n"
+    if name in NOTES:
+        yield NOTES[name] + "\n"
+    if name == "App":
+        yield from _table("Settings of `App(…)`:", APP_SETTINGS)
+        yield from _table("Options of `@app.task(…)`:", TASK_OPTIONS)
+    if name == "BoundTask":
+        yield from _table("Options of `task.using(…)` and of `app.recipe(…)`:", CALL_OPTIONS)
+    if isinstance(value, type):
+        yield from _members(value)
+
+
+def _members(owner: type) -> Iterator[str]:
+    twins = []
+    for name, member in _public(owner):
+        if name[0] == "a" and (name[1:] in dict(_public(owner))):
+            twins.append(f"`{name}`")
+            continue
+        if isinstance(member, property):
+            yield f"**`{name}`** – {_text(member.fget, brief=True)}\n"
+            continue
+        function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
+        yield _code(f"{owner.__name__}.{name}{_signature(function, method=True)}")
+        yield _text(function) + "\n"
+    if twins:
+        yield f"Async versions: {', '.join(twins)}.\n"
+
+
+def _public(owner: type) -> list[tuple[str, Any]]:
+    """The methods and properties of a class and its tidemill bases, in source order."""
+    found: dict[str, Any] = {}
+    for base in reversed(owner.__mro__):
+        if base.__module__.partition(".")[0] == "tidemill":
+            found |= vars(base)
+    kinds = (property, classmethod, staticmethod)
+    return [
+        (name, member)
+        for name, member in found.items()
+        if not name.startswith("_") and (isinstance(member, kinds) or inspect.isfunction(member))
+        and (dataclasses.is_dataclass(owner) is False or isinstance(member, (*kinds, type(_public))))
+    ]  # fmt: skip
+
+
+def _table(title: str, rows: dict[str, str]) -> Iterator[str]:
+    yield "\n".join(
+        [title, "", "| name | meaning |", "|---|---|", *(f"| `{n}` | {text} |" for n, text in rows.items())]
+    )
+    yield ""
+
+
+def _errors() -> Iterator[str]:
+    yield "## Errors\n"
+    yield "Each class has a stable `code`, which HTTP problem documents share. Import them from `tidemill.errors`.\n"
+    yield "| class | code | meaning |\n|---|---|---|"
+    for name, error in inspect.getmembers(errors, inspect.isclass):
+        if error.__module__ == errors.__name__ and issubclass(error, errors.TidemillError):
+            yield f"| `{name}` | `{error.code}` | {_text(error, brief=True)} |"
+
+
+def _code(text: str) -> str:
+    return f"```text\n{text}\n```\n"
+
+
+def _signature(value: Any, *, method: bool = False) -> str:
+    """The parameters as written in the code; one per line if they do not fit on one."""
+    try:
+        found = inspect.signature(value)
+    except ValueError:  # an exception without its own __init__
+        return "(*args)"
+    parameters = list(found.parameters.values())
+    if method and parameters and parameters[0].name in ("self", "cls"):
+        parameters = parameters[1:]
+    marks: list[str] = []
+    for number, parameter in enumerate(parameters):
+        before = parameters[number - 1].kind if number else None
+        if before is parameter.POSITIONAL_ONLY and parameter.kind is not parameter.POSITIONAL_ONLY:
+            marks.append("/")
+        if parameter.kind is parameter.KEYWORD_ONLY and before not in (
+            parameter.KEYWORD_ONLY,
+            parameter.VAR_POSITIONAL,
+        ):
+            marks.append("*")
+        marks.append(_parameter(parameter))
+    if parameters and parameters[-1].kind is inspect.Parameter.POSITIONAL_ONLY:
+        marks.append("/")
+    returned = "" if isinstance(value, type) else _annotation(found.return_annotation)
+    after = f" -> {returned}" if returned else ""
+    line = f"({', '.join(marks)}){after}"
+    if len(line) <= 90:
+        return line
+    return "(\n" + "".join(f"    {mark},\n" for mark in marks) + f"){after}"
+
+
+def _parameter(parameter: inspect.Parameter) -> str:
+    stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else ""
+    stars = "**" if parameter.kind is parameter.VAR_KEYWORD else stars
+    annotation = _annotation(parameter.annotation)
+    text = f"{stars}{parameter.name}" + (f": {annotation}" if annotation else "")
+    if parameter.default is parameter.empty:
+        return text
+    return (
+        f"{text} = {_default(parameter.default)}" if annotation else f"{text}={_default(parameter.default)}"
+    )
+
+
+def _annotation(given: Any) -> str:
+    if given is inspect.Parameter.empty:
+        return ""
+    return given if isinstance(given, str) else inspect.formatannotation(given)
+
+
+def _default(value: Any) -> str:
+    """A default value as source code; ``…`` for an object without a short form."""
+    if isinstance(value, enum.Enum):
+        return repr(value.value)
+    if isinstance(value, timedelta):
+        return f"timedelta(seconds={value.total_seconds():g})"
+    text = repr(value)
+    return "…" if len(text) > 30 or text.startswith("<") else text
+
+
+def _text(value: Any, *, brief: bool = False) -> str:
+    """A docstring as Markdown; with ``brief`` only its first paragraph, on one line."""
+    found = inspect.getdoc(value) or ""
+    if isinstance(value, type) and dataclasses.is_dataclass(value) and found.startswith(f"{value.__name__}("):
+        found = ""
+    text = found.replace("``", "`")
+    if brief:
+        return " ".join(text.partition("\n\n")[0].split())
+    return _with_examples(text)
+
+
+def _with_examples(text: str) -> str:
+    """Put ``>>>`` examples into code blocks."""
+    parts = []
+    for part in text.split("\n\n"):
+        if part.lstrip().startswith(">>>"):
+            parts.append(f"```text\n{part}\n```")
+        else:
+            parts.append(part)
+    return "\n\n".join(parts)
+
+
+def undocumented() -> list[str]:
+    """Options and settings that are missing from the tables, or that no longer exist."""
+    pairs = (
+        (TASK_OPTIONS, TaskOptions.__dataclass_fields__),
+        (APP_SETTINGS, AppKeywords.__annotations__),
+        (CALL_OPTIONS, CallKeywords.__annotations__),
+    )
+    return [name for table, real in pairs for name in sorted(set(table) ^ set(real))]

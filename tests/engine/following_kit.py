@@ -1,0 +1,20 @@
+"""Helpers for the tests of jobs that follow a completion."""
+
+from __future__ import annotations
+
+from tests.engine.mill import Mill
+
+from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.domain.job import Job
+from tidemill.stores.base import Store
+
+
+def stored(mill: Mill, task: str) -> list[Job]:
+    """Up to a thousand jobs of a task, oldest first."""
+    return stored_in(mill.line.real, task)
+
+
+def stored_in(store: Store, task: str) -> list[Job]:
+    """Up to a thousand jobs of a task in this store, oldest first."""
+    found = store.jobs(JobFilter(ALL_TENANTS, tasks=frozenset({task})), limit=1000).items
+    return sorted(found, key=lambda job: job.id)

@@ -1,0 +1,106 @@
+"""Tests of the watch over running jobs while the store does not answer."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from tests.engine.mill import PATIENCE, Mill, open_gate, opened
+
+from tidemill.client.handle import Job as Handle
+from tidemill.clock import SystemClock
+from tidemill.domain.states import JobState
+from tidemill.engine.aside import Aside
+from tidemill.engine.fence import Fence
+from tidemill.ids import new_id
+
+SOON = PATIENCE / 2
+"""Shorter than the 30 s after which a blocked call returns by itself."""
+
+
+@pytest.fixture
+def mill() -> Iterator[Mill]:
+    with opened() as mill:
+        yield mill
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    gate = threading.Event()
+    yield gate
+    gate.set()
+
+
+def a_job_claimed_ahead(mill: Mill, gate: threading.Event, timeout: timedelta | None) -> Handle[None]:
+    """Enqueue many short jobs and then a long one, which a busy runner claims before it has a free slot."""
+
+    @mill.app.task
+    async def short() -> None: ...
+
+    @mill.app.task(timeout=timeout, retry=None)
+    async def long() -> None:
+        await open_gate(gate)
+
+    short.enqueue_many([{} for _ in range(300)])
+    return long.enqueue()
+
+
+def test_a_timeout_stops_a_job_while_the_store_does_not_answer(mill: Mill, gate: threading.Event) -> None:
+    job = a_job_claimed_ahead(mill, gate, timedelta(seconds=0.3))
+    reached, _ = mill.line.hold_up("start", times=float("inf"))
+    with mill.runner(concurrency=1):
+        assert reached.wait(PATIENCE)
+        mill.becomes(job, JobState.TIMED_OUT, within=SOON)
+
+
+def test_the_fence_opens_while_the_store_does_not_answer(mill: Mill, gate: threading.Event) -> None:
+    clock, lost = SystemClock(), threading.Event()
+    fence = Fence(clock, new_id(), limit=3600.0, confirmed=clock.monotonic())
+    fence.on_lost = lost.set
+    a_job_claimed_ahead(mill, gate, None)
+    reached, _ = mill.line.hold_up("start", times=float("inf"))
+    with mill.runner(concurrency=1, fence=fence):
+        assert reached.wait(PATIENCE)
+        fence._limit = fence._stall = 0.0  # the lease ends now
+        assert lost.wait(SOON)
+        gate.set()
+
+
+def test_a_background_thread_takes_one_call_at_a_time() -> None:
+    aside, entered, leave = Aside("test-aside"), threading.Event(), threading.Event()
+    done: list[str] = []
+
+    def first() -> None:
+        entered.set()
+        leave.wait(PATIENCE)
+        done.append("first")
+
+    aside.start()
+    try:
+        assert aside.offer(first)
+        assert entered.wait(PATIENCE)
+        assert not aside.offer(lambda: done.append("second"))
+    finally:
+        leave.set()
+        aside.close()
+    assert done == ["first"]
+    assert not aside.offer(lambda: done.append("third"))
+
+
+def test_a_background_thread_survives_a_call_that_fails(caplog: pytest.LogCaptureFixture) -> None:
+    aside, done = Aside("test-aside"), threading.Event()
+
+    def fails() -> None:
+        raise ValueError("on purpose")
+
+    aside.start()
+    try:
+        assert aside.offer(fails)
+        while not aside.offer(done.set):
+            done.wait(0.01)
+        assert done.wait(PATIENCE)
+    finally:
+        aside.close()
+    assert "unexpected error in a background store call" in caplog.text

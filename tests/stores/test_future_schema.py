@@ -1,0 +1,115 @@
+"""Tests of this code on a newer schema."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+from tests.stores.future_schema import migrate_to_the_future
+
+from tidemill.domain.job import NewJob
+from tidemill.errors import SchemaTooNew, StoreCorrupt
+from tidemill.ids import new_id
+from tidemill.stores.open import open_store
+from tidemill.stores.sql import migrations
+from tidemill.testing.conformance.kit import asks
+
+KNOWN = len(migrations.load("sqlite"))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    address = (
+        f"sqlite:///{tmp_path}/jobs.db"
+        if request.param == "sqlite"
+        else str(request.getfixturevalue("fresh_postgres_url"))
+    )
+    store = open_store(address)
+    store.migrate()
+    store.close()
+    return address
+
+
+def ask(url: str, sql: str) -> list[tuple[object, ...]]:
+    """Run SQL in which table names are written as on PostgreSQL."""
+    if url.startswith("postgres"):
+        with psycopg.connect(url, autocommit=True) as connection:
+            answer = connection.execute(sql.encode())
+            return answer.fetchall() if answer.description else []
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file, file:
+        return file.execute(sql.replace("tidemill.", "tidemill_")).fetchall()
+
+
+def test_a_newer_schema_that_serves_this_code_is_used(url: str) -> None:
+    migrate_to_the_future(url)
+    store = open_store(url)
+    store.check()
+    job = NewJob(new_id(), "t")
+    store.enqueue([job])
+    (claim,) = store.claim(asks(store, new_id(), store.lanes(), 1))
+    assert claim.id == job.id
+    assert store.schema() == (KNOWN + 1, KNOWN, (), KNOWN)
+    store.close()
+
+
+def test_older_code_leaves_the_migrations_of_a_newer_schema_unchanged(url: str) -> None:
+    migrate_to_the_future(url)
+    before = ask(url, "select version, checksum from tidemill.migrations order by version")
+    store = open_store(url)
+    assert store.migrate() == []
+    store.close()
+    assert ask(url, "select version, checksum from tidemill.migrations order by version") == before
+    assert ask(url, "select value from tidemill.meta where key = 'serves'") == [(str(KNOWN),)]
+
+
+def test_a_newer_schema_that_does_not_serve_this_code_is_refused(url: str) -> None:
+    migrate_to_the_future(url, serves=KNOWN + 1)
+    store = open_store(url)
+    for act in (store.check, store.lanes, store.schema, store.migrate):
+        with pytest.raises(
+            SchemaTooNew,
+            match=rf"has version {KNOWN + 1} and serves code from version {KNOWN + 1} on, "
+            rf"this Tidemill supports {KNOWN}; .*pip install --upgrade",
+        ):
+            act()
+    store.close()
+
+
+def test_an_open_store_keeps_working_while_a_newer_release_migrates(url: str) -> None:
+    store = open_store(url)
+    store.check()
+    migrate_to_the_future(url)
+    store.check()
+    store.enqueue([NewJob(new_id(), "t")])
+    assert len(store.lanes()) == 1
+    store.close()
+
+
+def test_the_checksums_of_known_migrations_are_still_compared(url: str) -> None:
+    migrate_to_the_future(url)
+    ask(url, "update tidemill.migrations set checksum = 'x' where version = 2")
+    store = open_store(url)
+    with pytest.raises(StoreCorrupt, match="0002_operation"):
+        store.check()
+    store.close()
+
+
+def test_a_migration_never_lowers_the_oldest_served_version() -> None:
+    steps = [
+        migrations.Migration(1, "a", "-- expand: a"),
+        migrations.Migration(2, "b", "-- contract: b\n-- serves: 2\n"),
+        migrations.Migration(3, "c", "-- expand: c\n-- serves: 1\n"),
+    ]
+    assert [migrations.oldest_served(steps[:count]) for count in (0, 1, 2, 3)] == [0, 1, 2, 2]
+
+
+def test_versions_7_to_9_can_be_reverted_and_applied_again(url: str) -> None:
+    ask(url, "alter table tidemill.keys drop column max_priority")
+    ask(url, "delete from tidemill.migrations where version in (7, 8, 9)")
+    store = open_store(url)
+    assert store.migrate() == ["0007_releases", "0008_key_priority", "0009_origins"]
+    store.check()
+    store.close()

@@ -137,6 +137,23 @@ def test_a_breaker_with_running_probes_has_no_opening_time() -> None:
         assert (room(rule, use, NOW), opens_at(rule, use, NOW)) == (0, None)
 
 
+def test_the_probes_of_a_breaker_are_limited_per_rest_period() -> None:
+    rule = Rule("x", LimitKind.BREAKER, breaker=Breaker("x", probes=2, rest=10 * SECOND))
+    half_open = written(Standing(Phase.HALF_OPEN, NOW))
+    until = spent(rule, Use("x", breaker=half_open), 2, NOW)
+    assert until == NOW + 10 * SECOND
+    ended = Use("x", used=0, full_until_at=until, breaker=half_open)
+    assert (room(rule, ended, NOW), opens_at(rule, ended, NOW)) == (0, NOW + 5 * SECOND)
+    assert (room(rule, ended, NOW + 5 * SECOND), room(rule, ended, NOW + 10 * SECOND)) == (1, 2)
+    assert opens_at(rule, ended._replace(used=2), NOW) is None
+
+
+def test_jobs_of_a_closed_breaker_are_not_counted_as_probes() -> None:
+    rule = Rule("x", LimitKind.BREAKER, breaker=Breaker("x"))
+    assert spent(rule, Use("x", breaker=written(Standing())), 5, NOW) is None
+    assert spent(rule, Use("x"), 5, NOW) is None
+
+
 @given(windows, st.timedeltas(timedelta(0), timedelta(days=40)))
 def test_a_window_opens_when_its_oldest_start_leaves(rule: Rule, age: timedelta) -> None:
     assert rule.per is not None

@@ -145,11 +145,8 @@ def _rate_room(rule: Rule, use: Use, now: datetime) -> int:
         return ENDLESS
     if rule.burst is None:
         return max(rule.max - use.begun, 0)
-    filled = _ZERO
-    if use.full_until_at is not None:
-        filled = max(use.full_until_at - now + rule.slack, _ZERO)
-    # In whole microseconds, so that a rounding error does not make a bucket with just enough room look full.
-    return max(rule.burst - -(-filled * rule.max // rule.per), 0)
+    bucket = _bucket_of(rule, use, now)
+    return ENDLESS if bucket is None else _bucket_room(bucket, use, now)
 
 
 def _breaker_room(rule: Rule, use: Use, now: datetime) -> int:
@@ -161,32 +158,71 @@ def _breaker_room(rule: Rule, use: Use, now: datetime) -> int:
         case Phase.OPEN:
             return 0
         case Phase.HALF_OPEN:
-            return max(rule.breaker.probes - use.used, 0)
+            probes = _bucket_of(rule, use, now)
+            left = 0 if probes is None else _bucket_room(probes, use, now)
+            return max(min(rule.breaker.probes - use.used, left), 0)
+
+
+class _Bucket(NamedTuple):
+    """A token bucket of this size, into which ``max`` tokens flow within ``per``."""
+
+    size: int
+    max: int
+    per: timedelta
+    slack: timedelta = _ZERO
+
+
+def _bucket_of(rule: Rule | None, use: Use, now: datetime) -> _Bucket | None:
+    """The bucket from which a rule takes its starts now; None if it has none.
+
+    The probes of a half-open breaker come from a bucket. A worker reports the result of a probe after it has released
+    the slot, so counting held jobs alone would let further probes start before the first failure is known.
+    """
+    if rule is None:
+        return None
+    if rule.breaker is not None:
+        if phase_at(use.breaker, now) is not Phase.HALF_OPEN:
+            return None
+        return _Bucket(rule.breaker.probes, rule.breaker.probes, rule.breaker.rest)
+    if rule.kind is not LimitKind.RATE or rule.burst is None or not rule.per or rule.max <= 0:
+        return None
+    return _Bucket(rule.burst, rule.max, rule.per, rule.slack)
+
+
+def _bucket_room(bucket: _Bucket, use: Use, now: datetime) -> int:
+    filled = _ZERO
+    if use.full_until_at is not None:
+        filled = max(use.full_until_at - now + bucket.slack, _ZERO)
+    # In whole microseconds, so that a rounding error does not make a bucket with just enough room look full.
+    return max(bucket.size - -(-filled * bucket.max // bucket.per), 0)
 
 
 def opens_at(rule: Rule | None, use: Use, now: datetime) -> datetime | None:
     """When time alone makes room; None if there is room, or if a job must end first."""
     if rule is None or room(rule, use, now) > 0:
         return None
+    if (bucket := _bucket_of(rule, use, now)) is not None:
+        if use.full_until_at is None or _bucket_room(bucket, use, now) > 0:
+            return None
+        if rule.breaker is not None and use.used >= rule.breaker.probes:
+            return None
+        # Rounded as in `room`: there is room at this instant, and none a microsecond earlier.
+        return use.full_until_at + bucket.slack - bucket.per * (bucket.size - 1) // bucket.max
     if rule.kind is LimitKind.BREAKER and rule.breaker is not None:
         at = reopens_at(use.breaker)
         return at if at is not None and at > now else None
-    if rule.kind is not LimitKind.RATE or not rule.per:
+    if rule.kind is not LimitKind.RATE or not rule.per or use.oldest_at is None:
         return None
-    if rule.burst is None:
-        return None if use.oldest_at is None else use.oldest_at + rule.per + rule.slack
-    if use.full_until_at is None:
-        return None
-    # Rounded as in `room`: there is room at this instant, and none a microsecond earlier.
-    return use.full_until_at + rule.slack - rule.per * (rule.burst - 1) // rule.max
+    return use.oldest_at + rule.per + rule.slack
 
 
 def spent(rule: Rule | None, use: Use, number: int, now: datetime) -> datetime | None:
     """Until when the bucket is full after this many more starts; None if the rule has no bucket."""
-    if rule is None or rule.kind is not LimitKind.RATE or rule.burst is None or not rule.per or rule.max <= 0:
+    bucket = _bucket_of(rule, use, now)
+    if bucket is None:
         return None
     # Rounded down to whole microseconds: rounding up could fill the room of one more start.
-    return max(use.full_until_at or now, now) + rule.per * number // rule.max
+    return max(use.full_until_at or now, now) + bucket.per * number // bucket.max
 
 
 def overfull(rule: Rule | None, use: Use, now: datetime) -> datetime | None:
@@ -194,10 +230,11 @@ def overfull(rule: Rule | None, use: Use, now: datetime) -> datetime | None:
 
     This happens after the store's clock was set back. Without the correction no job would start until the clock has caught up.
     """
-    if rule is None or use.full_until_at is None or rule.burst is None or not rule.per or rule.max <= 0:
+    bucket = _bucket_of(rule, use, now)
+    if bucket is None or use.full_until_at is None:
         return None
-    most = now + rule.per * rule.burst // rule.max
-    return most if use.full_until_at > most + rule.slack else None
+    most = now + bucket.per * bucket.size // bucket.max
+    return most if use.full_until_at > most + bucket.slack else None
 
 
 def slack_of(names: Iterable[str], rules: Rules) -> timedelta | None:

@@ -323,10 +323,30 @@ class BreakerLaws:
     def test_a_breaker_allows_as_many_probes_as_configured(self, store: Store) -> None:
         put(store, *[a_job(limits=("x",)) for _ in range(5)])
         store.change_breaker("x", None, OPEN, now=T0)
-        claims = claim_within(store, GUARDED, now=at(10))
+        assert len(claim_within(store, GUARDED, now=at(10))) == 2
         assert claim_within(store, GUARDED, now=at(11)) == []
-        finish_all(store, claims[:1], now=at(11))
-        assert len(claim_within(store, GUARDED, now=at(11))) == 1
+
+    def test_a_finished_probe_makes_no_room_before_its_result_is_known(self, store: Store) -> None:
+        put(store, *[a_job(limits=("x",)) for _ in range(5)])
+        store.change_breaker("x", None, OPEN, now=T0)
+        probes = claim_within(store, GUARDED, now=at(10))
+        finish_all(store, probes, now=at(11))
+        assert claim_within(store, GUARDED, now=at(25) - TICK) == []
+        assert len(claim_within(store, GUARDED, now=at(25))) == 1  # two probes within a rest period of 30 s
+
+    def test_a_breaker_that_closes_forgets_its_probes(self, store: Store) -> None:
+        put(store, *[a_job(limits=("x",)) for _ in range(5)])
+        store.change_breaker("x", None, OPEN, now=T0)
+        finish_all(store, claim_within(store, GUARDED, now=at(10)), now=at(11))
+        assert store.change_breaker("x", OPEN, written(Standing()), now=at(11))
+        assert len(claim_within(store, GUARDED, now=at(11))) == 3
+
+    def test_a_clock_that_is_set_back_delays_probes_by_one_rest_period(self, store: Store) -> None:
+        put(store, *[a_job(limits=("x",)) for _ in range(5)])
+        store.change_breaker("x", None, written(Standing(Phase.HALF_OPEN, T0)), now=T0)
+        finish_all(store, claim_within(store, GUARDED, now=at(3600)), now=at(3600))
+        assert claim_within(store, GUARDED, now=T0) == []
+        assert len(claim_within(store, GUARDED, now=at(15))) == 1
 
     def test_a_closed_breaker_limits_nothing(self, store: Store) -> None:
         put(store, *[a_job(limits=("x",)) for _ in range(5)])

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from bench.engine_storage import Storage
 
-from tidemill.testing.processes import Guard, Launcher, ServiceMissing, end, free_port, listening
+from tidemill.testing.processes import Launcher, ProcessGuard, ServiceMissing, end, free_port, listening
 
 PROGRAMS = ("redis-server", "valkey-server")
 DATABASES = 64
@@ -153,7 +153,7 @@ def running_redis() -> Iterator[str]:
     settings["pidfile"] = str(pid_file)
     words = [word for name, value in settings.items() for word in (f"--{name}", value)]
     process = launcher.start([program, *words], log)
-    guard = Guard(Path(program).name, pid_file, [home])
+    guard = ProcessGuard(Path(program).name, pid_file, [home])
     try:
         if not listening(port, process, _PATIENCE):
             raise ServiceMissing(f"Redis did not start: {log.read_text(errors='replace').strip()[-300:]}")

@@ -1,15 +1,15 @@
 """Tidemill: background jobs for Python that are simple to start, fast, and cannot be lost."""
 
 from tidemill.app import App
-from tidemill.client.acting import acting
-from tidemill.client.bound import BoundTask, Recipe
-from tidemill.client.handle import Job
+from tidemill.client.access.identity import acting
+from tidemill.client.enqueue.bound_task import BoundTask, Recipe
+from tidemill.client.jobs.handle import Job
 from tidemill.clock import ManualClock
 from tidemill.domain.access import Role
 from tidemill.domain.breaker import Breaker
 from tidemill.domain.calendar import BusinessCalendar, Exclude
 from tidemill.domain.retry import Exponential, Fixed, Immediate, Linear, NoRetry
-from tidemill.domain.schedule import (
+from tidemill.domain.schedule_rules import (
     All,
     Cron,
     Daily,
@@ -26,7 +26,7 @@ from tidemill.engine.context import Context
 from tidemill.errors import Cancel, PermanentError, Retry, Review, Snooze
 from tidemill.tasks.events import Event
 from tidemill.tasks.item_task import SKIP, Counts, ItemTask
-from tidemill.tasks.limiting import Limit, Rate
+from tidemill.tasks.limits import Limit, Rate
 from tidemill.tasks.task import Task
 
 __version__ = "0.1.0"

@@ -9,21 +9,21 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 
-from tidemill.client.archive import Archive
-from tidemill.client.audit import Audit
-from tidemill.client.bound import BoundTask, Recipe
+from tidemill.client.access.audit import Audit
+from tidemill.client.access.keys import Keys
+from tidemill.client.archive.api import Archive
 from tidemill.client.control import Control
 from tidemill.client.core import Client
-from tidemill.client.declared import Declarations, Reconciled
-from tidemill.client.definitions import Definitions
-from tidemill.client.handle import Job
-from tidemill.client.jobs import Jobs
-from tidemill.client.keys import Keys
-from tidemill.client.limits import Limits
-from tidemill.client.operations import Operations
-from tidemill.client.options import CallKeywords
-from tidemill.client.rules import ScheduleKeywords
-from tidemill.client.schedules import Schedules
+from tidemill.client.enqueue.bound_task import BoundTask, Recipe
+from tidemill.client.enqueue.options import CallKeywords
+from tidemill.client.jobs.api import Jobs
+from tidemill.client.jobs.handle import Job
+from tidemill.client.limits.api import Limits
+from tidemill.client.schedules.api import Schedules
+from tidemill.client.schedules.declarations import Declarations, Reconciled
+from tidemill.client.schedules.definitions import Definitions
+from tidemill.client.schedules.validation import ScheduleKeywords
+from tidemill.client.stats.api import StatsApi
 from tidemill.clock import Clock, SystemClock
 from tidemill.decorators import ScheduledDecorator, TaskDecorator
 from tidemill.domain.job import DEFAULT_TENANT
@@ -39,7 +39,7 @@ from tidemill.tasks.ambient import tenant_scope
 from tidemill.tasks.events import Events, Subscriber, Subscription
 from tidemill.tasks.hooks import EnqueueManager, ExecuteManager, Only
 from tidemill.tasks.limit_rules import read_app_limits
-from tidemill.tasks.limiting import Limit, Rate
+from tidemill.tasks.limits import Limit, Rate
 from tidemill.tasks.middleware import Middleware
 from tidemill.tasks.options import TaskKeywords, check_name, read_options
 from tidemill.tasks.registry import Registry
@@ -49,7 +49,7 @@ from tidemill.testing.runner import Testing
 if TYPE_CHECKING:
     from socket import socket
 
-    from tidemill.engine.worker import EmbeddedWorker, Tick
+    from tidemill.engine.embedded_worker import EmbeddedWorker, Tick
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -129,7 +129,7 @@ class App:
         self.archive = Archive(self._client)
         self.definitions = Definitions(self._client)
         self.schedules = Schedules(self._client)
-        self.stats = Operations(self._client)
+        self.stats = StatsApi(self._client)
         self.control = Control(self._client)
         self.keys = Keys(self._client)
         self.audit = Audit(self._client)
@@ -311,7 +311,7 @@ class App:
     @property
     def name(self) -> str | None:
         """The name that identifies this app in a shared store: its ``name`` setting or its import path."""
-        from tidemill.engine.locate import whereabouts
+        from tidemill.engine.app_lookup import whereabouts
 
         return self._name or whereabouts(self)
 
@@ -358,9 +358,9 @@ class App:
         ``threads``, ``children``, ``grace`` and the other worker settings are accepted as well, with durations in
         seconds.
         """
-        from tidemill.engine.locate import whereabouts
-        from tidemill.engine.settings import check_embedded, read_settings
-        from tidemill.engine.worker import EmbeddedWorker
+        from tidemill.engine.app_lookup import whereabouts
+        from tidemill.engine.embedded_worker import EmbeddedWorker
+        from tidemill.engine.worker_settings import check_embedded, read_settings
 
         chosen = read_settings({"queues": queues, "concurrency": concurrency, **settings})
         check_embedded(chosen)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any, Concatenate, ParamSpec, TypeVar, overload
 
-from tidemill.client.bound import BoundTask
+from tidemill.client.enqueue.bound_task import BoundTask
 from tidemill.engine.context import Context
 from tidemill.tasks.task import Task
 

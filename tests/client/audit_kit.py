@@ -13,7 +13,7 @@ from tidemill import App, Job, Review
 from tidemill.domain.cluster import Worker
 from tidemill.domain.job import Claim
 from tidemill.domain.lanes import ClaimRequest, Watermarks
-from tidemill.domain.ledger import AuditEntry
+from tidemill.domain.records import AuditEntry
 from tidemill.ids import new_id
 
 HOUR = timedelta(hours=1)
@@ -50,7 +50,7 @@ def jobs(app: App, count: int, task: str = "send") -> list[Job[Any]]:
 
 
 def _no_options() -> Any:
-    from tidemill.client.options import NO_OPTIONS
+    from tidemill.client.enqueue.options import NO_OPTIONS
 
     return NO_OPTIONS
 

@@ -17,8 +17,8 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 
-from tidemill.client.connections import aenqueue_on, afinish_on, enqueue_on, finish_on
-from tidemill.domain.job import Enqueued, Finish, LogEntry, NewJob, Report
+from tidemill.client.own_connection import aenqueue_on, afinish_on, enqueue_on, finish_on
+from tidemill.domain.job import Enqueued, Finish, LogEntry, NewJob, ProgressReport
 from tidemill.errors import TidemillError
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
@@ -32,7 +32,7 @@ class Completion:
     """The completion of a job, with log lines and progress reports that are not written yet."""
 
     def __init__(
-        self, finish: Finish, lines: Sequence[LogEntry] = (), reports: Sequence[Report] = ()
+        self, finish: Finish, lines: Sequence[LogEntry] = (), reports: Sequence[ProgressReport] = ()
     ) -> None:
         self.finish, self.lines, self.reports = finish, lines, reports
         self.flushed = False
@@ -40,7 +40,7 @@ class Completion:
     def flush(self) -> None:
         self.flushed = True
 
-    def unwritten(self) -> tuple[Sequence[LogEntry], Sequence[Report]]:
+    def unwritten(self) -> tuple[Sequence[LogEntry], Sequence[ProgressReport]]:
         return self.lines, self.reports
 
 

@@ -15,11 +15,11 @@ import pytest
 from tests.client.audit_kit import Broken, entries, no_audit
 
 from tidemill import App
-from tidemill.client.acting import acting
-from tidemill.client.archive import Archive
-from tidemill.client.bound import BoundTask
+from tidemill.client.access.identity import acting
+from tidemill.client.archive.api import Archive
+from tidemill.client.enqueue.bound_task import BoundTask
 from tidemill.clock import ManualClock
-from tidemill.domain.archival import LEASE, MOST_POLICIES, PolicySums, read_sums
+from tidemill.domain.archive_totals import LEASE, MOST_POLICIES, PolicySums, read_sums
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.retention import ArchivedJob, ArchivePolicy, fingerprint
 from tidemill.domain.states import JobState

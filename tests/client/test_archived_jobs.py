@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tidemill import App, Context, PermanentError
-from tidemill.client.handle import Job
+from tidemill.client.jobs.handle import Job
 from tidemill.errors import IllegalTransition, JobFailed, JobNotFound
 from tidemill.stores.base import Store
 

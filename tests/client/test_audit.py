@@ -11,9 +11,9 @@ import psycopg
 import pytest
 
 from tidemill import App
-from tidemill.client import audit as module
-from tidemill.client.acting import acting
-from tidemill.domain.ledger import GENESIS, AuditEntry
+from tidemill.client.access import audit as module
+from tidemill.client.access.identity import acting
+from tidemill.domain.records import GENESIS, AuditEntry
 
 CHANGES = {
     "an entry that was changed": "update {audit} set who = 'eve' where number = 7",

@@ -13,8 +13,8 @@ import pytest
 from tests.client.audit_kit import SECRET, acts, claimed, entries, jobs, undone, with_tasks
 
 from tidemill import App, JobState, Unique
-from tidemill.client import jobs as module
-from tidemill.client.acting import acting, who
+from tidemill.client.access.identity import acting, who
+from tidemill.client.jobs import api as module
 from tidemill.errors import BadSettings, IllegalTransition
 
 
@@ -24,7 +24,7 @@ def mill(app: App) -> App:
 
 
 def enqueue(app: App, **options: Any) -> Any:
-    from tidemill.client.bound import BoundTask
+    from tidemill.client.enqueue.bound_task import BoundTask
 
     return BoundTask(app._client, app.registry.get("send")).using(**options)
 

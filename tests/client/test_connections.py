@@ -22,7 +22,7 @@ from tests.client.connections_kit import (
 )
 
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import Details, Enqueued, Job, NewJob, UniqueHold
+from tidemill.domain.job import Details, Enqueued, JobRow, NewJob, UniqueHold
 from tidemill.domain.states import JobState
 from tidemill.errors import JobExists, UsageError
 from tidemill.ids import new_id
@@ -92,7 +92,7 @@ class Scene:
     def perform(self, *steps: Any, commit: bool = True, url: str | None = None) -> list[Answer]:
         return self.user(Errand(url or self.url, self.store, steps, commit))
 
-    def stored(self, *jobs: NewJob) -> list[Job]:
+    def stored(self, *jobs: NewJob) -> list[JobRow]:
         return self.store.get([each.id for each in jobs], tenant=ALL_TENANTS)
 
     @property

@@ -10,14 +10,14 @@ import pytest
 from tests.client.connections_kit import Completion, Errand, User, job, orders, prepare
 from tests.client.test_connections import CASES
 
-from tidemill.client.connections import finish_on
+from tidemill.client.own_connection import finish_on
 from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import Claim, Details, Finish, Job, LogEntry, Progress, Report, UniqueHold
+from tidemill.domain.job import Claim, Details, Finish, JobRow, LogEntry, Progress, ProgressReport, UniqueHold
 from tidemill.domain.lanes import ClaimRequest
-from tidemill.domain.ledger import AuditEntry
 from tidemill.domain.limits import Rule
+from tidemill.domain.records import AuditEntry
 from tidemill.domain.states import JobState
 from tidemill.errors import JobExists, UsageError
 from tidemill.ids import new_id
@@ -71,7 +71,7 @@ def used(store: Store) -> int:
     return store.uses(RULES, ["slow"])[0].used
 
 
-def seen(store: Store, claim: Claim) -> Job:
+def seen(store: Store, claim: Claim) -> JobRow:
     """The job without the fields that differ between any two jobs."""
     (found,) = store.get([claim.id], tenant=ALL_TENANTS)
     assert found.started_at is not None
@@ -106,7 +106,7 @@ def test_completion_commits_or_rolls_back_with_the_users_rows(store: Store, user
     finish = Finish(mine, COMPLETED, '{"n":1}', None, 2.0, 0.0, following, ((following[0].id, entry),))
     line = LogEntry(mine.id, mine.token, AT, "said before", "info", None, {"n": 1}, timedelta(seconds=1))
     line = replace(line, worker=mine.worker)
-    completion = Completion(finish, [line], [Report(mine.id, mine.token, mine.worker, Progress(0.5))])
+    completion = Completion(finish, [line], [ProgressReport(mine.id, mine.token, mine.worker, Progress(0.5))])
     assert user(Errand(store.url, store, [completion], commit)) == [True]
     assert orders(store.url) - kept == int(commit)
     found = {each.id for each in store.get([new.id for new in following], tenant=ALL_TENANTS)}

@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy
 from tests.client.connections_kit import django_database, engine, job, path_of
 
-from tidemill.client.connections import enqueue_on
+from tidemill.client.own_connection import enqueue_on
 from tidemill.domain.job import UniqueHold
 from tidemill.errors import JobExists, SchemaOutdated, StoreBusy, StoreCorrupt, StoreUnavailable, UsageError
 from tidemill.stores.base import Store

@@ -14,9 +14,9 @@ from sqlalchemy.orm import Session
 from tests.client.connections_kit import ORDER, engine, path_of, prepare
 
 from tidemill import App
-from tidemill.client.connections import dispatch
-from tidemill.client.connections.of_sqlite3 import Sqlite3Host
-from tidemill.client.connections.talk import Line
+from tidemill.client.own_connection import dispatch
+from tidemill.client.own_connection.sansio import UserStatement
+from tidemill.client.own_connection.sqlite3_adapter import Sqlite3Adapter
 from tidemill.errors import SchemaForeign, SchemaOutdated
 from tidemill.stores.sql.driver import Row
 
@@ -41,10 +41,10 @@ def connection(url: str, request: pytest.FixtureRequest) -> Iterator[sqlite3.Con
             yield session
 
 
-class AsyncSqlite3Host(Sqlite3Host):
+class AsyncSqlite3Host(Sqlite3Adapter):
     """The user's connection as an asynchronous driver would wrap it."""
 
-    async def execute(self, line: Line) -> list[Row]:  # type: ignore[override]
+    async def execute(self, line: UserStatement) -> list[Row]:  # type: ignore[override]
         return super().execute(line)
 
 

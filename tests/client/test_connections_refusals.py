@@ -21,7 +21,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import NullPool
 from tests.client.connections_kit import alchemical, bare, django_database, engine, job, path_of, prepare
 
-from tidemill.client.connections import aenqueue_on, enqueue_on
+from tidemill.client.own_connection import aenqueue_on, enqueue_on
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.errors import SchemaOutdated, UsageError
 from tidemill.stores.base import Store
@@ -216,7 +216,7 @@ def test_an_unknown_django_database_alias_is_refused(in_sqlite: Store) -> None:
 def test_enqueueing_imports_no_driver_that_the_user_has_not_loaded(tmp_path: Path) -> None:
     program = f"""
 import sqlite3, sys
-from tidemill.client.connections import enqueue_on
+from tidemill.client.own_connection import enqueue_on
 from tidemill.domain.job import NewJob
 from tidemill.errors import UsageError
 from tidemill.ids import new_id

@@ -28,11 +28,11 @@ from tests.client.connections_kit import (
     path_of,
 )
 
-from tidemill.client.connections import enqueue_on
-from tidemill.client.connections.sqlite import _UNHEX, statements
+from tidemill.client.own_connection import enqueue_on
+from tidemill.client.own_connection.sqlite import _UNHEX, statements
 from tidemill.clock import ManualClock
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
-from tidemill.domain.job import Details, Job, NewJob, UniqueHold
+from tidemill.domain.job import Details, JobRow, NewJob, UniqueHold
 from tidemill.domain.states import JobState
 from tidemill.errors import StoreBusy, StoreError, UsageError
 from tidemill.ids import new_id
@@ -60,7 +60,7 @@ def in_sqlite(tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
-def stored(store: Store, *jobs: NewJob) -> list[Job]:
+def stored(store: Store, *jobs: NewJob) -> list[JobRow]:
     return store.get([each.id for each in jobs], tenant=ALL_TENANTS)
 
 
@@ -254,7 +254,7 @@ def test_a_batch_that_fails_with_store_busy_stores_nothing(
 ) -> None:
     key = UniqueHold("k")
     in_postgres.enqueue([job(unique=key)])
-    monkeypatch.setattr("tidemill.stores.sql.flow._ROUNDS", 1)
+    monkeypatch.setattr("tidemill.stores.sql.lifecycle._ROUNDS", 1)
     with psycopg.connect(in_postgres.url) as connection, pytest.raises(StoreBusy):
         enqueue_on(connection, in_postgres, [job(), job(unique=UniqueHold("free")), job(unique=key)])
     with psycopg.connect(in_postgres.url) as connection:

@@ -10,10 +10,10 @@ import pytest
 from tests.client.audit_kit import HOUR, acts, entries, undone
 
 from tidemill import App
-from tidemill.client.acting import acting
+from tidemill.client.access.identity import acting
 from tidemill.client.control import Control
 from tidemill.domain.cluster import Worker, WorkerState
-from tidemill.domain.ledger import PauseKind
+from tidemill.domain.records import PauseKind
 from tidemill.errors import BadSettings, LeaseNotFound, WorkerNotFound
 from tidemill.ids import new_id
 

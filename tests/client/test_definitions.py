@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tidemill import App, Every
-from tidemill.client.definitions import Definitions
+from tidemill.client.schedules.definitions import Definitions
 from tidemill.errors import (
     BadArguments,
     BadSchedule,

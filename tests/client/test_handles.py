@@ -14,9 +14,9 @@ import pytest
 
 from tidemill import PermanentError, Review
 from tidemill.app import App
-from tidemill.client import handle
-from tidemill.client.handle import Job
-from tidemill.client.jobs import Acted
+from tidemill.client.jobs import handle
+from tidemill.client.jobs.api import Acted
+from tidemill.client.jobs.handle import Job
 from tidemill.domain.cluster import Worker
 from tidemill.domain.job import Move
 from tidemill.domain.lanes import ClaimRequest
@@ -251,7 +251,7 @@ def test_a_bulk_cancel_starts_with_the_newest_job(app: App, monkeypatch: pytest.
     def one() -> None: ...
 
     ids = [job.id for job in one.enqueue_many([{}] * 25)]
-    monkeypatch.setattr("tidemill.client.jobs.TOGETHER", 10)
+    monkeypatch.setattr("tidemill.client.jobs.api.TOGETHER", 10)
     worker = app.store.register(Worker(new_id(), "a worker"), lease=timedelta(hours=1))
     moved: list[UUID] = []
     move = app.store.move

@@ -13,7 +13,7 @@ import pytest
 from tests.client.schedules_kit import HOUR, MIDNIGHT, TO, on_each_store
 
 from tidemill import App, Context, Every, Manual, ManualClock, Review, Unique
-from tidemill.domain.job import Job as JobRow
+from tidemill.domain.job import JobRow
 from tidemill.errors import BadSettings, PayloadTooLarge, UsageError
 from tidemill.tasks.events import Event
 from tidemill.tasks.middleware import Step
@@ -359,7 +359,7 @@ def test_a_subscription_by_app_on_lasts_until_it_is_closed(app: App) -> None:
 
 
 def _send(app: App) -> Any:
-    from tidemill.client.bound import BoundTask
+    from tidemill.client.enqueue.bound_task import BoundTask
 
     return BoundTask(app._client, app.registry.get("send"))
 

@@ -12,9 +12,9 @@ from tests.client.audit_kit import HOUR, acts, entries, undone
 from tests.client.limits_kit import claim
 
 from tidemill import App, Breaker, Limit, Rate
-from tidemill.client.acting import acting
-from tidemill.client.limits import Limits
-from tidemill.domain.breaker import Phase, Standing, written
+from tidemill.client.access.identity import acting
+from tidemill.client.limits.api import Limits
+from tidemill.domain.breaker import BreakerPhase, BreakerState, written
 from tidemill.domain.limits import LimitKind, Rule
 from tidemill.errors import BadSettings, LimitNotFound
 
@@ -121,7 +121,7 @@ def test_a_new_limit_applies_to_waiting_and_to_future_jobs(app: App) -> None:
 
 
 def test_many_jobs_get_a_limit_in_batches(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemill.client.limits.LABELLED", 3)
+    monkeypatch.setattr("tidemill.client.limits.api.LABELLED", 3)
     task = app.task(name="send")(send)
     task.enqueue_many([{}] * 10)
     app.limits.set("task/send", 1)
@@ -234,16 +234,16 @@ def test_an_unknown_limit_raises_limit_not_found(app: App, name: str) -> None:
 
 def test_a_breaker_shows_its_phase_and_can_be_reset(app: App) -> None:
     app.task(name="send", breaker=Breaker("api"))(send).enqueue()
-    assert app.limits.get("breaker/api").phase is Phase.CLOSED
+    assert app.limits.get("breaker/api").phase is BreakerPhase.CLOSED
     now = app.clock.now()
-    opened = written(Standing(Phase.OPEN, now, now + HOUR))
+    opened = written(BreakerState(BreakerPhase.OPEN, now, now + HOUR))
     assert app.store.change_breaker("breaker/api", None, opened)
     found = app.limits.get("breaker/api")
-    assert (found.phase, found.room) == (Phase.OPEN, 0)
+    assert (found.phase, found.room) == (BreakerPhase.OPEN, 0)
     assert found.opens_at is not None
     assert claim(app.store) == []
     with acting("ann"):
-        assert app.limits.reset_breaker("api").phase is Phase.CLOSED
+        assert app.limits.reset_breaker("api").phase is BreakerPhase.CLOSED
     assert len(claim(app.store)) == 1
     (entry,) = entries(app)
     assert (entry.who, entry.action, entry.before) == ("ann", "breaker.reset", {"phase": "open"})
@@ -253,7 +253,7 @@ def test_a_breaker_shows_its_phase_and_can_be_reset(app: App) -> None:
 
 def test_resetting_a_breaker_that_never_opened_changes_nothing(app: App) -> None:
     app.task(name="send", breaker="api")(send).enqueue()
-    assert app.limits.reset_breaker("breaker/api").phase is Phase.CLOSED
+    assert app.limits.reset_breaker("breaker/api").phase is BreakerPhase.CLOSED
     assert acts(app) == []
 
 
@@ -285,7 +285,7 @@ def test_the_async_variants_behave_the_same(app: App) -> None:
         assert (await app.limits.aget("queue/mail")).rule.pinned
         assert len(await app.limits.alist()) == 2
         assert await app.limits.aunset("queue/mail")
-        assert (await app.limits.areset_breaker("api")).phase is Phase.CLOSED
+        assert (await app.limits.areset_breaker("api")).phase is BreakerPhase.CLOSED
         assert set(await app.limits.adeclared()) == {"breaker/api"}
 
     asyncio.run(act())

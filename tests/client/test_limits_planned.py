@@ -12,10 +12,10 @@ from tests.client.audit_kit import HOUR
 from tests.client.limits_kit import claim
 
 from tidemill import App, Limit, Manual, ManualClock, Rate
-from tidemill.domain.firing import fire_job
-from tidemill.domain.job import Finish, Job, Transition
+from tidemill.domain.job import Finish, JobRow, Transition
+from tidemill.domain.job_requests import task_facts
 from tidemill.domain.limits import Rule
-from tidemill.domain.requests import task_facts
+from tidemill.domain.schedule_fires import fire_job
 from tidemill.domain.states import ExecutionState, JobState
 from tidemill.errors import BadSchedule
 from tidemill.ids import new_id
@@ -185,5 +185,5 @@ def test_the_limits_of_a_stored_job_are_part_of_its_row(app: App) -> None:
     app.schedules.add(task, Manual(), "by hand")
     triggered = app.schedules.trigger("by hand")
     (stored,) = app.store.get([triggered.id], tenant="*")
-    assert isinstance(stored, Job)
+    assert isinstance(stored, JobRow)
     assert stored.limits == EVERYTHING

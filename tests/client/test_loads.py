@@ -8,8 +8,15 @@ from datetime import timedelta
 import pytest
 
 from tidemill import App, ManualClock, PermanentError, Review
-from tidemill.client.loads import last_outcomes, queue_loads, serving, task_loads, task_names, waited_for
-from tidemill.client.options import NO_OPTIONS
+from tidemill.client.enqueue.options import NO_OPTIONS
+from tidemill.client.stats.loads import (
+    last_outcomes,
+    queue_loads,
+    serving,
+    task_loads,
+    task_names,
+    waited_for,
+)
 from tidemill.domain.cluster import Worker
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.states import JobState

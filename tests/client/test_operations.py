@@ -12,18 +12,17 @@ from typing import Any
 import pytest
 
 from tidemill import App, PermanentError
-from tidemill.client import situation
-from tidemill.client.operations import NAMED, Operations
-from tidemill.client.questions import Questions
-from tidemill.client.reports import Report, document
-from tidemill.client.situation import Look
+from tidemill.client.stats import snapshot
+from tidemill.client.stats.api import NAMED, StatsApi
+from tidemill.client.stats.questions import Questions
+from tidemill.client.stats.reports import Report, document
+from tidemill.client.stats.snapshot import Snapshot
 from tidemill.clock import ManualClock
 from tidemill.domain.alerts import Thresholds
 from tidemill.domain.cluster import Worker
-from tidemill.domain.job import Claim, Move, NewJob, Progress
-from tidemill.domain.job import Report as ProgressReport
+from tidemill.domain.job import Claim, Move, NewJob, Progress, ProgressReport
 from tidemill.domain.lanes import ClaimRequest
-from tidemill.domain.ledger import Setting
+from tidemill.domain.records import Setting
 from tidemill.domain.states import JobState
 from tidemill.errors import BadFilter
 from tidemill.ids import new_id
@@ -224,11 +223,11 @@ def test_the_rate_of_the_overview_equals_the_last_full_bar_of_the_chart(shop: Ap
     completed = 0.0
     for at in (soon, soon - minute):
         bar = shop.store.series(HOUR, minute, tenant="*", now=at).slots[-2]
-        found = situation.overview(Look(shop.store, "*", at), window)
+        found = snapshot.overview(Snapshot(shop.store, "*", at), window)
         assert (found.completed_per_minute, found.failed_per_minute) == (bar.completed, bar.failed)
         completed += found.completed_per_minute
     assert completed == 3
-    idle = situation.overview(Look(shop.store, "*", soon + 5 * minute), window)
+    idle = snapshot.overview(Snapshot(shop.store, "*", soon + 5 * minute), window)
     assert (idle.completed_per_minute, idle.failed_per_minute, idle.ended) == (0, 0, 6)
 
 
@@ -236,7 +235,7 @@ def test_alerts_count_every_ended_job_and_use_no_sample(shop: App, monkeypatch: 
     def sample(*_args: object, **_options: object) -> None:
         raise AssertionError("an alert must not depend on a sample")
 
-    monkeypatch.setattr(Look, "ended", sample)
+    monkeypatch.setattr(Snapshot, "ended", sample)
     found = {alert.code: alert.text for alert in shop.stats.alerts(Thresholds(failure_sample=1))}
     assert found["failure_rate"].startswith("3 of 6 jobs failed (50%) in the last hour")
     assert shop.stats.health().failed == 3
@@ -245,7 +244,7 @@ def test_alerts_count_every_ended_job_and_use_no_sample(shop: App, monkeypatch: 
 def test_every_report_has_an_async_variant_that_keeps_the_tenant(shop: App) -> None:
     for name, _ in inspect.getmembers(Questions, inspect.isfunction):
         if not name.startswith("_"):
-            assert inspect.iscoroutinefunction(getattr(Operations, f"a{name}")), name
+            assert inspect.iscoroutinefunction(getattr(StatsApi, f"a{name}")), name
             assert name in (*NAMED, "overview", "alerts")
 
     async def story() -> None:

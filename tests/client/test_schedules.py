@@ -25,8 +25,8 @@ from tidemill import (
     MonthlyBusinessDay,
     Weekly,
 )
-from tidemill.client.schedules import Schedules
-from tidemill.domain.timetable import Source
+from tidemill.client.schedules.api import Schedules
+from tidemill.domain.schedules import Source
 from tidemill.errors import (
     BadArguments,
     BadSchedule,

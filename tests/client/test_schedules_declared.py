@@ -17,8 +17,8 @@ from tidemill import (
     Every,
     ManualClock,
 )
-from tidemill.client.schedules import REMOVED
-from tidemill.domain.timetable import Source
+from tidemill.client.schedules.api import REMOVED
+from tidemill.domain.schedules import Source
 from tidemill.errors import (
     BadArguments,
     BadSchedule,

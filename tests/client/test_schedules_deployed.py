@@ -12,7 +12,7 @@ from tests.client.schedules_kit import HOUR, MIDNIGHT, TO, on_each_store, send
 
 from tidemill import App, Every, Limit, ManualClock
 from tidemill.domain.releases import ALIVE_FOR, CONFIRM
-from tidemill.domain.timetable import Scope
+from tidemill.domain.schedules import Scope
 from tidemill.errors import BadSettings
 
 MINUTE = timedelta(minutes=1)

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from tidemill.app import App
-from tidemill.client.bound import BoundTask
-from tidemill.client.schedules import Schedules
+from tidemill.client.enqueue.bound_task import BoundTask
+from tidemill.client.schedules.api import Schedules
 from tidemill.domain.bounds import check_metadata, check_text
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.limits import key_text
 from tidemill.domain.triggers.daily import Daily
 from tidemill.errors import BadArguments, BadFilter, BadSchedule, BadSettings, UsageError
-from tidemill.tasks.limiting import Limit
+from tidemill.tasks.limits import Limit
 
 UNFIT = ["a\ud800b", "\udcff", "a\0b"]
 

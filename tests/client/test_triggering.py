@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tidemill import App, Every, Manual, Unique
-from tidemill.domain.timetable import Definition
+from tidemill.domain.schedules import Definition
 from tidemill.errors import BadFilter, BadSchedule, DefinitionBusy, DefinitionDisabled, SchedulePaused
 
 HOUR = timedelta(hours=1)

@@ -13,7 +13,7 @@ from uuid import UUID
 from tests.conformance.limit_account import LimitAccount
 
 from tidemill.domain.decide import DEFAULT_CRASH_CAP
-from tidemill.domain.job import Claim, Execution, Finish, Job, Move
+from tidemill.domain.job import Claim, Execution, Finish, JobRow, Move
 from tidemill.domain.states import ENDED, HELD, ExecutionState, JobState
 
 BACK = frozenset({JobState.PENDING, JobState.SCHEDULED, JobState.WAITING})
@@ -107,7 +107,9 @@ class Accounts:
 
     # ------------------------------------------------------------------------------------------------- checks
 
-    def check(self, jobs: Sequence[Job], executions: Sequence[Execution], archive: Collection[UUID]) -> None:
+    def check(
+        self, jobs: Sequence[JobRow], executions: Sequence[Execution], archive: Collection[UUID]
+    ) -> None:
         """Compare the account with everything the store shows."""
         self._present([job.id for job in jobs], archive)
         by_job: dict[UUID, list[Execution]] = {}
@@ -133,7 +135,7 @@ class Accounts:
         )
         assert self.forgotten <= set(archive) | self.deleted, "I17: an archived job is lost"
 
-    def _state(self, job: Job) -> None:
+    def _state(self, job: JobRow) -> None:
         before = self.last.get(job.id)
         if before in ENDED and job.id not in self.reopened:
             assert job.state is before, f"I3: {before} became {job.state} without a reopening"
@@ -145,14 +147,14 @@ class Accounts:
             "I5: a held job has no holder, or a claimed job is not held"
         )
 
-    def _counted(self, job: Job) -> None:
+    def _counted(self, job: JobRow) -> None:
         assert job.token == self.tokens[job.id], "I4: the token is not the number of claims"
         assert job.attempt <= self.limits[job.id], "I7: too many attempts"
         assert job.crashes <= DEFAULT_CRASH_CAP, "I7: too many crashes"
         assert job.crashes == self.crashes[job.id]
         assert job.attempt == len(self.spent[job.id]), "I8: attempts are not accounted for"
 
-    def _executed(self, job: Job, executions: Sequence[Execution]) -> None:
+    def _executed(self, job: JobRow, executions: Sequence[Execution]) -> None:
         numbers = [execution.number for execution in executions]
         assert numbers == [*range(1, job.token + 1)], "I4: executions are missing, duplicated or out of order"
         assert self.spent[job.id] <= set(numbers), "I8: an attempt has no execution"

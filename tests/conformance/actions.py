@@ -13,13 +13,13 @@ from tidemill.domain import decide
 from tidemill.domain.cluster import WORKER_EXPIRY, Pulse
 from tidemill.domain.decide import Action
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
-from tidemill.domain.job import Change, Finish, LogEntry, Move, NewJob, Progress, Report, UniqueHold
+from tidemill.domain.job import Change, Finish, LogEntry, Move, NewJob, Progress, ProgressReport, UniqueHold
 from tidemill.domain.limits import LimitKind, Rule
 from tidemill.domain.outcome import Crashed, Failed, Outcome, Succeeded, TimedOut
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.states import ENDED, HELD, LIVE, JobState
 from tidemill.errors import JobExists
-from tidemill.stores.base import Step, Store
+from tidemill.stores.base import StepResult, Store
 
 S = JobState
 ARCHIVE = ArchivePolicy("old", max_age=20 * SECOND, batch=1000)
@@ -90,7 +90,8 @@ class Actions(Model):
     def report(self, a: int, b: int, c: int) -> None:
         claims = self.claims_of[self._busy_worker(a)][:2] + self.old[-1:]
         reports = [
-            Report(claim.id, claim.token, claim.worker, Progress(b / 8, b, 8, f"at {c}")) for claim in claims
+            ProgressReport(claim.id, claim.token, claim.worker, Progress(b / 8, b, 8, f"at {c}"))
+            for claim in claims
         ]
         if len({report.id for report in reports}) < len(reports):
             return
@@ -166,7 +167,7 @@ class Actions(Model):
         batch: list[Finish] = [self._finish(claim, outcome, POLICIES[0]) for claim in claims]
         request = self._claim(worker, b)
 
-        def step(store: Store) -> Step:
+        def step(store: Store) -> StepResult:
             return store.step(batch, request(store), now=self.clock.now())
 
         answer = self.both(step)

@@ -25,7 +25,7 @@ from tidemill.domain.job import (
     Details,
     ErrorInfo,
     Finish,
-    Job,
+    JobRow,
     Move,
     NewJob,
     Transition,
@@ -38,7 +38,7 @@ from tidemill.domain.outcome import (
     Failed,
     Outcome,
     Released,
-    Review,
+    ReviewRequested,
     Snoozed,
     Succeeded,
     Suspended,
@@ -74,7 +74,7 @@ OUTCOMES: list[Outcome] = [
     Snoozed(5 * SECOND),
     Suspended("awaits a signal"),
     Suspended("sleeps", 9 * SECOND),
-    Review("please look", '{"draft":1}'),
+    ReviewRequested("please look", '{"draft":1}'),
 ]
 ARCHIVE = ArchivePolicy("old", max_age=20 * SECOND, batch=1000)
 JITTER = 0.5
@@ -163,7 +163,7 @@ class Model:
         busy = sorted(worker for worker, held in self.claims_of.items() if held)
         return busy[n % len(busy)] if busy else self._worker(n)
 
-    def _jobs(self, states: frozenset[JobState]) -> list[Job]:
+    def _jobs(self, states: frozenset[JobState]) -> list[JobRow]:
         where = JobFilter(ALL_TENANTS, states=states)
         return self.both(lambda store: store.jobs(where, sort=Sort.OLDEST, limit=1000)).items
 

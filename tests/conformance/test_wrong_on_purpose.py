@@ -22,15 +22,15 @@ from tests.grounds import new_file
 
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Finish
+from tidemill.domain.schedules import Advance
 from tidemill.domain.states import JobState
-from tidemill.domain.timetable import Advance
 from tidemill.errors import StoreError
 from tidemill.stores.base import Store
 from tidemill.stores.memory import MemoryStore
 from tidemill.stores.open import open_store
-from tidemill.stores.sql.queries import Query, load
+from tidemill.stores.sql.named_queries import NamedQuery, load
 from tidemill.testing.conformance import StoreConformance
-from tidemill.testing.conformance.fencing import FENCED
+from tidemill.testing.conformance.fences import FENCED
 from tidemill.testing.conformance.kit import LATER
 from tidemill.testing.conformance.living_leases import expired
 
@@ -191,7 +191,7 @@ UNCOUNTED = Wrong(
     ],
 )
 UNRETURNED = Wrong(
-    "step_inherited",
+    "step_handoff",
     r"used = greatest\(u\.used - (?:1|b\.jobs), 0\), ",
     [lambda laws, store: laws.test_unused_handoff_slots_are_released(store)],
 )
@@ -201,7 +201,7 @@ UNFENCED = [
     Wrong("step", HOLDER, [foreign("step of a failure")]),
     Wrong("step_done", HOLDER, [foreign("step")]),
     Wrong(
-        "step_inherited",
+        "step_handoff",
         HOLDER,
         [lambda laws, store: laws.test_a_finish_by_another_worker_hands_off_nothing(store)],
     ),
@@ -234,7 +234,7 @@ class AdvancesFromAnywhere(MemoryStore):
 
 def remove_piece(monkeypatch: pytest.MonkeyPatch, dialect: str, query: str, piece: str) -> None:
     """Remove a piece from a query, which must contain it."""
-    queries = cast("dict[str, Query]", load(dialect))
+    queries = cast("dict[str, NamedQuery]", load(dialect))
     body, count = re.subn(piece, "", queries[query].body)
     assert count, f"{dialect}: {query} does not contain {piece}"
     monkeypatch.setitem(queries, query, replace(queries[query], body=body))

@@ -12,7 +12,7 @@ from typing import Any
 import tidemill
 from tidemill import errors
 from tidemill.app import AppKeywords
-from tidemill.client.options import CallKeywords
+from tidemill.client.enqueue.options import CallKeywords
 from tidemill.tasks.options import TaskOptions
 
 HEAD = """# API reference

@@ -9,7 +9,7 @@ from uuid import UUID
 from hypothesis import strategies as st
 
 from tidemill.domain.decide import OrphanRule, Policy
-from tidemill.domain.job import Claim, Details, ErrorInfo, Execution, Job, LogEntry, Progress
+from tidemill.domain.job import Claim, Details, ErrorInfo, Execution, JobRow, LogEntry, Progress
 from tidemill.domain.outcome import (
     Cancelled,
     Crashed,
@@ -17,7 +17,7 @@ from tidemill.domain.outcome import (
     Misfit,
     Outcome,
     Released,
-    Review,
+    ReviewRequested,
     Snoozed,
     Succeeded,
     Suspended,
@@ -72,7 +72,7 @@ def a_claim(**changes: Any) -> Claim:
     return plain._replace(**changes)
 
 
-def a_job(state: JobState = JobState.PENDING, **changes: Any) -> Job:
+def a_job(state: JobState = JobState.PENDING, **changes: Any) -> JobRow:
     """Return an ordinary job in a state, with changes."""
     fields: dict[str, Any] = {
         "id": ID,
@@ -90,7 +90,7 @@ def a_job(state: JobState = JobState.PENDING, **changes: Any) -> Job:
         "created_at": NOW,
         "finished_at": NOW if state in ENDED else None,
     }
-    return Job(**{**fields, **changes})
+    return JobRow(**{**fields, **changes})
 
 
 @st.composite
@@ -126,7 +126,7 @@ outcomes: st.SearchStrategy[Outcome] = st.one_of(
     st.builds(Released, words),
     st.builds(Snoozed, waits, st.none() | words),
     st.builds(Suspended, words, st.none() | waits),
-    st.builds(Review, words, st.none() | words),
+    st.builds(ReviewRequested, words, st.none() | words),
     st.builds(Misfit, errors, words, st.integers(0, 100), st.none() | st.just(NOW), waits),
 )
 
@@ -156,7 +156,7 @@ progresses = st.builds(
 
 
 @st.composite
-def ended_jobs(draw: st.DrawFn) -> Job:
+def ended_jobs(draw: st.DrawFn) -> JobRow:
     """Draw ended jobs with every optional field."""
     return a_job(
         draw(st.sampled_from(sorted(ENDED))),

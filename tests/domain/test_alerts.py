@@ -9,18 +9,18 @@ import pytest
 
 from tidemill.domain.alerts import (
     Alert,
+    AlertInput,
     LeaderFact,
     LostWorker,
     QueueFact,
     Severity,
-    Situation,
     Thresholds,
     alerts,
     read_thresholds,
 )
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-NORMAL = Situation(NOW, completed=100, workers=1)
+NORMAL = AlertInput(NOW, completed=100, workers=1)
 LIMITS = Thresholds()
 
 
@@ -28,12 +28,12 @@ def ago(seconds: float) -> datetime:
     return NOW - timedelta(seconds=seconds)
 
 
-def codes(situation: Situation, limits: Thresholds = LIMITS) -> list[str]:
+def codes(situation: AlertInput, limits: Thresholds = LIMITS) -> list[str]:
     return [alert.code for alert in alerts(situation, limits)]
 
 
 def test_a_normal_situation_raises_no_alert() -> None:
-    assert codes(NORMAL) == codes(Situation(NOW)) == []
+    assert codes(NORMAL) == codes(AlertInput(NOW)) == []
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidemill.domain.calendar import BusinessCalendar, Exclude, Roll, as_exclude, read_ical
-from tidemill.domain.schedule import Cron, Daily, Every, Monthly, MonthlyBusinessDay, Once
+from tidemill.domain.schedule_rules import Cron, Daily, Every, Monthly, MonthlyBusinessDay, Once
 from tidemill.errors import BadSchedule
 
 XMAS = BusinessCalendar(holidays={date(2026, 12, 25), date(2027, 1, 1)}, name="short")

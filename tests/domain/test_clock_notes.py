@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tidemill.domain.clock_notes import clock_changes, fire_note
-from tidemill.domain.schedule import Cron, Daily, Every, Manual, Once
+from tidemill.domain.schedule_rules import Cron, Daily, Every, Manual, Once
 from tidemill.domain.triggers.base import Trigger
 
 BERLIN = ZoneInfo("Europe/Berlin")

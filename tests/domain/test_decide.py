@@ -19,7 +19,7 @@ from tidemill.domain.outcome import (
     Misfit,
     Outcome,
     Released,
-    Review,
+    ReviewRequested,
     Snoozed,
     Succeeded,
     Suspended,
@@ -79,9 +79,21 @@ ENDS: list[Row] = [
         WAIT,
         Transition(S.CANCELLED, E.CANCELLED, "why"),
     ),
-    ("review", Review("look", "{}"), FIRST, WAIT, Transition(S.REVIEW_NEEDED, E.REVIEW, "look")),
-    ("review on the last attempt", Review("look"), LAST, WAIT, Transition(S.REVIEW_NEEDED, E.REVIEW, "look")),
-    ("review of the only attempt", Review("look"), ONLY, WAIT, Transition(S.REVIEW_NEEDED, E.REVIEW, "look")),
+    ("review", ReviewRequested("look", "{}"), FIRST, WAIT, Transition(S.REVIEW_NEEDED, E.REVIEW, "look")),
+    (
+        "review on the last attempt",
+        ReviewRequested("look"),
+        LAST,
+        WAIT,
+        Transition(S.REVIEW_NEEDED, E.REVIEW, "look"),
+    ),
+    (
+        "review of the only attempt",
+        ReviewRequested("look"),
+        ONLY,
+        WAIT,
+        Transition(S.REVIEW_NEEDED, E.REVIEW, "look"),
+    ),
 ]
 
 FAILURES: list[Row] = [

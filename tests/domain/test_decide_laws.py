@@ -42,7 +42,7 @@ from tidemill.domain.outcome import (
     Misfit,
     Outcome,
     Released,
-    Review,
+    ReviewRequested,
     Snoozed,
     Succeeded,
     Suspended,
@@ -217,7 +217,7 @@ def test_the_execution_state_reflects_the_outcome(
         Released: {E.RELEASED},
         Snoozed: {E.RELEASED},
         Suspended: {E.SUSPENDED},
-        Review: {E.REVIEW},
+        ReviewRequested: {E.REVIEW},
         Misfit: {E.RELEASED, E.FAILED},
     }
     if isinstance(outcome, Crashed) and waited_as_a_suspect(claim):
@@ -231,7 +231,7 @@ def test_a_decision_is_deterministic(claim: Claim, outcome: Outcome, policy: Pol
 
 
 def test_a_job_with_a_cancel_request_is_not_reviewed() -> None:
-    written = decide(a_claim(cancel_reason="stop"), Review("look"), DEFAULT_POLICY, NOW, 0.0)
+    written = decide(a_claim(cancel_reason="stop"), ReviewRequested("look"), DEFAULT_POLICY, NOW, 0.0)
     assert written.state is S.CANCELLED
 
 

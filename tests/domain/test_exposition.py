@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.domain.exposition import OTHER, Family, bounded, rendered
+from tidemill.domain.prometheus import OTHER, Family, bounded, rendered
 
 LINE = re.compile(r'^[a-z_]+(\{[a-z]+="((?:[^"\\\n]|\\[\\n"])*)"\})? (-?[0-9.e+-]+)$')
 

@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.domain.gates import MOST, REST, Gates
 from tidemill.domain.job import Claim
 from tidemill.domain.lanes import Lane
+from tidemill.domain.limited_lanes import MOST, REST, LimitedLanes
 from tidemill.domain.limits import Rule, gate_of
 from tidemill.ids import new_id
 
@@ -27,7 +27,7 @@ def a_claim(lane: Lane) -> Claim:
     )  # fmt: skip
 
 
-def answer(gates: Gates, requested: Sequence[Lane], *gave: Lane, more: bool = False) -> bool:
+def answer(gates: LimitedLanes, requested: Sequence[Lane], *gave: Lane, more: bool = False) -> bool:
     return gates.answered(requested, [a_claim(lane) for lane in gave], more=more)
 
 
@@ -35,7 +35,7 @@ A, B, C = a_lane("a"), a_lane("b"), a_lane("c")
 
 
 def test_lanes_are_requested_by_priority_in_turn() -> None:
-    gates = Gates()
+    gates = LimitedLanes()
     high = a_lane("high", priority=5)
     gates.seen([A, B, high, C])
     first = gates.ask(2, {})
@@ -45,7 +45,7 @@ def test_lanes_are_requested_by_priority_in_turn() -> None:
 
 
 def test_an_empty_lane_is_skipped_until_seen_again() -> None:
-    gates = Gates()
+    gates = LimitedLanes()
     gates.seen([A, B])
     assert answer(gates, gates.ask(9, {}), A)
     assert gates.waiting
@@ -55,14 +55,14 @@ def test_an_empty_lane_is_skipped_until_seen_again() -> None:
 
 
 def test_a_lane_with_more_jobs_is_requested_again() -> None:
-    gates = Gates()
+    gates = LimitedLanes()
     gates.seen([A, B])
     assert not answer(gates, gates.ask(9, {}), A, more=True)
     assert gates.ask(9, {}) == [A, B]
 
 
 def test_released_slots_wake_as_many_lanes() -> None:
-    gates = Gates()
+    gates = LimitedLanes()
     sleepers = [a_lane("all", f"key/{n}") for n in range(5)]
     gates.seen(sleepers)
     answer(gates, gates.ask(9, {}))
@@ -75,7 +75,7 @@ def test_released_slots_wake_as_many_lanes() -> None:
 
 def test_a_limit_filled_by_the_worker_is_not_requested() -> None:
     held: dict[str, int] = {"a": 2, "b": 1}
-    gates = Gates(held)
+    gates = LimitedLanes(held)
     gates.seen([A, B, C])
     rules = {name: Rule(name, max=2) for name in "abc"}
     assert gates.ask(9, rules) == [B, C]
@@ -85,7 +85,7 @@ def test_a_limit_filled_by_the_worker_is_not_requested() -> None:
 
 
 def test_closed_lanes_are_skipped_and_gone_ones_removed() -> None:
-    gates = Gates()
+    gates = LimitedLanes()
     gates.seen([A, B], closed={A.key})
     assert gates.ask(9, {}) == [B]
     answer(gates, [B])
@@ -96,7 +96,7 @@ def test_closed_lanes_are_skipped_and_gone_ones_removed() -> None:
 
 
 def test_the_number_of_remembered_lanes_is_bounded() -> None:
-    gates = Gates()
+    gates = LimitedLanes()
     lanes = [a_lane(f"n{n}") for n in range(MOST + 10)]
     gates.seen(lanes)
     answer(gates, gates.ask(MOST + 10, {}))
@@ -112,7 +112,7 @@ def test_the_number_of_remembered_lanes_is_bounded() -> None:
 def test_every_lane_is_requested_once_or_skipped(
     acts: list[tuple[str, int, bool]],
 ) -> None:
-    gates = Gates()
+    gates = LimitedLanes()
     lanes = [a_lane("all", f"k{n}") for n in range(4)]
     gates.seen(lanes)
     for act, number, gave in acts:
@@ -129,7 +129,7 @@ def test_every_lane_is_requested_once_or_skipped(
 
 
 def test_an_emptied_lane_is_skipped_until_seen_again() -> None:
-    gates = Gates()
+    gates = LimitedLanes()
     gates.seen([A, B])
     answer(gates, gates.ask(9, {}), A, B)
     gates.emptied([A.key])
@@ -141,7 +141,7 @@ def test_an_emptied_lane_is_skipped_until_seen_again() -> None:
 
 
 def test_released_slots_wake_no_emptied_lane() -> None:
-    gates = Gates()
+    gates = LimitedLanes()
     first, second = a_lane("all", "key/1"), a_lane("all", "key/2")
     gates.seen([first, second])
     answer(gates, gates.ask(9, {}))
@@ -151,14 +151,14 @@ def test_released_slots_wake_no_emptied_lane() -> None:
 
 
 def test_emptying_an_unknown_lane_has_no_effect() -> None:
-    gates = Gates()
+    gates = LimitedLanes()
     gates.emptied([A.key])
     gates.seen([A])
     assert gates.ask(9, {}) == [A]
 
 
 def test_the_pause_does_not_grow_while_the_limit_is_full() -> None:
-    gates = Gates()
+    gates = LimitedLanes()
     gates.seen([A])
     answer(gates, gates.ask(9, {}), A)
     now = 0.0
@@ -172,7 +172,7 @@ def test_the_pause_does_not_grow_while_the_limit_is_full() -> None:
 
 
 def test_the_pause_of_a_useless_lane_grows_despite_a_full_limit() -> None:
-    gates = Gates()
+    gates = LimitedLanes()
     gates.seen([A])
     gates.answered(gates.ask(9, {}), [], more=False, now=0.0)
     gates.seen([A], {A.key}, 0.0)
@@ -184,7 +184,7 @@ def test_the_pause_of_a_useless_lane_grows_despite_a_full_limit() -> None:
 
 
 def test_the_pause_grows_while_the_limit_has_room() -> None:
-    gates = Gates()
+    gates = LimitedLanes()
     gates.seen([A])
     gates.answered(gates.ask(9, {}), [], more=False, now=0.0)
     gates.seen([A], (), REST)

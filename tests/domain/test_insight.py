@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidemill.domain.insight import (
+from tidemill.domain.states import JobState
+from tidemill.domain.stats import (
     MOST_STEPS,
-    Trouble,
+    FailedJob,
     error_groups,
     fingerprint,
     normalised,
@@ -19,7 +20,6 @@ from tidemill.domain.insight import (
     steps_of,
     whole_from,
 )
-from tidemill.domain.states import JobState
 from tidemill.errors import BadFilter
 from tidemill.ids import new_id
 
@@ -79,10 +79,10 @@ def test_any_text_has_a_fingerprint(text: str) -> None:
 
 def trouble(
     message: str | None, seconds: int, *, task: str = "t", tenant: str = "a", reason: str = ""
-) -> Trouble:
+) -> FailedJob:
     kind = None if message is None else "ValueError"
     at = NOW + seconds * SECOND
-    return Trouble(new_id(), tenant, task, JobState.FAILED, at, kind, message, reason)
+    return FailedJob(new_id(), tenant, task, JobState.FAILED, at, kind, message, reason)
 
 
 def test_failures_are_grouped_with_their_first_and_last_time() -> None:

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.domain.strategies import NOW, instants, json_objects, words
 
-from tidemill.domain.ledger import GENESIS, AuditEntry, AuditRecord, audit_hash, first_break
+from tidemill.domain.records import GENESIS, AuditEntry, AuditRecord, audit_hash, first_break
 
 facts = st.dictionaries(words, st.none() | st.booleans() | st.integers() | words, max_size=2)
 entries = st.builds(

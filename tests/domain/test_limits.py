@@ -8,7 +8,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tidemill.domain.breaker import Breaker, Phase, Standing, written
+from tidemill.domain.breaker import Breaker, BreakerPhase, BreakerState, written
 from tidemill.domain.lanes import Lane
 from tidemill.domain.limits import (
     ENDLESS,
@@ -114,13 +114,13 @@ def test_a_concurrency_limit_has_no_opening_time() -> None:
 @pytest.mark.parametrize(
     ("standing", "left", "opening_at"),
     [
-        (Standing(), ENDLESS, None),
-        (Standing(Phase.OPEN, NOW, NOW + SECOND), 0, NOW + SECOND),
-        (Standing(Phase.OPEN, NOW, NOW), 1, None),
-        (Standing(Phase.HALF_OPEN, NOW), 1, None),
+        (BreakerState(), ENDLESS, None),
+        (BreakerState(BreakerPhase.OPEN, NOW, NOW + SECOND), 0, NOW + SECOND),
+        (BreakerState(BreakerPhase.OPEN, NOW, NOW), 1, None),
+        (BreakerState(BreakerPhase.HALF_OPEN, NOW), 1, None),
     ],
 )
-def test_free_slots_of_a_breaker(standing: Standing, left: int, opening_at: datetime | None) -> None:
+def test_free_slots_of_a_breaker(standing: BreakerState, left: int, opening_at: datetime | None) -> None:
     rule = Rule("x", LimitKind.BREAKER, breaker=Breaker("x", probes=3))
     use = Use("x", used=2, breaker=written(standing))
     assert room(rule, use, NOW) == left
@@ -132,14 +132,14 @@ def test_free_slots_of_a_breaker(standing: Standing, left: int, opening_at: date
 
 def test_a_breaker_with_running_probes_has_no_opening_time() -> None:
     rule = Rule("x", LimitKind.BREAKER, breaker=Breaker("x", probes=1))
-    for standing in (Standing(Phase.HALF_OPEN, NOW), Standing(Phase.OPEN, NOW, NOW)):
+    for standing in (BreakerState(BreakerPhase.HALF_OPEN, NOW), BreakerState(BreakerPhase.OPEN, NOW, NOW)):
         use = Use("x", used=1, breaker=written(standing))
         assert (room(rule, use, NOW), opens_at(rule, use, NOW)) == (0, None)
 
 
 def test_the_probes_of_a_breaker_are_limited_per_rest_period() -> None:
     rule = Rule("x", LimitKind.BREAKER, breaker=Breaker("x", probes=2, rest=10 * SECOND))
-    half_open = written(Standing(Phase.HALF_OPEN, NOW))
+    half_open = written(BreakerState(BreakerPhase.HALF_OPEN, NOW))
     until = spent(rule, Use("x", breaker=half_open), 2, NOW)
     assert until == NOW + 10 * SECOND
     ended = Use("x", used=0, full_until_at=until, breaker=half_open)
@@ -150,7 +150,7 @@ def test_the_probes_of_a_breaker_are_limited_per_rest_period() -> None:
 
 def test_jobs_of_a_closed_breaker_are_not_counted_as_probes() -> None:
     rule = Rule("x", LimitKind.BREAKER, breaker=Breaker("x"))
-    assert spent(rule, Use("x", breaker=written(Standing())), 5, NOW) is None
+    assert spent(rule, Use("x", breaker=written(BreakerState())), 5, NOW) is None
     assert spent(rule, Use("x"), 5, NOW) is None
 
 

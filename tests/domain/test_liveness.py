@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidemill.domain.cluster import Heartbeat
-from tidemill.domain.liveness import OUTAGE, Observer, Verdict, confirm_after, holds_for, margin
+from tidemill.domain.liveness import OUTAGE, GoneWorkers, Observer, confirm_after, holds_for, margin
 
 BEAT, LEASE = timedelta(seconds=5), timedelta(seconds=30)
 WORKER, OTHER = UUID(int=1), UUID(int=2)
@@ -20,7 +20,7 @@ def seen(beats: int, left: float, worker: UUID = WORKER, lease: timedelta = LEAS
     return Heartbeat(worker, beats, lease, timedelta(seconds=left))
 
 
-def look(observer: Observer, at: float, *heartbeats: Heartbeat, took: float = 0.0) -> Verdict:
+def look(observer: Observer, at: float, *heartbeats: Heartbeat, took: float = 0.0) -> GoneWorkers:
     return observer.look(heartbeats, sent=at, answered=at + took)
 
 
@@ -35,7 +35,7 @@ def test_a_silent_worker_is_gone_five_seconds_after_its_lease() -> None:
     for at in (0, 5, 10, 15, 20, 25, 30):
         assert look(observer, at, seen(7, 30 - at)).gone == []
     assert look(observer, 34.9, seen(7, -4.9)).again == pytest.approx(0.1)
-    assert look(observer, 35, seen(7, -5)) == Verdict([(WORKER, 7)])
+    assert look(observer, 35, seen(7, -5)) == GoneWorkers([(WORKER, 7)])
 
 
 def test_a_new_observer_confirms_an_expired_lease() -> None:

@@ -10,9 +10,9 @@ import pytest
 from tidemill.domain.releases import (
     ALIVE_FOR,
     Deployment,
-    Judgement,
+    ReleaseDecision,
     ReleaseRecord,
-    Verdict,
+    ReleaseVerdict,
     judge,
     order_of,
     read_release,
@@ -28,47 +28,49 @@ def stored(deployment: Deployment, **changes: object) -> ReleaseRecord:
     return replace(record, **changes)  # type: ignore[arg-type]
 
 
-def verdict(mine: Deployment, record: ReleaseRecord | None, now: datetime = LATER) -> Verdict:
+def verdict(mine: Deployment, record: ReleaseRecord | None, now: datetime = LATER) -> ReleaseVerdict:
     return judge(mine, record, now).verdict
 
 
 def test_the_first_deployment_may_write() -> None:
-    assert judge(Deployment(NOON), None, NOON) == Judgement(Verdict.WRITE)
+    assert judge(Deployment(NOON), None, NOON) == ReleaseDecision(ReleaseVerdict.WRITE)
 
 
 def test_without_releases_the_later_start_is_newer() -> None:
-    assert verdict(Deployment(LATER), stored(Deployment(NOON))) is Verdict.WRITE
-    assert verdict(Deployment(NOON), stored(Deployment(LATER))) is Verdict.OLDER
-    assert judge(Deployment(NOON), stored(Deployment(NOON)), LATER) == Judgement(Verdict.WRITE, ours=True)
+    assert verdict(Deployment(LATER), stored(Deployment(NOON))) is ReleaseVerdict.WRITE
+    assert verdict(Deployment(NOON), stored(Deployment(LATER))) is ReleaseVerdict.OLDER
+    assert judge(Deployment(NOON), stored(Deployment(NOON)), LATER) == ReleaseDecision(
+        ReleaseVerdict.WRITE, ours=True
+    )
 
 
 def test_releases_are_compared_before_start_times() -> None:
-    assert verdict(Deployment(LATER, "1.9"), stored(Deployment(NOON, "1.10"))) is Verdict.OLDER
-    assert verdict(Deployment(NOON, "1.10"), stored(Deployment(LATER, "1.9"))) is Verdict.WRITE
+    assert verdict(Deployment(LATER, "1.9"), stored(Deployment(NOON, "1.10"))) is ReleaseVerdict.OLDER
+    assert verdict(Deployment(NOON, "1.10"), stored(Deployment(LATER, "1.9"))) is ReleaseVerdict.WRITE
 
 
 def test_deployments_of_one_release_are_equal() -> None:
     judgement = judge(Deployment(NOON, "7"), stored(Deployment(LATER, "7")), LATER)
-    assert judgement == Judgement(Verdict.WRITE, ours=True)
+    assert judgement == ReleaseDecision(ReleaseVerdict.WRITE, ours=True)
 
 
 def test_a_deployment_without_a_release_is_compared_by_its_start() -> None:
-    assert verdict(Deployment(LATER), stored(Deployment(NOON, "7"))) is Verdict.WRITE
-    assert verdict(Deployment(NOON, "7"), stored(Deployment(LATER))) is Verdict.OLDER
+    assert verdict(Deployment(LATER), stored(Deployment(NOON, "7"))) is ReleaseVerdict.WRITE
+    assert verdict(Deployment(NOON, "7"), stored(Deployment(LATER))) is ReleaseVerdict.OLDER
 
 
 def test_an_older_deployment_may_write_once_the_newer_one_is_gone() -> None:
     record = stored(Deployment(LATER, "8"))
     older = Deployment(NOON, "7")
-    assert verdict(older, record, LATER + ALIVE_FOR - timedelta(seconds=1)) is Verdict.OLDER
-    assert verdict(older, record, LATER + ALIVE_FOR) is Verdict.WRITE
+    assert verdict(older, record, LATER + ALIVE_FOR - timedelta(seconds=1)) is ReleaseVerdict.OLDER
+    assert verdict(older, record, LATER + ALIVE_FOR) is ReleaseVerdict.WRITE
 
 
 def test_a_forced_release_stays_until_a_later_start() -> None:
     record = stored(Deployment(NOON, "7"), forced_at=LATER)
     before, after = Deployment(NOON, "8"), Deployment(LATER, "8")
-    assert verdict(before, record, LATER + 10 * ALIVE_FOR) is Verdict.FORCED
-    assert verdict(after, record) is Verdict.WRITE
+    assert verdict(before, record, LATER + 10 * ALIVE_FOR) is ReleaseVerdict.FORCED
+    assert verdict(after, record) is ReleaseVerdict.WRITE
     assert judge(Deployment(NOON, "7"), record, LATER).ours
 
 

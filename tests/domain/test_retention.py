@@ -13,18 +13,18 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.domain.strategies import NOW, a_job, ended_jobs, executions, log_entries
 
-from tidemill.domain.job import Details, Execution, Job, LogEntry
+from tidemill.domain.job import Details, Execution, JobRow, LogEntry
 from tidemill.domain.retention import ArchivedJob, ArchivePolicy, archive_document, fingerprint
 from tidemill.domain.states import ENDED, LIVE, JobState
 from tidemill.errors import BadSettings
 
 
-def archived(job: Job, runs: list[Execution], lines: list[LogEntry]) -> ArchivedJob:
+def archived(job: JobRow, runs: list[Execution], lines: list[LogEntry]) -> ArchivedJob:
     return archive_document(job, runs, lines, tier="archive", policy="monthly")
 
 
 @given(ended_jobs(), st.lists(executions, max_size=2), st.lists(log_entries, max_size=2))
-def test_a_document_round_trips_as_json(job: Job, runs: list[Execution], lines: list[LogEntry]) -> None:
+def test_a_document_round_trips_as_json(job: JobRow, runs: list[Execution], lines: list[LogEntry]) -> None:
     kept = archived(job, runs, lines)
     again = json.dumps(json.loads(kept.document), sort_keys=True, separators=(",", ":"))
     assert again == kept.document
@@ -33,10 +33,10 @@ def test_a_document_round_trips_as_json(job: Job, runs: list[Execution], lines: 
 
 
 @given(ended_jobs(), st.lists(executions, max_size=2), st.lists(log_entries, max_size=2))
-def test_a_document_is_complete(job: Job, runs: list[Execution], lines: list[LogEntry]) -> None:
+def test_a_document_is_complete(job: JobRow, runs: list[Execution], lines: list[LogEntry]) -> None:
     body = json.loads(archived(job, runs, lines).document)
     assert body["format"] == 1
-    assert set(body["job"]) == {field.name for field in fields(Job)} - {"archived_at"}
+    assert set(body["job"]) == {field.name for field in fields(JobRow)} - {"archived_at"}
     assert body["job"]["id"] == str(job.id)
     assert body["job"]["state"] == job.state.value
     assert body["job"]["args"] == job.args
@@ -47,8 +47,8 @@ def test_a_document_is_complete(job: Job, runs: list[Execution], lines: list[Log
     assert [line["message"] for line in body["logs"]] == [line.message for line in lines]
 
 
-@given(ended_jobs(), ended_jobs(), st.sampled_from([field.name for field in fields(Job)]))
-def test_the_fingerprint_changes_with_any_change_of_the_job(one: Job, other: Job, field: str) -> None:
+@given(ended_jobs(), ended_jobs(), st.sampled_from([field.name for field in fields(JobRow)]))
+def test_the_fingerprint_changes_with_any_change_of_the_job(one: JobRow, other: JobRow, field: str) -> None:
     assume(field != "state" or other.state in ENDED)
     changed = replace(one, **{field: getattr(other, field)})
     assume(asdict(changed) != asdict(one))
@@ -59,7 +59,7 @@ def test_the_fingerprint_changes_with_any_change_of_the_job(one: Job, other: Job
     ended_jobs(), st.lists(executions, min_size=1, max_size=2), st.lists(log_entries, min_size=1, max_size=2)
 )
 def test_the_fingerprint_covers_executions_and_logs(
-    job: Job, runs: list[Execution], lines: list[LogEntry]
+    job: JobRow, runs: list[Execution], lines: list[LogEntry]
 ) -> None:
     prints = [
         archived(job, *rest).fingerprint for rest in ((runs, lines), (runs[1:], lines), (runs, lines[1:]))
@@ -68,7 +68,7 @@ def test_the_fingerprint_covers_executions_and_logs(
 
 
 @given(ended_jobs(), st.data())
-def test_a_changed_document_is_not_sound(job: Job, data: st.DataObject) -> None:
+def test_a_changed_document_is_not_sound(job: JobRow, data: st.DataObject) -> None:
     kept = archived(job, [], [])
     at = data.draw(st.integers(0, len(kept.document) - 1))
     letter = data.draw(st.characters(codec="ascii").filter(lambda c: c != kept.document[at]))
@@ -77,7 +77,7 @@ def test_a_changed_document_is_not_sound(job: Job, data: st.DataObject) -> None:
 
 
 @given(ended_jobs())
-def test_an_archived_job_keeps_its_search_fields(job: Job) -> None:
+def test_an_archived_job_keeps_its_search_fields(job: JobRow) -> None:
     kept = archived(job, [], [])
     for name in ("id", "tenant", "task", "queue", "state", "token", "created_at", "finished_at"):
         assert getattr(kept, name) == getattr(job, name)

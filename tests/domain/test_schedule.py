@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tidemill.clock import SystemClock
 from tidemill.domain.calendar import Exclude
-from tidemill.domain.schedule import (
+from tidemill.domain.schedule_rules import (
     MOST_ON_TIME,
     All,
     Catchup,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tidemill.domain.calendar import BusinessCalendar, Exclude, as_exclude
 from tidemill.domain.ical import read_ical
-from tidemill.domain.schedule import (
+from tidemill.domain.schedule_rules import (
     All,
     Cron,
     Daily,

@@ -12,8 +12,8 @@ from uuid import UUID, uuid4
 import pytest
 from tests.domain.schedules.tzif import tzif, write_zone
 
-from tidemill.domain.firing import JOINED, plan, plan_here
-from tidemill.domain.schedule import (
+from tidemill.domain.schedule_fires import JOINED, plan, plan_here
+from tidemill.domain.schedule_rules import (
     All,
     Cron,
     Daily,
@@ -24,7 +24,7 @@ from tidemill.domain.schedule import (
     counted_from,
     missed,
 )
-from tidemill.domain.timetable import Fired, Schedule, Scope
+from tidemill.domain.schedules import Fired, ScheduleRow, Scope
 from tidemill.domain.zones import zone_of
 
 ZONE = "Test/Island"
@@ -148,7 +148,7 @@ def test_an_invalid_fire_counts_as_its_nearest_neighbour() -> None:
 def test_late_rules_create_no_second_job_for_a_morning(install: Install) -> None:
     install("abolished")
     last = datetime(2026, 7, 4, 4, tzinfo=UTC)  # 06:00 by the old rules
-    schedule = Schedule(
+    schedule = ScheduleRow(
         UUID(int=1), "k", "t", Daily("06:00").to_data(), timezone=ZONE, revision=1,
         since_at=last - timedelta(days=9), last_fire_at=last, next_fire_at=last,
     )  # fmt: skip
@@ -160,7 +160,7 @@ def test_late_rules_create_no_second_job_for_a_morning(install: Install) -> None
 def test_late_rules_create_no_second_job_on_a_node(install: Install) -> None:
     install("abolished")
     last = datetime(2026, 7, 4, 4, tzinfo=UTC)  # 06:00 by the old rules
-    schedule = Schedule(
+    schedule = ScheduleRow(
         UUID(int=1), "k", "t", Daily("06:00").to_data(), timezone=ZONE, revision=1, scope=Scope.INSTANCE,
         since_at=last - timedelta(days=9),
     )  # fmt: skip

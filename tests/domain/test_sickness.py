@@ -12,16 +12,16 @@ from tests.domain.strategies import a_claim, claims
 
 from tidemill.domain.job import Claim
 from tidemill.domain.outcome import Crashed, Released, TimedOut
-from tidemill.domain.sickness import NO_FILES, UNWELL, Bounds, Signs, diagnose, verdicts
+from tidemill.domain.runner_health import NO_FILES, UNWELL, HealthBounds, RunnerSigns, diagnose, verdicts
 from tidemill.domain.states import JobState
 
-BOUNDS = Bounds(patience=5.0, silence=120.0)
+BOUNDS = HealthBounds(patience=5.0, silence=120.0)
 seconds = st.floats(0, 500)
-signs = st.builds(Signs, seconds, seconds, seconds, st.booleans(), seconds, seconds, seconds)
+signs = st.builds(RunnerSigns, seconds, seconds, seconds, st.booleans(), seconds, seconds, seconds)
 
 
 def replaced(**given: float) -> bool:
-    diagnosis = diagnose(Signs(**given), BOUNDS)  # type: ignore[arg-type]
+    diagnosis = diagnose(RunnerSigns(**given), BOUNDS)  # type: ignore[arg-type]
     return diagnosis is not None and diagnosis.replace
 
 
@@ -40,12 +40,12 @@ def test_a_blocked_loop_with_waiting_jobs_is_replaced_sooner() -> None:
 
 
 def test_a_runner_without_signs_is_healthy() -> None:
-    assert diagnose(Signs(), BOUNDS) is None
-    assert diagnose(Signs(silence=2.5, loop=1.0, pump=2.0), BOUNDS) is None
+    assert diagnose(RunnerSigns(), BOUNDS) is None
+    assert diagnose(RunnerSigns(silence=2.5, loop=1.0, pump=2.0), BOUNDS) is None
 
 
 @given(signs)
-def test_every_lasting_sign_gives_a_diagnosis(drawn: Signs) -> None:
+def test_every_lasting_sign_gives_a_diagnosis(drawn: RunnerSigns) -> None:
     diagnosis = diagnose(drawn, BOUNDS)
     worst = max(drawn._replace(loop_waiting=False))
     if worst >= UNWELL:
@@ -56,8 +56,8 @@ def test_every_lasting_sign_gives_a_diagnosis(drawn: Signs) -> None:
 
 
 @given(signs, signs)
-def test_a_stronger_sign_never_makes_a_runner_healthier(held_claims: Signs, more: Signs) -> None:
-    worse = Signs._make(max(one, other) for one, other in zip(held_claims, more, strict=True))
+def test_a_stronger_sign_never_makes_a_runner_healthier(held_claims: RunnerSigns, more: RunnerSigns) -> None:
+    worse = RunnerSigns._make(max(one, other) for one, other in zip(held_claims, more, strict=True))
     before, after = diagnose(held_claims, BOUNDS), diagnose(worse, BOUNDS)
     if before is not None:
         assert after is not None

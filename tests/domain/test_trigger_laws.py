@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.domain.trigger_oracle import CronOracle, Moved, brute
 
 from tidemill.domain.calendar import BusinessCalendar, Exclude
-from tidemill.domain.schedule import (
+from tidemill.domain.schedule_rules import (
     Cron,
     Daily,
     Every,

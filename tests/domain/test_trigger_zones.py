@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from tidemill.domain.calendar import Exclude
-from tidemill.domain.schedule import Cron, Daily, Every, Monthly, Once, Trigger, Weekly
+from tidemill.domain.schedule_rules import Cron, Daily, Every, Monthly, Once, Trigger, Weekly
 from tidemill.domain.zones import frontier, reached, span_at, wall_at, zone_of
 from tidemill.errors import BadSchedule
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tidemill.clock import ManualClock, SystemClock
-from tidemill.domain.schedule import (
+from tidemill.domain.schedule_rules import (
     Cron,
     Daily,
     Every,

@@ -8,7 +8,7 @@ import pytest
 
 from tidemill.domain.job import Claim
 from tidemill.domain.lanes import SAFETY, Lane, LaneKey
-from tidemill.domain.turns import MOST, Turns, first_numbers
+from tidemill.domain.limited_turns import MOST, Turns, first_numbers
 from tidemill.ids import new_id
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

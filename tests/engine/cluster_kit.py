@@ -11,7 +11,7 @@ from uuid import UUID
 from tidemill.clock import SystemClock
 from tidemill.domain.cluster import Worker
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import Claim, Job, NewJob
+from tidemill.domain.job import Claim, JobRow, NewJob
 from tidemill.domain.lanes import ClaimRequest
 from tidemill.errors import StoreUnavailable
 from tidemill.ids import new_id
@@ -68,11 +68,11 @@ def claim(store: Store, worker: UUID, limit: int = 1000, *, start: bool = True) 
     return claims
 
 
-def the_jobs(store: Store, ids: Collection[UUID]) -> list[Job]:
+def the_jobs(store: Store, ids: Collection[UUID]) -> list[JobRow]:
     return store.get(ids, tenant=ALL_TENANTS)
 
 
-def job(store: Store, id: UUID) -> Job:
+def job(store: Store, id: UUID) -> JobRow:
     (found,) = the_jobs(store, [id])
     return found
 

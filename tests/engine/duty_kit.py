@@ -12,7 +12,7 @@ from tests.engine.cluster_kit import Line
 from tidemill.clock import ManualClock
 from tidemill.domain.cluster import Coordination
 from tidemill.engine.duty import Done, Duties, Duty
-from tidemill.engine.ear import Ear
+from tidemill.engine.listener import WakeupListener
 from tidemill.ids import new_id
 from tidemill.stores.memory import MemoryStore
 
@@ -29,7 +29,7 @@ class Notebook:
         return self.answer()
 
 
-class Deaf(Ear):
+class Deaf(WakeupListener):
     """A listener without a thread, which receives topics from the test."""
 
     def hear(self, *topics: str) -> None:
@@ -44,7 +44,9 @@ class Yard:
         self.memory = MemoryStore(self.clock)
         self.loops: list[Duties] = []
 
-    def loop(self, *duties: Duty, line: Line | None = None, ear: Ear | None = None, **options: Any) -> Duties:
+    def loop(
+        self, *duties: Duty, line: Line | None = None, ear: WakeupListener | None = None, **options: Any
+    ) -> Duties:
         store = self.memory if line is None else line.store
         options.setdefault("coordination", Coordination.LEASE)
         made = Duties(store, self.clock, new_id(), duties, random=Random(len(self.loops)), ear=ear, **options)

@@ -16,8 +16,8 @@ from tidemill.clock import SystemClock
 from tidemill.domain.job import Finish
 from tidemill.domain.lanes import ClaimRequest
 from tidemill.errors import StoreBusy, StoreUnavailable
-from tidemill.stores.ahead import StepsAhead
-from tidemill.stores.base import Step, Store
+from tidemill.stores.base import StepResult, Store
+from tidemill.stores.step_pipeline import StepPipeline
 
 LOCAL = frozenset({"close", "notify", "listen", "transaction"})
 """Methods that a cut connection does not affect.
@@ -161,7 +161,7 @@ class Faulty:
 
         return call
 
-    def steps_ahead(self) -> StepsAhead | None:
+    def steps_ahead(self) -> StepPipeline | None:
         """Pipelined steps pass through the same proxy."""
         real = self._store.steps_ahead()
         return None if real is None else _Ahead(self, real)
@@ -190,7 +190,7 @@ ABCMeta.register(Store, Faulty)
 class _Ahead:
     """Pipelined steps through the proxy. A refused step raises at ``receive``, as with a broken connection."""
 
-    def __init__(self, line: Faulty, real: StepsAhead) -> None:
+    def __init__(self, line: Faulty, real: StepPipeline) -> None:
         self._line, self._real = line, real
         self._fates: deque[_Rule | BaseException | None] = deque()
 
@@ -215,7 +215,7 @@ class _Ahead:
     def answered(self) -> bool:
         return isinstance(self._fates[0], BaseException) or self._real.answered()
 
-    def receive(self) -> Step:
+    def receive(self) -> StepResult:
         fate = self._fates.popleft()
         if isinstance(fate, BaseException):
             raise fate

@@ -13,8 +13,8 @@ from tests.grounds import url_of
 
 from tidemill import App, ManualClock
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import Job
-from tidemill.domain.timetable import Fired
+from tidemill.domain.job import JobRow
+from tidemill.domain.schedules import Fired
 from tidemill.stores.base import Store
 
 MIDNIGHT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -57,7 +57,7 @@ class Tower:
         """Time of day and reason of each fire."""
         return [(f"{fire.fire_at:%H:%M}", fire.reason) for fire in self.fires(key, **where)]
 
-    def jobs(self, **where: Any) -> list[Job]:
+    def jobs(self, **where: Any) -> list[JobRow]:
         found = [each.facts for each in self.app.jobs.stream(tenant=ALL_TENANTS, **where)]
         return sorted(found, key=lambda job: (job.details.fire_at or job.created_at, job.id))
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from tests.engine.mill import Mill
 
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
-from tidemill.domain.job import Job
+from tidemill.domain.job import JobRow
 from tidemill.stores.base import Store
 
 
-def stored(mill: Mill, task: str) -> list[Job]:
+def stored(mill: Mill, task: str) -> list[JobRow]:
     """Up to a thousand jobs of a task, oldest first."""
     return stored_in(mill.line.real, task)
 
 
-def stored_in(store: Store, task: str) -> list[Job]:
+def stored_in(store: Store, task: str) -> list[JobRow]:
     """Up to a thousand jobs of a task in this store, oldest first."""
     found = store.jobs(JobFilter(ALL_TENANTS, tasks=frozenset({task})), limit=1000).items
     return sorted(found, key=lambda job: job.id)

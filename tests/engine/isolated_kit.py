@@ -16,8 +16,8 @@ from tests.engine.kit import Notes, a_claim
 from tidemill.clock import SystemClock
 from tidemill.domain.job import NO_DETAILS, Details
 from tidemill.engine.context import Outlet
-from tidemill.engine.execute import Ended
-from tidemill.engine.isolated import ProcessLane
+from tidemill.engine.executors.processes import ProcessExecutor
+from tidemill.engine.runner.execution import ExecutionEnd
 from tidemill.ids import new_id
 
 APP = "tests.engine.isolated_app:app"
@@ -30,22 +30,22 @@ class Pending:
 
     def __init__(self, id: UUID) -> None:
         self.id = id
-        self.ends: list[Ended] = []
+        self.ends: list[ExecutionEnd] = []
         self.at = 0.0  #: when its end was reported
         self._over = threading.Event()
 
-    def told(self, ended: Ended) -> None:
+    def told(self, ended: ExecutionEnd) -> None:
         self.ends.append(ended)
         self.at = CLOCK.monotonic()
         self._over.set()
 
-    def end(self) -> Ended:
+    def end(self) -> ExecutionEnd:
         assert self._over.wait(LONG), "the job does not end"
         assert len(self.ends) == 1
         return self.ends[0]
 
 
-class Lane(ProcessLane):
+class Lane(ProcessExecutor):
     """A process executor with short methods to run jobs."""
 
     def begin(
@@ -63,7 +63,7 @@ class Lane(ProcessLane):
         self.submit(claim, details, outlet or Notes(), span, pending.told)
         return pending
 
-    def run(self, task: str, **given: Any) -> Ended:
+    def run(self, task: str, **given: Any) -> ExecutionEnd:
         return self.begin(task, **given).end()
 
     def result(self, task: str, **given: Any) -> Any:

@@ -8,9 +8,9 @@ from typing import Any
 from uuid import UUID
 
 from tidemill.clock import ManualClock
-from tidemill.domain.job import Claim, Job, LogEntry, Progress, Report
+from tidemill.domain.job import Claim, JobRow, LogEntry, Progress, ProgressReport
 from tidemill.domain.states import JobState
-from tidemill.engine.execute import Ended, arun, run
+from tidemill.engine.runner.execution import ExecutionEnd, arun, run
 from tidemill.tasks.hooks import NO_HOOKS, Hooks
 from tidemill.tasks.options import TaskOptions
 from tidemill.tasks.task import declare
@@ -69,16 +69,16 @@ class Notes:
 
     def flush(self) -> None: ...
 
-    def unwritten(self) -> tuple[list[LogEntry], list[Report]]:
+    def unwritten(self) -> tuple[list[LogEntry], list[ProgressReport]]:
         return [], []
 
 
-def a_job(**fields: Any) -> Job:
+def a_job(**fields: Any) -> JobRow:
     given: dict[str, Any] = {
         "id": ID, "task": "work", "state": JobState.RUNNING, "tenant": "acme", "queue": "default", "priority": 0,
         "args": "{}", "attempt": 1, "max_attempts": 4, "crashes": 0, "token": 3, "run_at": START, "created_at": START,
     }  # fmt: skip
-    return Job(**given | fields)
+    return JobRow(**given | fields)
 
 
 def a_claim(args: str = "{}") -> Claim:
@@ -113,15 +113,15 @@ class World:
 
     def run(
         self, target: Callable[..., Any], args: str = "{}", hooks: Hooks = NO_HOOKS, **options: Any
-    ) -> Ended:
+    ) -> ExecutionEnd:
         declared = declare(target, TaskOptions(name="work", **options))
         return run(declared, a_claim(args), self.job(args), self.outlet, self.clock, hooks)
 
-    async def arun(self, target: Callable[..., Any], args: str = "{}") -> Ended:
+    async def arun(self, target: Callable[..., Any], args: str = "{}") -> ExecutionEnd:
         declared = declare(target, TaskOptions(name="work"))
         return await arun(declared, a_claim(args), self.job(args), self.outlet, self.clock)
 
-    def job(self, args: str = "{}") -> Job:
+    def job(self, args: str = "{}") -> JobRow:
         return a_job(args=args, timeout=MINUTE)
 
 

@@ -16,17 +16,17 @@ from tests.engine.faulty import Faulty
 from tests.grounds import new_database, new_file
 
 from tidemill import App
-from tidemill.client.handle import Job as Handle
+from tidemill.client.jobs.handle import Job as Handle
 from tidemill.clock import SystemClock
 from tidemill.domain.cluster import CancelRequest, Worker
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import Execution, Job
-from tidemill.domain.ledger import Pause, PauseKind
+from tidemill.domain.job import Execution, JobRow
+from tidemill.domain.records import Pause, PauseKind
 from tidemill.domain.states import ENDED, JobState
-from tidemill.engine.ear import Ear
-from tidemill.engine.runner import Runner
-from tidemill.engine.settings import read_settings
-from tidemill.engine.worker import EmbeddedWorker
+from tidemill.engine.embedded_worker import EmbeddedWorker
+from tidemill.engine.listener import WakeupListener
+from tidemill.engine.runner.runner import Runner
+from tidemill.engine.worker_settings import read_settings
 from tidemill.ids import new_id
 from tidemill.stores.open import open_store
 from tidemill.testing.postgres import TestPostgres
@@ -74,7 +74,7 @@ class Mill:
         fence = settings.pop("fence", None)
         chosen = read_settings(QUICK | {"pumps": 1} | settings)
         self.line.real.register(me, lease=chosen.expiry * 100)
-        ear = Ear(self.line.real, self.clock)
+        ear = WakeupListener(self.line.real, self.clock)
         runner = Runner(
             self.line.store,
             self.app.registry,
@@ -102,7 +102,7 @@ class Mill:
 
     # Reads from the real store -------------------------------------------------------------------------------------------
 
-    def row(self, job: Handle[Any] | UUID) -> Job:
+    def row(self, job: Handle[Any] | UUID) -> JobRow:
         id = job if isinstance(job, UUID) else job.id
         (found,) = self.line.real.get([id], tenant=ALL_TENANTS)
         return found
@@ -121,11 +121,11 @@ class Mill:
             after = page[-1][0]
         return found
 
-    def becomes(self, job: Handle[Any] | UUID, *states: JobState, within: float = PATIENCE) -> Job:
+    def becomes(self, job: Handle[Any] | UUID, *states: JobState, within: float = PATIENCE) -> JobRow:
         eventually(lambda: self.state(job) in states, within)
         return self.row(job)
 
-    def ends(self, *jobs: Handle[Any], within: float = PATIENCE) -> list[Job]:
+    def ends(self, *jobs: Handle[Any], within: float = PATIENCE) -> list[JobRow]:
         """Wait until all these jobs have ended."""
         ids = [job.id for job in jobs]
         eventually(lambda: _ended(self.line.real.get(ids, tenant=ALL_TENANTS)) == len(ids), within)
@@ -147,7 +147,7 @@ class Mill:
             app.close()
 
 
-def _ended(jobs: Collection[Job]) -> int:
+def _ended(jobs: Collection[JobRow]) -> int:
     return sum(job.state in ENDED for job in jobs)
 
 

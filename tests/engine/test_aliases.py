@@ -14,9 +14,9 @@ from tests.grounds import url_of
 
 from tidemill import App, Context, Every, ManualClock
 from tidemill.domain.job import NewJob
-from tidemill.domain.ledger import PauseKind
+from tidemill.domain.records import PauseKind
 from tidemill.domain.states import JobState
-from tidemill.engine.process import describe, examine
+from tidemill.engine.runner.main import describe, examine
 from tidemill.errors import BadSettings, DuplicateTask
 from tidemill.ids import new_id
 

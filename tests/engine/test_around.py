@@ -17,7 +17,7 @@ from tests.engine.mill import PATIENCE, STORES, Mill, a_place, opened
 
 from tidemill import App, Job, Retry
 from tidemill.clock import ManualClock
-from tidemill.domain.job import Job as JobRow
+from tidemill.domain.job import JobRow
 from tidemill.errors import BadSettings, JobFailed, UsageError
 from tidemill.tasks.events import Event
 from tidemill.tasks.middleware import Step

@@ -13,7 +13,7 @@ from tests.engine.cluster_kit import Line, eventually
 from tidemill import Breaker
 from tidemill.domain.limits import LimitKind, Rule
 from tidemill.domain.states import ExecutionState
-from tidemill.engine.breakers import Breakers
+from tidemill.engine.runner.breaker_reports import BreakerReports
 from tidemill.stores.memory import MemoryStore
 
 PATIENCE = 20.0
@@ -38,7 +38,7 @@ def test_a_breaker_with_unreadable_state_does_not_block_the_others(
     line.broken = lambda verb, given: (
         KeyError("what is this") if verb == "uses" and list(given[1]) == ["breaker/sick"] else None
     )
-    breakers = Breakers(line.store, lambda: rules, changed.set)
+    breakers = BreakerReports(line.store, lambda: rules, changed.set)
     with caplog.at_level(logging.WARNING, "tidemill.engine"):
         breakers.note([failed("breaker/sick")])
         eventually(lambda: "breaker/sick: cannot record the results" in caplog.text, PATIENCE)

@@ -12,16 +12,16 @@ from tidemill.domain.cluster import Worker
 from tidemill.domain.job import NewJob
 from tidemill.domain.lanes import SAFETY, Lane
 from tidemill.domain.limits import LimitKind, Rule
-from tidemill.engine.claimer import Claimer
-from tidemill.engine.lane_reader import LATEST, PAGE, SOONEST
-from tidemill.engine.plan import Kind, Plan, Planner
+from tidemill.engine.exchange.claimer import Claimer
+from tidemill.engine.exchange.lane_reader import LATEST, PAGE, SOONEST
+from tidemill.engine.exchange.planner import ClaimPlan, ExecutorLoad, Planner
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.memory import MemoryStore
 from tidemill.stores.open import open_store
 
 GATES = 3 * PAGE + PAGE // 2
-PLAN = Plan(("loop",), PAGE, True)
+PLAN = ClaimPlan(("loop",), PAGE, True)
 
 
 class Slow(ManualClock):
@@ -49,7 +49,9 @@ def store() -> Iterator[Store]:
 
 def a_claimer(store: Store, clock: ManualClock) -> Claimer:
     worker = store.register(Worker(new_id(), "here"), lease=timedelta(hours=1))
-    return Claimer(store, clock, worker.id, None, Planner({"loop": Kind("loop", 9, ("work",))}, 0.1, PAGE))
+    return Claimer(
+        store, clock, worker.id, None, Planner({"loop": ExecutorLoad("loop", 9, ("work",))}, 0.1, PAGE)
+    )
 
 
 def asked(claimer: Claimer) -> list[Lane]:
@@ -124,7 +126,7 @@ def flooded() -> Store:
     return made
 
 
-def step(store: Store, claimer: Claimer, plan: Plan = PLAN) -> list[int]:
+def step(store: Store, claimer: Claimer, plan: ClaimPlan = PLAN) -> list[int]:
     """Claim as the claim loop does, and return the number of limited lanes in each request."""
     claimed, gates = 0, []
     for made in claimer.requests(plan):
@@ -175,7 +177,7 @@ def a_rated_claimer(store: Store, clock: ManualClock) -> tuple[Claimer, Planner]
     store.enqueue([NewJob(new_id(), "work", limits=("slow",)) for _ in range(2)])
     store.enqueue([NewJob(new_id(), "work") for _ in range(9)])
     worker = store.register(Worker(new_id(), "here"), lease=timedelta(hours=1))
-    planner = Planner({"loop": Kind("loop", 9, ("work",), mean=0.5)}, 0.1, PAGE)
+    planner = Planner({"loop": ExecutorLoad("loop", 9, ("work",), mean=0.5)}, 0.1, PAGE)
     claimer = Claimer(store, clock, worker.id, None, planner)
     claimer.refresh()
     request = next(claimer.requests(PLAN))._replace(limit=1)
@@ -202,7 +204,7 @@ def rated(clock: ManualClock) -> Iterator[tuple[Claimer, Planner]]:
 
 
 def limits_asked(claimer: Claimer, slots: int) -> list[int]:
-    return [request.limit for request in claimer.requests(Plan(("loop",), slots, True))]
+    return [request.limit for request in claimer.requests(ClaimPlan(("loop",), slots, True))]
 
 
 def test_a_slot_is_reserved_just_before_a_rate_limit_has_room_again(

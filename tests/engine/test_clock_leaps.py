@@ -19,11 +19,11 @@ from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import Claim, Details
 from tidemill.domain.lanes import ClaimRequest
 from tidemill.domain.limits import LimitKind, Rule
-from tidemill.domain.schedule import Misfire
+from tidemill.domain.schedule_rules import Misfire
 from tidemill.domain.states import JobState
-from tidemill.engine.duties import Expire, Fire, FireHere, Reclaim, Sweep
+from tidemill.engine.duties import Expire, FireDuty, FireHere, Reclaim, Sweep
 from tidemill.engine.duty import Done
-from tidemill.engine.heart import Heart
+from tidemill.engine.heartbeat import HeartbeatThread
 from tidemill.errors import StoreUnavailable
 from tidemill.stores.memory import MemoryStore
 
@@ -43,7 +43,7 @@ class Plant:
         self.memory = MemoryStore(self.clock)
         self.line, self.observers_line = Line(self.memory), Line(self.memory)
         self.lost: list[UUID] = []
-        self.heart = Heart(
+        self.heart = HeartbeatThread(
             self.line.store,
             self.clock,
             beat=BEAT,
@@ -218,7 +218,7 @@ def test_schedules_keep_firing_after_a_clock_jump_and_never_fire_twice(hours: in
         def work() -> None: ...
 
         app.schedules.add(work, Every(3 * SECOND), key="often", misfire="once")
-        fire = Fire(memory, clock)
+        fire = FireDuty(memory, clock)
 
         def fires_within(seconds: int) -> int:
             found = 0
@@ -259,9 +259,11 @@ class Second:
             work, Every(SECOND), key="often", misfire=misfire, scope=scope, overlap="allow"
         ).id
 
-    def new_duty(self, scope: str) -> Fire | FireHere:
+    def new_duty(self, scope: str) -> FireDuty | FireHere:
         return (
-            FireHere(self.memory, self.clock, "a") if scope == "instance" else Fire(self.memory, self.clock)
+            FireHere(self.memory, self.clock, "a")
+            if scope == "instance"
+            else FireDuty(self.memory, self.clock)
         )
 
     def jobs(self) -> set[datetime]:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tidemill.domain.job import Claim
-from tidemill.domain.ledger import Setting
-from tidemill.engine.config import Config
+from tidemill.domain.records import Setting
+from tidemill.engine.runtime_settings import RuntimeSettings
 from tidemill.ids import new_id
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -34,7 +34,7 @@ CLAIM = Claim(
 def test_task_settings_override_claims_and_invalid_ones_are_ignored(
     said: dict[str, Any], attempts: int, timeout: timedelta | None
 ) -> None:
-    config = Config.read([Setting("task/send", said)])
+    config = RuntimeSettings.read([Setting("task/send", said)])
     found = config.applied(CLAIM)
     assert (found.max_attempts, found.timeout) == (attempts, timeout)
     assert config.applied(CLAIM._replace(task="other")) == CLAIM._replace(task="other")
@@ -47,6 +47,8 @@ def test_an_invalid_value_is_ignored() -> None:
         ("task/send", 5),
         ("tenant/acme", {"weight": 0}),
     ]
-    assert Config.read([Setting(key, value) for key, value in rows]) == Config()
+    assert RuntimeSettings.read([Setting(key, value) for key, value in rows]) == RuntimeSettings()
     rows = [("worker_enabled", False), ("priority_ageing", 60), ("tenant/acme", {"weight": 3})]
-    assert Config.read([Setting(key, value) for key, value in rows]) == Config(False, 60.0, {}, {"acme": 3.0})
+    assert RuntimeSettings.read([Setting(key, value) for key, value in rows]) == RuntimeSettings(
+        False, 60.0, {}, {"acme": 3.0}
+    )

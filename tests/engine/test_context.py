@@ -14,7 +14,7 @@ from tests.engine.kit import ID, START, Notes, a_job
 
 from tidemill.domain.job import Details, Progress
 from tidemill.engine.context import LINE_LENGTH, Context, OutOfTime, current
-from tidemill.engine.words import MESSAGE_LENGTH
+from tidemill.engine.sanitize import MESSAGE_LENGTH
 from tidemill.errors import BadSettings, Cancel, Retry, UsageError
 from tidemill.tasks.ambient import inside_job
 

@@ -13,7 +13,7 @@ from tests.client.connections_kit import django_database
 from tests.engine.mill import PATIENCE
 
 from tidemill import App, Context, Fixed
-from tidemill.client.bound import BoundTask
+from tidemill.client.enqueue.bound_task import BoundTask
 
 
 class Project:

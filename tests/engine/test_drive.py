@@ -17,10 +17,10 @@ from tests.engine.mill import PATIENCE, Mill, Place, a_place, opened
 from tidemill import Context, Fixed
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.states import JobState
-from tidemill.engine.drive import LoopPump
-from tidemill.engine.runner import Runner
+from tidemill.engine.exchange.loop_pump import LoopPump
+from tidemill.engine.runner.runner import Runner
 from tidemill.errors import StoreError
-from tidemill.stores.waiting import meanwhile
+from tidemill.stores.wait_function import meanwhile
 
 MANY = 3_000
 

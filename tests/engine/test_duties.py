@@ -26,7 +26,7 @@ from tidemill.engine.duties import (
     Reclaim,
     Retention,
     Sweep,
-    Tick,
+    TickDuty,
     batch_of,
     usual_duties,
 )
@@ -331,7 +331,7 @@ def test_ended_jobs_in_memory_are_deleted_after_15_minutes_or_an_hour(mill: Mill
 
 
 def test_a_tick_repeats_the_wake_up_of_every_queue_with_pending_jobs(mill: Mill) -> None:
-    promote = Promote(mill.store, tick=Tick(mill.clock))
+    promote = Promote(mill.store, tick=TickDuty(mill.clock))
     assert promote() == Done(0)
     assert mill.heard() == {"tick"}
     enqueue(mill.memory, 2, queue="mail")

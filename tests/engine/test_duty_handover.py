@@ -19,10 +19,10 @@ from tidemill.domain.decide import DEFAULT_POLICY, Policy
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Claim, Details
 from tidemill.domain.states import JobState
-from tidemill.engine.duties import Promote, Reclaim, Tick, usual_duties
+from tidemill.engine.duties import Promote, Reclaim, TickDuty, usual_duties
 from tidemill.engine.duty import Duties, Duty
-from tidemill.engine.ear import Ear
-from tidemill.engine.heart import Heart
+from tidemill.engine.heartbeat import HeartbeatThread
+from tidemill.engine.listener import WakeupListener
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
@@ -57,7 +57,7 @@ class House:
         self, duties: Callable[[Store], list[Duty]], coordination: Coordination, ear: bool = True
     ) -> tuple[Duties, Line]:
         line = Line(self.store())
-        listening = Ear(line.store, self.clock) if ear else None
+        listening = WakeupListener(line.store, self.clock) if ear else None
         loop = Duties(
             line.store,
             self.clock,
@@ -86,7 +86,7 @@ def house(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[House]:
 
 def ticking(store: Store) -> list[Duty]:
     half = timedelta(milliseconds=500)
-    return [Promote(store, tick=Tick(SystemClock(), every=half)).duty(half)]
+    return [Promote(store, tick=TickDuty(SystemClock(), every=half)).duty(half)]
 
 
 @pytest.mark.parametrize("ear", [True, False], ids=["hearing", "deaf"])
@@ -166,7 +166,7 @@ def test_a_disconnected_worker_is_lost_before_its_jobs_are_reclaimed(house: Hous
         lost.set()
 
     line = Line(house.store())
-    heart = Heart(
+    heart = HeartbeatThread(
         line.store,
         house.clock,
         beat=BEAT,

@@ -17,7 +17,7 @@ from tidemill.domain.cluster import LEASE_BEAT, Coordination
 from tidemill.domain.decide import DEFAULT_POLICY
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.states import JobState
-from tidemill.engine.duties import Promote, Reclaim, Tick, usual_duties
+from tidemill.engine.duties import Promote, Reclaim, TickDuty, usual_duties
 from tidemill.engine.duty import Done, Duties, Duty
 from tidemill.errors import BadSettings
 from tidemill.ids import new_id
@@ -56,7 +56,7 @@ def test_a_dead_leader_is_replaced_in_10_s_or_20_s_if_clocks_disagree(yard: Yard
 
     for seed in range(20):
         ears = [Deaf(yard.memory, yard.clock) for _ in range(3)]
-        dead = yard.loop(Promote(yard.memory, tick=Tick(yard.clock)).duty(), ear=ears[0])
+        dead = yard.loop(Promote(yard.memory, tick=TickDuty(yard.clock)).duty(), ear=ears[0])
         others = [
             Duties(yard.memory, Wrong(), new_id(), [], random=Random(seed * 10 + i), ear=ears[1 + i])
             for i in range(2)
@@ -155,7 +155,9 @@ def test_a_suspended_leader_notices_the_loss_before_its_next_duty(yard: Yard) ->
 
 def test_a_closed_leader_hands_over_to_a_notified_follower(yard: Yard) -> None:
     ears = [Deaf(yard.memory, yard.clock) for _ in range(3)]
-    first, *others = [yard.loop(Promote(yard.memory, tick=Tick(yard.clock)).duty(), ear=ear) for ear in ears]
+    first, *others = [
+        yard.loop(Promote(yard.memory, tick=TickDuty(yard.clock)).duty(), ear=ear) for ear in ears
+    ]
     yard.pass_time(1)
     for ear in ears:
         ear.hear("tick")

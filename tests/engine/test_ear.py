@@ -9,7 +9,7 @@ import pytest
 from tests.engine.cluster_kit import Line
 
 from tidemill.clock import SystemClock
-from tidemill.engine.ear import Ear
+from tidemill.engine.listener import WakeupListener
 from tidemill.stores.memory import MemoryStore
 
 PATIENCE = 20.0
@@ -28,7 +28,7 @@ def test_a_listener_that_fails_logs_the_error_and_listens_again(
         return error
 
     line.broken = broken
-    ear = Ear(line.store, SystemClock())
+    ear = WakeupListener(line.store, SystemClock())
     ear.subscribe(lambda topics: heard.set() if "change" in topics else None)
     with caplog.at_level(logging.ERROR, "tidemill.engine"):
         ear.start()

@@ -11,7 +11,7 @@ from tests.engine.fire_kit import HOUR, MIDNIGHT, MINUTE, SECOND, Tower, on_each
 
 from tidemill import Daily, Every, Manual, Once
 from tidemill.domain.states import JobState
-from tidemill.engine.duties import Fire
+from tidemill.engine.duties import FireDuty
 from tidemill.engine.duty import Done
 
 S = JobState
@@ -123,7 +123,7 @@ class Between:
 def fire_between(tower: Tower, act: Any) -> Done:
     store: Any = Between(tower, act)
     tower.testing.advance(HOUR)
-    fire = Fire(store, tower.clock, pinned=True)
+    fire = FireDuty(store, tower.clock, pinned=True)
     fire._unrevised = []
     return fire()
 
@@ -185,7 +185,7 @@ def test_a_schedule_recreated_under_the_same_key_is_a_new_one(tower: Tower) -> N
 
 def test_two_concurrent_fires_create_one_job(tower: Tower) -> None:
     tower.app.schedules.add(tower.note, Every(HOUR), "hourly")
-    other = Fire(tower.store, tower.clock, pinned=True)
+    other = FireDuty(tower.store, tower.clock, pinned=True)
     assert fire_between(tower, other).items == 0
     assert len(tower.jobs()) == 1
     assert len(tower.fires("hourly")) == 1

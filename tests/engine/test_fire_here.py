@@ -18,13 +18,13 @@ from tidemill import All, App, Context, Every, Manual
 from tidemill.domain.cluster import Worker
 from tidemill.domain.job import NewJob
 from tidemill.domain.limits import Rule
+from tidemill.domain.schedules import runner_place
 from tidemill.domain.states import JobState
-from tidemill.domain.timetable import runner_place
-from tidemill.engine.claimer import Claimer
 from tidemill.engine.duties import FireHere
 from tidemill.engine.duty import Done
+from tidemill.engine.exchange.claimer import Claimer
+from tidemill.engine.exchange.planner import Planner
 from tidemill.engine.node import VARIABLE, concerns, host_name, machine_name, own_queue, serves
-from tidemill.engine.plan import Planner
 from tidemill.errors import BadSchedule, BadSettings, StoreUnavailable
 from tidemill.ids import new_id
 
@@ -325,7 +325,7 @@ def test_a_worker_claims_from_the_queue_of_its_node_whatever_its_queues_are(
 
 def test_limited_lanes_of_other_nodes_do_not_hide_those_behind_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "a")
-    monkeypatch.setattr("tidemill.engine.lane_reader.PAGE", 2)
+    monkeypatch.setattr("tidemill.engine.exchange.lane_reader.PAGE", 2)
     with a_tower() as tower:
         tower.store.put_rules([Rule("few", max=1)])
         for queue in ("@b", "@c", "@d", "mail"):

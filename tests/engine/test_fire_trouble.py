@@ -15,10 +15,10 @@ from tests.engine.fire_kit import HOUR, MIDNIGHT, MINUTE, SECOND, Tower, a_tower
 from tidemill import All, Cron, Daily, Every
 from tidemill.clock import ManualClock
 from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.schedules import ScheduleRow
 from tidemill.domain.states import JobState
-from tidemill.domain.timetable import Schedule
 from tidemill.domain.unique import Unique
-from tidemill.engine.duties import CancelExpired, Fire
+from tidemill.engine.duties import CancelExpired, FireDuty
 from tidemill.engine.duty import Done
 from tidemill.errors import StoreCorrupt
 from tidemill.ids import new_id
@@ -38,7 +38,7 @@ def tower(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tower]:
 def test_an_unreadable_schedule_is_postponed_and_the_others_fire(
     tower: Tower, caplog: pytest.LogCaptureFixture
 ) -> None:
-    odd = Schedule(new_id(), "odd", "note", {"format": 1, "kind": "lunar"}, next_fire_at=MIDNIGHT + MINUTE)
+    odd = ScheduleRow(new_id(), "odd", "note", {"format": 1, "kind": "lunar"}, next_fire_at=MIDNIGHT + MINUTE)
     lost_zone = replace(
         odd, id=new_id(), key="nowhere", trigger=Every(HOUR).to_data(), timezone="Atlantis/Town"
     )
@@ -92,7 +92,7 @@ def test_a_schedule_whose_job_the_store_refuses_does_not_stop_the_others(
         store: Any = Picky()
         tower.testing.advance(HOUR)
         with caplog.at_level(logging.ERROR, "tidemill.engine"):
-            assert Fire(store, tower.clock, pinned=True)().items == 4
+            assert FireDuty(store, tower.clock, pinned=True)().items == 4
         assert len(tower.jobs()) == 4
         assert "schedule s3 of tenant default does not fire" in caplog.text
         assert tower.fires("s3") == []
@@ -110,7 +110,7 @@ def test_a_task_unknown_here_fires_with_the_options_saved_in_the_schedule() -> N
 
         tower.app.schedules.add(elsewhere, Every(HOUR), "far")
         tower.testing.advance(HOUR)
-        assert Fire(tower.store, tower.clock, pinned=True)().items == 1
+        assert FireDuty(tower.store, tower.clock, pinned=True)().items == 1
         (job,) = tower.jobs()
         assert (job.queue, job.timeout, job.max_attempts) == ("far", MINUTE, 1)
 
@@ -134,7 +134,7 @@ def test_an_idle_run_makes_one_call_and_returns_the_next_fire_time() -> None:
     with a_tower() as tower:
         tower.app.schedules.add(tower.note, Every(HOUR), "hourly")
         counting: Any = Counting(tower.store)
-        fire = Fire(counting, tower.clock, pinned=True)
+        fire = FireDuty(counting, tower.clock, pinned=True)
         fire()
         counting.calls.clear()
         assert fire() == Done(0, MIDNIGHT + HOUR)
@@ -149,14 +149,14 @@ def test_old_fires_are_deleted_except_for_the_newest() -> None:
         tower.app.schedules.pause("hourly")
         tower.clock.advance(timedelta(days=91))
         assert len(tower.fires("hourly")) == 2
-        Fire(tower.store, tower.clock)()
+        FireDuty(tower.store, tower.clock)()
         assert [fire.fire_at for fire in tower.fires("hourly")] == [MIDNIGHT + 2 * HOUR]
 
 
 def test_old_fires_are_deleted_even_if_schedules_are_due_at_every_run() -> None:
     with a_tower() as tower:
         tower.app.schedules.add(tower.note, Every(timedelta(days=1)), "daily")
-        fire = Fire(tower.store, tower.clock)
+        fire = FireDuty(tower.store, tower.clock)
         for _ in range(100):
             tower.clock.advance(timedelta(days=1))
             assert fire().items == 1
@@ -170,7 +170,7 @@ def test_ten_thousand_schedules_due_at_midnight_fire_in_batches(tmp_path: Path) 
         many = [replace(one, id=new_id(), key=f"s{number}") for number in range(10_000)]
         assert not tower.store.put_schedules(many, now=tower.clock.now())
         tower.testing.advance(HOUR)
-        fire = Fire(tower.store, tower.clock, pinned=True)
+        fire = FireDuty(tower.store, tower.clock, pinned=True)
         fire._unrevised = []
         rounds, fired, done = 0, 0, Done(more=True)
         while done.more:

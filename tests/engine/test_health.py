@@ -16,20 +16,20 @@ import pytest
 from tests.engine.worker_kit import own_address
 
 from tidemill.clock import ManualClock
-from tidemill.engine.crew import Backoff
 from tidemill.engine.deathwatch import end_in_words
-from tidemill.engine.health import Health, Verdict, default_host
-from tidemill.engine.logs import JsonLines, PlainLines, write_logs
-from tidemill.engine.systemd import Notifier
+from tidemill.engine.health import HealthServer, HealthVerdict, default_host
+from tidemill.engine.log_formats import JsonLines, PlainLines, write_logs
+from tidemill.engine.supervisor.runner_process import Backoff
+from tidemill.engine.supervisor.systemd import Notifier
 from tidemill.errors import BadSettings
 
 
 class Patient:
     """A health source with a fixed verdict."""
 
-    verdict = Verdict(alive=True, ready=True)
+    verdict = HealthVerdict(alive=True, ready=True)
 
-    def judge(self) -> Verdict:
+    def judge(self) -> HealthVerdict:
         return self.verdict
 
 
@@ -39,15 +39,15 @@ def patient() -> Patient:
 
 
 @pytest.fixture
-def health(patient: Patient) -> Iterator[Health]:
-    health = Health(patient.judge, port=0)
+def health(patient: Patient) -> Iterator[HealthServer]:
+    health = HealthServer(patient.judge, port=0)
     health.start()
     yield health
     health.close()
     health.close()
 
 
-def ask(health: Health, path: str, method: str = "GET", host: str | None = None) -> tuple[int, Any]:
+def ask(health: HealthServer, path: str, method: str = "GET", host: str | None = None) -> tuple[int, Any]:
     line = HTTPConnection(host or health.host, health.port, timeout=5)
     line.request(method, path)
     answer = line.getresponse()
@@ -59,16 +59,18 @@ def ask(health: Health, path: str, method: str = "GET", host: str | None = None)
 # Probes ------------------------------------------------------------------------------------------------------------------
 
 
-def test_a_working_worker_is_alive_and_ready(health: Health) -> None:
+def test_a_working_worker_is_alive_and_ready(health: HealthServer) -> None:
     assert ask(health, "/livez") == (200, {"alive": True})
     assert ask(health, "/readyz") == (200, {"ready": True, "reasons": []})
     assert ask(health, "/readyz?verbose") == (200, {"ready": True, "reasons": []})
     assert ask(health, "/readyz", "HEAD") == (200, None)
 
 
-def test_the_metrics_of_a_worker_are_in_prometheus_text_format(health: Health, patient: Patient) -> None:
+def test_the_metrics_of_a_worker_are_in_prometheus_text_format(
+    health: HealthServer, patient: Patient
+) -> None:
     runners = [{"pid": 7, "done": 5, "running": 2, "free": 1, "phase": "working", "stuck": None}, {"pid": 8}]
-    patient.verdict = Verdict(alive=True, ready=False, facts={"runners": runners, "leading": True})
+    patient.verdict = HealthVerdict(alive=True, ready=False, facts={"runners": runners, "leading": True})
     line = HTTPConnection(health.host, health.port, timeout=5)
     line.request("GET", "/metrics")
     answer = line.getresponse()
@@ -92,8 +94,10 @@ def test_the_metrics_of_a_worker_are_in_prometheus_text_format(health: Health, p
     ]
 
 
-def test_a_worker_that_cannot_take_jobs_reports_why_and_stays_alive(health: Health, patient: Patient) -> None:
-    patient.verdict = Verdict(
+def test_a_worker_that_cannot_take_jobs_reports_why_and_stays_alive(
+    health: HealthServer, patient: Patient
+) -> None:
+    patient.verdict = HealthVerdict(
         alive=True, ready=False, reasons=("the store does not answer",), facts={"runners": []}
     )
     assert ask(health, "/livez") == (200, {"alive": True})
@@ -101,24 +105,24 @@ def test_a_worker_that_cannot_take_jobs_reports_why_and_stays_alive(health: Heal
     assert ask(health, "/readyz") == (503, said)
 
 
-def test_a_hanging_worker_is_neither_alive_nor_ready(health: Health, patient: Patient) -> None:
-    patient.verdict = Verdict(alive=False, ready=True)
+def test_a_hanging_worker_is_neither_alive_nor_ready(health: HealthServer, patient: Patient) -> None:
+    patient.verdict = HealthVerdict(alive=False, ready=True)
     assert ask(health, "/livez")[0] == 503
     assert ask(health, "/readyz")[0] == 503
 
 
-def test_other_paths_are_not_found(health: Health) -> None:
+def test_other_paths_are_not_found(health: HealthServer) -> None:
     assert ask(health, "/")[0] == 404
     assert ask(health, "/livez/../etc")[0] == 404
 
 
-def test_it_listens_on_loopback_by_default(health: Health) -> None:
+def test_it_listens_on_loopback_by_default(health: HealthServer) -> None:
     assert health.host == "127.0.0.1"
 
 
 @pytest.mark.parametrize("host", ["::", "0.0.0.0"])
 def test_a_wildcard_address_answers_on_all_addresses_of_this_machine(patient: Patient, host: str) -> None:
-    health = Health(patient.judge, port=0, host=host)
+    health = HealthServer(patient.judge, port=0, host=host)
     try:
         health.start()
         for address in ("127.0.0.1", own_address()):
@@ -132,12 +136,12 @@ def test_the_default_is_every_address_in_a_pod_and_loopback_elsewhere() -> None:
     assert default_host({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}) in ("::", "0.0.0.0")
 
 
-def test_a_port_in_use_raises_a_clear_error(health: Health, patient: Patient) -> None:
+def test_a_port_in_use_raises_a_clear_error(health: HealthServer, patient: Patient) -> None:
     with pytest.raises(BadSettings, match="choose another --health-port"):
-        Health(patient.judge, port=health.port)
+        HealthServer(patient.judge, port=health.port)
 
 
-def test_a_client_that_sends_no_request_blocks_no_other(health: Health) -> None:
+def test_a_client_that_sends_no_request_blocks_no_other(health: HealthServer) -> None:
     with socket.create_connection((health.host, health.port)):
         assert ask(health, "/livez")[0] == 200
         health.close()

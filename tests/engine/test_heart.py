@@ -18,7 +18,7 @@ from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Finish
 from tidemill.domain.liveness import holds_for, margin
-from tidemill.engine.heart import Heart
+from tidemill.engine.heartbeat import HeartbeatThread
 from tidemill.errors import StoreBusy, StoreCorrupt, StoreUnavailable, UsageError
 from tidemill.ids import new_id
 from tidemill.stores.memory import MemoryStore
@@ -36,7 +36,7 @@ class Body:
         self.cancels: list[CancelRequest] = []
         self.drains: list[UUID] = []
         self.lost: list[UUID] = []
-        self.heart = Heart(
+        self.heart = HeartbeatThread(
             self.line.store,
             self.clock,
             beat=BEAT,
@@ -195,7 +195,7 @@ def test_a_failing_callback_does_not_prevent_the_other_callbacks(
         raise RuntimeError("deaf")
 
     line = Line(body.memory)
-    heart = Heart(
+    heart = HeartbeatThread(
         line.store, body.clock, beat=BEAT, expiry=EXPIRY, on_cancel=fail, on_drain=fail, on_lost=fail
     )
     workers = [a_worker(), a_worker()]
@@ -317,7 +317,7 @@ def test_the_thread_beats_survives_errors_and_ends_with_close() -> None:
     store = MemoryStore(SystemClock())
     line = Line(store)
     drained = threading.Event()
-    heart = Heart(
+    heart = HeartbeatThread(
         line.store,
         SystemClock(),
         beat=timedelta(milliseconds=50),
@@ -348,7 +348,7 @@ def test_the_thread_beats_survives_errors_and_ends_with_close() -> None:
 def test_a_requested_heartbeat_does_not_wait_for_the_interval() -> None:
     store = MemoryStore(SystemClock())
     told = threading.Event()
-    heart = Heart(
+    heart = HeartbeatThread(
         store,
         SystemClock(),
         beat=timedelta(seconds=200),
@@ -377,7 +377,7 @@ def test_the_heartbeat_can_be_closed_from_its_own_callback() -> None:
         heart.close()
         closed.set()
 
-    heart = Heart(
+    heart = HeartbeatThread(
         store,
         SystemClock(),
         beat=timedelta(milliseconds=20),

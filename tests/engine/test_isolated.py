@@ -19,7 +19,7 @@ from tests.engine.kit import Notes, a_claim
 from tidemill.domain.job import NO_DETAILS, Details, Progress
 from tidemill.domain.outcome import Cancelled, Failed, Released, Succeeded, TimedOut
 from tidemill.engine.deathwatch import descendants
-from tidemill.engine.execute import Ended
+from tidemill.engine.runner.execution import ExecutionEnd
 from tidemill.errors import StoreUnavailable, UsageError
 from tidemill.ids import new_id
 
@@ -182,7 +182,7 @@ def test_a_slot_is_free_when_the_end_of_its_job_is_reported() -> None:
     over = threading.Event()
     with open_lane() as lane:
 
-        def told(ended: Ended) -> None:
+        def told(ended: ExecutionEnd) -> None:
             free.append(lane.free)
             if len(free) < 3:
                 lane.submit(claim, NO_DETAILS, Notes(), None, told)

@@ -16,13 +16,13 @@ from tidemill.domain.outcome import (
     Crashed,
     Failed,
     Outcome,
-    Review,
+    ReviewRequested,
     Snoozed,
     Succeeded,
     TimedOut,
 )
 from tidemill.domain.payload import ERROR_MESSAGE_LENGTH, clip
-from tidemill.engine.offspring import Offspring
+from tidemill.engine.executors.child_process import ChildProcess
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
 
@@ -185,7 +185,7 @@ def test_any_exception_of_a_job_is_an_outcome_and_the_child_survives(task: str) 
         "huge reason": Cancelled(clip("r" * 2 * ERROR_MESSAGE_LENGTH, ERROR_MESSAGE_LENGTH)),
         "cancelled": Cancelled(None),
         "cancel": Cancelled("by itself"),
-        "review": Review("look", '{"a":1}'),
+        "review": ReviewRequested("look", '{"a":1}'),
     }
     with open_lane() as lane:
         child = lane.result("who")
@@ -257,7 +257,7 @@ def test_fifty_kills_leave_no_descriptor_and_no_zombie() -> None:
                 job.end()
         assert lane.warm(60) == 2
         for _ in range(42):  # children killed before they have imported anything
-            child = Offspring(APP)
+            child = ChildProcess(APP)
             child.kill()
             assert child.reap() == "was killed by SIGKILL"
         assert open_files() == before

@@ -13,8 +13,8 @@ from tests.engine.mill import Mill, opened
 
 from tidemill import Fixed, Retry, Snooze
 from tidemill.domain.states import JobState
+from tidemill.engine.log_formats import JsonLines, PlainLines
 from tidemill.engine.log_records import FIELDS, stamp_records
-from tidemill.engine.logs import JsonLines, PlainLines
 
 NOW = timedelta(0)
 

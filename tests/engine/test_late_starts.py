@@ -17,8 +17,8 @@ from tidemill.domain.lanes import ClaimRequest
 from tidemill.domain.limits import LimitKind, Rule, Rules, enforced
 from tidemill.domain.outcome import Released, Succeeded
 from tidemill.engine.context import StartRefused
-from tidemill.engine.held import Held
-from tidemill.engine.permits import PUNCTUAL, TRIES, Permits, startable
+from tidemill.engine.exchange.held_job import HeldJob
+from tidemill.engine.exchange.start_deadlines import PUNCTUAL, TRIES, Permits, startable
 from tidemill.errors import StoreUnavailable
 from tidemill.ids import new_id
 
@@ -110,18 +110,18 @@ class Desk:
         self.store = self.app.store
         self.app.task(name="call", max_concurrent=0)(lambda: None)
         self.rules = RULES
-        self.lost: list[Held] = []
+        self.lost: list[HeldJob] = []
         self.permits = Permits(self.store, self.clock, lambda: self.rules, self.lost.extend)
         self.jobs = self.claim(2)
 
-    def claim(self, count: int) -> list[Held]:
+    def claim(self, count: int) -> list[HeldJob]:
         self.store.enqueue([NewJob(new_id(), "call", "{}", limits=("calls",)) for _ in range(count)])
         worker = self.store.register(Worker(new_id(), "a worker"), lease=timedelta(days=1)).id
         claims = self.store.claim(ClaimRequest(worker, self.store.gates(), count, rules=RULES))
         declared = self.app.registry.get("call")
-        found: list[Held] = []
+        found: list[HeldJob] = []
         for claim in claims:
-            held = Held.__new__(Held)
+            held = HeldJob.__new__(HeldJob)
             held.claim, held.declared, held.renewals, held.start_by = claim, declared, 0, None
             found.append(held)
         return found

@@ -16,11 +16,11 @@ from tests.engine.cluster_kit import eventually
 from tests.engine.mill import PATIENCE, STORES, Mill, Place, a_place, opened
 
 from tidemill import Breaker, Limit, Rate
-from tidemill.domain.breaker import Phase, phase_at
+from tidemill.domain.breaker import BreakerPhase, phase_at
 from tidemill.domain.cluster import Worker
 from tidemill.domain.lanes import ClaimRequest
-from tidemill.domain.ledger import Setting
 from tidemill.domain.limits import Rule
+from tidemill.domain.records import Setting
 from tidemill.domain.states import JobState as S
 from tidemill.ids import new_id
 
@@ -186,7 +186,7 @@ def test_a_breaker_opens_holds_jobs_without_an_attempt_and_closes_again(mill: Mi
         if broken.is_set():
             raise ConnectionError("it is down")
 
-    def phase() -> Phase:
+    def phase() -> BreakerPhase:
         (use,) = mill.line.real.uses({}, ["breaker/api"])
         return phase_at(use.breaker, use.now or mill.clock.now())
 
@@ -194,7 +194,7 @@ def test_a_breaker_opens_holds_jobs_without_an_attempt_and_closes_again(mill: Mi
     began = mill.clock.monotonic()
     with mill.worker(threads=1):
         mill.ends(*failed)
-        eventually(lambda: phase() is not Phase.CLOSED, PATIENCE)
+        eventually(lambda: phase() is not BreakerPhase.CLOSED, PATIENCE)
         later = call.enqueue_many([{"n": n} for n in range(100, 130)])
         eventually(lambda: any(mill.state(job) is S.FAILED for job in later), PATIENCE)  # the first probe
         seen, rests = len(tried), int((mill.clock.monotonic() - began) / rule.rest.total_seconds())
@@ -206,7 +206,7 @@ def test_a_breaker_opens_holds_jobs_without_an_attempt_and_closes_again(mill: Mi
         broken.clear()
         mill.ends(*later)
         assert sum(mill.state(job) is S.COMPLETED for job in later) >= 25
-        eventually(lambda: phase() is Phase.CLOSED, PATIENCE)
+        eventually(lambda: phase() is BreakerPhase.CLOSED, PATIENCE)
 
 
 def set_all(mill: Mill, key: str, value: object) -> None:

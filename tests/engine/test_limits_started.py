@@ -11,7 +11,7 @@ from tidemill import App, ManualClock, Rate
 from tidemill.domain.breaker import Breaker
 from tidemill.domain.limits import MOST_SLACK, LimitKind, Rule, memory_of
 from tidemill.engine.duties import Sweep
-from tidemill.engine.process import prepare
+from tidemill.engine.runner.main import prepare
 from tidemill.errors import StoreUnavailable
 
 DAY = timedelta(days=1)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tidemill import App
-from tidemill.engine.locate import find_app, whereabouts
+from tidemill.engine.app_lookup import find_app, whereabouts
 from tidemill.errors import BadSettings
 
 APP = "from tidemill import App\napp = App('memory://')\n"
@@ -155,7 +155,7 @@ def test_a_module_that_cannot_be_imported_again_gives_no_name(here: Path) -> Non
     assert whereabouts(app) is None
 
 
-MAIN = APP + "from tidemill.engine.locate import whereabouts\nprint(whereabouts(app))\n"
+MAIN = APP + "from tidemill.engine.app_lookup import whereabouts\nprint(whereabouts(app))\n"
 
 
 def run(here: Path, *words: str) -> str:

@@ -11,7 +11,7 @@ from tests.engine.cluster_kit import eventually
 from tests.engine.mill import PATIENCE
 from tests.engine.scribe_kit import Office
 
-from tidemill.engine import log_buffer
+from tidemill.engine.runner import log_buffer
 
 
 @pytest.fixture

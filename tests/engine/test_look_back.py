@@ -11,8 +11,8 @@ from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import NewJob
 from tidemill.domain.lanes import ClaimRequest
 from tidemill.domain.states import JobState
-from tidemill.engine import mending
-from tidemill.engine.runner import Runner
+from tidemill.engine.exchange import recovery
+from tidemill.engine.runner.runner import Runner
 from tidemill.ids import new_id
 
 S = JobState
@@ -20,7 +20,7 @@ S = JobState
 
 @pytest.fixture
 def mill(monkeypatch: pytest.MonkeyPatch) -> Iterator[Mill]:
-    monkeypatch.setattr(mending, "LOOK_BACK", (0.05,) * 1000)  # as long as the test needs
+    monkeypatch.setattr(recovery, "LOOK_BACK", (0.05,) * 1000)  # as long as the test needs
     with opened() as mill:
         yield mill
 

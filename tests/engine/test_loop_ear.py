@@ -12,8 +12,8 @@ from tests.engine.cluster_kit import eventually
 
 from tidemill import App
 from tidemill.clock import SystemClock
-from tidemill.engine.ear import Ear
-from tidemill.engine.loop_ear import LoopEar, Watched
+from tidemill.engine.listener import WakeupListener
+from tidemill.engine.loop_listener import LoopListener, Watched
 from tidemill.stores.base import Store
 from tidemill.stores.memory import MemoryStore
 from tidemill.stores.open import open_store
@@ -26,13 +26,13 @@ class Loop:
     """An event loop on its own thread, and a record of which thread received each topic."""
 
     def __init__(self, store: Store) -> None:
-        self.ear = Ear(store, SystemClock())
+        self.ear = WakeupListener(store, SystemClock())
         self.heard: list[tuple[str, str]] = []
         self.ear.subscribe(
             lambda topics: self.heard.extend((topic, threading.current_thread().name) for topic in topics)
         )
         self.loop = asyncio.new_event_loop()
-        self.hearing = LoopEar(self.ear)
+        self.hearing = LoopListener(self.ear)
         self._thread = threading.Thread(target=self._run, name="the loop")
         self.ear.start()
         eventually(lambda: self.by("change") is not None)
@@ -142,14 +142,14 @@ def test_a_worker_is_notified_of_a_job_on_its_event_loop(
         async def asked() -> None: ...
 
         told: list[str] = []
-        passing = Ear.tell
+        passing = WakeupListener.tell
 
-        def tell(ear: Ear, topics: frozenset[str]) -> None:
+        def tell(ear: WakeupListener, topics: frozenset[str]) -> None:
             if "ready:default" in topics:
                 told.append(threading.current_thread().name)
             passing(ear, topics)
 
-        monkeypatch.setattr(Ear, "tell", tell)
+        monkeypatch.setattr(WakeupListener, "tell", tell)
         with app.worker(children=0):
 
             def heard() -> bool:

@@ -16,11 +16,11 @@ from tests.engine.mill import STORES, Mill, Place, a_place, opened
 from tests.grounds import url_of
 
 from tidemill import App, ManualClock
-from tidemill.client.why import explain
+from tidemill.client.jobs.why import explain
 from tidemill.domain.cluster import Worker
 from tidemill.domain.job import NewJob
 from tidemill.domain.states import ExecutionState, JobState
-from tidemill.engine.code_check import CodeCheck
+from tidemill.engine.runner.code_check import CodeCheck
 from tidemill.ids import new_id
 
 S, E = JobState, ExecutionState

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from tests.engine.worker_kit import World, a_world, until
 
-from tidemill.engine.orphans import adopts_orphans
+from tidemill.engine.supervisor.orphans import adopts_orphans
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")]
 
@@ -51,8 +51,8 @@ def test_a_supervisor_that_is_a_subreaper_leaves_no_zombies(world: World) -> Non
     program = (
         "import ctypes, json, sys\n"
         "ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)\n"
-        "from tidemill.engine.settings import read_settings\n"
-        "from tidemill.engine.supervisor import Supervisor\n"
+        "from tidemill.engine.worker_settings import read_settings\n"
+        "from tidemill.engine.supervisor.supervisor import Supervisor\n"
         "import logging; logging.basicConfig(level='INFO', stream=sys.stderr)\n"
         "sys.exit(Supervisor('tests.engine.worker_app:app', read_settings({}), processes=1).run())\n"
     )

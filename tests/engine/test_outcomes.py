@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.engine.kit import MINUTE, START, World, raising
 
-from tidemill.domain.outcome import Cancelled, Failed, Misfit, Review, Snoozed, TimedOut
+from tidemill.domain.outcome import Cancelled, Failed, Misfit, ReviewRequested, Snoozed, TimedOut
 from tidemill.domain.payload import TRACEBACK_LENGTH
 from tidemill.engine.context import Context
 from tidemill.errors import BadArguments, Cancel, PermanentError, Retry, Snooze
@@ -133,7 +133,7 @@ def test_signals_become_their_outcomes(world: World) -> None:
     assert world.run(raising(Snooze(MINUTE, "later"))).outcome == Snoozed(MINUTE, "later")
     assert world.run(raising(Cancel("enough"))).outcome == Cancelled("enough")
     ended = world.run(raising(ReviewSignal("look", output={"at": START})))
-    assert ended.outcome == Review("look", '{"at":"2026-01-01T00:00:00Z"}')
+    assert ended.outcome == ReviewRequested("look", '{"at":"2026-01-01T00:00:00Z"}')
     assert ended.result == '{"at":"2026-01-01T00:00:00Z"}'
     assert world.run(raising(ReviewSignal("look"))).result is None
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidemill.engine.plan import Kind, Plan, Planner
+from tidemill.engine.exchange.planner import ClaimPlan, ExecutorLoad, Planner
 
 
 def planner(batch: int = 100, buffer: float = 0.1, **slots: int) -> Planner:
     return Planner(
-        {name: Kind(name, count, (f"{name}-task",)) for name, count in slots.items()}, buffer, batch
+        {name: ExecutorLoad(name, count, (f"{name}-task",)) for name, count in slots.items()}, buffer, batch
     )
 
 
@@ -23,7 +23,7 @@ def planned(planner: Planner) -> tuple[tuple[str, ...], int, bool]:
     return plan[:3]
 
 
-def claim(planner: Planner, found: int | None) -> Plan:
+def claim(planner: Planner, found: int | None) -> ClaimPlan:
     """Run one claim that returns this many jobs, all for the first kind."""
     plan = planner.plan()
     assert plan is not None
@@ -149,10 +149,10 @@ class World:
     """A planner and its claims in flight."""
 
     planner: Planner
-    underway: list[Plan] = field(default_factory=list)
+    underway: list[ClaimPlan] = field(default_factory=list)
 
-    def ahead(self, kind: Kind) -> int:
-        bare = Kind(kind.name, kind.slots, kind.tasks, mean=kind.mean)
+    def ahead(self, kind: ExecutorLoad) -> int:
+        bare = ExecutorLoad(kind.name, kind.slots, kind.tasks, mean=kind.mean)
         return bare.room(self.planner.buffer, self.planner.batch) - kind.slots
 
 
@@ -255,7 +255,7 @@ def test_all_waiting_jobs_are_claimed_in_the_end_and_every_free_slot_is_used(
 
 @given(st.lists(st.tuples(st.floats(1e-6, 1e4), st.integers(0, 600)), max_size=50))
 def test_the_mean_stays_within_the_measured_values(batches: list[tuple[float, int]]) -> None:
-    kind = Kind("loop", 10)
+    kind = ExecutorLoad("loop", 10)
     for mean, count in batches:
         kind.ran(mean * count, count)
     counted = [mean for mean, count in batches if count]

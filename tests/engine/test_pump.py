@@ -18,7 +18,7 @@ from tests.engine.mill import PATIENCE, STORES, Mill, Place, a_place, open_gate,
 
 from tidemill import Context, Fixed
 from tidemill.domain.job import NewJob
-from tidemill.domain.ledger import Pause, PauseKind
+from tidemill.domain.records import Pause, PauseKind
 from tidemill.domain.states import ExecutionState, JobState
 from tidemill.errors import StoreCorrupt, StoreUnavailable
 from tidemill.ids import new_id

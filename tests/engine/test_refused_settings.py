@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from tidemill import App
-from tidemill.engine import settings as worker_settings
-from tidemill.engine.settings import check_memory_limit, read_settings
+from tidemill.engine import worker_settings
+from tidemill.engine.worker_settings import check_memory_limit, read_settings
 from tidemill.errors import BadSettings
 
 

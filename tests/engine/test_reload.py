@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tidemill.engine.reload import Reloader, source_files
+from tidemill.engine.supervisor.reloader import Reloader, source_files
 
 
 def test_the_users_own_modules_are_watched_and_installed_ones_are_not() -> None:

@@ -19,8 +19,8 @@ from tidemill.domain.cluster import Worker
 from tidemill.domain.job import Execution
 from tidemill.domain.outcome import Failed
 from tidemill.domain.states import ExecutionState, JobState
-from tidemill.engine.runner import Runner
-from tidemill.engine.settings import read_settings
+from tidemill.engine.runner.runner import Runner
+from tidemill.engine.worker_settings import read_settings
 from tidemill.errors import BadSettings
 from tidemill.ids import new_id
 

@@ -18,11 +18,11 @@ from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Claim, Finish
 from tidemill.domain.lanes import ClaimRequest
 from tidemill.domain.states import JobState
-from tidemill.engine.ear import RECONNECTED
-from tidemill.engine.finisher import release
-from tidemill.engine.held import Held
-from tidemill.engine.outbox import Outbox
-from tidemill.engine.runner import Runner
+from tidemill.engine.exchange.finisher import release
+from tidemill.engine.exchange.held_job import HeldJob
+from tidemill.engine.exchange.outbox import Outbox
+from tidemill.engine.listener import RECONNECTED
+from tidemill.engine.runner.runner import Runner
 from tidemill.ids import new_id
 from tidemill.stores.memory.store import MemoryStore
 from tidemill.tasks.task import Declared
@@ -263,7 +263,7 @@ def test_an_end_of_a_claim_that_was_issued_again_is_not_written(mill: Mill) -> N
     declared: Declared = mill.app.registry.get(work.name)
     outbox = Outbox({})
     with mill.runner() as runner:
-        old, new = (Held(claim, declared, mill.row(job).details, runner, "loop") for _ in range(2))
+        old, new = (HeldJob(claim, declared, mill.row(job).details, runner, "loop") for _ in range(2))
         outbox.decide([release(old, "before", 0.0)])
         old.superseded = True
         outbox.decide([release(new, "after", 0.0)])

@@ -16,7 +16,7 @@ from tests.engine.mill import PATIENCE, Mill, open_gate, opened
 from tidemill import Context, Fixed
 from tidemill.domain.job import Finish, Transition
 from tidemill.domain.states import ExecutionState, JobState
-from tidemill.engine.runner import Runner
+from tidemill.engine.runner.runner import Runner
 
 S, E = JobState, ExecutionState
 

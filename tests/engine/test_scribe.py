@@ -17,7 +17,7 @@ from tidemill import Context
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Finish
-from tidemill.engine import scribe as scribes
+from tidemill.engine.runner import output_writer as scribes
 from tidemill.errors import StoreCorrupt, StoreUnavailable
 
 

@@ -15,20 +15,20 @@ from tests.engine.cluster_kit import eventually
 from tests.engine.kit import a_claim
 from tests.engine.mill import PATIENCE, STORES, Mill, Place, a_place, opened
 
-from tidemill.client.bound import BoundTask
+from tidemill.client.enqueue.bound_task import BoundTask
 from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import DEFAULT_POLICY
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import NO_DETAILS, Claim, Job
+from tidemill.domain.job import NO_DETAILS, Claim, JobRow
 from tidemill.domain.lanes import ClaimRequest
-from tidemill.domain.ledger import PauseKind
+from tidemill.domain.records import PauseKind
 from tidemill.domain.states import ExecutionState, JobState
-from tidemill.engine.beginnings import lots_of
 from tidemill.engine.duties import Promote, Reclaim
-from tidemill.engine.held import Held
-from tidemill.engine.kinds import PROCESS
-from tidemill.engine.runner import Runner
-from tidemill.engine.settings import read_settings
+from tidemill.engine.exchange.held_job import HeldJob
+from tidemill.engine.exchange.job_starts import lots_of
+from tidemill.engine.executors.kinds import PROCESS
+from tidemill.engine.runner.runner import Runner
+from tidemill.engine.worker_settings import read_settings
 from tidemill.ids import new_id
 
 S, E = JobState, ExecutionState
@@ -67,7 +67,7 @@ def held_by_the_dead(mill: Mill, *, start: bool, batch: int = 500) -> list[Claim
     return claims
 
 
-def jobs_of(mill: Mill, claims: list[Claim]) -> list[Job]:
+def jobs_of(mill: Mill, claims: list[Claim]) -> list[JobRow]:
     return mill.line.real.get([claim.id for claim in claims], tenant=ALL_TENANTS)
 
 
@@ -283,7 +283,7 @@ def test_a_suspect_that_keeps_returning_runs_alone(mill: Mill) -> None:
     declared = mill.app.registry.get(work_of(mill).name)
     fresh = a_claim()._replace(token=21, attempt=1, crashes=0)
     claims = [fresh, fresh._replace(crashes=1, token=20), fresh._replace(crashes=1)]
-    jobs = [Held(claim, declared, NO_DETAILS, mill, PROCESS) for claim in claims]  # type: ignore[arg-type]
+    jobs = [HeldJob(claim, declared, NO_DETAILS, mill, PROCESS) for claim in claims]  # type: ignore[arg-type]
     lots, apart = lots_of(jobs, (), alone=True)
     assert lots[PROCESS] == jobs[:2]
     assert apart == jobs[2:]

@@ -14,9 +14,9 @@ from urllib.request import urlopen
 import pytest
 from tests.engine.worker_kit import World, a_world, until
 
-from tidemill.domain.exposition import rendered
+from tidemill.domain.prometheus import rendered
 from tidemill.domain.states import ExecutionState
-from tidemill.engine.tally import BOUNDS, Tally
+from tidemill.engine.runner.counters import BOUNDS, Counters
 
 
 def end(task: str, seconds: float | None = 0.01, how: str = "succeeded") -> Any:
@@ -30,12 +30,12 @@ def end(task: str, seconds: float | None = 0.01, how: str = "succeeded") -> Any:
     )
 
 
-def lines(tally: Tally) -> list[str]:
+def lines(tally: Counters) -> list[str]:
     return [line for line in rendered(tally.families()).splitlines() if not line.startswith("#")]
 
 
 def test_executions_are_counted_by_task_and_outcome() -> None:
-    tally = Tally()
+    tally = Counters()
     tally.note([end("a"), end("a", how="failed"), end("a"), end("b", None, "released")])
     assert (tally.done, tally.errors) == (4, 1)
     said = lines(tally)
@@ -47,7 +47,7 @@ def test_executions_are_counted_by_task_and_outcome() -> None:
 
 
 def test_buckets_include_their_bound_and_are_cumulative() -> None:
-    tally = Tally()
+    tally = Counters()
     tally.note([end("a", 0.0), end("a", 0.5), end("a", 0.51), end("a", 10_000.0), end("a", -1.0)])
     said = lines(tally)
     below = [int(line.rsplit(None, 1)[1]) for line in said if "_bucket" in line]
@@ -59,7 +59,7 @@ def test_buckets_include_their_bound_and_are_cumulative() -> None:
 
 
 def test_tasks_beyond_the_limit_share_one_line_and_existing_lines_stay() -> None:
-    tally = Tally(most=2)
+    tally = Counters(most=2)
     for task in ("a", "b", "c", "d", "a", "c"):
         tally.note([end(task)])
     data = tally.data()["tasks"]
@@ -68,23 +68,23 @@ def test_tasks_beyond_the_limit_share_one_line_and_existing_lines_stay() -> None
 
 
 def test_counters_of_several_runners_are_summed() -> None:
-    one, two = Tally(), Tally()
+    one, two = Counters(), Counters()
     one.note([end("a"), end("b", 2.0)])
     two.note([end("a", 0.2), end("a", how="crashed")])
-    both = Tally().add(one.data()).add(two.data()).data()["tasks"]
+    both = Counters().add(one.data()).add(two.data()).data()["tasks"]
     assert both["a"]["outcomes"] == {"succeeded": 2, "crashed": 1}
     assert sum(both["a"]["buckets"]) == 3
     assert both["b"]["seconds"] == pytest.approx(2.0)
 
 
 def test_claims_are_counted_by_result_and_summed_over_runners() -> None:
-    one, two = Tally(), Tally()
+    one, two = Counters(), Counters()
     for asked, claimed in ((10, 10), (10, 3), (10, 0), (10, 0), (10, None)):
         one.claim(asked, claimed)
     two.claim(5, 5)
     one.collide("busy")
     two.collide("lost", 2)
-    said = lines(Tally().add(one.data()).add(two.data()))
+    said = lines(Counters().add(one.data()).add(two.data()))
     for how, count in (("full", 2), ("some", 1), ("empty", 2), ("failed", 1)):
         assert f'tidemill_worker_claims_total{{result="{how}"}} {count}' in said
     assert "tidemill_worker_claimed_jobs_total 18" in said

@@ -15,7 +15,7 @@ from tidemill import Context, Fixed
 from tidemill.domain.cluster import Worker, WorkerState
 from tidemill.domain.lanes import ClaimRequest
 from tidemill.domain.states import JobState
-from tidemill.engine.worker import Tick
+from tidemill.engine.embedded_worker import Tick
 from tidemill.errors import StoreUnavailable
 from tidemill.ids import new_id
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from tidemill import App
-from tidemill.client import handle
+from tidemill.client.jobs import handle
 from tidemill.errors import JobFailed, WaitTimeout
 
 HINT = "Enqueue the next step with ctx.then(…) instead of waiting, or give the worker more threads."

@@ -9,11 +9,11 @@ from datetime import timedelta
 import pytest
 from tests.engine.mill import PATIENCE, Mill, open_gate, opened
 
-from tidemill.client.handle import Job as Handle
+from tidemill.client.jobs.handle import Job as Handle
 from tidemill.clock import SystemClock
 from tidemill.domain.states import JobState
-from tidemill.engine.aside import Aside
-from tidemill.engine.fence import Fence
+from tidemill.engine.runner.fence import Fence
+from tidemill.engine.runner.store_thread import StoreThread
 from tidemill.ids import new_id
 
 SOON = PATIENCE / 2
@@ -69,7 +69,7 @@ def test_the_fence_opens_while_the_store_does_not_answer(mill: Mill, gate: threa
 
 
 def test_a_background_thread_takes_one_call_at_a_time() -> None:
-    aside, entered, leave = Aside("test-aside"), threading.Event(), threading.Event()
+    aside, entered, leave = StoreThread("test-aside"), threading.Event(), threading.Event()
     done: list[str] = []
 
     def first() -> None:
@@ -90,7 +90,7 @@ def test_a_background_thread_takes_one_call_at_a_time() -> None:
 
 
 def test_a_background_thread_survives_a_call_that_fails(caplog: pytest.LogCaptureFixture) -> None:
-    aside, done = Aside("test-aside"), threading.Event()
+    aside, done = StoreThread("test-aside"), threading.Event()
 
     def fails() -> None:
         raise ValueError("on purpose")

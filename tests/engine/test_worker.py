@@ -17,7 +17,7 @@ from tests.grounds import new_database
 
 from tidemill import Context, Task
 from tidemill.domain.job import NewJob
-from tidemill.domain.ledger import PauseKind
+from tidemill.domain.records import PauseKind
 from tidemill.domain.states import ExecutionState, JobState
 from tidemill.errors import StoreUnavailable, UsageError
 from tidemill.ids import new_id

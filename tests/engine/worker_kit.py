@@ -23,7 +23,7 @@ import pytest
 
 from tidemill.clock import SystemClock
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import Job
+from tidemill.domain.job import JobRow
 from tidemill.testing.processes import child_pids
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,8 +32,8 @@ PATIENCE = 30.0  # an upper bound, never waited for in full
 
 _SUPERVISED = """
 import json, logging, sys
-from tidemill.engine.settings import read_settings
-from tidemill.engine.supervisor import Supervisor
+from tidemill.engine.worker_settings import read_settings
+from tidemill.engine.supervisor.supervisor import Supervisor
 logging.basicConfig(level="INFO", stream=sys.stderr)
 app, processes, settings = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
 sys.exit(Supervisor(app, read_settings(settings), processes=processes).run())
@@ -86,7 +86,7 @@ class World:
         self.workers.append(WorkerProcess(words, self.folder / f"worker-{len(self.workers)}", given))
         return self.workers[-1]
 
-    def row(self, job: Any) -> Job:
+    def row(self, job: Any) -> JobRow:
         """The stored row of a job."""
         return self.app.store.get([job.id], tenant=ALL_TENANTS)[0]  # type: ignore[no-any-return]
 
@@ -129,7 +129,7 @@ class WorkerProcess:
 
     def runners(self) -> list[int]:
         """The pids of its live runner processes."""
-        return [pid for pid, words in child_pids(self.pid).items() if "tidemill.engine.process" in words]
+        return [pid for pid, words in child_pids(self.pid).items() if "tidemill.engine.runner.main" in words]
 
     def ready(self, count: int = 1) -> WorkerProcess:
         """Wait until this many runners have become ready."""

@@ -18,7 +18,7 @@ import uvicorn
 from tests.engine.worker_kit import until
 from tests.interfaces.cli_kit import call
 
-from tidemill.listening import listening
+from tidemill.sockets import listening
 
 FILE = Path(__file__).parents[2] / "examples" / "fastapi_app" / "shop.py"
 PATIENCE = 60.0

@@ -19,7 +19,7 @@ from tests.faults.protections import switch_off
 from tests.faults.tasks import STORE, note_fire
 
 from tidemill import App, Context, Fixed, Limit, PermanentError, Unique
-from tidemill.client.bound import BoundTask
+from tidemill.client.enqueue.bound_task import BoundTask
 from tidemill.clock import Clock
 
 STOPPED = "S"

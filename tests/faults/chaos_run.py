@@ -24,9 +24,9 @@ from tests.faults.sampler import Sampler
 from tests.faults.schedulers import PLANS, SECOND, Plan
 from tests.faults.traffic import Operator, Producers
 
-from tidemill.client.scheduled import Schedule
+from tidemill.client.schedules.handle import Schedule
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
-from tidemill.domain.schedule import All
+from tidemill.domain.schedule_rules import All
 from tidemill.errors import StoreError
 
 PROGRESS = 5.0

@@ -13,9 +13,9 @@ from tests.faults.mutations import apply_mutation, own_clock
 from tests.faults.protections import switch_off
 
 from tidemill.engine.health import LOOPBACK
-from tidemill.engine.logs import write_logs
-from tidemill.engine.settings import read_settings
-from tidemill.engine.supervisor import Supervisor
+from tidemill.engine.log_formats import write_logs
+from tidemill.engine.supervisor.supervisor import Supervisor
+from tidemill.engine.worker_settings import read_settings
 
 APP = "tests.faults.chaos_app:app"
 

@@ -19,7 +19,7 @@ from tests.faults.ledger import BEGIN, END, Line
 
 from tidemill.domain.decide import DEFAULT_CRASH_CAP, IN_COMPANY
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import Execution, Job
+from tidemill.domain.job import Execution, JobRow
 from tidemill.domain.states import ENDED, ExecutionState, JobState
 
 _PLACES = ("ready", "scheduled", "parked", "running", "history")
@@ -105,7 +105,7 @@ def _by_job(lines: Sequence[Line]) -> dict[UUID, list[Line]]:
     return lines_by_job
 
 
-def _one_end(verdict: Verdict, job: Job, own: Sequence[Execution], *, crash_loops: bool) -> None:
+def _one_end(verdict: Verdict, job: JobRow, own: Sequence[Execution], *, crash_loops: bool) -> None:
     verdict.expect(job.state in ENDED, "I2 every job has ended", (job.id, job.state))
     alone = sum(one.state is ExecutionState.CRASHED and not was_free(one) for one in own)
     looped = job.state is JobState.DEAD_LETTERED and alone == DEFAULT_CRASH_CAP and crash_loops
@@ -133,7 +133,7 @@ def crashes_of(own: Sequence[Execution]) -> int:
     return sum(not was_free(one) or one is crashed[0] for one in crashed)
 
 
-def _tokens(verdict: Verdict, job: Job, own: Sequence[Execution]) -> None:
+def _tokens(verdict: Verdict, job: JobRow, own: Sequence[Execution]) -> None:
     numbers = [one.number for one in own]
     verdict.expect(
         numbers == list(range(1, job.token + 1)),
@@ -186,7 +186,7 @@ def _explained(
 
 
 def _fenced(
-    verdict: Verdict, job: Job, own: Sequence[Execution], ends: Sequence[Line], pids: dict[UUID, int]
+    verdict: Verdict, job: JobRow, own: Sequence[Execution], ends: Sequence[Line], pids: dict[UUID, int]
 ) -> None:
     """Check that the accepted end was reached by the holder of the last token."""
     if job.state is not JobState.COMPLETED or not own:

@@ -21,10 +21,10 @@ from tests.faults.stepping import Step, Timeline
 from tests.faults.tasks import FIRES
 from tests.faults.traffic import WHO, Cancelled, Operator, unwanted
 
-from tidemill.client.scheduled import Schedule
+from tidemill.client.schedules.handle import Schedule
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
-from tidemill.domain.job import Execution, Job
-from tidemill.domain.timetable import Fired
+from tidemill.domain.job import Execution, JobRow
+from tidemill.domain.schedules import Fired
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Evidence:
 
     accepted: list[UUID] = field(default_factory=list)
     unwanted: list[UUID] = field(default_factory=list)
-    jobs: dict[UUID, Job] = field(default_factory=dict)
+    jobs: dict[UUID, JobRow] = field(default_factory=dict)
     executions: dict[UUID, list[Execution]] = field(default_factory=lambda: defaultdict(list))
     lines: list[Line] = field(default_factory=list)
     pids: dict[UUID, int] = field(default_factory=dict)  #: of the runner behind each worker's id
@@ -103,7 +103,7 @@ def gather(
 ) -> Evidence:
     """Collect all evidence."""
     store = cluster.chaos_app.app.store
-    jobs: dict[UUID, Job] = {}
+    jobs: dict[UUID, JobRow] = {}
     after: str | None = None
     while True:
         page = store.jobs(JobFilter(ALL_TENANTS), sort=Sort.OLDEST, limit=1000, after=after)

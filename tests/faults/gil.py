@@ -13,7 +13,7 @@ from tests.faults.ledger import BEGIN, END
 
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.states import JobState
-from tidemill.engine.settings import read_settings
+from tidemill.engine.worker_settings import read_settings
 
 
 def run(harness: Harness, cycles: int, seed: int) -> Verdict:

@@ -36,16 +36,16 @@ from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 from tidemill.stores.sql.store import SqlStore
 from tidemill.testing.conformance.kit import OTHER, T0, WORKER, at, hire, wants
-from tidemill.testing.failpoints import Failpoints, Passed, Place, give_points
+from tidemill.testing.failpoints import Failpoint, Failpoints, Passed, give_points
 
 KILLED = 86
 """Exit code of a process that died at its failpoint."""
 
 KILL, ERROR, PAUSE, LOST = "kill", "error", "pause", "answer lost"
 WAYS = {
-    Place.BEFORE: (KILL, ERROR, PAUSE),
-    Place.WITHIN: (KILL, ERROR, PAUSE),
-    Place.AFTER: (KILL, LOST, PAUSE),
+    Failpoint.BEFORE: (KILL, ERROR, PAUSE),
+    Failpoint.WITHIN: (KILL, ERROR, PAUSE),
+    Failpoint.AFTER: (KILL, LOST, PAUSE),
 }
 """The possible errors at each place: an error after the commit is a lost response, and before it there is no response to lose."""
 
@@ -64,7 +64,7 @@ _INSTANT = re.compile(
 class Interruption(NamedTuple):
     """A place, its ordinal on the path, and what happens there."""
 
-    place: Place
+    place: Failpoint
     nth: int
     way: str
 
@@ -190,7 +190,7 @@ class PathRun:
             )
 
     def _look(self, passed: Passed, observer: Store) -> None:
-        if passed.place is Place.AFTER:
+        if passed.place is Failpoint.AFTER:
             self.seen.append(snapshot(observer))
 
     @contextmanager
@@ -203,7 +203,7 @@ class PathRun:
 
     def interruptions(self) -> list[Interruption]:
         """Return every way to interrupt the path at every place it passes."""
-        numbers = {place: sum(passed.place is place for passed in self.passed) for place in Place}
+        numbers = {place: sum(passed.place is place for passed in self.passed) for place in Failpoint}
         return [
             Interruption(place, nth, way)
             for place, ways in WAYS.items()
@@ -214,7 +214,7 @@ class PathRun:
     def commits_before(self, interruption: Interruption) -> int:
         """Return how many transactions were committed before this place."""
         there = [passed for passed in self.passed if passed.place is interruption.place][interruption.nth - 1]
-        return there.transaction if interruption.place is Place.AFTER else there.transaction - 1
+        return there.transaction if interruption.place is Failpoint.AFTER else there.transaction - 1
 
     # Interrupting --------------------------------------------------------------------------------------------------------
 
@@ -227,7 +227,7 @@ class PathRun:
             else:
                 self._interrupt(interruption, store, given, other, observed)
             if interruption.way == PAUSE:
-                if self.path.fenced and interruption.place is not Place.WITHIN:
+                if self.path.fenced and interruption.place is not Failpoint.WITHIN:
                     assert snapshot(other) == observed[0], "a superseded token changed the store"
             else:
                 assert snapshot(other) == self.seen[self.commits_before(interruption)]
@@ -246,13 +246,13 @@ class PathRun:
             try:
                 go_on(other)
             except StoreBusy:
-                assert interruption.place is Place.WITHIN, (
+                assert interruption.place is Failpoint.WITHIN, (
                     "a process without an open transaction blocks no other"
                 )
             observed.append(snapshot(other))
 
         def fail() -> None:
-            if interruption.place is Place.WITHIN:
+            if interruption.place is Failpoint.WITHIN:
                 self._database.break_connection()
             else:
                 raise StoreUnavailable(f"the connection is lost ({interruption.way})")

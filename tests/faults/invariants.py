@@ -47,7 +47,7 @@ from tests.faults.ledger import BEGIN, END, Line
 from tests.faults.stepping import Timeline
 
 from tidemill.domain.decide import DEFAULT_CRASH_CAP
-from tidemill.domain.job import Execution, Job
+from tidemill.domain.job import Execution, JobRow
 from tidemill.domain.states import ENDED, ExecutionState, JobState
 
 _E, _S = ExecutionState, JobState
@@ -93,7 +93,7 @@ def one_end(evidence: Evidence) -> Finding:
     return Finding(len(evidence.jobs), broken)
 
 
-def _is_legal_end(evidence: Evidence, job: Job) -> bool:
+def _is_legal_end(evidence: Evidence, job: JobRow) -> bool:
     match job.state:
         case _S.COMPLETED:
             return job.task != "doomed"
@@ -197,7 +197,7 @@ def accounted_for(evidence: Evidence) -> Finding:
     return Finding(sum(map(len, evidence.executions.values())), broken)
 
 
-def _miscounted(job: Job, own: Sequence[Execution], retries: int) -> str | None:
+def _miscounted(job: JobRow, own: Sequence[Execution], retries: int) -> str | None:
     """Return what is wrong: each attempt follows from the previous execution, and a manual retry starts at 1 again."""
     expected = 1
     for one in own:
@@ -243,7 +243,7 @@ def explained(evidence: Evidence) -> Finding:
     return Finding(checked, broken)
 
 
-def _has_a_cause(evidence: Evidence, job: Job, one: Execution) -> bool:
+def _has_a_cause(evidence: Evidence, job: JobRow, one: Execution) -> bool:
     match one.state:
         case _E.SUCCEEDED | _E.RELEASED:
             return True

@@ -31,7 +31,7 @@ from tests.faults.ledger import BEGIN, Line
 from tests.faults.limits import highest
 from tests.faults.schedulers import check_each_second
 
-from tidemill.domain.schedule import All
+from tidemill.domain.schedule_rules import All
 from tidemill.domain.states import ExecutionState, JobState
 
 _BACK = frozenset({ExecutionState.FAILED, ExecutionState.CRASHED, ExecutionState.RELEASED})

@@ -12,12 +12,12 @@ import psycopg
 from tests.faults.write_paths import path
 
 from tidemill import App
-from tidemill.client.acting import acting
-from tidemill.client.connections import enqueue_on
+from tidemill.client.access.identity import acting
+from tidemill.client.own_connection import enqueue_on
 from tidemill.clock import ManualClock, SystemClock
 from tidemill.domain.decide import COMPLETED, Policy
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import Checkpoint, Claim, Finish, Progress, Report, UniqueHold
+from tidemill.domain.job import Checkpoint, Claim, Finish, Progress, ProgressReport, UniqueHold
 from tidemill.domain.limits import Rule
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.retry import Immediate
@@ -46,7 +46,7 @@ from tidemill.testing.conformance.kit import (
     retry,
     wants,
 )
-from tidemill.testing.failpoints import Failpoints, Place
+from tidemill.testing.failpoints import Failpoint, Failpoints
 
 OLD = ArchivePolicy("old", max_age=SECOND)
 NARROW = {"narrow": Rule("narrow", max=5)}
@@ -102,11 +102,11 @@ def _in_users_transaction(store: Store, job: Any, points: Failpoints) -> None:
     plain = open_store(store.url)
     try:
         with closing(_connection(store.url)) as connection:
-            points.reach(Place.BEFORE, "")
+            points.reach(Failpoint.BEFORE, "")
             enqueue_on(connection, plain, [job])
-            points.reach(Place.WITHIN, "enqueue")
+            points.reach(Failpoint.WITHIN, "enqueue")
             connection.commit()
-            points.reach(Place.AFTER, "")
+            points.reach(Failpoint.AFTER, "")
     finally:
         plain.close()
 
@@ -146,7 +146,7 @@ path(
     "report",
     claimed_jobs,
     lambda store, claims: store.report(
-        [Report(c.id, c.token, c.worker, Progress(0.5)) for c in claims], now=T0
+        [ProgressReport(c.id, c.token, c.worker, Progress(0.5)) for c in claims], now=T0
     ),
     fenced=True,
 )

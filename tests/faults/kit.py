@@ -25,7 +25,7 @@ from tests.faults.tasks import STORE, FaultApp
 
 from tidemill.clock import SystemClock
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
-from tidemill.domain.job import Job
+from tidemill.domain.job import JobRow
 from tidemill.domain.states import ENDED, JobState
 from tidemill.engine.deathwatch import descendants
 from tidemill.errors import StoreError
@@ -42,9 +42,9 @@ T = TypeVar("T")
 
 _SUPERVISED = """
 import json, sys
-from tidemill.engine.logs import write_logs
-from tidemill.engine.settings import read_settings
-from tidemill.engine.supervisor import Supervisor
+from tidemill.engine.log_formats import write_logs
+from tidemill.engine.worker_settings import read_settings
+from tidemill.engine.supervisor.supervisor import Supervisor
 write_logs()
 app, processes, settings = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
 sys.exit(Supervisor(app, read_settings(settings), processes=processes).run())
@@ -98,7 +98,7 @@ class Worker:
 
     def runners(self) -> list[int]:
         """Return the pids of its running runner processes."""
-        return [pid for pid, words in child_pids(self.pid).items() if "tidemill.engine.process" in words]
+        return [pid for pid, words in child_pids(self.pid).items() if "tidemill.engine.runner.main" in words]
 
     def readies(self) -> int:
         """Count the runners that have become ready so far."""
@@ -262,9 +262,9 @@ class Harness:
         )
         return lines()
 
-    def jobs(self, ids: Sequence[UUID]) -> dict[UUID, Job]:
+    def jobs(self, ids: Sequence[UUID]) -> dict[UUID, JobRow]:
         """Return these jobs as they are stored."""
-        jobs: dict[UUID, Job] = {}
+        jobs: dict[UUID, JobRow] = {}
         for start in range(0, len(ids), 500):
             jobs |= {job.id: job for job in self.store.get(ids[start : start + 500], tenant=ALL_TENANTS)}
         return jobs

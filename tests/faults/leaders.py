@@ -17,7 +17,7 @@ from tests.faults.command import main
 from tests.faults.kit import Harness, Worker, clock, figures, pause, until
 
 from tidemill.domain.cluster import Lease
-from tidemill.engine.lead import NAME
+from tidemill.engine.leadership import NAME
 
 TAKEN_OVER = 10.0
 LOGGED = {"log_statement": "all"}

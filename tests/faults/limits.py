@@ -40,9 +40,9 @@ PROCESSES = 2
 SHARES = {"one": 1, "five": 5, "fifty": 50}
 _START = """
 import json, sys
-from tidemill.engine.logs import write_logs
-from tidemill.engine.settings import read_settings
-from tidemill.engine.supervisor import Supervisor
+from tidemill.engine.log_formats import write_logs
+from tidemill.engine.worker_settings import read_settings
+from tidemill.engine.supervisor.supervisor import Supervisor
 write_logs()
 settings = {"beat": 1, "expiry": 6, "lease_beat": 1, "lease_expiry": 4}
 sys.exit(Supervisor("tests.faults.limits_app:app", read_settings(settings), processes=int(sys.argv[1])).run())
@@ -71,7 +71,9 @@ class Nemesis:
     def strike(self) -> None:
         """Kill a runner, or sometimes a supervisor with its runners."""
         worker = self.random.choice([process for process in self.workers if process.poll() is None])
-        runners = [pid for pid, words in child_pids(worker.pid).items() if "tidemill.engine.process" in words]
+        runners = [
+            pid for pid, words in child_pids(worker.pid).items() if "tidemill.engine.runner.main" in words
+        ]
         if self.random.random() < 0.1:
             worker.kill()
             worker.wait()

@@ -15,7 +15,7 @@ from typing import NamedTuple, cast
 from tests.faults.stepping import OFFSET, SteppedClock
 
 from tidemill.clock import Clock, SystemClock
-from tidemill.stores.sql.queries import Query, load
+from tidemill.stores.sql.named_queries import NamedQuery, load
 
 SKEW = "FAULTS_SKEW"
 """Environment variable: seconds by which this process's clock is wrong."""
@@ -62,7 +62,7 @@ _LAST_FIRE = r" and s\.last_fire_at is (?:not distinct from )?(?:x\.|:)expected_
 MUTATIONS: dict[str, dict[str, list[Cut]]] = {
     # Any former holder may end a job.
     "no-fence": {
-        "postgres": [Cut(query, _FENCE, "") for query in ("finish", "step", "step_done", "step_inherited")],
+        "postgres": [Cut(query, _FENCE, "") for query in ("finish", "step", "step_done", "step_handoff")],
         "sqlite": [Cut("finish", _FENCE, "")],
     },
     # Two concurrent schedulers both create a job for one fire.
@@ -95,7 +95,7 @@ def apply_mutation(wrong: str | None = None) -> None:
     if not name:
         return
     for dialect, cuts in MUTATIONS[name].items():
-        queries = cast("dict[str, Query]", load(dialect))
+        queries = cast("dict[str, NamedQuery]", load(dialect))
         for query, piece, instead in cuts:
             body, count = re.subn(piece, instead, queries[query].body, flags=re.DOTALL)
             if not count:

@@ -15,15 +15,15 @@ from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Finish
-from tidemill.domain.ledger import AuditEntry, Pause, PauseKind, Setting
 from tidemill.domain.limits import LimitKind, Rule
+from tidemill.domain.records import AuditEntry, Pause, PauseKind, Setting
 from tidemill.domain.releases import Deployment, ReleaseRecord
-from tidemill.domain.timetable import Advance, Fired
+from tidemill.domain.schedules import Advance, Fired
 from tidemill.domain.triggers.every import Every
-from tidemill.engine.duties import Fire, Sweep
+from tidemill.engine.duties import FireDuty, Sweep
 from tidemill.stores.base import Store
 from tidemill.testing.conformance.kit import HOUR, SECOND, T0, WORKER, at, claim_all, register
-from tidemill.testing.conformance.planned import a_definition, a_schedule, define, plan_one
+from tidemill.testing.conformance.planned_fires import a_definition, a_schedule, define, plan_one
 
 LEASE = timedelta(seconds=30)
 THIRD = UUID("0197a000-0000-7000-8000-00000000000c")
@@ -200,7 +200,7 @@ path(
     _planned,
     lambda store, row: store.drop_schedules([row.id], tenant=ALL_TENANTS),
 )
-path("fire", "advance note_fires enqueue", _planned, lambda store, _: Fire(store, SystemClock())._fire())
+path("fire", "advance note_fires enqueue", _planned, lambda store, _: FireDuty(store, SystemClock())._fire())
 path(
     "advance",
     "advance",

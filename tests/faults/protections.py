@@ -13,7 +13,7 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any, cast
 
-from tidemill.stores.sql.queries import Query, load
+from tidemill.stores.sql.named_queries import NamedQuery, load
 
 WITHOUT = "FAULTS_WITHOUT"
 """Environment variable: the protection that this process runs without."""
@@ -33,7 +33,7 @@ def _change(module: str, path: str, instead: Any) -> None:
 def _cut(pattern: str, instead: str) -> None:
     """Replace a pattern in every query of both dialects."""
     for dialect in ("postgres", "sqlite"):
-        queries, removed = cast("dict[str, Query]", load(dialect)), 0
+        queries, removed = cast("dict[str, NamedQuery]", load(dialect)), 0
         for name, query in list(queries.items()):
             body, count = re.subn(pattern, instead, query.body)
             queries[name] = replace(query, body=body)

@@ -41,9 +41,9 @@ WARM_UP = 2.0
 
 _WORKER = """
 import json, sys
-from tidemill.engine.logs import write_logs
-from tidemill.engine.settings import read_settings
-from tidemill.engine.supervisor import Supervisor
+from tidemill.engine.log_formats import write_logs
+from tidemill.engine.worker_settings import read_settings
+from tidemill.engine.supervisor.supervisor import Supervisor
 write_logs()
 sys.exit(Supervisor("tests.faults.rates_app:app", read_settings(json.loads(sys.argv[2])), processes=int(sys.argv[1])).run())
 """
@@ -53,7 +53,7 @@ import json, sys, threading
 from contextlib import ExitStack
 from tests.faults.rates import fill
 from tests.faults.rates_app import app
-from tidemill.engine.settings import read_settings
+from tidemill.engine.worker_settings import read_settings
 runners, settings, rate, seconds, burst = int(sys.argv[1]), json.loads(sys.argv[2]), *map(int, sys.argv[3:6])
 fill(app.store, rate, seconds, burst or None, runners, ("on_a_thread", "on_the_loop"))
 with ExitStack() as stack:

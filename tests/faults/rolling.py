@@ -18,8 +18,8 @@ from tests.faults.sandbox import Sandbox, open_sandbox
 
 from tidemill import Every
 from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.schedules import ScheduleRow
 from tidemill.domain.states import JobState
-from tidemill.domain.timetable import Schedule
 
 INVARIANT = "I27"
 _KILLS = 3
@@ -73,7 +73,7 @@ def _replace_runner(worker: Worker, random: Random) -> None:
     worker.ready(ready + 1)
 
 
-def _schedules(sandbox: Sandbox) -> dict[str, Schedule]:
+def _schedules(sandbox: Sandbox) -> dict[str, ScheduleRow]:
     return {row.key: row for row in sandbox.store.schedules(tenant=ALL_TENANTS)}
 
 

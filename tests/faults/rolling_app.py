@@ -11,7 +11,7 @@ from tests.faults.protections import switch_off
 from tests.faults.tasks import STORE
 
 from tidemill import App, Context, Every
-from tidemill.client.bound import BoundTask
+from tidemill.client.enqueue.bound_task import BoundTask
 
 RELEASE = "FAULTS_RELEASE"
 """Environment variable: the release that this process runs, 1 or 2."""

@@ -19,7 +19,7 @@ from tests.faults.protections import WITHOUT
 from tests.faults.tasks import STORE
 
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
-from tidemill.domain.job import Job
+from tidemill.domain.job import JobRow
 from tidemill.errors import StoreError
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
@@ -88,7 +88,7 @@ class Sandbox:
         number = self._processes.index(process)
         return (self.folder / f"program-{number}.log").read_text(errors="replace")
 
-    def jobs(self, ids: list[UUID]) -> dict[UUID, Job]:
+    def jobs(self, ids: list[UUID]) -> dict[UUID, JobRow]:
         """Return these jobs as they are stored."""
         return {job.id: job for job in self.store.get(ids, tenant=ALL_TENANTS)}
 

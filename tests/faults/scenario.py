@@ -15,8 +15,8 @@ from tests.faults.ledger import BEGIN, END, TICK, Line
 from tests.faults.schedulers import PLANS, Effect
 
 from tidemill.domain.job import Details, Execution
+from tidemill.domain.schedules import Fired
 from tidemill.domain.states import ExecutionState, JobState
-from tidemill.domain.timetable import Fired
 
 NOON = datetime(2026, 3, 28, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

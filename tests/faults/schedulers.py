@@ -21,11 +21,11 @@ from tests.faults.checks import Verdict, judge
 from tests.faults.kit import Harness, Worker, clock, figures, own_harness, pause, until
 from tests.faults.tasks import FIRES
 
-from tidemill.client.scheduled import Schedule
-from tidemill.domain.job import Job
-from tidemill.domain.schedule import All, Cron, Every, Misfire, Overlap, Trigger
-from tidemill.domain.timetable import Fired
-from tidemill.engine.lead import NAME
+from tidemill.client.schedules.handle import Schedule
+from tidemill.domain.job import JobRow
+from tidemill.domain.schedule_rules import All, Cron, Every, Misfire, Overlap, Trigger
+from tidemill.domain.schedules import Fired
+from tidemill.engine.leadership import NAME
 from tidemill.errors import StoreError
 
 SECOND = timedelta(seconds=1)
@@ -240,7 +240,7 @@ def check_each_fire(
     verdict: Verdict,
     plan: Plan,
     fires: Sequence[Fired],
-    jobs: Mapping[UUID, Job],
+    jobs: Mapping[UUID, JobRow],
     effects: Sequence[Effect],
 ) -> None:
     """Check that each fire has one job, its job had its effect, and each effect has a fire.

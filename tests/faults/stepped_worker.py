@@ -34,9 +34,9 @@ def install() -> None:
 
 def supervise(app: str, processes: str, settings: str) -> int:
     """Start a supervisor on the stepped clock, as ``tests.faults.kit`` starts one."""
-    from tidemill.engine import supervisor
-    from tidemill.engine.logs import write_logs
-    from tidemill.engine.settings import read_settings
+    from tidemill.engine.log_formats import write_logs
+    from tidemill.engine.supervisor import supervisor
+    from tidemill.engine.worker_settings import read_settings
 
     def command(
         app: str, *, log_level: str = "info", log_json: bool = False, sources: bool = False
@@ -62,6 +62,6 @@ if __name__ == "__main__":
     install()
     if sys.argv[1] == "supervise":
         sys.exit(supervise(*sys.argv[2:]))
-    from tidemill.engine.process import main
+    from tidemill.engine.runner.main import main
 
     sys.exit(main(sys.argv[2:]))

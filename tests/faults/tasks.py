@@ -21,7 +21,7 @@ from typing import Any
 from tests.faults.ledger import BEGIN, END, TICK, WHERE, note
 
 from tidemill import App, Context
-from tidemill.client.bound import BoundTask
+from tidemill.client.enqueue.bound_task import BoundTask
 
 STORE = "FAULTS_STORE"
 """Environment variable: the URL of the store."""

@@ -17,8 +17,8 @@ from tests.faults.write_paths import EXEMPT, PATHS, READS
 
 from tidemill.errors import StoreUnavailable
 from tidemill.stores.base import Store
-from tidemill.stores.sql.queries import load
-from tidemill.testing.failpoints import Failpoints, Place, writes
+from tidemill.stores.sql.named_queries import load
+from tidemill.testing.failpoints import Failpoint, Failpoints, writes
 
 SAMPLE = frozenset(
     {"enqueue", "enqueue in a user's transaction", "claim", "finish", "step", "reclaim", "fire", "pause"}
@@ -177,13 +177,13 @@ def test_a_non_atomic_write_is_detected(tmp_path: File) -> None:
         PathRun(database, halves, ForkServer())
     path_run = PathRun(database, replace(halves, commits=4), ForkServer())
     with pytest.raises(AssertionError, match="the write did not happen, and cannot be repeated"):
-        path_run.check_interruption(Interruption(Place.AFTER, 1, "answer lost"))
+        path_run.check_interruption(Interruption(Failpoint.AFTER, 1, "answer lost"))
 
 
 def test_an_armed_failpoint_fires_once() -> None:
     points, reached = Failpoints(), list[str]()
-    points.arm(Place.WITHIN, lambda: reached.append("here"), nth=2)
+    points.arm(Failpoint.WITHIN, lambda: reached.append("here"), nth=2)
     for _ in range(4):
-        points.reach(Place.WITHIN, "q")
+        points.reach(Failpoint.WITHIN, "q")
     assert reached == ["here"]
     assert points.reached

@@ -11,7 +11,7 @@ from tests.faults.stepping import Step
 from tests.faults.test_invariants import dead_letter_without_a_kill
 
 from tidemill.domain.job import Details
-from tidemill.domain.schedule import All
+from tidemill.domain.schedule_rules import All
 
 
 @pytest.fixture

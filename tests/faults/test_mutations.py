@@ -10,7 +10,7 @@ import pytest
 from tests.faults.mutations import MUTATIONS, SKEW, WRONG, Skewed, apply_mutation, own_clock
 
 from tidemill.clock import SystemClock
-from tidemill.stores.sql.queries import Query, load
+from tidemill.stores.sql.named_queries import NamedQuery, load
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def restored_queries() -> Iterator[None]:
     before = {dialect: dict(load(dialect)) for dialect in ("postgres", "sqlite")}
     yield
     for dialect, queries in before.items():
-        cast("dict[str, Query]", load(dialect)).update(queries)
+        cast("dict[str, NamedQuery]", load(dialect)).update(queries)
 
 
 @pytest.mark.parametrize("wrong", MUTATIONS)

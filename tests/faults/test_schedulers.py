@@ -14,8 +14,8 @@ from tests.faults.checks import Verdict
 from tests.faults.kit import Harness, open_harness
 from tests.faults.schedulers import PLANS, SECOND, Effect, check_each_fire, check_each_second
 
-from tidemill.domain.job import Details, Job
-from tidemill.domain.timetable import Fired
+from tidemill.domain.job import Details, JobRow
+from tidemill.domain.schedules import Fired
 
 SINCE = datetime(2026, 3, 28, 12, 0, 30, 500_000, tzinfo=UTC)
 UNTIL = SINCE + 10 * SECOND
@@ -68,14 +68,14 @@ def second_violations(
 
 
 def effect_violations(
-    fires: Sequence[Fired], effects: Sequence[Effect], jobs: dict[UUID, Job] | None = None
+    fires: Sequence[Fired], effects: Sequence[Effect], jobs: dict[UUID, JobRow] | None = None
 ) -> list[str]:
     verdict = Verdict()
     check_each_fire(verdict, SKIPS, fires, jobs_of(fires) if jobs is None else jobs, effects)
     return [violation[:2] for violation in verdict.violations]
 
 
-def jobs_of(fires: Sequence[Fired], crashes: int = 0) -> dict[UUID, Job]:
+def jobs_of(fires: Sequence[Fired], crashes: int = 0) -> dict[UUID, JobRow]:
     return {
         fire.job_id: a_job(
             id=fire.job_id,

@@ -28,7 +28,7 @@ from tests.faults.transactions_app import HOLDERS, STORE, Tasks
 
 from tidemill.domain.decide import DEFAULT_CRASH_CAP
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
-from tidemill.domain.job import Execution, Job
+from tidemill.domain.job import Execution, JobRow
 from tidemill.domain.states import ENDED, ExecutionState, JobState
 from tidemill.errors import StoreError
 from tidemill.stores.base import Store
@@ -132,7 +132,7 @@ def judge(store: Store, ledger: Ledger) -> Verdict:
     return verdict
 
 
-def _all(store: Store) -> Iterator[Job]:
+def _all(store: Store) -> Iterator[JobRow]:
     after: str | None = None
     while True:
         page = store.jobs(JobFilter(ALL_TENANTS), limit=1000, after=after)
@@ -143,7 +143,7 @@ def _all(store: Store) -> Iterator[Job]:
 
 
 def _ran_as_recorded(
-    verdict: Verdict, jobs: dict[UUID, Job], executions: dict[UUID, list[Execution]], begins: list[Line]
+    verdict: Verdict, jobs: dict[UUID, JobRow], executions: dict[UUID, list[Execution]], begins: list[Line]
 ) -> None:
     """Check that each job ended, succeeded at most once, and began once per execution."""
     begun: dict[UUID, Counter[int]] = defaultdict(Counter)
@@ -172,7 +172,7 @@ def _ran_as_recorded(
     verdict.expect(not strangers, "every job that ran is stored", strangers[:3])
 
 
-def _followed(verdict: Verdict, holder: Job, children: list[Job]) -> None:
+def _followed(verdict: Verdict, holder: JobRow, children: list[JobRow]) -> None:
     """Check the children of a holder: those of its last execution if it completed, otherwise none."""
     wanted = (
         transactions_app.expected(holder.args, holder.token) if holder.state is JobState.COMPLETED else []

@@ -14,7 +14,7 @@ from tests.faults.protections import switch_off
 from tests.faults.tasks import STORE
 
 from tidemill import App, Context
-from tidemill.client.bound import BoundTask
+from tidemill.client.enqueue.bound_task import BoundTask
 
 NAME = "tests.faults.wedge_app:app"
 TIMEOUT = 3.0

@@ -12,7 +12,7 @@ from tests.grounds import new_file
 
 from tidemill import App
 from tidemill.cli import commands
-from tidemill.engine.locate import find_app
+from tidemill.engine.app_lookup import find_app
 
 SHOP = '''
 from datetime import timedelta

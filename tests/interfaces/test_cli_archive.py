@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.interfaces.cli_kit import Shop, make_shop, terminal
 
-from tidemill.domain.archival import LEASE
+from tidemill.domain.archive_totals import LEASE
 from tidemill.ids import new_id
 
 

@@ -13,7 +13,7 @@ from tests.interfaces.cli_kit import Shop, call, make_shop
 from tidemill.cli.doctor_sqlite import look_at_file
 from tidemill.domain.cluster import Worker
 from tidemill.domain.lanes import ClaimRequest, Watermarks
-from tidemill.domain.ledger import Pause, PauseKind
+from tidemill.domain.records import Pause, PauseKind
 from tidemill.ids import new_id
 
 

@@ -9,7 +9,7 @@ from tests.client.limits_kit import claim
 from tests.interfaces.cli_kit import Shop, call, make_shop
 
 from tidemill.cli import commands
-from tidemill.client.options import NO_OPTIONS
+from tidemill.client.enqueue.options import NO_OPTIONS
 
 MORE = """
 from tidemill import Breaker, Limit, Rate

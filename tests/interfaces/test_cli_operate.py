@@ -12,7 +12,7 @@ import pytest
 from tests.interfaces.cli_kit import Shop, call, make_shop, terminal
 
 from tidemill.domain.cluster import Worker, WorkerState, holder_facts
-from tidemill.domain.job import Progress, Report
+from tidemill.domain.job import Progress, ProgressReport
 from tidemill.domain.lanes import ClaimRequest, Watermarks
 from tidemill.ids import new_id
 
@@ -41,7 +41,11 @@ def crew(shop: Shop) -> dict[str, str]:
         marks.seen(store.lanes())
         (claim,) = store.claim(ClaimRequest(living.id, marks.lanes(), 1))
         store.report(
-            [Report(claim.id, claim.token, claim.worker, Progress(0.5, message="half [red]way\x1b[0m"))]
+            [
+                ProgressReport(
+                    claim.id, claim.token, claim.worker, Progress(0.5, message="half [red]way\x1b[0m")
+                )
+            ]
         )
         lease = store.acquire("duties", living.id, ttl=HOUR)
         assert lease is not None

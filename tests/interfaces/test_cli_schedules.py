@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.interfaces.cli_kit import Shop, call, make_shop, terminal
 
-from tidemill.domain.timetable import Schedule
+from tidemill.domain.schedules import ScheduleRow
 from tidemill.ids import new_id
 
 DECLARED = """
@@ -180,7 +180,7 @@ def test_sync_updates_the_declared_schedules(shop: Shop, tmp_path: Path) -> None
 
 def test_reading_needs_no_app_and_a_broken_schedule_is_shown_as_broken(shop: Shop) -> None:
     with shop.app() as app:
-        odd = Schedule(new_id(), "odd", "send", {"format": 1, "kind": "lunar\x1b[31m"})
+        odd = ScheduleRow(new_id(), "odd", "send", {"format": 1, "kind": "lunar\x1b[31m"})
         app.store.put_schedules([odd])
     done = call("schedules", "list", "--store", shop.url, env=terminal(200))
     assert "broken" in done.stdout

@@ -8,8 +8,8 @@ import pytest
 from tests.interfaces.cli_kit import Shop, call, make_shop, terminal
 
 from tidemill.cli.stats import stats
-from tidemill.cli.stats_named import names
-from tidemill.domain.ledger import Setting
+from tidemill.cli.stats_reports import names
+from tidemill.domain.records import Setting
 
 
 @pytest.fixture

@@ -16,10 +16,10 @@ import pytest
 from rich.console import Console
 
 from tidemill.cli.top import MOST_RUNNING, Frame, draw
-from tidemill.client.stats import Stats, gather
+from tidemill.client.stats.store_stats import Stats, gather
 from tidemill.clock import SystemClock
 from tidemill.domain.cluster import Worker
-from tidemill.domain.job import Job
+from tidemill.domain.job import JobRow
 from tidemill.domain.states import JobState
 from tidemill.ids import new_id
 from tidemill.stores.memory import MemoryStore
@@ -120,7 +120,7 @@ def busy(workers: int) -> Frame:
         for number in range(workers)
     ]
     running = [
-        Job(
+        JobRow(
             new_id(),
             f"job-{number}",
             JobState.RUNNING,

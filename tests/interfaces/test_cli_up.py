@@ -68,7 +68,7 @@ class Running:
         return self.process.wait(PATIENCE)
 
     def close(self) -> None:
-        pids = [*self.family("tidemill.engine.process"), *self.family("tidemill.cli.up_api")]
+        pids = [*self.family("tidemill.engine.runner.main"), *self.family("tidemill.cli.up_api")]
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait(PATIENCE)
@@ -97,7 +97,7 @@ def test_up_migrates_runs_workers_and_serves_the_api(tmp_path: Path) -> None:
         assert started.ask("/api/tasks", token="wrong")[0] == 401
         with App(shop.url) as app:
             until(app.store.workers, "a worker is registered", PATIENCE)
-        family = [*started.family("tidemill.engine.process"), *started.family("tidemill.cli.up_api")]
+        family = [*started.family("tidemill.engine.runner.main"), *started.family("tidemill.cli.up_api")]
         assert len(family) == 2
         assert started.end(signal.SIGINT) == 0
         assert not any(map(alive, family))
@@ -107,7 +107,7 @@ def test_a_killed_api_process_is_replaced_with_the_same_address_and_token(tmp_pa
     shop = make_shop(tmp_path)
     with running(up(shop.where), tmp_path) as started:
         (before,) = started.family("tidemill.cli.up_api")
-        (runner,) = started.family("tidemill.engine.process")
+        (runner,) = started.family("tidemill.engine.runner.main")
         os.kill(before, signal.SIGKILL)
         until(lambda: not alive(before), "it is dead", PATIENCE)
 
@@ -118,7 +118,7 @@ def test_a_killed_api_process_is_replaced_with_the_same_address_and_token(tmp_pa
 
         until(answers, "another answers", PATIENCE)
         assert started.family("tidemill.cli.up_api") != [before]
-        assert started.family("tidemill.engine.process") == [runner]
+        assert started.family("tidemill.engine.runner.main") == [runner]
         assert "the HTTP API was killed by SIGKILL; the next one starts in" in started.log
         assert started.end() == 0
 
@@ -140,7 +140,7 @@ def test_a_reload_replaces_the_api_process_without_refusing_connections(tmp_path
 def test_no_process_outlives_a_killed_supervisor(tmp_path: Path) -> None:
     shop = make_shop(tmp_path)
     with running(up(shop.where), tmp_path) as started:
-        family = [*started.family("tidemill.engine.process"), *started.family("tidemill.cli.up_api")]
+        family = [*started.family("tidemill.engine.runner.main"), *started.family("tidemill.cli.up_api")]
         started.process.kill()
         until(lambda: not any(map(alive, family)), "all are gone", PATIENCE)
 

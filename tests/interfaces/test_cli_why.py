@@ -8,15 +8,15 @@ from uuid import UUID
 
 import pytest
 
-from tidemill.client.why import Surroundings, explain, reasons
-from tidemill.client.why_limits import Standings
+from tidemill.client.jobs.why import WhyInput, explain, reasons
+from tidemill.client.jobs.why_limits import LimitUsage
 from tidemill.clock import ManualClock
 from tidemill.domain.cluster import Worker, WorkerState
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import Job, NewJob
+from tidemill.domain.job import JobRow, NewJob
 from tidemill.domain.lanes import ClaimRequest, Watermarks
-from tidemill.domain.ledger import Pause, PauseKind, Setting
 from tidemill.domain.limits import Rule, Use
+from tidemill.domain.records import Pause, PauseKind, Setting
 from tidemill.domain.states import ENDED, JobState
 from tidemill.ids import new_id
 from tidemill.stores.memory import MemoryStore
@@ -25,8 +25,8 @@ NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 LATER, EARLIER = NOW + timedelta(minutes=5), NOW - timedelta(minutes=5)
 
 
-def job(state: JobState = JobState.PENDING, **facts: object) -> Job:
-    plain = Job(
+def job(state: JobState = JobState.PENDING, **facts: object) -> JobRow:
+    plain = JobRow(
         id=new_id(),
         task="send",
         state=state,
@@ -49,13 +49,13 @@ def worker(**facts: object) -> Worker:
     return replace(plain, **facts)  # type: ignore[arg-type]
 
 
-def codes(it: Job, around: Surroundings) -> list[str]:
+def codes(it: JobRow, around: WhyInput) -> list[str]:
     found = reasons(it, around, NOW)
     assert all(reason.text.endswith((".", "!", "?")) for reason in found)
     return [reason.code for reason in found]
 
 
-FREE = Surroundings([worker()])
+FREE = WhyInput([worker()])
 
 
 def test_an_unblocked_job_is_reported_to_start_soon() -> None:
@@ -106,7 +106,7 @@ def test_a_pause_of_another_queue_task_or_tenant_is_no_reason(kind: PauseKind) -
     ],
 )
 def test_a_job_without_a_suitable_worker_reports_what_is_missing(crew: list[Worker], code: str) -> None:
-    assert codes(job(), Surroundings(crew)) == [code]
+    assert codes(job(), WhyInput(crew)) == [code]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_a_job_without_a_suitable_worker_reports_what_is_missing(crew: list[Work
     ],
 )
 def test_a_job_of_one_node_waits_for_that_node_only(crew: list[Worker], code: str) -> None:
-    assert codes(job(queue="@a"), Surroundings(crew)) == [code]
+    assert codes(job(queue="@a"), WhyInput(crew)) == [code]
 
 
 @pytest.mark.parametrize(
@@ -139,24 +139,24 @@ def test_a_job_of_one_node_waits_for_that_node_only(crew: list[Worker], code: st
     ],
 )
 def test_missing_workers_are_described_in_a_sentence(crew: list[Worker], text: str) -> None:
-    (found,) = reasons(job(), Surroundings(crew), NOW)
+    (found,) = reasons(job(), WhyInput(crew), NOW)
     assert found.text == text
 
 
 def test_workers_are_busy_when_none_of_them_has_a_free_slot() -> None:
     one, two = worker(), worker()
-    assert codes(job(), Surroundings([one, two], held={one.id: 2, two.id: 2})) == ["busy"]
-    assert codes(job(), Surroundings([one, two], held={one.id: 2, two.id: 1})) == ["soon"]
+    assert codes(job(), WhyInput([one, two], held={one.id: 2, two.id: 2})) == ["busy"]
+    assert codes(job(), WhyInput([one, two], held={one.id: 2, two.id: 1})) == ["soon"]
     unknown = worker(concurrency=0)
-    assert codes(job(), Surroundings([unknown], held={unknown.id: 99})) == ["soon"]
+    assert codes(job(), WhyInput([unknown], held={unknown.id: 99})) == ["soon"]
 
 
 def test_the_most_important_reason_comes_first() -> None:
-    around = Surroundings(
+    around = WhyInput(
         [],
         [Pause(PauseKind.QUEUE, "mail"), Pause(PauseKind.ALL, "*")],
         ahead=3,
-        limits=Standings({"gpu": Rule("gpu", max=1)}, {"gpu": Use("gpu", 1)}),
+        limits=LimitUsage({"gpu": Rule("gpu", max=1)}, {"gpu": Use("gpu", 1)}),
         switched_off=Setting("worker_enabled", False),
     )
     it = job(expires_at=EARLIER, limits=("gpu",))
@@ -173,7 +173,7 @@ def test_a_scheduled_job_reports_when_and_a_retried_one_after_which_error() -> N
     assert again.code == "retrying"
     assert "attempt 3 of 4" in again.text
     assert again.text.endswith("after: OSError: x.")
-    (due,) = reasons(job(JobState.SCHEDULED), Surroundings(), NOW)
+    (due,) = reasons(job(JobState.SCHEDULED), WhyInput(), NOW)
     assert due.code == "due"
     assert "start one" in due.text
 
@@ -187,16 +187,16 @@ def test_a_parked_job_reports_what_it_waits_for() -> None:
 def test_a_held_job_reports_its_worker_its_start_and_its_state() -> None:
     one = worker()
     running = job(JobState.RUNNING, worker=one.id, started_at=EARLIER, attempt=1)
-    (found,) = reasons(running, Surroundings([one]), NOW)
+    (found,) = reasons(running, WhyInput([one]), NOW)
     assert found == (
         "running", "It is running on worker w1 on h, process 7 for 5 minutes, attempt 1 of 4."
     )  # fmt: skip
-    assert codes(replace(running, state=JobState.CLAIMED), Surroundings([one])) == ["claimed"]
-    assert codes(replace(running, timeout=timedelta(minutes=1)), Surroundings([one])) == [
+    assert codes(replace(running, state=JobState.CLAIMED), WhyInput([one])) == ["claimed"]
+    assert codes(replace(running, timeout=timedelta(minutes=1)), WhyInput([one])) == [
         "running",
         "overdue",
     ]
-    assert codes(replace(running, cancel_reason="enough"), Surroundings([one])) == [
+    assert codes(replace(running, cancel_reason="enough"), WhyInput([one])) == [
         "cancel_requested", "running",
     ]  # fmt: skip
 
@@ -204,12 +204,12 @@ def test_a_held_job_reports_its_worker_its_start_and_its_state() -> None:
 @pytest.mark.parametrize(
     ("around", "who"),
     [
-        (Surroundings([], reclaimer="w9"), "w9 does the duties"),
-        (Surroundings([worker()]), "a living worker reclaims it"),
-        (Surroundings([]), "start one"),
+        (WhyInput([], reclaimer="w9"), "w9 does the duties"),
+        (WhyInput([worker()]), "a living worker reclaims it"),
+        (WhyInput([]), "start one"),
     ],
 )
-def test_an_orphaned_job_reports_the_process_that_will_reclaim_it(around: Surroundings, who: str) -> None:
+def test_an_orphaned_job_reports_the_process_that_will_reclaim_it(around: WhyInput, who: str) -> None:
     found = reasons(job(JobState.RUNNING, worker=new_id(), started_at=EARLIER), around, NOW)
     assert found[0].code == "orphaned"
     assert who in found[0].text

@@ -11,9 +11,9 @@ from tests.client.limits_kit import claim
 from tests.grounds import url_of
 
 from tidemill import App, Breaker, Job, Limit, Rate
-from tidemill.client.acting import acting
-from tidemill.client.why import Reason, explain
-from tidemill.domain.breaker import Phase, Standing, written
+from tidemill.client.access.identity import acting
+from tidemill.client.jobs.why import Reason, explain
+from tidemill.domain.breaker import BreakerPhase, BreakerState, written
 from tidemill.domain.cluster import Worker
 from tidemill.domain.lanes import ClaimRequest
 from tidemill.ids import new_id
@@ -89,12 +89,12 @@ def test_an_open_breaker_reports_since_when_and_its_next_attempt(app: App) -> No
     task = app.task(name="mail", breaker=Breaker("api"))(send)
     job, other = task.enqueue_many([{}] * 2)
     now = app.clock.now()
-    opened = written(Standing(Phase.OPEN, now, now + HOUR))
+    opened = written(BreakerState(BreakerPhase.OPEN, now, now + HOUR))
     assert app.store.change_breaker("breaker/api", None, opened)
     said = why(app, job)["breaker_open"]
     assert said.startswith("The breaker api is open since ")
     assert "it is tried again in " in said
-    rested = written(Standing(Phase.OPEN, now - 2 * HOUR, now - HOUR))
+    rested = written(BreakerState(BreakerPhase.OPEN, now - 2 * HOUR, now - HOUR))
     assert app.store.change_breaker("breaker/api", opened, rested)
     assert "breaker_open" not in why(app, job)
     (probe,) = claim(app.store)

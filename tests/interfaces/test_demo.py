@@ -20,11 +20,11 @@ EVERYBODY = {"tenant": ALL_TENANTS}
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     monkeypatch.setenv("TIDEMILL_STORE", "memory://")
-    sys.modules.pop("tidemill.demo.world", None)
-    found = importlib.import_module("tidemill.demo.world")
+    sys.modules.pop("tidemill.demo.sample_app", None)
+    found = importlib.import_module("tidemill.demo.sample_app")
     yield found
     found.app.close()
-    del sys.modules["tidemill.demo.world"]
+    del sys.modules["tidemill.demo.sample_app"]
 
 
 def test_one_of_each_creates_every_kind_of_job(world: ModuleType) -> None:

@@ -19,9 +19,9 @@ from tidemill.domain.cluster import Lease, Pulse, Worker
 from tidemill.domain.decide import DEFAULT_CRASH_CAP
 from tidemill.domain.job import Claim, Enqueued, Finish, Move, NewJob
 from tidemill.domain.lanes import ClaimRequest
+from tidemill.domain.schedules import Fired
 from tidemill.domain.states import ENDED, JobState
-from tidemill.domain.timetable import Fired
-from tidemill.stores.base import Step
+from tidemill.stores.base import StepResult
 
 LINGERS = 45.0
 """Seconds for which a worker may be behind after a pause: the longest pause and its lease."""
@@ -188,7 +188,7 @@ class History:
             if held > self._limits[name]:
                 self.broken("I11", f"{held} jobs of {name} are held at once")
 
-    def _stepped(self, finishes: Sequence[Finish], request: ClaimRequest, *, answer: Step) -> None:
+    def _stepped(self, finishes: Sequence[Finish], request: ClaimRequest, *, answer: StepResult) -> None:
         self._finished(finishes, answer=answer.lost)
         self._claim_answered(request, answer=answer.claims)
 

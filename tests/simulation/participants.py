@@ -15,7 +15,7 @@ from tests.simulation.worker import VirtualWorker
 from tidemill.domain.decide import Action, expected, move
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import NewJob, UniqueHold
-from tidemill.domain.ledger import Pause, PauseKind
+from tidemill.domain.records import Pause, PauseKind
 from tidemill.domain.states import HELD
 from tidemill.errors import JobExists, StoreError
 

@@ -27,8 +27,8 @@ from tidemill.domain.cluster import Coordination
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.limits import Rule
 from tidemill.domain.retry import Fixed
+from tidemill.domain.schedules import ScheduleRow
 from tidemill.domain.states import ENDED, ExecutionState
-from tidemill.domain.timetable import Schedule
 from tidemill.domain.triggers.every import Every
 from tidemill.engine.duties import fire
 from tidemill.stores.base import Store
@@ -126,7 +126,9 @@ class Simulation:
     def _schedule(self, key: str, overlap: str, misfire: str | dict[str, int]) -> UUID:
         id = self.new_id()
         trigger = Every(EVERY, START).to_data()
-        row = Schedule(id, key, "work", trigger, overlap=overlap, misfire=misfire, next_fire_at=START + EVERY)
+        row = ScheduleRow(
+            id, key, "work", trigger, overlap=overlap, misfire=misfire, next_fire_at=START + EVERY
+        )
         assert not self.store.put_schedules([row])
         return id
 

@@ -20,21 +20,21 @@ from tests.simulation.simulator import Actor, Simulator, Skewed
 from tidemill.clock import Clock
 from tidemill.domain.cluster import CancelRequest, Coordination, Worker
 from tidemill.domain.decide import Policy
-from tidemill.domain.job import Claim, Details, ErrorInfo, LogEntry, Progress, Report
+from tidemill.domain.job import Claim, Details, ErrorInfo, LogEntry, Progress, ProgressReport
 from tidemill.domain.outcome import Failed, Outcome, Snoozed, Succeeded, Suspended
-from tidemill.engine.beginnings import details_of, held_of, mark_running, supersede
-from tidemill.engine.claimer import Claimer
 from tidemill.engine.duties import usual_duties
 from tidemill.engine.duty import Done, Duties, Duty
-from tidemill.engine.execute import Ended
-from tidemill.engine.finisher import Settled, release
-from tidemill.engine.heart import Heart
-from tidemill.engine.held import STOPPING, Held
-from tidemill.engine.kinds import LOOP
-from tidemill.engine.permits import Permits
-from tidemill.engine.plan import Kind, Planner
-from tidemill.engine.pump import Pump
-from tidemill.engine.tally import Tally
+from tidemill.engine.exchange.claimer import Claimer
+from tidemill.engine.exchange.finisher import Settled, release
+from tidemill.engine.exchange.held_job import STOPPING, HeldJob
+from tidemill.engine.exchange.job_starts import details_of, held_of, mark_running, supersede
+from tidemill.engine.exchange.planner import ExecutorLoad, Planner
+from tidemill.engine.exchange.pump import Pump
+from tidemill.engine.exchange.start_deadlines import Permits
+from tidemill.engine.executors.kinds import LOOP
+from tidemill.engine.heartbeat import HeartbeatThread
+from tidemill.engine.runner.counters import Counters
+from tidemill.engine.runner.execution import ExecutionEnd
 from tidemill.errors import StoreError
 from tidemill.tasks.registry import Registry
 
@@ -105,7 +105,7 @@ class TurnPump(Pump):
 class Run:
     """A run of a handler, and its drawn end."""
 
-    held: Held
+    held: HeldJob
     effect: Effect
     ends: float
     outcome: Outcome | None
@@ -131,11 +131,11 @@ class VirtualWorker:
             simulator.clock, timedelta(seconds=rng.uniform(-5, 5)), rng.uniform(0, 1000)
         )
         self._registry, self._rng, self._on_gone = registry, rng, on_gone
-        self._held: dict[int, Held] = {}
+        self._held: dict[int, HeldJob] = {}
         self._runs: list[Run] = []
-        self.tally = Tally()
+        self.tally = Counters()
         self.over = self.stopping = False
-        self._kind = Kind(LOOP, SLOTS, tuple(registry.names()))
+        self._kind = ExecutorLoad(LOOP, SLOTS, tuple(registry.names()))
         planner = Planner({LOOP: self._kind}, buffer=0.5, batch=BATCH)
         self._claimer = Claimer(self.store, self.clock, id, None, planner)
         self.permits = Permits(self.store, self.clock, lambda: self._claimer.rules, self.lose)
@@ -145,7 +145,7 @@ class VirtualWorker:
         self.pump.sleep = simulator.sleep
         self.pump.enter = self._enter
         self.pump._calm = TurnCondition(self.pump.changed, simulator.sleep)
-        self.heart = Heart(
+        self.heart = HeartbeatThread(
             self.store,
             self.clock,
             beat=BEAT,
@@ -285,7 +285,7 @@ class VirtualWorker:
     def _is_late(self, claim: Claim) -> bool:
         return self.stopping or (claim.expires_at is not None and claim.expires_at <= self.clock.now())
 
-    def _begin(self, held: Held) -> None:
+    def _begin(self, held: HeldJob) -> None:
         if held.settled:
             self.pump.outbox.append((held, None))
             return
@@ -318,9 +318,9 @@ class VirtualWorker:
                 result = outcome.result if isinstance(outcome, Succeeded) else None
                 error = outcome.error if isinstance(outcome, Failed) else None
                 assert held.began is not None
-                self.pump.outbox.append((held, Ended(outcome, result, error, held.began, run.ends)))
+                self.pump.outbox.append((held, ExecutionEnd(outcome, result, error, held.began, run.ends)))
 
-    def _stop(self, held: Held) -> bool:
+    def _stop(self, held: HeldJob) -> bool:
         for run in self._runs:
             if run.held is held:
                 self._runs.remove(run)
@@ -336,7 +336,7 @@ class VirtualWorker:
         held.cancel_reason = request.reason
         self._stop(held)
 
-    def lose(self, jobs: Iterable[Held]) -> None:
+    def lose(self, jobs: Iterable[HeldJob]) -> None:
         """Drop jobs that this worker no longer holds."""
         for held in [held for held in jobs if not held.settled]:
             held.lost = held.settled = True
@@ -353,7 +353,7 @@ class VirtualWorker:
             if self._held.get(item.claim.id.int) is item.held:
                 del self._held[item.claim.id.int]
 
-    def holding(self) -> list[Held]:
+    def holding(self) -> list[HeldJob]:
         """Return every held job."""
         return list(self._held.values())
 
@@ -362,10 +362,10 @@ class VirtualWorker:
 
     # Services for a held job ---------------------------------------------------------------------------------------------
 
-    def report(self, held: Held, progress: Progress) -> None:
+    def report(self, held: HeldJob, progress: Progress) -> None:
         """Ignore progress."""
 
-    def log(self, held: Held, entry: LogEntry) -> None:
+    def log(self, held: HeldJob, entry: LogEntry) -> None:
         """Ignore log lines."""
 
     @property
@@ -373,9 +373,9 @@ class VirtualWorker:
         """Return None: no connection completes a job."""
         return None
 
-    def flush(self, held: Held) -> None:
+    def flush(self, held: HeldJob) -> None:
         """Do nothing: there is no output."""
 
-    def unwritten(self, held: Held) -> tuple[list[LogEntry], list[Report]]:
+    def unwritten(self, held: HeldJob) -> tuple[list[LogEntry], list[ProgressReport]]:
         """Return no output."""
         return [], []

@@ -11,8 +11,8 @@ from uuid import UUID
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Claim, Finish
 from tidemill.domain.lanes import ClaimRequest
-from tidemill.domain.timetable import Advance, Fired, FireKey
-from tidemill.stores.base import Step
+from tidemill.domain.schedules import Advance, Fired, FireKey
+from tidemill.stores.base import StepResult
 from tidemill.stores.memory import MemoryStore
 
 
@@ -66,8 +66,10 @@ class NoLimits(MemoryStore):
     def claim(self, request: ClaimRequest, *, now: datetime | None = None) -> list[Claim]:
         return super().claim(request._replace(rules={}), now=now)
 
-    def step(self, finishes: Sequence[Finish], request: ClaimRequest, *, now: datetime | None = None) -> Step:
-        return super().step(finishes, request._replace(rules={}, inherits=False), now=now)
+    def step(
+        self, finishes: Sequence[Finish], request: ClaimRequest, *, now: datetime | None = None
+    ) -> StepResult:
+        return super().step(finishes, request._replace(rules={}, handoff=False), now=now)
 
 
 class NoWorker(MemoryStore):
@@ -87,7 +89,9 @@ class NoLease(MemoryStore):
         with self._leased(request.worker):
             return super().claim(request, now=now)
 
-    def step(self, finishes: Sequence[Finish], request: ClaimRequest, *, now: datetime | None = None) -> Step:
+    def step(
+        self, finishes: Sequence[Finish], request: ClaimRequest, *, now: datetime | None = None
+    ) -> StepResult:
         with self._leased(request.worker):
             return super().step(finishes, request, now=now)
 

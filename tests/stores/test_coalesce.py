@@ -6,7 +6,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from tidemill.stores.coalesce import Coalescer
+from tidemill.stores.coalescer import Coalescer
 
 PATIENCE = 30.0
 LONG = 600.0

@@ -18,11 +18,11 @@ from tests.stores.sqlite_kit import in_child, open_file
 
 from tidemill.errors import BadSettings, StoreUnavailable
 from tidemill.ids import new_id
-from tidemill.stores.base import Hold, Store
+from tidemill.stores.base import Lock, Store
 from tidemill.stores.memory import MemoryStore
 from tidemill.stores.open import open_store
-from tidemill.stores.sql.postgres.wire import readable
-from tidemill.stores.sql.sqlite import holding
+from tidemill.stores.sql.postgres.prepared_connection import readable
+from tidemill.stores.sql.sqlite import file_locks
 from tidemill.testing.postgres import TestPostgres
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
@@ -67,7 +67,7 @@ def store(url: str) -> Iterator[Store]:
     store.close()
 
 
-def take(store: Store, name: str = "duties") -> Hold:
+def take(store: Store, name: str = "duties") -> Lock:
     hold = store.hold(name)
     assert hold is not None
     return hold
@@ -324,7 +324,7 @@ def test_a_lock_file_that_cannot_be_created_is_an_error_with_a_remedy(tmp_path: 
 
 
 def test_a_system_without_file_locks_requires_leases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holding, "_LOCKABLE", False)
+    monkeypatch.setattr(file_locks, "_LOCKABLE", False)
     store = open_file(tmp_path / "jobs.db")
     with pytest.raises(BadSettings, match=r"no file locks.* use coordination 'lease'"):
         store.hold("duties")

@@ -29,12 +29,12 @@ from tidemill.domain.job import (
     Transition,
     UniqueHold,
 )
-from tidemill.domain.ledger import AuditEntry, Pause, PauseKind, Setting
 from tidemill.domain.limits import Rule
+from tidemill.domain.records import AuditEntry, Pause, PauseKind, Setting
 from tidemill.domain.releases import Deployment, ReleaseRecord
 from tidemill.domain.retention import ArchivePolicy
+from tidemill.domain.schedules import Definition, Fired, ScheduleRow
 from tidemill.domain.states import ExecutionState, JobState
-from tidemill.domain.timetable import Definition, Fired, Schedule
 from tidemill.errors import IllegalTransition, JobExists, StoreUnavailable, UsageError
 from tidemill.ids import new_id
 from tidemill.stores.memory import MemoryStore
@@ -87,7 +87,7 @@ def touch_everything(store: MemoryStore) -> None:
     store.put_keys([Key("ab12cd34", "ci", Role.VIEWER)])
     store.put_archive(store.archivable(ArchivePolicy("now", max_age=timedelta(0))))
     store.enqueue([NewJob(new_id(), "t", waiting="its turn", expires_at=store._clock.now())])
-    schedule = Schedule(new_id(), "nightly", "t", {"every": 60})
+    schedule = ScheduleRow(new_id(), "nightly", "t", {"every": 60})
     store.put_definition(Definition(new_id(), "report", "t"))
     store.put_schedules([schedule])
     store.note_fires([Fired(schedule.id, store._clock.now())])

@@ -20,7 +20,7 @@ from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 from tidemill.testing.conformance.kit import WORKER, hire, patiently, together
-from tidemill.testing.conformance.limited import Undo
+from tidemill.testing.conformance.limited_claims import Undo
 
 PATIENCE = 60.0
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -24,13 +24,13 @@ from tidemill.domain.job import (
     Move,
     NewJob,
     Progress,
-    Report,
+    ProgressReport,
     Transition,
     UniqueHold,
 )
 from tidemill.domain.lanes import ClaimRequest
+from tidemill.domain.schedules import ScheduleRow
 from tidemill.domain.states import ExecutionState, JobState
-from tidemill.domain.timetable import Schedule
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
@@ -97,7 +97,7 @@ def claimed(store: Store, **fields: Any) -> list[Claim]:
 HELD: dict[str, Callable[[Store, list[Claim]], object]] = {
     "start": lambda store, claims: store.start(claims),
     "report": lambda store, claims: store.report(
-        [Report(c.id, c.token, c.worker, Progress(0.5)) for c in claims]
+        [ProgressReport(c.id, c.token, c.worker, Progress(0.5)) for c in claims]
     ),
     "checkpoints": lambda store, claims: store.save_checkpoints(
         [Checkpoint(c.id, c.token, c.worker, "a", "b") for c in claims]
@@ -195,7 +195,8 @@ def test_schedules_are_locked_in_id_order(
 ) -> None:
     ids = sorted(new_id() for _ in range(2))
     schedules = [
-        Schedule(id, key, "work", {"format": 1, "kind": "manual"}) for id, key in zip(ids, "ba", strict=True)
+        ScheduleRow(id, key, "work", {"format": 1, "kind": "manual"})
+        for id, key in zip(ids, "ba", strict=True)
     ]
     assert store.put_schedules(schedules) == frozenset()
     stored = store.schedules(tenant=ALL_TENANTS)

@@ -17,13 +17,13 @@ from psycopg import sql
 
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort, encode_cursor
-from tidemill.domain.insight import Group
 from tidemill.domain.job import Claim, Finish, Transition
 from tidemill.domain.lanes import ClaimRequest, Lane
 from tidemill.domain.limits import LimitKind, Rule, gate_of
 from tidemill.domain.retention import ArchivePolicy
+from tidemill.domain.schedules import Advance
 from tidemill.domain.states import LIVE, ExecutionState, JobState
-from tidemill.domain.timetable import Advance
+from tidemill.domain.stats import Group
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store

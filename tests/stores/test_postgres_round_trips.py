@@ -14,7 +14,7 @@ from tidemill.domain.cluster import CancelRequest, Pulse, Worker
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import NewJob
 from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
-from tidemill.domain.timetable import Advance
+from tidemill.domain.schedules import Advance
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store

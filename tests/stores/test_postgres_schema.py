@@ -9,7 +9,7 @@ import pytest
 
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import NewJob
-from tidemill.domain.ledger import AuditEntry, first_break
+from tidemill.domain.records import AuditEntry, first_break
 from tidemill.domain.states import JobState
 from tidemill.errors import SchemaForeign, SchemaOutdated, SchemaTooNew, StoreCorrupt, StoreUnavailable
 from tidemill.ids import new_id

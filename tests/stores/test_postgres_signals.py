@@ -18,8 +18,8 @@ import pytest
 from tidemill.errors import StoreUnavailable
 from tidemill.stores.base import Listener, Store
 from tidemill.stores.open import open_store
-from tidemill.stores.sql.postgres.signals import PostgresListener, payloads
-from tidemill.stores.sql.postgres.wire import Connection
+from tidemill.stores.sql.postgres.prepared_connection import Connection
+from tidemill.stores.sql.postgres.wakeups import PostgresListener, payloads
 
 SOURCE = Path(__file__).resolve().parents[2] / "src"
 PATIENCE = 30.0

@@ -13,7 +13,7 @@ from tests.engine.cluster_kit import eventually
 from tests.services import go_without
 
 from tidemill.domain.cluster import Worker
-from tidemill.domain.job import Claim, LogEntry, NewJob, Progress, Report
+from tidemill.domain.job import Claim, LogEntry, NewJob, Progress, ProgressReport
 from tidemill.domain.lanes import ClaimRequest
 from tidemill.domain.states import JobState
 from tidemill.ids import new_id
@@ -98,7 +98,7 @@ def test_liveness_and_progress_writes_do_not_wait_for_the_standby(pair: Pair) ->
         assert store.beat([worker.id], lease=LEASE).alive == {worker.id}
         assert store.renew("duty", worker.id, term, ttl=LEASE)
         assert store.start([claim]) == frozenset()
-        report = Report(claim.id, claim.token, claim.worker, Progress(0.5))
+        report = ProgressReport(claim.id, claim.token, claim.worker, Progress(0.5))
         assert store.report([report]) == frozenset()
         line = LogEntry(claim.id, claim.token, claim.created_at, "a line", worker=claim.worker)
         assert store.log([line]) == frozenset()
@@ -114,7 +114,7 @@ def test_an_enqueue_waits_for_the_standby(pair: Pair, with_progress: bool) -> No
         def enqueue() -> None:
             with store.transaction():
                 if with_progress:
-                    store.report([Report(claim.id, claim.token, claim.worker, Progress(0.5))])
+                    store.report([ProgressReport(claim.id, claim.token, claim.worker, Progress(0.5))])
                 store.enqueue([job])
 
         with waiting(pair, enqueue) as (thread,):

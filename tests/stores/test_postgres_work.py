@@ -18,12 +18,12 @@ from tidemill.domain.limits import LimitKind, Rule
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
-from tidemill.stores.sql.driver import Call
-from tidemill.stores.sql.flow import _enqueued
+from tidemill.stores.sql.driver import QueryCall
+from tidemill.stores.sql.lifecycle import _enqueued
+from tidemill.stores.sql.postgres.bulk_enqueue import columns_of
 from tidemill.stores.sql.postgres.driver import _PLANNING
-from tidemill.stores.sql.postgres.lots import columns_of
 from tidemill.stores.sql.postgres.statements import Statements
-from tidemill.stores.sql.postgres.store import _common, _finish_call, _inherited, counted_claim
+from tidemill.stores.sql.postgres.store import _common, _finish_call, _handoff_step, counted_claim
 
 GATES = 300
 RULES = {"key": Rule("key", LimitKind.CONCURRENCY, 1)}
@@ -43,7 +43,7 @@ def request_of(store: Store) -> ClaimRequest:
     return ClaimRequest(worker.id, store.gates(limit=GATES), GATES, ["work"], rules=RULES)
 
 
-def work(url: str, call: Call, fill: str = "select") -> int:
+def work(url: str, call: QueryCall, fill: str = "select") -> int:
     """Return the rows that all plan nodes read, for a plan made before the tables were filled."""
     statement = Statements("tidemill").get(call.name, call.takes, call.flags)
     given: dict[str, Any] = {**call.takes, **(call.items or {})}
@@ -87,17 +87,17 @@ def test_finishes_read_each_of_many_limit_sets_a_few_times(store: Store, migrate
     finishes = [Finish(claim, COMPLETED, "null") for claim in store.claim(request)]
     assert len(finishes) == GATES
     given_back = _finish_call(finishes, None)
-    heirs = request._replace(lanes=[lane._replace(quota=1) for lane in request.lanes], inherits=True)
-    counted = counted_claim(heirs, None)
+    handoff_request = request._replace(lanes=[lane._replace(quota=1) for lane in request.lanes], handoff=True)
+    counted = counted_claim(handoff_request, None)
     assert counted is not None
-    taken_over = _inherited(finishes, heirs, counted)
+    taken_over = _handoff_step(finishes, handoff_request, counted)
     assert taken_over is not None
     for call in (given_back, taken_over):
         assert GATES < work(migrated_postgres_url, call) < 100 * GATES
 
 
 def test_counters_are_created_without_reading_the_others(migrated_postgres_url: str) -> None:
-    call = Call("open_uses", {"now": None, "names": [f"key/{n}" for n in range(4990, 5010)]})
+    call = QueryCall("open_uses", {"now": None, "names": [f"key/{n}" for n in range(4990, 5010)]})
     fill = "insert into tidemill.uses(name, changed_at) select 'key/' || n, now() from generate_series(1, 5000) n"
     assert 0 < work(migrated_postgres_url, call, fill) < 1000
 
@@ -115,8 +115,8 @@ def test_a_counter_update_changes_no_index(store: Store, migrated_postgres_url: 
 def test_a_batch_is_found_by_its_ids(store: Store, migrated_postgres_url: str) -> None:
     jobs = [NewJob(new_id(), "work") for _ in range(20)]
     calls = [
-        Call("enqueue_alike", _common(jobs[0], None), columns_of(jobs)),
-        Call("enqueue", {"now": None}, *_enqueued(jobs)),
+        QueryCall("enqueue_alike", _common(jobs[0], None), columns_of(jobs)),
+        QueryCall("enqueue", {"now": None}, *_enqueued(jobs)),
     ]
     fill = """
       insert into tidemill.ready(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,

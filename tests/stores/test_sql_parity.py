@@ -15,8 +15,8 @@ import pytest
 from psycopg.pq import ExecStatus
 
 from tidemill.stores.open import open_store
-from tidemill.stores.sql import queries
-from tidemill.stores.sql.queries import Column, Query, parameters, substitute
+from tidemill.stores.sql import named_queries
+from tidemill.stores.sql.named_queries import Column, NamedQuery, parameters, substitute
 from tidemill.stores.sql.sqlite import connection as sqlite_connection
 from tidemill.stores.sql.sqlite.settings import SqliteSettings
 
@@ -28,7 +28,7 @@ ONE_SIDED = {
     "enqueue_one": "saves PostgreSQL all arrays; SQLite receives one row at a time in any case",
     "wake": "SQLite's wake-ups do not use the database",
     "claim_counted": "saves PostgreSQL round trips while it holds locks; SQLite runs in the same process",
-    "step_inherited": "a form of `step` for jobs with limits",
+    "step_handoff": "a form of `step` for jobs with limits",
     "step_done": "a short form of `step`",
     "step": "SQLite has no statement that writes to several tables; the store runs finish and claim in one transaction",
 }
@@ -71,14 +71,14 @@ WORDS = {"kind": "queue", "rule_kind": "rate", "level": "info", "state": "active
          "source": "stored", "role": "viewer"}  # fmt: skip
 """Parameters that a CHECK or a JSON function inspects."""
 
-NAMES = sorted(set(queries.load("postgres")) & set(queries.load("sqlite")))
+NAMES = sorted(set(named_queries.load("postgres")) & set(named_queries.load("sqlite")))
 
 
-def both(name: str) -> tuple[Query, Query]:
-    return queries.load("postgres")[name], queries.load("sqlite")[name]
+def both(name: str) -> tuple[NamedQuery, NamedQuery]:
+    return named_queries.load("postgres")[name], named_queries.load("sqlite")[name]
 
 
-def variants(query: Query) -> list[frozenset[str]]:
+def variants(query: NamedQuery) -> list[frozenset[str]]:
     """Return calls without optional parameters, and with all of them in each page order."""
     orders = query.optional & {"newest", "oldest"}
     return [frozenset(), *(query.optional - (orders - {order}) for order in orders or {""})]
@@ -88,7 +88,7 @@ def variants(query: Query) -> list[frozenset[str]]:
 
 
 def test_both_dialects_have_the_same_queries() -> None:
-    held = [set(queries.load(dialect)) for dialect in DIALECTS]
+    held = [set(named_queries.load(dialect)) for dialect in DIALECTS]
     assert held[0] ^ held[1] == set(ONE_SIDED)
 
 
@@ -106,14 +106,14 @@ def test_optional_lines_depend_on_the_same_parameters_in_both_dialects(name: str
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_every_query_starts_with_a_description(dialect: str) -> None:
-    for name, query in queries.load(dialect).items():
+    for name, query in named_queries.load(dialect).items():
         first = query.body.splitlines()[0]
         assert re.match(rf"^-- {name}: \S.*[.]( .*)?$", first), f"{dialect}/{name}: {first}"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_query_uses_exactly_the_parameters_of_its_header(dialect: str) -> None:
-    for query in queries.load(dialect).values():
+    for query in named_queries.load(dialect).values():
         text = "\n".join(line for line in query.body.splitlines() if not line.startswith("--"))
         mentioned = set(parameters(re.sub(r"-- .*$", "", text, flags=re.M)))
         named = [name for name, _ in query.takes + query.items]
@@ -123,7 +123,7 @@ def test_a_query_uses_exactly_the_parameters_of_its_header(dialect: str) -> None
 
 def test_a_header_that_contradicts_the_body_is_refused() -> None:
     with pytest.raises(Exception, match="disagree about b"):
-        queries.parse("q", "-- q: a sentence.\n-- takes: a text\nselect :a, :b")
+        named_queries.parse("q", "-- q: a sentence.\n-- takes: a text\nselect :a, :b")
 
 
 # ------------------------------------------------------------------------------------------------- the databases
@@ -145,12 +145,12 @@ def sqlite_writer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.
     store.migrate()
     store.close()
     with closing(sqlite_connection.connect(path)) as connection:
-        sqlite_connection.make_writer(connection, SqliteSettings(), sqlite_connection.Patience(1.0, path))
+        sqlite_connection.make_writer(connection, SqliteSettings(), sqlite_connection.LockTimeout(1.0, path))
         yield connection
 
 
 def described(
-    connection: psycopg.Connection[Any], query: Query, present: frozenset[str]
+    connection: psycopg.Connection[Any], query: NamedQuery, present: frozenset[str]
 ) -> tuple[Any, list[str]]:
     """Return PostgreSQL's description of a statement, which is not run, and the order of its parameters."""
     (text,) = query.statements(present)
@@ -161,22 +161,22 @@ def described(
     return connection.pgconn.describe_prepared(b""), names
 
 
-@pytest.mark.parametrize("name", sorted(queries.load("postgres")))
+@pytest.mark.parametrize("name", sorted(named_queries.load("postgres")))
 def test_postgres_returns_the_columns_of_the_header(
     postgres_connection: psycopg.Connection[Any], name: str
 ) -> None:
-    query = queries.load("postgres")[name]
+    query = named_queries.load("postgres")[name]
     for present in variants(query):
         answer, _ = described(postgres_connection, query, present)
         columns = [(answer.fname(n).decode(), answer.ftype(n)) for n in range(answer.nfields)]
         assert columns == [(column, OIDS[kind]) for column, kind in query.gives]
 
 
-@pytest.mark.parametrize("name", sorted(queries.load("postgres")))
+@pytest.mark.parametrize("name", sorted(named_queries.load("postgres")))
 def test_postgres_parameters_have_the_types_of_the_header(
     postgres_connection: psycopg.Connection[Any], name: str
 ) -> None:
-    query = queries.load("postgres")[name]
+    query = named_queries.load("postgres")[name]
     wanted = {column: accepted(column, kind) for column, kind in query.takes}
     wanted |= {column: {ARRAYS[kind]} for column, kind in query.items}
     for present in variants(query):
@@ -200,9 +200,9 @@ def sample(column: Column) -> Any:
     return WORDS.get(name, SAMPLES[kind]) if kind == "text" else SAMPLES[kind]
 
 
-@pytest.mark.parametrize("name", sorted(queries.load("sqlite")))
+@pytest.mark.parametrize("name", sorted(named_queries.load("sqlite")))
 def test_sqlite_returns_the_columns_of_the_header(sqlite_writer: sqlite3.Connection, name: str) -> None:
-    query = queries.load("sqlite")[name]
+    query = named_queries.load("sqlite")[name]
     values = {column[0]: sample(column) for column in query.takes + query.items}
     for present in variants(query):
         sqlite_writer.execute("begin immediate")
@@ -279,7 +279,7 @@ def queries_in_use() -> set[str]:
 
 
 def test_python_runs_every_query_and_only_existing_ones() -> None:
-    assert queries_in_use() == set(queries.load("postgres")) | set(queries.load("sqlite"))
+    assert queries_in_use() == set(named_queries.load("postgres")) | set(named_queries.load("sqlite"))
 
 
 GOLDEN = Path(__file__).parent / "golden" / "postgres.sql"
@@ -299,7 +299,7 @@ def columns_sorted_by_locale() -> set[tuple[str, str]]:
 def test_text_is_sorted_by_code_point_in_every_locale() -> None:
     local, looked_at = columns_sorted_by_locale(), 0
     assert ("checkpoints", "name") in local
-    for name, query in queries.load("postgres").items():
+    for name, query in named_queries.load("postgres").items():
         for text in query.statements(query.optional):
             tables = set(re.findall(r"tidemill\.(\w+)", text))
             depth = [text[:place].count("(") - text[:place].count(")") for place in range(len(text))]

@@ -23,7 +23,7 @@ from tests.stores.sqlite_kit import (
 
 from tidemill.domain.states import JobState
 from tidemill.errors import BadSettings, StoreCorrupt, StoreUnavailable, UsageError
-from tidemill.stores.sql.sqlite.place import filesystem
+from tidemill.stores.sql.sqlite.file_checks import filesystem
 from tidemill.stores.sql.store import SqlStore
 
 
@@ -353,7 +353,7 @@ def test_the_file_system_of_a_path_is_that_of_the_longest_mount(path: str, kind:
 def test_a_network_file_system_is_refused_without_force(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mounts = path.parent / "mounts"
     mounts.write_text(f"nas:/x {os.path.realpath(path.parent)} nfs4 rw 0 0\n")
-    monkeypatch.setattr("tidemill.stores.sql.sqlite.place._MOUNTS", mounts)
+    monkeypatch.setattr("tidemill.stores.sql.sqlite.file_checks._MOUNTS", mounts)
     with pytest.raises(StoreUnavailable, match=r"network file system \(nfs4\).*\?force=1"):
         put(open_file(path))
     assert not path.exists()

@@ -14,9 +14,9 @@ from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.job import Finish, NewJob
 from tidemill.domain.lanes import ClaimRequest
-from tidemill.domain.timetable import Fired, Schedule
+from tidemill.domain.schedules import Fired, ScheduleRow
 from tidemill.ids import new_id
-from tidemill.stores.sql.queries import load
+from tidemill.stores.sql.named_queries import load
 from tidemill.stores.sql.sqlite.statements import program
 
 pytestmark = pytest.mark.long
@@ -56,7 +56,9 @@ def planned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[sqlite3.Connec
     for start in range(0, SCHEDULES, 10_000):
         store.put_schedules(
             [
-                Schedule(id, f"{id}", "t", {}, next_fire_at=begin + timedelta(seconds=n), enabled=n % 9 > 0)
+                ScheduleRow(
+                    id, f"{id}", "t", {}, next_fire_at=begin + timedelta(seconds=n), enabled=n % 9 > 0
+                )
                 for n, id in enumerate(ids[start : start + 10_000], start)
             ]
         )

@@ -11,10 +11,10 @@ import pytest
 from tests.stores.sqlite_kit import EVERY, one_sentence, open_file, put
 
 from tidemill.errors import SchemaForeign, SchemaTooNew, StoreCorrupt
-from tidemill.stores.sql import migrations, queries
+from tidemill.stores.sql import migrations, named_queries
 from tidemill.stores.sql.migrations import Migration
 from tidemill.stores.sql.sqlite.connection import split
-from tidemill.stores.sql.sqlite.session import Session
+from tidemill.stores.sql.sqlite.session import FileSession
 
 KNOWN = migrations.load("sqlite")
 LABELS = [migration.label for migration in KNOWN]
@@ -42,8 +42,8 @@ def tables(path: Path) -> set[object]:
 
 
 def test_both_dialects_have_the_same_queries_and_migrations() -> None:
-    ours, theirs = queries.load("sqlite"), dict(queries.load("postgres"))
-    for name in ("step", "step_done", "step_inherited", "claim_counted"):
+    ours, theirs = named_queries.load("sqlite"), dict(named_queries.load("postgres"))
+    for name in ("step", "step_done", "step_handoff", "claim_counted"):
         # One statement that writes to several tables, which SQLite does not support.
         del theirs[name]
     # SQLite's wake-ups do not use the database.
@@ -249,6 +249,6 @@ def test_a_session_that_fails_to_open_closes_its_connection(path: Path) -> None:
     with pytest.raises(SchemaForeign):
         put(store)
     session = store._db._session  # type: ignore[attr-defined]
-    assert isinstance(session, Session)
+    assert isinstance(session, FileSession)
     assert session._writer is None
     store.close()

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from tests.stores.sqlite_kit import open_file, put
 
-from tidemill.stores.sql.sqlite import signals
-from tidemill.stores.sql.sqlite.signals import CHANGE, LARGEST, broadcast, folder_of, payloads
+from tidemill.stores.sql.sqlite import wakeups
+from tidemill.stores.sql.sqlite.wakeups import CHANGE, LARGEST, broadcast, folder_of, payloads
 from tidemill.stores.sql.store import SqlStore
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -186,7 +186,7 @@ def test_a_change_without_a_notification_is_found_by_polling(
 def test_without_sockets_the_file_is_polled(
     store: SqlStore, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(signals, "_AF_UNIX", None)
+    monkeypatch.setattr(wakeups, "_AF_UNIX", None)
     listener, other = store.listen(), open_file(path)
     # No listener receives this.
     store.notify(["jobs"])

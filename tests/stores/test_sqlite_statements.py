@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tidemill.ids import new_id
-from tidemill.stores.sql.queries import parse
+from tidemill.stores.sql.named_queries import parse
 from tidemill.stores.sql.sqlite.statements import Program, program
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)

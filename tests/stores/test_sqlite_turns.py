@@ -15,7 +15,7 @@ from tests.stores.sqlite_kit import EVERY, claim, driver_of, in_child, open_file
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import Details, Finish, NewJob
-from tidemill.domain.ledger import AuditEntry
+from tidemill.domain.records import AuditEntry
 from tidemill.domain.states import JobState
 from tidemill.errors import JobExists, StoreBusy, StoreUnavailable, UsageError
 from tidemill.ids import new_id
@@ -221,7 +221,7 @@ def test_a_store_works_in_a_child_forked_without_hooks(
 ) -> None:
     put(store, 3)
     driver = driver_of(store)
-    monkeypatch.setattr("tidemill.stores.sql.sqlite.forking._watched", set())
+    monkeypatch.setattr("tidemill.stores.sql.sqlite.forks._watched", set())
 
     def act() -> None:
         driver.after_fork_in_child()

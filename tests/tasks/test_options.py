@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from tidemill import App, Unique
-from tidemill.client.options import CallKeywords, CallOptions
-from tidemill.client.rules import RULES, ScheduleKeywords
-from tidemill.domain.requests import OPTIONS
+from tidemill.client.enqueue.options import CallKeywords, CallOptions
+from tidemill.client.schedules.validation import RULES, ScheduleKeywords
+from tidemill.domain.job_requests import OPTIONS
 from tidemill.errors import BadSettings
 from tidemill.tasks.options import TaskKeywords, TaskOptions, read_options
 

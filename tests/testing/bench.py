@@ -8,7 +8,7 @@ from uuid import UUID
 
 from tidemill.clock import ManualClock
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import Job, NewJob
+from tidemill.domain.job import JobRow, NewJob
 from tidemill.ids import new_id
 from tidemill.stores.memory import MemoryStore
 from tidemill.tasks.events import Events
@@ -38,6 +38,6 @@ class Bench:
         self.store.enqueue([job], now=self.clock.now())
         return job.id
 
-    def job(self, id: UUID) -> Job:
+    def job(self, id: UUID) -> JobRow:
         (job,) = self.store.get([id], tenant=ALL_TENANTS)
         return job

@@ -14,7 +14,7 @@ import pytest
 from tests.grounds import url_of
 
 from tidemill import App, Daily, ManualClock
-from tidemill.client.bound import BoundTask
+from tidemill.client.enqueue.bound_task import BoundTask
 from tidemill.errors import JobNotFound, UsageError
 from tidemill.stores.memory import MemoryStore
 

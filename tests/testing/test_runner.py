@@ -13,8 +13,8 @@ from tidemill.domain.cluster import WorkerState
 from tidemill.domain.decide import DEFAULT_POLICY, decide
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Details, Finish
-from tidemill.domain.ledger import Pause, PauseKind
 from tidemill.domain.outcome import Crashed
+from tidemill.domain.records import Pause, PauseKind
 from tidemill.domain.retry import Exponential, Fixed
 from tidemill.domain.states import ExecutionState, JobState
 from tidemill.engine.context import Context

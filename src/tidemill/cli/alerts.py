@@ -9,23 +9,23 @@ from datetime import timedelta
 
 import click
 
-from tidemill.cli.desk import Desk, at_desk, tenant_option
-from tidemill.cli.reading import duration
+from tidemill.cli.context import CommandContext, at_desk, tenant_option
+from tidemill.cli.parsers import duration
 from tidemill.cli.screen import Column, age, print_json, print_table
-from tidemill.client.operations import Operations
-from tidemill.client.reports import document
+from tidemill.client.stats.api import StatsApi
+from tidemill.client.stats.reports import document
 
 
 @click.command()
 @click.option("--window", type=duration, default="1h", show_default=True, help="Time window of ended jobs.")
 @tenant_option
 @at_desk
-def alerts(desk: Desk, window: timedelta, tenant: str) -> None:
+def alerts(desk: CommandContext, window: timedelta, tenant: str) -> None:
     """List active alerts; exit code 1 if there are any.
 
     The thresholds are settings: alerts.failure_rate, alerts.queue_depth, alerts.stuck_after and others.
     """
-    found = Operations(desk.client).alerts(window=window, tenant=tenant)
+    found = StatsApi(desk.client).alerts(window=window, tenant=tenant)
     if desk.as_json:
         print_json(document(found))
     else:

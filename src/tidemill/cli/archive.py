@@ -6,10 +6,10 @@ from datetime import timedelta
 
 import click
 
-from tidemill.cli.desk import Desk, at_desk
+from tidemill.cli.context import CommandContext, at_desk
 from tidemill.cli.filters import Where, archive_filtered
 from tidemill.cli.groups import InOrder
-from tidemill.cli.reading import duration
+from tidemill.cli.parsers import duration
 from tidemill.cli.screen import (
     Column,
     age,
@@ -20,9 +20,9 @@ from tidemill.cli.screen import (
     span,
     thousands,
 )
-from tidemill.client.archive import BUDGET, MOST, Archive
+from tidemill.client.archive.api import BUDGET, MOST, Archive
 from tidemill.client.documents import archived_document
-from tidemill.client.reports import document
+from tidemill.client.stats.reports import document
 
 
 @click.group(cls=InOrder)
@@ -49,7 +49,7 @@ def archive() -> None:
     help="Maximum time to run.",
 )
 @at_desk
-def run(desk: Desk, older_than: timedelta | None, limit: int, budget: timedelta) -> None:
+def run(desk: CommandContext, older_than: timedelta | None, limit: int, budget: timedelta) -> None:
     """Archive due jobs now.
 
     Each copy is read back before the original is deleted. The exit code is 1 if a policy failed.
@@ -92,7 +92,7 @@ def run(desk: Desk, older_than: timedelta | None, limit: int, budget: timedelta)
 @click.option("--cursor", metavar="TEXT", help="Cursor printed by the previous page.")
 @click.option("--oldest", is_flag=True, help="List the oldest first.")
 @at_desk
-def search(desk: Desk, where: Where, limit: int, cursor: str | None, oldest: bool) -> None:
+def search(desk: CommandContext, where: Where, limit: int, cursor: str | None, oldest: bool) -> None:
     """List archived jobs, newest first.
 
     --json prints the full documents.

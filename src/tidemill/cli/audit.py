@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 import click
 
-from tidemill.cli.desk import Desk, at_desk, tenant_option
+from tidemill.cli.context import CommandContext, at_desk, tenant_option
 from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import STYLES, Column, print_json, print_lines, print_table, stamp, thousands
-from tidemill.client.audit import Audit
+from tidemill.client.access.audit import Audit
 from tidemill.client.documents import audit_document
-from tidemill.domain.ledger import AuditEntry
+from tidemill.domain.records import AuditEntry
 
 
 @click.group(cls=InOrder)
@@ -33,7 +33,7 @@ def audit() -> None:
 @tenant_option
 @at_desk
 def list_audit(
-    desk: Desk,
+    desk: CommandContext,
     who: str | None,
     action: str | None,
     subject: str | None,
@@ -81,7 +81,7 @@ def list_audit(
 
 @audit.command()
 @at_desk
-def verify(desk: Desk) -> None:
+def verify(desk: CommandContext) -> None:
     """Verify the whole audit chain.
 
     The exit code is 1 if an entry was changed, removed or inserted.

@@ -6,9 +6,9 @@ import json
 
 import click
 
-from tidemill.cli.desk import Desk, at_desk
+from tidemill.cli.context import CommandContext, at_desk
 from tidemill.cli.groups import InOrder
-from tidemill.cli.reading import json_or_text
+from tidemill.cli.parsers import json_or_text
 from tidemill.cli.screen import Column, age, print_json, print_lines, print_table
 from tidemill.client.control import KNOWN_SETTINGS, shown_value
 from tidemill.client.documents import setting_document
@@ -21,7 +21,7 @@ def config() -> None:
 
 @config.command("list")
 @at_desk
-def list_settings(desk: Desk) -> None:
+def list_settings(desk: CommandContext) -> None:
     """List settings; secret values are masked."""
     found = desk.control.settings()
     if desk.as_json:
@@ -51,7 +51,7 @@ def list_settings(desk: Desk) -> None:
 @click.argument("value")
 @click.option("--description", metavar="TEXT", help="Description; keeps the old one if not given.")
 @at_desk
-def set_setting(desk: Desk, key: str, value: str, description: str | None) -> None:
+def set_setting(desk: CommandContext, key: str, value: str, description: str | None) -> None:
     """Set a setting to JSON or to text."""
     made = desk.control.set(key, json_or_text(value), description=description)
     if desk.as_json:
@@ -63,7 +63,7 @@ def set_setting(desk: Desk, key: str, value: str, description: str | None) -> No
 @config.command()
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
 @at_desk
-def unset(desk: Desk, keys: tuple[str, ...]) -> None:
+def unset(desk: CommandContext, keys: tuple[str, ...]) -> None:
     """Remove settings: their defaults apply again."""
     removed = {key: desk.control.unset(key) for key in dict.fromkeys(keys)}
     if desk.as_json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tidemill.cli.desk import Desk, at_desk
+from tidemill.cli.context import CommandContext, at_desk
 from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import STYLES, print_json, print_lines
 from tidemill.errors import BadSettings
@@ -19,7 +19,7 @@ def db() -> None:
 
 @db.command()
 @at_desk
-def migrate(desk: Desk) -> None:
+def migrate(desk: CommandContext) -> None:
     """Migrate the schema; safe to run concurrently."""
     applied = desk.store.migrate()
     state = desk.store.schema()
@@ -33,7 +33,7 @@ def migrate(desk: Desk) -> None:
 
 @db.command()
 @at_desk
-def status(desk: Desk) -> None:
+def status(desk: CommandContext) -> None:
     """Show the schema version and pending migrations.
 
     The exit code is 1 if migrations are pending.

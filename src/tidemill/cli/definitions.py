@@ -6,10 +6,10 @@ import json
 
 import click
 
-from tidemill.cli.completing import task_names
-from tidemill.cli.desk import Desk, ask_first, at_desk, own_tenant_option, tenant_option
+from tidemill.cli.completion import task_names
+from tidemill.cli.context import CommandContext, ask_first, at_desk, own_tenant_option, tenant_option
 from tidemill.cli.groups import InOrder
-from tidemill.cli.reading import read_arguments
+from tidemill.cli.parsers import read_arguments
 from tidemill.cli.screen import (
     Column,
     age,
@@ -20,9 +20,9 @@ from tidemill.cli.screen import (
     print_table,
     stamp,
 )
-from tidemill.client.definitions import Definitions
 from tidemill.client.documents import definition_document
-from tidemill.domain.timetable import Definition
+from tidemill.client.schedules.definitions import Definitions
+from tidemill.domain.schedules import Definition
 
 
 @click.group(cls=InOrder)
@@ -35,7 +35,7 @@ def definitions() -> None:
 @click.option("--deleted", is_flag=True, help="Include removed ones.")
 @tenant_option
 @at_desk
-def list_definitions(desk: Desk, task: str | None, deleted: bool, tenant: str) -> None:
+def list_definitions(desk: CommandContext, task: str | None, deleted: bool, tenant: str) -> None:
     """List definitions."""
     found = Definitions(desk.client).list(task=task, deleted=deleted, tenant=tenant)
     if desk.as_json:
@@ -57,7 +57,7 @@ def list_definitions(desk: Desk, task: str | None, deleted: bool, tenant: str) -
 @click.argument("key")
 @own_tenant_option
 @at_desk
-def show(desk: Desk, key: str, tenant: str | None) -> None:
+def show(desk: CommandContext, key: str, tenant: str | None) -> None:
     """Show a definition and its versions."""
     face = Definitions(desk.client)
     found = face.get(key, tenant=tenant)
@@ -100,7 +100,7 @@ def show(desk: Desk, key: str, tenant: str | None) -> None:
 @click.argument("key")
 @own_tenant_option
 @at_desk
-def enable(desk: Desk, key: str, tenant: str | None) -> None:
+def enable(desk: CommandContext, key: str, tenant: str | None) -> None:
     """Enable the schedules of a definition, from now on."""
     _said(desk, Definitions(desk.client).enable(key, tenant=tenant), "enabled")
 
@@ -109,7 +109,7 @@ def enable(desk: Desk, key: str, tenant: str | None) -> None:
 @click.argument("key")
 @own_tenant_option
 @at_desk
-def disable(desk: Desk, key: str, tenant: str | None) -> None:
+def disable(desk: CommandContext, key: str, tenant: str | None) -> None:
     """Disable the schedules of a definition."""
     _said(desk, Definitions(desk.client).disable(key, tenant=tenant), "disabled")
 
@@ -120,7 +120,7 @@ def disable(desk: Desk, key: str, tenant: str | None) -> None:
 @click.option("--force", is_flag=True, help="Also while the definition is disabled, or refuses a second job.")
 @own_tenant_option
 @at_desk
-def trigger(desk: Desk, key: str, words: tuple[str, ...], force: bool, tenant: str | None) -> None:
+def trigger(desk: CommandContext, key: str, words: tuple[str, ...], force: bool, tenant: str | None) -> None:
     """Enqueue a job of a definition now.
 
     NAME=VALUE overrides the definition's own arguments.
@@ -145,7 +145,7 @@ def trigger(desk: Desk, key: str, words: tuple[str, ...], force: bool, tenant: s
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @own_tenant_option
 @at_desk
-def remove(desk: Desk, key: str, yes: bool, tenant: str | None) -> None:
+def remove(desk: CommandContext, key: str, yes: bool, tenant: str | None) -> None:
     """Remove a definition with its schedules; versions stay."""
     face = Definitions(desk.client)
     found = face.get(key, tenant=tenant)
@@ -161,7 +161,7 @@ def _state(found: Definition) -> str:
     return "enabled" if found.enabled else "disabled"
 
 
-def _said(desk: Desk, found: Definition, word: str) -> None:
+def _said(desk: CommandContext, found: Definition, word: str) -> None:
     if desk.as_json:
         print_json(definition_document(found))
     else:

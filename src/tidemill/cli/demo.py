@@ -19,12 +19,12 @@ import click
 
 from tidemill.cli.serve import door
 from tidemill.cli.up import bring_up, told
-from tidemill.engine.logs import LEVELS
-from tidemill.engine.settings import read_settings
-from tidemill.engine.supervisor import need_posix
+from tidemill.engine.log_formats import LEVELS
+from tidemill.engine.supervisor.supervisor import need_posix
+from tidemill.engine.worker_settings import read_settings
 from tidemill.errors import BadSettings
 
-APP = "tidemill.demo.world:app"
+APP = "tidemill.demo.sample_app:app"
 SETTINGS: dict[str, Any] = {"concurrency": 50, "threads": 8, "children": 0, "grace": 5.0}
 
 

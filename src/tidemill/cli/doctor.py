@@ -13,12 +13,12 @@ from typing import NamedTuple
 import click
 from rich.text import Text
 
-from tidemill.cli import pausing
-from tidemill.cli.desk import Desk, at_desk
+from tidemill.cli import pause_actions
+from tidemill.cli.context import CommandContext, at_desk
 from tidemill.cli.doctor_sqlite import look_at_file
 from tidemill.cli.screen import STYLES, age, clean, print_json, put, span, thousands
-from tidemill.client.stats import crew_of, is_living, waiting_tasks
-from tidemill.domain.archival import LEASE as ARCHIVE
+from tidemill.client.stats.store_stats import crew_of, is_living, waiting_tasks
+from tidemill.domain.archive_totals import LEASE as ARCHIVE
 from tidemill.domain.cluster import Worker
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import Claim
@@ -47,7 +47,7 @@ Findings = Iterator[Finding]
 
 @click.command()
 @at_desk
-def doctor(desk: Desk) -> None:
+def doctor(desk: CommandContext) -> None:
     """Check the installation and suggest fixes.
 
     The exit code is 1 if a check fails.
@@ -74,14 +74,14 @@ def _print(finding: Finding) -> None:
     put(line, hang=6)
 
 
-def _examined(desk: Desk) -> Findings:
+def _examined(desk: CommandContext) -> Findings:
     if desk.app:
         yield from _app(desk)
     if not desk.app or desk.opened:
         yield from _store(desk)
 
 
-def _app(desk: Desk) -> Findings:
+def _app(desk: CommandContext) -> Findings:
     try:
         number = len(desk.registry)
     except TidemillError as error:
@@ -96,7 +96,7 @@ def _app(desk: Desk) -> Findings:
         yield Finding("warn", "app", f"{desk.app} declares no task; import the modules that declare them")
 
 
-def _store(desk: Desk) -> Findings:
+def _store(desk: CommandContext) -> Findings:
     try:
         state = desk.store.schema()
         where = desk.store.url
@@ -139,7 +139,7 @@ def _schema_words(state: SchemaStatus) -> str:
 # Checks that need a working store --------------------------------------------------------------------------------------
 
 
-def _clock(desk: Desk) -> Findings:
+def _clock(desk: CommandContext) -> Findings:
     if not desk.store.url.startswith("postgres"):
         return  # The store uses this machine's clock.
     before = desk.client.clock.now()
@@ -158,7 +158,7 @@ def _clock(desk: Desk) -> Findings:
         yield Finding("ok", "clock", f"within {span(CLOCK_WARN)} of the database's")
 
 
-def _wake_ups(desk: Desk) -> Findings:
+def _wake_ups(desk: CommandContext) -> Findings:
     if not desk.store.url.startswith(("postgres", "sqlite")):
         return
     topic = f"doctor:{uuid.uuid4().hex[:8]}"
@@ -179,7 +179,7 @@ def _wake_ups(desk: Desk) -> Findings:
     yield Finding("warn", "wake-ups", f"not received within {ECHO:g} seconds: {told}")
 
 
-def _workers(desk: Desk) -> Findings:
+def _workers(desk: CommandContext) -> Findings:
     now = desk.now()
     crew = crew_of(desk.store.workers(), now)
     pending = desk.store.count(JobFilter(ALL_TENANTS, states=frozenset({JobState.PENDING})))
@@ -206,7 +206,7 @@ def _pending(number: int) -> str:
     return "1 job is pending" if number == 1 else f"{thousands(number)} jobs are pending"
 
 
-def _orphans(desk: Desk) -> Findings:
+def _orphans(desk: CommandContext) -> Findings:
     found = desk.store.orphans(MANY)
     if not found:
         yield Finding("ok", "orphans", "no job is held by a worker that is gone")
@@ -216,7 +216,7 @@ def _orphans(desk: Desk) -> Findings:
     yield Finding("warn", "orphans", f"{_many(found)} held by workers that are gone; {then}")
 
 
-def _overdue(desk: Desk) -> Findings:
+def _overdue(desk: CommandContext) -> Findings:
     found = desk.store.overdue(MANY)
     if not found:
         yield Finding("ok", "overdue", "no job is past its timeout")
@@ -232,7 +232,7 @@ def _many(found: list[Claim]) -> str:
     return f"{more}{len(found)} job{' is' if len(found) == 1 else 's are'}"
 
 
-def _pauses(desk: Desk) -> Findings:
+def _pauses(desk: CommandContext) -> Findings:
     now = desk.now()
     found = desk.store.pauses()
     if not found:
@@ -241,10 +241,12 @@ def _pauses(desk: Desk) -> Findings:
         by = f" by {pause.paused_by}" if pause.paused_by else ""
         why = f" ({pause.reason})" if pause.reason else ""
         when = f"{by} {age(pause.paused_at, now)}{why}"
-        yield Finding("warn", "pauses", f"{pausing.what(pause)} was paused{when}; {pausing.way_back(pause)}")
+        yield Finding(
+            "warn", "pauses", f"{pause_actions.what(pause)} was paused{when}; {pause_actions.way_back(pause)}"
+        )
 
 
-def _unknown_tasks(desk: Desk) -> Findings:
+def _unknown_tasks(desk: CommandContext) -> Findings:
     living = _living(desk.store.workers(), desk.now())
     waiting = waiting_tasks(desk.store)
     if not living or any(not worker.tasks for worker in living):
@@ -259,7 +261,7 @@ def _unknown_tasks(desk: Desk) -> Findings:
         yield Finding("warn", "tasks", text)
 
 
-def _leases(desk: Desk) -> Findings:
+def _leases(desk: CommandContext) -> Findings:
     now = desk.now()
     if not _living(desk.store.workers(), now):
         return
@@ -277,7 +279,7 @@ def _living(workers: Iterable[Worker], now: datetime) -> list[Worker]:
     return [worker for worker in workers if is_living(worker, now)]
 
 
-CHECKS: tuple[Callable[[Desk], Findings], ...] = (
+CHECKS: tuple[Callable[[CommandContext], Findings], ...] = (
     _clock,
     _wake_ups,
     _workers,

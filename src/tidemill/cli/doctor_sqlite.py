@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from tidemill.stores.sql.sqlite.place import NETWORKED, filesystem, trouble
+from tidemill.stores.sql.sqlite.file_checks import NETWORKED, filesystem, trouble
 from tidemill.stores.sql.sqlite.settings import read_settings
 
 LARGE_LOG = 256 * 1024 * 1024

@@ -9,11 +9,11 @@ from typing import Any
 
 import click
 
-from tidemill.cli.completing import queue_names, task_names
-from tidemill.cli.desk import Desk
-from tidemill.cli.reading import instant as an_instant
-from tidemill.cli.reading import metadata, moment, reference
-from tidemill.client.short_ids import resolve
+from tidemill.cli.completion import queue_names, task_names
+from tidemill.cli.context import CommandContext
+from tidemill.cli.parsers import instant as an_instant
+from tidemill.cli.parsers import metadata, moment, reference
+from tidemill.client.jobs.short_ids import resolve
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.states import ENDED, JobState
 
@@ -67,7 +67,7 @@ class Where:
         """Whether there is a condition other than the tenant."""
         return bool(set(self._typed) - {"tenant"})
 
-    def of(self, desk: Desk) -> dict[str, Any]:
+    def of(self, desk: CommandContext) -> dict[str, Any]:
         """Return the arguments of ``app.jobs``. Ages are converted with the store's time."""
         found = dict(self._typed)
         found.setdefault("tenant", ALL_TENANTS)

@@ -5,9 +5,19 @@ from __future__ import annotations
 import click
 
 from tidemill.cli.groups import InOrder
-from tidemill.cli.jobs_act import approve, cancel, change, delete, reject, rerun, reschedule, retry, run_now
-from tidemill.cli.jobs_read import count, list_jobs, logs, show, why
-from tidemill.cli.jobs_run import enqueue, watch
+from tidemill.cli.job_actions import (
+    approve,
+    cancel,
+    change,
+    delete,
+    reject,
+    rerun,
+    reschedule,
+    retry,
+    run_now,
+)
+from tidemill.cli.job_runs import enqueue, watch
+from tidemill.cli.job_views import count, list_jobs, logs, show, why
 
 
 @click.group(cls=InOrder)

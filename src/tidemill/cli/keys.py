@@ -9,12 +9,12 @@ from datetime import timedelta
 
 import click
 
-from tidemill.cli.desk import Desk, at_desk
+from tidemill.cli.context import CommandContext, at_desk
 from tidemill.cli.groups import InOrder
-from tidemill.cli.reading import duration
+from tidemill.cli.parsers import duration
 from tidemill.cli.screen import Column, age, print_json, print_lines, print_table, stamp
+from tidemill.client.access.keys import Keys
 from tidemill.client.documents import key_document, key_state
-from tidemill.client.keys import Keys
 from tidemill.domain.access import Role
 from tidemill.domain.filters import ALL_TENANTS
 
@@ -45,7 +45,7 @@ def keys() -> None:
 )
 @at_desk
 def create(
-    desk: Desk,
+    desk: CommandContext,
     name: str,
     role: str,
     tenant: str | None,
@@ -71,7 +71,7 @@ def create(
 
 @keys.command("list")
 @at_desk
-def list_keys(desk: Desk) -> None:
+def list_keys(desk: CommandContext) -> None:
     """List keys, oldest first, without secrets."""
     found = Keys(desk.client).list()
     now = desk.now()
@@ -101,7 +101,7 @@ def list_keys(desk: Desk) -> None:
 @keys.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @at_desk
-def revoke(desk: Desk, ids: tuple[str, ...]) -> None:
+def revoke(desk: CommandContext, ids: tuple[str, ...]) -> None:
     """Revoke keys; takes effect within five seconds."""
     face = Keys(desk.client)
     # Look up all ids first, so that a typo revokes nothing.

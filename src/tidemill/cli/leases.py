@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from tidemill.cli.desk import Desk, at_desk
+from tidemill.cli.context import CommandContext, at_desk
 from tidemill.cli.groups import InOrder
-from tidemill.cli.reading import read_instant
+from tidemill.cli.parsers import read_instant
 from tidemill.cli.screen import Column, age, heading, print_json, print_lines, print_table, span, thousands
 from tidemill.client.documents import current_duties, lease_document
 from tidemill.domain.cluster import Lease, Worker, holder_of
@@ -23,7 +23,7 @@ def leases() -> None:
 
 @leases.command("list")
 @at_desk
-def list_leases(desk: Desk) -> None:
+def list_leases(desk: CommandContext) -> None:
     """List leases with their holders and duties."""
     now = desk.now()
     found, workers = desk.store.leases(), desk.store.workers()
@@ -96,7 +96,7 @@ def _number(value: object) -> str | None:
 @leases.command()
 @click.argument("name")
 @at_desk
-def release(desk: Desk, name: str) -> None:
+def release(desk: CommandContext, name: str) -> None:
     """Release a lease so that another worker can take it.
 
     The holder notices with its next heartbeat.

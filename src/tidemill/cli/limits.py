@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 
 import click
 
-from tidemill.cli.desk import Desk, at_desk
+from tidemill.cli.context import CommandContext, at_desk
 from tidemill.cli.groups import InOrder
-from tidemill.cli.reading import duration
+from tidemill.cli.parsers import duration
 from tidemill.cli.screen import (
     Column,
     age,
@@ -23,8 +23,8 @@ from tidemill.cli.screen import (
     thousands,
 )
 from tidemill.client.documents import limit_document
-from tidemill.client.limit_states import LimitState
-from tidemill.client.limit_words import allows
+from tidemill.client.limits.states import LimitState
+from tidemill.client.limits.texts import allows
 from tidemill.domain.limits import LimitKind, Rule
 
 USES = (Column("limit", flexible=True), Column("used", right=True), Column("says", flexible=True))
@@ -68,7 +68,7 @@ def limits() -> None:
 
 @limits.command("list")
 @at_desk
-def list_limits(desk: Desk) -> None:
+def list_limits(desk: CommandContext) -> None:
     """List limits with their use."""
     found = desk.limits.list()
     now = desk.now()
@@ -89,7 +89,7 @@ def list_limits(desk: Desk) -> None:
 @limits.command()
 @click.argument("name")
 @at_desk
-def show(desk: Desk, name: str) -> None:
+def show(desk: CommandContext, name: str) -> None:
     """Show a limit, or one key of it."""
     limit = desk.limits.get(name)
     if desk.as_json:
@@ -102,7 +102,7 @@ def show(desk: Desk, name: str) -> None:
         print_table(USES, use_rows(limit.keys, now), empty="")
 
 
-def _facts(desk: Desk, limit: LimitState, now: datetime) -> Iterator[tuple[str, object]]:
+def _facts(desk: CommandContext, limit: LimitState, now: datetime) -> Iterator[tuple[str, object]]:
     code = desk.limits.declared().get(limit.rule.name)
     yield "limit", limit.name
     if limit.name != limit.rule.name:
@@ -122,7 +122,7 @@ def _facts(desk: Desk, limit: LimitState, now: datetime) -> Iterator[tuple[str, 
 @click.option("--per", type=duration, metavar="DURATION", help="Make it a rate: MAX starts within this time.")
 @click.option("--burst", type=int, metavar="N", help="Burst size of the rate (token bucket).")
 @at_desk
-def set_limit(desk: Desk, name: str, most: int, per: timedelta | None, burst: int | None) -> None:
+def set_limit(desk: CommandContext, name: str, most: int, per: timedelta | None, burst: int | None) -> None:
     """Allow at most MAX jobs at the same time, or within --per.
 
     0 removes the limit. The value overrides the code and takes effect within five seconds.
@@ -138,7 +138,7 @@ def set_limit(desk: Desk, name: str, most: int, per: timedelta | None, burst: in
 @limits.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @at_desk
-def unset(desk: Desk, names: tuple[str, ...]) -> None:
+def unset(desk: CommandContext, names: tuple[str, ...]) -> None:
     """Remove overrides: the limits of the code apply again."""
     dropped = {name: desk.limits.unset(name) for name in dict.fromkeys(names)}
     if desk.as_json:
@@ -151,7 +151,7 @@ def unset(desk: Desk, names: tuple[str, ...]) -> None:
 @limits.command("reset-breaker")
 @click.argument("name")
 @at_desk
-def reset_breaker(desk: Desk, name: str) -> None:
+def reset_breaker(desk: CommandContext, name: str) -> None:
     """Close a circuit breaker so that its jobs run again."""
     limit = desk.limits.reset_breaker(name)
     if desk.as_json:

@@ -8,14 +8,14 @@ from datetime import datetime
 
 import click
 
-from tidemill.cli import pausing
-from tidemill.cli.desk import Desk, at_desk, tenant_option
+from tidemill.cli import pause_actions
+from tidemill.cli.context import CommandContext, at_desk, tenant_option
 from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import Column, print_json, print_table, span, thousands
 from tidemill.client.documents import instant, pause_document
-from tidemill.client.stats import QueueStats, is_living, queue_stats
+from tidemill.client.stats.store_stats import QueueStats, is_living, queue_stats
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
-from tidemill.domain.ledger import PauseKind
+from tidemill.domain.records import PauseKind
 from tidemill.errors import UsageError
 
 QUEUES = (
@@ -33,7 +33,7 @@ def queue_rows(found: Iterable[QueueStats], now: datetime) -> list[list[object]]
             queue.name,
             thousands(queue.pending),
             None if queue.oldest_at is None else span(now - queue.oldest_at),
-            pausing.said(queue.pause, now),
+            pause_actions.said(queue.pause, now),
         ]
         for queue in found
     ]
@@ -57,7 +57,7 @@ def queues() -> None:
 @queues.command("list")
 @tenant_option
 @at_desk
-def list_queues(desk: Desk, tenant: str) -> None:
+def list_queues(desk: CommandContext, tenant: str) -> None:
     """List queues with their waiting jobs.
 
     The list holds queues that have jobs, are paused, are served by a worker or are named by a task.
@@ -72,7 +72,7 @@ def list_queues(desk: Desk, tenant: str) -> None:
     )
 
 
-def _found(desk: Desk, tenant: str, now: datetime) -> list[QueueStats]:
+def _found(desk: CommandContext, tenant: str, now: datetime) -> list[QueueStats]:
     living = [worker for worker in desk.store.workers() if is_living(worker, now)]
     served = {name for worker in living for name in worker.queues}
     declared = {task.options.queue for task in desk.registry}
@@ -82,7 +82,7 @@ def _found(desk: Desk, tenant: str, now: datetime) -> list[QueueStats]:
 def _chosen(names: tuple[str, ...], everything: bool) -> tuple[PauseKind, tuple[str, ...]]:
     if bool(names) == everything:
         raise UsageError("name the queues, or pass --all for all of them")
-    return (PauseKind.ALL, pausing.EVERYTHING) if everything else (PauseKind.QUEUE, names)
+    return (PauseKind.ALL, pause_actions.EVERYTHING) if everything else (PauseKind.QUEUE, names)
 
 
 @queues.command()
@@ -91,15 +91,17 @@ def _chosen(names: tuple[str, ...], everything: bool) -> tuple[PauseKind, tuple[
 @click.option("--reason", metavar="TEXT", help="Reason, shown by jobs why.")
 @click.option("--new", is_flag=True, help="Allow a queue that is not known yet.")
 @at_desk
-def pause(desk: Desk, names: tuple[str, ...], everything: bool, reason: str | None, new: bool) -> None:
+def pause(
+    desk: CommandContext, names: tuple[str, ...], everything: bool, reason: str | None, new: bool
+) -> None:
     """Stop starting jobs of queues; running jobs finish."""
     chosen = _chosen(names, everything)
     if names and not new:
         _check_known(desk, names)
-    pausing.pause(desk, *chosen, reason)
+    pause_actions.pause(desk, *chosen, reason)
 
 
-def _check_known(desk: Desk, names: tuple[str, ...]) -> None:
+def _check_known(desk: CommandContext, names: tuple[str, ...]) -> None:
     """Raise an error for a queue that no task, worker, pause or job uses."""
     known = {queue.name for queue in _found(desk, ALL_TENANTS, desk.now())}
     for name in names:
@@ -115,6 +117,6 @@ def _check_known(desk: Desk, names: tuple[str, ...]) -> None:
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 @click.option("--all", "everything", is_flag=True, help="End the pause of --all; other pauses stay.")
 @at_desk
-def resume(desk: Desk, names: tuple[str, ...], everything: bool) -> None:
+def resume(desk: CommandContext, names: tuple[str, ...], everything: bool) -> None:
     """Resume paused queues."""
-    pausing.resume(desk, *_chosen(names, everything))
+    pause_actions.resume(desk, *_chosen(names, everything))

@@ -14,16 +14,16 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from tidemill.cli.completing import task_names
-from tidemill.cli.desk import Desk, at_desk, tenant_option
+from tidemill.cli.completion import task_names
+from tidemill.cli.context import CommandContext, at_desk, tenant_option
 from tidemill.cli.groups import InOrder
-from tidemill.cli.reading import instant as an_instant
-from tidemill.cli.schedules_act import add, backfill, pause, remove, resume, sync, trigger
+from tidemill.cli.parsers import instant as an_instant
+from tidemill.cli.schedule_actions import add, backfill, pause, remove, resume, sync, trigger
 from tidemill.cli.screen import Column, age, heading, print_facts, print_json, print_table, stamp
 from tidemill.client.documents import fire_document, instant, schedule_document
-from tidemill.client.scheduled import Schedule
-from tidemill.client.schedules import Schedules
-from tidemill.domain.timetable import Fired
+from tidemill.client.schedules.api import Schedules
+from tidemill.client.schedules.handle import Schedule
+from tidemill.domain.schedules import Fired
 
 
 @click.group(cls=InOrder)
@@ -35,7 +35,7 @@ def schedules() -> None:
 @click.option("--task", metavar="NAME", shell_complete=task_names, help="Schedules of this task.")
 @tenant_option
 @at_desk
-def list_schedules(desk: Desk, task: str | None, tenant: str) -> None:
+def list_schedules(desk: CommandContext, task: str | None, tenant: str) -> None:
     """List schedules with their next fire."""
     found = Schedules(desk.client).list(task=task, tenant=tenant)
     if desk.as_json:
@@ -66,7 +66,7 @@ def list_schedules(desk: Desk, task: str | None, tenant: str) -> None:
 )
 @tenant_option
 @at_desk
-def show(desk: Desk, key: str, count: int, tenant: str) -> None:
+def show(desk: CommandContext, key: str, count: int, tenant: str) -> None:
     """Show a schedule: rules, arguments and last fires."""
     face = Schedules(desk.client)
     found = face.get(key, tenant=tenant)
@@ -109,7 +109,7 @@ def show(desk: Desk, key: str, count: int, tenant: str) -> None:
 @click.option("--after", type=an_instant, metavar="INSTANT", help="Start from this time instead of now.")
 @tenant_option
 @at_desk
-def preview(desk: Desk, key: str, count: int, after: datetime | None, tenant: str) -> None:
+def preview(desk: CommandContext, key: str, count: int, after: datetime | None, tenant: str) -> None:
     """Show the next fires, in local time and UTC."""
     face = Schedules(desk.client)
     found = face.get(key, tenant=tenant)

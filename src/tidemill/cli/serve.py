@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from tidemill.cli.desk import opened_app
-from tidemill.cli.naming import app_named
-from tidemill.engine.logs import LEVELS, write_logs
+from tidemill.cli.app_argument import app_named
+from tidemill.cli.context import opened_app
+from tidemill.engine.log_formats import LEVELS, write_logs
 from tidemill.errors import BadSettings
 
 

@@ -7,15 +7,15 @@ from datetime import datetime, timedelta
 
 import click
 
-from tidemill.cli import pausing, stats_named
-from tidemill.cli.desk import Desk, at_desk, tenant_option
+from tidemill.cli import pause_actions, stats_reports
+from tidemill.cli.context import CommandContext, at_desk, tenant_option
 from tidemill.cli.limits import USES, use_rows
+from tidemill.cli.parsers import duration
 from tidemill.cli.queues import QUEUES, queue_document, queue_rows
-from tidemill.cli.reading import duration
 from tidemill.cli.screen import Column, heading, print_facts, print_json, print_table, span, thousands
 from tidemill.client.documents import instant, limit_document, pause_document
-from tidemill.client.stats import Stats, gather
-from tidemill.domain.ledger import PauseKind
+from tidemill.client.stats.store_stats import Stats, gather
+from tidemill.domain.records import PauseKind
 from tidemill.domain.states import JobState
 from tidemill.errors import BadFilter
 
@@ -28,7 +28,7 @@ from tidemill.errors import BadFilter
 @tenant_option
 @at_desk
 def stats(
-    desk: Desk,
+    desk: CommandContext,
     name: str | None,
     window: timedelta | None,
     longer_than: timedelta | None,
@@ -42,7 +42,7 @@ def stats(
     """
     said = {"window": window, "longer_than": longer_than, "limit": limit}
     if name is not None:
-        stats_named.show(desk, name, {**said, "tenant": tenant})
+        stats_reports.show(desk, name, {**said, "tenant": tenant})
         return
     for key, value in said.items():
         if value is not None:
@@ -89,7 +89,7 @@ def _now(found: Stats, now: datetime) -> Iterator[tuple[str, object]]:
     yield "oldest pending", None if oldest is None else span(now - oldest)
     for pause in found.pauses:
         if pause.kind is not PauseKind.QUEUE:
-            yield "paused", f"{pausing.what(pause)}, {pausing.said(pause, now)}"
+            yield "paused", f"{pause_actions.what(pause)}, {pause_actions.said(pause, now)}"
 
 
 def workers_line(found: Stats) -> str:

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from tidemill.cli import pausing
-from tidemill.cli.desk import Desk, at_desk, tenant_option
+from tidemill.cli import pause_actions
+from tidemill.cli.context import CommandContext, at_desk, tenant_option
 from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import (
     Column,
@@ -23,13 +23,13 @@ from tidemill.cli.screen import (
     span,
     thousands,
 )
+from tidemill.cli.task_settings import set_document, set_task, set_words, task_rule, task_setting
 from tidemill.cli.tasks_check import check_tasks
-from tidemill.cli.tasks_set import set_document, set_task, set_words, task_rule, task_setting
 from tidemill.client.documents import pause_document, seconds
-from tidemill.client.limit_words import NO_LIMIT
-from tidemill.client.stats import is_living, waiting_tasks
+from tidemill.client.limits.texts import NO_LIMIT
+from tidemill.client.stats.store_stats import is_living, waiting_tasks
 from tidemill.domain.filters import JobFilter
-from tidemill.domain.ledger import Pause, PauseKind
+from tidemill.domain.records import Pause, PauseKind
 from tidemill.domain.retry import policy_to_data, policy_words
 from tidemill.domain.states import LIVE, JobState
 from tidemill.errors import TaskNotFound
@@ -49,7 +49,7 @@ tasks.add_command(check_tasks)
 @tasks.command("list")
 @tenant_option
 @at_desk
-def list_tasks(desk: Desk, tenant: str) -> None:
+def list_tasks(desk: CommandContext, tenant: str) -> None:
     """List tasks with their jobs.
 
     Without an app, the list holds the tasks of live workers and of waiting jobs.
@@ -79,7 +79,7 @@ def list_tasks(desk: Desk, tenant: str) -> None:
                 *(thousands(counts[name].get(state, 0)) for state in SHOWN),
                 task and task.options.retry.max_attempts,
                 task and span(task.options.timeout),
-                pausing.said(pauses.get(name), now),
+                pause_actions.said(pauses.get(name), now),
                 task and task.summary,
             ]
         )
@@ -90,7 +90,7 @@ def list_tasks(desk: Desk, tenant: str) -> None:
 @click.argument("name")
 @tenant_option
 @at_desk
-def show(desk: Desk, name: str, tenant: str) -> None:
+def show(desk: CommandContext, name: str, tenant: str) -> None:
     """Show a task: options, arguments and jobs by status."""
     task = desk.registry.get(name) if desk.app else None
     counts = desk.store.count(JobFilter(tenant, tasks=frozenset({name})))
@@ -122,7 +122,7 @@ def show(desk: Desk, name: str, tenant: str) -> None:
             ("stages", ", ".join(options.stages) or None),
         ]
     facts.append(("set", set_words(task_setting(desk, name), task_rule(desk, name))))
-    facts.append(("paused", pausing.said(pause, desk.now())))
+    facts.append(("paused", pause_actions.said(pause, desk.now())))
     print_facts(facts)
     if task is not None:
         heading("Arguments")
@@ -136,24 +136,24 @@ def show(desk: Desk, name: str, tenant: str) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--reason", metavar="TEXT", help="Reason, shown with the pause.")
 @at_desk
-def pause(desk: Desk, names: tuple[str, ...], reason: str | None) -> None:
+def pause(desk: CommandContext, names: tuple[str, ...], reason: str | None) -> None:
     """Stop starting jobs of these tasks; running jobs finish."""
     if desk.app:
         for name in names:
             # Refuse a misspelt name.
             desk.registry.get(name)
-    pausing.pause(desk, PauseKind.TASK, names, reason)
+    pause_actions.pause(desk, PauseKind.TASK, names, reason)
 
 
 @tasks.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @at_desk
-def resume(desk: Desk, names: tuple[str, ...]) -> None:
+def resume(desk: CommandContext, names: tuple[str, ...]) -> None:
     """Resume paused tasks."""
-    pausing.resume(desk, PauseKind.TASK, names)
+    pause_actions.resume(desk, PauseKind.TASK, names)
 
 
-def _names(desk: Desk, tenant: str) -> list[str]:
+def _names(desk: CommandContext, tenant: str) -> list[str]:
     if desk.app:
         return desk.registry.names()
     now = desk.now()
@@ -161,11 +161,13 @@ def _names(desk: Desk, tenant: str) -> list[str]:
     return sorted(known | set(waiting_tasks(desk.store, tenant=tenant)))
 
 
-def _pauses(desk: Desk) -> dict[str, Pause]:
+def _pauses(desk: CommandContext) -> dict[str, Pause]:
     return {pause.name: pause for pause in desk.store.pauses() if pause.kind is PauseKind.TASK}
 
 
-def _document(desk: Desk, name: str, counts: dict[JobState, int], pause: Pause | None) -> dict[str, object]:
+def _document(
+    desk: CommandContext, name: str, counts: dict[JobState, int], pause: Pause | None
+) -> dict[str, object]:
     document: dict[str, object] = {
         "name": name,
         "counts": {state.value: number for state, number in counts.items()},

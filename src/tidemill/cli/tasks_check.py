@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import click
 
-from tidemill.cli.desk import Desk, tenant_option
-from tidemill.cli.naming import app_named
+from tidemill.cli.app_argument import app_named
+from tidemill.cli.context import CommandContext, tenant_option
 from tidemill.cli.screen import Column, print_json, print_lines, print_table, thousands
-from tidemill.client.readable import Readability, check_waiting
+from tidemill.client.jobs.code_fit import CodeFit, check_waiting
 from tidemill.stores.open import open_store
 
 
@@ -37,7 +37,7 @@ def check_tasks(app: str, url: str | None, most: int, tenant: str, as_json: bool
 
     Either the code does not know the task, or it cannot read the arguments. The exit code is 1 if there are any.
     """
-    with Desk(app, None, as_json=as_json) as desk:
+    with CommandContext(app, None, as_json=as_json) as desk:
         registry = desk.registry
         other = None if url is None else open_store(url)
         try:
@@ -50,7 +50,7 @@ def check_tasks(app: str, url: str | None, most: int, tenant: str, as_json: bool
         click.get_current_context().exit(1)
 
 
-def _show(found: Readability, *, as_json: bool) -> None:
+def _show(found: CodeFit, *, as_json: bool) -> None:
     if as_json:
         groups = [
             {

@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
-from tidemill.cli import pausing
-from tidemill.cli.desk import Desk, at_desk
+from tidemill.cli import pause_actions
+from tidemill.cli.context import CommandContext, at_desk
 from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import Column, print_json, print_lines, print_table, thousands
 from tidemill.client.control import TENANT_SETTING, Control
-from tidemill.client.limit_states import waiting_lanes
-from tidemill.client.operations import Operations
-from tidemill.domain.ledger import PauseKind
+from tidemill.client.limits.states import waiting_lanes
+from tidemill.client.stats.api import StatsApi
+from tidemill.domain.records import PauseKind
 
 COUNTED = 10_000
 """Maximum number of pending jobs to count per tenant."""
@@ -27,7 +27,7 @@ def tenants() -> None:
 
 @tenants.command("list")
 @at_desk
-def list_tenants(desk: Desk) -> None:
+def list_tenants(desk: CommandContext) -> None:
     """List tenants with their waiting jobs.
 
     The list holds tenants that had jobs in the last 24 hours, have pending jobs, are paused or have settings.
@@ -51,8 +51,8 @@ def list_tenants(desk: Desk) -> None:
     print_table(columns, cells, empty="no tenants")
 
 
-def _known(desk: Desk) -> list[dict[str, Any]]:
-    loads = {row.tenant: row for row in Operations(desk.client).tenants().rows}
+def _known(desk: CommandContext) -> list[dict[str, Any]]:
+    loads = {row.tenant: row for row in StatsApi(desk.client).tenants().rows}
     paused = {pause.name for pause in desk.control.pauses() if pause.kind is PauseKind.TENANT}
     settings = {
         setting.key.removeprefix(TENANT_SETTING): setting.value
@@ -95,7 +95,7 @@ def _counted(number: int) -> str:
     help="Refuse jobs with a higher priority.",
 )
 @at_desk
-def set_tenant(desk: Desk, name: str, weight: float | None, max_priority: int | None) -> None:
+def set_tenant(desk: CommandContext, name: str, weight: float | None, max_priority: int | None) -> None:
     """Set a tenant's share and highest priority.
 
     Options that are not given keep their value.
@@ -118,7 +118,7 @@ def set_tenant(desk: Desk, name: str, weight: float | None, max_priority: int | 
 @tenants.command("unset")
 @click.argument("name")
 @at_desk
-def unset_tenant(desk: Desk, name: str) -> None:
+def unset_tenant(desk: CommandContext, name: str) -> None:
     """Remove a tenant's share and highest priority."""
     removed = Control(desk.client).unset(f"{TENANT_SETTING}{name}")
     if desk.as_json:
@@ -131,14 +131,14 @@ def unset_tenant(desk: Desk, name: str) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--reason", metavar="TEXT", help="Reason, shown with the pause.")
 @at_desk
-def pause(desk: Desk, names: tuple[str, ...], reason: str | None) -> None:
+def pause(desk: CommandContext, names: tuple[str, ...], reason: str | None) -> None:
     """Stop starting jobs of tenants; running jobs finish."""
-    pausing.pause(desk, PauseKind.TENANT, names, reason)
+    pause_actions.pause(desk, PauseKind.TENANT, names, reason)
 
 
 @tenants.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @at_desk
-def resume(desk: Desk, names: tuple[str, ...]) -> None:
+def resume(desk: CommandContext, names: tuple[str, ...]) -> None:
     """Resume paused tenants."""
-    pausing.resume(desk, PauseKind.TENANT, names)
+    pause_actions.resume(desk, PauseKind.TENANT, names)

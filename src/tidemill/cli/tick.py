@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from tidemill.cli.desk import opened_app
-from tidemill.cli.naming import app_named
-from tidemill.cli.reading import duration
+from tidemill.cli.app_argument import app_named
+from tidemill.cli.context import opened_app
+from tidemill.cli.parsers import duration
 
 
 @click.command()

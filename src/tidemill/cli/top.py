@@ -22,8 +22,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from tidemill.cli import pausing
-from tidemill.cli.desk import Desk, at_desk, tenant_option
+from tidemill.cli import pause_actions
+from tidemill.cli.context import CommandContext, at_desk, tenant_option
 from tidemill.cli.limits import USES, use_rows
 from tidemill.cli.queues import QUEUES, queue_rows
 from tidemill.cli.screen import (
@@ -42,11 +42,11 @@ from tidemill.cli.screen import (
 )
 from tidemill.cli.stats import stats_document, workers_line
 from tidemill.client import documents
-from tidemill.client.stats import Stats, gather, held_by_worker, is_living, liveness
+from tidemill.client.stats.store_stats import Stats, gather, held_by_worker, is_living, liveness
 from tidemill.domain.cluster import Worker
 from tidemill.domain.estimate import eta_of, fraction_done
 from tidemill.domain.filters import JobFilter, Sort
-from tidemill.domain.job import Job
+from tidemill.domain.job import JobRow
 from tidemill.domain.states import LIVE, JobState
 from tidemill.errors import StoreError
 
@@ -65,10 +65,10 @@ class Frame(NamedTuple):
 
     stats: Stats
     workers: list[tuple[Worker, int]]  #: live workers, and the number of jobs each holds
-    running: list[Job]
+    running: list[JobRow]
 
 
-def look(desk: Desk, tenant: str) -> Frame:
+def look(desk: CommandContext, tenant: str) -> Frame:
     """Read the data of one refresh."""
     now = desk.now()
     stats = gather(desk.store, now, tenant=tenant, ended=False)
@@ -90,7 +90,7 @@ def look(desk: Desk, tenant: str) -> Frame:
 )
 @tenant_option
 @at_desk
-def top(desk: Desk, once: bool, every: float, tenant: str) -> None:
+def top(desk: CommandContext, once: bool, every: float, tenant: str) -> None:
     """Show live counts, queues and workers; q quits.
 
     --json prints one line per refresh.
@@ -109,7 +109,7 @@ def top(desk: Desk, once: bool, every: float, tenant: str) -> None:
                 return
 
 
-def _lines(desk: Desk, tenant: str, screen: Console, *, once: bool, every: float) -> None:
+def _lines(desk: CommandContext, tenant: str, screen: Console, *, once: bool, every: float) -> None:
     """Print frame after frame, for pipes and programs."""
     pause = threading.Event()
     try:
@@ -126,7 +126,7 @@ def _lines(desk: Desk, tenant: str, screen: Console, *, once: bool, every: float
         return
 
 
-def _seen(desk: Desk, tenant: str, screen: Console) -> RenderableType:
+def _seen(desk: CommandContext, tenant: str, screen: Console) -> RenderableType:
     """Render a frame, or the error while the store is unavailable. It may recover."""
     try:
         return draw(look(desk, tenant), screen.width, screen.height)
@@ -195,7 +195,7 @@ def draw(frame: Frame, width: int, height: int | None = None) -> RenderableType:
         Text.assemble(("tidemill ", "bold"), f"{stamp(now)}   workers {workers_line(stats)}{waits}"),
         counts,
     ]
-    parts += [Text(f"paused: {clean(pausing.what(pause))}", STYLES["paused"]) for pause in stats.pauses]
+    parts += [Text(f"paused: {clean(pause_actions.what(pause))}", STYLES["paused"]) for pause in stats.pauses]
     if stats.queues:
         parts += [Text(), table(QUEUES, queue_rows(stats.queues, now), empty="", fit=width)]
     limits = use_rows(stats.limits, now)[:MOST_LIMITS]
@@ -231,7 +231,7 @@ def _worker_rows(frame: Frame, now: datetime) -> list[list[object]]:
     ]
 
 
-def _running(jobs: list[Job], now: datetime, width: int) -> RenderableType:
+def _running(jobs: list[JobRow], now: datetime, width: int) -> RenderableType:
     if not jobs:
         return Text("nothing is running", "dim")
     drawn = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold", expand=True)

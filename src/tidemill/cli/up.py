@@ -15,16 +15,16 @@ from typing import Any, NoReturn
 
 import click
 
-from tidemill.cli.naming import app_named
-from tidemill.cli.reading import duration
+from tidemill.cli.app_argument import app_named
+from tidemill.cli.parsers import duration
 from tidemill.cli.serve import lines
 from tidemill.cli.worker import announced, work
-from tidemill.engine.companion import Companion
 from tidemill.engine.health import default_host
-from tidemill.engine.logs import LEVELS, write_logs
-from tidemill.engine.settings import WorkerSettings, default_processes, read_settings
-from tidemill.engine.supervisor import Supervisor, need_posix
-from tidemill.listening import listening
+from tidemill.engine.log_formats import LEVELS, write_logs
+from tidemill.engine.supervisor.sidecar import Sidecar
+from tidemill.engine.supervisor.supervisor import Supervisor, need_posix
+from tidemill.engine.worker_settings import WorkerSettings, default_processes, read_settings
+from tidemill.sockets import listening
 
 API = "the HTTP API"
 
@@ -191,7 +191,7 @@ def bring_up(
         command += ["--fd", str(sock.fileno()), "--log-level", log_level]
         command += ["--log-json"] * log_json + ["--allow-anonymous-create"] * allow_anonymous_create
         command += ["--read-only"] * read_only
-        api = Companion(
+        api = Sidecar(
             API,
             command,
             up=starting.api,

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from tidemill.engine.companion import say, tie
-from tidemill.engine.locate import find_app
-from tidemill.engine.logs import LEVELS, write_logs
+from tidemill.engine.app_lookup import find_app
+from tidemill.engine.log_formats import LEVELS, write_logs
+from tidemill.engine.supervisor.sidecar import say, tie
 from tidemill.errors import TidemillError
 
 

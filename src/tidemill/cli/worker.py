@@ -13,13 +13,13 @@ from typing import Any, NoReturn
 
 import click
 
-from tidemill.cli.naming import app_named
-from tidemill.cli.reading import duration
+from tidemill.cli.app_argument import app_named
+from tidemill.cli.parsers import duration
 from tidemill.domain.cluster import Coordination
 from tidemill.engine.health import default_host
-from tidemill.engine.logs import LEVELS, write_logs
-from tidemill.engine.settings import default_processes, read_settings
-from tidemill.engine.supervisor import Supervisor, need_posix
+from tidemill.engine.log_formats import LEVELS, write_logs
+from tidemill.engine.supervisor.supervisor import Supervisor, need_posix
+from tidemill.engine.worker_settings import default_processes, read_settings
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kmgt]?)i?b?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from tidemill.cli.desk import Desk, at_desk
+from tidemill.cli.context import CommandContext, at_desk
 from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import Column, print_json, print_lines, print_table, span
 from tidemill.client.documents import worker_document
-from tidemill.client.stats import held_by_worker, is_living, liveness
+from tidemill.client.stats.store_stats import held_by_worker, is_living, liveness
 from tidemill.domain.cluster import Worker, WorkerState
 from tidemill.errors import BadFilter
 
@@ -21,7 +21,7 @@ def workers() -> None:
 @workers.command("list")
 @click.option("--all", "everyone", is_flag=True, help="Include workers that are gone.")
 @at_desk
-def list_workers(desk: Desk, everyone: bool) -> None:
+def list_workers(desk: CommandContext, everyone: bool) -> None:
     """List workers, newest first.
 
     Workers that are gone and hold no jobs are listed only with --all.
@@ -61,7 +61,7 @@ def list_workers(desk: Desk, everyone: bool) -> None:
 @workers.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @at_desk
-def drain(desk: Desk, ids: tuple[str, ...]) -> None:
+def drain(desk: CommandContext, ids: tuple[str, ...]) -> None:
     """Ask workers, by id or name, to finish and claim no more jobs."""
     now = desk.now()
     living = [worker for worker in desk.store.workers() if is_living(worker, now)]

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import cast
 from uuid import UUID
 
-from tidemill.client.acting import HIDDEN, note, plain, who
-from tidemill.client.stats import is_living
-from tidemill.client.tellers import Teller
+from tidemill.client._base import StoreApi
+from tidemill.client.access.identity import HIDDEN, note, plain, who
+from tidemill.client.stats.store_stats import is_living
 from tidemill.domain.bounds import check_attempts, check_text, data_flaw
 from tidemill.domain.cluster import Worker, holder_of
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.ledger import Pause, PauseKind, Setting
+from tidemill.domain.records import Pause, PauseKind, Setting
 from tidemill.errors import BadSettings, LeaseLost, LeaseNotFound, WorkerNotFound
 from tidemill.tasks.options import check_name, check_priority
 
@@ -39,7 +39,7 @@ _LONGEST = 1e9  # seconds
 _SECRETIVE = re.compile(r"secret|passw|token|credential|api_?key|private", re.IGNORECASE)
 
 
-class Control(Teller):
+class Control(StoreApi):
     """Store-wide controls of an app."""
 
     # Pauses ------------------------------------------------------------------------------------------------------------

@@ -12,20 +12,20 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from tidemill.client.acting import carried, who
-from tidemill.client.archived import read_archived
-from tidemill.client.batcher import AsyncBatcher, Batcher
-from tidemill.client.build import Template, tracing
-from tidemill.client.connections import aenqueue_on, alook_on, enqueue_on, look_on
-from tidemill.client.connections.own import OwnConnections
-from tidemill.client.following import collect, collector_for
-from tidemill.client.limiting import Limiting
-from tidemill.client.options import NO_OPTIONS, CallOptions
-from tidemill.client.waiting import Waiting
-from tidemill.client.writing import put, snapshot, wake, write
+from tidemill.client.access.identity import carried, who
+from tidemill.client.archive.documents import read_archived
+from tidemill.client.enqueue.batcher import AsyncBatcher, Batcher
+from tidemill.client.enqueue.builder import Template, tracing
+from tidemill.client.enqueue.follow_ups import collect, collector_for
+from tidemill.client.enqueue.options import NO_OPTIONS, CallOptions
+from tidemill.client.enqueue.writer import put, snapshot, wake, write
+from tidemill.client.jobs.waiter import Waiter
+from tidemill.client.limits.cache import LimitCache
+from tidemill.client.own_connection import aenqueue_on, alook_on, enqueue_on, look_on
+from tidemill.client.own_connection.completion import OwnConnections
 from tidemill.clock import Clock, ManualClock
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import Enqueued, Job, Move, NewJob
+from tidemill.domain.job import Enqueued, JobRow, Move, NewJob
 from tidemill.domain.limits import Rule
 from tidemill.domain.payload import PayloadLimits
 from tidemill.domain.retention import DEFAULT_POLICIES, ArchivedJob, ArchivePolicy
@@ -83,10 +83,10 @@ class Client:
         """Switch to these stores and this clock, and reset everything cached for the previous ones."""
         self.stores = dict(stores)
         self.clock = clock
-        self._limiting: dict[str | None, Limiting] = {}
+        self._limiting: dict[str | None, LimitCache] = {}
         self._batchers: dict[str, Batcher] = {}
         self._async_batchers: dict[str, AsyncBatcher] = {}
-        self._waiting: dict[str, Waiting] = {}
+        self._waiting: dict[str, Waiter] = {}
         self._templates: dict[tuple[str, str | None], Template] = {}
         self._pool: ThreadPoolExecutor | None = None
         self._closing: list[Callable[[], None]] = []
@@ -124,20 +124,20 @@ class Client:
         """The time to pass to a store: None for the store's own clock, unless the client has a manual clock."""
         return self.clock.now() if isinstance(self.clock, ManualClock) else None
 
-    def waiting(self, name: str | None) -> Waiting:
+    def waiting(self, name: str | None) -> Waiter:
         """Return the watcher of jobs in that store."""
         with self._lock:
             key = name or ""
             found = self._waiting.get(key)
             if found is None:
-                found = self._waiting[key] = Waiting(self.store(name))
+                found = self._waiting[key] = Waiter(self.store(name))
             return found
 
-    def limiting(self, name: str | None) -> Limiting:
+    def limiting(self, name: str | None) -> LimitCache:
         """Return the cached limits of that store."""
         found = self._limiting.get(name)
         if found is None:
-            found = self._limiting.setdefault(name, Limiting(self.store(name), self.clock, self.rules))
+            found = self._limiting.setdefault(name, LimitCache(self.store(name), self.clock, self.rules))
         return found
 
     def executor(self) -> ThreadPoolExecutor:
@@ -153,7 +153,7 @@ class Client:
 
     # Enqueueing ------------------------------------------------------------------------------------------------------
 
-    def enqueue(self, declared: Declared, call: CallOptions, calls: Sequence[Call]) -> list[Job | NewJob]:
+    def enqueue(self, declared: Declared, call: CallOptions, calls: Sequence[Call]) -> list[JobRow | NewJob]:
         """Store the jobs of these calls and return them, or the existing jobs that hold their unique keys."""
         if call.connection is not None:
             look_on(call.connection, self.store(call.store))
@@ -200,7 +200,7 @@ class Client:
 
     def _enqueue_meanwhile(
         self, declared: Declared, call: CallOptions, calls: Sequence[Call]
-    ) -> list[Job | NewJob]:
+    ) -> list[JobRow | NewJob]:
         """Build jobs while the store inserts earlier ones; the call stores all of them or none."""
         template, jobs = self._template(declared, call), list[NewJob]()
 
@@ -217,7 +217,7 @@ class Client:
 
     async def aenqueue(
         self, declared: Declared, call: CallOptions, calls: Sequence[Call]
-    ) -> list[Job | NewJob]:
+    ) -> list[JobRow | NewJob]:
         """Asynchronous twin of ``enqueue``; middleware runs in a thread, so that it cannot block the event loop.
 
         Context managers of hooks are entered here, in the caller's own context.
@@ -240,7 +240,7 @@ class Client:
             return list(step.jobs)
         if all(enqueued.created for enqueued in written) or call.connection is not None:
             return self._answer(declared, call, step.jobs, written)
-        answer: list[Job | NewJob] = await self.in_thread(self._answer, declared, call, step.jobs, written)
+        answer: list[JobRow | NewJob] = await self.in_thread(self._answer, declared, call, step.jobs, written)
         return answer
 
     async def _awrite(
@@ -343,11 +343,11 @@ class Client:
 
     def _answer(
         self, declared: Declared, call: CallOptions, jobs: Sequence[NewJob], written: Sequence[Enqueued]
-    ) -> list[Job | NewJob]:
+    ) -> list[JobRow | NewJob]:
         """Return the stored jobs; apply the conflict rule to each job whose unique key was already taken."""
         if not self.events.wanted and all(enqueued.created for enqueued in written):
             return list(jobs)
-        answers: list[Job | NewJob] = []
+        answers: list[JobRow | NewJob] = []
         for job, enqueued in zip(jobs, written, strict=True):
             if not enqueued.created:
                 answers.append(self._settle(declared, call, job, enqueued.id))
@@ -366,7 +366,7 @@ class Client:
                     Event("job.enqueued", seen.created_at, job.id, job.task, job.tenant, state)
                 )
 
-    def publish_acts(self, name: str, jobs: Iterable[Job], **data: object) -> None:
+    def publish_acts(self, name: str, jobs: Iterable[JobRow], **data: object) -> None:
         """Publish an action of a person or a program on these jobs, each with its current state."""
         if self.events.wanted:
             now, by = self.clock.now(), who()
@@ -374,7 +374,7 @@ class Client:
                 facts = {"by": by, **data}
                 self.events.publish(Event(name, now, job.id, job.task, job.tenant, job.state, facts))
 
-    def _settle(self, declared: Declared, call: CallOptions, job: NewJob, holder: UUID) -> Job | NewJob:
+    def _settle(self, declared: Declared, call: CallOptions, job: NewJob, holder: UUID) -> JobRow | NewJob:
         """Resolve a unique key conflict: return, replace or delay the job that holds the key, or raise JobExists."""
         rule: Unique = call.given("unique", declared.options.unique)
         store = self.store(call.store)
@@ -417,7 +417,7 @@ class Client:
             else self._settle(declared, call, job, again.id)
         )
 
-    def _left(self, store: Store, job: NewJob, holder: UUID) -> Job:
+    def _left(self, store: Store, job: NewJob, holder: UUID) -> JobRow:
         """Return the archived copy of a job that keeps its unique key until the window ends."""
         kept = self.stores.get("archive", store).archived([holder], tenant=ALL_TENANTS)
         if not kept:
@@ -430,7 +430,7 @@ class Client:
 
     # Reading ---------------------------------------------------------------------------------------------------------
 
-    def get(self, id: UUID, *, tenant: str, store: str | None) -> Job:
+    def get(self, id: UUID, *, tenant: str, store: str | None) -> JobRow:
         """Return the job with that id, live or archived, or raise ``JobNotFound``."""
         found = self.store(store).get([id], tenant=tenant)
         if found:

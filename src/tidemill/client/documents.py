@@ -14,19 +14,19 @@ from uuid import UUID
 
 from pydantic_core import from_json
 
-from tidemill.client.limit_states import LimitState
-from tidemill.client.scheduled import Schedule
-from tidemill.client.stats import liveness
+from tidemill.client.limits.states import LimitState
+from tidemill.client.schedules.handle import Schedule
+from tidemill.client.stats.store_stats import liveness
 from tidemill.domain.access import Key
-from tidemill.domain.archival import LEASE as ARCHIVE
+from tidemill.domain.archive_totals import LEASE as ARCHIVE
 from tidemill.domain.cluster import Lease, Worker, holder_of
 from tidemill.domain.estimate import eta_of, fraction_done, percent_done
-from tidemill.domain.job import ErrorInfo, Execution, Job, LogEntry
-from tidemill.domain.ledger import AuditRecord, Pause, Setting
+from tidemill.domain.job import ErrorInfo, Execution, JobRow, LogEntry
+from tidemill.domain.records import AuditRecord, Pause, Setting
 from tidemill.domain.retention import ArchivedJob
+from tidemill.domain.schedules import Definition, Fired
 from tidemill.domain.states import JobState
-from tidemill.domain.timetable import Definition, Fired
-from tidemill.domain.tracing import trace_id
+from tidemill.domain.trace_context import trace_id
 
 
 def instant(value: datetime | None) -> str | None:
@@ -67,7 +67,7 @@ def _name_of(worker: UUID) -> str:
     return str(worker)
 
 
-def job_document(job: Job, now: datetime) -> dict[str, object]:
+def job_document(job: JobRow, now: datetime) -> dict[str, object]:
     """Return the document of one job.
 
     A page holds hundreds of jobs, so this function skips conversions wherever a field is empty.

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tidemill.client.control import TASK_SETTING
-from tidemill.domain.ledger import Setting
 from tidemill.domain.limits import Rule
+from tidemill.domain.records import Setting
 
 
 def setting_of(task: str, settings: Iterable[Setting]) -> Mapping[str, Any]:

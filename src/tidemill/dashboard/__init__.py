@@ -24,7 +24,7 @@ How to write a page:
             await visit.act(visit.app.control.pause_queue, visit.path["name"], visit.form.get("reason"))
             return visit.back("/queues", f"Queue {visit.path['name']} is paused.")
 
--   A ``Visit`` is a ``Call`` (``tidemill.rest.call``) with ``tenant``, ``home``, ``read``, ``act``, ``masked``,
+-   A ``Visit`` is a ``Call`` (``tidemill.rest.api_request``) with ``tenant``, ``home``, ``read``, ``act``, ``masked``,
     ``facts()`` and ``job()``. ``asked`` holds the query and ``form`` the posted fields; ``get(name)`` on either returns
     a string or None. A page returns ``render(template, **facts)``, or after an action ``back(path, words)``: a redirect
     that shows ``words`` once on the next page.

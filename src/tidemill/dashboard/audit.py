@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from starlette.responses import Response
 
-from tidemill.dashboard.pages import Pages
-from tidemill.dashboard.visit import Visit
+from tidemill.dashboard.page_request import PageRequest
+from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.ledger import AuditRecord
+from tidemill.domain.records import AuditRecord
 from tidemill.rest.problems import Problem
 
-pages = Pages()
+pages = PageRoutes()
 
 PAGE = 50
 
@@ -35,7 +35,7 @@ _PLACES = {
 """Address of the page that shows the subject of an entry, by kind of subject."""
 
 
-class Change(NamedTuple):
+class ChangedField(NamedTuple):
     """Old and new value of one field.
 
     If ``had`` or ``has`` is false, the field did not exist before or does not exist now.
@@ -48,16 +48,16 @@ class Change(NamedTuple):
     after: object
 
 
-class Entry(NamedTuple):
+class AuditRow(NamedTuple):
     """An audit entry prepared for the page."""
 
     record: AuditRecord
-    changes: list[Change]
+    changes: list[ChangedField]
     place: str | None
 
 
 @pages.get("/audit", role=Role.ADMIN)
-async def audit(visit: Visit) -> Response:
+async def audit(visit: PageRequest) -> Response:
     """List the matching entries, newest first."""
     asked = {name: visit.asked.get(name) for name in ("who", "action", "subject")}
     since = visit.asked.get("since")
@@ -68,7 +68,7 @@ async def audit(visit: Visit) -> Response:
     except ValueError:
         since_at, wrong = None, f"{(since or '')[:40]!r} is not a date; write it as 2026-12-31"
     found = await visit.read(_look, visit, asked, since_at, before)
-    entries = [Entry(each, _changes(each), _place(each)) for each in found]
+    entries = [AuditRow(each, _changes(each), _place(each)) for each in found]
     return visit.render(
         "audit.html",
         422 if wrong else 200,
@@ -83,7 +83,7 @@ async def audit(visit: Visit) -> Response:
 
 
 @pages.get("/audit/verify", role=Role.ADMIN, everywhere=True)
-async def verify(visit: Visit) -> Response:
+async def verify(visit: PageRequest) -> Response:
     """Verify the hash chain of all tenants and show where it breaks. This changes nothing, so it is a GET page."""
     if visit.request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise Problem(403, "other_site", "the audit can be verified only from the audit page")
@@ -92,7 +92,7 @@ async def verify(visit: Visit) -> Response:
 
 
 def _look(
-    visit: Visit, asked: Mapping[str, str | None], since_at: datetime | None, before: int | None
+    visit: PageRequest, asked: Mapping[str, str | None], since_at: datetime | None, before: int | None
 ) -> list[AuditRecord]:
     after = 0 if since_at is None else _last_before(visit, since_at)
     return list(
@@ -107,7 +107,7 @@ def _look(
     )
 
 
-def _last_before(visit: Visit, at: datetime) -> int:
+def _last_before(visit: PageRequest, at: datetime) -> int:
     """Find the number of the last entry before an instant.
 
     Entries are numbered without gaps in time order, so a binary search needs only a few reads.
@@ -136,10 +136,12 @@ def _day(text: str | None) -> datetime | None:
     return max(found, datetime.min.replace(tzinfo=UTC) + timedelta(days=2))
 
 
-def _changes(record: AuditRecord) -> list[Change]:
+def _changes(record: AuditRecord) -> list[ChangedField]:
     """Compare the old and new fields of an entry."""
     old, new = record.entry.before or {}, record.entry.after or {}
-    return [Change(name, name in old, old.get(name), name in new, new.get(name)) for name in {**old, **new}]
+    return [
+        ChangedField(name, name in old, old.get(name), name in new, new.get(name)) for name in {**old, **new}
+    ]
 
 
 def _place(record: AuditRecord) -> str | None:

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 
-class Part(NamedTuple):
+class ChartPart(NamedTuple):
     """One segment of a stacked bar."""
 
     name: str
@@ -20,7 +20,7 @@ class Bar(NamedTuple):
 
     x: float
     width: float
-    parts: list[Part]
+    parts: list[ChartPart]
     at: datetime
     values: dict[str, int]
 
@@ -76,7 +76,7 @@ def stacked(
             tall = round(height * value / top, 2) if value else 0.0
             y -= tall
             if tall:
-                parts.append(Part(name, round(y, 2), tall))
+                parts.append(ChartPart(name, round(y, 2), tall))
         gap = min(1.5, each * 0.2)
         bars.append(Bar(round(index * each + gap / 2, 2), round(each - gap, 2), parts, at, values))
     ats = [at for at, _ in steps]

@@ -6,12 +6,12 @@ from typing import Any, Literal, cast
 
 from starlette.responses import Response
 
-from tidemill.client.options import NO_OPTIONS, CallOptions
+from tidemill.client.enqueue.options import NO_OPTIONS, CallOptions
 from tidemill.dashboard.argument_form import PREFIX, WHOLE, arguments_of, read_arguments
-from tidemill.dashboard.filled import Filled, Wrong, complaints, read_span, read_tags, read_whole
-from tidemill.dashboard.pages import Pages
+from tidemill.dashboard.form_state import FormError, FormState, complaints, read_span, read_tags, read_whole
+from tidemill.dashboard.page_request import PageRequest
+from tidemill.dashboard.pages import PageRoutes
 from tidemill.dashboard.tasks import show
-from tidemill.dashboard.visit import Visit
 from tidemill.domain.access import Role
 from tidemill.domain.job import NewJob
 from tidemill.domain.unique import Unique
@@ -19,7 +19,7 @@ from tidemill.errors import TaskNotFound, TidemillError
 from tidemill.tasks.options import check_queue
 from tidemill.tasks.task import Declared
 
-pages = Pages()
+pages = PageRoutes()
 
 UNIQUE = ("pending", "live")
 OPTION_FIELDS = {
@@ -32,13 +32,13 @@ OPTION_FIELDS = {
 
 
 @pages.post("/tasks/{name:path}", role=Role.OPERATOR)
-async def enqueue(visit: Visit) -> Response:
+async def enqueue(visit: PageRequest) -> Response:
     """Enqueue one job and redirect to its page, or show the form again with errors next to the fields."""
     name = visit.path["name"]
     try:
         declared = visit.app.registry.get(name)
     except TaskNotFound as error:
-        return await show(visit, name, Filled(visit.form, {"": error.message}))
+        return await show(visit, name, FormState(visit.form, {"": error.message}))
     arguments = arguments_of(declared.arguments.schema())
     text, errors = read_arguments(visit.form, arguments)
     fields = None if visit.form.get(WHOLE) is not None else PREFIX
@@ -47,7 +47,7 @@ async def enqueue(visit: Visit) -> Response:
         if not errors:
             args = await visit.read(declared.arguments.load, text)
             return await _enqueue(visit, declared, options, args)
-    except Wrong as wrong:
+    except FormError as wrong:
         errors[wrong.field] = wrong.words
     except TidemillError as error:
         errors |= complaints(error, {**OPTION_FIELDS, "args": WHOLE}, arguments=fields)
@@ -56,10 +56,12 @@ async def enqueue(visit: Visit) -> Response:
         for field in [field for field in errors if field not in known]:
             said = f"{field.removeprefix(PREFIX)}: {errors.pop(field)}"
             errors[WHOLE if fields is None else ""] = said
-    return await show(visit, name, Filled(visit.form, errors))
+    return await show(visit, name, FormState(visit.form, errors))
 
 
-async def _enqueue(visit: Visit, declared: Declared, options: CallOptions, args: dict[str, Any]) -> Response:
+async def _enqueue(
+    visit: PageRequest, declared: Declared, options: CallOptions, args: dict[str, Any]
+) -> Response:
     visit.identity.check_priority(options.given("priority", declared.options.priority))
     (made,) = await visit.act(visit.app._client.enqueue, declared, options, [((), args)])
     if isinstance(made, NewJob):
@@ -67,14 +69,14 @@ async def _enqueue(visit: Visit, declared: Declared, options: CallOptions, args:
     return visit.back(f"/jobs/{made.id}", "Nothing was enqueued: this job already exists.")
 
 
-def _options(visit: Visit) -> CallOptions:
+def _options(visit: PageRequest) -> CallOptions:
     form = visit.form
     said: dict[str, Any] = {"tenant": visit.home}
     if queue := form.get("queue"):
         try:
             check_queue(queue)
         except TidemillError as error:
-            raise Wrong("queue", error.message) from None
+            raise FormError("queue", error.message) from None
         said["queue"] = queue
     if (priority := read_whole(form, "priority", least=-100, most=100)) is not None:
         said["priority"] = priority
@@ -87,4 +89,4 @@ def _options(visit: Visit) -> CallOptions:
     try:
         return NO_OPTIONS.merged(said)
     except TidemillError as error:
-        raise Wrong(str(error.facts.get("option", "")), error.message) from None
+        raise FormError(str(error.facts.get("option", "")), error.message) from None

@@ -9,37 +9,37 @@ from typing import Any, NamedTuple
 
 from starlette.responses import Response
 
-from tidemill.client.jobs import Acted
-from tidemill.client.questions import TROUBLES, WINDOWS
+from tidemill.client.jobs.api import Acted
+from tidemill.client.stats.questions import TROUBLES, WINDOWS
 from tidemill.dashboard import charts, tracebacks
 from tidemill.dashboard.job_filter import FAILED, in_words
-from tidemill.dashboard.pages import Pages
-from tidemill.dashboard.visit import Visit
+from tidemill.dashboard.page_request import PageRequest
+from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
 from tidemill.domain.decide import Action, expected
 from tidemill.domain.filters import MAX_TEXT
-from tidemill.domain.insight import ErrorGroup, Trouble, error_groups, gathered, normalised
+from tidemill.domain.stats import ErrorGroup, FailedJob, error_groups, gathered, normalised
 from tidemill.rest.problems import Problem
 
-pages = Pages()
+pages = PageRoutes()
 
 STEPS = 30
 GROUPS = 100
 LISTED = 50
 
 
-class Kind(NamedTuple):
+class ErrorKind(NamedTuple):
     """A group of failures with the same fingerprint, and how often it occurred over time."""
 
     group: ErrorGroup
-    troubles: list[Trouble]
+    troubles: list[FailedJob]
     path: str  #: SVG path of the sparkline
     states: str
     query: dict[str, Any]  #: query that finds these jobs on the jobs page
 
 
 @pages.get("/errors", role=Role.VIEWER)
-async def errors(visit: Visit) -> Response:
+async def errors(visit: PageRequest) -> Response:
     """List the error groups, most frequent first."""
     window = _window(visit)
     kinds, sampled = await visit.read(_look, visit, window)
@@ -56,7 +56,7 @@ async def errors(visit: Visit) -> Response:
 
 
 @pages.get("/errors/{fingerprint}", role=Role.VIEWER)
-async def error(visit: Visit) -> Response:
+async def error(visit: PageRequest) -> Response:
     """Show one error group: an example with its traceback, and the failed jobs."""
     window = _window(visit)
     kind, sampled = await _kind(visit, window)
@@ -76,7 +76,7 @@ async def error(visit: Visit) -> Response:
 
 
 @pages.post("/errors/{fingerprint}/retry", role=Role.OPERATOR)
-async def retry(visit: Visit) -> Response:
+async def retry(visit: PageRequest) -> Response:
     """Ask for confirmation with the number of jobs, then retry them."""
     window = _window(visit)
     kind, sampled = await _kind(visit, window)
@@ -103,7 +103,7 @@ async def retry(visit: Visit) -> Response:
     return visit.back("/errors", f"{jobs} of task {kind.group.task} retried.{skipped}", window=window)
 
 
-async def _kind(visit: Visit, window: str) -> tuple[Kind, bool]:
+async def _kind(visit: PageRequest, window: str) -> tuple[ErrorKind, bool]:
     kinds, sampled = await visit.read(_look, visit, window)
     wanted = visit.path["fingerprint"]
     for kind in kinds:
@@ -118,7 +118,7 @@ async def _kind(visit: Visit, window: str) -> tuple[Kind, bool]:
     )
 
 
-def _look(visit: Visit, window: str) -> tuple[list[Kind], bool]:
+def _look(visit: PageRequest, window: str) -> tuple[list[ErrorKind], bool]:
     """Return the error groups, and whether the store had more failures than the query reads."""
     length = WINDOWS[window][0]
     troubles = visit.app.store.troubles(length, tenant=visit.tenant, limit=TROUBLES)
@@ -131,7 +131,7 @@ def _look(visit: Visit, window: str) -> tuple[list[Kind], bool]:
         for trouble in own:
             counted[trouble.state.value] = counted.get(trouble.state.value, 0) + 1
         kinds.append(
-            Kind(
+            ErrorKind(
                 group,
                 own,
                 charts.spark(steps([each.finished_at for each in own], now, length)),
@@ -183,6 +183,6 @@ def _piece(message: str) -> str | None:
     return best if len(best) >= 6 and best in message else None
 
 
-def _window(visit: Visit) -> str:
+def _window(visit: PageRequest) -> str:
     window = visit.asked.get("window") or "24h"
     return window if window in WINDOWS else "24h"

@@ -8,23 +8,23 @@ from typing import Any
 from starlette.responses import Response
 
 from tidemill.client.documents import plain
-from tidemill.client.handle import Job as Handle
-from tidemill.client.origins import origin
-from tidemill.client.why import explain
+from tidemill.client.jobs.handle import Job as Handle
+from tidemill.client.jobs.origins import origin
+from tidemill.client.jobs.why import explain
 from tidemill.dashboard import snippets, timelines, tracebacks
 from tidemill.dashboard.jobs import took
-from tidemill.dashboard.pages import Pages
-from tidemill.dashboard.visit import Visit
+from tidemill.dashboard.page_request import PageRequest
+from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
 from tidemill.domain.decide import Action, expected
 from tidemill.domain.estimate import eta_of, fraction_done
-from tidemill.domain.job import CHANGEABLE, Job, LogEntry
+from tidemill.domain.job import CHANGEABLE, JobRow, LogEntry
 from tidemill.domain.stages import stages
 from tidemill.domain.states import ENDED, HELD
-from tidemill.domain.tracing import trace_id
+from tidemill.domain.trace_context import trace_id
 from tidemill.errors import JobNotFound
 
-pages = Pages()
+pages = PageRoutes()
 
 LINES = 200
 KIN = 20
@@ -34,7 +34,7 @@ _END = 2**62
 
 
 @pages.get("/jobs/{id}", role=Role.VIEWER)
-async def job(visit: Visit) -> Response:
+async def job(visit: PageRequest) -> Response:
     """Show one live or archived job."""
     try:
         job = await visit.job()
@@ -45,7 +45,7 @@ async def job(visit: Visit) -> Response:
     return visit.render("job.html", **shown(visit, job.facts), **found)
 
 
-def _look(visit: Visit, job: Handle[Any], before: int) -> dict[str, Any]:
+def _look(visit: PageRequest, job: Handle[Any], before: int) -> dict[str, Any]:
     """Run all queries of the page in sequence on one thread. Each one returns a bounded number of rows."""
     store, app, now, facts = visit.app.store, visit.app, visit.now(), job.facts
     executions = job.executions()
@@ -76,14 +76,14 @@ def _look(visit: Visit, job: Handle[Any], before: int) -> dict[str, Any]:
     }
 
 
-def _lines(visit: Visit, job: Handle[Any], before: int) -> Sequence[tuple[int, LogEntry]]:
+def _lines(visit: PageRequest, job: Handle[Any], before: int) -> Sequence[tuple[int, LogEntry]]:
     """Return the last log lines before a position. For an archived job, the position is the line number."""
     if job.archived_at is not None:
         return [line for line in enumerate(job.logs(), 1) if line[0] < before][-LINES:]
     return visit.app.store.logs(job.id, tenant=job.tenant, before=before, limit=LINES)
 
 
-def shown(visit: Visit, facts: Job) -> dict[str, Any]:
+def shown(visit: PageRequest, facts: JobRow) -> dict[str, Any]:
     """Return the template values from the job itself, with secrets masked for this user."""
     now, said = visit.now(), facts.progress
     args = visit.masked(plain(facts.args))
@@ -110,7 +110,7 @@ def shown(visit: Visit, facts: Job) -> dict[str, Any]:
     }
 
 
-def possible(facts: Job) -> frozenset[str]:
+def possible(facts: JobRow) -> frozenset[str]:
     """Return the actions that this job's state allows; none for an archived job."""
     if facts.archived_at is not None:
         return frozenset()
@@ -135,7 +135,7 @@ def possible(facts: Job) -> frozenset[str]:
     return frozenset(found)
 
 
-def _options(visit: Visit, facts: Job) -> dict[str, Any]:
+def _options(visit: PageRequest, facts: JobRow) -> dict[str, Any]:
     """Return the options, besides the arguments, that enqueue the same job again."""
     registry = visit.app.registry
     usual = registry.get(facts.task).options if facts.task in registry else None
@@ -149,7 +149,7 @@ def _options(visit: Visit, facts: Job) -> dict[str, Any]:
     return found
 
 
-def _declared(visit: Visit, facts: Job) -> Sequence[str]:
+def _declared(visit: PageRequest, facts: JobRow) -> Sequence[str]:
     """Return the stages that the job's task declares, if this server has the task's code."""
     registry = visit.app.registry
     return registry.get(facts.task).options.stages if facts.task in registry else ()

@@ -11,11 +11,11 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from tidemill.dashboard.typed import read_moment
-from tidemill.dashboard.visit import Fields
+from tidemill.dashboard.page_request import Fields
+from tidemill.dashboard.parsers import read_moment
 from tidemill.domain.filters import check_text
-from tidemill.domain.insight import FAILURES
 from tidemill.domain.states import JobState
+from tidemill.domain.stats import FAILURES
 from tidemill.errors import BadFilter
 
 SEVERAL = ("status", "task", "queue", "metadata")
@@ -54,7 +54,7 @@ class Chip(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class FilterInput:
     """The filter that an address specifies."""
 
     query: dict[str, Any]  #: the conditions as given, each a list of strings
@@ -86,7 +86,7 @@ class Asked:
         return found
 
 
-def read(fields: Fields, now: datetime) -> Asked:
+def read(fields: Fields, now: datetime) -> FilterInput:
     """Parse the conditions in an address. Unknown parameters are ignored."""
     given = {name: [*fields.all(name), *fields.all(_OLD_NAMES.get(name, ""))] for name in SEVERAL}
     query = {name: list(dict.fromkeys(texts))[:MOST] for name, texts in given.items() if texts}
@@ -119,7 +119,7 @@ def read(fields: Fields, now: datetime) -> Asked:
     take("since", "created_after", lambda given: read_moment(given[0], now))
     take("until", "created_before", lambda given: read_moment(given[0], now))
     sort = "oldest" if fields.get("sort") == "oldest" else "newest"
-    return Asked(query, where, wrong, sort, fields.get("cursor"))
+    return FilterInput(query, where, wrong, sort, fields.get("cursor"))
 
 
 def in_words(counts: dict[JobState, int]) -> str:

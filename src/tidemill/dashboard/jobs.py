@@ -8,17 +8,17 @@ from typing import Any
 from starlette.responses import Response
 
 from tidemill.dashboard import job_filter
-from tidemill.dashboard.job_filter import Asked
-from tidemill.dashboard.pages import Pages
-from tidemill.dashboard.visit import Visit
+from tidemill.dashboard.job_filter import FilterInput
+from tidemill.dashboard.page_request import PageRequest
+from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
 from tidemill.domain.estimate import eta_of, fraction_done
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import Job
+from tidemill.domain.job import JobRow
 from tidemill.domain.states import JobState
 from tidemill.errors import BadFilter
 
-pages = Pages()
+pages = PageRoutes()
 
 SIZE = 50
 LOOKS = 3
@@ -29,10 +29,10 @@ PATIENCE = 0.1
 
 
 @pages.get("/jobs", role=Role.VIEWER)
-async def jobs(visit: Visit) -> Response:
+async def jobs(visit: PageRequest) -> Response:
     """List the matching jobs."""
     asked = job_filter.read(visit.asked, visit.now())
-    found: list[Job] = []
+    found: list[JobRow] = []
     following = None
     if not asked.wrong:
         try:
@@ -54,9 +54,9 @@ async def jobs(visit: Visit) -> Response:
     )
 
 
-def look(visit: Visit, asked: Asked, limit: int = SIZE) -> tuple[list[Job], str | None]:
+def look(visit: PageRequest, asked: FilterInput, limit: int = SIZE) -> tuple[list[JobRow], str | None]:
     """Return one page of jobs and the cursor of the next page."""
-    found: list[Job] = []
+    found: list[JobRow] = []
     cursor = asked.cursor
     clock = visit.app.clock
     began = clock.monotonic()
@@ -78,7 +78,7 @@ def look(visit: Visit, asked: Asked, limit: int = SIZE) -> tuple[list[Job], str 
     return found, cursor
 
 
-def row(visit: Visit, job: Job) -> dict[str, Any]:
+def row(visit: PageRequest, job: JobRow) -> dict[str, Any]:
     """Return the table cells of a job."""
     now = visit.now()
     running = job.state is JobState.RUNNING
@@ -93,7 +93,7 @@ def row(visit: Visit, job: Job) -> dict[str, Any]:
     }
 
 
-def took(job: Job, now: datetime) -> timedelta | None:
+def took(job: JobRow, now: datetime) -> timedelta | None:
     """Return how long the last execution took, or has taken so far."""
     if job.started_at is None or (job.finished_at is None and job.state is not JobState.RUNNING):
         return None

@@ -13,14 +13,14 @@ from uuid import UUID
 
 from starlette.responses import Response
 
-from tidemill.client.deciding import BATCH, check_change
-from tidemill.client.jobs import Acted
+from tidemill.client.jobs.actions import BATCH, check_change
+from tidemill.client.jobs.api import Acted
 from tidemill.dashboard import job_filter
-from tidemill.dashboard.filled import Wrong, read_reason, refuse_to_look
-from tidemill.dashboard.job_act import in_a_sentence, read_change
-from tidemill.dashboard.job_filter import Asked, in_words
-from tidemill.dashboard.pages import Pages
-from tidemill.dashboard.visit import Visit
+from tidemill.dashboard.form_state import FormError, read_reason, refuse_to_look
+from tidemill.dashboard.job_actions import in_a_sentence, read_change
+from tidemill.dashboard.job_filter import FilterInput, in_words
+from tidemill.dashboard.page_request import PageRequest
+from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
 from tidemill.domain.decide import Action, expected
 from tidemill.domain.job import CHANGEABLE
@@ -28,7 +28,7 @@ from tidemill.domain.states import ENDED, HELD, JobState
 from tidemill.errors import UsageError
 from tidemill.rest.problems import Problem
 
-pages = Pages()
+pages = PageRoutes()
 
 EXACT = 10_000
 """Jobs are counted up to this number; the page shows larger counts as "more than"."""
@@ -42,7 +42,7 @@ SECONDS = 4.0
 LOOKS = 3
 
 
-class Act(NamedTuple):
+class BulkAction(NamedTuple):
     """A bulk action: the states it applies to, the role it needs, and its texts."""
 
     name: str
@@ -55,13 +55,13 @@ class Act(NamedTuple):
 ACTS = {
     act.name: act
     for act in (
-        Act("retry", expected(Action.RETRY), Role.OPERATOR, "retried",
+        BulkAction("retry", expected(Action.RETRY), Role.OPERATOR, "retried",
             "They start over with all their attempts; their results and errors are discarded."),
-        Act("cancel", expected(Action.CANCEL) | HELD, Role.OPERATOR, "cancelled or asked to stop",
+        BulkAction("cancel", expected(Action.CANCEL) | HELD, Role.OPERATOR, "cancelled or asked to stop",
             "Jobs that are not running end immediately; running jobs are asked to stop."),
-        Act("change", CHANGEABLE, Role.OPERATOR, "changed",
+        BulkAction("change", CHANGEABLE, Role.OPERATOR, "changed",
             "They keep their place among jobs of the same priority. Enter a queue, a priority, or both."),
-        Act("delete", ENDED, Role.ADMIN, "deleted",
+        BulkAction("delete", ENDED, Role.ADMIN, "deleted",
             "They are removed with their logs and executions. This cannot be undone."),
     )
 }  # fmt: skip
@@ -88,7 +88,7 @@ class Impact(NamedTuple):
 
 
 @pages.get("/jobs/bulk", role=Role.OPERATOR)
-async def choose(visit: Visit) -> Response:
+async def choose(visit: PageRequest) -> Response:
     """Show the possible actions for all matching jobs, with the number of jobs."""
     refuse_to_look(visit)
     act = _act(visit, visit.asked.get("act") or "retry")
@@ -96,7 +96,7 @@ async def choose(visit: Visit) -> Response:
 
 
 @pages.post("/jobs/bulk", role=Role.OPERATOR)
-async def bulk(visit: Visit) -> Response:
+async def bulk(visit: PageRequest) -> Response:
     """Ask for confirmation, then perform the action."""
     act = _act(visit, visit.form.get("act") or "")
     asked, ids = _asked(visit), _ids(visit)
@@ -108,7 +108,7 @@ async def bulk(visit: Visit) -> Response:
     if act.name == "change":
         try:
             check_change(*read_change(visit))
-        except (Wrong, UsageError) as error:
+        except (FormError, UsageError) as error:
             return visit.back("/jobs", in_a_sentence(error), good=False, **asked.query)
     if ids:
         acted: Acted = await visit.act(_do, visit, act, ids, {"ids": ids})
@@ -116,7 +116,7 @@ async def bulk(visit: Visit) -> Response:
     return await _go_on(visit, act, asked)
 
 
-async def _ask(visit: Visit, act: Act, asked: Asked, ids: list[UUID]) -> Response:
+async def _ask(visit: PageRequest, act: BulkAction, asked: FilterInput, ids: list[UUID]) -> Response:
     """Show the confirmation page with the number of jobs and the consequences."""
     if not ids and not asked.narrows:
         raise Problem(422, None, "No jobs are selected: choose a filter on the Jobs page first.")
@@ -133,7 +133,7 @@ async def _ask(visit: Visit, act: Act, asked: Asked, ids: list[UUID]) -> Respons
     )
 
 
-def impact(visit: Visit, act: Act, asked: Asked, ids: list[UUID]) -> Impact:
+def impact(visit: PageRequest, act: BulkAction, asked: FilterInput, ids: list[UUID]) -> Impact:
     """Count the jobs that an action would affect, by state and up to a limit."""
     jobs = visit.app.jobs
     if ids:
@@ -157,7 +157,7 @@ def impact(visit: Visit, act: Act, asked: Asked, ids: list[UUID]) -> Impact:
     return Impact(dict(found), found.total(), cursor is not None)
 
 
-async def _go_on(visit: Visit, act: Act, asked: Asked) -> Response:
+async def _go_on(visit: PageRequest, act: BulkAction, asked: FilterInput) -> Response:
     """Process one batch; if jobs remain, show a page that asks whether to continue."""
     if not asked.narrows:
         raise Problem(422, None, "No jobs are selected: choose a filter on the Jobs page first.")
@@ -195,7 +195,7 @@ async def _go_on(visit: Visit, act: Act, asked: Asked) -> Response:
     return visit.back("/jobs", _said(act, done, skipped), **asked.query)
 
 
-def _do(visit: Visit, act: Act, ids: list[UUID], asked: dict[str, Any]) -> Acted:
+def _do(visit: PageRequest, act: BulkAction, ids: list[UUID], asked: dict[str, Any]) -> Acted:
     where: dict[str, Any] = {"ids": ids, "tenant": visit.tenant, "asked": asked}
     jobs = visit.app.jobs
     match act.name:
@@ -210,20 +210,20 @@ def _do(visit: Visit, act: Act, ids: list[UUID], asked: dict[str, Any]) -> Acted
             return jobs.delete(**where)
 
 
-def _narrowed(visit: Visit, act: Act, asked: Asked) -> dict[str, Any] | None:
+def _narrowed(visit: PageRequest, act: BulkAction, asked: FilterInput) -> dict[str, Any] | None:
     """Restrict the conditions to states that allow the action; return None if there is no such state."""
     wanted = frozenset(asked.where.get("status", ()))
     states = (wanted & act.states) if wanted else act.states
     return {**asked.where, "status": list(states), "tenant": visit.tenant} if states else None
 
 
-def _said(act: Act, done: int, skipped: int) -> str:
+def _said(act: BulkAction, done: int, skipped: int) -> str:
     jobs = "1 job" if done == 1 else f"{done:,} jobs"
     rest = f" {skipped:,} changed status or do not allow it." if skipped else ""
     return f"{jobs} {act.done}.{rest}"
 
 
-def _act(visit: Visit, name: str) -> Act:
+def _act(visit: PageRequest, name: str) -> BulkAction:
     act = ACTS.get(name)
     if act is None:
         raise Problem(422, None, f"unknown action {name[:40]!r}; expected one of {', '.join(ACTS)}")
@@ -231,21 +231,21 @@ def _act(visit: Visit, name: str) -> Act:
     return act
 
 
-def _asked(visit: Visit) -> Asked:
+def _asked(visit: PageRequest) -> FilterInput:
     asked = job_filter.read(visit.asked, visit.now())
     if asked.wrong:
         raise Problem(422, None, "; ".join(asked.wrong.values()))
     return asked
 
 
-def _ids(visit: Visit) -> list[UUID]:
+def _ids(visit: PageRequest) -> list[UUID]:
     try:
         return list(dict.fromkeys(UUID(text) for text in visit.form.all("id")))
     except ValueError:
         raise Problem(422, None, "one of the ids is not a job's id") from None
 
 
-def _moment(visit: Visit) -> datetime:
+def _moment(visit: PageRequest) -> datetime:
     """Return when the confirmation page was shown, but never a time after now."""
     now = visit.now()
     try:

@@ -9,20 +9,20 @@ from datetime import timedelta
 
 from starlette.responses import Response
 
-from tidemill.dashboard.asking import ask
-from tidemill.dashboard.pages import Pages
+from tidemill.dashboard.confirmation import ask
+from tidemill.dashboard.page_request import PageRequest
+from tidemill.dashboard.pages import PageRoutes
 from tidemill.dashboard.settings import EXPIRIES, KeyRow, known_keys, show
-from tidemill.dashboard.visit import Visit
 from tidemill.domain.access import Role
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.errors import KeyNotFound, UsageError
 from tidemill.rest.problems import Problem
 
-pages = Pages()
+pages = PageRoutes()
 
 
 @pages.post("/settings/keys", role=Role.SUPER_ADMIN)
-async def create(visit: Visit) -> Response:
+async def create(visit: PageRequest) -> Response:
     """Create a key. Only this response contains the secret, so it must not be a redirect."""
     typed = {name: visit.form.get(name) or "" for name in ("name", "role", "tenant", "days")}
     try:
@@ -44,7 +44,7 @@ async def create(visit: Visit) -> Response:
 
 
 @pages.get("/settings/keys/revoke", role=Role.SUPER_ADMIN)
-async def ask_revoke(visit: Visit) -> Response:
+async def ask_revoke(visit: PageRequest) -> Response:
     """Ask for confirmation before a key is revoked."""
     row = await _known(visit, visit.asked.get("id"))
     key = row.key
@@ -63,14 +63,14 @@ async def ask_revoke(visit: Visit) -> Response:
 
 
 @pages.post("/settings/keys/revoke", role=Role.SUPER_ADMIN)
-async def revoke(visit: Visit) -> Response:
+async def revoke(visit: PageRequest) -> Response:
     """Revoke a key."""
     row = await _known(visit, visit.form.get("id"))
     await visit.act(visit.app.keys.revoke, row.key.id)
     return visit.back("/settings", f"Key {row.key.name} is revoked.")
 
 
-async def _known(visit: Visit, id: str | None) -> KeyRow:
+async def _known(visit: PageRequest, id: str | None) -> KeyRow:
     for row in await visit.read(known_keys, visit):
         if row.key.id == id:
             return row

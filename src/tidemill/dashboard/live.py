@@ -8,28 +8,28 @@ from collections.abc import Callable
 from starlette.responses import Response
 
 from tidemill.client.changes import KINDS
-from tidemill.dashboard.pages import Pages
-from tidemill.dashboard.visit import Visit
+from tidemill.dashboard.page_request import PageRequest
+from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
-from tidemill.rest.streams import Event, EventStream, Kinds
+from tidemill.rest.streams import EventStream, LatestKinds, StreamEvent
 
-pages = Pages()
+pages = PageRoutes()
 
 _numbers = itertools.count(1)
 
 
 @pages.get("/live", role=Role.VIEWER)
-async def live(visit: Visit) -> Response:
+async def live(visit: PageRequest) -> Response:
     """Stream ``change`` events, at most two per second. A reconnecting client first gets an event with all kinds."""
-    slot = Kinds()
+    slot = LatestKinds()
     if visit.request.headers.get("last-event-id"):
         slot.put(frozenset(KINDS))
 
     async def subscribe() -> Callable[[], None]:
         return visit.service.changes.subscribe(slot.put)
 
-    def made(kinds: frozenset[str]) -> Event:
-        return Event(str(next(_numbers)), "change", {"kinds": sorted(kinds)})
+    def made(kinds: frozenset[str]) -> StreamEvent:
+        return StreamEvent(str(next(_numbers)), "change", {"kinds": sorted(kinds)})
 
     async def still() -> bool:
         session = await visit.site.session(visit.request)

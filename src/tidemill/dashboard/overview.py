@@ -7,27 +7,27 @@ from typing import Any
 
 from starlette.responses import Response
 
-from tidemill.client import situation
-from tidemill.client.questions import WINDOWS
-from tidemill.client.reports import Report, ThroughputStep
-from tidemill.client.situation import HOUR, Look
-from tidemill.client.stats import liveness
+from tidemill.client.stats import snapshot
+from tidemill.client.stats.questions import WINDOWS
+from tidemill.client.stats.reports import Report, ThroughputStep
+from tidemill.client.stats.snapshot import HOUR, Snapshot
+from tidemill.client.stats.store_stats import liveness
 from tidemill.dashboard import charts
-from tidemill.dashboard.attention import concern
-from tidemill.dashboard.pages import Pages
-from tidemill.dashboard.visit import Visit
+from tidemill.dashboard.alert_links import concern
+from tidemill.dashboard.page_request import PageRequest
+from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
 from tidemill.domain.cluster import Worker
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 
-pages = Pages()
+pages = PageRoutes()
 
 MOST_WORKERS = 8
 MOST_MARKS = 5
 
 
 @pages.get("/", role=Role.VIEWER)
-async def overview(visit: Visit) -> Response:
+async def overview(visit: PageRequest) -> Response:
     """Show the overview."""
     window = visit.asked.get("window") or "1h"
     if window not in WINDOWS:
@@ -37,21 +37,21 @@ async def overview(visit: Visit) -> Response:
     return visit.render("overview.html", window=window, windows=list(WINDOWS), **found)
 
 
-def _look(visit: Visit, window: str) -> dict[str, Any]:
+def _look(visit: PageRequest, window: str) -> dict[str, Any]:
     """Run all queries in sequence on one thread, so that a page uses at most one connection."""
     stats, tenant, store = visit.app.stats, visit.tenant, visit.app.store
-    look = Look.now(store, tenant)
+    look = Snapshot.now(store, tenant)
     steps = stats.throughput(window, tenant=tenant)
     # Workers belong to no tenant, so only users of all tenants see them.
     whole = visit.identity.tenant == ALL_TENANTS
     known = store.workers() if whole else []
     marks = _versions(known, steps.at - WINDOWS[window][0])
-    found = situation.overview(look, WINDOWS[window][0])
+    found = snapshot.overview(look, WINDOWS[window][0])
     quiet = not found.ended and not any(found.counts.values())
     return {
         "overview": found,
-        "concerns": [concern(alert) for alert in situation.raised(look, None, HOUR)],
-        "queues": situation.deepest(look, 8),
+        "concerns": [concern(alert) for alert in snapshot.raised(look, None, HOUR)],
+        "queues": snapshot.deepest(look, 8),
         "failing": stats.failures(tenant=tenant, limit=8),
         "crew": _crew(visit, known, steps.at) if whole else None,
         "marks": marks,
@@ -94,7 +94,7 @@ def _versions(known: list[Worker], since: datetime) -> list[tuple[datetime, str]
     return found[-MOST_MARKS:]
 
 
-def _crew(visit: Visit, known: list[Worker], at: datetime) -> dict[str, Any]:
+def _crew(visit: PageRequest, known: list[Worker], at: datetime) -> dict[str, Any]:
     held = {each.worker: each.claimed + each.running for each in visit.app.store.holders(tenant=ALL_TENANTS)}
     living = [(worker, how) for worker in known if (how := liveness(worker, at)) in ("alive", "late")]
     # Late workers first, then the busiest.
@@ -103,6 +103,6 @@ def _crew(visit: Visit, known: list[Worker], at: datetime) -> dict[str, Any]:
     return {"rows": rows, "more": len(living) - len(rows)}
 
 
-def _new_here(visit: Visit) -> bool:
+def _new_here(visit: PageRequest) -> bool:
     """Whether the store has no jobs at all, as far as this user can see."""
     return not visit.app.store.jobs(JobFilter(visit.tenant), limit=1).items

@@ -15,13 +15,13 @@ from starlette.routing import compile_path
 from tidemill.domain.access import Role
 
 if TYPE_CHECKING:
-    from tidemill.dashboard.visit import Visit
+    from tidemill.dashboard.page_request import PageRequest
 
-Handler = Callable[["Visit"], Awaitable[Response]]
+Handler = Callable[["PageRequest"], Awaitable[Response]]
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class PageRoute:
     """One method of one address."""
 
     method: str
@@ -39,13 +39,13 @@ class Page:
         return self.method != "GET" and self.role is not None
 
 
-class Pages:
+class PageRoutes:
     """The pages of one module, in the order of declaration."""
 
     def __init__(self) -> None:
-        self._pages: list[Page] = []
+        self._pages: list[PageRoute] = []
 
-    def __iter__(self) -> Iterator[Page]:
+    def __iter__(self) -> Iterator[PageRoute]:
         return iter(self._pages)
 
     def get(self, path: str, *, role: Role | None, everywhere: bool = False) -> Callable[[Handler], Handler]:
@@ -60,7 +60,7 @@ class Pages:
         self, method: str, path: str, role: Role | None, everywhere: bool
     ) -> Callable[[Handler], Handler]:
         def decorate(handler: Handler) -> Handler:
-            self._pages.append(Page(method, path, role, handler, everywhere))
+            self._pages.append(PageRoute(method, path, role, handler, everywhere))
             return handler
 
         return decorate
@@ -69,7 +69,7 @@ class Pages:
 class Addresses:
     """All page addresses in matching order, and which of them accept GET."""
 
-    def __init__(self, pages: Iterable[Page]) -> None:
+    def __init__(self, pages: Iterable[PageRoute]) -> None:
         verbs: dict[str, set[str]] = {}
         for page in pages:
             verbs.setdefault(page.path, set()).add(page.method)

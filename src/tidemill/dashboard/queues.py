@@ -6,21 +6,21 @@ from typing import Any, NamedTuple
 
 from starlette.responses import Response
 
-from tidemill.client.limit_states import LimitState
-from tidemill.client.limit_words import allows
-from tidemill.client.loads import QueueFacts, queue_facts, queue_loads, serving, waited_for
-from tidemill.client.stats import is_living
+from tidemill.client.limits.states import LimitState
+from tidemill.client.limits.texts import allows
+from tidemill.client.stats.loads import QueueFacts, queue_facts, queue_loads, serving, waited_for
+from tidemill.client.stats.store_stats import is_living
 from tidemill.dashboard.formats import percent, span
-from tidemill.dashboard.pages import Pages
-from tidemill.dashboard.visit import Visit
+from tidemill.dashboard.page_request import PageRequest
+from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
-from tidemill.domain.breaker import Phase
+from tidemill.domain.breaker import BreakerPhase
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
-from tidemill.domain.ledger import PauseKind
 from tidemill.domain.limits import LimitKind, Rule
+from tidemill.domain.records import PauseKind
 from tidemill.domain.states import HELD
 
-pages = Pages()
+pages = PageRoutes()
 
 SHOWN = 20
 """Maximum number of listed jobs."""
@@ -44,19 +44,19 @@ class LimitRow(NamedTuple):
 
 
 @pages.get("/queues", role=Role.VIEWER)
-async def queues(visit: Visit) -> Response:
+async def queues(visit: PageRequest) -> Response:
     """List all queues, and all limits for users who may see all tenants."""
     found = await visit.read(_list, visit, await _facts(visit))
     return visit.render("queues.html", **found)
 
 
-async def _facts(visit: Visit) -> QueueFacts:
+async def _facts(visit: PageRequest) -> QueueFacts:
     """Return the cached job counts. Pauses and workers are read on every request."""
     about = ("queues", visit.tenant)
     return await visit.figures(about, queue_facts, visit.app.store, visit.now(), tenant=visit.tenant)
 
 
-def _list(visit: Visit, facts: QueueFacts) -> dict[str, Any]:
+def _list(visit: PageRequest, facts: QueueFacts) -> dict[str, Any]:
     store = visit.app.store
     also = {task.options.queue for task in visit.app.registry}
     loads = queue_loads(store, visit.now(), tenant=visit.tenant, also=also, facts=facts)
@@ -69,7 +69,7 @@ def _list(visit: Visit, facts: QueueFacts) -> dict[str, Any]:
     }
 
 
-def _limits(visit: Visit) -> list[LimitRow]:
+def _limits(visit: PageRequest) -> list[LimitRow]:
     behind, declared = waited_for(visit.app.store), visit.app.limits.declared()
     found = [limit_row(state, behind, declared.get(state.name)) for state in visit.app.limits.list()]
     return sorted(found, key=lambda row: (not row.is_full, row.state.name))
@@ -89,7 +89,7 @@ def limit_row(state: LimitState, behind: frozenset[str], declared: Rule | None =
         allows(rule, span, percent),
         used,
         None if keyed or rule.max <= 0 or rule.kind is LimitKind.BREAKER else most,
-        state.is_full or state.phase is Phase.OPEN,
+        state.is_full or state.phase is BreakerPhase.OPEN,
         state.name in behind,
         [limit_row(key, behind) for key in state.keys],
         allows(declared, span, percent) if declared is not None and rule.pinned else None,
@@ -97,13 +97,13 @@ def limit_row(state: LimitState, behind: frozenset[str], declared: Rule | None =
 
 
 @pages.get("/queues/{name:path}", role=Role.VIEWER)
-async def queue(visit: Visit) -> Response:
+async def queue(visit: PageRequest) -> Response:
     """Show one queue: its load, its workers, its running jobs and its limits."""
     found = await visit.read(_look, visit, visit.path["name"], await _facts(visit))
     return visit.render("queue.html", **found)
 
 
-def _look(visit: Visit, name: str, facts: QueueFacts) -> dict[str, Any]:
+def _look(visit: PageRequest, name: str, facts: QueueFacts) -> dict[str, Any]:
     store, now = visit.app.store, visit.now()
     everywhere = visit.identity.tenant == ALL_TENANTS
     (load,) = queue_loads(store, now, tenant=visit.tenant, named=name, facts=facts).rows

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from tidemill.client.scheduled import Schedule
-from tidemill.dashboard.filled import (
-    Filled,
-    Wrong,
+from tidemill.client.schedules.handle import Schedule
+from tidemill.dashboard.form_state import (
+    FormError,
+    FormState,
     complaints,
     read_json_field,
     read_span,
@@ -21,9 +21,9 @@ from tidemill.dashboard.filled import (
     read_whole,
     shown_span,
 )
-from tidemill.dashboard.visit import Fields
+from tidemill.dashboard.page_request import Fields
 from tidemill.domain.calendar import WEEKDAYS, BusinessCalendar, Exclude, Roll
-from tidemill.domain.schedule import (
+from tidemill.domain.schedule_rules import (
     All,
     Cron,
     Daily,
@@ -98,7 +98,7 @@ def read_rules(form: Fields) -> tuple[dict[str, Any], dict[str, str]]:
     def take(name: str, read: Callable[[], Any]) -> None:
         try:
             found[name] = read()
-        except Wrong as wrong:
+        except FormError as wrong:
             errors[wrong.field] = wrong.words
         except TidemillError as error:
             errors.update(complaints(error, fields_of(kind)))
@@ -120,7 +120,7 @@ def read_rules(form: Fields) -> tuple[dict[str, Any], dict[str, str]]:
 def _trigger(form: Fields, timezone: str) -> Trigger:
     read = _READERS.get(form.get("kind") or "")
     if read is None:
-        raise Wrong("kind", "choose when it fires")
+        raise FormError("kind", "choose when it fires")
     return read(form, timezone)
 
 
@@ -131,7 +131,7 @@ def _cron(form: Fields, _: str) -> Trigger:
 def _every(form: Fields, timezone: str) -> Trigger:
     interval = read_span(form, "interval")
     if interval is None:
-        raise Wrong("interval", "enter a number and a unit")
+        raise FormError("interval", "enter a number and a unit")
     return Every(interval, _instant(form, "anchor", timezone))
 
 
@@ -142,7 +142,7 @@ def _daily(form: Fields, _: str) -> Trigger:
 def _weekly(form: Fields, _: str) -> Trigger:
     days = form.all("weekly_days")
     if not days:
-        raise Wrong("weekly_days", "choose at least one day")
+        raise FormError("weekly_days", "choose at least one day")
     return Weekly(days, _needed(form, "weekly_at", "write a time such as 09:00"))
 
 
@@ -153,7 +153,7 @@ def _monthly(form: Fields, _: str) -> Trigger:
 def _business(form: Fields, _: str) -> Trigger:
     n = read_whole(form, "business_n", least=-23, most=23)
     if n is None:
-        raise Wrong("business_n", "enter a number: 1 is the first, -1 the last")
+        raise FormError("business_n", "enter a number: 1 is the first, -1 the last")
     roll = cast(Roll, form.get("business_roll") or "previous")
     return MonthlyBusinessDay(n, _needed(form, "business_at", "write a time such as 07:00"), roll)
 
@@ -161,7 +161,7 @@ def _business(form: Fields, _: str) -> Trigger:
 def _once(form: Fields, timezone: str) -> Trigger:
     at = _instant(form, "once_at", timezone)
     if at is None:
-        raise Wrong("once_at", "enter a date and time")
+        raise FormError("once_at", "enter a date and time")
     return Once(at)
 
 
@@ -180,7 +180,7 @@ _READERS: dict[str, Callable[[Fields, str], Trigger]] = {
 def _needed(form: Fields, field: str, words: str) -> str:
     found = form.get(field)
     if found is None:
-        raise Wrong(field, words)
+        raise FormError(field, words)
     return found
 
 
@@ -201,7 +201,7 @@ def _instant(form: Fields, field: str, timezone: str) -> datetime | None:
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise Wrong(field, f"{text[:40]!r} is not a date and time; write 2026-11-16T09:30") from None
+        raise FormError(field, f"{text[:40]!r} is not a date and time; write 2026-11-16T09:30") from None
     return at if at.tzinfo is not None else at.replace(tzinfo=zone_of(timezone))
 
 
@@ -223,9 +223,9 @@ def _days(form: Fields, field: str, read: Callable[[Mapping[str, Any]], Any]) ->
     try:
         return read(data)
     except BadSchedule as error:
-        raise Wrong(field, error.message) from None
+        raise FormError(field, error.message) from None
     except (TypeError, ValueError, KeyError, AttributeError):
-        raise Wrong(field, "this cannot be read; see the example") from None
+        raise FormError(field, "this cannot be read; see the example") from None
 
 
 # From a schedule to form fields ------------------------------------------------------------------------------------------
@@ -300,9 +300,9 @@ def _local(text: object, timezone: str) -> str:
     return at.isoformat(timespec="minutes" if not at.second else "seconds")
 
 
-def blank(values: Mapping[str, Any]) -> Filled:
+def blank(values: Mapping[str, Any]) -> FormState:
     """Return a new form with these values."""
-    return Filled({**EMPTY, **{name: value for name, value in values.items() if value is not None}})
+    return FormState({**EMPTY, **{name: value for name, value in values.items() if value is not None}})
 
 
 def without_empty(rules: dict[str, Any], defaults: Mapping[str, Any] | None) -> dict[str, Any]:

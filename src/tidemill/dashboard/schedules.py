@@ -14,21 +14,21 @@ from zoneinfo import ZoneInfo
 
 from starlette.responses import Response
 
-from tidemill.client.loads import last_outcomes
-from tidemill.client.scheduled import Schedule, trigger_refusal
-from tidemill.client.schedules import REMOVED
-from tidemill.dashboard.filled import read_reason, refuse_to_look
-from tidemill.dashboard.pages import Pages
-from tidemill.dashboard.visit import Visit
+from tidemill.client.schedules.api import REMOVED
+from tidemill.client.schedules.handle import Schedule, trigger_refusal
+from tidemill.client.stats.loads import last_outcomes
+from tidemill.dashboard.form_state import read_reason, refuse_to_look
+from tidemill.dashboard.page_request import PageRequest
+from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
 from tidemill.domain.clock_notes import ClockChange, clock_changes, fire_note
-from tidemill.domain.firing import read_rules
+from tidemill.domain.schedule_fires import read_rules
+from tidemill.domain.schedules import Definition, Fired, Source
 from tidemill.domain.states import JobState
-from tidemill.domain.timetable import Definition, Fired, Source
 from tidemill.errors import StoreError, TidemillError
 from tidemill.rest.problems import Problem
 
-pages = Pages()
+pages = PageRoutes()
 
 PAGE = 50
 """Schedules per page."""
@@ -45,7 +45,7 @@ MOST_SHOWN = 100
 STATES = ("enabled", "paused", "broken")
 
 
-class Coming(NamedTuple):
+class UpcomingFire(NamedTuple):
     """A future fire: its instant, its local time in the schedule's zone, and an optional note."""
 
     at: datetime
@@ -53,7 +53,7 @@ class Coming(NamedTuple):
     note: str | None
 
 
-class Happened(NamedTuple):
+class PastFire(NamedTuple):
     """A past fire, and the state of its job if the job still exists."""
 
     fire: Fired
@@ -61,7 +61,7 @@ class Happened(NamedTuple):
 
 
 @pages.get("/schedules", role=Role.VIEWER)
-async def schedules(visit: Visit) -> Response:
+async def schedules(visit: PageRequest) -> Response:
     """List the matching schedules of one page."""
     words = visit.asked.get("q")
     status = visit.asked.get("status") or visit.asked.get("state")
@@ -72,7 +72,7 @@ async def schedules(visit: Visit) -> Response:
     )
 
 
-def _list(visit: Visit, words: str | None, status: str | None, page: int) -> dict[str, Any]:
+def _list(visit: PageRequest, words: str | None, status: str | None, page: int) -> dict[str, Any]:
     """Find the matching schedules. Only the schedules on the page are parsed, so that a long list stays fast."""
     facts = visit.app.store.schedules(tenant=visit.tenant)
     total = len(facts)
@@ -94,7 +94,7 @@ def _list(visit: Visit, words: str | None, status: str | None, page: int) -> dic
 
 
 @pages.get("/schedules/{id}", role=Role.VIEWER)
-async def schedule(visit: Visit) -> Response:
+async def schedule(visit: PageRequest) -> Response:
     """Show one schedule."""
     count = visit.asked.whole("n", 5, least=1, most=MOST_SHOWN)
     before = _instant(visit, "before")
@@ -102,7 +102,7 @@ async def schedule(visit: Visit) -> Response:
     return visit.render("schedule.html", count=count, **found)
 
 
-def _look(visit: Visit, count: int, before: datetime | None) -> dict[str, Any]:
+def _look(visit: PageRequest, count: int, before: datetime | None) -> dict[str, Any]:
     found = visit.app.schedules.get(visit.path["id"], tenant=visit.tenant)
     shown, more = _fires(visit, found, before)
     ids = [fire.job_id for fire in shown if fire.job_id is not None]
@@ -129,7 +129,7 @@ def _look(visit: Visit, count: int, before: datetime | None) -> dict[str, Any]:
     }
 
 
-def _definition(visit: Visit, found: Schedule) -> Definition | None:
+def _definition(visit: PageRequest, found: Schedule) -> Definition | None:
     if found.definition_id is None:
         return None
     rows = visit.app.store.definitions(tenant=found.tenant, ids=[found.definition_id], deleted=True)
@@ -142,7 +142,7 @@ def _refusal(found: Schedule, definition: Definition | None) -> str | None:
     return None if error is None else error.message.partition(";")[0]
 
 
-def _fires(visit: Visit, found: Schedule, before: datetime | None) -> tuple[Sequence[Fired], bool]:
+def _fires(visit: PageRequest, found: Schedule, before: datetime | None) -> tuple[Sequence[Fired], bool]:
     """Return one page of fires, and whether there are older ones.
 
     If an instant has one fire per node, they all appear on the same page.
@@ -159,8 +159,8 @@ def _fires(visit: Visit, found: Schedule, before: datetime | None) -> tuple[Sequ
     return [fire for fire in nodes if fire.fire_at == last], bool(ask(limit=1, before=last))
 
 
-def _happened(fire: Fired, states: dict[UUID, JobState]) -> Happened:
-    return Happened(fire, None if fire.job_id is None else states.get(fire.job_id))
+def _happened(fire: Fired, states: dict[UUID, JobState]) -> PastFire:
+    return PastFire(fire, None if fire.job_id is None else states.get(fire.job_id))
 
 
 def state_of(found: Schedule) -> str:
@@ -175,7 +175,9 @@ def may_remove(found: Schedule) -> bool:
     return found.source is Source.STORED or found.note == REMOVED
 
 
-def preview(found: Schedule, count: int, after: datetime) -> tuple[Sequence[Coming], Sequence[ClockChange]]:
+def preview(
+    found: Schedule, count: int, after: datetime
+) -> tuple[Sequence[UpcomingFire], Sequence[ClockChange]]:
     """Return the next fires after an instant and the next clock changes of the zone.
 
     Both are empty if the schedule is invalid.
@@ -184,7 +186,9 @@ def preview(found: Schedule, count: int, after: datetime) -> tuple[Sequence[Comi
         rules = read_rules(found.facts)
         around = (rules.zone, rules.calendar, rules.exclude)
         fires = rules.trigger.preview(count, after, *around)
-        coming = [Coming(at, told(at, rules.zone), fire_note(rules.trigger, at, *around)) for at in fires]
+        coming = [
+            UpcomingFire(at, told(at, rules.zone), fire_note(rules.trigger, at, *around)) for at in fires
+        ]
         return coming, clock_changes(rules.trigger, after, *around) if fires else []
     except (TidemillError, OverflowError):
         return [], []
@@ -199,7 +203,7 @@ def told(at: datetime, zone: ZoneInfo) -> str:
     return at.astimezone(zone).strftime("%a %Y-%m-%d %H:%M:%S %z")
 
 
-def _after(visit: Visit, found: Schedule) -> datetime | None:
+def _after(visit: PageRequest, found: Schedule) -> datetime | None:
     """Return the start of the preview: a day in the schedule's zone, or an instant."""
     text = visit.asked.get("after")
     if text is None or found.broken is not None:
@@ -213,7 +217,7 @@ def _after(visit: Visit, found: Schedule) -> datetime | None:
         return _instant(visit, "after")
 
 
-def _instant(visit: Visit, name: str) -> datetime | None:
+def _instant(visit: PageRequest, name: str) -> datetime | None:
     text = visit.asked.get(name)
     if text is None:
         return None
@@ -230,7 +234,7 @@ def _instant(visit: Visit, name: str) -> datetime | None:
 
 
 @pages.post("/schedules/{id}/pause", role=Role.OPERATOR)
-async def pause(visit: Visit) -> Response:
+async def pause(visit: PageRequest) -> Response:
     """Pause a schedule."""
     found = await found_at(visit)
     reason = read_reason(visit.form)
@@ -239,7 +243,7 @@ async def pause(visit: Visit) -> Response:
 
 
 @pages.post("/schedules/{id}/resume", role=Role.OPERATOR)
-async def resume(visit: Visit) -> Response:
+async def resume(visit: PageRequest) -> Response:
     """Resume a schedule from now on."""
     found = await found_at(visit)
     await visit.act(visit.app.schedules.resume, found.id, tenant=found.tenant)
@@ -247,7 +251,7 @@ async def resume(visit: Visit) -> Response:
 
 
 @pages.get("/schedules/{id}/run", role=Role.OPERATOR)
-async def ask_to_run(visit: Visit) -> Response:
+async def ask_to_run(visit: PageRequest) -> Response:
     """Ask for confirmation before a job is created."""
     refuse_to_look(visit)
     found = await found_at(visit)
@@ -255,7 +259,7 @@ async def ask_to_run(visit: Visit) -> Response:
 
 
 @pages.post("/schedules/{id}/run", role=Role.OPERATOR)
-async def run(visit: Visit) -> Response:
+async def run(visit: PageRequest) -> Response:
     """Create a job now, independent of the trigger."""
     found = await found_at(visit)
     try:
@@ -270,7 +274,7 @@ async def run(visit: Visit) -> Response:
 
 
 @pages.get("/schedules/{id}/remove", role=Role.ADMIN)
-async def ask_to_remove(visit: Visit) -> Response:
+async def ask_to_remove(visit: PageRequest) -> Response:
     """Ask for confirmation before a schedule is removed."""
     refuse_to_look(visit)
     found = await found_at(visit)
@@ -278,14 +282,14 @@ async def ask_to_remove(visit: Visit) -> Response:
 
 
 @pages.post("/schedules/{id}/remove", role=Role.ADMIN)
-async def remove(visit: Visit) -> Response:
+async def remove(visit: PageRequest) -> Response:
     """Remove a schedule; its jobs stay."""
     found = await found_at(visit)
     await visit.act(visit.app.schedules.remove, found.id, tenant=found.tenant)
     return visit.back("/schedules", f"Schedule {found.key} is removed. Its jobs are kept.")
 
 
-async def found_at(visit: Visit) -> Schedule:
+async def found_at(visit: PageRequest) -> Schedule:
     """Return the schedule in the path, if the user may see it."""
     return await visit.read(visit.app.schedules.get, visit.path["id"], tenant=visit.tenant)
 

@@ -12,21 +12,21 @@ from urllib.parse import unquote, urlsplit
 
 from starlette.responses import Response
 
-from tidemill.client.acting import HIDDEN
+from tidemill.client.access.identity import HIDDEN
 from tidemill.client.control import KNOWN_SETTINGS, shown_value
 from tidemill.client.documents import key_state
-from tidemill.client.stats import is_living
-from tidemill.dashboard.asking import ask
-from tidemill.dashboard.pages import Pages
-from tidemill.dashboard.visit import Visit
+from tidemill.client.stats.store_stats import is_living
+from tidemill.dashboard.confirmation import ask
+from tidemill.dashboard.page_request import PageRequest
+from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Key, Role
 from tidemill.domain.alerts import PREFIX, Thresholds, read_thresholds
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.ledger import Setting
+from tidemill.domain.records import Setting
 from tidemill.errors import TidemillError, UsageError
 from tidemill.rest.problems import Problem
 
-pages = Pages()
+pages = PageRoutes()
 
 EXPIRIES = {
     "": "never",
@@ -81,13 +81,13 @@ class KeyRow(NamedTuple):
 
 
 @pages.get("/settings", role=Role.VIEWER)
-async def settings(visit: Visit) -> Response:
+async def settings(visit: PageRequest) -> Response:
     """Show the installation, and to super admins also settings and keys."""
     return await show(visit)
 
 
 @pages.post("/settings/set", role=Role.SUPER_ADMIN, everywhere=True)
-async def set_setting(visit: Visit) -> Response:
+async def set_setting(visit: PageRequest) -> Response:
     """Write a setting. The value is parsed as JSON if possible, else stored as text."""
     typed = {name: visit.form.get(name) or "" for name in ("key", "value", "description")}
     if not typed["key"] or not typed["value"]:
@@ -101,7 +101,7 @@ async def set_setting(visit: Visit) -> Response:
 
 
 @pages.get("/settings/unset", role=Role.SUPER_ADMIN, everywhere=True)
-async def ask_unset(visit: Visit) -> Response:
+async def ask_unset(visit: PageRequest) -> Response:
     """Ask for confirmation before a setting is removed."""
     key = visit.asked.get("key") or ""
     found = await visit.read(visit.app.control.settings)
@@ -120,7 +120,7 @@ async def ask_unset(visit: Visit) -> Response:
 
 
 @pages.post("/settings/unset", role=Role.SUPER_ADMIN, everywhere=True)
-async def unset(visit: Visit) -> Response:
+async def unset(visit: PageRequest) -> Response:
     """Remove a setting, so that its default applies again."""
     key = visit.form.get("key") or ""
     there = await visit.act(visit.app.control.unset, key)
@@ -128,7 +128,7 @@ async def unset(visit: Visit) -> Response:
 
 
 async def show(
-    visit: Visit,
+    visit: PageRequest,
     status: int = 200,
     *,
     typed: dict[str, str] | None = None,
@@ -164,7 +164,7 @@ async def show(
     )
 
 
-def _look(visit: Visit) -> dict[str, Any]:
+def _look(visit: PageRequest) -> dict[str, Any]:
     whole = visit.identity.tenant == ALL_TENANTS
     rules = visit.identity.role.allows(Role.SUPER_ADMIN)
     stored = visit.app.store.settings() if whole else []
@@ -176,7 +176,7 @@ def _look(visit: Visit) -> dict[str, Any]:
     }
 
 
-def known_keys(visit: Visit) -> list[KeyRow]:
+def known_keys(visit: PageRequest) -> list[KeyRow]:
     """Return the visible keys, active ones first."""
     rows = [
         KeyRow(key, key_state(key, visit.now()))
@@ -208,7 +208,7 @@ def _versions() -> dict[str, str]:
     return {"Tidemill": ours, "Python": platform.python_version()}
 
 
-def _facts(visit: Visit) -> dict[str, str]:
+def _facts(visit: PageRequest) -> dict[str, str]:
     store = visit.app.store
     kind = urlsplit(store.url).scheme
     facts = _versions()

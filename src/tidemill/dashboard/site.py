@@ -15,20 +15,20 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from tidemill.dashboard.figures import ComeAgain, Figures
+from tidemill.dashboard.cached_stats import CachedStats, StatsPending
 from tidemill.dashboard.files import Files
-from tidemill.dashboard.pages import Addresses, Page, Pages
+from tidemill.dashboard.page_request import Fields, PageRequest, read_form
+from tidemill.dashboard.pages import Addresses, PageRoute, PageRoutes
+from tidemill.dashboard.render_cache import RenderCache
 from tidemill.dashboard.sessions import Session, Sessions
-from tidemill.dashboard.sharing import Sharing
 from tidemill.dashboard.views import Views
-from tidemill.dashboard.visit import Fields, Visit, read_form
 from tidemill.domain.access import Identity, Role
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.errors import BadSettings
 from tidemill.rest.api import create_api
-from tidemill.rest.guard import ANONYMOUS, Auth, Keys
+from tidemill.rest.guard import ANONYMOUS, Auth, KeyCache
+from tidemill.rest.parsers import receive_body
 from tidemill.rest.problems import Problem, problem_of
-from tidemill.rest.reading import receive_body
 from tidemill.rest.service import Service
 from tidemill.rest.settings import ApiSettings
 
@@ -58,9 +58,9 @@ class Site:
         self.sessions = sessions
         self.views = Views()
         self.addresses = Addresses(all_pages())
-        self.sharing = Sharing(service.app.clock)
-        self.figures = Figures(service.app.clock, service.threads)
-        self.own_auth: Auth | None = None if isinstance(auth, Keys) else auth
+        self.sharing = RenderCache(service.app.clock)
+        self.figures = CachedStats(service.app.clock, service.threads)
+        self.own_auth: Auth | None = None if isinstance(auth, KeyCache) else auth
 
     async def session(self, request: Request) -> Session | None:
         """Return the session of a request, from the dashboard's cookie or from the application's own authentication."""
@@ -70,17 +70,17 @@ class Site:
         return None if found is None else Session(found, self.sessions.csrf(f"{found.who} {found.tenant}"))
 
 
-class PageDoor:
+class PageEndpoint:
     """Endpoint of one path with its methods."""
 
-    def __init__(self, site: Site, pages: dict[str, Page]) -> None:
+    def __init__(self, site: Site, pages: dict[str, PageRoute]) -> None:
         self._site, self.pages = site, pages
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive, send)
         try:
             response = await self._answer(request)
-        except ComeAgain:
+        except StatsPending:
             response = Response(None, 204, {"retry-after": "1"})
         except SignInFirst:
             response = self._to_sign_in(request)
@@ -103,7 +103,7 @@ class PageDoor:
             form = read_form(await receive_body(request, self._site.service.settings.max_body))
             self._believe(request, session, form)
         known = session or Session(Identity(ANONYMOUS, Role.VIEWER, ALL_TENANTS), "")
-        visit = Visit(self._site, page, request, known.identity, known.csrf, form)
+        visit = PageRequest(self._site, page, request, known.identity, known.csrf, form)
         # Responses to forms are never shared between users.
         if visit.is_live and page.method == "GET":
             return await self._site.sharing.answer(visit, page.handler)
@@ -115,7 +115,7 @@ class PageDoor:
             self._site.sharing.opened(visit)
         return response
 
-    def _admit(self, page: Page, identity: Identity) -> None:
+    def _admit(self, page: PageRoute, identity: Identity) -> None:
         role = page.role
         assert role is not None
         if not identity.role.allows(role):
@@ -159,26 +159,28 @@ class PageDoor:
         response.headers.update(problem.headers)
         return response
 
-    def _nobody(self, request: Request, session: Session | None = None) -> Visit:
+    def _nobody(self, request: Request, session: Session | None = None) -> PageRequest:
         page = next(iter(self.pages.values()))
         known = session or Session(Identity(ANONYMOUS, Role.VIEWER, ALL_TENANTS), "")
         try:
-            return Visit(self._site, page, request, known.identity, known.csrf, Fields([]))
+            return PageRequest(self._site, page, request, known.identity, known.csrf, Fields([]))
         except Exception:  # noqa: BLE001  (the query selects an invalid tenant)
             request.scope["query_string"] = b""
-            return Visit(self._site, page, Request(request.scope), known.identity, known.csrf, Fields([]))
+            return PageRequest(
+                self._site, page, Request(request.scope), known.identity, known.csrf, Fields([])
+            )
 
 
 def _same(given: str | None, expected: str) -> bool:
     return hmac.compare_digest((given or "").encode(), expected.encode())
 
 
-def all_pages() -> list[Page]:
+def all_pages() -> list[PageRoute]:
     """Return all pages in matching order."""
-    found: list[Page] = []
+    found: list[PageRoute] = []
     for name in FILES:
         pages = importlib.import_module(f"tidemill.dashboard.{name}").pages
-        assert isinstance(pages, Pages)
+        assert isinstance(pages, PageRoutes)
         found += pages
     return found
 
@@ -197,7 +199,7 @@ def create_site(
     an API key. ``token`` grants full access for this run, for example when no key exists yet.
     """
     chosen = settings or ApiSettings()
-    who = auth or Keys(app, token)
+    who = auth or KeyCache(app, token)
     api = create_api(app, prefix=prefix, auth=who, settings=chosen)
     service: Service = api.state.tidemill
     site = Site(service, who, Sessions(app, secret=chosen.session_secret, token=token))
@@ -205,18 +207,18 @@ def create_site(
     routes = api.router.routes
     routes.append(Route(prefix + "/static/{name}", Files(), name="static"))
     for path, doors in _by_path(all_pages()).items():
-        routes.append(Route(prefix + path, PageDoor(site, doors), name=f"page {path}"))
+        routes.append(Route(prefix + path, PageEndpoint(site, doors), name=f"page {path}"))
         if path == "/" and prefix:
-            routes.append(Route(prefix, PageDoor(site, doors), name="page"))
-    routes.append(Route(prefix + "/{rest:path}", Nowhere(site, prefix), name="nowhere"))
+            routes.append(Route(prefix, PageEndpoint(site, doors), name="page"))
+    routes.append(Route(prefix + "/{rest:path}", NotFoundPage(site, prefix), name="nowhere"))
     return api
 
 
-class Nowhere(PageDoor):
+class NotFoundPage(PageEndpoint):
     """Fallback endpoint that answers 404: as a page, or under ``/api`` as an API error."""
 
     def __init__(self, site: Site, prefix: str) -> None:
-        super().__init__(site, {"GET": Page("GET", "/{rest:path}", None, _nothing, everywhere=False)})
+        super().__init__(site, {"GET": PageRoute("GET", "/{rest:path}", None, _nothing, everywhere=False)})
         self._api = f"{prefix}/api"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -226,12 +228,12 @@ class Nowhere(PageDoor):
         await super().__call__(scope, receive, send)
 
 
-async def _nothing(visit: Visit) -> Response:
+async def _nothing(visit: PageRequest) -> Response:
     raise Problem(404, None, f"There is no page at {visit.page_path[:200]}.")
 
 
-def _by_path(pages: Iterable[Page]) -> dict[str, dict[str, Page]]:
-    found: dict[str, dict[str, Page]] = {}
+def _by_path(pages: Iterable[PageRoute]) -> dict[str, dict[str, PageRoute]]:
+    found: dict[str, dict[str, PageRoute]] = {}
     for page in pages:
         if found.setdefault(page.path, {}).setdefault(page.method, page) is not page:
             raise BadSettings(f"{page.method} {page.path} is declared twice")

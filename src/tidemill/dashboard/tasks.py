@@ -8,21 +8,21 @@ from typing import Any
 from starlette.responses import Response
 
 from tidemill.client import task_settings
-from tidemill.client.loads import task_ends, task_load, task_loads, task_names
+from tidemill.client.stats.loads import task_ends, task_load, task_loads, task_names
 from tidemill.dashboard import charts
 from tidemill.dashboard.argument_form import Argument, arguments_of, takes_more
-from tidemill.dashboard.filled import UNITS, Filled
-from tidemill.dashboard.pages import Pages
-from tidemill.dashboard.visit import Visit
+from tidemill.dashboard.form_state import UNITS, FormState
+from tidemill.dashboard.page_request import PageRequest
+from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
-from tidemill.domain.insight import Crowd, Lately, Tally
-from tidemill.domain.ledger import PauseKind
+from tidemill.domain.records import PauseKind
 from tidemill.domain.states import HELD
+from tidemill.domain.stats import EndedGroups, EndedTiming, UnfinishedCounts
 from tidemill.errors import TaskNotFound
 from tidemill.tasks.task import Declared
 
-pages = Pages()
+pages = PageRoutes()
 
 PAGE = 100
 """Tasks per page."""
@@ -35,7 +35,7 @@ SHOWN = 10
 
 
 @pages.get("/tasks", role=Role.VIEWER)
-async def tasks(visit: Visit) -> Response:
+async def tasks(visit: PageRequest) -> Response:
     """List the matching tasks of one page."""
     words = visit.asked.get("q")
     page = visit.asked.whole("page", 1, least=1, most=100_000)
@@ -43,17 +43,19 @@ async def tasks(visit: Visit) -> Response:
     return visit.render("tasks.html", words=words, page=page, **found)
 
 
-async def _counts(visit: Visit) -> tuple[Crowd, Tally]:
+async def _counts(visit: PageRequest) -> tuple[UnfinishedCounts, EndedGroups]:
     """Return the cached counts of unfinished jobs, and of jobs that ended in the last 24 hours, by task."""
     return await visit.figures(("tasks", visit.tenant), _count, visit)
 
 
-def _count(visit: Visit) -> tuple[Crowd, Tally]:
+def _count(visit: PageRequest) -> tuple[UnfinishedCounts, EndedGroups]:
     store, tenant = visit.app.store, visit.tenant
     return store.crowd(tenant=tenant), task_ends(store, visit.now(), tenant=tenant)
 
 
-def _list(visit: Visit, crowd: Crowd, ends: Tally, words: str | None, page: int) -> dict[str, Any]:
+def _list(
+    visit: PageRequest, crowd: UnfinishedCounts, ends: EndedGroups, words: str | None, page: int
+) -> dict[str, Any]:
     store, registry = visit.app.store, visit.app.registry
     known = sorted(set(registry.names()) | task_names(store, visit.now(), tenant=visit.tenant, crowd=crowd))
     matching = [name for name in known if words is None or words.lower() in name.lower()]
@@ -70,18 +72,18 @@ def _list(visit: Visit, crowd: Crowd, ends: Tally, words: str | None, page: int)
 
 
 @pages.get("/tasks/{name:path}", role=Role.VIEWER)
-async def task(visit: Visit) -> Response:
+async def task(visit: PageRequest) -> Response:
     """Show one task, with a form to enqueue a job."""
-    return await show(visit, visit.path["name"], Filled({}))
+    return await show(visit, visit.path["name"], FormState({}))
 
 
-async def show(visit: Visit, name: str, form: Filled) -> Response:
+async def show(visit: PageRequest, name: str, form: FormState) -> Response:
     """Render the page of a task with the values of its form."""
     found = await visit.read(_look, visit, *await _counts(visit), name)
     return visit.render("task.html", 422 if form.is_wrong else 200, form=form, units=list(UNITS), **found)
 
 
-def _look(visit: Visit, crowd: Crowd, ends: Tally, name: str) -> dict[str, Any]:
+def _look(visit: PageRequest, crowd: UnfinishedCounts, ends: EndedGroups, name: str) -> dict[str, Any]:
     store, registry = visit.app.store, visit.app.registry
     declared = registry.get(name) if name in registry else None
     lately = store.lately([name], tenant=visit.tenant, each=LATEST)
@@ -134,7 +136,7 @@ def concerns(limit: str, task: str, declared: Declared | None) -> bool:
     )
 
 
-def bars(lately: list[Lately]) -> list[dict[str, Any]]:
+def bars(lately: list[EndedTiming]) -> list[dict[str, Any]]:
     """Return the latest jobs as bars, oldest first. The height is the run time."""
     times = [job.run_time.total_seconds() if job.run_time is not None else 0.0 for job in lately]
     top = charts.nice(max(times, default=0.0))
@@ -150,6 +152,6 @@ def bars(lately: list[Lately]) -> list[dict[str, Any]]:
     ]
 
 
-def setting_of(visit: Visit, name: str) -> Mapping[str, Any]:
+def setting_of(visit: PageRequest, name: str) -> Mapping[str, Any]:
     """Return the runtime settings of a task, without its limit."""
     return task_settings.setting_of(name, visit.app.control.settings())

@@ -8,21 +8,21 @@ from typing import Any, NamedTuple
 from starlette.responses import Response
 
 from tidemill.client.control import TENANT_SETTING
-from tidemill.client.limit_states import waiting_lanes
-from tidemill.client.questions import WINDOWS
-from tidemill.client.reports import Report, TenantLoad
-from tidemill.dashboard.asking import ask
-from tidemill.dashboard.filled import read_reason
-from tidemill.dashboard.pages import Pages
-from tidemill.dashboard.visit import Visit
+from tidemill.client.limits.states import waiting_lanes
+from tidemill.client.stats.questions import WINDOWS
+from tidemill.client.stats.reports import Report, TenantLoad
+from tidemill.dashboard.confirmation import ask
+from tidemill.dashboard.form_state import read_reason
+from tidemill.dashboard.page_request import PageRequest
+from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.ledger import Pause, PauseKind
+from tidemill.domain.records import Pause, PauseKind
 from tidemill.errors import BadSettings
 from tidemill.rest.problems import Problem
 from tidemill.tasks.options import check_name
 
-pages = Pages()
+pages = PageRoutes()
 
 MOST = 100
 """Tenants per page."""
@@ -48,13 +48,13 @@ class TenantRow(NamedTuple):
 
 
 @pages.get("/tenants", role=Role.VIEWER)
-async def tenants(visit: Visit) -> Response:
+async def tenants(visit: PageRequest) -> Response:
     """List every tenant with ended or waiting jobs, a pause or a weight. A key of one tenant sees only that tenant."""
     return await _page(visit)
 
 
 @pages.get("/tenants/pause", role=Role.OPERATOR, everywhere=True)
-async def ask_pause(visit: Visit) -> Response:
+async def ask_pause(visit: PageRequest) -> Response:
     """Ask for confirmation before a tenant is paused."""
     name = _named(visit.asked.get("name"))
     waiting = await visit.read(lambda: visit.app.store.depth(tenant=name, most=COUNTED))
@@ -73,7 +73,7 @@ async def ask_pause(visit: Visit) -> Response:
 
 
 @pages.post("/tenants/pause", role=Role.OPERATOR, everywhere=True)
-async def pause(visit: Visit) -> Response:
+async def pause(visit: PageRequest) -> Response:
     """Pause a tenant."""
     name = _named(visit.form.get("name"))
     await visit.act(visit.app.control.pause, PauseKind.TENANT, name, reason=read_reason(visit.form))
@@ -81,7 +81,7 @@ async def pause(visit: Visit) -> Response:
 
 
 @pages.post("/tenants/resume", role=Role.OPERATOR, everywhere=True)
-async def resume(visit: Visit) -> Response:
+async def resume(visit: PageRequest) -> Response:
     """Resume a tenant."""
     name = _named(visit.form.get("name"))
     ended = await visit.act(visit.app.control.resume, PauseKind.TENANT, name)
@@ -90,7 +90,7 @@ async def resume(visit: Visit) -> Response:
 
 
 @pages.post("/tenants/weight", role=Role.SUPER_ADMIN, everywhere=True)
-async def weigh(visit: Visit) -> Response:
+async def weigh(visit: PageRequest) -> Response:
     """Set the weight of a tenant in fair scheduling. An empty field restores the default."""
     name, text = _named(visit.form.get("name")), visit.form.get("weight")
     key = f"{TENANT_SETTING}{name}"
@@ -104,7 +104,7 @@ async def weigh(visit: Visit) -> Response:
     return visit.back("/tenants", f"Tenant {name} has weight {text}.")
 
 
-async def _page(visit: Visit, status: int = 200, wrong: tuple[str, str, str] | None = None) -> Response:
+async def _page(visit: PageRequest, status: int = 200, wrong: tuple[str, str, str] | None = None) -> Response:
     window = visit.asked.get("window") or "24h"
     if window not in WINDOWS:
         window = "24h"
@@ -121,7 +121,7 @@ async def _page(visit: Visit, status: int = 200, wrong: tuple[str, str, str] | N
     )
 
 
-def _look(visit: Visit, report: Report[TenantLoad]) -> dict[str, Any]:
+def _look(visit: PageRequest, report: Report[TenantLoad]) -> dict[str, Any]:
     store, tenant = visit.app.store, visit.tenant
     loads = {row.tenant: row for row in report.rows}
     waiting = {lane.tenant for lane in waiting_lanes(store)}

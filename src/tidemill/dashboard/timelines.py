@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
-from tidemill.domain.job import Execution, Job
+from tidemill.domain.job import Execution, JobRow
 from tidemill.domain.states import ENDED, ExecutionState, JobState
 
 WIDTH = 720.0
@@ -23,7 +23,7 @@ _BETWEEN = {
 """Kind of the wait after an execution in this state; after any other state, the job waits for its retry."""
 
 
-class Span(NamedTuple):
+class TimelineSpan(NamedTuple):
     """A period of one kind, in a row of the picture."""
 
     row: int
@@ -33,7 +33,7 @@ class Span(NamedTuple):
     attempt: int | None = None
 
 
-class Piece(NamedTuple):
+class TimelinePiece(NamedTuple):
     """A span with its position and size."""
 
     x: float
@@ -47,18 +47,18 @@ class Piece(NamedTuple):
     attempt: int | None
 
 
-class Picture(NamedTuple):
+class TimelinePicture(NamedTuple):
     """The whole timeline; ``kinds`` lists the kinds that occur, in order."""
 
     width: float
     height: float
-    pieces: list[Piece]
+    pieces: list[TimelinePiece]
     kinds: list[str]
     since: datetime
     until: datetime
 
 
-def picture(job: Job, executions: Sequence[Execution], now: datetime) -> Picture:
+def picture(job: JobRow, executions: Sequence[Execution], now: datetime) -> TimelinePicture:
     """Build the timeline of a job, from its creation (or the first drawn execution) to its end or to now.
 
     >>> from datetime import UTC
@@ -80,10 +80,12 @@ def picture(job: Job, executions: Sequence[Execution], now: datetime) -> Picture
     whole = max((max(latest, end) - begin).total_seconds(), 1e-6)
     pieces = [_place(span, begin, whole) for span in spans]
     kinds = list(dict.fromkeys(span.kind for span in spans))
-    return Picture(WIDTH, rows * (ROW + GAP) + GAP, pieces, kinds, begin, max(latest, end))
+    return TimelinePicture(WIDTH, rows * (ROW + GAP) + GAP, pieces, kinds, begin, max(latest, end))
 
 
-def _spans(job: Job, ordered: Sequence[Execution], begin: datetime, end: datetime) -> Iterator[Span]:
+def _spans(
+    job: JobRow, ordered: Sequence[Execution], begin: datetime, end: datetime
+) -> Iterator[TimelineSpan]:
     free, kind = begin, "scheduled"
     for row, execution in enumerate(ordered):
         claimed = execution.claimed_at or execution.started_at or free
@@ -92,14 +94,14 @@ def _spans(job: Job, ordered: Sequence[Execution], begin: datetime, end: datetim
         yield from _wait(row, kind, free, claimed, due, first=row == 0)
         started, ended = execution.started_at, execution.finished_at or end
         if started is None:
-            yield Span(row, "claimed", claimed, ended, execution.attempt)
+            yield TimelineSpan(row, "claimed", claimed, ended, execution.attempt)
         else:
-            yield Span(row, "claimed", claimed, started, execution.attempt)
-            yield Span(row, execution.state.value, started, ended, execution.attempt)
+            yield TimelineSpan(row, "claimed", claimed, started, execution.attempt)
+            yield TimelineSpan(row, execution.state.value, started, ended, execution.attempt)
         free, kind = max(ended, claimed), _BETWEEN.get(execution.state, "retry_wait")
     if job.state not in _AFTER_CLAIM:
         if job.state in (JobState.WAITING, JobState.REVIEW_NEEDED):
-            yield Span(len(ordered), "waiting", free, end)
+            yield TimelineSpan(len(ordered), "waiting", free, end)
         else:
             yield from _wait(len(ordered), kind, free, end, job.run_at, first=not ordered)
     elif not ordered:
@@ -111,17 +113,17 @@ _AFTER_CLAIM = ENDED | {JobState.CLAIMED, JobState.RUNNING}
 
 def _wait(
     row: int, kind: str, since: datetime, until: datetime, due: datetime | None, *, first: bool
-) -> Iterator[Span]:
+) -> Iterator[TimelineSpan]:
     """Yield the wait between two executions: first until the job is due, then in the queue."""
     if due is None:
-        yield Span(row, "queued" if first or kind == "queued" else kind, since, until)
+        yield TimelineSpan(row, "queued" if first or kind == "queued" else kind, since, until)
         return
     turn = min(max(due, since), until)
-    yield Span(row, kind, since, turn)
-    yield Span(row, "queued", turn, until)
+    yield TimelineSpan(row, kind, since, turn)
+    yield TimelineSpan(row, "queued", turn, until)
 
 
-def _place(span: Span, begin: datetime, whole: float) -> Piece:
+def _place(span: TimelineSpan, begin: datetime, whole: float) -> TimelinePiece:
     x = (span.since - begin).total_seconds() / whole * WIDTH
     wide = (span.until - span.since).total_seconds() / whole * WIDTH
     # Keep very short spans visible.
@@ -129,4 +131,6 @@ def _place(span: Span, begin: datetime, whole: float) -> Piece:
     x = min(max(x, 0.0), WIDTH - wide)
     y = GAP + span.row * (ROW + GAP)
     length = span.until - span.since
-    return Piece(round(x, 2), y, round(wide, 2), ROW, span.kind, length, span.since, span.until, span.attempt)
+    return TimelinePiece(
+        round(x, 2), y, round(wide, 2), ROW, span.kind, length, span.since, span.until, span.attempt
+    )

@@ -27,7 +27,7 @@ _FOLDERS = (
 )
 
 
-class Part(NamedTuple):
+class TracebackPart(NamedTuple):
     """Consecutive frames or other lines of the same origin."""
 
     ours: bool  #: the user's own code or the error message, never folded
@@ -43,7 +43,7 @@ class Part(NamedTuple):
         return f"{number} in {', '.join(names[:3])}{' …' if len(names) > 3 else ''}"
 
 
-class Place(NamedTuple):
+class FrameLocation(NamedTuple):
     """The position in the user's code where an error occurred."""
 
     file: str
@@ -75,7 +75,7 @@ def package_of(file: str) -> str:
     return re.split(r"[\\/]", file)[-1].removesuffix(".py")
 
 
-def users_place(text: str) -> Place | None:
+def users_place(text: str) -> FrameLocation | None:
     """Return the innermost frame in the user's own code.
 
     >>> users_place('  File "/srv/pay.py", line 7, in charge\\n    x()\\n  File "/usr/lib/python3.12/json/x.py", line 1, in y')
@@ -85,36 +85,38 @@ def users_place(text: str) -> Place | None:
     for line in text.splitlines():
         found = _FRAME.match(line)
         if found is not None and is_users(found["file"]):
-            last = Place(found["file"], int(found["line"][:9]), found["name"])
+            last = FrameLocation(found["file"], int(found["line"][:9]), found["name"])
     return last
 
 
-def parts(text: str) -> list[Part]:
+def parts(text: str) -> list[TracebackPart]:
     """Split a traceback wherever it changes between the user's frames and library frames."""
-    found: list[Part] = []
+    found: list[TracebackPart] = []
     for part in _pieces(text):
         last = found[-1] if found else None
         if last is not None and last.ours == part.ours:
-            found[-1] = Part(
+            found[-1] = TracebackPart(
                 part.ours, f"{last.text}\n{part.text}", last.frames + part.frames, last.files + part.files
             )
         else:
             found.append(part)
     # Fold nothing if the traceback has no frame in the user's code.
     if not any(part.ours and part.frames for part in found):
-        return [Part(True, text.rstrip("\n"), 0, ())] if text.strip() else []
+        return [TracebackPart(True, text.rstrip("\n"), 0, ())] if text.strip() else []
     return found
 
 
-def _pieces(text: str) -> Iterator[Part]:
+def _pieces(text: str) -> Iterator[TracebackPart]:
     """Yield each frame with its source lines, and each run of other lines."""
     lines: list[str] = []
     file: str | None = None
     depth = 0
 
-    def made() -> Part:
+    def made() -> TracebackPart:
         users = file is None or is_users(file)
-        return Part(users, "\n".join(lines), 0 if file is None else 1, () if file is None else (file,))
+        return TracebackPart(
+            users, "\n".join(lines), 0 if file is None else 1, () if file is None else (file,)
+        )
 
     for line in text.rstrip("\n").splitlines():
         frame = _FRAME.match(line)

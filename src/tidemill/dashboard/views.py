@@ -14,7 +14,7 @@ from tidemill.dashboard.job_filter import FAILED
 from tidemill.domain.states import ENDED, JobState
 
 if TYPE_CHECKING:
-    from tidemill.dashboard.visit import Visit
+    from tidemill.dashboard.page_request import PageRequest
 
 
 class Views:
@@ -37,7 +37,7 @@ class Views:
             version_of=lambda name: files()[name].version,
         )
 
-    def render(self, template: str, visit: Visit, facts: Mapping[str, Any]) -> str:
+    def render(self, template: str, visit: PageRequest, facts: Mapping[str, Any]) -> str:
         """Render a template."""
         known = {**visit.globals, **facts}
         csrf = Markup('<input type="hidden" name="csrf" value="{}">').format(known["csrf"])

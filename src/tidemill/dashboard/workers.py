@@ -11,21 +11,21 @@ from uuid import UUID
 from starlette.responses import Response
 
 from tidemill.client.documents import current_duties
-from tidemill.client.situation import last_tick
-from tidemill.client.stats import is_living, liveness
-from tidemill.dashboard.asking import ask
-from tidemill.dashboard.pages import Pages
-from tidemill.dashboard.visit import Visit
+from tidemill.client.stats.snapshot import last_tick
+from tidemill.client.stats.store_stats import is_living, liveness
+from tidemill.dashboard.confirmation import ask
+from tidemill.dashboard.page_request import PageRequest
+from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain import alerts
 from tidemill.domain.access import Role
-from tidemill.domain.alerts import LeaderFact, Situation
+from tidemill.domain.alerts import AlertInput, LeaderFact
 from tidemill.domain.cluster import Lease, Worker, holder_of
 from tidemill.domain.filters import JobFilter
-from tidemill.domain.insight import Held, Which
 from tidemill.domain.states import ENDED
+from tidemill.domain.stats import HeldRow, HeldSelection
 from tidemill.errors import LeaseNotFound, WorkerNotFound
 
-pages = Pages()
+pages = PageRoutes()
 
 NAMED = 3
 """Number of held jobs that the list shows per worker."""
@@ -38,14 +38,14 @@ NEWEST = 200
 """Number of recently ended jobs that are searched for those of one worker."""
 
 
-class Seat(NamedTuple):
+class WorkerSlot(NamedTuple):
     """A worker, its liveness, and its visible held jobs, oldest claim first."""
 
     worker: Worker
     how: str
     claimed: int
     running: int
-    held: list[Held]
+    held: list[HeldRow]
 
     @property
     def living(self) -> bool:
@@ -80,19 +80,19 @@ class LeaseRow(NamedTuple):
 
 
 @pages.get("/workers", role=Role.VIEWER, everywhere=True)
-async def workers(visit: Visit) -> Response:
+async def workers(visit: PageRequest) -> Response:
     """List the workers and the leases."""
     return visit.render("workers.html", named=NAMED, **await visit.read(_look, visit))
 
 
 @pages.get("/workers/{id}", role=Role.VIEWER, everywhere=True)
-async def worker(visit: Visit) -> Response:
+async def worker(visit: PageRequest) -> Response:
     """Show one worker."""
     return visit.render("worker.html", **await visit.read(_look_at, visit, visit.id()))
 
 
 @pages.get("/workers/{id}/drain", role=Role.ADMIN, everywhere=True)
-async def ask_drain(visit: Visit) -> Response:
+async def ask_drain(visit: PageRequest) -> Response:
     """Ask for confirmation before a worker is drained."""
     seat = await visit.read(_living, visit, visit.id())
     jobs = "1 job" if seat.number == 1 else f"{seat.number:,} jobs"
@@ -107,7 +107,7 @@ async def ask_drain(visit: Visit) -> Response:
 
 
 @pages.post("/workers/{id}/drain", role=Role.ADMIN, everywhere=True)
-async def drain(visit: Visit) -> Response:
+async def drain(visit: PageRequest) -> Response:
     """Ask a worker to finish its jobs and claim no more."""
     seat = await visit.read(_living, visit, visit.id())
     asked = await visit.act(visit.app.control.drain, seat.worker.id)
@@ -116,7 +116,7 @@ async def drain(visit: Visit) -> Response:
 
 
 @pages.get("/leases/release", role=Role.ADMIN, everywhere=True)
-async def ask_release(visit: Visit) -> Response:
+async def ask_release(visit: PageRequest) -> Response:
     """Ask for confirmation before a lease is released."""
     name = visit.asked.get("name") or ""
     row = await visit.read(_lease, visit, name)
@@ -136,7 +136,7 @@ async def ask_release(visit: Visit) -> Response:
 
 
 @pages.post("/leases/release", role=Role.ADMIN, everywhere=True)
-async def release(visit: Visit) -> Response:
+async def release(visit: PageRequest) -> Response:
     """Release a lease, so that another process can acquire it."""
     name = visit.form.get("name") or ""
     released = await visit.act(visit.app.control.release, name)
@@ -147,7 +147,7 @@ async def release(visit: Visit) -> Response:
 # Queries ---------------------------------------------------------------------------------------------------------------
 
 
-def _look(visit: Visit) -> dict[str, Any]:
+def _look(visit: PageRequest) -> dict[str, Any]:
     store, at = visit.app.store, _now(visit)
     known = store.workers()
     seats = _seats(visit, known, at)
@@ -164,7 +164,7 @@ def _look(visit: Visit) -> dict[str, Any]:
     }
 
 
-def _look_at(visit: Visit, id: UUID) -> dict[str, Any]:
+def _look_at(visit: PageRequest, id: UUID) -> dict[str, Any]:
     at = _now(visit)
     known = visit.app.store.workers()
     found = [each for each in known if each.id == id]
@@ -190,7 +190,7 @@ def _look_at(visit: Visit, id: UUID) -> dict[str, Any]:
     }
 
 
-def _living(visit: Visit, id: UUID) -> Seat:
+def _living(visit: PageRequest, id: UUID) -> WorkerSlot:
     at = _now(visit)
     found = [each for each in visit.app.store.workers() if each.id == id and is_living(each, at)]
     if not found:
@@ -199,21 +199,21 @@ def _living(visit: Visit, id: UUID) -> Seat:
     return seat
 
 
-def _seats(visit: Visit, known: Iterable[Worker], at: datetime) -> list[Seat]:
+def _seats(visit: PageRequest, known: Iterable[Worker], at: datetime) -> list[WorkerSlot]:
     store = visit.app.store
     counts = {each.worker: each for each in store.holders(tenant=visit.tenant)}
-    held: dict[UUID, list[Held]] = defaultdict(list)
-    for each in store.holding(Which.ALL, tenant=visit.tenant, limit=MOST_HELD, now=at):
+    held: dict[UUID, list[HeldRow]] = defaultdict(list)
+    for each in store.holding(HeldSelection.ALL, tenant=visit.tenant, limit=MOST_HELD, now=at):
         held[each.worker].append(each)
     seats = []
     for one in known:
         count = counts.get(one.id)
         claimed, running = (count.claimed, count.running) if count else (0, 0)
-        seats.append(Seat(one, liveness(one, at), claimed, running, held[one.id]))
+        seats.append(WorkerSlot(one, liveness(one, at), claimed, running, held[one.id]))
     return seats
 
 
-def _lease(visit: Visit, name: str) -> LeaseRow:
+def _lease(visit: PageRequest, name: str) -> LeaseRow:
     found = _leases(visit, visit.app.store.workers(), _now(visit))
     row = next((each for each in found if each.lease.name == name), None)
     if row is None:
@@ -221,7 +221,7 @@ def _lease(visit: Visit, name: str) -> LeaseRow:
     return row
 
 
-def _leases(visit: Visit, known: Iterable[Worker], at: datetime) -> list[LeaseRow]:
+def _leases(visit: PageRequest, known: Iterable[Worker], at: datetime) -> list[LeaseRow]:
     known = list(known)
     leases = visit.app.store.leases()
     stuck = _stuck(visit, leases, at)
@@ -243,7 +243,7 @@ def _leases(visit: Visit, known: Iterable[Worker], at: datetime) -> list[LeaseRo
     return rows
 
 
-def _stuck(visit: Visit, leases: Iterable[Lease], at: datetime) -> dict[str | None, str]:
+def _stuck(visit: PageRequest, leases: Iterable[Lease], at: datetime) -> dict[str | None, str]:
     """Find holders that are alive but make no progress, by the same rule as the alert."""
     limits, _ = alerts.read_thresholds({each.key: each.value for each in visit.app.store.settings()})
     facts = tuple(
@@ -251,7 +251,7 @@ def _stuck(visit: Visit, leases: Iterable[Lease], at: datetime) -> dict[str | No
         for lease in leases
         if lease.holder is not None and lease.acquired_at is not None and lease.beat_at is not None
     )
-    found = alerts.alerts(Situation(at, leaders=facts), limits)
+    found = alerts.alerts(AlertInput(at, leaders=facts), limits)
     return {alert.subject: alert.text for alert in found if alert.code == "stuck_leader"}
 
 
@@ -271,6 +271,6 @@ def _duty(name: str, facts: Any) -> DutyRow:
     )
 
 
-def _now(visit: Visit) -> datetime:
+def _now(visit: PageRequest) -> datetime:
     """Return the store's time, which heartbeats use."""
     return visit.app.store.now()

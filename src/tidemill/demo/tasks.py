@@ -12,11 +12,11 @@ from random import Random
 from typing import Any
 
 from tidemill.app import App
-from tidemill.client.bound import BoundTask
+from tidemill.client.enqueue.bound_task import BoundTask
 from tidemill.domain.retry import Exponential, Fixed
 from tidemill.engine.context import Context
 from tidemill.errors import PermanentError, Review
-from tidemill.tasks.limiting import Limit, Rate
+from tidemill.tasks.limits import Limit, Rate
 
 STAGES = ("download", "resize", "upload")
 

@@ -82,7 +82,7 @@ class LeaderFact(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Situation:
+class AlertInput:
     """The facts. A stuck job is given by its last sign of progress, an orphan by its worker's last heartbeat."""
 
     now: datetime
@@ -130,7 +130,7 @@ def read_thresholds(
     return replace(base, **changes), wrong
 
 
-def alerts(facts: Situation, limits: Thresholds) -> list[Alert]:
+def alerts(facts: AlertInput, limits: Thresholds) -> list[Alert]:
     """All alerts, critical ones first."""
     found = [alert for check in _CHECKS for alert in check(facts, limits)]
     return sorted(
@@ -138,7 +138,7 @@ def alerts(facts: Situation, limits: Thresholds) -> list[Alert]:
     )
 
 
-def _failure_rate(facts: Situation, limits: Thresholds) -> Iterator[Alert]:
+def _failure_rate(facts: AlertInput, limits: Thresholds) -> Iterator[Alert]:
     ended = facts.completed + facts.failed
     if ended and ended >= limits.failure_sample and facts.failed / ended > limits.failure_rate:
         rate = facts.failed / ended
@@ -149,7 +149,7 @@ def _failure_rate(facts: Situation, limits: Thresholds) -> Iterator[Alert]:
         yield Alert("failure_rate", Severity.CRITICAL, text, rate, limits.failure_rate)
 
 
-def _stuck(facts: Situation, limits: Thresholds) -> Iterator[Alert]:
+def _stuck(facts: AlertInput, limits: Thresholds) -> Iterator[Alert]:
     if facts.stuck:
         first = min(facts.stuck)
         value = (facts.now - first).total_seconds()
@@ -159,7 +159,7 @@ def _stuck(facts: Situation, limits: Thresholds) -> Iterator[Alert]:
         yield Alert("stuck_jobs", Severity.WARNING, text, value, limits.stuck_after, since=first)
 
 
-def _depth(facts: Situation, limits: Thresholds) -> Iterator[Alert]:
+def _depth(facts: AlertInput, limits: Thresholds) -> Iterator[Alert]:
     for queue in facts.queues:
         if queue.depth > limits.queue_depth:
             text = f"{_jobs(queue.depth)} waiting in queue {queue.name}"
@@ -181,7 +181,7 @@ def _depth(facts: Situation, limits: Thresholds) -> Iterator[Alert]:
                 )
 
 
-def _workers(facts: Situation, _: Thresholds) -> Iterator[Alert]:
+def _workers(facts: AlertInput, _: Thresholds) -> Iterator[Alert]:
     waiting = sum(queue.depth for queue in facts.queues)
     since = _first(queue.oldest_at for queue in facts.queues)
     if not facts.enabled:
@@ -195,7 +195,7 @@ def _workers(facts: Situation, _: Thresholds) -> Iterator[Alert]:
         yield Alert("no_workers", Severity.CRITICAL, text, waiting, 0, since=since)
 
 
-def _orphans(facts: Situation, limits: Thresholds) -> Iterator[Alert]:
+def _orphans(facts: AlertInput, limits: Thresholds) -> Iterator[Alert]:
     number = len(facts.orphans)
     if number > limits.orphans:
         text = (
@@ -204,7 +204,7 @@ def _orphans(facts: Situation, limits: Thresholds) -> Iterator[Alert]:
         yield Alert("orphans", Severity.WARNING, text, number, limits.orphans, since=_first(facts.orphans))
 
 
-def _lost(facts: Situation, limits: Thresholds) -> Iterator[Alert]:
+def _lost(facts: AlertInput, limits: Thresholds) -> Iterator[Alert]:
     number = len(facts.lost)
     if number > limits.lost_workers:
         names = ", ".join(sorted(worker.name for worker in facts.lost)[:_NAMED])
@@ -214,14 +214,14 @@ def _lost(facts: Situation, limits: Thresholds) -> Iterator[Alert]:
         yield Alert("lost_workers", Severity.WARNING, text, number, limits.lost_workers, since=since)
 
 
-def _dead(facts: Situation, limits: Thresholds) -> Iterator[Alert]:
+def _dead(facts: AlertInput, limits: Thresholds) -> Iterator[Alert]:
     if facts.dead > limits.dead_letters:
         jobs = "1 job was" if facts.dead == 1 else f"{facts.dead} jobs were"
         text = f"{jobs} dead-lettered in the last {_span(facts.window)}; see tidemill stats dead-letters"
         yield Alert("dead_letters", Severity.WARNING, text, facts.dead, limits.dead_letters)
 
 
-def _leaders(facts: Situation, limits: Thresholds) -> Iterator[Alert]:
+def _leaders(facts: AlertInput, limits: Thresholds) -> Iterator[Alert]:
     """Report leaders that send heartbeats but have performed no duty for a long time: their duty loop hangs."""
     for leader in facts.leaders:
         silent = (facts.now - leader.beat_at).total_seconds()

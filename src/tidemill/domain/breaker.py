@@ -18,7 +18,7 @@ SLICES = 10
 """Number of slices of a window; counts expire one slice at a time."""
 
 
-class Phase(StrEnum):
+class BreakerPhase(StrEnum):
     """The state of a breaker."""
 
     CLOSED = "closed"
@@ -57,10 +57,10 @@ class Breaker:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class BreakerState:
     """The recorded state of a dependency. ``slices`` are (begin, jobs, failures), the newest last."""
 
-    phase: Phase = Phase.CLOSED
+    phase: BreakerPhase = BreakerPhase.CLOSED
     opened_at: datetime | None = None
     rests_until_at: datetime | None = None
     slices: tuple[tuple[float, int, int], ...] = ()
@@ -75,46 +75,54 @@ class Standing:
         return sum(part[2] for part in self.slices)
 
 
-def phase_at(state: str | None, now: datetime) -> Phase:
+def phase_at(state: str | None, now: datetime) -> BreakerPhase:
     """The phase at an instant: an open breaker is half open once its rest period is over."""
     standing = read(state)
     if (
-        standing.phase is Phase.OPEN
+        standing.phase is BreakerPhase.OPEN
         and standing.rests_until_at is not None
         and standing.rests_until_at <= now
     ):
-        return Phase.HALF_OPEN
+        return BreakerPhase.HALF_OPEN
     return standing.phase
 
 
 def reopens_at(state: str | None) -> datetime | None:
     """When the rest period of an open breaker ends."""
     standing = read(state)
-    return standing.rests_until_at if standing.phase is Phase.OPEN else None
+    return standing.rests_until_at if standing.phase is BreakerPhase.OPEN else None
 
 
-def after(breaker: Breaker, standing: Standing, succeeded: int, failed: int, now: datetime) -> Standing:
+def after(
+    breaker: Breaker, standing: BreakerState, succeeded: int, failed: int, now: datetime
+) -> BreakerState:
     """The state after this number of jobs succeeded and failed."""
-    if standing.phase is Phase.OPEN and standing.rests_until_at is not None and now < standing.rests_until_at:
+    if (
+        standing.phase is BreakerPhase.OPEN
+        and standing.rests_until_at is not None
+        and now < standing.rests_until_at
+    ):
         return standing  # jobs that were already running when it opened carry no new information
-    if standing.phase is not Phase.CLOSED:
+    if standing.phase is not BreakerPhase.CLOSED:
         if failed:
             return _opened(breaker, now)
         proven = standing.proven + succeeded
         if proven >= breaker.probes:
-            return Standing()
-        return Standing(Phase.HALF_OPEN, standing.opened_at, None, (), proven)
+            return BreakerState()
+        return BreakerState(BreakerPhase.HALF_OPEN, standing.opened_at, None, (), proven)
     counted = _counted(breaker, standing, succeeded, failed, now)
     if failed and counted.jobs >= breaker.least and counted.failed >= breaker.failures * counted.jobs:
         return _opened(breaker, now)
     return counted
 
 
-def _opened(breaker: Breaker, now: datetime) -> Standing:
-    return Standing(Phase.OPEN, now, now + breaker.rest)
+def _opened(breaker: Breaker, now: datetime) -> BreakerState:
+    return BreakerState(BreakerPhase.OPEN, now, now + breaker.rest)
 
 
-def _counted(breaker: Breaker, standing: Standing, succeeded: int, failed: int, now: datetime) -> Standing:
+def _counted(
+    breaker: Breaker, standing: BreakerState, succeeded: int, failed: int, now: datetime
+) -> BreakerState:
     size = breaker.window.total_seconds() / SLICES
     begin = now.timestamp() // size * size
     kept = [part for part in standing.slices if part[0] > begin - breaker.window.total_seconds()]
@@ -123,16 +131,16 @@ def _counted(breaker: Breaker, standing: Standing, succeeded: int, failed: int, 
         kept[-1] = (start, jobs + succeeded + failed, failures + failed)
     else:
         kept.append((begin, succeeded + failed, failed))
-    return Standing(slices=tuple(kept[-SLICES - 1 :]))
+    return BreakerState(slices=tuple(kept[-SLICES - 1 :]))
 
 
-def read(state: str | None) -> Standing:
+def read(state: str | None) -> BreakerState:
     """A state from its JSON text; the initial state for an empty text."""
     if not state:
-        return Standing()
+        return BreakerState()
     data: dict[str, Any] = json.loads(state)
-    return Standing(
-        phase=Phase(data["phase"]),
+    return BreakerState(
+        phase=BreakerPhase(data["phase"]),
         opened_at=_instant(data.get("opened_at")),
         rests_until_at=_instant(data.get("rests_until_at")),
         slices=tuple(
@@ -142,7 +150,7 @@ def read(state: str | None) -> Standing:
     )
 
 
-def written(standing: Standing) -> str:
+def written(standing: BreakerState) -> str:
     """A state as JSON text."""
     data = {
         "phase": standing.phase.value,

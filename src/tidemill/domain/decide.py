@@ -13,7 +13,7 @@ from typing import assert_never
 from uuid import UUID
 
 from tidemill.domain.bounds import LONGEST
-from tidemill.domain.job import Claim, Details, Job, Move, Transition
+from tidemill.domain.job import Claim, Details, JobRow, Move, Transition
 from tidemill.domain.misfits import delay_of, reason_of
 from tidemill.domain.outcome import (
     Cancelled,
@@ -22,7 +22,7 @@ from tidemill.domain.outcome import (
     Misfit,
     Outcome,
     Released,
-    Review,
+    ReviewRequested,
     Snoozed,
     Succeeded,
     Suspended,
@@ -80,7 +80,7 @@ def decide(claim: Claim, outcome: Outcome, policy: Policy, now: datetime, jitter
             return COMPLETED
         case Cancelled(reason):
             return Transition(_S.CANCELLED, _E.CANCELLED, reason or claim.cancel_reason or "cancelled")
-        case Review(reason):
+        case ReviewRequested(reason):
             return _unless_cancelled(claim, Transition(_S.REVIEW_NEEDED, _E.REVIEW, reason))
         case Failed():
             return _failed(claim, outcome, policy, now, jitter)
@@ -249,7 +249,7 @@ def expected(action: Action) -> frozenset[JobState]:
     return _ACTIONS[action][0]
 
 
-def move(job: Job, action: Action, reason: str | None = None, delay: timedelta = _NOW) -> Move:
+def move(job: JobRow, action: Action, reason: str | None = None, delay: timedelta = _NOW) -> Move:
     """The write for an action. Raises ``IllegalTransition`` with the states that allow the action.
 
     ``delay`` is how long a rescheduled job waits.

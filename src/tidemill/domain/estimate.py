@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from tidemill.domain.job import Job
+from tidemill.domain.job import JobRow
 from tidemill.domain.states import JobState
 
 _ZERO = timedelta(0)
@@ -64,7 +64,7 @@ def eta(
     return eta_from_past(started_at, past, now)
 
 
-def fraction_done(job: Job) -> float:
+def fraction_done(job: JobRow) -> float:
     """The progress of a job, 0 to 1."""
     if job.state is JobState.COMPLETED:
         return 1.0
@@ -72,12 +72,12 @@ def fraction_done(job: Job) -> float:
     return said.fraction if said is not None and said.fraction is not None else 0.0
 
 
-def percent_done(job: Job) -> int:
+def percent_done(job: JobRow) -> int:
     """How far a job is in whole percent; 100 only when nothing is left."""
     return int(fraction_done(job) * 100 + 1e-9)
 
 
-def eta_of(job: Job, now: datetime) -> datetime | None:
+def eta_of(job: JobRow, now: datetime) -> datetime | None:
     """The estimated end of a running job; None if it has not reported progress."""
     if job.state is not JobState.RUNNING or job.started_at is None or job.progress is None:
         return None

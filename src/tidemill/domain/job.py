@@ -16,7 +16,7 @@ from tidemill.domain.states import HELD, ExecutionState, JobState, allowed
 from tidemill.errors import BadFilter, IllegalTransition
 
 if TYPE_CHECKING:
-    from tidemill.domain.ledger import AuditEntry
+    from tidemill.domain.records import AuditEntry
 
 DEFAULT_TENANT = "default"
 DEFAULT_QUEUE = "default"
@@ -229,7 +229,7 @@ def levels_from(level: str | None) -> frozenset[str] | None:
     return frozenset(LEVELS[LEVELS.index(level) :])
 
 
-class Report(NamedTuple):
+class ProgressReport(NamedTuple):
     """A fenced progress write."""
 
     id: UUID
@@ -281,7 +281,7 @@ class Checkpoint(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobRow:
     """The complete record of one job, in any state."""
 
     id: UUID
@@ -315,9 +315,9 @@ class Job:
     archived_at: datetime | None = None
 
 
-def job_of(claim: Claim, details: Details = NO_DETAILS, started_at: datetime | None = None) -> Job:
-    """A held job as a ``Job``, built without a store call."""
-    return Job(
+def job_of(claim: Claim, details: Details = NO_DETAILS, started_at: datetime | None = None) -> JobRow:
+    """A held job as a ``JobRow``, built without a store call."""
+    return JobRow(
         id=claim.id,
         task=claim.task,
         state=claim.state,

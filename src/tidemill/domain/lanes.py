@@ -66,7 +66,7 @@ class ClaimRequest(NamedTuple):
     tasks: Sequence[str] | None = None
     start: bool = True  #: claim directly into ``running``; False leaves jobs ``claimed`` for a buffer
     rules: Mapping[str, Rule] = {}  #: the rules of the lanes' limits
-    inherits: bool = False  #: claim at most as many of each limit as the same step releases
+    handoff: bool = False  #: claim at most as many of each limit as the same step releases
     dating: Callable[[], object] | None = None  #: called just before rate-limited starts get their timestamp
 
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import NamedTuple, TypeGuard
 
 from tidemill.domain.bounds import text_flaw
-from tidemill.domain.breaker import Breaker, Phase, phase_at, reopens_at
+from tidemill.domain.breaker import Breaker, BreakerPhase, phase_at, reopens_at
 from tidemill.domain.lanes import Lane
 
 ENDLESS = 2**31 - 1
@@ -153,11 +153,11 @@ def _breaker_room(rule: Rule, use: Use, now: datetime) -> int:
     if rule.breaker is None:
         return ENDLESS
     match phase_at(use.breaker, now):
-        case Phase.CLOSED:
+        case BreakerPhase.CLOSED:
             return ENDLESS
-        case Phase.OPEN:
+        case BreakerPhase.OPEN:
             return 0
-        case Phase.HALF_OPEN:
+        case BreakerPhase.HALF_OPEN:
             probes = _bucket_of(rule, use, now)
             left = 0 if probes is None else _bucket_room(probes, use, now)
             return max(min(rule.breaker.probes - use.used, left), 0)
@@ -181,7 +181,7 @@ def _bucket_of(rule: Rule | None, use: Use, now: datetime) -> _Bucket | None:
     if rule is None:
         return None
     if rule.breaker is not None:
-        if phase_at(use.breaker, now) is not Phase.HALF_OPEN:
+        if phase_at(use.breaker, now) is not BreakerPhase.HALF_OPEN:
             return None
         return _Bucket(rule.breaker.probes, rule.breaker.probes, rule.breaker.rest)
     if rule.kind is not LimitKind.RATE or rule.burst is None or not rule.per or rule.max <= 0:

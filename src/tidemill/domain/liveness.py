@@ -50,7 +50,7 @@ class _Seen(NamedTuple):
     since: float  #: the observer's monotonic time when it first read this value
 
 
-class Verdict(NamedTuple):
+class GoneWorkers(NamedTuple):
     """The workers to declare gone, each with the counter that was read, and the seconds until the next one may be due."""
 
     gone: list[tuple[UUID, int]]
@@ -77,7 +77,7 @@ class Observer:
         sent: float,
         answered: float,
         alive: Collection[UUID] = (),
-    ) -> Verdict:
+    ) -> GoneWorkers:
         """Judge a reading. ``alive`` are workers that the observer itself sees alive; they are never declared gone.
 
         A counter is dated when its answer arrives and judged by the time the next query is sent, so a slow answer only makes
@@ -101,7 +101,7 @@ class Observer:
                 gone.append((worker, beats))
             else:
                 waits.append(wait)
-        return Verdict(gone, min(waits, default=None))
+        return GoneWorkers(gone, min(waits, default=None))
 
     def _wait(self, lease: timedelta, left: timedelta, still: float) -> float:
         """Seconds until this worker is gone if its counter stays unchanged; zero or less if it already is."""

@@ -77,7 +77,7 @@ class Suspended:
 
 
 @dataclass(frozen=True, slots=True)
-class Review:
+class ReviewRequested:
     """The task requests a decision of a person; ``output`` is JSON text shown to them."""
 
     reason: str
@@ -99,5 +99,14 @@ class Misfit:
 
 
 Outcome = (
-    Succeeded | Failed | TimedOut | Cancelled | Crashed | Released | Snoozed | Suspended | Review | Misfit
+    Succeeded
+    | Failed
+    | TimedOut
+    | Cancelled
+    | Crashed
+    | Released
+    | Snoozed
+    | Suspended
+    | ReviewRequested
+    | Misfit
 )

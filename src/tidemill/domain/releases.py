@@ -51,7 +51,7 @@ class ReleaseRecord:
     forced_at: datetime | None = None
 
 
-class Verdict(StrEnum):
+class ReleaseVerdict(StrEnum):
     """Whether a deployment may write the declared schedules."""
 
     WRITE = "write"  #: it is the newest live deployment
@@ -59,26 +59,26 @@ class Verdict(StrEnum):
     FORCED = "forced"  #: an operator forced other code after this deployment started
 
 
-class Judgement(NamedTuple):
+class ReleaseDecision(NamedTuple):
     """The verdict, and whether the stored deployment is this one."""
 
-    verdict: Verdict
+    verdict: ReleaseVerdict
     ours: bool = False
 
 
-def judge(mine: Deployment, stored: ReleaseRecord | None, now: datetime) -> Judgement:
+def judge(mine: Deployment, stored: ReleaseRecord | None, now: datetime) -> ReleaseDecision:
     """Whether a deployment may replace the declared schedules of the stored one."""
     if stored is None:
-        return Judgement(Verdict.WRITE)
+        return ReleaseDecision(ReleaseVerdict.WRITE)
     theirs = stored.deployment
     if is_same(mine, theirs):
-        return Judgement(Verdict.WRITE, ours=True)
+        return ReleaseDecision(ReleaseVerdict.WRITE, ours=True)
     if stored.forced_at is not None and mine.deployed_at < stored.forced_at:
-        return Judgement(Verdict.FORCED)
+        return ReleaseDecision(ReleaseVerdict.FORCED)
     if is_newer(mine, theirs):
-        return Judgement(Verdict.WRITE)
+        return ReleaseDecision(ReleaseVerdict.WRITE)
     gone = stored.seen_at is None or now - stored.seen_at >= ALIVE_FOR
-    return Judgement(Verdict.WRITE if gone else Verdict.OLDER)
+    return ReleaseDecision(ReleaseVerdict.WRITE if gone else ReleaseVerdict.OLDER)
 
 
 def is_same(mine: Deployment, theirs: Deployment) -> bool:

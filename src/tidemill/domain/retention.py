@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from tidemill.domain.job import Details, ErrorInfo, Execution, Job, LogEntry, Progress
+from tidemill.domain.job import Details, ErrorInfo, Execution, JobRow, LogEntry, Progress
 from tidemill.domain.states import ENDED, JobState
 from tidemill.errors import BadSettings
 
@@ -109,7 +109,7 @@ def fingerprint(document: str) -> str:
 
 
 def archive_document(
-    job: Job, executions: Sequence[Execution], logs: Sequence[LogEntry], *, tier: str, policy: str
+    job: JobRow, executions: Sequence[Execution], logs: Sequence[LogEntry], *, tier: str, policy: str
 ) -> ArchivedJob:
     """The document of one ended job with its executions and logs."""
     if job.finished_at is None or job.state not in ENDED:
@@ -139,7 +139,7 @@ def archive_document(
     )
 
 
-def _fields(value: Job | Execution | LogEntry | Details | ErrorInfo | Progress) -> dict[str, object]:
+def _fields(value: JobRow | Execution | LogEntry | Details | ErrorInfo | Progress) -> dict[str, object]:
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 

@@ -31,7 +31,7 @@ LATEST = (date(9900, 1, 1).toordinal() - EPOCH_ORDINAL) * DAY
 """Bounds of supported instants: zones have no rules beyond them, and arithmetic would overflow."""
 
 
-class Span(NamedTuple):
+class ZoneSpan(NamedTuple):
     """From ``start`` until before ``end`` the zone's clocks differ from UTC by ``offset`` seconds."""
 
     start: int
@@ -63,7 +63,7 @@ def date_of(day: int) -> date:
     return date.fromordinal(day + EPOCH_ORDINAL)
 
 
-def span_at(zone: ZoneInfo, instant: int) -> Span:
+def span_at(zone: ZoneInfo, instant: int) -> ZoneSpan:
     """The span of unchanged offset around an instant. Spans are cut at the start of each UTC year."""
     for span in _spans_of_year(zone, date_of(instant // DAY).year):
         if instant < span.end:
@@ -71,7 +71,7 @@ def span_at(zone: ZoneInfo, instant: int) -> Span:
     raise AssertionError("a year's spans cover the year")
 
 
-def spans(zone: ZoneInfo, start: int, end: int) -> Iterator[Span]:
+def spans(zone: ZoneInfo, start: int, end: int) -> Iterator[ZoneSpan]:
     """The spans that touch ``start`` to ``end`` (both included), in order, not cut at these two."""
     while start <= end:
         span = span_at(zone, start)
@@ -106,14 +106,14 @@ def reached(zone: ZoneInfo, wall: int) -> int:
 
 
 @lru_cache(maxsize=4096)
-def _spans_of_year(zone: ZoneInfo, year: int) -> tuple[Span, ...]:
+def _spans_of_year(zone: ZoneInfo, year: int) -> tuple[ZoneSpan, ...]:
     """The spans of one UTC year, found by sampling the zone daily and searching where the offset changed.
 
     Two changes within one day could be missed; the zone database has none within two days.
     """
     first = day_of(date(year, 1, 1)) * DAY
     last = day_of(date(year + 1, 1, 1)) * DAY
-    found: list[Span] = []
+    found: list[ZoneSpan] = []
     start, offset, known = first, _offset(zone, first), first
     for probe in range(first + DAY, last + 1, DAY):
         there = _offset(zone, min(probe, last - 1))
@@ -125,10 +125,10 @@ def _spans_of_year(zone: ZoneInfo, year: int) -> tuple[Span, ...]:
                     low = middle
                 else:
                     high = middle
-            found.append(Span(start, high, offset))
+            found.append(ZoneSpan(start, high, offset))
             start, offset = high, there
         known = probe
-    found.append(Span(start, last, offset))
+    found.append(ZoneSpan(start, last, offset))
     return tuple(found)
 
 

@@ -16,11 +16,11 @@ from typing import Any, ClassVar, ParamSpec, Protocol, TypeVar, overload
 from uuid import UUID
 
 from tidemill.domain.bounds import MOST_CHECKPOINT, check_key, check_size, check_text
-from tidemill.domain.job import LEVELS, Job, LogEntry, Progress
+from tidemill.domain.job import LEVELS, JobRow, LogEntry, Progress
 from tidemill.domain.payload import clip, cut
-from tidemill.engine.completing import Completable, check_held, completion, connections_of
-from tidemill.engine.following import Block, Following
-from tidemill.engine.words import MESSAGE_LENGTH, plain, read_progress, text_of, within
+from tidemill.engine.completion import Completable, check_held, completion, connections_of
+from tidemill.engine.follow_ups import Block, FollowUps
+from tidemill.engine.sanitize import MESSAGE_LENGTH, plain, read_progress, text_of, within
 from tidemill.errors import Cancel, Signal, UsageError
 from tidemill.tasks.ambient import current_job
 
@@ -89,7 +89,7 @@ class Context:
     __tidemill_context__: ClassVar[bool] = True
     __slots__ = ("_job", "_lock", "_progress", "_stages", "_started_at", "following", "outlet")
 
-    def __init__(self, job: Job | Callable[[], Job], outlet: Outlet) -> None:
+    def __init__(self, job: JobRow | Callable[[], JobRow], outlet: Outlet) -> None:
         # Workers create tens of thousands of contexts per second, and most tasks never use them. So every part is
         # created lazily.
         self._job = job
@@ -99,15 +99,15 @@ class Context:
         self._progress: Progress | None = None
         self._stages: list[_Stage] = []
         #: created by the first ``then``, ``transaction`` or ``complete``
-        self.following: Following | None = None
+        self.following: FollowUps | None = None
 
     # The job ---------------------------------------------------------------------------------------------------------
 
     @property
-    def job(self) -> Job:
+    def job(self) -> JobRow:
         """The job as it was when this execution began."""
         job = self._job
-        if not isinstance(job, Job):
+        if not isinstance(job, JobRow):
             job = self._job = job()
         return job
 
@@ -332,10 +332,10 @@ class Context:
         finish = completion(self.outlet, self._followed(), result)
         check_held(finish.claim.id, await connections.afinish(connection, finish, self.outlet))
 
-    def _followed(self) -> Following:
+    def _followed(self) -> FollowUps:
         with self._lock:
             if self.following is None:
-                self.following = Following(self.outlet.declared)
+                self.following = FollowUps(self.outlet.declared)
             return self.following
 
 

@@ -18,8 +18,8 @@ from uuid import UUID
 from tidemill.clock import Clock
 from tidemill.domain.cluster import LEASE_BEAT, LEASE_EXPIRY, Coordination
 from tidemill.domain.payload import clip
-from tidemill.engine.ear import Ear
-from tidemill.engine.lead import NAME, ByLease, ByLock, Everyone, Lead, UnusedLease
+from tidemill.engine.leadership import NAME, ByLease, ByLock, Everyone, Leadership, UnusedLease
+from tidemill.engine.listener import WakeupListener
 from tidemill.errors import StoreError
 from tidemill.stores.base import Store
 
@@ -133,7 +133,7 @@ class Duties:
         lease_beat: timedelta = LEASE_BEAT,
         lease_expiry: timedelta = LEASE_EXPIRY,
         random: Random,
-        ear: Ear | None = None,
+        ear: WakeupListener | None = None,
         describe: Callable[[], Mapping[str, object]] | None = None,
     ) -> None:
         """Initialize the loop without starting it.
@@ -144,7 +144,7 @@ class Duties:
         unused = None
         if describe is not None and coordination is not Coordination.LEASE:
             unused = UnusedLease(store, clock, holder, coordination, lease_expiry)
-        self._lead: Lead
+        self._lead: Leadership
         match coordination:
             case Coordination.LEASE:
                 self._lead = ByLease(

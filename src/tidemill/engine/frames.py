@@ -23,7 +23,7 @@ from tidemill.domain.outcome import (
     Misfit,
     Outcome,
     Released,
-    Review,
+    ReviewRequested,
     Snoozed,
     Succeeded,
     Suspended,
@@ -312,7 +312,7 @@ def outcome_to_data(outcome: Outcome) -> Data:
             return {"is": "snoozed", "delay": span_to_data(delay), "reason": reason}
         case Suspended(reason, delay):
             return {"is": "suspended", "reason": reason, "delay": span_to_data(delay)}
-        case Review(reason, output):
+        case ReviewRequested(reason, output):
             return {"is": "review", "reason": reason, "output": output}
         case Misfit(error, problem, times, since, wait):
             return {
@@ -347,7 +347,7 @@ _OUTCOMES: dict[str, Callable[[Data], Outcome]] = {
     "released": lambda data: Released(data["reason"]),
     "snoozed": lambda data: Snoozed(timedelta(microseconds=data["delay"]), data["reason"]),
     "suspended": lambda data: Suspended(data["reason"], span_from_data(data["delay"])),
-    "review": lambda data: Review(data["reason"], data["output"]),
+    "review": lambda data: ReviewRequested(data["reason"], data["output"]),
     "misfit": lambda data: Misfit(
         ErrorInfo(*data["error"]),
         data["problem"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemill.engine import words
+from tidemill.engine import sanitize
 from tidemill.engine.frames import Data, id_from_data, id_to_data, instant_from_data, instant_to_data
 from tidemill.tasks.events import Event
 
@@ -16,7 +16,7 @@ def event_to_data(event: Event) -> Data:
         "task": event.task,
         "tenant": event.tenant,
         "state": event.state,
-        "data": words.plain(event.data),
+        "data": sanitize.plain(event.data),
     }
 
 

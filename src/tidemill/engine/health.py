@@ -14,9 +14,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
 from typing import Any, NamedTuple
 
-from tidemill.domain.exposition import CONTENT_TYPE
-from tidemill.engine.numbers import worker_metrics
-from tidemill.engine.tally import Tally
+from tidemill.domain.prometheus import CONTENT_TYPE
+from tidemill.engine.runner.counters import Counters
+from tidemill.engine.runner.metrics import worker_metrics
 from tidemill.errors import BadSettings
 
 LOOPBACK = "127.0.0.1"
@@ -46,24 +46,24 @@ def url_of(host: str, port: int) -> str:
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-class Verdict(NamedTuple):
+class HealthVerdict(NamedTuple):
     """The state of the worker. ``reasons`` tells why it is not alive or not ready; ``facts`` are shown with it."""
 
     alive: bool
     ready: bool
     reasons: tuple[str, ...] = ()
     facts: Mapping[str, object] = {}
-    tally: Callable[[], Tally] = Tally  #: adds up the counters of its runners
+    tally: Callable[[], Counters] = Counters  #: adds up the counters of its runners
 
 
-class Health:
+class HealthServer:
     """An HTTP server on its own thread, which calls ``judge`` at every request. ``host`` is loopback by default.
 
     ``/livez`` returns 200 while the worker's own loop runs. A 503 there means that the worker should be restarted.
     ``/readyz`` returns 200 while the worker can take jobs. A 503 there contains the reasons and requires no restart.
     """
 
-    def __init__(self, judge: Callable[[], Verdict], *, port: int, host: str = LOOPBACK) -> None:
+    def __init__(self, judge: Callable[[], HealthVerdict], *, port: int, host: str = LOOPBACK) -> None:
         try:
             self._server = (_Server6 if ":" in host else _Server)((host, port), _Answer)
         except (OSError, OverflowError) as error:
@@ -92,7 +92,7 @@ class Health:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False  # a client that never finishes its request must not block the shutdown
-    judge: Callable[[], Verdict]
+    judge: Callable[[], HealthVerdict]
 
     def server_bind(self) -> None:
         """Bind without the base class's look-up of a host name, which may wait for a DNS server."""

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tidemill.domain.decide import COMPLETED
-from tidemill.domain.insight import FAILURES
 from tidemill.domain.job import Claim
 from tidemill.domain.states import ENDED, ExecutionState, JobState
-from tidemill.engine.finisher import Settled
+from tidemill.domain.stats import FAILURES
+from tidemill.engine.exchange.finisher import Settled
 from tidemill.engine.log_records import FIELDS
 
 _log = logging.getLogger("tidemill.jobs")

@@ -9,9 +9,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from uuid import UUID
 
-from tidemill.domain.firing import NODE_QUEUE
 from tidemill.domain.payload import clip
-from tidemill.domain.timetable import runner_place
+from tidemill.domain.schedule_fires import NODE_QUEUE
+from tidemill.domain.schedules import runner_place
 from tidemill.tasks.options import check_name
 
 VARIABLE = "TIDEMILL_NODE"

@@ -1,6 +1,6 @@
 """``create_api``: the application with all declared routes.
 
-Every endpoint is a ``Door``, so every request passes the guard.
+Every endpoint is a ``Endpoint``, so every request passes the guard.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from tidemill.errors import BadSettings
-from tidemill.rest.call import Call
-from tidemill.rest.edge import Edge
-from tidemill.rest.guard import Auth, Guard, Keys
+from tidemill.rest.api_request import ApiRequest
+from tidemill.rest.guard import Auth, Guard, KeyCache
+from tidemill.rest.middleware import Middleware
 from tidemill.rest.openapi import openapi
+from tidemill.rest.parsers import read_body, read_query, refuse_body
 from tidemill.rest.problems import Problem, problem_of
-from tidemill.rest.reading import read_body, read_query, refuse_body
-from tidemill.rest.routes import Act, Routes
+from tidemill.rest.routes import Operation, Routes
 from tidemill.rest.service import Service
 from tidemill.rest.settings import ApiSettings
 
@@ -39,10 +39,10 @@ FILES = (
 """The route modules. Modules with literal paths precede those with a placeholder in the same place."""
 
 
-class Door:
+class Endpoint:
     """Endpoint of one path with all its methods."""
 
-    def __init__(self, service: Service, guard: Guard, acts: dict[str, Act]) -> None:
+    def __init__(self, service: Service, guard: Guard, acts: dict[str, Operation]) -> None:
         self._service, self._guard, self.acts = service, guard, acts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -72,12 +72,12 @@ class Door:
         else:
             body = None
             await refuse_body(request)
-        return await route.handler(Call(self._service, route, request, identity, query, body))
+        return await route.handler(ApiRequest(self._service, route, request, identity, query, body))
 
 
-def all_routes() -> list[Act]:
+def all_routes() -> list[Operation]:
     """Return all routes in matching order."""
-    found: list[Act] = []
+    found: list[Operation] = []
     for name in FILES:
         routes = importlib.import_module(f"tidemill.rest.{name}").routes
         assert isinstance(routes, Routes)
@@ -100,7 +100,7 @@ def create_api(
         )
     chosen = settings or ApiSettings()
     service = Service(app, chosen)
-    service.guard = guard = Guard(app, chosen, auth or Keys(app))
+    service.guard = guard = Guard(app, chosen, auth or KeyCache(app))
 
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
@@ -112,11 +112,11 @@ def create_api(
     acts = all_routes()
     service.openapi = _document(prefix)
     for path, doors in _by_path(acts).items():
-        api.router.routes.append(Route(prefix + path, Door(service, guard, doors), name=path))
+        api.router.routes.append(Route(prefix + path, Endpoint(service, guard, doors), name=path))
     check_guarded(api)
     api.openapi = lambda: service.openapi  # type: ignore[method-assign]
     api.add_exception_handler(HTTPException, _refused)
-    api.add_middleware(Edge, settings=chosen, prefix=prefix)
+    api.add_middleware(Middleware, settings=chosen, prefix=prefix)
     api.state.tidemill = service
     return api
 
@@ -130,12 +130,12 @@ def _document(prefix: str) -> dict[str, Any]:
 def check_guarded(api: FastAPI) -> None:
     """Raise an error for a route without a declaration, because nothing would specify who may call it."""
     for route in api.router.routes:
-        if not isinstance(route, Route) or not isinstance(route.endpoint, Door):
+        if not isinstance(route, Route) or not isinstance(route.endpoint, Endpoint):
             raise BadSettings(f"route {getattr(route, 'path', route)!r} does not say which role may call it")
 
 
-def _by_path(acts: Iterable[Act]) -> dict[str, dict[str, Act]]:
-    found: dict[str, dict[str, Act]] = {}
+def _by_path(acts: Iterable[Operation]) -> dict[str, dict[str, Operation]]:
+    found: dict[str, dict[str, Operation]] = {}
     for act in acts:
         if found.setdefault(act.path, {}).setdefault(act.method, act) is not act:
             raise BadSettings(f"{act.method} {act.path} is declared twice")

@@ -9,20 +9,20 @@ from uuid import UUID
 from pydantic import Field
 from starlette.responses import Response
 
-from tidemill.client.archive import BUDGET, MOST
+from tidemill.client.archive.api import BUDGET, MOST
 from tidemill.client.documents import archived_document
-from tidemill.client.reports import document
+from tidemill.client.stats.reports import document
 from tidemill.domain.access import Role
 from tidemill.domain.retention import ArchivedJob
-from tidemill.rest.call import Call
+from tidemill.rest.api_request import ApiRequest
 from tidemill.rest.job_models import Status
-from tidemill.rest.models import Body, Cursor, Document, Instant, Items, Limit, Query, Seconds
+from tidemill.rest.models import BodyModel, Cursor, Document, Instant, Items, Limit, QueryModel, Seconds
 from tidemill.rest.routes import Routes
 
 routes = Routes("archive")
 
 
-class ArchiveQuery(Query):
+class ArchiveQuery(QueryModel):
     """Filter and page of archived jobs."""
 
     status: list[Status] = Field([], description="May be repeated.")
@@ -58,7 +58,7 @@ class ArchivedDocument(Document):
 
 
 @routes.get("/api/archive/jobs", role=Role.VIEWER, query=ArchiveQuery, answer=Items[ArchivedDocument])
-async def search_archive(call: Call) -> Response:
+async def search_archive(call: ApiRequest) -> Response:
     """List archived jobs."""
     query: ArchiveQuery = call.query
     where = query.model_dump(exclude={"tenant", "sort", "limit", "cursor"}, exclude_defaults=True)
@@ -73,7 +73,7 @@ async def search_archive(call: Call) -> Response:
     return call.page([_shown(call, each) for each in page.items], page.next)
 
 
-class ArchiveBody(Body):
+class ArchiveBody(BodyModel):
     """Limits of one archive run."""
 
     limit: int = Field(MOST, ge=1, le=50_000, description="Maximum number of jobs to archive.")
@@ -119,7 +119,7 @@ class ArchiveRunDocument(Document):
     answer=ArchiveRunDocument,
     everywhere=True,
 )
-async def run_archive(call: Call) -> Response:
+async def run_archive(call: ApiRequest) -> Response:
     """Archive the jobs that are due. Each copy is read back before the original is deleted. One run at a time per store."""
     body: ArchiveBody = call.body
     done = await call.act(
@@ -131,7 +131,7 @@ async def run_archive(call: Call) -> Response:
     return call.reply(document(done))
 
 
-def _shown(call: Call, found: ArchivedJob) -> dict[str, Any]:
+def _shown(call: ApiRequest, found: ArchivedJob) -> dict[str, Any]:
     shown: dict[str, Any] = archived_document(found)
     if not call.sees_secrets:
         content = shown["document"]

@@ -9,14 +9,14 @@ from starlette.responses import Response
 
 from tidemill.client.documents import audit_document
 from tidemill.domain.access import Role
-from tidemill.rest.call import Call
-from tidemill.rest.models import Document, Instant, Items, Limit, Query
+from tidemill.rest.api_request import ApiRequest
+from tidemill.rest.models import Document, Instant, Items, Limit, QueryModel
 from tidemill.rest.routes import Routes
 
 routes = Routes("audit")
 
 
-class AuditQuery(Query):
+class AuditQuery(QueryModel):
     """Filter and page of audit entries."""
 
     who: str | None = None
@@ -42,7 +42,7 @@ class AuditDocument(Document):
 
 
 @routes.get("/api/audit", role=Role.ADMIN, query=AuditQuery, answer=Items[AuditDocument])
-async def list_audit(call: Call) -> Response:
+async def list_audit(call: ApiRequest) -> Response:
     """List audit entries, newest first by default."""
     query: AuditQuery = call.query
     newest = query.sort == "newest"

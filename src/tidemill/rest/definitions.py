@@ -11,21 +11,21 @@ from starlette.responses import Response
 
 from tidemill.client.documents import definition_document
 from tidemill.domain.access import Role
-from tidemill.domain.timetable import Definition
+from tidemill.domain.schedules import Definition
 from tidemill.errors import TaskNotFound
-from tidemill.rest.call import Call
+from tidemill.rest.api_request import ApiRequest
 from tidemill.rest.job_documents import shown
 from tidemill.rest.job_models import JobDocument
 from tidemill.rest.job_options import OptionsBody
-from tidemill.rest.models import Body, Cursor, Document, Instant, Items, Limit, Name, Query
-from tidemill.rest.paging import page_of
+from tidemill.rest.models import BodyModel, Cursor, Document, Instant, Items, Limit, Name, QueryModel
+from tidemill.rest.pagination import page_of
 from tidemill.rest.problems import Problem
 from tidemill.rest.routes import Routes
 
 routes = Routes("definitions")
 
 
-class DefinitionsQuery(Query):
+class DefinitionsQuery(QueryModel):
     """Filter and page of definitions."""
 
     task: str | None = None
@@ -82,7 +82,7 @@ class DefinitionBody(ContentBody):
     tenant: Name | None = Field(None, description="Tenant of the definition; only for keys of all tenants.")
 
 
-class TriggerBody(Body):
+class TriggerBody(BodyModel):
     """Arguments that override those of the definition."""
 
     args: dict[str, Any] = Field({})
@@ -110,7 +110,7 @@ class DefinitionDocument(Document):
 
 
 @routes.get("/api/definitions", role=Role.VIEWER, query=DefinitionsQuery, answer=Items[DefinitionDocument])
-async def list_definitions(call: Call) -> Response:
+async def list_definitions(call: ApiRequest) -> Response:
     """List definitions, ordered by tenant and key."""
     query: DefinitionsQuery = call.query
     found = await call.read(call.app.definitions.list, task=query.task, tenant=call.tenant)
@@ -121,7 +121,7 @@ async def list_definitions(call: Call) -> Response:
 
 
 @routes.post("/api/definitions", role=Role.ADMIN, body=DefinitionBody, answer=DefinitionDocument, status=201)
-async def add_definition(call: Call) -> Response:
+async def add_definition(call: ApiRequest) -> Response:
     """Create a definition."""
     body: DefinitionBody = call.body
     tenant = call.chosen(body.tenant) or call.home
@@ -133,13 +133,13 @@ async def add_definition(call: Call) -> Response:
 
 
 @routes.get("/api/definitions/{key}", role=Role.VIEWER, answer=DefinitionDocument)
-async def get_definition(call: Call) -> Response:
+async def get_definition(call: ApiRequest) -> Response:
     """Get a definition by its key. With an API key of all tenants, `tenant` selects the tenant; default: the app's own."""
     return call.reply(_document(call, await _found(call)))
 
 
 @routes.put("/api/definitions/{key}", role=Role.ADMIN, body=PutBody, answer=DefinitionDocument)
-async def put_definition(call: Call) -> Response:
+async def put_definition(call: ApiRequest) -> Response:
     """Save the next version of a definition, or create one, which requires a task."""
     body: PutBody = call.body
     saved = await _save(
@@ -149,7 +149,7 @@ async def put_definition(call: Call) -> Response:
 
 
 @routes.patch("/api/definitions/{key}", role=Role.ADMIN, body=PatchBody, answer=DefinitionDocument)
-async def change_definition(call: Call) -> Response:
+async def change_definition(call: ApiRequest) -> Response:
     """Change the given fields as the next version; `enabled` controls whether its schedules fire."""
     body: PatchBody = call.body
     found = await _found(call)
@@ -162,7 +162,7 @@ async def change_definition(call: Call) -> Response:
 
 
 @routes.delete("/api/definitions/{key}", role=Role.ADMIN)
-async def remove_definition(call: Call) -> Response:
+async def remove_definition(call: ApiRequest) -> Response:
     """Delete a definition with its schedules; its versions are kept."""
     found = await _found(call)
     await call.act(call.app.definitions.remove, found.key, tenant=found.tenant)
@@ -177,7 +177,7 @@ async def remove_definition(call: Call) -> Response:
     answer=JobDocument,
     status=201,
 )
-async def trigger_definition(call: Call) -> Response:
+async def trigger_definition(call: ApiRequest) -> Response:
     """Create a job of this definition now; the given arguments override its own.
 
     Responds with 409 if the definition is disabled, or busy with `on_busy` set to `refuse`; `force` creates the job anyway.
@@ -190,12 +190,12 @@ async def trigger_definition(call: Call) -> Response:
     return call.reply(shown(call, job.facts), headers={"location": call.where(f"/api/jobs/{job.id}")})
 
 
-async def _found(call: Call) -> Definition:
+async def _found(call: ApiRequest) -> Definition:
     return await call.read(call.app.definitions.get, call.path["key"], tenant=call.home)
 
 
 async def _save(
-    call: Call, key: str, body: ContentBody, tenant: str, *, task: str | None = None, **said: Any
+    call: ApiRequest, key: str, body: ContentBody, tenant: str, *, task: str | None = None, **said: Any
 ) -> Definition:
     try:
         return await call.act(
@@ -213,7 +213,7 @@ async def _save(
         raise Problem(422, error.code, f"task: {error.message}", field="task") from None
 
 
-def _document(call: Call, found: Definition) -> dict[str, Any]:
+def _document(call: ApiRequest, found: Definition) -> dict[str, Any]:
     document: dict[str, Any] = definition_document(found)
     for name in ("args", "settings", "notifications"):
         document[name] = call.masked(document[name])

@@ -22,7 +22,7 @@ from tidemill.rest.settings import ApiSettings
 
 if TYPE_CHECKING:
     from tidemill.app import App
-    from tidemill.rest.routes import Declared
+    from tidemill.rest.routes import Guarded
 
 Auth = Callable[[Request], Awaitable[Identity | None]]
 """Identifies the caller of a request; returns None if unknown. May raise ``Problem``."""
@@ -34,7 +34,7 @@ ANONYMOUS = "anonymous"
 """Name of callers without a key. Never used to authorise them, because a custom ``auth`` may return the same name."""
 
 
-class Keys:
+class KeyCache:
     """Authenticates ``Authorization: Bearer`` by API key, or by the one-time token of this run."""
 
     def __init__(self, app: App, token: str | None = None) -> None:
@@ -123,7 +123,7 @@ class Guard:
         self._buckets = Buckets(settings.create_rate, settings.create_burst, app.clock)
         self.logins = Logins(settings, app.clock)
 
-    async def admit(self, route: Declared, request: Request) -> Identity:
+    async def admit(self, route: Guarded, request: Request) -> Identity:
         """Return the caller's identity, or raise 401, 403 or 429."""
         if route.role is None:
             return self.nobody
@@ -143,7 +143,7 @@ class Guard:
             self._limit(identity.who)
         return identity
 
-    async def _identity(self, route: Declared, request: Request) -> Identity:
+    async def _identity(self, route: Guarded, request: Request) -> Identity:
         shows = "authorization" in request.headers
         found = await self._auth(request)
         if found is not None:

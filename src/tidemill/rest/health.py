@@ -11,7 +11,7 @@ from typing import Any, Literal
 from starlette.responses import Response
 
 from tidemill.errors import TidemillError
-from tidemill.rest.call import Call
+from tidemill.rest.api_request import ApiRequest
 from tidemill.rest.models import Document
 from tidemill.rest.routes import Routes
 
@@ -50,27 +50,27 @@ class HealthDocument(Document):
 
 
 @routes.get("/livez", role=None, answer=LiveDocument)
-async def live(call: Call) -> Response:
+async def live(call: ApiRequest) -> Response:
     """Check that the process responds, without using the store."""
     return call.reply({"status": "ok"})
 
 
 @routes.get("/readyz", role=None, answer=ReadyDocument)
-async def ready(call: Call) -> Response:
+async def ready(call: ApiRequest) -> Response:
     """Check that the store responds and has the right schema; 503 otherwise."""
     found = await _ready(call)
     return call.reply(found, 200 if found["status"] == "ok" else 503)
 
 
 @routes.get("/healthz", role=None, answer=HealthDocument)
-async def health(call: Call) -> Response:
+async def health(call: ApiRequest) -> Response:
     """Liveness and readiness in one document; 503 if not ready."""
     found = await _ready(call)
     document = {"status": found["status"], "live": {"status": "ok"}, "ready": found}
     return call.reply(document, 200 if found["status"] == "ok" else 503)
 
 
-async def _ready(call: Call) -> dict[str, Any]:
+async def _ready(call: ApiRequest) -> dict[str, Any]:
     if call.service.stopping.is_set:
         return _document("stopping")
     known = call.service.checked

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tidemill.domain.job import Job, UniqueHold
+from tidemill.domain.job import JobRow, UniqueHold
 from tidemill.domain.unique import Unique
 from tidemill.rest.problems import Problem
 
@@ -38,7 +38,7 @@ def read_key(text: str) -> str:
     return text
 
 
-def check_same(before: Job, asked: Job) -> None:
+def check_same(before: JobRow, asked: JobRow) -> None:
     """Raise 409 if the key was used for a different request, by comparing the jobs' properties."""
     for name in ("task", "args", "queue", "priority", "max_attempts", "timeout"):
         if getattr(before, name) != getattr(asked, name):
@@ -48,7 +48,7 @@ def check_same(before: Job, asked: Job) -> None:
             _refuse(before, name)
 
 
-def _refuse(before: Job, name: str) -> None:
+def _refuse(before: JobRow, name: str) -> None:
     raise Problem(
         409,
         "idempotency_key_reused",

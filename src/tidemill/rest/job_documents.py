@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from tidemill.client.documents import job_document, log_document
-from tidemill.domain.job import Job, LogEntry
-from tidemill.rest.call import Call
+from tidemill.domain.job import JobRow, LogEntry
+from tidemill.rest.api_request import ApiRequest
 
 PROGRESS = (
     "id", "status", "reason", "progress", "progress_percent", "updated_at", "message", "step", "total", "stage", "eta",
@@ -20,12 +20,12 @@ RECEIPT = ("id", "task", "status", "tenant", "queue", "run_at", "created_at", "c
 _USERS = ("args", "value", "output", "metadata", "headers")
 
 
-def shown(call: Call, job: Job) -> dict[str, Any]:
+def shown(call: ApiRequest, job: JobRow) -> dict[str, Any]:
     """Return the document of a job, with secrets masked for viewers."""
     return all_shown(call, [job])[0]
 
 
-def all_shown(call: Call, jobs: Iterable[Job]) -> list[dict[str, Any]]:
+def all_shown(call: ApiRequest, jobs: Iterable[JobRow]) -> list[dict[str, Any]]:
     """Return the documents of several jobs. The time is read once for all of them."""
     now, found = call.now(), []
     for job in jobs:
@@ -38,13 +38,13 @@ def all_shown(call: Call, jobs: Iterable[Job]) -> list[dict[str, Any]]:
     return found
 
 
-def progress(call: Call, job: Job) -> dict[str, Any]:
+def progress(call: ApiRequest, job: JobRow) -> dict[str, Any]:
     """Return the progress of a job."""
     document = job_document(job, call.now())
     return {name: document[name] for name in PROGRESS}
 
 
-def log_line(call: Call, entry: LogEntry) -> dict[str, Any]:
+def log_line(call: ApiRequest, entry: LogEntry) -> dict[str, Any]:
     """Return the document of a log line, with secrets masked for viewers."""
     document: dict[str, Any] = log_document(entry)
     document["details"] = call.masked(document["details"])

@@ -12,7 +12,18 @@ from tidemill.domain.filters import MAX_TEXT
 from tidemill.domain.retry import RetryPolicy, policy_from_data
 from tidemill.domain.states import JobState
 from tidemill.errors import BadFilter, BadSettings
-from tidemill.rest.models import MOST, Body, Cursor, Document, Instant, Limit, Name, Query, Seconds, Words
+from tidemill.rest.models import (
+    MOST,
+    BodyModel,
+    Cursor,
+    Document,
+    Instant,
+    Limit,
+    Name,
+    QueryModel,
+    Seconds,
+    Words,
+)
 
 Status = Literal[
     "scheduled", "pending", "claimed", "running", "waiting", "review_needed", "completed", "failed", "timed_out",
@@ -28,7 +39,7 @@ MADE_BY = "Jobs created by this {0}, given by key or id."
 Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
 
 
-class UniqueBody(Body):
+class UniqueBody(BodyModel):
     """At most one job with the same values of these arguments."""
 
     by: list[str] = Field([], max_length=100, description="Names of arguments; default: all of them.")
@@ -39,7 +50,7 @@ class UniqueBody(Body):
     on_conflict: Literal["return", "replace", "extend", "raise"] = "return"
 
 
-class JobBody(Body):
+class JobBody(BodyModel):
     """A request to run a task once. Omitted fields use the task's options."""
 
     task: Name = Field(examples=["send"])
@@ -71,7 +82,7 @@ class JobBody(Body):
     audit: bool | None = None
 
 
-class JobsQuery(Query):
+class JobsQuery(QueryModel):
     """Filter and page of a job list."""
 
     status: list[Status] = Field([], description="May be repeated.")
@@ -112,13 +123,13 @@ class JobsQuery(Query):
         return found
 
 
-class JobQuery(Query):
+class JobQuery(QueryModel):
     """Options for showing one job."""
 
     logs: bool = Field(False, description=f"Include the first {MOST} log lines.")
 
 
-class JobFilterBody(Body):
+class JobFilterBody(BodyModel):
     """Filter of jobs; all conditions must match."""
 
     ids: list[UUID] = Field([], max_length=MOST)
@@ -146,7 +157,7 @@ class JobFilterBody(Body):
         return found
 
 
-class BulkBody(Body):
+class BulkBody(BodyModel):
     """An action on all jobs that match a filter."""
 
     action: Literal["cancel", "retry", "delete", "change"]
@@ -157,7 +168,7 @@ class BulkBody(Body):
     limit: int = Field(1_000, ge=1, le=10_000, description="Maximum number of jobs; the oldest come first.")
 
 
-class ReasonBody(Body):
+class ReasonBody(BodyModel):
     """Reason for the action."""
 
     reason: Words | None = None
@@ -171,20 +182,20 @@ class CancelBody(ReasonBody):
     )
 
 
-class ChangeBody(Body):
+class ChangeBody(BodyModel):
     """New queue, new priority, or both."""
 
     priority: int | None = Field(None, ge=-100, le=100, description="Higher runs first.")
     queue: Name | None = None
 
 
-class RescheduleBody(Body):
+class RescheduleBody(BodyModel):
     """New time of a job."""
 
     run_at: Instant = Field(description="When to run the job; not in the past.")
 
 
-class CommentBody(Body):
+class CommentBody(BodyModel):
     """Comment on the decision."""
 
     comment: Words | None = None

@@ -7,10 +7,10 @@ from typing import Any
 from pydantic import Field
 
 from tidemill.rest.job_models import Correlation, Reference, Tag, read_policy, span
-from tidemill.rest.models import Body, Name, Seconds
+from tidemill.rest.models import BodyModel, Name, Seconds
 
 
-class OptionsBody(Body):
+class OptionsBody(BodyModel):
     """Options of the jobs; omitted ones use the task's options."""
 
     queue: Name | None = None

@@ -14,21 +14,21 @@ from tidemill.client.documents import key_document
 from tidemill.domain.access import Key, Role
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.errors import KeyNotFound
-from tidemill.rest.call import Call
+from tidemill.rest.api_request import ApiRequest
 from tidemill.rest.job_models import span
-from tidemill.rest.models import Body, Document, Instant, Items, Name, Query, Seconds
+from tidemill.rest.models import BodyModel, Document, Instant, Items, Name, QueryModel, Seconds
 from tidemill.rest.routes import Routes
 
 routes = Routes("keys")
 
 
-class KeysQuery(Query):
+class KeysQuery(QueryModel):
     """Filter of keys."""
 
     all: bool = Field(False, description="Include expired and revoked keys.")
 
 
-class KeyBody(Body):
+class KeyBody(BodyModel):
     """A key to create."""
 
     name: Name = Field(examples=["deploy"])
@@ -64,7 +64,7 @@ class NewKeyDocument(KeyDocument):
 
 
 @routes.get("/api/keys", role=Role.SUPER_ADMIN, query=KeysQuery, answer=Items[KeyDocument])
-async def list_keys(call: Call) -> Response:
+async def list_keys(call: ApiRequest) -> Response:
     """List active keys of your tenant, or of all tenants."""
     return call.page(
         [
@@ -76,7 +76,7 @@ async def list_keys(call: Call) -> Response:
 
 
 @routes.post("/api/keys", role=Role.SUPER_ADMIN, body=KeyBody, answer=NewKeyDocument, status=201)
-async def create_key(call: Call) -> Response:
+async def create_key(call: ApiRequest) -> Response:
     """Create a key. Only this response contains its secret."""
     body: KeyBody = call.body
     tenant = call.chosen(body.tenant) or call.tenant
@@ -93,7 +93,7 @@ async def create_key(call: Call) -> Response:
 
 
 @routes.delete("/api/keys/{id}", role=Role.SUPER_ADMIN)
-async def revoke_key(call: Call) -> Response:
+async def revoke_key(call: ApiRequest) -> Response:
     """Revoke a key. All processes refuse it within seconds."""
     id = call.path["id"]
     if not any(key.id == id for key in await _known(call)):
@@ -102,7 +102,7 @@ async def revoke_key(call: Call) -> Response:
     return call.empty()
 
 
-def _ceiling(call: Call, wanted: int | None) -> int | None:
+def _ceiling(call: ApiRequest, wanted: int | None) -> int | None:
     """Return the priority ceiling of a new key. It never exceeds that of the key that creates it."""
     own = call.identity.max_priority
     if wanted is None or own is None:
@@ -110,6 +110,6 @@ def _ceiling(call: Call, wanted: int | None) -> int | None:
     return min(wanted, own)
 
 
-async def _known(call: Call) -> list[Key]:
+async def _known(call: ApiRequest) -> list[Key]:
     found = await call.read(call.app.keys.list)
     return [key for key in found if call.tenant in (ALL_TENANTS, key.tenant)]

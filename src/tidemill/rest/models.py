@@ -52,7 +52,7 @@ class NoQuery(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Query(NoQuery):
+class QueryModel(NoQuery):
     """Query parameters. Values are converted from text; unknown names are refused."""
 
     tenant: str | None = Field(
@@ -60,7 +60,7 @@ class Query(NoQuery):
     )
 
 
-class Body(BaseModel):
+class BodyModel(BaseModel):
     """A JSON body. Types are not coerced; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)

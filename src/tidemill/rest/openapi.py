@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from tidemill.rest.models import ProblemDocument
-from tidemill.rest.routes import Act
+from tidemill.rest.routes import Operation
 
 _REF = "#/components/schemas/{model}"
 _NAMED = re.compile(r"\{(\w+)\}")
@@ -61,7 +61,7 @@ _HEADERS = [
 ]
 
 
-def openapi(acts: Sequence[Act], prefix: str) -> dict[str, Any]:
+def openapi(acts: Sequence[Operation], prefix: str) -> dict[str, Any]:
     """Build the document."""
     names, schemas = _schemas(acts)
     paths: dict[str, dict[str, Any]] = {}
@@ -87,7 +87,7 @@ def openapi(acts: Sequence[Act], prefix: str) -> dict[str, Any]:
     }
 
 
-def _schemas(acts: Iterable[Act]) -> tuple[dict[Any, str], dict[str, Any]]:
+def _schemas(acts: Iterable[Operation]) -> tuple[dict[Any, str], dict[str, Any]]:
     """Return the name of each model, and the schemas by name."""
     models: dict[Any, None] = {ProblemDocument: None}
     for act in acts:
@@ -103,7 +103,7 @@ def _is_model(found: Any) -> bool:
     return isinstance(found, type) and issubclass(found, BaseModel)
 
 
-def _operation(act: Act, names: dict[Any, str], schemas: dict[str, Any]) -> dict[str, Any]:
+def _operation(act: Operation, names: dict[Any, str], schemas: dict[str, Any]) -> dict[str, Any]:
     made: dict[str, Any] = {
         "operationId": act.name,
         "tags": [act.tag],
@@ -125,14 +125,14 @@ def _operation(act: Act, names: dict[Any, str], schemas: dict[str, Any]) -> dict
     return made
 
 
-def _who(act: Act) -> str:
+def _who(act: Operation) -> str:
     if act.role is None:
         return "Public."
     keys = " with a key of all tenants" if act.everywhere else ""
     return f"Required role: `{act.role.value}`{keys}."
 
 
-def _path(act: Act) -> list[dict[str, Any]]:
+def _path(act: Operation) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
@@ -156,7 +156,7 @@ def _query(schema: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def _responses(act: Act, names: dict[Any, str]) -> dict[str, Any]:
+def _responses(act: Operation, names: dict[Any, str]) -> dict[str, Any]:
     content: dict[str, Any] = {}
     if act.answer is not None:
         schema: dict[str, Any] = (
@@ -177,7 +177,7 @@ def _responses(act: Act, names: dict[Any, str]) -> dict[str, Any]:
     return found
 
 
-def _problems(act: Act) -> list[int]:
+def _problems(act: Operation) -> list[int]:
     found = [414, 422, 431, 503]
     if act.role is not None:
         found += [401, 403, 429]

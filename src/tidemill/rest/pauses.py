@@ -9,9 +9,9 @@ from starlette.responses import Response
 
 from tidemill.client.documents import pause_document
 from tidemill.domain.access import Role
-from tidemill.domain.ledger import PauseKind
-from tidemill.rest.call import Call
-from tidemill.rest.models import Body, Items, Query, Words
+from tidemill.domain.records import PauseKind
+from tidemill.rest.api_request import ApiRequest
+from tidemill.rest.models import BodyModel, Items, QueryModel, Words
 from tidemill.rest.problems import Problem
 from tidemill.rest.routes import Routes
 from tidemill.rest.tasks import PauseDocument
@@ -25,7 +25,7 @@ assert set(Kind.__args__) == set(PauseKind)  # type: ignore[attr-defined]
 _NAME = "The name of the queue, task or tenant; none for `all`."
 
 
-class PauseBody(Body):
+class PauseBody(BodyModel):
     """A pause to set, with its reason."""
 
     kind: Kind = Field(examples=["tenant"])
@@ -33,7 +33,7 @@ class PauseBody(Body):
     reason: Words | None = None
 
 
-class PauseQuery(Query):
+class PauseQuery(QueryModel):
     """The pause to end."""
 
     kind: Kind
@@ -41,13 +41,13 @@ class PauseQuery(Query):
 
 
 @routes.get("/api/pauses", role=Role.VIEWER, answer=Items[PauseDocument], everywhere=True)
-async def list_pauses(call: Call) -> Response:
+async def list_pauses(call: ApiRequest) -> Response:
     """List active pauses, ordered by kind and name."""
     return call.page([pause_document(pause) for pause in await call.read(call.app.control.pauses)])
 
 
 @routes.post("/api/pauses", role=Role.OPERATOR, body=PauseBody, answer=PauseDocument, everywhere=True)
-async def pause(call: Call) -> Response:
+async def pause(call: ApiRequest) -> Response:
     """Pause a queue, a task, a tenant or everything (`all`, for admins). Running jobs continue.
 
     Pausing the same thing again keeps the first pause and its reason.
@@ -59,7 +59,7 @@ async def pause(call: Call) -> Response:
 
 
 @routes.delete("/api/pauses", role=Role.OPERATOR, query=PauseQuery, everywhere=True)
-async def resume(call: Call) -> Response:
+async def resume(call: ApiRequest) -> Response:
     """End a pause. Ending a pause that does not exist is not an error."""
     query: PauseQuery = call.query
     _check_role(call, query.kind)
@@ -67,7 +67,7 @@ async def resume(call: Call) -> Response:
     return call.empty()
 
 
-def _check_role(call: Call, kind: str) -> None:
+def _check_role(call: ApiRequest, kind: str) -> None:
     if kind == PauseKind.ALL and not call.identity.role.allows(Role.ADMIN):
         raise Problem(
             403, None, f"pausing everything requires the role admin; yours is {call.identity.role.value}"

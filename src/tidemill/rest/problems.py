@@ -16,7 +16,7 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from tidemill import errors
-from tidemill.domain.requests import REFUSED
+from tidemill.domain.job_requests import REFUSED
 
 _log = logging.getLogger("tidemill.rest")
 

@@ -8,11 +8,11 @@ from pydantic import Field
 from starlette.responses import Response
 
 from tidemill.client.documents import instant, pause_document
-from tidemill.client.stats import QueueStats, queue_stats
+from tidemill.client.stats.store_stats import QueueStats, queue_stats
 from tidemill.domain.access import Role
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.ledger import PauseKind
-from tidemill.rest.call import Call
+from tidemill.domain.records import PauseKind
+from tidemill.rest.api_request import ApiRequest
 from tidemill.rest.job_models import ReasonBody
 from tidemill.rest.models import Document, Instant, Items
 from tidemill.rest.routes import Routes
@@ -39,7 +39,7 @@ class QueuePauseDocument(Document):
 
 
 @routes.get("/api/queues", role=Role.VIEWER, answer=Items[QueueDocument])
-async def list_queues(call: Call) -> Response:
+async def list_queues(call: ApiRequest) -> Response:
     """List queues with pending jobs, paused queues and queues of tasks; at most 50, ordered by name."""
     own = {call.app.registry.get(name).options.queue for name in call.app.registry.names()}
     found = await call.read(queue_stats, call.app.store, tenant=call.tenant, also=own)
@@ -55,7 +55,7 @@ async def list_queues(call: Call) -> Response:
     answer=QueuePauseDocument,
     everywhere=True,
 )
-async def pause_queue(call: Call) -> Response:
+async def pause_queue(call: ApiRequest) -> Response:
     """Pause a queue: no more of its jobs start; running jobs continue."""
     name = call.path["name"]
     check_queue(name)
@@ -64,20 +64,20 @@ async def pause_queue(call: Call) -> Response:
 
 
 @routes.post("/api/queues/{name}/resume", role=Role.OPERATOR, answer=QueuePauseDocument, everywhere=True)
-async def resume_queue(call: Call) -> Response:
+async def resume_queue(call: ApiRequest) -> Response:
     """Resume a queue."""
     name = call.path["name"]
     await call.act(call.app.control.resume, PauseKind.QUEUE, name)
     return call.reply(await _state(call, name))
 
 
-async def _state(call: Call, name: str) -> dict[str, Any]:
+async def _state(call: ApiRequest, name: str) -> dict[str, Any]:
     pauses = await call.read(call.app.control.pauses)
     found = next((each for each in pauses if each.kind is PauseKind.QUEUE and each.name == name), None)
     return {"name": name, "paused": None if found is None else pause_document(found)}
 
 
-def _document(call: Call, queue: QueueStats) -> dict[str, Any]:
+def _document(call: ApiRequest, queue: QueueStats) -> dict[str, Any]:
     paused = None if queue.pause is None else pause_document(queue.pause)
     if paused is not None and call.identity.tenant != ALL_TENANTS:
         paused = {**paused, "reason": None, "paused_by": None}

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 from starlette.responses import Response
 
 from tidemill.domain.access import Role
-from tidemill.rest.models import Body, NoQuery, Query
+from tidemill.rest.models import BodyModel, NoQuery, QueryModel
 
 if TYPE_CHECKING:
-    from tidemill.rest.call import Call
+    from tidemill.rest.api_request import ApiRequest
 
-Handler = Callable[["Call"], Awaitable[Response]]
+Handler = Callable[["ApiRequest"], Awaitable[Response]]
 
 READS = frozenset({"GET"})
 
 
-class Declared(Protocol):
+class Guarded(Protocol):
     """The properties of a route or page that the guard checks."""
 
     @property
@@ -43,7 +43,7 @@ class Declared(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class Operation:
     """One method of one path."""
 
     method: str
@@ -52,7 +52,7 @@ class Act:
     handler: Handler
     tag: str
     query: type[NoQuery]
-    body: type[Body] | None
+    body: type[BodyModel] | None
     body_optional: bool
     answer: Any  #: response model for the OpenAPI document; None: no content
     status: int
@@ -86,9 +86,9 @@ class Routes:
 
     def __init__(self, tag: str) -> None:
         self.tag = tag
-        self._acts: list[Act] = []
+        self._acts: list[Operation] = []
 
-    def __iter__(self) -> Iterator[Act]:
+    def __iter__(self) -> Iterator[Operation]:
         return iter(self._acts)
 
     def declare(
@@ -98,7 +98,7 @@ class Routes:
         *,
         role: Role | None,
         query: type[NoQuery] | None = None,
-        body: type[Body] | None = None,
+        body: type[BodyModel] | None = None,
         body_optional: bool = False,
         answer: Any = None,
         status: int = 200,
@@ -109,11 +109,11 @@ class Routes:
     ) -> Callable[[Handler], Handler]:
         """Declare the decorated coroutine as a route. ``role=None`` makes it public."""
 
-        asked = query or (NoQuery if role is None else Query)
+        asked = query or (NoQuery if role is None else QueryModel)
 
         def decorate(handler: Handler) -> Handler:
             self._acts.append(
-                Act(
+                Operation(
                     method,
                     path,
                     role,

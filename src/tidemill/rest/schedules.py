@@ -13,25 +13,25 @@ from pydantic import Field
 from starlette.responses import Response
 
 from tidemill.client.documents import schedule_document
-from tidemill.client.scheduled import Schedule
+from tidemill.client.schedules.handle import Schedule
 from tidemill.domain.access import Role
 from tidemill.domain.calendar import BusinessCalendar, Exclude
-from tidemill.domain.schedule import misfire_from_data, trigger_from_data
+from tidemill.domain.schedule_rules import misfire_from_data, trigger_from_data
 from tidemill.domain.triggers.base import FORMAT, Trigger
 from tidemill.errors import BadSchedule, TaskNotFound, TidemillError
-from tidemill.rest.call import Call
+from tidemill.rest.api_request import ApiRequest
 from tidemill.rest.job_documents import shown
 from tidemill.rest.job_models import JobDocument, ReasonBody
 from tidemill.rest.job_options import OptionsBody
-from tidemill.rest.models import Body, Cursor, Document, Instant, Items, Limit, Name, Query
-from tidemill.rest.paging import page_of
+from tidemill.rest.models import BodyModel, Cursor, Document, Instant, Items, Limit, Name, QueryModel
+from tidemill.rest.pagination import page_of
 from tidemill.rest.problems import Problem
 from tidemill.rest.routes import Routes
 
 routes = Routes("schedules")
 
 
-class SchedulesQuery(Query):
+class SchedulesQuery(QueryModel):
     """Filter and page of schedules."""
 
     task: str | None = None
@@ -40,14 +40,14 @@ class SchedulesQuery(Query):
     cursor: Cursor = None
 
 
-class PreviewQuery(Query):
+class PreviewQuery(QueryModel):
     """Number and start of the previewed fires."""
 
     n: int = Field(5, ge=1, le=100)
     after: Instant | None = None
 
 
-class ForceBody(Body):
+class ForceBody(BodyModel):
     """Whether to create the job even if the definition is disabled or the schedule is paused."""
 
     force: bool = False
@@ -116,7 +116,7 @@ class FiresDocument(Document):
 
 
 @routes.get("/api/schedules", role=Role.VIEWER, query=SchedulesQuery, answer=Items[ScheduleDocument])
-async def list_schedules(call: Call) -> Response:
+async def list_schedules(call: ApiRequest) -> Response:
     """List schedules, ordered by tenant and key."""
     query: SchedulesQuery = call.query
     found = await call.read(
@@ -129,7 +129,7 @@ async def list_schedules(call: Call) -> Response:
 
 
 @routes.post("/api/schedules", role=Role.ADMIN, body=ScheduleBody, answer=ScheduleDocument, status=201)
-async def add_schedule(call: Call) -> Response:
+async def add_schedule(call: ApiRequest) -> Response:
     """Create a schedule, after validating all of it."""
     body: ScheduleBody = call.body
     tenant = call.chosen(body.tenant) or call.home
@@ -157,13 +157,13 @@ async def add_schedule(call: Call) -> Response:
 
 
 @routes.get("/api/schedules/{id}", role=Role.VIEWER, answer=ScheduleDocument)
-async def get_schedule(call: Call) -> Response:
+async def get_schedule(call: ApiRequest) -> Response:
     """Get a schedule by its id or key."""
     return call.reply(_document(call, await _found(call)))
 
 
 @routes.put("/api/schedules/{id}", role=Role.ADMIN, body=RulesBody, answer=ScheduleDocument)
-async def put_schedule(call: Call) -> Response:
+async def put_schedule(call: ApiRequest) -> Response:
     """Replace the rules and arguments of a schedule, counting from now. Omitted job options keep their values."""
     found = await _found(call)
     changed = await call.act(call.app.schedules.update, found.id, tenant=found.tenant, **_rules(call.body))
@@ -171,7 +171,7 @@ async def put_schedule(call: Call) -> Response:
 
 
 @routes.delete("/api/schedules/{id}", role=Role.ADMIN)
-async def remove_schedule(call: Call) -> Response:
+async def remove_schedule(call: ApiRequest) -> Response:
     """Delete a schedule; its jobs are kept."""
     found = await _found(call)
     await call.act(call.app.schedules.remove, found.id, tenant=found.tenant)
@@ -185,7 +185,7 @@ async def remove_schedule(call: Call) -> Response:
     body_optional=True,
     answer=ScheduleDocument,
 )
-async def pause_schedule(call: Call) -> Response:
+async def pause_schedule(call: ApiRequest) -> Response:
     """Pause a schedule until it is resumed."""
     found = await _found(call)
     changed = await call.act(call.app.schedules.pause, found.id, reason=call.body.reason, tenant=found.tenant)
@@ -193,7 +193,7 @@ async def pause_schedule(call: Call) -> Response:
 
 
 @routes.post("/api/schedules/{id}/resume", role=Role.OPERATOR, answer=ScheduleDocument)
-async def resume_schedule(call: Call) -> Response:
+async def resume_schedule(call: ApiRequest) -> Response:
     """Resume a schedule from now on; fires missed during the pause are skipped."""
     found = await _found(call)
     changed = await call.act(call.app.schedules.resume, found.id, tenant=found.tenant)
@@ -208,7 +208,7 @@ async def resume_schedule(call: Call) -> Response:
     answer=JobDocument,
     status=201,
 )
-async def trigger_schedule(call: Call) -> Response:
+async def trigger_schedule(call: ApiRequest) -> Response:
     """Create a job of this schedule now.
 
     Responds with 409 if its definition is disabled, or if it is paused and only fires manually; `force` creates the job anyway.
@@ -219,7 +219,7 @@ async def trigger_schedule(call: Call) -> Response:
 
 
 @routes.get("/api/schedules/{id}/preview", role=Role.VIEWER, query=PreviewQuery, answer=FiresDocument)
-async def preview_schedule(call: Call) -> Response:
+async def preview_schedule(call: ApiRequest) -> Response:
     """Preview the next fires."""
     query: PreviewQuery = call.query
     found = await _found(call)
@@ -229,7 +229,7 @@ async def preview_schedule(call: Call) -> Response:
     return call.reply({"timezone": found.timezone, "fires": [_stamp(at) for at in fires]})
 
 
-async def _found(call: Call) -> Schedule:
+async def _found(call: ApiRequest) -> Schedule:
     return await call.read(call.app.schedules.get, call.path["id"], tenant=call.tenant)
 
 
@@ -266,7 +266,7 @@ def _read(field: str, read: Any, data: Any) -> Any:
         ) from None
 
 
-def _document(call: Call, found: Schedule) -> dict[str, Any]:
+def _document(call: ApiRequest, found: Schedule) -> dict[str, Any]:
     document: dict[str, Any] = schedule_document(found)
     for name in ("args", "options"):
         document[name] = call.masked(document[name])

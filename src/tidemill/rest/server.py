@@ -17,12 +17,12 @@ import uvicorn
 from fastapi import FastAPI
 
 from tidemill.errors import BadSettings
-from tidemill.listening import address_of, is_loopback, listening
 from tidemill.rest.api import create_api
-from tidemill.rest.guard import Keys
+from tidemill.rest.guard import KeyCache
+from tidemill.rest.protocols import options
 from tidemill.rest.service import Service
 from tidemill.rest.settings import LOOPBACK_NAMES, ApiSettings
-from tidemill.rest.wire import options
+from tidemill.sockets import address_of, is_loopback, listening
 
 if TYPE_CHECKING:
     from tidemill.app import App
@@ -116,4 +116,4 @@ def serve(
 
 
 def _api(app: App, settings: ApiSettings, token: str | None) -> FastAPI:
-    return create_api(app, auth=Keys(app, token), settings=settings)
+    return create_api(app, auth=KeyCache(app, token), settings=settings)

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from tidemill.client.changes import Changes
 from tidemill.domain.access import Identity
-from tidemill.rest.asking import Asking
 from tidemill.rest.guard import Guard
-from tidemill.rest.looking import Looking
+from tidemill.rest.job_loader import JobLoader
+from tidemill.rest.list_throttle import ListThrottle
 from tidemill.rest.settings import ApiSettings
-from tidemill.rest.stopping import Stopping
+from tidemill.rest.shutdown import Shutdown
 from tidemill.rest.threads import Threads
 
 if TYPE_CHECKING:
@@ -25,10 +25,10 @@ class Service:
         self.app = app
         self.settings = settings
         self.threads = Threads(settings.threads, settings.max_waiting)
-        self.stopping = Stopping()
+        self.stopping = Shutdown()
         self.changes = Changes(app.store)
-        self.looking = Looking(self)
-        self.asking = Asking(self.threads, settings.lists, settings.threads + settings.max_waiting)
+        self.looking = JobLoader(self)
+        self.asking = ListThrottle(self.threads, settings.lists, settings.threads + settings.max_waiting)
         self.streams = 0
         self.streams_of: Counter[Identity] = Counter()
         self.checked: tuple[float, str | None] | None = None  #: time and error code of the last store check

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from tidemill.rest.call import Call, encode
+from tidemill.rest.api_request import ApiRequest, encode
 from tidemill.rest.problems import Problem
 from tidemill.rest.service import Service
 
@@ -24,7 +24,7 @@ RECHECK = 5.0
 _HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
 
 
-class Event(NamedTuple):
+class StreamEvent(NamedTuple):
     """One event; ``last`` ends the stream."""
 
     id: str
@@ -36,7 +36,7 @@ class Event(NamedTuple):
         return b"id: %b\nevent: %b\ndata: %b\n\n" % (self.id.encode(), self.name.encode(), encode(self.data))
 
 
-class Slot:
+class LatestValue:
     """Holds the latest value for one stream. ``put`` may be called from any thread."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Slot:
         return full, self._value
 
 
-class Kinds(Slot):
+class LatestKinds(LatestValue):
     """Accumulates sets of kinds, which stay small."""
 
     def merged(self, before: Any, after: Any) -> Any:
@@ -73,14 +73,19 @@ class Kinds(Slot):
 
 
 Open = Callable[[], Awaitable[Callable[[], None]]]
-Made = Callable[[Any], Event | None]
+Made = Callable[[Any], StreamEvent | None]
 
 
 class EventStream(Response):
     """A response that stays open until the last event, a disconnect, or the server's shutdown."""
 
     def __init__(
-        self, call: Call, slot: Slot, subscribe: Open, made: Made, recheck: Callable[[], Awaitable[bool]]
+        self,
+        call: ApiRequest,
+        slot: LatestValue,
+        subscribe: Open,
+        made: Made,
+        recheck: Callable[[], Awaitable[bool]],
     ) -> None:
         super().__init__()
         self._service: Service = call.service
@@ -157,7 +162,7 @@ class EventStream(Response):
         await send({"type": "http.response.body", "body": data, "more_body": True})
 
 
-async def _gone(receive: Receive, slot: Slot) -> None:
+async def _gone(receive: Receive, slot: LatestValue) -> None:
     """Wait for the client to disconnect."""
     try:
         while (await receive())["type"] != "http.disconnect":

@@ -10,19 +10,19 @@ from starlette.responses import Response
 from tidemill.client.documents import pause_document, seconds
 from tidemill.domain.access import Role
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.ledger import PauseKind
+from tidemill.domain.records import PauseKind
 from tidemill.domain.states import LIVE
-from tidemill.rest.call import Call
+from tidemill.rest.api_request import ApiRequest
 from tidemill.rest.job_models import ReasonBody
-from tidemill.rest.models import Body, Cursor, Document, Instant, Items, Limit, Query, Words
-from tidemill.rest.paging import page_of
+from tidemill.rest.models import BodyModel, Cursor, Document, Instant, Items, Limit, QueryModel, Words
+from tidemill.rest.pagination import page_of
 from tidemill.rest.routes import Routes
 from tidemill.tasks.task import Declared
 
 routes = Routes("tasks")
 
 
-class TasksQuery(Query):
+class TasksQuery(QueryModel):
     """Page of a list."""
 
     limit: Limit = 100
@@ -64,7 +64,7 @@ class TaskDetailsDocument(TaskDocument):
     counts: dict[str, int] = Field(description="Number of jobs that have not ended, by status.")
 
 
-class TaskBody(Body):
+class TaskBody(BodyModel):
     """Fields of a task that can be changed at run time."""
 
     paused: bool
@@ -72,7 +72,7 @@ class TaskBody(Body):
 
 
 @routes.get("/api/tasks", role=Role.VIEWER, query=TasksQuery, answer=Items[TaskDocument])
-async def list_tasks(call: Call) -> Response:
+async def list_tasks(call: ApiRequest) -> Response:
     """List the app's tasks, ordered by name."""
     query: TasksQuery = call.query
     names, following = page_of(call.app.registry.names(), str, query.limit, query.cursor)
@@ -81,7 +81,7 @@ async def list_tasks(call: Call) -> Response:
 
 
 @routes.get("/api/tasks/{name}", role=Role.VIEWER, answer=TaskDetailsDocument)
-async def get_task(call: Call) -> Response:
+async def get_task(call: ApiRequest) -> Response:
     """Get a task with its options, arguments and job counts."""
     return call.reply(await _details(call))
 
@@ -89,7 +89,7 @@ async def get_task(call: Call) -> Response:
 @routes.patch(
     "/api/tasks/{name}", role=Role.ADMIN, body=TaskBody, answer=TaskDetailsDocument, everywhere=True
 )
-async def change_task(call: Call) -> Response:
+async def change_task(call: ApiRequest) -> Response:
     """Pause or resume a task."""
     body: TaskBody = call.body
     return await (_pause(call, body.reason) if body.paused else _resume(call))
@@ -103,30 +103,30 @@ async def change_task(call: Call) -> Response:
     answer=TaskDetailsDocument,
     everywhere=True,
 )
-async def pause_task(call: Call) -> Response:
+async def pause_task(call: ApiRequest) -> Response:
     """Pause a task: no more of its jobs start; running jobs continue."""
     return await _pause(call, call.body.reason)
 
 
 @routes.post("/api/tasks/{name}/resume", role=Role.OPERATOR, answer=TaskDetailsDocument, everywhere=True)
-async def resume_task(call: Call) -> Response:
+async def resume_task(call: ApiRequest) -> Response:
     """Resume a task."""
     return await _resume(call)
 
 
-async def _pause(call: Call, reason: str | None) -> Response:
+async def _pause(call: ApiRequest, reason: str | None) -> Response:
     task = call.app.registry.get(call.path["name"])
     await call.act(call.app.control.pause, PauseKind.TASK, task.name, reason=reason)
     return call.reply(await _details(call))
 
 
-async def _resume(call: Call) -> Response:
+async def _resume(call: ApiRequest) -> Response:
     task = call.app.registry.get(call.path["name"])
     await call.act(call.app.control.resume, PauseKind.TASK, task.name)
     return call.reply(await _details(call))
 
 
-async def _details(call: Call) -> dict[str, Any]:
+async def _details(call: ApiRequest) -> dict[str, Any]:
     task = call.app.registry.get(call.path["name"])
     pauses = await _pauses(call)
     counts = await call.read(call.app.jobs.counts, task=task.name, status=LIVE, tenant=call.tenant)
@@ -137,14 +137,14 @@ async def _details(call: Call) -> dict[str, Any]:
     }
 
 
-async def _pauses(call: Call) -> dict[str, dict[str, Any]]:
+async def _pauses(call: ApiRequest) -> dict[str, dict[str, Any]]:
     found = await call.read(call.app.control.pauses)
     return {
         pause.name: _shown(call, pause_document(pause)) for pause in found if pause.kind is PauseKind.TASK
     }
 
 
-def _shown(call: Call, document: dict[str, Any]) -> dict[str, Any]:
+def _shown(call: ApiRequest, document: dict[str, Any]) -> dict[str, Any]:
     """Hide the reason and author of a pause from users of a single tenant."""
     if call.identity.tenant == ALL_TENANTS:
         return document

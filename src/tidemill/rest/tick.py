@@ -8,8 +8,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from tidemill.domain.access import Role
-from tidemill.rest.call import Call
-from tidemill.rest.models import Body, Document
+from tidemill.rest.api_request import ApiRequest
+from tidemill.rest.models import BodyModel, Document
 from tidemill.rest.problems import Problem
 from tidemill.rest.routes import Routes
 
@@ -18,7 +18,7 @@ routes = Routes("workers")
 _one = threading.Lock()
 
 
-class TickBody(Body):
+class TickBody(BodyModel):
     """Limits of one tick."""
 
     budget: float = Field(25.0, gt=0, le=300, description="Maximum duration in seconds.")
@@ -39,7 +39,7 @@ class TickDocument(Document):
     answer=TickDocument,
     everywhere=True,
 )
-async def tick_worker(call: Call) -> Response:
+async def tick_worker(call: ApiRequest) -> Response:
     """Process due jobs in this request for at most `budget` seconds; one tick at a time per process."""
     return await _tick(call)
 
@@ -52,12 +52,12 @@ async def tick_worker(call: Call) -> Response:
     answer=TickDocument,
     everywhere=True,
 )
-async def trigger_jobs(call: Call) -> Response:
+async def trigger_jobs(call: ApiRequest) -> Response:
     """The same as `POST /api/worker/tick`."""
     return await _tick(call)
 
 
-async def _tick(call: Call) -> Response:
+async def _tick(call: ApiRequest) -> Response:
     if not _one.acquire(blocking=False):
         raise Problem(409, "tick_under_way", "a tick is already running in this process; wait for it to end")
     try:

@@ -9,18 +9,18 @@ from pydantic import Field
 from starlette.responses import Response
 
 from tidemill.client.documents import lease_document, worker_document
-from tidemill.client.stats import held_by_worker, is_living
+from tidemill.client.stats.store_stats import held_by_worker, is_living
 from tidemill.domain.access import Role
 from tidemill.domain.cluster import Worker
 from tidemill.errors import WorkerNotFound
-from tidemill.rest.call import Call
-from tidemill.rest.models import MOST, Document, Instant, Items, Query
+from tidemill.rest.api_request import ApiRequest
+from tidemill.rest.models import MOST, Document, Instant, Items, QueryModel
 from tidemill.rest.routes import Routes
 
 routes = Routes("workers")
 
 
-class WorkersQuery(Query):
+class WorkersQuery(QueryModel):
     """Filter of workers."""
 
     all: bool = False
@@ -68,7 +68,7 @@ class LeaseDocument(Document):
 @routes.get(
     "/api/workers", role=Role.VIEWER, query=WorkersQuery, answer=Items[WorkerDocument], everywhere=True
 )
-async def list_workers(call: Call) -> Response:
+async def list_workers(call: ApiRequest) -> Response:
     """List workers, newest first; with `all=true` including dead workers that hold no jobs."""
     known, held = await call.read(lambda: (call.app.store.workers(), held_by_worker(call.app.store)))
     now = call.now()
@@ -77,7 +77,7 @@ async def list_workers(call: Call) -> Response:
 
 
 @routes.post("/api/workers/{id}/drain", role=Role.ADMIN, answer=WorkerDocument, everywhere=True, status=202)
-async def drain_worker(call: Call) -> Response:
+async def drain_worker(call: ApiRequest) -> Response:
     """Ask a worker to finish its jobs and claim no more."""
     id = call.id()
     await _living(call, id)
@@ -88,13 +88,13 @@ async def drain_worker(call: Call) -> Response:
 
 
 @routes.get("/api/leases", role=Role.VIEWER, answer=Items[LeaseDocument], everywhere=True)
-async def list_leases(call: Call) -> Response:
+async def list_leases(call: ApiRequest) -> Response:
     """List the leases with their holders and duties."""
     found, workers = await call.read(lambda: (call.app.store.leases(), call.app.store.workers()))
     return call.page([lease_document(lease, call.now(), workers) for lease in found[:MOST]])
 
 
-async def _living(call: Call, id: UUID) -> Worker:
+async def _living(call: ApiRequest, id: UUID) -> Worker:
     for worker in await call.read(call.app.store.workers):
         if worker.id == id and is_living(worker, call.now()):
             return worker

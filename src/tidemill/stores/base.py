@@ -55,22 +55,22 @@ from tidemill.domain.job import (
     Enqueued,
     Execution,
     Finish,
-    Job,
+    JobRow,
     LogEntry,
     Move,
     NewJob,
-    Report,
+    ProgressReport,
 )
 from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
 from tidemill.domain.states import JobState
-from tidemill.stores.ahead import StepsAhead
-from tidemill.stores.archiving import Archive
-from tidemill.stores.guarding import Audit, Keys
-from tidemill.stores.insight import Insight
-from tidemill.stores.limiting import Limits
-from tidemill.stores.planning import Definitions, Schedules
-from tidemill.stores.releases import Releases
-from tidemill.stores.steering import Settings
+from tidemill.stores.access import AuditStore, KeyStore
+from tidemill.stores.archive import ArchiveStore
+from tidemill.stores.limits import LimitStore
+from tidemill.stores.releases import ReleaseStore
+from tidemill.stores.schedules import DefinitionStore, ScheduleStore
+from tidemill.stores.settings import SettingsStore
+from tidemill.stores.stats import StatsStore
+from tidemill.stores.step_pipeline import StepPipeline
 
 
 class Promoted(NamedTuple):
@@ -85,7 +85,7 @@ class Promoted(NamedTuple):
     queues: frozenset[str] = frozenset()
 
 
-class Step(NamedTuple):
+class StepResult(NamedTuple):
     """The finished batch's lost ids, and the newly claimed jobs."""
 
     lost: frozenset[UUID]
@@ -117,7 +117,7 @@ class Listener(Protocol):
     def close(self) -> None: ...
 
 
-class Hold(Protocol):
+class Lock(Protocol):
     """A lock that ends with its process, connection or store, and is not inherited by a fork."""
 
     def held(self) -> bool:
@@ -127,7 +127,7 @@ class Hold(Protocol):
         """Release the lock; a second call has no effect."""
 
 
-class Flow(ABC):
+class LifecycleStore(ABC):
     """The life cycle of a job: enqueue → promote → claim → start → report → finish."""
 
     @abstractmethod
@@ -167,7 +167,7 @@ class Flow(ABC):
         """Change ``claimed`` jobs to ``running``; no effect on a running one. Returns the lost ids."""
 
     @abstractmethod
-    def report(self, reports: Sequence[Report], *, now: datetime | None = None) -> frozenset[UUID]:
+    def report(self, reports: Sequence[ProgressReport], *, now: datetime | None = None) -> frozenset[UUID]:
         """Write the progress of held jobs, each replacing the previous one, with the time now. Returns the lost ids."""
 
     @abstractmethod
@@ -185,11 +185,13 @@ class Flow(ABC):
         """
 
     @abstractmethod
-    def step(self, finishes: Sequence[Finish], request: ClaimRequest, *, now: datetime | None = None) -> Step:
+    def step(
+        self, finishes: Sequence[Finish], request: ClaimRequest, *, now: datetime | None = None
+    ) -> StepResult:
         """``finish`` one batch and ``claim`` the next in one transaction."""
 
 
-class Control(ABC):
+class ControlStore(ABC):
     """Verbs of people and duties."""
 
     @abstractmethod
@@ -217,17 +219,17 @@ class Control(ABC):
         """Delete ended jobs with all their records and the unique keys they still hold. Returns the deleted ids."""
 
 
-class Queries(ABC):
+class JobQueries(ABC):
     """Reads. A page of jobs or log lines holds 1 to 1,000; any other ``limit`` raises ``BadFilter``."""
 
     @abstractmethod
-    def get(self, ids: Collection[UUID], *, tenant: str) -> list[Job]:
+    def get(self, ids: Collection[UUID], *, tenant: str) -> list[JobRow]:
         """The existing jobs with these ids, in the order of their ids."""
 
     @abstractmethod
     def jobs(
         self, where: JobFilter, *, sort: Sort = Sort.NEWEST, limit: int = 100, after: str | None = None
-    ) -> Page[Job]:
+    ) -> Page[JobRow]:
         """One page of the matching jobs. For a text it scans ``where.look`` jobs that match the other conditions.
 
         A page ends early when arguments and results take more than ``PAGE_BYTES``, and the store reads no more than fits.
@@ -242,7 +244,7 @@ class Queries(ABC):
         """All jobs that this worker holds, oldest claim first; finds claims whose answer was lost."""
 
     @abstractmethod
-    def expired(self, limit: int, *, now: datetime | None = None) -> list[Job]:
+    def expired(self, limit: int, *, now: datetime | None = None) -> list[JobRow]:
         """Pending, scheduled and waiting jobs whose ``expires_at`` is not after now, the longest expired first."""
 
     @abstractmethod
@@ -266,7 +268,7 @@ class Queries(ABC):
         """
 
 
-class Records(ABC):
+class RecordStore(ABC):
     """Records of jobs: logs and checkpoints."""
 
     @abstractmethod
@@ -288,7 +290,7 @@ class Records(ABC):
         """A job's checkpoints by name; empty if there is no such job."""
 
 
-class Workers(ABC):
+class WorkerStore(ABC):
     """Liveness: one row per worker, never per job."""
 
     @abstractmethod
@@ -341,7 +343,7 @@ class Workers(ABC):
         """
 
 
-class Leases(ABC):
+class LeaseStore(ABC):
     """Named leases and holds: an optimisation for duties, not needed for their safety."""
 
     @abstractmethod
@@ -383,28 +385,28 @@ class Leases(ABC):
         """All leases by name."""
 
     @abstractmethod
-    def hold(self, name: str) -> Hold | None:
+    def hold(self, name: str) -> Lock | None:
         """A lock of the database or the machine instead of a lease, outside of transactions; None while it is held, even by
         this store. Raises ``BadSettings`` where it is not possible.
         """
 
 
 class Store(
-    Flow,
-    Control,
-    Queries,
-    Records,
-    Workers,
-    Leases,
-    Settings,
-    Archive,
-    Definitions,
-    Schedules,
-    Limits,
-    Audit,
-    Keys,
-    Insight,
-    Releases,
+    LifecycleStore,
+    ControlStore,
+    JobQueries,
+    RecordStore,
+    WorkerStore,
+    LeaseStore,
+    SettingsStore,
+    ArchiveStore,
+    DefinitionStore,
+    ScheduleStore,
+    LimitStore,
+    AuditStore,
+    KeyStore,
+    StatsStore,
+    ReleaseStore,
 ):
     """A job store."""
 
@@ -417,7 +419,7 @@ class Store(
         return False
 
     @abstractmethod
-    def steps_ahead(self) -> StepsAhead | None:
+    def steps_ahead(self) -> StepPipeline | None:
         """A channel for one thread to send steps before the last one is answered; None in stores without one, which are most."""
 
     @abstractmethod

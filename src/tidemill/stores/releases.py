@@ -12,7 +12,7 @@ from datetime import datetime
 from tidemill.domain.releases import ReleaseRecord
 
 
-class Releases(ABC):
+class ReleaseStore(ABC):
     """The deployment that last wrote an app's declared schedules."""
 
     @abstractmethod

@@ -13,7 +13,7 @@ from typing import Protocol
 from uuid import UUID
 
 from tidemill.domain.job import NewJob
-from tidemill.domain.ledger import AuditEntry
+from tidemill.domain.records import AuditEntry
 from tidemill.tasks.task import Declared
 
 Audited = tuple[UUID, AuditEntry]

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, NotRequired
 from tidemill.domain.payload import clip
 from tidemill.errors import BadArguments, BadSettings
 from tidemill.tasks.annotations import surely_travels
+from tidemill.tasks.plain_codec import short_reader, short_writer
 from tidemill.tasks.schemas import keys_are_texts, kinds, travelling
-from tidemill.tasks.shortcut import short_reader, short_writer
 from tidemill.tasks.signature import (
     Fault,
     Parameter,

@@ -13,13 +13,13 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from tidemill.domain.bounds import check_headers
-from tidemill.domain.job import Enqueued, Job, NewJob
+from tidemill.domain.job import Enqueued, JobRow, NewJob
 from tidemill.errors import BadSettings, UsageError
 from tidemill.tasks.middleware import Middleware, Step, around, around_async, is_coroutine
 from tidemill.tasks.task import Declared
 
 Managed = AbstractContextManager[Any] | AbstractAsyncContextManager[Any]
-ExecuteManager = Callable[[Job], Managed]
+ExecuteManager = Callable[[JobRow], Managed]
 EnqueueManager = Callable[[Step], AbstractContextManager[Any]]
 Only = Literal["enqueue", "execute"]
 
@@ -83,14 +83,14 @@ class Hooks:
 
     # Executing -------------------------------------------------------------------------------------------------------
 
-    def execute(self, step: Callable[[], Step], job: Job, act: Callable[[], Any]) -> Any:
+    def execute(self, step: Callable[[], Step], job: JobRow, act: Callable[[], Any]) -> Any:
         """Run a synchronous execution inside all hooks; context managers are innermost."""
         managers = self.execute_managers
         if not self.execute_middleware:
             return _inside(managers, job, act)
         return around(self.execute_middleware, step(), lambda: _inside(managers, job, act))
 
-    async def aexecute(self, step: Callable[[], Step], job: Job, act: Callable[[], Awaitable[Any]]) -> Any:
+    async def aexecute(self, step: Callable[[], Step], job: JobRow, act: Callable[[], Awaitable[Any]]) -> Any:
         """Run a coroutine inside all hooks."""
         managers = self.execute_managers
         if not self.execute_middleware:
@@ -163,7 +163,7 @@ def check_same(step: Step, jobs: Sequence[NewJob]) -> None:
         )
 
 
-def _inside(managers: Sequence[ExecuteManager], job: Job, act: Callable[[], Any]) -> Any:
+def _inside(managers: Sequence[ExecuteManager], job: JobRow, act: Callable[[], Any]) -> Any:
     # If a context manager suppresses the exception, the result is None.
     if len(managers) == 1:  # avoids the cost of a stack
         with managers[0](job):  # type: ignore[union-attr]  # async-only ones are refused at declaration
@@ -175,7 +175,7 @@ def _inside(managers: Sequence[ExecuteManager], job: Job, act: Callable[[], Any]
             return act()
 
 
-async def _ainside(managers: Sequence[ExecuteManager], job: Job, act: Callable[[], Awaitable[Any]]) -> Any:
+async def _ainside(managers: Sequence[ExecuteManager], job: JobRow, act: Callable[[], Awaitable[Any]]) -> Any:
     async with AsyncExitStack() as stack:
         for manager in managers:
             entered = manager(job)

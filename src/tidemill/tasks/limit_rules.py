@@ -12,7 +12,7 @@ from uuid import UUID
 
 from tidemill.domain.limits import ENDLESS, LimitKind, Rule
 from tidemill.errors import BadSettings
-from tidemill.tasks.limiting import Limit, Rate, check_rate
+from tidemill.tasks.limits import Limit, Rate, check_rate
 from tidemill.tasks.options import check_name
 
 EACH = ("queue", "tenant", "depth/queue", "depth/tenant")

@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tidemill.domain.job import Job, NewJob
+from tidemill.domain.job import JobRow, NewJob
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Step:
     task: str
     tenant: str
     jobs: Sequence[NewJob] = ()
-    job: Job | None = None
+    job: JobRow | None = None
     headers: dict[str, str] = field(default_factory=dict)
 
 

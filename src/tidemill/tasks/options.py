@@ -21,7 +21,7 @@ from tidemill.domain.payload import CEILING, DEFAULT_RESULT_LIMIT
 from tidemill.domain.retry import DEFAULT_RETRY, NoRetry, RetryPolicy, preset
 from tidemill.domain.unique import Unique
 from tidemill.errors import BadSettings
-from tidemill.tasks.limiting import Limit, Rate, limit_facts, read_breaker, read_limits
+from tidemill.tasks.limits import Limit, Rate, limit_facts, read_breaker, read_limits
 
 Scope = Literal["cluster", "instance", "process"]
 Isolation = Literal["auto", "thread", "process"]

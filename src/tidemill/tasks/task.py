@@ -14,10 +14,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from tidemill.domain.decide import Policy, stored_policy
 from tidemill.domain.job import Details, Execution
-from tidemill.domain.requests import task_facts
+from tidemill.domain.job_requests import task_facts
 from tidemill.errors import BadSettings, TaskNotFound
 from tidemill.tasks.codec import ArgumentsCodec, ResultCodec, arguments_codec, result_codec
-from tidemill.tasks.lenient import LenientArguments
+from tidemill.tasks.lenient_codec import LenientArguments
 from tidemill.tasks.options import TaskOptions
 
 C = TypeVar("C")

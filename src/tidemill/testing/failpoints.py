@@ -20,12 +20,12 @@ from contextlib import contextmanager
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from tidemill.stores.sql.driver import Call, Driver, Items, Row, Takes
-from tidemill.stores.sql.queries import load
+from tidemill.stores.sql.driver import Driver, Items, QueryCall, Row, Takes
+from tidemill.stores.sql.named_queries import load
 from tidemill.stores.sql.store import SqlStore
 
 
-class Place(StrEnum):
+class Failpoint(StrEnum):
     """The progress of a write."""
 
     BEFORE = "before"  #: nothing was sent
@@ -36,7 +36,7 @@ class Place(StrEnum):
 class Passed(NamedTuple):
     """A place that was passed: the number of its transaction, counted from one, and the query."""
 
-    place: Place
+    place: Failpoint
     transaction: int
     query: str
 
@@ -46,24 +46,24 @@ class Failpoints:
 
     def __init__(self) -> None:
         self._thread = threading.get_ident()
-        self._armed: tuple[Place, int] | None = None
+        self._armed: tuple[Failpoint, int] | None = None
         self._act: Callable[[], None] = lambda: None
-        self._counts: Counter[Place] = Counter()
+        self._counts: Counter[Failpoint] = Counter()
         self.passed: list[Passed] = []
         self.reached = False  #: the armed action has happened
         self.watching: Callable[[Passed], None] | None = None  #: called for every place
 
-    def arm(self, place: Place, act: Callable[[], None], *, nth: int = 1) -> None:
+    def arm(self, place: Failpoint, act: Callable[[], None], *, nth: int = 1) -> None:
         """Run an action when a write passes this place for the n-th time from now."""
         self._armed, self._act, self.reached = (place, nth), act, False
         self._counts.clear()
 
-    def reach(self, place: Place, query: str) -> None:
+    def reach(self, place: Failpoint, query: str) -> None:
         """Record that a write passes this place; called directly for writes that do not use the driver."""
         if threading.get_ident() != self._thread:
             return
         self._counts[place] += 1
-        begun = self._counts[Place.BEFORE]
+        begun = self._counts[Failpoint.BEFORE]
         passed = Passed(place, begun, query)
         self.passed.append(passed)
         if self.watching is not None:
@@ -95,14 +95,14 @@ class PointedDriver:
         if self._open:
             rows = self._driver.run(name, takes, items, flags)
             if name in self._writes:
-                self._points.reach(Place.WITHIN, name)
+                self._points.reach(Failpoint.WITHIN, name)
             return rows
         if name not in self._writes:
             return self._driver.run(name, takes, items, flags)
         with self.transaction():
             return self.run(name, takes, items, flags)
 
-    def run_together(self, calls: Sequence[Call]) -> list[list[Row]]:
+    def run_together(self, calls: Sequence[QueryCall]) -> list[list[Row]]:
         """Run the queries one after the other."""
         with self.transaction():
             return [self.run(*call) for call in calls]
@@ -119,14 +119,14 @@ class PointedDriver:
         if self._open:
             yield
             return
-        self._points.reach(Place.BEFORE, "")
+        self._points.reach(Failpoint.BEFORE, "")
         with self._driver.transaction():
             self._local.open = True
             try:
                 yield
             finally:
                 self._local.open = False
-        self._points.reach(Place.AFTER, "")
+        self._points.reach(Failpoint.AFTER, "")
 
 
 def writes(sql: str) -> bool:

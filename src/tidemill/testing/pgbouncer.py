@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from tidemill.testing.processes import Guard, Launcher, ServiceMissing, end, free_port, listening
+from tidemill.testing.processes import Launcher, ProcessGuard, ServiceMissing, end, free_port, listening
 
 
 def find_pgbouncer() -> Path:
@@ -68,7 +68,7 @@ ignore_startup_parameters = extra_float_digits
     )
     config.chmod(0o644)
     process = launcher.start([str(program), "-q", str(config)], log)
-    guard = Guard("pgbouncer", home / "pid", [home])
+    guard = ProcessGuard("pgbouncer", home / "pid", [home])
 
     def close() -> None:
         end(process, signal.SIGINT, patience=5.0)

@@ -52,6 +52,6 @@ def tidemill_app(pytestconfig: pytest.Config) -> Iterator[App]:
 
 
 def _configured(config: pytest.Config) -> App:
-    from tidemill.engine.locate import find_app
+    from tidemill.engine.app_lookup import find_app
 
     return cast("App", find_app(config.getini("tidemill_app")))

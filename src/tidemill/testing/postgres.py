@@ -24,7 +24,15 @@ from typing import Literal
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from tidemill.clock import SystemClock
-from tidemill.testing.processes import HEIRS, Guard, Launcher, ServiceMissing, child_pids, end, free_port
+from tidemill.testing.processes import (
+    HEIRS,
+    Launcher,
+    ProcessGuard,
+    ServiceMissing,
+    child_pids,
+    end,
+    free_port,
+)
 
 GIVEN = "TIDEMILL_TEST_POSTGRES"
 """Environment variable: the URL of a server whose role may create databases; used instead of a private one."""
@@ -164,7 +172,7 @@ class PrivatePostgres(TestPostgres):
         self.environment: dict[str, str] = {}  #: additional environment variables, at the next start
         self._process: subprocess.Popen[bytes] | None = None
         self._last_pid: int | None = None
-        self._guard: Guard | None = None
+        self._guard: ProcessGuard | None = None
         self._keep_data = (self.data_dir / "PG_VERSION").exists()
         self._copied = False
         self.port = free_port()
@@ -238,7 +246,7 @@ class PrivatePostgres(TestPostgres):
         self._last_pid = self._process.pid
         if self._guard is None:
             folders = [self._home] if self._keep_data else [self._home, self.data_dir]
-            self._guard = Guard("postgres", self.data_dir / "postmaster.pid", folders)
+            self._guard = ProcessGuard("postgres", self.data_dir / "postmaster.pid", folders)
         clock = SystemClock()
         deadline = clock.monotonic() + _START_SECONDS
         while not self._ready(self._process.pid):

@@ -100,7 +100,7 @@ class Launcher:
         return self.start(command, log).wait()
 
 
-class Guard:
+class ProcessGuard:
     """A watchdog: if this process dies unexpectedly, it stops the guarded program and removes its folders."""
 
     def __init__(self, program: str, pid_file: Path, folders: Sequence[Path]) -> None:

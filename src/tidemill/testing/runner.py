@@ -19,21 +19,21 @@ from tidemill.clock import Clock, ManualClock
 from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import COMPLETED, decide
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
-from tidemill.domain.job import NO_DETAILS, Claim, Details, Finish, Job, LogEntry
+from tidemill.domain.job import NO_DETAILS, Claim, Details, Finish, JobRow, LogEntry
+from tidemill.domain.job_requests import Facts
 from tidemill.domain.lanes import ClaimRequest, Lane, Watermarks
-from tidemill.domain.ledger import PauseKind
 from tidemill.domain.misfits import tried
 from tidemill.domain.outcome import Failed, Misfit, Outcome, Released, TimedOut
-from tidemill.domain.requests import Facts
+from tidemill.domain.records import PauseKind
 from tidemill.domain.states import ENDED, JobState
-from tidemill.engine.completing import Connections
-from tidemill.engine.duties import Fire, FireHere, Outlook, Wake
+from tidemill.engine.completion import Connections
+from tidemill.engine.duties import FireDuty, FireHere, Outlook, Wake
 from tidemill.engine.duty import Done
-from tidemill.engine.execute import Ended, arun, run
-from tidemill.engine.finisher import topics
-from tidemill.engine.news import publish_enqueued
+from tidemill.engine.exchange.finisher import topics
 from tidemill.engine.node import machine_name, serves
-from tidemill.engine.retry_hooks import timed_out
+from tidemill.engine.runner.execution import ExecutionEnd, arun, run
+from tidemill.engine.runner.publisher import publish_enqueued
+from tidemill.engine.runner.retry_hooks import timed_out
 from tidemill.errors import Signal, UsageError
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
@@ -41,7 +41,7 @@ from tidemill.tasks.events import Event, Events
 from tidemill.tasks.hooks import NO_HOOKS, Hooks
 from tidemill.tasks.registry import Registry
 from tidemill.tasks.task import Declared
-from tidemill.testing.outlet import StoreOutlet
+from tidemill.testing.store_outlet import StoreOutlet
 
 JITTER = 0.5
 """The middle of every jitter range, so that delays in tests are deterministic."""
@@ -76,7 +76,7 @@ class Drained:
 class _Work(NamedTuple):
     declared: Declared
     claim: Claim
-    job: Job
+    job: JobRow
     outlet: StoreOutlet
 
     def warn(self, text: str) -> None:
@@ -118,7 +118,7 @@ class Testing:
         self._node = machine_name()
         waiting, outlook = Wake(store, clock, pinned=True), Outlook(hooks, events)
         self._firing: tuple[Callable[[], Done], ...] = (
-            Fire(store, clock, self._facts_of, outlook, pinned=True, on_waiting=waiting.knows),
+            FireDuty(store, clock, self._facts_of, outlook, pinned=True, on_waiting=waiting.knows),
             FireHere(
                 store, clock, self._node, self._facts_of, outlook, pinned=True, on_waiting=waiting.knows
             ),
@@ -187,11 +187,11 @@ class Testing:
             )
         return self.clock.advance(by)
 
-    def enqueued(self, task: str | Named | None = None) -> list[Job]:
+    def enqueued(self, task: str | Named | None = None) -> list[JobRow]:
         """Jobs that wait for a worker or for their time, oldest first; of one task, or of all."""
         names = () if task is None else (task if isinstance(task, str) else task.name,)
         where = JobFilter(ALL_TENANTS, frozenset({JobState.PENDING, JobState.SCHEDULED}), frozenset(names))
-        found: list[Job] = []
+        found: list[JobRow] = []
         after: str | None = None
         while True:
             page = self._store.jobs(where, sort=Sort.OLDEST, limit=_BATCH, after=after)
@@ -295,7 +295,7 @@ class Testing:
             page = self._store.gates(after=page[-1].key)
         return found
 
-    def _settle(self, work: _Work, ended: Ended, *, raise_errors: bool) -> Drained:
+    def _settle(self, work: _Work, ended: ExecutionEnd, *, raise_errors: bool) -> Drained:
         timeout = work.claim.timeout
         if timeout is not None and ended.ended - ended.began > timeout.total_seconds():
             outcome = timed_out(
@@ -331,7 +331,7 @@ class Testing:
         claim: Claim,
         declared: Declared,
         outcome: Outcome,
-        ended: Ended | None = None,
+        ended: ExecutionEnd | None = None,
         details: Details = NO_DETAILS,
         *,
         completes: bool = False,

@@ -24,7 +24,7 @@ from tests.domain.schedules.rules import (
 )
 
 from tidemill.domain.calendar import BusinessCalendar, Exclude, Roll
-from tidemill.domain.schedule import Cron, Daily, Every, Monthly, MonthlyBusinessDay, Trigger, Weekly
+from tidemill.domain.schedule_rules import Cron, Daily, Every, Monthly, MonthlyBusinessDay, Trigger, Weekly
 from tidemill.errors import BadSchedule
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

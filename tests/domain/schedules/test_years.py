@@ -14,7 +14,7 @@ from tests.domain.schedules.compare import compare
 from tests.domain.schedules.rules import WallRule, cron_rule, fitting
 from tests.domain.schedules.years import Part, do, parts
 
-from tidemill.domain.schedule import Cron, Daily
+from tidemill.domain.schedule_rules import Cron, Daily
 from tidemill.domain.triggers import cron, daily
 from tidemill.domain.triggers.timeline import FixedTimes, RunningTimes
 

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from tidemill import App, Job
-from tidemill.client.bound import BoundTask
+from tidemill.client.enqueue.bound_task import BoundTask
 
 ARGS: dict[str, dict[str, Any]] = {"send": {"to": "ada"}, "fail": {"words": "no"}, "look": {"what": "it"}}
 TABLE = re.compile(r"<tbody>(.*?)</tbody>", re.DOTALL)

@@ -30,9 +30,9 @@ from tidemill import (
     Rate,
     Review,
 )
-from tidemill.client.acting import acting
+from tidemill.client.access.identity import acting
 from tidemill.domain.cluster import Worker
-from tidemill.domain.job import Claim, LogEntry, Progress, Report
+from tidemill.domain.job import Claim, LogEntry, Progress, ProgressReport
 from tidemill.domain.lanes import ClaimRequest
 from tidemill.ids import new_id
 
@@ -53,7 +53,7 @@ class Showroom:
         assert isinstance(app.clock, ManualClock)
         self.app, self.clock = app, app.clock
         self.dice = Random(7)
-        self.reports: list[Report] = []  #: progress reports of the running jobs
+        self.reports: list[ProgressReport] = []  #: progress reports of the running jobs
         self.orders = iter(range(4_181, 9_999))
         self.tasks = self._declare()
 
@@ -265,7 +265,7 @@ class Showroom:
                 self._report(claim, Progress(step / 24, step, 24, f"resize photo {step - 8} of 8", "resize"))
 
     def _report(self, claim: Claim, progress: Progress) -> None:
-        self.reports.append(Report(claim.id, claim.token, claim.worker, replace(progress, at=NOW)))
+        self.reports.append(ProgressReport(claim.id, claim.token, claim.worker, replace(progress, at=NOW)))
 
     def _say(self, claim: Claim, words: str, stage: str, details: dict[str, object]) -> None:
         now = self.clock.advance(timedelta(seconds=0.5))

@@ -13,7 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 from tidemill.dashboard.argument_form import Argument, arguments_of, read_arguments, takes_more
-from tidemill.dashboard.visit import Fields
+from tidemill.dashboard.page_request import Fields
 from tidemill.tasks.codec import ArgumentsCodec, arguments_codec
 
 

@@ -12,8 +12,8 @@ from tests.interfaces.dashboard.kit import House
 from tests.interfaces.rest.kit import declare
 
 from tidemill import App, ManualClock
-from tidemill.dashboard.figures import KEPT, QUICK, REST, ComeAgain, Figures
-from tidemill.dashboard.visit import LIVE
+from tidemill.dashboard.cached_stats import KEPT, QUICK, REST, CachedStats, StatsPending
+from tidemill.dashboard.page_request import LIVE
 from tidemill.rest.problems import Problem
 from tidemill.rest.threads import Threads
 
@@ -28,7 +28,7 @@ class Desk:
     def __init__(self, threads: int = 2) -> None:
         self.clock = ManualClock()
         self.threads = Threads(threads, 2)
-        self.figures = Figures(self.clock, self.threads)
+        self.figures = CachedStats(self.clock, self.threads)
         self.made = 0
         self.takes = SLOW
         self.may_end = threading.Event()
@@ -116,7 +116,7 @@ def test_a_computation_that_began_before_an_action_is_not_cached(desk: Desk) -> 
 
 def test_the_script_gets_new_figures_only_or_must_retry(desk: Desk) -> None:
     assert desk.look(new=True) == 1
-    with pytest.raises(ComeAgain):
+    with pytest.raises(StatsPending):
         desk.look(new=True)
     desk.later(SLOW * REST + 0.1)
     assert desk.look(new=True) == 2
@@ -170,7 +170,7 @@ def test_a_background_refresh_does_not_take_the_last_thread() -> None:
         assert held is not None
         assert desk.look() == 1
         assert desk.made == 1
-        with pytest.raises(ComeAgain):
+        with pytest.raises(StatsPending):
             desk.look(new=True)
         busy.set()
         assert held.result(PATIENCE)

@@ -10,8 +10,8 @@ from uuid import UUID
 
 import pytest
 
-from tidemill.dashboard import snippets, timelines, tracebacks, typed
-from tidemill.domain.job import Execution, Job
+from tidemill.dashboard import parsers, snippets, timelines, tracebacks
+from tidemill.domain.job import Execution, JobRow
 from tidemill.domain.states import ExecutionState, JobState
 
 ID = UUID(int=7)
@@ -22,12 +22,12 @@ def at(seconds: float) -> datetime:
     return T0 + timedelta(seconds=seconds)
 
 
-def a_job(state: JobState, **fields: Any) -> Job:
+def a_job(state: JobState, **fields: Any) -> JobRow:
     facts = {
         "id": ID, "task": "t", "state": state, "tenant": "a", "queue": "q", "priority": 0, "args": "{}", "attempt": 1,
         "max_attempts": 3, "crashes": 0, "token": 1, "run_at": T0, "created_at": T0, **fields,
     }  # fmt: skip
-    return Job(**facts)
+    return JobRow(**facts)
 
 
 def ran(number: int, state: ExecutionState, *moments: float | None) -> Execution:
@@ -35,7 +35,7 @@ def ran(number: int, state: ExecutionState, *moments: float | None) -> Execution
     return Execution(ID, number, number, state, None, claimed, started, finished)
 
 
-def drawn(job: Job, executions: list[Execution], now: float) -> list[tuple[str, float, float]]:
+def drawn(job: JobRow, executions: list[Execution], now: float) -> list[tuple[str, float, float]]:
     """The pieces of a timeline: kind, start and end in seconds."""
     picture = timelines.picture(job, executions, at(now))
     return [
@@ -113,7 +113,7 @@ def test_library_frames_are_folded_and_no_line_is_lost() -> None:
     assert parts[1].summary == "2 frames in httpx, socket"
     assert parts[2].text.endswith("is expired")
     place = tracebacks.users_place(TRACE)
-    assert place == tracebacks.Place("/srv/shop/tasks.py", 12, "pay")
+    assert place == tracebacks.FrameLocation("/srv/shop/tasks.py", 12, "pay")
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ def test_user_files_and_library_files_are_distinguished(file: str, users: bool) 
 @pytest.mark.parametrize("text", ["", "soon", "5x", "-3s", "1h nonsense", "9" * 50, "99999w"])
 def test_an_invalid_duration_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a duration|longer than ten years"):
-        typed.read_span(text)
+        parsers.read_span(text)
 
 
 def test_snippets_reproduce_the_call_with_any_arguments() -> None:

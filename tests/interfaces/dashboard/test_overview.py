@@ -9,7 +9,7 @@ from tests.interfaces.dashboard.crowd import join, post, words
 from tests.interfaces.dashboard.kit import House
 
 from tidemill.dashboard import charts
-from tidemill.dashboard.attention import concern
+from tidemill.dashboard.alert_links import concern
 from tidemill.dashboard.site import all_pages
 from tidemill.domain.alerts import Alert, Severity
 

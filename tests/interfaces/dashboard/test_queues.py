@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 from tests.interfaces.dashboard.kit import House
 
-from tidemill.domain.breaker import Breaker, Phase, Standing, written
+from tidemill.domain.breaker import Breaker, BreakerPhase, BreakerState, written
 from tidemill.domain.job import NewJob
 from tidemill.domain.limits import LimitKind, Rule
 from tidemill.ids import new_id
@@ -168,7 +168,7 @@ def test_a_breaker_shows_its_state_and_can_be_closed(shop: House) -> None:
     breaker = Breaker("partner")
     store, now = shop.app.store, shop.app.clock.now()
     store.put_rules([Rule("breaker/partner", LimitKind.BREAKER, breaker=breaker)])
-    opened = written(Standing(Phase.OPEN, now, now + timedelta(hours=1)))
+    opened = written(BreakerState(BreakerPhase.OPEN, now, now + timedelta(hours=1)))
     store.change_breaker("breaker/partner", None, opened)
     page = shop.person("viewer").open("/queues")
     assert "open" in row(page, "breaker/partner")

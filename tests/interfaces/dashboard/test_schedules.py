@@ -11,8 +11,8 @@ import pytest
 from tests.interfaces.dashboard.kit import House, forms
 
 from tidemill import Cron, Daily, Every, Manual
-from tidemill.client.scheduled import Schedule
-from tidemill.domain.timetable import Fired
+from tidemill.client.schedules.handle import Schedule
+from tidemill.domain.schedules import Fired
 from tidemill.ids import new_id
 
 

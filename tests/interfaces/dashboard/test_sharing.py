@@ -10,7 +10,7 @@ from tests.interfaces.dashboard.kit import House, Person
 from tests.interfaces.rest.kit import declare
 
 from tidemill import App, ManualClock
-from tidemill.dashboard.visit import LIVE
+from tidemill.dashboard.page_request import LIVE
 
 
 @pytest.fixture

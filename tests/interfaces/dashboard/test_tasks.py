@@ -10,7 +10,7 @@ import pytest
 from tests.interfaces.dashboard.crowd import words
 from tests.interfaces.dashboard.kit import House, Person
 
-from tidemill.client.options import NO_OPTIONS
+from tidemill.client.enqueue.options import NO_OPTIONS
 from tidemill.domain.job import NewJob
 from tidemill.domain.states import JobState
 from tidemill.ids import new_id

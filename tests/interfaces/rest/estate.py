@@ -12,7 +12,7 @@ from typing import Any
 from uuid import UUID
 
 from tidemill import App, Manual
-from tidemill.client.bound import BoundTask
+from tidemill.client.enqueue.bound_task import BoundTask
 from tidemill.domain.retention import archive_document
 
 STRANGER = "stranger-7f3a9c"

@@ -16,7 +16,7 @@ from tidemill import App, Context, PermanentError, Review, Unique
 from tidemill.domain.access import Role
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.rest import ApiSettings, create_api
-from tidemill.rest.guard import Keys
+from tidemill.rest.guard import KeyCache
 
 TENANTS = ("acme", "other")
 
@@ -64,7 +64,7 @@ class Browser:
         service = getattr(getattr(api, "state", None), "tidemill", None)
         self.bearer: str | None = None  #: the authorization that the session cookie stands for
         self.witness: Witness | None = None
-        if service is not None and isinstance(service.guard._auth, Keys):
+        if service is not None and isinstance(service.guard._auth, KeyCache):
             self.witness = Witness(service.app)
 
     def request(self, method: str, path: str, **rest: Any) -> httpx.Response:

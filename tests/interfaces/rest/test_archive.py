@@ -10,7 +10,7 @@ from tests.interfaces.rest.kit import Site, problem
 from tests.interfaces.rest.served import place
 from tests.interfaces.rest.test_resources import fits
 
-from tidemill.domain.archival import LEASE
+from tidemill.domain.archive_totals import LEASE
 from tidemill.ids import new_id
 from tidemill.rest.job_models import JobDocument
 

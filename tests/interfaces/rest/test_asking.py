@@ -11,13 +11,13 @@ import httpx
 import pytest
 from tests.interfaces.rest.kit import Site, site
 
-from tidemill.rest.asking import Asking
+from tidemill.rest.list_throttle import ListThrottle
 from tidemill.rest.problems import Problem
 from tidemill.rest.threads import Threads
 
 PATIENCE = 60.0
 
-Story = Callable[[Asking], Awaitable[None]]
+Story = Callable[[ListThrottle], Awaitable[None]]
 
 
 def tell(story: Story, *, at_once: int = 1, most: int = 100, aside: float = PATIENCE) -> None:
@@ -25,7 +25,7 @@ def tell(story: Story, *, at_once: int = 1, most: int = 100, aside: float = PATI
 
     async def all_of_it() -> None:
         async with asyncio.timeout(PATIENCE):
-            await story(Asking(threads, at_once, most, aside=aside))
+            await story(ListThrottle(threads, at_once, most, aside=aside))
 
     threads = Threads(8, 100)
     try:
@@ -56,7 +56,7 @@ async def settled() -> None:
 
 
 def test_queued_identical_requests_share_one_query_but_do_not_join_a_running_one() -> None:
-    async def story(asking: Asking) -> None:
+    async def story(asking: ListThrottle) -> None:
         slow = Slow()
         first = asyncio.create_task(asking.ask("same", slow))
         await slow.began.wait()
@@ -71,7 +71,7 @@ def test_queued_identical_requests_share_one_query_but_do_not_join_a_running_one
 
 
 def test_queries_run_in_order_of_arrival() -> None:
-    async def story(asking: Asking) -> None:
+    async def story(asking: ListThrottle) -> None:
         slow, order = Slow(), list[int]()
         asked = [asyncio.create_task(asking.ask("slow", slow))]
         await slow.began.wait()
@@ -93,7 +93,7 @@ def test_queries_run_in_order_of_arrival() -> None:
 
 
 def test_the_number_of_concurrent_queries_is_limited() -> None:
-    async def story(asking: Asking) -> None:
+    async def story(asking: ListThrottle) -> None:
         slow = [Slow() for _ in range(5)]
         asked = [asyncio.create_task(asking.ask(number, each)) for number, each in enumerate(slow)]
         await asyncio.gather(*(each.began.wait() for each in slow[:2]))
@@ -111,7 +111,7 @@ def test_the_number_of_concurrent_queries_is_limited() -> None:
 
 
 def test_a_slow_query_does_not_block_the_queries_behind_it() -> None:
-    async def story(asking: Asking) -> None:
+    async def story(asking: ListThrottle) -> None:
         slow = Slow()
         first = asyncio.create_task(asking.ask("slow", slow))
         await slow.began.wait()
@@ -126,7 +126,7 @@ def test_a_slow_query_does_not_block_the_queries_behind_it() -> None:
 
 
 def test_an_error_reaches_every_request_that_shares_the_query() -> None:
-    async def story(asking: Asking) -> None:
+    async def story(asking: ListThrottle) -> None:
         slow = Slow()
 
         def fail() -> bytes:
@@ -145,7 +145,7 @@ def test_an_error_reaches_every_request_that_shares_the_query() -> None:
 
 
 def test_a_query_without_waiting_requests_is_not_run() -> None:
-    async def story(asking: Asking) -> None:
+    async def story(asking: ListThrottle) -> None:
         slow, left = Slow(), Slow()
         first = asyncio.create_task(asking.ask("slow", slow))
         await slow.began.wait()
@@ -163,7 +163,7 @@ def test_a_query_without_waiting_requests_is_not_run() -> None:
 
 
 def test_a_full_queue_rejects_a_request_at_once_and_accepts_requests_again_later() -> None:
-    async def story(asking: Asking) -> None:
+    async def story(asking: ListThrottle) -> None:
         slow = Slow()
         asked = [asyncio.create_task(asking.ask("slow", slow)) for _ in range(2)]
         await slow.began.wait()
@@ -206,15 +206,15 @@ def test_callers_with_equal_permissions_share_one_query_for_the_same_page(
         assert all_there.wait(PATIENCE)
         return jobs(*args, **rest)  # type: ignore[arg-type]
 
-    async def heard(asking: Asking, key: Hashable, put: Callable[[], bytes]) -> bytes:
+    async def heard(asking: ListThrottle, key: Hashable, put: Callable[[], bytes]) -> bytes:
         nonlocal wanted
         wanted += 1
         if wanted == 30:
             all_there.set()
         return await ask(asking, key, put)
 
-    ask = Asking.ask
-    monkeypatch.setattr(Asking, "ask", heard)
+    ask = ListThrottle.ask
+    monkeypatch.setattr(ListThrottle, "ask", heard)
     monkeypatch.setattr(shop.app.store, "jobs", counted)
     answers = together(shop, "/api/jobs?limit=10", *[("operator", "acme")] * 30)
     assert {answer.status_code for answer in answers} == {200}

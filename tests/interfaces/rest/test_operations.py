@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from tests.interfaces.rest.kit import Site, problem
 
-from tidemill.client.operations import NAMED
+from tidemill.client.stats.api import NAMED
 from tidemill.domain.alerts import Alert
-from tidemill.rest.operations import FOR_ALL, answer_of, document_of, query_of
+from tidemill.rest.stats import FOR_ALL, answer_of, document_of, query_of
 
 ALL = "*"
 

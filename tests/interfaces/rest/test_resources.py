@@ -12,7 +12,7 @@ from tests.interfaces.rest.kit import Site, problem
 
 from tidemill.clock import SystemClock
 from tidemill.domain.cluster import Worker
-from tidemill.domain.job import Job
+from tidemill.domain.job import JobRow
 from tidemill.domain.retention import archive_document
 from tidemill.errors import StoreUnavailable
 from tidemill.ids import new_id
@@ -350,7 +350,7 @@ def test_archived_jobs_are_found_and_read_whole(shop: Site) -> None:
     ids = [shop.create(args={"to": f"person {number}", "password": "hunter2"})["id"] for number in range(3)]
     shop.drain()
     store = shop.app.store
-    jobs: list[Job] = store.get([UUID(id) for id in ids], tenant="acme")
+    jobs: list[JobRow] = store.get([UUID(id) for id in ids], tenant="acme")
     documents = [
         archive_document(job, store.executions([job.id], tenant="acme"), [], tier="archive", policy="old")
         for job in jobs

@@ -19,8 +19,8 @@ from tests.interfaces.rest.served import PATIENCE, place
 from tidemill import App
 from tidemill.cli import commands
 from tidemill.errors import BadSettings
-from tidemill.listening import is_loopback, listening
 from tidemill.rest.server import serve
+from tidemill.sockets import is_loopback, listening
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org", ""])

@@ -20,7 +20,7 @@ from tests.engine.worker_kit import until
 from tests.interfaces.cli_kit import make_shop
 
 from tidemill import App
-from tidemill.listening import listening
+from tidemill.sockets import listening
 
 pytestmark = pytest.mark.long
 

@@ -11,7 +11,7 @@ import pytest
 from tests.interfaces.rest.served import PATIENCE, Place, place
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from tidemill.rest import wire
+from tidemill.rest import protocols
 from tidemill.rest.settings import ApiSettings
 
 PIECE = b"x" * 65_536
@@ -22,10 +22,10 @@ ENOUGH = 64 * 2**20
 @pytest.fixture(params=["httptools", "h11"])
 def served(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     if request.param == "h11":
-        monkeypatch.setattr(wire, "_httptools", lambda *_: None)
+        monkeypatch.setattr(protocols, "_httptools", lambda *_: None)
     else:
         pytest.importorskip("httptools")
-    protocol = wire.options(ApiSettings())["http"]
+    protocol = protocols.options(ApiSettings())["http"]
     assert issubclass(protocol, H11Protocol) is (request.param == "h11")
     with place(request_timeout=getattr(request.function, "seconds", 30.0)) as made:
         yield made
@@ -79,7 +79,7 @@ def test_a_body_in_many_small_chunks_is_read_whole(served: Place) -> None:
     )
     body = b'{"task": "send", "args": {"to": "' + b"a" * 40_000 + b'"}}'
     pieces = b"".join(b"1;x=yyyyyyyy\r\n%c\r\n" % each for each in body)
-    assert len(pieces) > wire.most_unread(ApiSettings())
+    assert len(pieces) > protocols.most_unread(ApiSettings())
     with line(served) as one:
         one.sendall(head.encode() + pieces + b"0\r\n\r\n")
         answer = b"".join(iter(lambda: one.recv(65_536), b""))

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from tidemill.domain.calendar import BusinessCalendar, Exclude
 from tidemill.domain.triggers.base import Trigger, instant_of
-from tidemill.domain.triggers.timeline import MICRO, Steps, Timeline
+from tidemill.domain.triggers.timeline import MICRO, Timeline, TimelineSteps
 from tidemill.domain.triggers.words import instant_text, sentence, span_text
 from tidemill.domain.zones import DAY, EARLIEST, EPOCH, LATEST, date_of, day_of, reached, wall_at
 from tidemill.errors import BadSchedule
@@ -76,7 +76,7 @@ class Every(Trigger, kind="every"):
                 field="exclude",
             )
         first = (self.anchor - EPOCH) // _MICROSECOND if self.anchor is not None else 0
-        return Steps(first, self.interval // _MICROSECOND, zone, exclude)
+        return TimelineSteps(first, self.interval // _MICROSECOND, zone, exclude)
 
 
 class Moment:

@@ -2,7 +2,7 @@
 
 ``FixedTimes`` fires each wall time once: a time inside a gap at the first instant after it, a repeated time at its first
 occurrence. ``RunningTimes`` fires whenever the local clock shows one of its times: never inside a gap, twice in a repeated
-hour. ``Steps`` counts real time and uses the local day only for exclusions.
+hour. ``TimelineSteps`` counts real time and uses the local day only for exclusions.
 
 All count microseconds since 1970-01-01 UTC and have the same three methods, whose cost grows with the days covered,
 never with the fires.
@@ -120,7 +120,7 @@ class RunningTimes:
         )
 
 
-class Steps:
+class TimelineSteps:
     """A fixed interval in microseconds from a first instant on, except on excluded local days."""
 
     __slots__ = ("_exclude", "_first", "_step", "_zone")

@@ -12,14 +12,14 @@ from tidemill.clock import Clock
 from tidemill.domain.cluster import Coordination
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.engine.duties.expire import CancelExpired, Expire
-from tidemill.engine.duties.fire import NO_OUTLOOK, FactsOf, Fire, Outlook, no_facts
+from tidemill.engine.duties.fire import NO_OUTLOOK, FactsOf, FireDuty, Outlook, no_facts
 from tidemill.engine.duties.fire_here import FireHere
 from tidemill.engine.duties.promote import Promote
 from tidemill.engine.duties.reclaim import Reclaim
 from tidemill.engine.duties.retention import Retention
 from tidemill.engine.duties.settle import PolicyOf
 from tidemill.engine.duties.sweep import Sweep
-from tidemill.engine.duties.tick import Tick
+from tidemill.engine.duties.tick import TickDuty
 from tidemill.engine.duties.wake import Wake
 from tidemill.engine.duty import Duty
 from tidemill.stores.base import Store
@@ -28,7 +28,7 @@ __all__ = [
     "CancelExpired",
     "Expire",
     "FactsOf",
-    "Fire",
+    "FireDuty",
     "FireHere",
     "Outlook",
     "PolicyOf",
@@ -36,7 +36,7 @@ __all__ = [
     "Reclaim",
     "Retention",
     "Sweep",
-    "Tick",
+    "TickDuty",
     "Wake",
     "batch_of",
     "duties_here",
@@ -71,9 +71,9 @@ def usual_duties(
     """
     waiting = Wake(store, clock)
     duties = [
-        Promote(store, batch=batch, tick=Tick(clock)).duty(),
+        Promote(store, batch=batch, tick=TickDuty(clock)).duty(),
         (reclaim or Reclaim(store, clock, policy_of, random, batch=batch)).duty(),
-        Fire(store, clock, facts_of, outlook, batch=batch, on_waiting=waiting.knows).duty(),
+        FireDuty(store, clock, facts_of, outlook, batch=batch, on_waiting=waiting.knows).duty(),
         waiting.duty(),
         Expire(store, clock, policy_of, random, batch=batch).duty(),
         CancelExpired(store, batch=batch).duty(),

@@ -17,11 +17,11 @@ from uuid import UUID
 from tidemill.clock import Clock
 from tidemill.domain.decide import Action, expected
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
-from tidemill.domain.firing import LEAP, OVERLAP, Plan, plan, revised, rewound, room_of
 from tidemill.domain.job import Move, NewJob
-from tidemill.domain.requests import Facts
+from tidemill.domain.job_requests import Facts
+from tidemill.domain.schedule_fires import LEAP, OVERLAP, FirePlan, plan, revised, rewound, room_of
+from tidemill.domain.schedules import ActiveJob, Definition, Due, ScheduleRow, Scope
 from tidemill.domain.states import HELD, LIVE, JobState
-from tidemill.domain.timetable import ActiveJob, Definition, Due, Schedule, Scope
 from tidemill.engine.duties.settle import wake
 from tidemill.engine.duty import Done, Duty
 from tidemill.errors import StoreBusy, StoreUnavailable
@@ -85,7 +85,7 @@ class Firing:
         """The store's own time, which also determines what is due."""
         return self._clock.now() if self._pinned else self._store.now()
 
-    def definitions(self, schedules: Iterable[Schedule]) -> dict[UUID, Definition]:
+    def definitions(self, schedules: Iterable[ScheduleRow]) -> dict[UUID, Definition]:
         """The definitions of these schedules."""
         ids = {found.definition_id for found in schedules if found.definition_id is not None}
         if not ids:
@@ -93,7 +93,7 @@ class Firing:
         return {found.id: found for found in self._store.definitions(tenant=ALL_TENANTS, ids=ids)}
 
     def active(
-        self, schedules: Iterable[Schedule], newest: int = 10
+        self, schedules: Iterable[ScheduleRow], newest: int = 10
     ) -> tuple[dict[UUID, list[ActiveJob]], set[UUID]]:
         """The live jobs of each schedule with an overlap policy, and the ids of those that wait for an earlier job."""
         caring = {found.id: found.overlap for found in schedules if found.overlap != "allow"}
@@ -112,21 +112,21 @@ class Firing:
         """The options of a task."""
         return self._facts_of(task)
 
-    def complain(self, schedule: Schedule, why: str) -> None:
+    def complain(self, schedule: ScheduleRow, why: str) -> None:
         """Log once what is wrong with a schedule."""
         mark = schedule.id, schedule.revision
         if mark not in self._complained:
             self._complained.add(mark)
             _log.error("schedule %s of tenant %s does not fire: %s", schedule.key, schedule.tenant, why)
 
-    def write(self, plans: Sequence[Plan]) -> tuple[list[Plan], set[UUID]]:
+    def write(self, plans: Sequence[FirePlan]) -> tuple[list[FirePlan], set[UUID]]:
         """Pass the jobs through the app's hooks, and write all plans.
 
         Return the written plans, and the schedules that another process has changed or advanced since.
         """
         if not self._hooks.on_enqueue:
             return self._write_all(plans)
-        hooked: list[Plan] = []
+        hooked: list[FirePlan] = []
         lost: set[UUID] = set()
         for found in plans:
             # The task belongs to another app, whose hooks are not loaded here.
@@ -141,7 +141,7 @@ class Firing:
         written, more = self._write_all(hooked) if hooked else ([], set())
         return written, lost | more
 
-    def _write_all(self, plans: Sequence[Plan]) -> tuple[list[Plan], set[UUID]]:
+    def _write_all(self, plans: Sequence[FirePlan]) -> tuple[list[FirePlan], set[UUID]]:
         """Write all plans at once. If the store rejects them, write them in halves to isolate the rejected ones."""
         try:
             return self._write(plans)
@@ -155,7 +155,7 @@ class Firing:
             second, more = self._write_all(plans[half:])
             return first + second, lost | more
 
-    def _write(self, plans: Sequence[Plan]) -> tuple[list[Plan], set[UUID]]:
+    def _write(self, plans: Sequence[FirePlan]) -> tuple[list[FirePlan], set[UUID]]:
         held: dict[UUID, UUID] = {}
         while True:
             try:
@@ -163,7 +163,7 @@ class Firing:
             except _Held as answer:
                 held |= answer.holders
 
-    def _attempt(self, plans: Sequence[Plan]) -> tuple[list[Plan], set[UUID]]:
+    def _attempt(self, plans: Sequence[FirePlan]) -> tuple[list[FirePlan], set[UUID]]:
         topics: set[str] = set()
         with self._store.transaction():
             lost = set(self._store.advance([found.advance for found in plans]))
@@ -223,7 +223,7 @@ class Firing:
             self._store.request_cancel(held, tenant=ALL_TENANTS, reason=reason)
         return {"ended", "cancel"}
 
-    def _put_off(self, found: Plan, error: Exception) -> tuple[list[Plan], set[UUID]]:
+    def _put_off(self, found: FirePlan, error: Exception) -> tuple[list[FirePlan], set[UUID]]:
         self.complain(found.schedule, f"its jobs cannot be written: {type(error).__name__}: {error}")
         later = found.advance._replace(
             last_fire_at=found.advance.expected_fire_at, next_fire_at=self.now() + timedelta(minutes=1)
@@ -240,7 +240,7 @@ class _Held(Exception):
         self.holders = holders
 
 
-class Fire(Firing):
+class FireDuty(Firing):
     """Fires one batch of due schedules, the longest due first. It is next needed when the next schedule is due."""
 
     def __init__(
@@ -256,7 +256,7 @@ class Fire(Firing):
     ) -> None:
         super().__init__(store, clock, facts_of, outlook, pinned=pinned)
         self._batch, self._on_waiting = batch, on_waiting
-        self._unrevised: list[Schedule] | None = None
+        self._unrevised: list[ScheduleRow] | None = None
         self._purge_at = self._asked_at = self._called_at = float("-inf")
         self._ahead: float | None = None  # how far the store's clock was ahead of our monotonic one
         self._went_back = False
@@ -287,10 +287,10 @@ class Fire(Firing):
             more=bool(self._unrevised) or (len(due.schedules) >= self._batch and bool(written)),
         )
 
-    def _plans(self, due: Due, now: datetime) -> list[Plan]:
+    def _plans(self, due: Due, now: datetime) -> list[FirePlan]:
         definitions = self.definitions(due.schedules)
         active, parked = self.active(due.schedules)
-        plans: list[Plan] = []
+        plans: list[FirePlan] = []
         for schedule in due.schedules:
             definition = None
             if schedule.definition_id is not None:
@@ -313,7 +313,7 @@ class Fire(Firing):
             plans.append(found)
         return plans
 
-    def _busy(self, schedule: Schedule, definition: Definition | None, living: int) -> str | None:
+    def _busy(self, schedule: ScheduleRow, definition: Definition | None, living: int) -> str | None:
         """Why the schedule's definition has no capacity for another job.
 
         Only checked if the schedule would then skip a fire.

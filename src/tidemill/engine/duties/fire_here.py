@@ -16,9 +16,9 @@ from uuid import UUID
 from tidemill.clock import Clock
 from tidemill.domain.cluster import is_active
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.firing import JOINED, Plan, plan_here, rewound_here
 from tidemill.domain.job import NewJob
-from tidemill.domain.timetable import ActiveJob, Definition, Fired, Schedule, Scope, runner_place
+from tidemill.domain.schedule_fires import JOINED, FirePlan, plan_here, rewound_here
+from tidemill.domain.schedules import ActiveJob, Definition, Fired, ScheduleRow, Scope, runner_place
 from tidemill.engine.duties.fire import EVERY, NO_OUTLOOK, TOPICS, FactsOf, Firing, Outlook, no_facts
 from tidemill.engine.duty import Done, Duty
 from tidemill.engine.node import own_queue
@@ -31,7 +31,7 @@ _NEWEST = 500  # fires of all nodes that are searched for this node's live jobs
 class Target(NamedTuple):
     """One schedule in one place: a node, or a runner process that started at ``began_at``."""
 
-    schedule: Schedule
+    schedule: ScheduleRow
     place: str
     began_at: datetime | None = None
 
@@ -86,7 +86,7 @@ class FireHere(Firing):
                 self._on_waiting([job for each in written for job in each.jobs if job.waiting is not None])
         return Done(fires, now if lost else next_at)
 
-    def _targets(self, schedules: Sequence[Schedule], now: datetime) -> list[Target]:
+    def _targets(self, schedules: Sequence[ScheduleRow], now: datetime) -> list[Target]:
         """Each schedule on this node, or in each live runner of this node."""
         runners: list[tuple[str, datetime | None]] = []
         if any(each.scope is Scope.PROCESS for each in schedules):
@@ -134,9 +134,9 @@ class FireHere(Firing):
 
     def _plans(
         self, targets: Sequence[Target], definitions: dict[UUID, Definition], now: datetime
-    ) -> tuple[list[tuple[str, Plan]], datetime | None]:
+    ) -> tuple[list[tuple[str, FirePlan]], datetime | None]:
         """The due plans with their places, and the time of the next fire. Live jobs are only read if something is due."""
-        plans: list[tuple[str, Plan]] = []
+        plans: list[tuple[str, FirePlan]] = []
         ahead: list[datetime] = []
         for target in targets:
             each = target.schedule
@@ -161,7 +161,7 @@ class FireHere(Firing):
         now: datetime,
         living: list[ActiveJob],
         parked: set[UUID],
-    ) -> tuple[Plan, datetime | None]:
+    ) -> tuple[FirePlan, datetime | None]:
         last, facts = self._last[target.key], self.facts_of(target.schedule.task)
         return plan_here(
             target.schedule, definition, living, last, now, facts, new_id, node=target.place, parked=parked
@@ -180,7 +180,7 @@ class FireHere(Firing):
         return Duty("fire_here", every, self, TOPICS)
 
 
-def _definition_allows(schedule: Schedule, definitions: dict[UUID, Definition]) -> bool:
+def _definition_allows(schedule: ScheduleRow, definitions: dict[UUID, Definition]) -> bool:
     if schedule.definition_id is None:
         return True
     found = definitions.get(schedule.definition_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from tidemill.engine.duties.settle import wake
-from tidemill.engine.duties.tick import Tick
+from tidemill.engine.duties.tick import TickDuty
 from tidemill.engine.duty import Done, Duty
 from tidemill.stores.base import Store
 
@@ -20,7 +20,7 @@ class Promote:
     and the same notification includes the tick.
     """
 
-    def __init__(self, store: Store, *, batch: int = BATCH, tick: Tick | None = None) -> None:
+    def __init__(self, store: Store, *, batch: int = BATCH, tick: TickDuty | None = None) -> None:
         self._store, self._batch, self._tick = store, batch, tick
 
     def __call__(self) -> Done:

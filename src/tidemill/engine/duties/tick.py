@@ -10,12 +10,12 @@ from collections.abc import Collection
 from datetime import timedelta
 
 from tidemill.clock import Clock
-from tidemill.engine.ear import TICK
+from tidemill.engine.listener import TICK
 
 EVERY = timedelta(seconds=5)
 
 
-class Tick:
+class TickDuty:
     """The topics of a tick: ``tick``, and ``ready:{queue}`` for each queue with pending jobs."""
 
     def __init__(self, clock: Clock, *, every: timedelta = EVERY) -> None:

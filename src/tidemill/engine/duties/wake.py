@@ -13,8 +13,8 @@ from uuid import UUID
 from tidemill.clock import Clock
 from tidemill.domain.decide import Action, move
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
-from tidemill.domain.firing import NODE_QUEUE, OVERLAP
-from tidemill.domain.job import Job, NewJob
+from tidemill.domain.job import JobRow, NewJob
+from tidemill.domain.schedule_fires import NODE_QUEUE, OVERLAP
 from tidemill.domain.states import ENDED, JobState
 from tidemill.engine.duties.settle import wake
 from tidemill.engine.duty import Done, Duty
@@ -64,13 +64,13 @@ class Wake:
         self._cursor = page.next
         self._known |= {job.id for job in page.items if _waits(job)}
 
-    def _wake(self, waiting: Collection[Job]) -> int:
+    def _wake(self, waiting: Collection[JobRow]) -> int:
         """Wake the job of each schedule (on each node) that has waited the longest, if no other job of it is live."""
         schedules = {job.details.schedule_id for job in waiting if job.details.schedule_id is not None}
         active = {job.job_id for job in self._store.active_jobs(list(schedules), newest=_NEWEST)}
         others = self._store.get(active - self._known, tenant=ALL_TENANTS) if active - self._known else []
         busy = {_group(job) for job in others if job.state not in ENDED}
-        queues: dict[tuple[UUID | None, str], list[Job]] = defaultdict(list)
+        queues: dict[tuple[UUID | None, str], list[JobRow]] = defaultdict(list)
         for job in waiting:
             queues[_group(job)].append(job)
         first = [
@@ -92,9 +92,9 @@ class Wake:
         return Duty("wake", every, self, frozenset({"schedules"}))
 
 
-def _waits(job: Job) -> bool:
+def _waits(job: JobRow) -> bool:
     return job.state is JobState.WAITING and (job.reason or "").startswith(OVERLAP)
 
 
-def _group(job: Job) -> tuple[UUID | None, str]:
+def _group(job: JobRow) -> tuple[UUID | None, str]:
     return job.details.schedule_id, job.queue if job.queue.startswith(NODE_QUEUE) else ""

@@ -11,18 +11,18 @@ from datetime import datetime
 from uuid import UUID
 
 from tidemill.domain.filters import ALL_TENANTS, UNARCHIVED, JobFilter, Page, Sort
-from tidemill.domain.job import Job
+from tidemill.domain.job import JobRow
 from tidemill.domain.retention import ArchivedJob, ArchivePolicy, archive_document
 from tidemill.domain.states import ENDED
 from tidemill.errors import BadFilter
-from tidemill.stores.archiving import Archive
-from tidemill.stores.memory.core import Core
-from tidemill.stores.memory.matching import matches_archived, page_of
-from tidemill.stores.memory.queries import executions_of
+from tidemill.stores.archive import ArchiveStore
+from tidemill.stores.memory.core import MemoryPart
+from tidemill.stores.memory.filters import matches_archived, page_of
+from tidemill.stores.memory.job_queries import executions_of
 from tidemill.stores.memory.state import State
 
 
-class MemoryArchive(Core, Archive):
+class MemoryArchive(MemoryPart, ArchiveStore):
     """The documents of archived jobs."""
 
     def archivable(self, policy: ArchivePolicy, *, now: datetime | None = None) -> list[ArchivedJob]:
@@ -84,12 +84,12 @@ class MemoryArchive(Core, Archive):
             return len(purged)
 
 
-def _document(state: State, job: Job, policy: ArchivePolicy) -> ArchivedJob:
+def _document(state: State, job: JobRow, policy: ArchivePolicy) -> ArchivedJob:
     lines = [entry for _, entry in state.logs.get(job.id, [])]
     return archive_document(job, executions_of(state, job), lines, tier=policy.tier, policy=policy.name)
 
 
-def _unchanged(job: Job | None, document: ArchivedJob) -> bool:
+def _unchanged(job: JobRow | None, document: ArchivedJob) -> bool:
     return (
         job is not None
         and job.state in ENDED

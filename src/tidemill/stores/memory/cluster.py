@@ -14,14 +14,14 @@ from tidemill.domain.cluster import CancelRequest, Heartbeat, Lease, Pulse, Work
 from tidemill.domain.job import Claim
 from tidemill.domain.states import JobState
 from tidemill.errors import UsageError
-from tidemill.stores.base import Hold, Leases, Workers
-from tidemill.stores.memory import holds
-from tidemill.stores.memory.core import Core
-from tidemill.stores.memory.plain import kept
+from tidemill.stores.base import LeaseStore, Lock, WorkerStore
+from tidemill.stores.memory import unique_keys
+from tidemill.stores.memory.copies import kept
+from tidemill.stores.memory.core import MemoryPart
 from tidemill.stores.memory.state import State, claim_of
 
 
-class MemoryWorkers(Core, Workers):
+class MemoryWorkers(MemoryPart, WorkerStore):
     """Liveness, one row per worker."""
 
     def register(self, worker: Worker, *, lease: timedelta, now: datetime | None = None) -> Worker:
@@ -120,7 +120,7 @@ class MemoryWorkers(Core, Workers):
     def sweep(self, older_than: timedelta, *, now: datetime | None = None) -> int:
         with self._open() as state:
             moment = self._at(now)
-            holds.sweep(state, moment)
+            unique_keys.sweep(state, moment)
             before = moment - older_than
             busy = {state.jobs[id].worker for id in state.held}
             gone = [
@@ -133,7 +133,7 @@ class MemoryWorkers(Core, Workers):
             return len(gone)
 
 
-class MemoryLeases(Core, Leases):
+class MemoryLeases(MemoryPart, LeaseStore):
     """Named leases for duties."""
 
     def acquire(
@@ -194,7 +194,7 @@ class MemoryLeases(Core, Leases):
         with self._open() as state:
             return [_shown(lease) for _, lease in sorted(state.leases.items())]
 
-    def hold(self, name: str) -> Hold | None:
+    def hold(self, name: str) -> Lock | None:
         with self._open():
             return self._locks.take(name)
 

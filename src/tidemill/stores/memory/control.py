@@ -10,14 +10,14 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import UUID
 
-from tidemill.domain.job import Change, Job, Move
+from tidemill.domain.job import Change, JobRow, Move
 from tidemill.domain.states import ENDED, HELD
-from tidemill.stores.base import Control
-from tidemill.stores.memory import holds
-from tidemill.stores.memory.core import Core, refuse_repeats
+from tidemill.stores.base import ControlStore
+from tidemill.stores.memory import unique_keys
+from tidemill.stores.memory.core import MemoryPart, refuse_repeats
 
 
-class MemoryControl(Core, Control):
+class MemoryControl(MemoryPart, ControlStore):
     """The verbs of operators and duties."""
 
     def move(self, moves: Sequence[Move], *, now: datetime | None = None) -> frozenset[UUID]:
@@ -31,13 +31,13 @@ class MemoryControl(Core, Control):
                     planned.append((job, _moved(job, move, moment), move.lets_go))
             changed = set()
             for before, after, lets_go in planned:
-                if before.state in ENDED and not holds.retake(state, after, moment):
+                if before.state in ENDED and not unique_keys.retake(state, after, moment):
                     continue
                 state.place(after)
                 if after.state in ENDED and lets_go:
-                    holds.drop(state, after.id)
+                    unique_keys.drop(state, after.id)
                 elif after.state in ENDED:
-                    holds.release(state, after, moment)
+                    unique_keys.release(state, after, moment)
                 changed.add(after.id)
             return frozenset(changed)
 
@@ -73,11 +73,11 @@ class MemoryControl(Core, Control):
             ]
             for job in found:
                 state.remove(job.id)
-                holds.drop(state, job.id)
+                unique_keys.drop(state, job.id)
             return frozenset(job.id for job in found)
 
 
-def _moved(job: Job, move: Move, now: datetime) -> Job:
+def _moved(job: JobRow, move: Move, now: datetime) -> JobRow:
     """The job after a move. No worker holds it: only a claim assigns a job to a worker."""
     if move.restart:
         job = replace(job, attempt=0, crashes=0)

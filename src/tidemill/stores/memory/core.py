@@ -10,18 +10,18 @@ from uuid import UUID
 
 from tidemill.clock import Clock, SystemClock
 from tidemill.errors import StoreUnavailable, UsageError
-from tidemill.stores.memory.locks import Locks
+from tidemill.stores.memory.locks import LockTable
 from tidemill.stores.memory.state import State
 
 
-class Core:
+class MemoryPart:
     """A state, a re-entrant lock around it, and a clock."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock: Clock = clock if clock is not None else SystemClock()
         self._lock = RLock()
         self._state = State()
-        self._locks = Locks()  # outside the state, because transactions do not roll back holds
+        self._locks = LockTable()  # outside the state, because transactions do not roll back holds
         self._closed = False
         self._in_transaction = False
 

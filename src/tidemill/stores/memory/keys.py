@@ -7,13 +7,13 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from tidemill.domain.access import Key
-from tidemill.stores.guarding import Keys
-from tidemill.stores.memory.core import Core
+from tidemill.stores.access import KeyStore
+from tidemill.stores.memory.core import MemoryPart
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 
 
-class MemoryKeys(Core, Keys):
+class MemoryKeys(MemoryPart, KeyStore):
     """API keys."""
 
     def put_keys(self, keys: Sequence[Key], *, now: datetime | None = None) -> frozenset[str]:

@@ -10,7 +10,7 @@ import os
 from threading import Lock
 
 
-class Locks:
+class LockTable:
     """The holder of each name."""
 
     def __init__(self) -> None:
@@ -19,25 +19,25 @@ class Locks:
     def _begin(self) -> None:
         self._pid = os.getpid()
         self._lock = Lock()
-        self._holders: dict[str, MemoryHold] = {}
+        self._holders: dict[str, MemoryLock] = {}
 
     def _begin_anew(self) -> None:
         if self._pid != os.getpid():
             self._begin()
 
-    def take(self, name: str) -> MemoryHold | None:
+    def take(self, name: str) -> MemoryLock | None:
         """A hold on the name, if it is free."""
         self._begin_anew()
-        hold = MemoryHold(self, name)
+        hold = MemoryLock(self, name)
         with self._lock:
             return hold if self._holders.setdefault(name, hold) is hold else None
 
-    def has(self, hold: MemoryHold) -> bool:
+    def has(self, hold: MemoryLock) -> bool:
         """Whether this hold still has its name."""
         self._begin_anew()
         return self._holders.get(hold.name) is hold
 
-    def drop(self, hold: MemoryHold) -> None:
+    def drop(self, hold: MemoryLock) -> None:
         """Release the name, if this hold still has it."""
         self._begin_anew()
         with self._lock:
@@ -51,10 +51,10 @@ class Locks:
             self._holders.clear()
 
 
-class MemoryHold:
+class MemoryLock:
     """Exclusive ownership of a name."""
 
-    def __init__(self, locks: Locks, name: str) -> None:
+    def __init__(self, locks: LockTable, name: str) -> None:
         self._locks = locks
         self.name = name
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 from datetime import datetime
 
 from tidemill.domain.releases import ReleaseRecord
-from tidemill.stores.memory.core import Core
-from tidemill.stores.releases import Releases
+from tidemill.stores.memory.core import MemoryPart
+from tidemill.stores.releases import ReleaseStore
 
 
-class MemoryReleases(Core, Releases):
+class MemoryReleases(MemoryPart, ReleaseStore):
     """release_of, put_release."""
 
     def release_of(self, app: str) -> ReleaseRecord | None:

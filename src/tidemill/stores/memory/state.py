@@ -16,20 +16,20 @@ from uuid import UUID
 from tidemill.domain.access import Key
 from tidemill.domain.cluster import Lease, Worker
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import NO_DETAILS, Claim, Execution, Job, LogEntry, UniqueHold
+from tidemill.domain.job import NO_DETAILS, Claim, Execution, JobRow, LogEntry, UniqueHold
 from tidemill.domain.lanes import LaneKey
-from tidemill.domain.ledger import AuditRecord, Pause, PauseKind, Setting
 from tidemill.domain.limits import Rule, gate_of
+from tidemill.domain.records import AuditRecord, Pause, PauseKind, Setting
 from tidemill.domain.releases import ReleaseRecord
 from tidemill.domain.retention import ArchivedJob
+from tidemill.domain.schedules import Definition, DefinitionVersion, Fired, FireKey, ScheduleRow
 from tidemill.domain.states import HELD, JobState
-from tidemill.domain.timetable import Definition, DefinitionVersion, Fired, FireKey, Schedule
 
 _EXPIRING = frozenset({JobState.PENDING, JobState.SCHEDULED, JobState.WAITING})
 
 
 @dataclass(frozen=True, slots=True)
-class Hold:
+class UniqueKeyHold:
     """The holder of a unique key: while ``live``, and in any case until ``window_ends_at``."""
 
     job_id: UUID
@@ -38,7 +38,7 @@ class Hold:
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class LimitCount:
     """The counts of a limit's name. ``begun`` has (when, how many), the oldest first."""
 
     used: int = 0
@@ -52,7 +52,7 @@ class Counted:
 class State:
     """All containers. Every value is immutable, so copying the containers copies everything."""
 
-    jobs: dict[UUID, Job] = field(default_factory=dict)
+    jobs: dict[UUID, JobRow] = field(default_factory=dict)
     #: Pending jobs by number. Numbers only rise, so insertion order is number order. An OrderedDict, because a dict iterates
     #: over deleted entries at its head.
     lanes: dict[LaneKey, OrderedDict[int, UUID]] = field(default_factory=dict)
@@ -67,7 +67,7 @@ class State:
     logs: dict[UUID, list[tuple[int, LogEntry]]] = field(default_factory=dict)
     checkpoints: dict[UUID, dict[str, str]] = field(default_factory=dict)
     #: By (tenant, key); and the rule of each job with a key, which applies again when the job is reopened.
-    holds: dict[tuple[str, str], Hold] = field(default_factory=dict)
+    holds: dict[tuple[str, str], UniqueKeyHold] = field(default_factory=dict)
     rules: dict[UUID, UniqueHold] = field(default_factory=dict)
     workers: dict[UUID, Worker] = field(default_factory=dict)
     leases: dict[str, Lease] = field(default_factory=dict)
@@ -79,12 +79,12 @@ class State:
     definitions: dict[UUID, Definition] = field(default_factory=dict)
     #: Every version of each definition, the oldest first.
     versions: dict[UUID, list[DefinitionVersion]] = field(default_factory=dict)
-    schedules: dict[UUID, Schedule] = field(default_factory=dict)
+    schedules: dict[UUID, ScheduleRow] = field(default_factory=dict)
     #: By schedule; a schedule's fires outlive it.
     fires: dict[UUID, dict[FireKey, Fired]] = field(default_factory=dict)
     limits: dict[str, Rule] = field(default_factory=dict)
     releases: dict[str, ReleaseRecord] = field(default_factory=dict)
-    counted: dict[str, Counted] = field(default_factory=dict)
+    counted: dict[str, LimitCount] = field(default_factory=dict)
     last_seq: int = 0
     last_position: int = 0
 
@@ -120,19 +120,19 @@ class State:
             last_position=self.last_position,
         )
 
-    def find(self, id: UUID, tenant: str) -> Job | None:
+    def find(self, id: UUID, tenant: str) -> JobRow | None:
         """The job with this id, if it belongs to this tenant."""
         job = self.jobs.get(id)
         return job if job is not None and tenant in (ALL_TENANTS, job.tenant) else None
 
-    def find_held(self, id: UUID, token: int, worker: UUID | None) -> Job | None:
+    def find_held(self, id: UUID, token: int, worker: UUID | None) -> JobRow | None:
         """The job with this id, if this worker holds it with this token."""
         job = self.jobs.get(id)
         if job is None or job.state not in HELD or (job.token, job.worker) != (token, worker):
             return None
         return job
 
-    def place(self, job: Job, *, wakes: bool = False) -> None:
+    def place(self, job: JobRow, *, wakes: bool = False) -> None:
         """Store a job in the container of its state; a waiting one that ``wakes`` gets an alarm at ``run_at``."""
         self._take_out(job.id)
         self.jobs[job.id] = job
@@ -147,11 +147,11 @@ class State:
         if job.expires_at is not None and job.state in _EXPIRING:
             insort(self.expiries, (job.expires_at, job.id))
 
-    def rewrite(self, job: Job) -> None:
+    def rewrite(self, job: JobRow) -> None:
         """Replace a job that stays in its container."""
         self.jobs[job.id] = job
 
-    def relabel(self, jobs: Sequence[Job]) -> None:
+    def relabel(self, jobs: Sequence[JobRow]) -> None:
         """Replace pending and scheduled jobs whose limits, queue or priority changed; a pending one keeps its number in its new lane."""
         touched: set[LaneKey] = set()
         for job in jobs:
@@ -196,12 +196,12 @@ def _discard(ordered: list[tuple[datetime, UUID]], item: tuple[datetime, UUID]) 
         del ordered[at]
 
 
-def lane_key(job: Job) -> LaneKey:
+def lane_key(job: JobRow) -> LaneKey:
     """The lane of a job while it is pending."""
     return LaneKey(job.queue, job.tenant, job.priority, gate_of(job.limits))
 
 
-def claim_of(job: Job, seq: int | None = None) -> Claim:
+def claim_of(job: JobRow, seq: int | None = None) -> Claim:
     """A held job as a claim; ``seq`` is its former number, known only during the claim itself."""
     return Claim(
         id=job.id,

@@ -9,26 +9,26 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from tidemill.clock import Clock
-from tidemill.stores.ahead import StepsAhead
 from tidemill.stores.base import Listener, SchemaStatus, Store
 from tidemill.stores.memory.archive import MemoryArchive
 from tidemill.stores.memory.cluster import MemoryLeases, MemoryWorkers
 from tidemill.stores.memory.control import MemoryControl
-from tidemill.stores.memory.flow import MemoryFlow
-from tidemill.stores.memory.insight import MemoryInsight
+from tidemill.stores.memory.job_queries import MemoryQueries
 from tidemill.stores.memory.keys import MemoryKeys
-from tidemill.stores.memory.ledger import MemoryRecords, MemorySettings
-from tidemill.stores.memory.limiting import MemoryLimits
-from tidemill.stores.memory.planning import MemoryDefinitions, MemorySchedules
-from tidemill.stores.memory.queries import MemoryQueries
+from tidemill.stores.memory.lifecycle import MemoryLifecycle
+from tidemill.stores.memory.limits import MemoryLimits
+from tidemill.stores.memory.records import MemoryRecords, MemorySettings
 from tidemill.stores.memory.releases import MemoryReleases
-from tidemill.stores.memory.signals import Bell
+from tidemill.stores.memory.schedules import MemoryDefinitions, MemorySchedules
+from tidemill.stores.memory.stats import MemoryStats
+from tidemill.stores.memory.wakeups import WakeupHub
+from tidemill.stores.step_pipeline import StepPipeline
 
 _VERSION = 1
 
 
 class MemoryStore(
-    MemoryFlow,
+    MemoryLifecycle,
     MemoryControl,
     MemoryQueries,
     MemoryRecords,
@@ -39,7 +39,7 @@ class MemoryStore(
     MemoryDefinitions,
     MemorySchedules,
     MemoryLimits,
-    MemoryInsight,
+    MemoryStats,
     MemoryKeys,
     MemoryReleases,
     Store,
@@ -55,9 +55,9 @@ class MemoryStore(
     def __init__(self, clock: Clock | None = None, url: str = "memory://") -> None:
         super().__init__(clock)
         self.url = url
-        self._bell = Bell()
+        self._bell = WakeupHub()
 
-    def steps_ahead(self) -> StepsAhead | None:
+    def steps_ahead(self) -> StepPipeline | None:
         return None
 
     def schema(self) -> SchemaStatus:

@@ -11,10 +11,10 @@ from tidemill.domain.filters import UNARCHIVED, JobFilter, Page, Sort, encode_cu
 from tidemill.domain.job import Execution, LogEntry
 from tidemill.domain.retention import ArchivedJob, ArchivePolicy, archive_document
 from tidemill.errors import BadFilter
-from tidemill.stores.archiving import Archive
+from tidemill.stores.archive import ArchiveStore
+from tidemill.stores.sql.base import SqlPart
 from tidemill.stores.sql.driver import Row
-from tidemill.stores.sql.face import Face
-from tidemill.stores.sql.values import (
+from tidemill.stores.sql.job_rows import (
     at_most,
     filter_takes,
     last_execution,
@@ -28,7 +28,7 @@ from tidemill.stores.sql.values import (
 _ORIGINS = ("parent_ids", "definition_id", "definition_version", "schedule_id", "fire_at")
 
 
-class SqlArchive(Face, Archive):
+class SqlArchive(SqlPart, ArchiveStore):
     """archivable, put_archive, archived, forget, search_archive, purge_archive."""
 
     def archivable(self, policy: ArchivePolicy, *, now: datetime | None = None) -> list[ArchivedJob]:

@@ -10,13 +10,13 @@ from uuid import UUID
 
 from tidemill.domain.cluster import CancelRequest, Heartbeat, Lease, Pulse, Worker, WorkerState
 from tidemill.domain.job import Claim
-from tidemill.stores.base import Hold, Leases, Workers
+from tidemill.stores.base import LeaseStore, Lock, WorkerStore
+from tidemill.stores.sql.base import SqlPart
 from tidemill.stores.sql.driver import Row
-from tidemill.stores.sql.face import Face
-from tidemill.stores.sql.values import dump, load_claim, load_worker
+from tidemill.stores.sql.job_rows import dump, load_claim, load_worker
 
 
-class SqlWorkers(Face, Workers):
+class SqlWorkers(SqlPart, WorkerStore):
     """register, beat, heartbeats, declare_gone, retire, drain, workers, orphans, overdue, sweep."""
 
     def register(self, worker: Worker, *, lease: timedelta, now: datetime | None = None) -> Worker:
@@ -81,7 +81,7 @@ class SqlWorkers(Face, Workers):
         return len(self._db.run("sweep", {"now": now, "older_than": older_than}))
 
 
-class SqlLeases(Face, Leases):
+class SqlLeases(SqlPart, LeaseStore):
     """acquire, renew, release, leases, hold."""
 
     def acquire(
@@ -118,7 +118,7 @@ class SqlLeases(Face, Leases):
     def leases(self) -> list[Lease]:
         return [_lease(row) for row in self._db.run("leases")]
 
-    def hold(self, name: str) -> Hold | None:
+    def hold(self, name: str) -> Lock | None:
         return self._db.hold(name)
 
 

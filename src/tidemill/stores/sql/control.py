@@ -9,12 +9,12 @@ from uuid import UUID
 
 from tidemill.domain.job import Change, Move
 from tidemill.domain.states import ENDED
-from tidemill.stores.base import Control
-from tidemill.stores.sql.face import Face
-from tidemill.stores.sql.values import tenant_of
+from tidemill.stores.base import ControlStore
+from tidemill.stores.sql.base import SqlPart
+from tidemill.stores.sql.job_rows import tenant_of
 
 
-class SqlControl(Face, Control):
+class SqlControl(SqlPart, ControlStore):
     """move, change, request_cancel, delete."""
 
     def move(self, moves: Sequence[Move], *, now: datetime | None = None) -> frozenset[UUID]:

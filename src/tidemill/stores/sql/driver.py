@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol
 
-from tidemill.stores.base import Hold, Listener, SchemaStatus
+from tidemill.stores.base import Listener, Lock, SchemaStatus
 
 Row = tuple[Any, ...]
 Takes = Mapping[str, object]
 Items = Mapping[str, Sequence[object]]
 
 
-class Call(NamedTuple):
+class QueryCall(NamedTuple):
     """One named query with its parameters."""
 
     name: str
@@ -22,10 +22,10 @@ class Call(NamedTuple):
     flags: tuple[str, ...] = ()
 
 
-class Ahead(Protocol):
+class QueryPipeline(Protocol):
     """A channel on which one thread sends queries before the last one is answered; as ``stores.ahead``, for any query."""
 
-    def send(self, call: Call) -> bool: ...
+    def send(self, call: QueryCall) -> bool: ...
 
     @property
     def file(self) -> int: ...
@@ -59,7 +59,7 @@ class Driver(Protocol):
         """
         ...
 
-    def run_together(self, calls: Sequence[Call]) -> list[list[Row]]:
+    def run_together(self, calls: Sequence[QueryCall]) -> list[list[Row]]:
         """Run several independent named queries in one transaction. Returns the rows of each."""
         ...
 
@@ -72,7 +72,7 @@ class Driver(Protocol):
         """
         ...
 
-    def ahead(self) -> Ahead | None:
+    def ahead(self) -> QueryPipeline | None:
         """A channel to send queries ahead, each in its own transaction; None if this is not possible."""
         ...
 
@@ -95,6 +95,6 @@ class Driver(Protocol):
 
     def listen(self) -> Listener: ...
 
-    def hold(self, name: str) -> Hold | None: ...
+    def hold(self, name: str) -> Lock | None: ...
 
     def close(self) -> None: ...

@@ -6,12 +6,12 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from tidemill.domain.access import Key, Role
-from tidemill.stores.guarding import Keys
+from tidemill.stores.access import KeyStore
+from tidemill.stores.sql.base import SqlPart
 from tidemill.stores.sql.driver import Row
-from tidemill.stores.sql.face import Face
 
 
-class SqlKeys(Face, Keys):
+class SqlKeys(SqlPart, KeyStore):
     """put_keys, keys, revoke_keys."""
 
     def put_keys(self, keys: Sequence[Key], *, now: datetime | None = None) -> frozenset[str]:

@@ -9,14 +9,14 @@ from uuid import UUID
 
 from tidemill.domain.filters import page_size
 from tidemill.domain.job import Checkpoint, LogEntry
-from tidemill.domain.ledger import GENESIS, AuditEntry, AuditRecord, audit_hash
-from tidemill.stores.base import Records
-from tidemill.stores.guarding import Audit
-from tidemill.stores.sql.face import Face
-from tidemill.stores.sql.values import dump_facts, load_facts, tenant_of
+from tidemill.domain.records import GENESIS, AuditEntry, AuditRecord, audit_hash
+from tidemill.stores.access import AuditStore
+from tidemill.stores.base import RecordStore
+from tidemill.stores.sql.base import SqlPart
+from tidemill.stores.sql.job_rows import dump_facts, load_facts, tenant_of
 
 
-class SqlRecords(Face, Records, Audit):
+class SqlRecords(SqlPart, RecordStore, AuditStore):
     """log, save_checkpoints, checkpoints, record, audit."""
 
     def log(self, entries: Sequence[LogEntry]) -> frozenset[UUID]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import datetime
 
 from tidemill.domain.releases import Deployment, ReleaseRecord
-from tidemill.stores.releases import Releases
-from tidemill.stores.sql.face import Face
+from tidemill.stores.releases import ReleaseStore
+from tidemill.stores.sql.base import SqlPart
 
 
-class SqlReleases(Face, Releases):
+class SqlReleases(SqlPart, ReleaseStore):
     """release_of, put_release."""
 
     def release_of(self, app: str) -> ReleaseRecord | None:

@@ -7,25 +7,25 @@ from contextlib import AbstractContextManager
 from datetime import datetime
 
 from tidemill.errors import StoreCorrupt
-from tidemill.stores.ahead import StepsAhead
 from tidemill.stores.base import Listener, SchemaStatus, Store
 from tidemill.stores.sql.archive import SqlArchive
 from tidemill.stores.sql.cluster import SqlLeases, SqlWorkers
 from tidemill.stores.sql.control import SqlControl
 from tidemill.stores.sql.driver import Driver
-from tidemill.stores.sql.flow import SqlFlow
-from tidemill.stores.sql.insight import SqlInsight
+from tidemill.stores.sql.job_queries import SqlQueries
 from tidemill.stores.sql.keys import SqlKeys
-from tidemill.stores.sql.limiting import SqlLimits
-from tidemill.stores.sql.operation import SqlSettings
-from tidemill.stores.sql.planning import SqlDefinitions, SqlSchedules
-from tidemill.stores.sql.reading import SqlQueries
+from tidemill.stores.sql.lifecycle import SqlLifecycle
+from tidemill.stores.sql.limits import SqlLimits
 from tidemill.stores.sql.records import SqlRecords
 from tidemill.stores.sql.releases import SqlReleases
+from tidemill.stores.sql.schedules import SqlDefinitions, SqlSchedules
+from tidemill.stores.sql.settings import SqlSettings
+from tidemill.stores.sql.stats import SqlStats
+from tidemill.stores.step_pipeline import StepPipeline
 
 
 class SqlStore(
-    SqlFlow,
+    SqlLifecycle,
     SqlControl,
     SqlQueries,
     SqlRecords,
@@ -36,7 +36,7 @@ class SqlStore(
     SqlDefinitions,
     SqlSchedules,
     SqlLimits,
-    SqlInsight,
+    SqlStats,
     SqlKeys,
     SqlReleases,
     Store,
@@ -53,7 +53,7 @@ class SqlStore(
     def cooperative(self) -> bool:
         return self._db.cooperative
 
-    def steps_ahead(self) -> StepsAhead | None:
+    def steps_ahead(self) -> StepPipeline | None:
         return None
 
     def schema(self) -> SchemaStatus:

@@ -78,32 +78,31 @@ pytest.register_assert_rewrite(
     )
 )
 
-from tidemill.testing.conformance.advancing import AdvanceLaws, DueLaws  # noqa: E402
+from tidemill.testing.conformance.advances import AdvanceLaws, DueLaws  # noqa: E402
+from tidemill.testing.conformance.advisory_locks import HeldLaws, HoldLaws  # noqa: E402
 from tidemill.testing.conformance.archive import ArchivableLaws, ArchiveSearchLaws, DocumentLaws, ForgetLaws  # noqa: E402
-from tidemill.testing.conformance.asked import AskedLaws  # noqa: E402
+from tidemill.testing.conformance.backlogs import CrowdLaws  # noqa: E402
+from tidemill.testing.conformance.cancel_requests import AskedLaws  # noqa: E402
 from tidemill.testing.conformance.changes import ChangeLaws  # noqa: E402
 from tidemill.testing.conformance.checkpoints import CheckpointFenceLaws, CheckpointLaws  # noqa: E402
-from tidemill.testing.conformance.claiming import ClaimLaws, ReportLaws, StartLaws, StepClaimLaws  # noqa: E402
+from tidemill.testing.conformance.claims import ClaimLaws, ReportLaws, StartLaws, StepClaimLaws  # noqa: E402
 from tidemill.testing.conformance.cluster import LeaseLaws, OrphanLaws, WorkerLaws  # noqa: E402
 from tidemill.testing.conformance.control import CancelLaws, DeleteLaws, MoveLaws  # noqa: E402
-from tidemill.testing.conformance.crowding import CrowdLaws  # noqa: E402
 from tidemill.testing.conformance.definitions import DefinitionLaws, DefinitionSwitchLaws  # noqa: E402
-from tidemill.testing.conformance.doing import LatelyLaws, TaskCrowdLaws  # noqa: E402
-from tidemill.testing.conformance.fencing import FenceLaws  # noqa: E402
-from tidemill.testing.conformance.finishing import ExecutionLaws, FinishLaws, StepLaws  # noqa: E402
+from tidemill.testing.conformance.executions import LatelyLaws, TaskCrowdLaws  # noqa: E402
+from tidemill.testing.conformance.fences import FenceLaws  # noqa: E402
+from tidemill.testing.conformance.finishes import ExecutionLaws, FinishLaws, StepLaws  # noqa: E402
 from tidemill.testing.conformance.fires import ActiveJobLaws, FireLaws, PruneLaws  # noqa: E402
-from tidemill.testing.conformance.flow import EnqueueLaws, LaneLaws, MadeLaws, PromoteLaws  # noqa: E402
-from tidemill.testing.conformance.following import FollowingLaws  # noqa: E402
-from tidemill.testing.conformance.gates import GateLaws, LabelLaws  # noqa: E402
-from tidemill.testing.conformance.heirs import HeirLaws  # noqa: E402
-from tidemill.testing.conformance.holds import HeldLaws, HoldLaws  # noqa: E402
-from tidemill.testing.conformance.insight import SeriesLaws, TallyLaws, TroubleLaws  # noqa: E402
+from tidemill.testing.conformance.follow_ups import FollowingLaws  # noqa: E402
+from tidemill.testing.conformance.handoffs import HeirLaws  # noqa: E402
 from tidemill.testing.conformance.keys import KeyLaws  # noqa: E402
+from tidemill.testing.conformance.lifecycle import EnqueueLaws, LaneLaws, MadeLaws, PromoteLaws  # noqa: E402
+from tidemill.testing.conformance.limited_lanes import GateLaws, LabelLaws  # noqa: E402
 from tidemill.testing.conformance.limits import LimitLaws, MoreLimitLaws, RoomLaws, UseLaws  # noqa: E402
 from tidemill.testing.conformance.living_leases import LivingLeaseLaws  # noqa: E402
 from tidemill.testing.conformance.own_clock import OwnClockLaws  # noqa: E402
 from tidemill.testing.conformance.payloads import PayloadLaws  # noqa: E402
-from tidemill.testing.conformance.present import DepthLaws, HoldingLaws  # noqa: E402
+from tidemill.testing.conformance.present_time import DepthLaws, HoldingLaws  # noqa: E402
 from tidemill.testing.conformance.queries import FilterLaws, GetLaws, PageLaws, TenantLaws  # noqa: E402
 from tidemill.testing.conformance.rates import (  # noqa: E402
     BreakerLaws,
@@ -115,16 +114,17 @@ from tidemill.testing.conformance.rates import (  # noqa: E402
 )
 from tidemill.testing.conformance.records import AuditLaws, LogLaws  # noqa: E402
 from tidemill.testing.conformance.releases import ReleaseLaws  # noqa: E402
-from tidemill.testing.conformance.returning import GiveBackLaws, UndoneLimitLaws  # noqa: E402
+from tidemill.testing.conformance.returns import GiveBackLaws, UndoneLimitLaws  # noqa: E402
 from tidemill.testing.conformance.rules import ForgetUseLaws, RuleLaws, WaitingDepthLaws  # noqa: E402
 from tidemill.testing.conformance.schedules import ScheduleLaws  # noqa: E402
-from tidemill.testing.conformance.searching import CountLaws, LogEndLaws, PageSizeLaws, SearchLaws  # noqa: E402
+from tidemill.testing.conformance.searches import CountLaws, LogEndLaws, PageSizeLaws, SearchLaws  # noqa: E402
 from tidemill.testing.conformance.settings import OrdersLaws, PauseLaws, SettingLaws  # noqa: E402
-from tidemill.testing.conformance.signals import SignalLaws  # noqa: E402
+from tidemill.testing.conformance.stats import SeriesLaws, TallyLaws, TroubleLaws  # noqa: E402
 from tidemill.testing.conformance.threads import ThreadLaws  # noqa: E402
 from tidemill.testing.conformance.transactions import TransactionLaws, WholeStoreLaws  # noqa: E402
 from tidemill.testing.conformance.unique import UniqueLaws  # noqa: E402
-from tidemill.testing.conformance.waiting import ExpiredLaws, WaitingLaws  # noqa: E402
+from tidemill.testing.conformance.waits import ExpiredLaws, WaitingLaws  # noqa: E402
+from tidemill.testing.conformance.wakeups import SignalLaws  # noqa: E402
 
 __all__ = [
     "ArchiveConformance",

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
-from tidemill.domain.job import Details, Job, Move
+from tidemill.domain.job import Details, JobRow, Move
 from tidemill.domain.retention import ArchivedJob, ArchivePolicy, archive_document, fingerprint
 from tidemill.domain.states import ENDED, LIVE, JobState
 from tidemill.errors import BadFilter
@@ -49,7 +49,7 @@ def _copy(store: Store, policy: ArchivePolicy = POLICY) -> list[ArchivedJob]:
     return documents
 
 
-def _expected(store: Store, job: Job) -> ArchivedJob:
+def _expected(store: Store, job: JobRow) -> ArchivedJob:
     """Return the expected document of a job, built from what the store shows."""
     executions = store.executions([job.id], tenant=ALL_TENANTS)
     lines = [entry for _, entry in store.logs(job.id, tenant=ALL_TENANTS)]

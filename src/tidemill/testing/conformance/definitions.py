@@ -6,11 +6,11 @@ from dataclasses import replace
 from functools import partial
 
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.timetable import DefinitionVersion
+from tidemill.domain.schedules import DefinitionVersion
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.testing.conformance.kit import T0, at, patiently, together
-from tidemill.testing.conformance.planned import (
+from tidemill.testing.conformance.planned_fires import (
     a_definition,
     a_schedule,
     define,

@@ -9,8 +9,8 @@ import pytest
 
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.domain.schedules import ActiveJob, Fired, FireOutcome, ScheduleRow, runner_place
 from tidemill.domain.states import ENDED, LIVE, JobState
-from tidemill.domain.timetable import ActiveJob, Fired, FireOutcome, Schedule, runner_place
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.testing.conformance.kit import (
@@ -26,7 +26,7 @@ from tidemill.testing.conformance.kit import (
     put_one,
     together,
 )
-from tidemill.testing.conformance.planned import (
+from tidemill.testing.conformance.planned_fires import (
     a_fire,
     a_schedule,
     key_of,
@@ -141,7 +141,7 @@ class FireLaws:
     def test_concurrent_ticks_enqueue_each_fire_once(self, store: Store) -> None:
         rows = plan(store, *[a_schedule(f"s{n}") for n in range(20)])
 
-        def whole_tick(order: list[Schedule]) -> int:
+        def whole_tick(order: list[ScheduleRow]) -> int:
             with store.transaction():
                 lost = store.advance([step_of(row) for row in order])
                 fires = [a_fire(row, job_id=new_id()) for row in order if row.id not in lost]
@@ -248,7 +248,7 @@ class PruneLaws:
         assert [len(store.fires(row.id, tenant="default")) for row in rows] == [1, 1]
 
 
-def instants(store: Store, row: Schedule) -> list[tuple[int, str]]:
+def instants(store: Store, row: ScheduleRow) -> list[tuple[int, str]]:
     """Return the fires of a schedule, as seconds and scope keys."""
     fires: list[Fired] = store.fires(row.id, tenant="default")
     return [(int((fire.fire_at - T0).total_seconds()), fire.scope_key) for fire in fires]

@@ -16,7 +16,17 @@ from uuid import UUID
 from tidemill.domain.cluster import WORKER_EXPIRY, Worker
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import Claim, ErrorInfo, Execution, Finish, Job, LogEntry, Move, NewJob, Transition
+from tidemill.domain.job import (
+    Claim,
+    ErrorInfo,
+    Execution,
+    Finish,
+    JobRow,
+    LogEntry,
+    Move,
+    NewJob,
+    Transition,
+)
 from tidemill.domain.lanes import ClaimRequest, Lane
 from tidemill.domain.states import ENDED, ExecutionState, JobState
 from tidemill.errors import StoreBusy
@@ -146,7 +156,7 @@ def finish_all(
     assert store.finish([Finish(claim, transition, **how) for claim in claims], now=now) == frozenset()
 
 
-def get_one(store: Store, id: UUID, *, tenant: str = ALL_TENANTS) -> Job:
+def get_one(store: Store, id: UUID, *, tenant: str = ALL_TENANTS) -> JobRow:
     """Return the one job of this id."""
     (job,) = store.get([id], tenant=tenant)
     return job
@@ -162,7 +172,7 @@ def messages(store: Store, id: UUID) -> list[str]:
     return [entry.message for _, entry in store.logs(id, tenant=ALL_TENANTS)]
 
 
-Snapshot = tuple[list[Job], list[Execution], list[tuple[int, LogEntry]]]
+Snapshot = tuple[list[JobRow], list[Execution], list[tuple[int, LogEntry]]]
 
 
 def snapshot(store: Store, id: UUID) -> Snapshot:
@@ -174,7 +184,7 @@ def snapshot(store: Store, id: UUID) -> Snapshot:
     )
 
 
-def bring(store: Store, state: JobState, *, now: datetime = T0, **fields: Any) -> Job:
+def bring(store: Store, state: JobState, *, now: datetime = T0, **fields: Any) -> JobRow:
     """Create a job and bring it into the given state by ordinary transitions, in a separate queue."""
     fields.setdefault("queue", f"queue-{new_id()}")
     id = put_one(store, now=now, delay=HOUR if state is S.SCHEDULED else None, **fields)
@@ -189,7 +199,7 @@ def bring(store: Store, state: JobState, *, now: datetime = T0, **fields: Any) -
     return job
 
 
-def held(job: Job) -> Claim:
+def held(job: JobRow) -> Claim:
     """Return the claim of a held job, built from its row."""
     return Claim(
         id=job.id,
@@ -216,7 +226,7 @@ def held(job: Job) -> Claim:
     )
 
 
-def retry(job: Job, **fields: Any) -> Move:
+def retry(job: JobRow, **fields: Any) -> Move:
     """Return an operator's retry of an ended job."""
     return Move(job.id, job.tenant, REOPENABLE, S.PENDING, "retry", restart=True, **fields)
 

@@ -23,7 +23,7 @@ from tidemill.testing.conformance.kit import (
     put_one,
     wants,
 )
-from tidemill.testing.conformance.limited import at_once, by_name, claim_within, use_of, used
+from tidemill.testing.conformance.limited_claims import at_once, by_name, claim_within, use_of, used
 from tidemill.testing.conformance.payloads import every_odd_text
 
 S = JobState

@@ -11,7 +11,7 @@ from tidemill.domain.job import Finish, Transition
 from tidemill.domain.lanes import ClaimRequest, Lane
 from tidemill.domain.limits import LimitKind, Rule
 from tidemill.domain.states import JobState
-from tidemill.stores.base import Step, Store
+from tidemill.stores.base import StepResult, Store
 from tidemill.testing.conformance.kit import (
     FAILED,
     HOUR,
@@ -100,7 +100,7 @@ class LivingLeaseLaws:
             ClaimRequest(WORKER, [self.LANE], 10),
             now=at(9),
         )
-        assert step == Step(frozenset(), [])
+        assert step == StepResult(frozenset(), [])
         assert get_one(store, held[0].id).state is transition.state
         assert get_one(store, waiting).state is S.PENDING
 
@@ -113,8 +113,8 @@ class LivingLeaseLaws:
         put(store, a_job(limits=("one",)), a_job(limits=("one",)))
         request = asks(store, OTHER, store.gates(), 1, rules=rules)
         held = store.claim(request, now=T0)
-        heirs = ClaimRequest(WORKER, store.gates(), 1, rules=rules, inherits=True)
-        step = store.step([Finish(claim, COMPLETED) for claim in held], heirs, now=at(9))
-        assert step == Step(frozenset(), [])
+        handoff_request = ClaimRequest(WORKER, store.gates(), 1, rules=rules, handoff=True)
+        step = store.step([Finish(claim, COMPLETED) for claim in held], handoff_request, now=at(9))
+        assert step == StepResult(frozenset(), [])
         assert store.uses(rules, now=at(9)) == []
         assert len(store.claim(request._replace(lanes=store.gates()), now=at(9))) == 1

@@ -8,8 +8,8 @@ from tidemill.clock import SystemClock
 from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import Finish, Move, Progress, Report, UniqueHold
-from tidemill.domain.ledger import AuditEntry, Pause, PauseKind, Setting, first_break
+from tidemill.domain.job import Finish, Move, Progress, ProgressReport, UniqueHold
+from tidemill.domain.records import AuditEntry, Pause, PauseKind, Setting, first_break
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.states import JobState
 from tidemill.stores.base import Store
@@ -25,7 +25,7 @@ from tidemill.testing.conformance.kit import (
     retry,
     wants,
 )
-from tidemill.testing.conformance.planned import (
+from tidemill.testing.conformance.planned_fires import (
     a_definition,
     a_fire,
     a_schedule,
@@ -59,7 +59,7 @@ class OwnClockLaws:
         assert store.enqueue([job])[0].created
         (claim,) = store.claim(wants(store, start=False))
         assert store.start([claim]) == frozenset()
-        assert store.report([Report(claim.id, 1, claim.worker, Progress(0.5))]) == frozenset()
+        assert store.report([ProgressReport(claim.id, 1, claim.worker, Progress(0.5))]) == frozenset()
         running = get_one(store, job.id)
         assert running.progress is not None
         assert _near(running.progress.at)

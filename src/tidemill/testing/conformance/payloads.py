@@ -10,7 +10,7 @@ import pytest
 
 from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import COMPLETED
-from tidemill.domain.job import Details, ErrorInfo, Progress, Report, Transition
+from tidemill.domain.job import Details, ErrorInfo, Progress, ProgressReport, Transition
 from tidemill.domain.states import ExecutionState, JobState
 from tidemill.stores.base import Store
 from tidemill.testing.conformance.kit import (
@@ -130,7 +130,7 @@ class PayloadLaws:
         assert [(lane.queue, lane.tenant) for lane in store.gates([text])] == [(text, text)]
         claim = claim_one(store, job.id, tasks=[text], queues=[text])
         assert (claim.task, claim.tenant, claim.queue, claim.limits) == (text, text, text, (text,))
-        store.report([Report(claim.id, 1, claim.worker, Progress(message=text, stage=text))], now=T0)
+        store.report([ProgressReport(claim.id, 1, claim.worker, Progress(message=text, stage=text))], now=T0)
         assert get_one(store, job.id).progress == Progress(message=text, stage=text, at=T0)
         assert store.request_cancel([job.id], tenant=text, reason=text) == {job.id}
         assert get_one(store, job.id).cancel_reason == text

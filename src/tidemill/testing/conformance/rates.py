@@ -6,11 +6,11 @@ from contextlib import suppress
 
 import pytest
 
-from tidemill.domain.breaker import Breaker, Phase, Standing, written
+from tidemill.domain.breaker import Breaker, BreakerPhase, BreakerState, written
 from tidemill.domain.limits import LimitKind, Rule, Rules, opens_at
 from tidemill.domain.states import JobState
 from tidemill.stores.base import Store
-from tidemill.stores.limiting import Redated
+from tidemill.stores.limits import Redated
 from tidemill.testing.conformance.kit import (
     FAILED,
     HOUR,
@@ -27,7 +27,7 @@ from tidemill.testing.conformance.kit import (
     together,
     wants,
 )
-from tidemill.testing.conformance.limited import (
+from tidemill.testing.conformance.limited_claims import (
     OPEN,
     Undo,
     at_once,
@@ -338,12 +338,12 @@ class BreakerLaws:
         put(store, *[a_job(limits=("x",)) for _ in range(5)])
         store.change_breaker("x", None, OPEN, now=T0)
         finish_all(store, claim_within(store, GUARDED, now=at(10)), now=at(11))
-        assert store.change_breaker("x", OPEN, written(Standing()), now=at(11))
+        assert store.change_breaker("x", OPEN, written(BreakerState()), now=at(11))
         assert len(claim_within(store, GUARDED, now=at(11))) == 3
 
     def test_a_clock_that_is_set_back_delays_probes_by_one_rest_period(self, store: Store) -> None:
         put(store, *[a_job(limits=("x",)) for _ in range(5)])
-        store.change_breaker("x", None, written(Standing(Phase.HALF_OPEN, T0)), now=T0)
+        store.change_breaker("x", None, written(BreakerState(BreakerPhase.HALF_OPEN, T0)), now=T0)
         finish_all(store, claim_within(store, GUARDED, now=at(3600)), now=at(3600))
         assert claim_within(store, GUARDED, now=T0) == []
         assert len(claim_within(store, GUARDED, now=at(15))) == 1
@@ -351,12 +351,12 @@ class BreakerLaws:
     def test_a_closed_breaker_limits_nothing(self, store: Store) -> None:
         put(store, *[a_job(limits=("x",)) for _ in range(5)])
         store.change_breaker("x", None, OPEN, now=T0)
-        assert store.change_breaker("x", OPEN, written(Standing()), now=at(1))
+        assert store.change_breaker("x", OPEN, written(BreakerState()), now=at(1))
         assert len(claim_within(store, GUARDED, now=at(1))) == 5
 
     def test_a_half_open_breaker_allows_its_probes(self, store: Store) -> None:
         put(store, *[a_job(limits=("x",)) for _ in range(5)])
-        store.change_breaker("x", None, written(Standing(Phase.HALF_OPEN, T0)), now=T0)
+        store.change_breaker("x", None, written(BreakerState(BreakerPhase.HALF_OPEN, T0)), now=T0)
         assert len(claim_within(store, GUARDED)) == 2
 
     def test_a_breaker_changes_only_from_the_expected_state(self, store: Store) -> None:

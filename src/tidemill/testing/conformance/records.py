@@ -9,7 +9,7 @@ import pytest
 
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import LogEntry
-from tidemill.domain.ledger import AuditEntry, first_break
+from tidemill.domain.records import AuditEntry, first_break
 from tidemill.errors import BadFilter
 from tidemill.ids import new_id
 from tidemill.stores.base import Store

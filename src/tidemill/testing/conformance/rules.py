@@ -23,7 +23,7 @@ from tidemill.testing.conformance.kit import (
     put,
     put_one,
 )
-from tidemill.testing.conformance.limited import OPEN, at_once, claim_within, in_time, use_of, used
+from tidemill.testing.conformance.limited_claims import OPEN, at_once, claim_within, in_time, use_of, used
 from tidemill.testing.conformance.payloads import every_odd_text
 
 S = JobState

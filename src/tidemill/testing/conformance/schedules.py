@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.timetable import Due, Scope, Source
+from tidemill.domain.schedules import Due, Scope, Source
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.testing.conformance.kit import T0, at, ids_of, patiently, together
-from tidemill.testing.conformance.planned import (
+from tidemill.testing.conformance.planned_fires import (
     a_fire,
     a_schedule,
     define,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tidemill.domain.breaker import Breaker
-from tidemill.domain.ledger import Pause, PauseKind, Setting
 from tidemill.domain.limits import LimitKind, Rule
+from tidemill.domain.records import Pause, PauseKind, Setting
 from tidemill.stores.base import Store
 from tidemill.testing.conformance.kit import HOUR, SECOND, T0, at
 

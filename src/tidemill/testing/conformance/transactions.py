@@ -12,9 +12,9 @@ from tidemill.domain.access import Key, Role
 from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
-from tidemill.domain.job import Change, Claim, Finish, Move, Progress, Report, UniqueHold
+from tidemill.domain.job import Change, Claim, Finish, Move, Progress, ProgressReport, UniqueHold
 from tidemill.domain.lanes import Lane
-from tidemill.domain.ledger import AuditEntry, Pause, PauseKind, Setting, first_break
+from tidemill.domain.records import AuditEntry, Pause, PauseKind, Setting, first_break
 from tidemill.domain.releases import Deployment, ReleaseRecord
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.states import JobState
@@ -132,7 +132,7 @@ class TransactionLaws:
             new = put_one(store, unique=UniqueHold("k"))
             assert store.promote(10, now=late_now).moved == 1
             store.claim(wants(store, limit=1), now=T0)
-            store.report([Report(mine.id, 1, mine.worker, Progress(0.5))], now=T0)
+            store.report([ProgressReport(mine.id, 1, mine.worker, Progress(0.5))], now=T0)
             store.log([a_line(mine, "inside")])
             store.request_cancel([mine.id], tenant="default", reason="x")
             store.step([Finish(mine, COMPLETED), Finish(fails, CRASHED)], wants(store, limit=1), now=T0)
@@ -224,7 +224,7 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "lanes": lambda store: store.lanes(),
     "claim": lambda store: store.claim(asks(store, WORKER, [Lane("default", "default", 0)], 1), now=T0),
     "start": lambda store: store.start([CLAIM], now=T0),
-    "report": lambda store: store.report([Report(CLAIM.id, CLAIM.token, WORKER, Progress())], now=T0),
+    "report": lambda store: store.report([ProgressReport(CLAIM.id, CLAIM.token, WORKER, Progress())], now=T0),
     "finish": lambda store: store.finish([Finish(CLAIM, COMPLETED)], now=T0),
     "step": lambda store: store.step([Finish(CLAIM, COMPLETED)], asks(store, WORKER, [], 0), now=T0),
     "move": lambda store: store.move([Move(CLAIM.id, "default", CANCELLABLE, S.CANCELLED)], now=T0),

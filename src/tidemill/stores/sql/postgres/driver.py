@@ -14,19 +14,19 @@ from contextlib import contextmanager
 import psycopg
 
 from tidemill.errors import BadSettings, StoreBusy, StoreUnavailable
-from tidemill.stores.base import Hold, Listener, SchemaStatus
-from tidemill.stores.coalesce import Coalescer
+from tidemill.stores.base import Listener, Lock, SchemaStatus
+from tidemill.stores.coalescer import Coalescer
 from tidemill.stores.sql import migrations
-from tidemill.stores.sql.driver import Call, Items, Row, Takes
-from tidemill.stores.sql.postgres import holding, schema
-from tidemill.stores.sql.postgres.ahead import PostgresAhead
+from tidemill.stores.sql.driver import Items, QueryCall, Row, Takes
+from tidemill.stores.sql.postgres import advisory_locks, schema
 from tidemill.stores.sql.postgres.failures import RETRIED, UNPACKABLE, again, translate
+from tidemill.stores.sql.postgres.pipeline import PostgresPipeline
 from tidemill.stores.sql.postgres.pool import Pool
+from tidemill.stores.sql.postgres.prepared_connection import Connection
 from tidemill.stores.sql.postgres.settings import PostgresSettings
-from tidemill.stores.sql.postgres.signals import DeafListener, PostgresListener, payloads
 from tidemill.stores.sql.postgres.statements import Statement, Statements
-from tidemill.stores.sql.postgres.wire import Connection
-from tidemill.stores.waiting import meanwhile
+from tidemill.stores.sql.postgres.wakeups import DeafListener, PostgresListener, payloads
+from tidemill.stores.wait_function import meanwhile
 
 _NO_TAKES: Takes = {}
 
@@ -55,7 +55,7 @@ class PostgresDriver:
         self._opening = threading.Lock()
         self._coalescer = Coalescer(self._send)
         self._listeners: set[PostgresListener | DeafListener] = set()
-        self._holds: set[holding.PostgresHold] = set()
+        self._holds: set[advisory_locks.AdvisoryLock] = set()
 
     def _begin_anew(self) -> None:
         """Start over in a forked process: threads, listeners and the open transaction belong to the parent."""
@@ -116,7 +116,7 @@ class PostgresDriver:
             self._reserve.empty()
             raise
 
-    def run_together(self, calls: Sequence[Call]) -> list[list[Row]]:
+    def run_together(self, calls: Sequence[QueryCall]) -> list[list[Row]]:
         self._begin_anew()
         self._ensure()
         if self._pooled or getattr(self._local, "connection", None) is not None:
@@ -158,12 +158,12 @@ class PostgresDriver:
         finally:
             self._pool.give_back(connection)
 
-    def ahead(self) -> PostgresAhead | None:
+    def ahead(self) -> PostgresPipeline | None:
         self._begin_anew()
         self._ensure()
         if self._pooled:
             return None
-        return PostgresAhead(self._pool, self._statements, lambda call: self.run(*call), self.url)
+        return PostgresPipeline(self._pool, self._statements, lambda call: self.run(*call), self.url)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -337,7 +337,7 @@ class PostgresDriver:
 
     # Holds -----------------------------------------------------------------------------------------------------------
 
-    def hold(self, name: str) -> Hold | None:
+    def hold(self, name: str) -> Lock | None:
         self._begin_anew()
         self._ensure()
         self._pool.check()
@@ -346,11 +346,11 @@ class PostgresDriver:
                 f"{self.url} is reached through a pooler that shares its sessions, so no lock can be held there;"
                 " use coordination 'lease', or connect to the server directly"
             )
-        key = holding.lock_key(self._settings.schema, name)
+        key = advisory_locks.lock_key(self._settings.schema, name)
         try:
             if not self._may_be_free(key):
                 return None
-            hold = holding.take(self._connect, key, self._holds.discard)
+            hold = advisory_locks.take(self._connect, key, self._holds.discard)
         except psycopg.Error as error:
             raise translate(error, self.url) from error
         if hold is not None:
@@ -362,9 +362,9 @@ class PostgresDriver:
         if getattr(self._local, "connection", None) is not None:
             return True  # a test on this connection would hold the lock until the commit, and there may be no other connection
         with self._pool.connection() as connection:
-            return holding.is_free(connection, key)
+            return advisory_locks.is_free(connection, key)
 
-    def _release_if_closed(self, hold: Hold) -> None:
+    def _release_if_closed(self, hold: Lock) -> None:
         try:
             self._pool.check()
         except StoreUnavailable:  # closed by another thread in the meantime

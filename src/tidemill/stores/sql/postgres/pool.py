@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from psycopg.pq import TransactionStatus
 
 from tidemill.errors import StoreBusy, StoreUnavailable
-from tidemill.stores.sql.postgres.wire import Connection
+from tidemill.stores.sql.postgres.prepared_connection import Connection
 
 
 class Pool:

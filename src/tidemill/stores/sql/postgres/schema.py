@@ -10,7 +10,7 @@ from tidemill.errors import SchemaForeign
 from tidemill.ids import new_id
 from tidemill.stores.sql import migrations
 from tidemill.stores.sql.migrations import Applied, Installed
-from tidemill.stores.sql.postgres.wire import Connection
+from tidemill.stores.sql.postgres.prepared_connection import Connection
 
 
 def installed(connection: Connection, schema: str, where: str) -> Installed:

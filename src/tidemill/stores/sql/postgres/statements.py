@@ -11,9 +11,9 @@ from psycopg.pq import Format
 from psycopg.types.numeric import Int2, Int4, Int8
 
 from tidemill.stores.sql.driver import Items, Takes
+from tidemill.stores.sql.named_queries import NamedQuery, load, parameters, substitute
 from tidemill.stores.sql.postgres.arrays import pack
 from tidemill.stores.sql.postgres.values import ARRAYS, Pack, column, given, single
-from tidemill.stores.sql.queries import Query, load, parameters, substitute
 
 _INTEGERS = {"int2": Int2, "int4": Int4, "int8": Int8}
 
@@ -78,7 +78,7 @@ class Statements:
             found = self._compiled[name, present] = self._compile(query, present)
         return found
 
-    def _compile(self, query: Query, present: frozenset[str]) -> Statement:
+    def _compile(self, query: NamedQuery, present: frozenset[str]) -> Statement:
         (text,) = query.statements(present)
         used = set(parameters(text))
         text = re.sub(r"\s+", " ", self.qualify(text))

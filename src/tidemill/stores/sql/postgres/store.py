@@ -14,10 +14,9 @@ from tidemill.domain.lanes import ClaimRequest
 from tidemill.domain.limits import ENDLESS, LimitKind, names_of, rule_of
 from tidemill.domain.states import ENDED
 from tidemill.errors import JobExists, StoreBusy
-from tidemill.stores.ahead import StepsAhead
-from tidemill.stores.base import Step
-from tidemill.stores.sql.driver import Ahead, Call, Row
-from tidemill.stores.sql.flow import (
+from tidemill.stores.base import StepResult
+from tidemill.stores.sql.driver import QueryCall, QueryPipeline, Row
+from tidemill.stores.sql.lifecycle import (
     claim_takes,
     claims_of,
     end_columns,
@@ -26,8 +25,9 @@ from tidemill.stores.sql.flow import (
     lane_columns,
     wants,
 )
-from tidemill.stores.sql.postgres.lots import Lots, Unlike, alike, columns_of
+from tidemill.stores.sql.postgres.bulk_enqueue import BulkEnqueue, DifferentShape, alike, columns_of
 from tidemill.stores.sql.store import SqlStore
+from tidemill.stores.step_pipeline import StepPipeline
 
 _LOST = 18  # column of ``step``
 
@@ -49,14 +49,14 @@ class PostgresStore(SqlStore):
 
     def _enqueue_made(self, jobs: Iterator[NewJob], now: datetime | None) -> list[Enqueued]:
         """Let the server insert jobs while further ones are created, as long as they are similar."""
-        lots = Lots(jobs)
+        lots = BulkEnqueue(jobs)
         if not lots.alike:
             return self.enqueue(lots.all(), now=now)
         try:
             rows = self._db.run_each(
                 "enqueue_alike", _common(lots.made[0], now), lots.columns(), lambda rows: not any(rows)
             )
-        except (Unlike, StoreBusy):
+        except (DifferentShape, StoreBusy):
             rows = None
         if rows is None:
             return self.enqueue(lots.all(), now=now)
@@ -73,11 +73,13 @@ class PostgresStore(SqlStore):
             raise JobExists(f"job {job.id} is already stored; nothing was enqueued", ids=frozenset({job.id}))
         return [Enqueued(job.id, True)]
 
-    def step(self, finishes: Sequence[Finish], request: ClaimRequest, *, now: datetime | None = None) -> Step:
+    def step(
+        self, finishes: Sequence[Finish], request: ClaimRequest, *, now: datetime | None = None
+    ) -> StepResult:
         if not finishes:
-            return Step(frozenset(), self.claim(request, now=now))
+            return StepResult(frozenset(), self.claim(request, now=now))
         if not wants(request):
-            return Step(self.finish(finishes, now=now), [])
+            return StepResult(self.finish(finishes, now=now), [])
         if any(lane.gate or lane.limits for lane in request.lanes):
             return self._step_counted(finishes, request, now)
         call = plain_step(finishes, request, now)
@@ -85,23 +87,25 @@ class PostgresStore(SqlStore):
             return super().step(finishes, request, now=now)
         return _stepped(self._db.run(*call), request)
 
-    def steps_ahead(self) -> StepsAhead | None:
+    def steps_ahead(self) -> StepPipeline | None:
         ahead = self._db.ahead()
-        return None if ahead is None else _StepsAhead(ahead)
+        return None if ahead is None else _StepPipeline(ahead)
 
     # Jobs with limits ----------------------------------------------------------------------------------------------------
 
-    def _step_counted(self, finishes: Sequence[Finish], request: ClaimRequest, now: datetime | None) -> Step:
+    def _step_counted(
+        self, finishes: Sequence[Finish], request: ClaimRequest, now: datetime | None
+    ) -> StepResult:
         counted = None if any(item.then for item in finishes) else counted_claim(request, now)
-        if request.inherits:
-            inherited = None if counted is None else _inherited(finishes, request, counted)
-            if inherited is None:
+        if request.handoff:
+            handoff = None if counted is None else _handoff_step(finishes, request, counted)
+            if handoff is None:
                 return super().step(finishes, request, now=now)
-            return _stepped(self._db.run(*inherited), request)
+            return _stepped(self._db.run(*handoff), request)
         if counted is None:
             return super().step(finishes, request, now=now)
         lost, _, rows = self._db.run_together([_finish_call(finishes, now), _open_call(counted), counted])
-        return Step(frozenset(row[0] for row in lost), claims_of(rows, request))
+        return StepResult(frozenset(row[0] for row in lost), claims_of(rows, request))
 
     def _finish_counted(self, finishes: Sequence[Finish], now: datetime | None) -> frozenset[UUID]:
         return frozenset(row[0] for row in self._db.run(*_finish_call(finishes, now)))
@@ -110,16 +114,16 @@ class PostgresStore(SqlStore):
         self, request: ClaimRequest, now: datetime | None, back: Mapping[str, int] | None = None
     ) -> list[Claim]:
         counted = counted_claim(request, now)
-        if counted is None or request.inherits:
+        if counted is None or request.handoff:
             return super()._claim_counted(request, now, back)
         _, rows = self._db.run_together([_open_call(counted), counted])
         return claims_of(rows, request)
 
 
-class _StepsAhead:
+class _StepPipeline:
     """Steps of jobs that have no limits and that end."""
 
-    def __init__(self, ahead: Ahead) -> None:
+    def __init__(self, ahead: QueryPipeline) -> None:
         self._ahead = ahead
         self._requests: deque[ClaimRequest] = deque()
 
@@ -139,12 +143,12 @@ class _StepsAhead:
     def answered(self) -> bool:
         return self._ahead.answered()
 
-    def receive(self) -> Step:
+    def receive(self) -> StepResult:
         request = self._requests.popleft()
         return _stepped(self._ahead.receive(), request)
 
 
-def plain_step(finishes: Sequence[Finish], request: ClaimRequest, now: datetime | None) -> Call | None:
+def plain_step(finishes: Sequence[Finish], request: ClaimRequest, now: datetime | None) -> QueryCall | None:
     """The step as one statement.
 
     None if a job is released, has a unique key, limits or follow-up jobs, or belongs to another worker.
@@ -159,11 +163,11 @@ def plain_step(finishes: Sequence[Finish], request: ClaimRequest, now: datetime 
         return None
     takes = claim_takes(request, now) | lane_columns(request.lanes)
     if done:
-        return Call("step_done", takes, _done_columns(finishes))
-    return Call("step", takes, end_columns(finishes))
+        return QueryCall("step_done", takes, _done_columns(finishes))
+    return QueryCall("step", takes, end_columns(finishes))
 
 
-def counted_claim(request: ClaimRequest, now: datetime | None) -> Call | None:
+def counted_claim(request: ClaimRequest, now: datetime | None) -> QueryCall | None:
     """The claim as one statement; None if a limit is not a concurrency limit, or not one of the jobs' own."""
     maxima: dict[str, int] = {}
     pairs: list[tuple[int, str]] = []
@@ -188,10 +192,10 @@ def counted_claim(request: ClaimRequest, now: datetime | None) -> Call | None:
     }
     columns = gated_columns(request.lanes)
     columns |= {"lane_quota": quotas, "lane_counts": [bool(lane.limits) for lane in request.lanes]}
-    return Call("claim_counted", takes, columns)
+    return QueryCall("claim_counted", takes, columns)
 
 
-def _inherited(finishes: Sequence[Finish], request: ClaimRequest, counted: Call) -> Call | None:
+def _handoff_step(finishes: Sequence[Finish], request: ClaimRequest, counted: QueryCall) -> QueryCall | None:
     """The step as one statement; None if a job is released, has a unique key, belongs to another worker or to no lane."""
     if not _all_held_by(request.worker, finishes):
         return None
@@ -213,7 +217,7 @@ def _inherited(finishes: Sequence[Finish], request: ClaimRequest, counted: Call)
         **gated_columns(request.lanes),
         "lane_quota": [ended[place] for place in range(1, len(request.lanes) + 1)],
     }
-    return Call("step_inherited", takes, {**end_columns(finishes), "lane": lanes})
+    return QueryCall("step_handoff", takes, {**end_columns(finishes), "lane": lanes})
 
 
 def _all_held_by(worker: UUID, finishes: Sequence[Finish]) -> bool:
@@ -223,19 +227,19 @@ def _all_held_by(worker: UUID, finishes: Sequence[Finish]) -> bool:
     return workers.count(worker) == len(workers)
 
 
-def _stepped(rows: Sequence[Row], request: ClaimRequest) -> Step:
+def _stepped(rows: Sequence[Row], request: ClaimRequest) -> StepResult:
     lost = [row[_LOST] for row in rows if row[_LOST] is not None]
     claimed = [row[:_LOST] for row in rows if row[_LOST] is None]
-    return Step(frozenset(lost), claims_of(claimed, request))
+    return StepResult(frozenset(lost), claims_of(claimed, request))
 
 
-def _open_call(counted: Call) -> Call:
+def _open_call(counted: QueryCall) -> QueryCall:
     """Insert missing counts for a claim's names first; a statement does not see its own inserts."""
-    return Call("open_uses", {name: counted.takes.get(name) for name in ("now", "names")})
+    return QueryCall("open_uses", {name: counted.takes.get(name) for name in ("now", "names")})
 
 
-def _finish_call(finishes: Sequence[Finish], now: datetime | None) -> Call:
-    return Call("finish", {"now": now}, finish_columns(finishes), ("counted",))
+def _finish_call(finishes: Sequence[Finish], now: datetime | None) -> QueryCall:
+    return QueryCall("finish", {"now": now}, finish_columns(finishes), ("counted",))
 
 
 def _common(job: NewJob, now: datetime | None) -> dict[str, Any]:

@@ -24,7 +24,7 @@ OLDEST = (3, 37, 0)
 _SHORTEST, _LONG, _LONGEST, _GROWTH = 0.0002, 0.0015, 0.010, 1.1
 
 
-class Patience:
+class LockTimeout:
     """Retries while the file is busy, for a limited time."""
 
     def __init__(self, seconds: float, path: str) -> None:
@@ -69,7 +69,7 @@ def connect(path: str) -> sqlite3.Connection:
     return connection
 
 
-def make_writer(connection: sqlite3.Connection, settings: SqliteSettings, patience: Patience) -> None:
+def make_writer(connection: sqlite3.Connection, settings: SqliteSettings, patience: LockTimeout) -> None:
     """Set up a connection for writing: write-ahead log, durability, and the temporary tables of batches."""
     (mode,) = patience(lambda: connection.execute("pragma journal_mode = wal").fetchone())
     if mode != "wal":

@@ -14,16 +14,16 @@ from threading import get_ident
 
 from tidemill.clock import Clock
 from tidemill.errors import BadSettings, StoreUnavailable, UsageError
-from tidemill.stores.base import Hold, Listener, SchemaStatus
-from tidemill.stores.coalesce import Coalescer
-from tidemill.stores.sql.driver import Call, Items, Row, Takes
-from tidemill.stores.sql.sqlite import forking
+from tidemill.stores.base import Listener, Lock, SchemaStatus
+from tidemill.stores.coalescer import Coalescer
+from tidemill.stores.sql.driver import Items, QueryCall, Row, Takes
+from tidemill.stores.sql.sqlite import forks
 from tidemill.stores.sql.sqlite.failures import out_of_reach, translate
-from tidemill.stores.sql.sqlite.holding import Holds
-from tidemill.stores.sql.sqlite.session import Session
+from tidemill.stores.sql.sqlite.file_locks import FileLocks
+from tidemill.stores.sql.sqlite.session import FileSession
 from tidemill.stores.sql.sqlite.settings import read_settings
-from tidemill.stores.sql.sqlite.signals import SqliteListener, broadcast
 from tidemill.stores.sql.sqlite.statements import Bound, Statements, execute
+from tidemill.stores.sql.sqlite.wakeups import SqliteListener, broadcast
 
 _NO_TAKES: Takes = {}
 _TOLD = (sqlite3.Error, OverflowError, UnicodeEncodeError)
@@ -40,10 +40,10 @@ class SqliteDriver:
         self.url = url
         self._clock = clock
         self._statements = Statements()
-        self._session = Session(str(Path(path).absolute()), read_settings(options, url), clock)
-        self._holds = Holds(self._session.path)
+        self._session = FileSession(str(Path(path).absolute()), read_settings(options, url), clock)
+        self._holds = FileLocks(self._session.path)
         self._begin_anew()
-        forking.watch(self)
+        forks.watch(self)
 
     def _begin_anew(self) -> None:
         path = self._session.path
@@ -106,7 +106,7 @@ class SqliteDriver:
         writer.execute("release verb")
         return rows
 
-    def run_together(self, calls: Sequence[Call]) -> list[list[Row]]:
+    def run_together(self, calls: Sequence[QueryCall]) -> list[list[Row]]:
         with self.transaction():
             return [self.run(*call) for call in calls]
 
@@ -193,7 +193,7 @@ class SqliteDriver:
         self._listeners.add(listener)
         return listener
 
-    def hold(self, name: str) -> Hold | None:
+    def hold(self, name: str) -> Lock | None:
         self.run("clock")  # opens the file, or raises the reason why it cannot
         return self._holds.take(name)
 

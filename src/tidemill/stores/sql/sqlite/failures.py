@@ -14,7 +14,7 @@ from tidemill.errors import (
     TidemillError,
     UsageError,
 )
-from tidemill.stores.sql.sqlite.place import trouble
+from tidemill.stores.sql.sqlite.file_checks import trouble
 
 _JOB_ID = re.compile(
     r"tidemill_(ready|scheduled|parked|running|history|details|item_enqueue|item_move|gone|executions)\.(job_)?id\b"

@@ -9,7 +9,7 @@ from tidemill.errors import SchemaForeign
 from tidemill.ids import new_id
 from tidemill.stores.sql import migrations
 from tidemill.stores.sql.migrations import Applied, Installed
-from tidemill.stores.sql.sqlite.connection import Patience, split
+from tidemill.stores.sql.sqlite.connection import LockTimeout, split
 from tidemill.stores.sql.sqlite.values import microseconds
 
 _LEDGER = "tidemill_migrations"
@@ -47,7 +47,7 @@ def refuse_foreign(connection: sqlite3.Connection, path: str) -> None:
         )
 
 
-def migrate(connection: sqlite3.Connection, path: str, now: datetime, patience: Patience) -> list[str]:
+def migrate(connection: sqlite3.Connection, path: str, now: datetime, patience: LockTimeout) -> list[str]:
     """Apply the pending migrations in one transaction; concurrent migrators wait and then find nothing to do."""
     patience(lambda: connection.execute("begin immediate"))
     try:

@@ -19,26 +19,26 @@ from tidemill.stores.base import SchemaStatus
 from tidemill.stores.sql import migrations
 from tidemill.stores.sql.migrations import Installed
 from tidemill.stores.sql.sqlite import schema
-from tidemill.stores.sql.sqlite.connection import Patience, connect, make_reader, make_writer, shut
+from tidemill.stores.sql.sqlite.connection import LockTimeout, connect, make_reader, make_writer, shut
 from tidemill.stores.sql.sqlite.failures import busy
-from tidemill.stores.sql.sqlite.place import Identity, create_private, refuse_network, trouble
+from tidemill.stores.sql.sqlite.file_checks import FileIdentity, create_private, refuse_network, trouble
 from tidemill.stores.sql.sqlite.settings import SqliteSettings
 
 _FORK_PATIENCE = 5.0  # seconds for which a fork waits for other threads to finish writing
 
 
-class Session:
+class FileSession:
     """The open file. A thread acquires ``writing`` or ``reading`` before it uses that connection."""
 
     def __init__(self, path: str, settings: SqliteSettings, clock: Clock) -> None:
         self.path = path
         self.closed = False
-        self.patience = Patience(settings.busy_timeout, path)
+        self.patience = LockTimeout(settings.busy_timeout, path)
         self._settings = settings
         self._clock = clock
         self._spoilt = False
         # Of the first file that was opened; this session never opens another one.
-        self._identity: Identity | None = None
+        self._identity: FileIdentity | None = None
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -121,7 +121,7 @@ class Session:
 
     def _connect(
         self, prepare: Callable[[sqlite3.Connection], object] | None = None
-    ) -> tuple[sqlite3.Connection, Identity]:
+    ) -> tuple[sqlite3.Connection, FileIdentity]:
         """A new connection, and the file that it leads to."""
         self.identify()  # otherwise SQLite would create a new file, or open another one
         if (wrong := trouble(self.path)) is not None:
@@ -129,7 +129,7 @@ class Session:
         if not self._settings.force:
             refuse_network(self.path)
         create_private(self.path)
-        identity = self._identity or Identity(self.path)
+        identity = self._identity or FileIdentity(self.path)
         connection = connect(self.path)
         try:
             if prepare is not None:

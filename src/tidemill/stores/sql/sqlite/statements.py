@@ -17,7 +17,7 @@ from sqlite3 import Connection
 from typing import Any
 
 from tidemill.stores.sql.driver import Items, Row, Takes
-from tidemill.stores.sql.queries import Query, load, parameters, substitute
+from tidemill.stores.sql.named_queries import NamedQuery, load, parameters, substitute
 from tidemill.stores.sql.sqlite.values import ENCODE, Encode, decoder
 
 _MENTION = re.compile(r"(?<![:\w]):([a-z_]+)")
@@ -96,7 +96,7 @@ class Statements:
         return found
 
 
-def program(query: Query, present: frozenset[str]) -> Program:
+def program(query: NamedQuery, present: frozenset[str]) -> Program:
     """Compile a query for a call with these optional parameters."""
     texts = query.statements(present)
     used = {name for text in texts for name in parameters(text)}

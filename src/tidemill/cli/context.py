@@ -1,0 +1,193 @@
+"""Context of a command: the app or store that it works on.
+
+``--app module:attr`` specifies an app with its stores and tasks, ``--store URL`` a store alone. Both are opened on
+first use and closed when the command ends.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self
+
+import click
+from click.core import ParameterSource
+
+from tidemill.cli.screen import clean
+from tidemill.client.access.identity import acting, os_user
+from tidemill.client.control import Control
+from tidemill.client.core import Client
+from tidemill.client.jobs.api import Jobs
+from tidemill.client.limits.api import Limits
+from tidemill.clock import SystemClock
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import DEFAULT_TENANT
+from tidemill.domain.payload import PayloadLimits
+from tidemill.errors import BadSettings
+from tidemill.stores.base import Store
+from tidemill.stores.open import open_store
+from tidemill.tasks.registry import Registry
+
+P = ParamSpec("P")
+
+
+def opened_app(where: str) -> Any:
+    """Import the app at ``module:attribute``; warn if ``TIDEMILL_STORE`` names a store it does not use."""
+    from tidemill.engine.app_lookup import find_app, unused_store
+
+    found = find_app(where)
+    if warning := unused_store(found, where):
+        click.echo(f"tidemill: {warning}", err=True)
+    return found
+
+
+def chosen(app: str | None, url: str | None) -> tuple[str | None, str | None]:
+    """Return the app and the store to use. Options override environment variables; passing both options is an error."""
+    context = click.get_current_context()
+    typed = {
+        name: context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        for name in ("app_name", "url")
+    }
+    # ``doctor`` can check both.
+    if app and url and typed["url"] and context.info_name != "doctor":
+        if typed["app_name"]:
+            raise BadSettings("give --app or --store, not both: an app names its own store")
+        return None, url
+    return app, url
+
+
+class CommandContext:
+    """The app or store that one command uses."""
+
+    def __init__(self, app: str | None, url: str | None, *, as_json: bool) -> None:
+        self.app, self.url, self.as_json = app, url, as_json
+        self._app: Any = None
+        self._client: Client | None = None
+
+    @property
+    def client(self) -> Client:
+        """The client, created on first use."""
+        if self._client is None:
+            self._client = self._found()
+        return self._client
+
+    def _found(self) -> Client:
+        if self.app:
+            self._app = opened_app(self.app)
+            client: Client = self._app._client
+            return client
+        stores = {"default": open_store(self.url or "")}
+        return Client(stores, clock=SystemClock(), tenant=DEFAULT_TENANT, limits=PayloadLimits())
+
+    @property
+    def application(self) -> Any:
+        """The app itself, if ``--app`` was given."""
+        assert self.client is not None
+        return self._app
+
+    @property
+    def opened(self) -> bool:
+        """Whether the client was created."""
+        return self._client is not None
+
+    @property
+    def jobs(self) -> Jobs:
+        return Jobs(self.client)
+
+    @property
+    def control(self) -> Control:
+        return Control(self.client)
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.client)
+
+    @property
+    def store(self) -> Store:
+        return self.client.store(None)
+
+    @property
+    def registry(self) -> Registry:
+        return self.client.registry
+
+    def now(self) -> datetime:
+        """Return the store's time, so that ages are correct even if this machine's clock is wrong."""
+        return self.store.now()
+
+    def need_app(self, what: str) -> None:
+        """Raise an error if the command needs the tasks of an app and has only a store."""
+        if not self.app:
+            raise BadSettings(f"{what} needs the tasks of an app; pass --app module:app, or set TIDEMILL_APP")
+
+    def __enter__(self) -> Self:
+        if not self.app and not self.url:
+            raise BadSettings(
+                "Missing option '--app' or '--store'; pass --app module:app, or set TIDEMILL_APP or TIDEMILL_STORE"
+            )
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._client is not None:
+            self._client.close()
+
+
+def at_desk(command: Callable[Concatenate[CommandContext, P], None]) -> Callable[..., None]:
+    """Pass a ``CommandContext`` to a command, and add the common options ``--app``, ``--store`` and ``--json``."""
+
+    @click.option(
+        "--app",
+        "app_name",
+        metavar="MODULE:ATTR",
+        envvar="TIDEMILL_APP",
+        help="App with the stores and tasks; also TIDEMILL_APP.",
+    )
+    @click.option(
+        "--store",
+        "url",
+        metavar="URL",
+        envvar="TIDEMILL_STORE",
+        help="Store without an app, such as sqlite:///jobs.db; also TIDEMILL_STORE.",
+    )
+    @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+    @functools.wraps(command)
+    def called(
+        app_name: str | None, url: str | None, as_json: bool, *args: P.args, **kwargs: P.kwargs
+    ) -> None:
+        app_name, url = chosen(app_name, url)
+        with CommandContext(app_name, url, as_json=as_json) as desk, acting(f"cli:{os_user()}"):
+            command(desk, *args, **kwargs)
+
+    return called
+
+
+def ask_first(question: str) -> None:
+    """Ask for confirmation. Without a terminal, raise an error that mentions ``--yes``."""
+    try:
+        agreed = click.confirm(clean(question), err=True)
+    except click.Abort:
+        if sys.stdin.isatty():
+            raise
+        raise BadSettings("stdin is not a terminal; pass --yes to confirm") from None
+    if not agreed:
+        raise click.Abort
+
+
+def tenant_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Add ``--tenant`` with a default of all tenants."""
+    return click.option(
+        "--tenant",
+        metavar="NAME",
+        default=ALL_TENANTS,
+        show_default="all tenants",
+        help="Tenant.",
+    )(command)
+
+
+def own_tenant_option(command: Callable[..., None]) -> Callable[..., None]:
+    """Add ``--tenant`` with the app's own tenant as the default, for keys that are unique per tenant."""
+    return click.option("--tenant", metavar="NAME", show_default="the app's own", help="Tenant.")(command)

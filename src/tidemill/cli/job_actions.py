@@ -1,0 +1,281 @@
+"""``tidemill jobs`` verbs that change jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import click
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from tidemill.cli.context import CommandContext, ask_first, at_desk
+from tidemill.cli.filters import Where, filtered
+from tidemill.cli.job_views import one
+from tidemill.cli.parsers import duration, instant
+from tidemill.cli.screen import clean, console, print_json, print_lines, thousands
+from tidemill.client.jobs.actions import BATCH
+from tidemill.client.jobs.api import Acted
+from tidemill.client.jobs.handle import Job
+from tidemill.client.jobs.short_ids import resolve
+from tidemill.domain.decide import Action, expected
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import CHANGEABLE
+from tidemill.domain.states import ENDED, HELD, JobState
+from tidemill.errors import BadFilter, JobError, JobNotFound
+
+_PAST = {"cancel": "cancelled", "retry": "retried", "delete": "deleted", "change": "changed"}
+
+One = Callable[[Job[object]], object]
+Many = Callable[..., Acted]
+
+
+def _yes(command: Callable[..., None]) -> Callable[..., None]:
+    return click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")(command)
+
+
+@click.command()
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.option("--reason", metavar="TEXT", help="Reason, stored with the job.")
+@click.option(
+    "--children", is_flag=True, help="Also cancel the jobs that these enqueued, recursively; only with ids."
+)
+@filtered
+@_yes
+@at_desk
+def cancel(
+    desk: CommandContext, ids: tuple[str, ...], reason: str | None, children: bool, where: Where, yes: bool
+) -> None:
+    """Cancel jobs, by id or by filter.
+
+    Waiting jobs end at once. Running jobs are asked to stop.
+    """
+    allowed = expected(Action.CANCEL) | HELD
+    if children and not ids:
+        raise click.UsageError("--children needs the ids of jobs")
+
+    def each(job: Job[object]) -> object:
+        return job.cancel(reason, children=children)
+
+    def many(**conditions: Any) -> Acted:
+        return desk.jobs.cancel(reason=reason, **conditions)
+
+    _decide(desk, "cancel", ids, where, allowed, each, many, yes=yes)
+
+
+@click.command()
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@filtered
+@_yes
+@at_desk
+def retry(desk: CommandContext, ids: tuple[str, ...], where: Where, yes: bool) -> None:
+    """Retry jobs that ended without success, by id or by filter.
+
+    The attempts start from zero again.
+    """
+    _decide(desk, "retry", ids, where, expected(Action.RETRY), Job.retry, desk.jobs.retry, yes=yes)
+
+
+@click.command()
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@filtered
+@_yes
+@at_desk
+def delete(desk: CommandContext, ids: tuple[str, ...], where: Where, yes: bool) -> None:
+    """Delete ended jobs with their logs, by id or by filter."""
+    _decide(desk, "delete", ids, where, ENDED, Job.delete, desk.jobs.delete, yes=yes)
+
+
+@click.command()
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.option("--priority", type=click.IntRange(-100, 100), help="The new priority; higher runs first.")
+@click.option("--to-queue", metavar="NAME", help="The new queue.")
+@filtered
+@_yes
+@at_desk
+def change(
+    desk: CommandContext,
+    ids: tuple[str, ...],
+    priority: int | None,
+    to_queue: str | None,
+    where: Where,
+    yes: bool,
+) -> None:
+    """Change priority or queue of waiting jobs, by id or by filter."""
+    if priority is None and to_queue is None:
+        raise click.UsageError(
+            "give the new priority with --priority, the new queue with --to-queue, or both"
+        )
+
+    def each(job: Job[object]) -> object:
+        return job.change(priority=priority, queue=to_queue)
+
+    def many(**conditions: Any) -> Acted:
+        return desk.jobs.change(priority=priority, to_queue=to_queue, **conditions)
+
+    _decide(desk, "change", ids, where, CHANGEABLE, each, many, yes=yes)
+
+
+@click.command("run-now")
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@at_desk
+def run_now(desk: CommandContext, ids: tuple[str, ...]) -> None:
+    """Run scheduled jobs and pending retries now."""
+    _each(desk, "run now", ids, Job.run_now)
+
+
+@click.command()
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@click.option("--at", type=instant, metavar="INSTANT", help="New time, such as 2026-03-01T06:00Z.")
+@click.option("--in", "delay", type=duration, metavar="DURATION", help="New time from now, such as 30m.")
+@at_desk
+def reschedule(
+    desk: CommandContext, ids: tuple[str, ...], at: datetime | None, delay: timedelta | None
+) -> None:
+    """Change the time of jobs that have not started."""
+    when = at if at is not None else delay
+    if when is None or (at is not None and delay is not None):
+        raise click.UsageError("give the new time with --at or with --in")
+    _each(desk, "reschedule", ids, lambda job: job.reschedule(when))
+
+
+@click.command()
+@click.argument("ids", nargs=-1, required=True, metavar="ID...")
+@at_desk
+def rerun(desk: CommandContext, ids: tuple[str, ...]) -> None:
+    """Run jobs under review again, with all their attempts."""
+    _each(desk, "rerun", ids, Job.rerun)
+
+
+@click.command()
+@click.argument("id")
+@click.option("--comment", metavar="TEXT", help="Comment, stored with the job.")
+@at_desk
+def approve(desk: CommandContext, id: str, comment: str | None) -> None:
+    """Complete a job under review."""
+    _each(desk, "approve", (id,), lambda job: job.approve(comment))
+
+
+@click.command()
+@click.argument("id")
+@click.option("--comment", metavar="TEXT", help="Comment, stored with the job.")
+@at_desk
+def reject(desk: CommandContext, id: str, comment: str | None) -> None:
+    """Fail a job under review."""
+    _each(desk, "reject", (id,), lambda job: job.reject(comment))
+
+
+def _decide(
+    desk: CommandContext,
+    verb: str,
+    ids: tuple[str, ...],
+    where: Where,
+    allowed: frozenset[JobState],
+    each: One,
+    many: Many,
+    *,
+    yes: bool,
+) -> None:
+    if ids and where.narrows:
+        raise BadFilter(f"{verb} takes ids or a filter, not both")
+    if ids:
+        _each(desk, verb, ids, each)
+    elif where.narrows:
+        _matching(desk, verb, where, allowed, many, yes=yes)
+    else:
+        raise BadFilter(f"say which jobs to {verb}: ids, or a filter such as --status or --task")
+
+
+def _each(desk: CommandContext, verb: str, ids: tuple[str, ...], act: One) -> None:
+    """Act on each of these jobs; continue if one of them refuses."""
+    done: list[dict[str, object]] = []
+    refused: list[dict[str, object]] = []
+    found: dict[UUID, str] = {}
+    # Refuse malformed and ambiguous ids before anything is changed.
+    for id in ids:
+        try:
+            found.setdefault(resolve(desk.store, id, tenant=ALL_TENANTS), id)
+        except JobNotFound as error:
+            refused.append({"id": id, "code": error.code, "message": error.message})
+    for full, id in found.items():
+        try:
+            job = one(desk, str(full))
+            act(job)
+        except JobError as error:
+            refused.append({"id": id, "code": error.code, "message": error.message})
+            continue
+        now = "deleted" if verb == "delete" else job.status.value
+        done.append({"id": str(job.id), "status": now})
+        asked = "asked to stop" if verb == "cancel" and not job.ended else now
+        if not desk.as_json:
+            print_lines([(f"{job.id} {asked}", "")])
+    if desk.as_json:
+        print_json({"done": done, "refused": refused})
+    else:
+        for refusal in refused:
+            click.echo(f"tidemill: {clean(refusal['message'])}", err=True)
+    if refused:
+        click.get_current_context().exit(1)
+
+
+def _matching(
+    desk: CommandContext, verb: str, where: Where, allowed: frozenset[JobState], many: Many, *, yes: bool
+) -> None:
+    """Act on all matching jobs, in batches and oldest first. Jobs created after the start are not affected."""
+    conditions = where.of(desk)
+    asked = frozenset(JobState(name) for name in conditions.pop("status", ()))
+    states = (asked & allowed) if asked else allowed
+    began_at = desk.now()
+    conditions["created_before"] = min(conditions.get("created_before", began_at), began_at)
+    counts = desk.jobs.counts(status=states, **conditions) if states else {}
+    total = sum(counts.values())
+    if total and not yes:
+        told = ", ".join(f"{thousands(number)} {state}" for state, number in sorted(counts.items()))
+        plural = "job" if total == 1 else "jobs"
+        ask_first(f"{verb} {thousands(total)} {plural} ({told})?")
+    asked_for = {**conditions, "status": states}
+    done = seen = 0
+    cursor: str | None = None
+    with _bar(total, hidden=desk.as_json) as bar:
+        task = bar.add_task(verb, total=total)
+        while total:
+            page = desk.jobs.list(limit=BATCH, cursor=cursor, sort="oldest", status=states, **conditions)
+            if page.items:
+                acted = many(ids=[job.id for job in page.items], tenant=ALL_TENANTS, asked=asked_for)
+                done, seen = done + acted.done, seen + len(page.items)
+                bar.update(task, completed=seen, total=max(total, seen))
+            if page.next is None:
+                break
+            cursor = page.next
+    if desk.as_json:
+        print_json({"done": done, "skipped": seen - done})
+        return
+    words = {
+        "cancel": "cancelled or asked to stop", "retry": "retried", "delete": "deleted", "change": "changed",
+    }  # fmt: skip
+    skipped = f"; {thousands(seen - done)} had changed by then" if seen > done else ""
+    if not seen:
+        skipped = f": {_reason_for_none(verb, asked, allowed)}"
+    print_lines([(f"{thousands(done)} {words[verb]}{skipped}", "")])
+
+
+def _reason_for_none(verb: str, asked: frozenset[JobState], allowed: frozenset[JobState]) -> str:
+    """Explain why a filter left no job to act on."""
+    possible = ", ".join(state for state in JobState if state in allowed)
+    if asked and not asked & allowed:
+        names = " and ".join(state for state in JobState if state in asked)
+        return f"{names} jobs cannot be {_PAST[verb]}; the filter can match {possible}"
+    return f"no job matches the filter in a status that allows it ({possible})"
+
+
+def _bar(total: int, *, hidden: bool) -> Progress:
+    screen = console(err=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        console=screen,
+        transient=True,
+        disable=hidden or not screen.is_terminal or total <= BATCH,
+    )

@@ -1,0 +1,322 @@
+"""``tidemill jobs`` verbs that read jobs: list, count, show, logs, why."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
+from uuid import UUID
+
+import click
+
+from tidemill.cli.context import CommandContext, at_desk
+from tidemill.cli.filters import Where, filtered
+from tidemill.cli.screen import (
+    STYLES,
+    Column,
+    age,
+    clean,
+    heading,
+    percent,
+    print_facts,
+    print_json,
+    print_json_line,
+    print_lines,
+    print_table,
+    span,
+    stamp,
+    thousands,
+)
+from tidemill.client import documents
+from tidemill.client.jobs.handle import Job
+from tidemill.client.jobs.origins import Origin, origin
+from tidemill.client.jobs.short_ids import SHOWN, resolve
+from tidemill.client.jobs.why import explain
+from tidemill.domain.estimate import eta_of, fraction_done
+from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
+from tidemill.domain.job import LEVELS, Execution, LogEntry, levels_from
+from tidemill.domain.job import JobRow as Facts
+from tidemill.domain.stages import stages
+from tidemill.domain.states import ENDED, HELD, JobState
+
+LAST_LINES = 20
+STAGE_LINES = 500
+SOME_CHILDREN = 20
+END = 2**62
+"""A log position after every line."""
+
+WAKE = 1.0
+"""Seconds between two reads of a followed log if no wake-up arrives."""
+
+COLUMNS = (
+    Column("id", tail=SHOWN), Column("status"), Column("task", flexible=True),
+    Column("queue", flexible=True, optional=True, rank=3), Column("age", optional=True, right=True, rank=2),
+    Column("progress", optional=True, right=True), Column("attempt", optional=True, right=True, rank=1),
+    Column("tenant", flexible=True, optional=True, rank=4), Column("reason", flexible=True, optional=True, keeps=32, rank=-1),
+)  # fmt: skip
+
+_MODULES = re.compile(r"^(?:\w+\.)+(?=[A-Z]\w*(?::|$))")
+"""The module path of an exception class at the start of a reason."""
+
+
+def one(desk: CommandContext, id: str) -> Job[object]:
+    """Return the job with this id, or unique prefix or suffix of an id, of any tenant."""
+    found: Job[object] = desk.jobs.get(resolve(desk.store, id, tenant=ALL_TENANTS), tenant=ALL_TENANTS)
+    return found
+
+
+def job_rows(jobs: Iterable[Facts], now: datetime) -> Iterator[list[object]]:
+    """Return jobs as table rows."""
+    for job in jobs:
+        done = percent(fraction_done(job)) if job.progress is not None or job.state in HELD else None
+        yield [
+            job.id,
+            job.state.value,
+            job.task,
+            job.queue,
+            span(now - job.created_at),
+            done,
+            f"{job.attempt}/{job.max_attempts}",
+            job.tenant,
+            None if job.reason is None else _MODULES.sub("", job.reason),
+        ]
+
+
+@click.command("list")
+@filtered
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="Jobs per page.")
+@click.option("--cursor", metavar="TEXT", help="Cursor printed by the previous page.")
+@click.option("--oldest", is_flag=True, help="List the oldest first.")
+@at_desk
+def list_jobs(desk: CommandContext, where: Where, limit: int, cursor: str | None, oldest: bool) -> None:
+    """List jobs, newest first."""
+    sort = "oldest" if oldest else "newest"
+    page = desk.jobs.list(limit=limit, cursor=cursor, sort=sort, **where.of(desk))
+    now = desk.now()
+    found = [job.facts for job in page.items]
+    if desk.as_json:
+        print_json({"items": [documents.job_document(job, now) for job in found], "next": page.next})
+        return
+    print_table(COLUMNS, job_rows(found, now), empty="no jobs")
+    if page.next is not None:
+        print_lines([(f"more: --cursor {page.next}", "dim")])
+
+
+@click.command()
+@filtered
+@at_desk
+def count(desk: CommandContext, where: Where) -> None:
+    """Count jobs by status."""
+    counts = desk.jobs.counts(**where.of(desk))
+    found = {state.value: counts[state] for state in JobState if counts.get(state)}
+    total = sum(found.values())
+    if desk.as_json:
+        print_json({"total": total, "counts": found})
+        return
+    rows = [*found.items(), ("total", total)]
+    columns = (Column("status"), Column("jobs", right=True))
+    print_table(columns, [(name, thousands(number)) for name, number in rows], empty="")
+
+
+@click.command()
+@click.argument("id")
+@at_desk
+def show(desk: CommandContext, id: str) -> None:
+    """Show a job with its executions, log and children."""
+    job = one(desk, id)
+    now = desk.now()
+    executions = job.executions()
+    lines = last_lines(desk, job)
+    kin = JobFilter(ALL_TENANTS, parent_id=job.id)
+    children = desk.store.jobs(kin, sort=Sort.OLDEST, limit=SOME_CHILDREN)
+    if desk.as_json:
+        document = documents.job_document(job.facts, now)
+        document["executions"] = [documents.execution_document(execution) for execution in executions]
+        document["logs"] = [documents.log_document(entry) for entry in lines]
+        document["children"] = [documents.job_document(child, now) for child in children.items]
+        print_json(document)
+        return
+    print_facts(_facts(job.facts, now, origin(desk.store, job.facts)))
+    if declared := _declared_stages(desk, job.facts):
+        heading("Stages")
+        _print_stages(desk, job.facts, executions, declared)
+    if executions:
+        heading("Executions")
+        _print_executions(executions, now)
+    if lines:
+        heading("Last log lines")
+        print_lines((log_line(entry) for entry in lines), hang=2)
+    if children.items:
+        heading("Children")
+        print_table(COLUMNS, job_rows(children.items, now), empty="")
+        if children.next is not None:
+            print_lines([(f"more: tidemill jobs list --parent {job.id}", "dim")])
+
+
+def _facts(job: Facts, now: datetime, made_by: Origin) -> Iterator[tuple[str, object]]:
+    document = documents.job_document(job, now)
+    yield "id", job.id
+    yield "task", job.task
+    yield "status", job.state.value
+    yield "reason", job.reason
+    yield "asked to stop", job.cancel_reason
+    yield "queue", job.queue
+    yield "tenant", job.tenant
+    yield "priority", job.priority
+    yield "arguments", job.args
+    yield "attempt", f"{job.attempt} of {job.max_attempts}"
+    yield "crashes", job.crashes or None
+    for name in (
+        "created_at",
+        "run_at",
+        "claimed_at",
+        "started_at",
+        "finished_at",
+        "expires_at",
+        "archived_at",
+    ):
+        when: datetime | None = getattr(job, name)
+        yield (
+            name.removesuffix("_at").replace("run", "due"),
+            None if when is None else f"{stamp(when)} ({age(when, now)})",
+        )
+    yield "timeout", None if job.timeout is None else span(job.timeout)
+    yield "worker", job.worker
+    if job.progress is not None:
+        words = [percent(job.progress.fraction)] if job.progress.fraction is not None else []
+        if job.progress.step is not None:
+            words.append(f"step {job.progress.step} of {job.progress.total or '?'}")
+        words += [text for text in (job.progress.stage, job.progress.message) if text]
+        yield "progress", ", ".join(words)
+    ends = eta_of(job, now)
+    yield "ends", None if ends is None else f"{stamp(ends)} ({age(ends, now)})"
+    yield "result", job.result
+    if job.error is not None:
+        yield "error", f"{job.error.type}: {job.error.message}"
+        yield "traceback", job.error.traceback
+    for name in ("correlation_id", "trace_id", "parent_id", "unique_key"):
+        yield name.replace("_", " "), document[name]
+    yield "definition", made_by.definition
+    yield "schedule", made_by.schedule
+    yield "fire", None if job.details.fire_at is None else stamp(job.details.fire_at)
+    yield "reference", None if job.details.reference is None else ":".join(job.details.reference)
+    yield "tags", ", ".join(job.details.tags) or None
+    yield "limits", ", ".join(job.limits) or None
+    yield "metadata", json.dumps(dict(job.details.metadata)) if job.details.metadata else None
+    yield "headers", json.dumps(dict(job.details.headers)) if job.details.headers else None
+
+
+def _declared_stages(desk: CommandContext, job: Facts) -> Sequence[str]:
+    return desk.registry.get(job.task).options.stages if job.task in desk.registry else ()
+
+
+def _print_stages(
+    desk: CommandContext, job: Facts, executions: Sequence[Execution], declared: Sequence[str]
+) -> None:
+    lines = desk.store.logs(job.id, tenant=ALL_TENANTS, before=END, limit=STAGE_LINES)
+    found = stages([entry for _, entry in lines], executions, declared)
+    rows = [[stage.name, stage.words, None if stage.took is None else span(stage.took)] for stage in found]
+    print_table(
+        (Column("stage", flexible=True), Column("status"), Column("took", right=True)), rows, empty=""
+    )
+
+
+def _print_executions(executions: Iterable[Execution], now: datetime) -> None:
+    columns = (
+        Column("attempt", right=True), Column("status"), Column("started"), Column("took", right=True),
+        Column("worker", optional=True), Column("reason", folds=True),
+    )  # fmt: skip
+    rows = []
+    for execution in executions:
+        began = execution.started_at or execution.claimed_at
+        took = None if began is None else span((execution.finished_at or now) - began)
+        reason = execution.reason or (
+            execution.error and f"{execution.error.type}: {execution.error.message}"
+        )
+        rows.append([execution.attempt, execution.state.value, stamp(began), took, execution.worker, reason])
+    print_table(columns, rows, empty="")
+
+
+# Logs ------------------------------------------------------------------------------------------------------------------
+
+
+def last_lines(desk: CommandContext, job: Job[object]) -> list[LogEntry]:
+    """Return the last lines of a job's log."""
+    if job.archived_at is not None:
+        return job.logs()[-LAST_LINES:]
+    lines = desk.store.logs(job.id, tenant=ALL_TENANTS, before=END, limit=LAST_LINES)
+    return [entry for _, entry in lines]
+
+
+def log_line(entry: LogEntry) -> tuple[str, str]:
+    """Format a log entry as one line, and return its style."""
+    words = [stamp(entry.at), f"{entry.level:<7}"]
+    if entry.stage:
+        words.append(f"[{entry.stage}]")
+    words.append(entry.message)
+    words += [f"{name}={clean(json.dumps(value))}" for name, value in (entry.details or {}).items()]
+    if entry.duration is not None:
+        words.append(f"({span(entry.duration)})")
+    return " ".join(words), STYLES.get(entry.level, "")
+
+
+@click.command()
+@click.argument("id")
+@click.option("--follow", "-f", is_flag=True, help="Follow the log until the job ends.")
+@click.option("--level", type=click.Choice(LEVELS), help="Lowest level to print.")
+@at_desk
+def logs(desk: CommandContext, id: str, follow: bool, level: str | None) -> None:
+    """Print the log of a job."""
+    job = one(desk, id)
+    if desk.as_json and not follow:
+        print_json([documents.log_document(entry) for entry in job.logs(level=level)])
+        return
+    written = False
+    for entry in _following(desk, job.id, level) if follow else job.logs(level=level):
+        written = True
+        if desk.as_json:
+            print_json_line(documents.log_document(entry))
+        else:
+            print_lines([log_line(entry)])
+    if not written and not desk.as_json:
+        print_lines([("no log lines", "dim")])
+
+
+def _following(desk: CommandContext, id: UUID, level: str | None) -> Iterator[LogEntry]:
+    """Yield log lines as they are written, until the job has ended and all lines were yielded."""
+    listener = desk.store.listen()
+    after = told = 0
+    try:
+        while True:
+            found = desk.store.get([id], tenant=ALL_TENANTS)
+            if not found:
+                yield from desk.jobs.get(id, tenant=ALL_TENANTS).logs(level=level)[told:]
+                return
+            while page := desk.store.logs(id, tenant=ALL_TENANTS, after=after, levels=levels_from(level)):
+                yield from (entry for _, entry in page)
+                after, told = page[-1][0], told + len(page)
+            # The state was read before the lines, so no line can follow.
+            if found[0].state in ENDED:
+                return
+            listener.wait(WAKE)
+    finally:
+        listener.close()
+
+
+# Why -------------------------------------------------------------------------------------------------------------------
+
+
+@click.command()
+@click.argument("id")
+@at_desk
+def why(desk: CommandContext, id: str) -> None:
+    """Explain why a job is not running."""
+    job = one(desk, id).facts
+    found = explain(desk.store, job, desk.now())
+    if desk.as_json:
+        reasons = [{"code": reason.code, "text": reason.text} for reason in found]
+        print_json({"id": str(job.id), "status": job.state.value, "reasons": reasons})
+        return
+    print_lines([(f"{job.task} {job.id} is {job.state}.", "bold")])
+    print_lines(((f"- {reason.text}", "") for reason in found), hang=2)

@@ -1,0 +1,1 @@
+"""Identity of the caller, API keys and the audit log."""

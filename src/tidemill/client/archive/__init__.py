@@ -1,0 +1,1 @@
+"""Archiving of ended jobs, and reading of archived ones."""

@@ -1,0 +1,1 @@
+"""Creation of jobs: options, construction, batching and writing."""

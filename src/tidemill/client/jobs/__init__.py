@@ -1,0 +1,1 @@
+"""Jobs: queries, handles, waiting, and reasons why a job is not running."""

@@ -1,0 +1,121 @@
+"""Batch actions that handles and ``app.jobs`` share: cancel, queue and priority."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+from tidemill.client.access.identity import NAMED, note
+from tidemill.client.core import Client
+from tidemill.client.limits.cache import ceilings, check_ceiling
+from tidemill.domain.decide import Action, expected, move
+from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
+from tidemill.domain.job import CHANGEABLE, Change, JobRow
+from tidemill.domain.schedule_fires import NODE_QUEUE
+from tidemill.domain.states import HELD
+from tidemill.errors import BadSettings, IllegalTransition, UsageError
+from tidemill.stores.base import Store
+from tidemill.tasks.options import check_name, check_priority
+
+BATCH = 500
+"""Maximum number of jobs in one store call."""
+
+
+def cancel_batch(store: Store, batch: Sequence[JobRow], reason: str) -> frozenset[UUID]:
+    """Cancel jobs, and ask workers to stop the jobs they hold; return the ids of the jobs affected."""
+    free = [job for job in batch if job.state in expected(Action.CANCEL)]
+    changed = store.move([move(job, Action.CANCEL, reason) for job in free])
+    held = [job.id for job in batch if job.state in HELD]
+    return changed | store.request_cancel(held, tenant=ALL_TENANTS, reason=reason)
+
+
+def cancel_descendants(client: Client, store: Store, root: JobRow, reason: str) -> int:
+    """Cancel all descendants of a job within its tenant, and return their number.
+
+    Each generation is read and cancelled in batches, each batch in a transaction with its audit entry. An ended job is
+    skipped, but its children are not. Jobs that a running job enqueues later are not found.
+    """
+    done, seen, parents = 0, {root.id}, [root.id]
+    while parents:
+        children: list[JobRow] = []
+        for at in range(0, len(parents), BATCH):
+            where = JobFilter(root.tenant, parent_ids=frozenset(parents[at : at + BATCH]))
+            children += [child for child in _all(store, where) if child.id not in seen]
+        seen.update(child.id for child in children)
+        for at in range(0, len(children), BATCH):
+            done += _cancel(client, store, root, children[at : at + BATCH], reason)
+        parents = [child.id for child in children]
+    if done:
+        store.notify(["ended", "cancel", "change"])
+    return done
+
+
+def _all(store: Store, where: JobFilter) -> Iterator[JobRow]:
+    after: str | None = None
+    while True:
+        page = store.jobs(where, sort=Sort.OLDEST, limit=1000, after=after)
+        yield from (replace(job, args="", result=None) for job in page.items)
+        if page.next is None:
+            return
+        after = page.next
+
+
+def _cancel(client: Client, store: Store, root: JobRow, batch: Sequence[JobRow], reason: str) -> int:
+    with store.transaction():
+        changed = cancel_batch(store, batch, reason)
+        told = [job for job in batch if job.id in changed]
+        if told:
+            before = {"status": dict(Counter(job.state.value for job in told))}
+            after: dict[str, object] = {
+                "descendants_of": str(root.id),
+                "done": len(told),
+                "ids": [str(job.id) for job in told[:NAMED]],
+                "reason": reason,
+            }
+            note(store, "jobs.cancelled", "jobs", root.tenant, before=before, after=after, now=client.pin)
+    return len(told)
+
+
+def check_change(queue: str | None, priority: int | None) -> None:
+    """Reject an empty change, and an invalid queue or priority."""
+    if queue is None and priority is None:
+        raise UsageError("there is nothing to change; give a queue, a priority, or both")
+    if priority is not None:
+        check_priority(priority)
+    if queue is not None:
+        check_name("queue", queue)
+        if queue.startswith(NODE_QUEUE):
+            raise BadSettings(
+                f"queue {queue!r} belongs to one node or runner, and only schedules put jobs into it"
+            )
+
+
+def change_batch(
+    store: Store, batch: Sequence[JobRow], queue: str | None, priority: int | None
+) -> Collection[UUID]:
+    """Change the queue or priority of jobs, each only from the state that was read; return the ids of changed jobs.
+
+    Raises ``PriorityTooHigh`` if a tenant may not use the priority.
+    """
+    if priority is not None:
+        most: Mapping[str, int] = ceilings(store.settings())
+        for tenant in {job.tenant for job in batch}:
+            check_ceiling(tenant, priority, most.get(tenant))
+    return store.change(
+        [
+            Change(job.id, job.tenant, frozenset({job.state}), queue, priority)
+            for job in batch
+            if job.state in CHANGEABLE
+        ]
+    )
+
+
+def unchangeable(job: JobRow) -> IllegalTransition:
+    """Return the error for changing a job that is not waiting to run."""
+    return IllegalTransition(
+        f"cannot change job {job.id}: it is {job.state}; that needs {' or '.join(sorted(CHANGEABLE))}",
+        id=job.id,
+        state=job.state,
+    )

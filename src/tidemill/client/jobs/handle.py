@@ -1,0 +1,506 @@
+"""Job handle with synchronous and asynchronous methods.
+
+A handle caches the last snapshot of its job; ``refresh`` reads a new one. Every method that accesses the store has an
+asynchronous twin with the prefix ``a``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import queue
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, TypeVar
+
+from tidemill.client.access.identity import note
+from tidemill.client.archive.documents import read_executions, read_logs
+from tidemill.client.enqueue.options import check_when
+from tidemill.client.jobs.actions import cancel_descendants, change_batch, check_change, unchangeable
+from tidemill.client.jobs.known_job import KnownJob
+from tidemill.client.jobs.why import Reason, explain
+from tidemill.domain.bounds import check_text
+from tidemill.domain.decide import Action, move
+from tidemill.domain.filters import JobFilter, Sort
+from tidemill.domain.job import CHANGEABLE, Execution, LogEntry, levels_from
+from tidemill.domain.job import JobRow as Facts
+from tidemill.domain.retention import ArchivedJob
+from tidemill.domain.states import ENDED, HELD, JobState
+from tidemill.errors import (
+    BadArguments,
+    IllegalTransition,
+    JobCancelled,
+    JobFailed,
+    JobNotFound,
+    TidemillError,
+    UsageError,
+    WaitTimeout,
+)
+from tidemill.tasks.ambient import current_job
+from tidemill.tasks.events import Subscription
+
+R = TypeVar("R")
+
+WAIT = 1800.0
+"""Default timeout of ``result``, in seconds."""
+
+SILENT = 5.0
+"""Seconds that ``result`` waits before it checks whether a suitable worker is alive."""
+
+_HOPELESS = frozenset({"no_workers", "no_worker_for_queue", "no_worker_for_task"})
+
+_log = logging.getLogger("tidemill.client")
+
+WORDS = {
+    Action.CANCEL: "cancelled",
+    Action.RETRY: "retried",
+    Action.APPROVE: "approved",
+    Action.REJECT: "rejected",
+    Action.RUN_NOW: "run_now",
+    Action.RESCHEDULE: "rescheduled",
+    Action.RERUN: "rerun",
+}
+"""The audit's name for each action on a job."""
+
+
+class Job(KnownJob[R]):
+    """Handle of one job, in any state."""
+
+    # Reading and waiting ---------------------------------------------------------------------------------------------
+
+    def refresh(self) -> Job[R]:
+        """Read the job again and return this handle with the new snapshot."""
+        self._facts = self._client.get(self.id, tenant=self.tenant, store=self._store)
+        return self
+
+    async def arefresh(self) -> Job[R]:
+        found: Job[R] = await self._client.in_thread(self.refresh)
+        return found
+
+    def result(self, timeout: float | timedelta | None = WAIT) -> R:
+        """Wait for the job to end and return the task's result; raises JobFailed, JobCancelled or WaitTimeout."""
+        seconds = _seconds(timeout)
+        ended, end = self._ending()
+        try:
+            try:
+                facts = ended.result(SILENT if seconds is None else min(seconds, SILENT))
+            except FutureTimeout:
+                if seconds is not None and seconds <= SILENT:
+                    raise
+                self._warn_of_waiting()
+                facts = ended.result(None if seconds is None else seconds - SILENT)
+        except FutureTimeout:
+            raise self._late(timeout) from None
+        finally:
+            end()
+        return self._conclude(facts)
+
+    async def aresult(self, timeout: float | timedelta | None = WAIT) -> R:  # noqa: ASYNC109  (as in its twin)
+        seconds = _seconds(timeout)
+        ended, end = self._ending()
+        waiting = asyncio.wrap_future(ended)
+        try:
+            async with asyncio.timeout(seconds):
+                done, _ = await asyncio.wait([waiting], timeout=SILENT)
+                if not done:
+                    await self._client.in_thread(self._warn_of_waiting)
+                facts = await waiting
+        except TimeoutError:
+            raise await self._client.in_thread(self._late, timeout) from None
+        finally:
+            waiting.cancel()
+            end()
+        if facts is None:
+            facts = await self._client.in_thread(self._left)
+        return self._conclude(facts)
+
+    def __await__(self) -> Generator[Any, None, R]:
+        return self.aresult().__await__()
+
+    def _late(self, timeout: float | timedelta | None) -> WaitTimeout:
+        text = f"job {self.id} is still {self._facts.state} after {_seconds(timeout):g} seconds"
+        with contextlib.suppress(TidemillError):  # the store is unavailable, or the job was deleted
+            text += ": " + " ".join(reason.text for reason in self.why())
+        if hint := self._slot_hint():
+            text += f" {hint}"
+        return WaitTimeout(text, id=self.id)
+
+    def _warn_of_waiting(self) -> None:
+        """Log why the wait may never end: no worker is alive, or the waiting job holds the slot that this one needs."""
+        try:
+            reason = next((each for each in self.why() if each.code in _HOPELESS), None)
+        except TidemillError:
+            return
+        if reason is not None:
+            _log.warning("job %s of task %s is waited for: %s", self.id, self.task, reason.text)
+        elif hint := self._slot_hint():
+            _log.warning("job %s of task %s has not started yet. %s", self.id, self.task, hint)
+
+    def _slot_hint(self) -> str | None:
+        """Return advice for a running job that waits for this one while this one has no slot."""
+        waiting = current_job()
+        if waiting is None or self._facts.state not in (JobState.PENDING, JobState.CLAIMED):
+            return None
+        return (
+            f"Job {waiting.job_id} waits for it and keeps its own slot: if every slot waits like that, nothing runs. "
+            "Enqueue the next step with ctx.then(…) instead of waiting, or give the worker more threads."
+        )
+
+    def why(self) -> list[Reason]:
+        """Return why the job is not running, or how it ended; the most important reason first."""
+        self.refresh()
+        store = self._client.store(self._store)
+        return explain(store, self._facts, self._client.pin or store.now())
+
+    async def awhy(self) -> list[Reason]:
+        found: list[Reason] = await self._client.in_thread(self.why)
+        return found
+
+    def _ending(self) -> tuple[Future[Facts | None], Callable[[], None]]:
+        """Return a future of this job's final snapshot, and a function that stops watching the job."""
+        future: Future[Facts | None] = Future()
+        if self.ended:
+            future.set_result(self._facts)
+            return future, lambda: None
+
+        def heard(facts: Facts | None) -> None:
+            if facts is not None:
+                self._facts = facts
+            if (facts is None or facts.state in ENDED) and not future.done():
+                future.set_result(facts)
+
+        return future, self._client.waiting(self._store).watch(self.id, heard)
+
+    def _left(self) -> Facts:
+        """Return the archived copy of a job that is no longer in the live tables."""
+        try:
+            return self._client.get(self.id, tenant=self.tenant, store=self._store)
+        except JobNotFound:
+            raise JobNotFound(f"job {self.id} is gone: it was deleted", id=self.id) from None
+
+    def _conclude(self, facts: Facts | None) -> R:
+        if facts is None:
+            facts = self._left()
+        self._facts = facts
+        if facts.state is JobState.COMPLETED:
+            value: R = self._decoded()
+            return value
+        why = facts.reason or facts.state
+        if facts.state is JobState.CANCELLED:
+            raise JobCancelled(f"job {self.id} was cancelled: {why}", id=self.id, reason=facts.reason)
+        raise JobFailed(
+            f"job {self.id} of task {self.task} {facts.state}: {why}",
+            id=self.id,
+            state=facts.state,
+            error=facts.error,
+        )
+
+    def watch(self) -> Iterator[Job[R]]:
+        """Yield the job at each change until it has ended."""
+        heard: queue.SimpleQueue[Facts | None] = queue.SimpleQueue()
+        end = self._client.waiting(self._store).watch(self.id, heard.put)
+        try:
+            while True:
+                facts = heard.get() or self._left()
+                self._facts = facts
+                yield self
+                if facts.state in ENDED:
+                    return
+        finally:
+            end()
+
+    async def awatch(self) -> AsyncIterator[Job[R]]:
+        loop = asyncio.get_running_loop()
+        heard: asyncio.Queue[Facts | None] = asyncio.Queue()
+
+        def hear(facts: Facts | None) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so there is no reader left
+                loop.call_soon_threadsafe(heard.put_nowait, facts)
+
+        end = self._client.waiting(self._store).watch(self.id, hear)
+        try:
+            while True:
+                facts = await heard.get() or await self._client.in_thread(self._left)
+                self._facts = facts
+                yield self
+                if facts.state in ENDED:
+                    return
+        finally:
+            end()
+
+    def on_progress(self, callback: Callable[[Job[R]], object]) -> Subscription:
+        """Call ``callback`` in a client thread at each change of the job.
+
+        The subscription ends with the job, or when it is closed. An exception in the callback is logged, and later
+        changes still call it.
+        """
+
+        waiting = self._client.waiting(self._store)
+
+        def heard(facts: Facts | None) -> None:
+            try:
+                if facts is not None:
+                    callback(Job(self._client, facts, self._store))
+            finally:
+                if facts is None or facts.state in ENDED:
+                    subscription.close()
+
+        # Create the subscription before watching: for a job that has already ended, the callback closes it
+        # immediately.
+        subscription = Subscription(lambda: waiting.unwatch(self.id, heard))
+        waiting.watch(self.id, heard)
+        return subscription
+
+    # Executions, logs and related jobs -------------------------------------------------------------------------------
+
+    def executions(self) -> list[Execution]:
+        """Return every attempt at the job, newest first."""
+        found = self._client.store(self._store).executions([self.id], tenant=self.tenant)
+        if not found and (kept := self._kept()) is not None:
+            found = read_executions(kept)
+        return sorted(found, key=lambda execution: execution.number, reverse=True)
+
+    async def aexecutions(self) -> list[Execution]:
+        found: list[Execution] = await self._client.in_thread(self.executions)
+        return found
+
+    def logs(self, *, level: str | None = None) -> list[LogEntry]:
+        """Return the job's log lines in order; with ``level``, only lines of that level and above."""
+        store, levels = self._client.store(self._store), levels_from(level)
+        lines: list[LogEntry] = []
+        after = 0
+        while page := store.logs(self.id, tenant=self.tenant, after=after, levels=levels):
+            lines += [entry for _, entry in page]
+            after = page[-1][0]
+        if not lines and (kept := self._kept()) is not None:
+            return [entry for entry in read_logs(kept) if levels is None or entry.level in levels]
+        return lines
+
+    async def alogs(self, *, level: str | None = None) -> list[LogEntry]:
+        found: list[LogEntry] = await self._client.in_thread(lambda: self.logs(level=level))
+        return found
+
+    def _kept(self) -> ArchivedJob | None:
+        """Return the archived copy, if any; a job that has not ended is never archived."""
+        if not self.ended:
+            return None
+        return self._client.archived(self.id, tenant=self.tenant, store=self._store)
+
+    def children(self) -> list[Job[Any]]:
+        """Return the jobs that this job enqueued, in enqueue order."""
+        where = JobFilter(self.tenant, parent_id=self.id)
+        found: list[Job[Any]] = []
+        after: str | None = None
+        while True:
+            page = self._client.store(self._store).jobs(where, sort=Sort.OLDEST, limit=1000, after=after)
+            found += [Job(self._client, facts, self._store) for facts in page.items]
+            if page.next is None:
+                return found
+            after = page.next
+
+    async def achildren(self) -> list[Job[Any]]:
+        found: list[Job[Any]] = await self._client.in_thread(self.children)
+        return found
+
+    def parent(self) -> Job[Any] | None:
+        """Return the job that enqueued this one, if any."""
+        if self.parent_id is None:
+            return None
+        return Job(
+            self._client, self._client.get(self.parent_id, tenant=self.tenant, store=self._store), self._store
+        )
+
+    async def aparent(self) -> Job[Any] | None:
+        found: Job[Any] | None = await self._client.in_thread(self.parent)
+        return found
+
+    # Actions ---------------------------------------------------------------------------------------------------------
+
+    def cancel(self, reason: str | None = None, *, children: bool = False) -> Job[R]:
+        """Cancel the job, or ask its worker to stop it if a worker holds it.
+
+        With ``children``, also cancel all of its descendants: the jobs that it enqueued, the jobs that those enqueued,
+        and so on. In that case the job itself may already have ended.
+        """
+        check_text("reason", reason)
+        store, said = self._client.store(self._store), reason or "cancelled"
+        self.refresh()
+        self._refuse_archived("cancel")
+        if children:
+            done = self if self.ended else self.cancel(reason)
+            cancel_descendants(self._client, store, self._facts, said)
+            return done
+        if self._facts.state not in HELD:
+            return self._act(Action.CANCEL, said)
+        with store.transaction():
+            asked = store.request_cancel([self.id], tenant=self.tenant, reason=said)
+            if asked and self._facts.cancel_reason is None:  # the audit names only the first requester
+                self._note("job.cancel_requested", {"status": self.status.value, "reason": said})
+        if not asked:
+            return self.cancel(reason)  # the job ended or was released after it was read
+        store.notify(["cancel"])
+        first = self._facts.cancel_reason is None
+        self.refresh()
+        if first:
+            self._client.publish_acts("job.cancel_requested", [self._facts], reason=said)
+        return self
+
+    async def acancel(self, reason: str | None = None, *, children: bool = False) -> Job[R]:
+        found: Job[R] = await self._client.in_thread(lambda: self.cancel(reason, children=children))
+        return found
+
+    def retry(self) -> Job[R]:
+        """Give an ended job another chain of attempts."""
+        return self._act(Action.RETRY, "retried manually")
+
+    async def aretry(self) -> Job[R]:
+        found: Job[R] = await self._client.in_thread(self.retry)
+        return found
+
+    def run_now(self) -> Job[R]:
+        """Make a job that is scheduled, or that waits for its next attempt, pending immediately."""
+        return self._act(Action.RUN_NOW, "run now")
+
+    async def arun_now(self) -> Job[R]:
+        found: Job[R] = await self._client.in_thread(self.run_now)
+        return found
+
+    def reschedule(self, at: datetime | timedelta) -> Job[R]:
+        """Move a job that has not started to another time: an aware datetime, or a timedelta from now."""
+        store = self._client.store(self._store)
+        now = self._client.pin or store.now()
+        check_when("at", at)
+        delay = at if isinstance(at, timedelta) else at - now
+        if delay <= timedelta(0):
+            raise UsageError(f"cannot reschedule job {self.id} to the past; call run_now() to run it at once")
+        return self._act(Action.RESCHEDULE, "rescheduled", delay)
+
+    async def areschedule(self, at: datetime | timedelta) -> Job[R]:
+        found: Job[R] = await self._client.in_thread(self.reschedule, at)
+        return found
+
+    def change(self, *, priority: int | None = None, queue: str | None = None) -> Job[R]:
+        """Change the priority or the queue, or both, of a job that is waiting to run (pending or scheduled)."""
+        check_change(queue, priority)
+        store = self._client.store(self._store)
+        for _ in range(10):
+            self.refresh()
+            self._refuse_archived("change")
+            if self._facts.state not in CHANGEABLE:
+                raise unchangeable(self._facts)
+            before = {"task": self.task, "queue": self.queue, "priority": self.priority}
+            after = {
+                "queue": self.queue if queue is None else queue,
+                "priority": self.priority if priority is None else priority,
+            }
+            with store.transaction():
+                done = change_batch(store, [self._facts], queue, priority)
+                if done:
+                    subject, pin = f"job:{self.id}", self._client.pin
+                    note(store, "job.changed", subject, self.tenant, before=before, after=after, now=pin)
+            if done:
+                store.notify([f"ready:{after['queue']}", "scheduled", "change"])
+                return self.refresh()
+        raise IllegalTransition(f"job {self.id} changes state too often; it is {self.status} now", id=self.id)
+
+    async def achange(self, *, priority: int | None = None, queue: str | None = None) -> Job[R]:
+        found: Job[R] = await self._client.in_thread(lambda: self.change(priority=priority, queue=queue))
+        return found
+
+    def rerun(self) -> Job[R]:
+        """Run a job that waits for review again, with all its attempts."""
+        return self._act(Action.RERUN, "rerun manually")
+
+    async def arerun(self) -> Job[R]:
+        found: Job[R] = await self._client.in_thread(self.rerun)
+        return found
+
+    def approve(self, comment: str | None = None) -> Job[R]:
+        """Complete a job that waits for review. Its output becomes the result and must match the task's return type."""
+        check_text("comment", comment)
+        self._check_output()
+        return self._act(Action.APPROVE, comment or "approved")
+
+    async def aapprove(self, comment: str | None = None) -> Job[R]:
+        found: Job[R] = await self._client.in_thread(self.approve, comment)
+        return found
+
+    def reject(self, comment: str | None = None) -> Job[R]:
+        """Fail a job that waits for review."""
+        check_text("comment", comment)
+        return self._act(Action.REJECT, comment or "rejected")
+
+    async def areject(self, comment: str | None = None) -> Job[R]:
+        found: Job[R] = await self._client.in_thread(self.reject, comment)
+        return found
+
+    def delete(self) -> None:
+        """Delete an ended job with its executions and logs."""
+        self.refresh()
+        self._refuse_archived("delete")
+        store = self._client.store(self._store)
+        with store.transaction():
+            if not store.delete([self.id], tenant=self.tenant):
+                raise IllegalTransition(
+                    f"cannot delete job {self.id}: it is {self.status}; cancel it first", id=self.id
+                )
+            self._note("job.deleted", None)
+        self._client.publish_acts("job.deleted", [self._facts])
+
+    async def adelete(self) -> None:
+        await self._client.in_thread(self.delete)
+
+    def _act(self, action: Action, reason: str, delay: timedelta = timedelta(0)) -> Job[R]:
+        """Apply the action to the current state of the job, and retry if a concurrent change comes first."""
+        store = self._client.store(self._store)
+        for _ in range(10):
+            self.refresh()
+            self._refuse_archived(action.value.replace("_", " "))
+            wanted = move(self._facts, action, reason, delay)
+            with store.transaction():
+                # Move only from the state that was read, because the audit records it as the state before.
+                done = store.move([replace(wanted, expect=frozenset({self._facts.state}))])
+                if done:
+                    self._note(f"job.{WORDS[action]}", {"status": wanted.state.value, "reason": reason})
+            if done:
+                store.notify(["ended", "scheduled", f"ready:{self.queue}"])
+                acted = replace(self._facts, state=wanted.state)
+                self._client.publish_acts(f"job.{WORDS[action]}", [acted], reason=reason)
+                return self.refresh()
+        raise IllegalTransition(f"job {self.id} changes state too often; it is {self.status} now", id=self.id)
+
+    def _check_output(self) -> None:
+        """Reject an output that does not load as the task's result type; only older releases stored such outputs."""
+        registry = self._client.registry
+        found = self.refresh().facts
+        if found.state is not JobState.REVIEW_NEEDED or found.result is None or found.task not in registry:
+            return
+        try:
+            registry.get(found.task).result.load(found.result)
+        except BadArguments as error:
+            raise BadArguments(
+                f"job {self.id} cannot be approved: {error}; reject it, or run it again with rerun()",
+                id=self.id,
+            ) from None
+
+    def _refuse_archived(self, verb: str) -> None:
+        if self.archived_at is not None:
+            raise IllegalTransition(
+                f"cannot {verb} job {self.id}: it was archived {self.archived_at:%Y-%m-%d %H:%M} UTC; "
+                "archived jobs cannot be changed, enqueue a new job instead",
+                id=self.id,
+            )
+
+    def _note(self, action: str, after: Mapping[str, object] | None) -> None:
+        """Add an audit record, in the transaction of the action itself."""
+        before = {"task": self.task, "status": self.status.value}
+        store, pin = self._client.store(self._store), self._client.pin
+        note(store, action, f"job:{self.id}", self.tenant, before=before, after=after, now=pin)
+
+
+def _seconds(timeout: float | timedelta | None) -> float | None:
+    return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout

@@ -1,0 +1,144 @@
+"""Waiting for jobs: one thread per store watches jobs for all waiters.
+
+The thread reads the watched jobs after each notification, and at least once per poll interval.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from uuid import UUID
+
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import JobRow
+from tidemill.errors import StoreError
+from tidemill.stores.base import Listener, Store
+
+_log = logging.getLogger("tidemill.client")
+
+POLL = 0.25
+"""Seconds between two reads when no notification arrives."""
+
+TOPICS = frozenset({"ended", "progress", "watch", "change"})
+"""Notification topics after which the thread reads the watched jobs; ``change`` stands for any change."""
+
+_LINGER = 20  # polls without a watcher before the thread stops
+_SAY_AGAIN = 20.0  # seconds between two notices to the workers that there are watchers
+
+Heard = Callable[[JobRow | None], None]
+"""Callback for every new snapshot of a job, and for None when the job no longer exists."""
+
+
+class Waiter:
+    """Notifies watchers about jobs of one store. A watcher runs in the waiting thread and must not block it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._changed = threading.Condition()
+        self._watchers: dict[UUID, list[Heard]] = {}
+        self._fresh = False
+        self._thread: threading.Thread | None = None
+        self._listener: Listener | None = None
+        self._closed = False
+
+    def watch(self, id: UUID, heard: Heard) -> Callable[[], None]:
+        """Watch this job, starting with its current state; return a function that stops watching."""
+        with self._changed:
+            self._watchers.setdefault(id, []).append(heard)
+            self._fresh = True
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._loop, name="tidemill-waiting", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+        self._wake()
+        return partial(self.unwatch, id, heard)
+
+    def unwatch(self, id: UUID, heard: Heard) -> None:
+        """Remove a watcher of this job; removing it twice is harmless."""
+        with self._changed:
+            left = [other for other in self._watchers.get(id, ()) if other is not heard]
+            if left:
+                self._watchers[id] = left
+            else:
+                self._watchers.pop(id, None)
+
+    def _wake(self) -> None:
+        """Notify the thread through the store, in case it is blocked on the listener."""
+        if self._listener is not None:
+            self._store.notify(["watch"])
+
+    def _loop(self) -> None:
+        seen: dict[UUID, JobRow | None] = {}
+        idle = 0
+        said = float("-inf")
+        try:
+            self._listener = self._store.listen()
+        except StoreError:
+            self._listener = None
+        while True:
+            with self._changed:
+                if self._closed:
+                    return
+                wanted, fresh, self._fresh = list(self._watchers), self._fresh, False
+                idle = 0 if wanted else idle + 1
+                if idle > _LINGER:
+                    self._thread = None
+                    break
+            if fresh:
+                seen = {}
+            if wanted and time.monotonic() - said > _SAY_AGAIN:
+                # Workers publish the end of every job only while there are watchers.
+                said = time.monotonic()
+                self._wake()
+            self._look(wanted, seen)
+            self._pause()
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
+
+    def _look(self, wanted: list[UUID], seen: dict[UUID, JobRow | None]) -> None:
+        if not wanted:
+            return
+        try:
+            found = {job.id: job for job in self._store.get(wanted, tenant=ALL_TENANTS)}
+        except StoreError:
+            return  # the store may recover; otherwise the waiters' own timeouts apply
+        for id in wanted:
+            job = found.get(id)
+            if id in seen and seen[id] == job:
+                continue
+            seen[id] = job
+            with self._changed:
+                watchers = list(self._watchers.get(id, ()))
+            for heard in watchers:
+                try:
+                    heard(job)
+                except Exception:  # noqa: BLE001  (a user's callback, or a closed loop; others still wait)
+                    _log.exception("cannot notify the watchers of job %s", id)
+
+    def _pause(self) -> None:
+        if self._listener is not None:
+            ends = time.monotonic() + POLL
+            while (left := ends - time.monotonic()) > 0:
+                heard = self._listener.wait(left)
+                if heard & TOPICS or self._fresh or self._closed:
+                    return
+        else:
+            with self._changed:
+                if not self._fresh and not self._closed:
+                    self._changed.wait(POLL)
+
+    def close(self) -> None:
+        """Stop the thread; watchers receive nothing after this."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            thread = self._thread
+        listener = self._listener
+        if listener is not None:
+            listener.close()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()

@@ -1,0 +1,1 @@
+"""Limits: reading, setting, and checks at enqueue."""

@@ -1,0 +1,179 @@
+"""Sans-I/O protocol between the store's methods and a user's connection.
+
+A protocol (``Talk``) is a generator. It yields statements for the user's connection (``UserStatement``) and store calls that may
+block (``StoreCall``), and receives their results. One implementation therefore serves synchronous and asynchronous
+connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import datetime
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
+
+from tidemill.domain.job import NewJob
+from tidemill.stores.sql.driver import Driver, Items, Row, Takes
+from tidemill.stores.sql.lifecycle import SqlLifecycle
+from tidemill.stores.sql.records import SqlRecords
+
+T = TypeVar("T")
+
+
+class UserStatement(NamedTuple):
+    """One statement for the user's connection, in that connection's parameter style."""
+
+    sql: str
+    values: Any = ()
+    many: bool = False  #: whether ``values`` is a list of rows
+    gives: bool = True  #: whether the statement may return rows
+
+
+class StoreCall(NamedTuple):
+    """A call to the store, outside the user's transaction."""
+
+    call: Callable[[], Any]
+
+
+Talk = Generator[UserStatement | StoreCall, Any, T]
+
+
+class Adapter(Protocol):
+    """The interface that all adapters of users' connections share."""
+
+    @property
+    def dialect(self) -> str:
+        """``postgres`` or ``sqlite``."""
+        ...
+
+    @property
+    def style(self) -> str:
+        """The parameter style: packed, named or numbered (PostgreSQL); marks or percents (SQLite)."""
+        ...
+
+    @property
+    def key(self) -> object:
+        """The physical connection, as the cache key for the database that it leads to."""
+        ...
+
+    def ready(self) -> None:
+        """Raise, unless a transaction is open or opens with the first write."""
+        ...
+
+
+class SyncAdapter(Adapter, Protocol):
+    """A synchronous adapter."""
+
+    def execute(self, line: UserStatement) -> list[Row]: ...
+
+
+class AsyncAdapter(Adapter, Protocol):
+    """An asynchronous adapter."""
+
+    def execute(self, line: UserStatement) -> Awaitable[list[Row]]: ...
+
+
+def drive(talk: Talk[T], host: SyncAdapter) -> T:
+    """Run a protocol on a synchronous connection."""
+    try:
+        step = next(talk)
+        while True:
+            try:
+                answer = step.call() if isinstance(step, StoreCall) else host.execute(step)
+            except BaseException as error:  # noqa: BLE001  (the generator handles or re-raises it)
+                step = talk.throw(error)
+            else:
+                step = talk.send(answer)
+    except StopIteration as end:
+        return cast(T, end.value)
+
+
+async def adrive(talk: Talk[T], host: AsyncAdapter) -> T:
+    """Run a protocol on an asynchronous connection; store calls run in a thread and do not block the event loop."""
+    try:
+        step = next(talk)
+        while True:
+            try:
+                if isinstance(step, StoreCall):
+                    answer = await asyncio.to_thread(step.call)
+                else:
+                    answer = await host.execute(step)
+            except BaseException as error:  # noqa: BLE001  (the generator handles or re-raises it)
+                step = talk.throw(error)
+            else:
+                step = talk.send(answer)
+    except StopIteration as end:
+        return cast(T, end.value)
+
+
+# The store's own methods -------------------------------------------------------------------------------------------------
+
+Run = Callable[[str, Takes, Items], Talk[list[Row]]]
+
+
+class _NextStatement(Exception):
+    def __init__(self, name: str, takes: Takes, items: Items) -> None:
+        super().__init__(name)
+        self.name, self.takes, self.items = name, takes, items
+
+
+class _RecordedAnswers:
+    """A stand-in for a driver that returns recorded results, and raises ``_NextStatement`` at the first one that is missing."""
+
+    def __init__(self, answers: Sequence[list[Row]]) -> None:
+        self._answers = iter(answers)
+
+    def run(
+        self, name: str, takes: Takes | None = None, items: Items | None = None, flags: Iterable[str] = ()
+    ) -> list[Row]:
+        for answer in self._answers:
+            return answer
+        raise _NextStatement(name, takes or {}, items or {})
+
+    def transaction(self) -> AbstractContextManager[None]:
+        return nullcontext()  # the user's own transaction surrounds everything
+
+
+class Replay(SqlLifecycle, SqlRecords):
+    """The SQL store's own methods, as far as they need only ``run`` and ``transaction`` of a driver."""
+
+    def __init__(self, answers: Sequence[list[Row]]) -> None:
+        self._db = cast(Driver, _RecordedAnswers(answers))
+
+
+class ConnectionWrite(Generic[T]):
+    """A write on the user's connection, expressed in the store's own methods."""
+
+    tables: tuple[str, ...] = ()  #: temporary tables that these methods use on SQLite
+
+    def __init__(self, jobs: Sequence[NewJob]) -> None:
+        self.jobs = jobs  #: the jobs to insert
+
+    @property
+    def in_rounds(self) -> bool:
+        """Whether a batch may be given up after its first statement, so that it needs a savepoint."""
+        return len(self.jobs) > 1 and any(job.unique is not None for job in self.jobs)
+
+    def before(self, dialect: str) -> Talk[None]:
+        """Run steps that must happen before the write, outside the user's transaction."""
+        yield from ()
+
+    def act(self, rehearsal: Replay, now: datetime | None) -> T:
+        """Call the store's methods; called again after each result, and must make the same calls each time."""
+        raise NotImplementedError
+
+    def topics(self, answer: T) -> frozenset[str]:
+        """Return the topics to notify when the user's transaction commits."""
+        raise NotImplementedError
+
+
+def rehearsed(work: ConnectionWrite[T], now: datetime | None, run: Run) -> Talk[T]:
+    """Run the store's methods through ``run`` by replaying them with the results so far, once for each new result."""
+    answers: list[list[Row]] = []
+    while True:
+        try:
+            return work.act(Replay(answers), now)
+        except _NextStatement as asks:
+            name, takes, items = asks.name, asks.takes, asks.items
+        answers.append((yield from run(name, takes, items)))

@@ -1,0 +1,1 @@
+"""Schedules and definitions, at run time and declared in code."""

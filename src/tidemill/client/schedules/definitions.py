@@ -1,0 +1,373 @@
+"""``app.definitions``: versioned task configurations of a tenant.
+
+Every method has an asynchronous twin with the prefix ``a``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tidemill.client.access.identity import named
+from tidemill.client.jobs.handle import Job
+from tidemill.client.limits.cache import drop_rule
+from tidemill.client.schedules.audit import definition_changes
+from tidemill.client.schedules.handle import TenantApi, busy, definition_refusal, task_facts_of
+from tidemill.client.schedules.validation import RULES, check_key, encoded, read_job_options
+from tidemill.domain.bounds import check_text, text_flaw
+from tidemill.domain.job import Enqueued, NewJob
+from tidemill.domain.job_requests import request
+from tidemill.domain.limits import LimitKind, Rule
+from tidemill.domain.schedule_fires import definition_limit, limited, refuses
+from tidemill.domain.schedules import Definition, DefinitionVersion
+from tidemill.errors import BadArguments, BadSchedule, DefinitionExists, DefinitionNotFound, JobExists
+from tidemill.ids import new_id
+from tidemill.tasks.limits import called_names
+from tidemill.tasks.task import Declared
+
+DEFAULT_CONCURRENT = 1
+"""Default maximum of concurrently running jobs of a new definition."""
+
+_LONGEST = 200  # characters of a name, as in every store's table
+_OWN = ("max_concurrent", "on_busy")
+_ON_BUSY = ("queue", "refuse")
+
+OWN = ("args", "name", "owner", "max_concurrent", "on_busy")
+"""Keywords of a definition other than the options of its jobs."""
+
+
+class Definitions(TenantApi):
+    """The definitions of an app's tenants. Each method uses the current tenant unless another is given."""
+
+    def save(
+        self,
+        key: str,
+        task: Any = None,
+        *,
+        args: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        owner: str | None = None,
+        version: int | None = None,
+        by: str | None = None,
+        tenant: str | None = None,
+        **settings: Any,
+    ) -> Definition:
+        """Create a definition, or save the next version of an existing one. Omitted values stay unchanged.
+
+        With ``version``, save only if that is the current version (0: only if the key is new). ``settings`` are options
+        of its jobs and two settings of the definition itself.
+
+        ``max_concurrent`` limits how many of its jobs run at a time. The default for a new definition is 1; 0 means no
+        limit.
+
+        ``on_busy`` decides about a job above that limit. ``"queue"`` makes it wait; ``"refuse"``, for
+        ``max_concurrent=1``, refuses a second job until the first one has ended.
+        """
+        check_key("definition", key)
+        whose = self._tenant(tenant)
+        found = self._living(key, whose)
+        if version is not None and version != (0 if found is None else found.version):
+            raise _changed(key, whose, found)
+        base = found or Definition(id=new_id(), key=key, task=_name(task), tenant=whose)
+        if (
+            found is not None
+            and task is not None
+            and self._client.registry.name_of(found.task) != _name(task)
+        ):
+            raise BadSchedule(
+                f"task: definition {key!r} is of task {found.task}; choose another key for {_name(task)}",
+                field="task",
+            )
+        declared = self._client.registry.get(base.task)
+        own = {name: settings.pop(name) for name in _OWN if name in settings}
+        if found is None:
+            own.setdefault("max_concurrent", DEFAULT_CONCURRENT)
+        changes: dict[str, Any] = {"settings": {**base.settings, **_options(settings), **own}}
+        _check_own(changes["settings"], declared)
+        if args is not None or found is None:
+            changes["args"] = encoded(declared, args or {}, self._client.limits)
+        for field, value in (("name", name), ("owner", owner)):
+            if value is not None:
+                changes[field] = _words(field, value)
+        return self._put("saved", found, replace(base, **changes), by)
+
+    def get(self, key: str, *, tenant: str | None = None) -> Definition:
+        """Return the definition with that key, or raise ``DefinitionNotFound``. Deleted definitions are not found."""
+        whose = self._tenant(tenant)
+        found = self._living(key, whose)
+        if found is None:
+            raise DefinitionNotFound(f"tenant {whose} has no definition {key!r}", key=key, tenant=whose)
+        return found
+
+    def list(
+        self, *, task: Any = None, deleted: bool = False, tenant: str | None = None
+    ) -> Sequence[Definition]:
+        """Return the definitions that match, sorted by tenant and key; ``tenant="*"`` for all tenants."""
+        name = None if task is None else _name(task)
+        return self._store.definitions(tenant=self._tenant(tenant), task=name, deleted=deleted)
+
+    def versions(self, key: str, *, tenant: str | None = None) -> Sequence[DefinitionVersion]:
+        """Return every version of a definition, oldest first."""
+        found = self.get(key, tenant=tenant)
+        return self._store.definition_versions(found.id, tenant=found.tenant)
+
+    def enable(self, key: str, *, tenant: str | None = None) -> Definition:
+        """Let its schedules fire again, from now on."""
+        return self._enable(key, tenant, enabled=True)
+
+    def disable(self, key: str, *, tenant: str | None = None) -> Definition:
+        """Stop all of its schedules from firing."""
+        return self._enable(key, tenant, enabled=False)
+
+    def _enable(self, key: str, tenant: str | None, *, enabled: bool) -> Definition:
+        found = self.get(key, tenant=tenant)
+        with self._store.transaction():
+            if self._store.enable_definitions(
+                [found.id], tenant=found.tenant, enabled=enabled, now=self._pin
+            ):
+                verb = "enabled" if enabled else "disabled"
+                self._noted(verb, replace(found, enabled=not enabled), replace(found, enabled=enabled))
+        self._tell(["schedules"])
+        return self.get(key, tenant=found.tenant)
+
+    def trigger(
+        self,
+        key: str,
+        *,
+        args: Mapping[str, Any] | None = None,
+        force: bool = False,
+        tenant: str | None = None,
+    ) -> Job[Any]:
+        """Enqueue a job now, with these arguments merged over the definition's own.
+
+        Raises ``DefinitionDisabled`` if the definition is disabled, and ``DefinitionBusy`` if it refuses a second job
+        while one has not ended. ``force`` enqueues the job in both cases, and the audit records it.
+        """
+        found = self.get(key, tenant=tenant)
+        if not force and (refusal := definition_refusal(found)) is not None:
+            raise refusal
+        declared = self._client.registry.get(found.task)
+        merged = {**declared.arguments.load(found.args), **(args or {})}
+        job = request(
+            new_id(),
+            found.task,
+            tenant=found.tenant,
+            facts=task_facts_of(self._client, found.task) or {},
+            layers=[found.settings],
+            args=encoded(declared, merged, self._client.limits),
+            run_at=None,
+        )
+        details = replace(job.details, definition_id=found.id, definition_version=found.version)
+        values = {**declared.arguments.defaults(), **json.loads(job.args)}
+        called = called_names(declared.options, found.tenant, lambda: values)
+        job = limited(job._replace(limits=tuple(sorted({*job.limits, *called})), details=details), found)
+        if force and refuses(found):
+            job = job._replace(unique=None)
+
+        def write(jobs: Sequence[NewJob]) -> list[Enqueued]:
+            with self._store.transaction():
+                written = self._store.enqueue(jobs, now=self._pin)
+                for answer in written:
+                    if not answer.created and refuses(found):
+                        raise busy(found, answer.id)
+                    if not answer.created:
+                        raise JobExists(
+                            f"job {answer.id} of task {found.task} holds the same unique key", id=answer.id
+                        )
+                after = {
+                    "jobs": [str(job.id)],
+                    "version": found.version,
+                    **({"force": True} if force else {}),
+                }
+                self._note("definition.triggered", f"definition:{found.key}", found.tenant, after=after)
+            return written
+
+        (made,) = self._client.enqueue_made([job], write)
+        self._tell([f"ready:{made.queue}"])
+        return Job(self._client, made)
+
+    def remove(self, key: str, *, tenant: str | None = None) -> None:
+        """Delete a definition with its schedules. Its versions are kept, and its key can be reused."""
+        found = self.get(key, tenant=tenant)
+        with self._store.transaction():
+            if self._store.drop_definitions([found.id], tenant=found.tenant, now=self._pin):
+                self._noted("removed", found, None)
+                self._limit(found, None)
+        self._tell(["schedules"])
+
+    def restore(
+        self, key: str, version: int | None = None, *, by: str | None = None, tenant: str | None = None
+    ) -> Definition:
+        """Save an old version as the newest one.
+
+        A deleted definition is created again without schedules, from its last version by default.
+        """
+        whose = self._tenant(tenant)
+        living = self._living(key, whose)
+        if living is not None and version is None:
+            raise BadSchedule(
+                f"version: definition {key!r} is not removed; specify the version", field="version"
+            )
+        found = living or self._last_deleted(key, whose)
+        versions = self._store.definition_versions(found.id, tenant=whose)
+        wanted = versions[-1].definition.version if version is None else version
+        old = next((each.definition for each in versions if each.definition.version == wanted), None)
+        if old is None:
+            raise DefinitionNotFound(f"definition {key!r} has no version {wanted}", key=key, version=wanted)
+        content = {
+            field: getattr(old, field) for field in ("name", "args", "settings", "notifications", "owner")
+        }
+        if living is not None:
+            return self._put("restored", living, replace(living, **content), by)
+        new = Definition(id=new_id(), key=key, task=old.task, tenant=whose, **content)
+        return self._put("restored", None, new, by)
+
+    # Helpers -----------------------------------------------------------------------------------------------------------
+
+    def _living(self, key: str, tenant: str) -> Definition | None:
+        found = self._store.definitions(tenant=tenant, keys=[key])
+        return found[0] if found else None
+
+    def _last_deleted(self, key: str, tenant: str) -> Definition:
+        found = self._store.definitions(tenant=tenant, keys=[key], deleted=True)
+        if not found:
+            raise DefinitionNotFound(
+                f"tenant {tenant} never had a definition {key!r}", key=key, tenant=tenant
+            )
+        return max(
+            found, key=lambda each: (each.deleted_at is not None and each.deleted_at.timestamp(), each.id)
+        )
+
+    def _put(self, verb: str, before: Definition | None, after: Definition, by: str | None) -> Definition:
+        check_text("by", by)
+        with self._store.transaction():
+            written = self._store.put_definition(after, by=by or named(), now=self._pin)
+            if written is None:
+                raise _changed(after.key, after.tenant, self._living(after.key, after.tenant))
+            self._noted(verb, before, written)
+            changed = self._limit(before, written)
+        if changed:
+            self._tell(["change"])
+        return written
+
+    def _limit(self, before: Definition | None, after: Definition | None) -> bool:
+        """Update the stored limit from the definition's ``max_concurrent``; return whether the value changed."""
+        found = after or before
+        assert found is not None
+        was, now = (0 if each is None else each.settings.get("max_concurrent", 0) for each in (before, after))
+        if was == now:
+            return False
+        name = definition_limit(found.id)
+        if isinstance(now, int) and now:
+            self._store.put_rules([Rule(name, LimitKind.CONCURRENCY, now)], now=self._pin)
+        elif after is None or not any(rule.name == name and rule.pinned for rule in self._store.rules()):
+            drop_rule(self._store, name, None, self._pin)
+        return True
+
+    def _noted(self, verb: str, before: Definition | None, after: Definition | None) -> None:
+        found = after or before
+        assert found is not None
+        was, now = definition_changes(before, after)
+        self._note(f"definition.{verb}", f"definition:{found.key}", found.tenant, was, now)
+
+    # Async twins -------------------------------------------------------------------------------------------------------
+
+    async def asave(
+        self, key: str, task: Any = None, *, tenant: str | None = None, **said: Any
+    ) -> Definition:
+        return await self._await(self.save, key, task, tenant=tenant, **said)
+
+    async def aget(self, key: str, *, tenant: str | None = None) -> Definition:
+        return await self._await(self.get, key, tenant=tenant)
+
+    async def alist(self, *, tenant: str | None = None, **where: Any) -> Sequence[Definition]:
+        return await self._await(self.list, tenant=tenant, **where)
+
+    async def aversions(self, key: str, *, tenant: str | None = None) -> Sequence[DefinitionVersion]:
+        return await self._await(self.versions, key, tenant=tenant)
+
+    async def aenable(self, key: str, *, tenant: str | None = None) -> Definition:
+        return await self._await(self.enable, key, tenant=tenant)
+
+    async def adisable(self, key: str, *, tenant: str | None = None) -> Definition:
+        return await self._await(self.disable, key, tenant=tenant)
+
+    async def atrigger(
+        self,
+        key: str,
+        *,
+        args: Mapping[str, Any] | None = None,
+        force: bool = False,
+        tenant: str | None = None,
+    ) -> Job[Any]:
+        return await self._await(self.trigger, key, args=args, force=force, tenant=tenant)
+
+    async def aremove(self, key: str, *, tenant: str | None = None) -> None:
+        await self._await(self.remove, key, tenant=tenant)
+
+    async def arestore(
+        self, key: str, version: int | None = None, *, by: str | None = None, tenant: str | None = None
+    ) -> Definition:
+        return await self._await(self.restore, key, version, by=by, tenant=tenant)
+
+
+def _name(task: Any) -> str:
+    if task is None:
+        raise BadSchedule("task: a new definition needs a task", field="task")
+    return str(getattr(task, "name", task))
+
+
+def _check_own(settings: Mapping[str, Any], declared: Declared) -> None:
+    """Reject settings of the definition itself that are invalid or contradict each other."""
+    most, on_busy = settings.get("max_concurrent", 0), settings.get("on_busy", "queue")
+    _check_most(most)
+    if on_busy not in _ON_BUSY:
+        raise BadSchedule(f"on_busy: {on_busy!r} is unknown; choose {' or '.join(_ON_BUSY)}", field="on_busy")
+    if on_busy == "refuse" and most != 1:
+        raise BadSchedule(
+            f"on_busy: 'refuse' is for one job at a time, and max_concurrent is {most}; set it to 1",
+            field="on_busy",
+        )
+    if on_busy == "refuse" and declared.options.unique is not None:
+        raise BadSchedule(
+            f"on_busy: task {declared.name} has a unique rule of its own, so its definitions cannot refuse; use 'queue'",
+            field="on_busy",
+        )
+
+
+def _check_most(given: Any) -> None:
+    if not isinstance(given, int) or isinstance(given, bool) or given < 0:
+        raise BadSchedule(
+            f"max_concurrent: {given!r} is not a number of jobs; give a whole number, 0 for no limit",
+            field="max_concurrent",
+        )
+
+
+def _words(field: str, value: Any) -> str:
+    if not isinstance(value, str) or text_flaw(value):
+        raise BadArguments(f"{field}: {value!r} is not a text that can be stored", field=field)
+    if field == "name" and len(value) > _LONGEST:
+        raise BadArguments(f"name: it has {len(value)} characters; give at most {_LONGEST}", field=field)
+    return value
+
+
+def _options(given: Mapping[str, Any]) -> dict[str, object]:
+    """Check the options of its jobs; the error for an option of schedules names the method that accepts it."""
+    for name in given:
+        if name in RULES or name == "jitter":
+            raise BadSchedule(
+                f"{name}: a definition has none, its schedules do; give it to app.schedules.add(…, {name}=…)",
+                field=name,
+            )
+    return read_job_options(given, OWN)
+
+
+def _changed(key: str, tenant: str, found: Definition | None) -> DefinitionExists:
+    now = "is gone" if found is None else f"has version {found.version}"
+    return DefinitionExists(
+        f"definition {key!r} of tenant {tenant} {now} in the meantime; reload it and try again",
+        key=key,
+        tenant=tenant,
+    )

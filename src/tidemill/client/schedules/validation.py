@@ -1,0 +1,235 @@
+"""Validation of a schedule's rules and options, and conversion to the stored form.
+
+Everything is checked before anything is written. This module does not access a store.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypedDict
+from zoneinfo import ZoneInfo
+
+from tidemill.client.enqueue.options import read_call
+from tidemill.domain.bounds import data_flaw
+from tidemill.domain.calendar import BusinessCalendar, as_exclude
+from tidemill.domain.job_requests import OPTIONS, REFUSED, options_to_data
+from tidemill.domain.payload import PayloadLimits
+from tidemill.domain.retry import RetryPolicy
+from tidemill.domain.schedule_fires import NODE_QUEUE, merged_args, read_rules
+from tidemill.domain.schedule_rules import (
+    Cron,
+    Misfire,
+    Overlap,
+    check_misfire,
+    check_overlap,
+    first_fire,
+    misfire_to_data,
+)
+from tidemill.domain.schedules import Definition, Scope
+from tidemill.domain.schedules import ScheduleRow as Facts
+from tidemill.domain.triggers.base import Trigger
+from tidemill.domain.zones import zone_of
+from tidemill.errors import BadArguments, BadSchedule, BadSettings
+from tidemill.tasks.limits import called_names
+from tidemill.tasks.options import check_name
+from tidemill.tasks.task import Declared
+
+RULES = ("trigger", "args", "timezone", "misfire", "overlap", "calendar", "exclude", "scope")
+"""The rules of a schedule; every other keyword is an option of its jobs."""
+
+
+class ScheduleKeywords(TypedDict, total=False):
+    """Keyword arguments of ``app.schedule`` other than task, trigger and key, for type checkers."""
+
+    args: Mapping[str, Any] | None
+    timezone: str
+    misfire: Misfire
+    overlap: Overlap
+    calendar: BusinessCalendar | None
+    exclude: Any
+    scope: Literal["cluster", "instance"] | Scope | None
+    tenant: str | None
+    queue: str
+    priority: int
+    timeout: timedelta | None
+    retry: RetryPolicy | str | None
+    tags: Iterable[str]
+    metadata: Mapping[str, object]
+    reference: tuple[str, str] | None
+    correlation_id: str | None
+    expires: timedelta | None
+    audit: bool | None
+    jitter: timedelta | float
+
+
+def check_key(what: str, key: object) -> None:
+    """Check that a key is a valid name."""
+    if not isinstance(key, str):
+        raise BadSchedule(f"key: {key!r} is not a {what}'s key; give a text", field="key", value=key)
+    try:
+        check_name(what, key)
+    except BadSettings as error:
+        raise BadSchedule(f"key: {error}", field="key", value=key) from None
+
+
+def ruled(
+    base: Facts,
+    said: Mapping[str, Any],
+    declared: Declared,
+    definition: Definition | None,
+    now: datetime,
+    limits: PayloadLimits,
+) -> Facts:
+    """Return the schedule with these rules and options applied, and with its next fire."""
+    changes: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+    for name, value in said.items():
+        if name in RULES:
+            changes[name] = _rule(name, value)
+        else:
+            options[name] = value
+    if "args" in said or not base.revision:
+        changes["args"] = _args(declared, definition, said.get("args"), limits)
+    kept = {name: value for name, value in base.options.items() if name not in ("defaults", "limits")}
+    changes["options"] = {**kept, **read_job_options(options), "defaults": declared.facts}
+    made = replace(base, **changes)
+    # Compute limit keys that need the task's code now: the process that fires the schedule may not have the code.
+    if names := called_names(declared.options, made.tenant, lambda: _values(declared, made, definition)):
+        made = replace(made, options={**made.options, "limits": list(names)})
+    return dated(made, now)
+
+
+def dated(schedule: Facts, now: datetime) -> Facts:
+    """Return the schedule with its next fire after ``now``."""
+    rules = read_rules(schedule)
+    following = first_fire(rules.trigger, now, rules.zone, rules.calendar, rules.exclude)
+    return replace(schedule, next_fire_at=following)
+
+
+def _values(declared: Declared, made: Facts, definition: Definition | None) -> dict[str, Any]:
+    return {**declared.arguments.defaults(), **json.loads(merged_args(made, definition))}
+
+
+def _rule(name: str, value: Any) -> Any:
+    match name:
+        case "trigger":
+            return as_trigger(value).to_data()
+        case "timezone":
+            return value.key if isinstance(value, ZoneInfo) else zone_of(value).key
+        case "misfire":
+            check_misfire(value)
+            return misfire_to_data(value)
+        case "overlap":
+            check_overlap(value)
+        case "calendar" if value is not None:
+            if not isinstance(value, BusinessCalendar):
+                raise BadSchedule(
+                    f"calendar: {value!r} is not a BusinessCalendar", field="calendar", value=value
+                )
+            return value.to_data()
+        case "exclude" if value is not None:
+            found = as_exclude(value)
+            return None if found is None else found.to_data()
+        case "scope":
+            if value not in tuple(Scope):
+                raise BadSchedule(
+                    f"scope: {value!r} is not a scope; choose {' or '.join(Scope)}",
+                    field="scope",
+                    value=value,
+                )
+            return Scope(value)
+    return value
+
+
+def as_trigger(given: object) -> Trigger:
+    """Return a trigger, parsing a text as a cron expression."""
+    if isinstance(given, str):
+        return Cron(given)
+    if not isinstance(given, Trigger):
+        raise BadSchedule(
+            f"trigger: {given!r} is not a trigger; give one such as Cron('0 2 * * *') or Daily('06:00')",
+            field="trigger",
+            value=given,
+        )
+    return given
+
+
+def read_job_options(given: Mapping[str, Any], own: Sequence[str] = RULES) -> dict[str, object]:
+    """Check the options of the jobs and return them as plain data. ``own`` lists other valid options for errors."""
+    for name in given:
+        if name in REFUSED:
+            raise BadSchedule(f"{name}: {REFUSED[name]}", field=name)
+        if name not in OPTIONS:
+            raise BadSchedule(
+                f"{name}: there is no such option here; there are {', '.join((*own, *OPTIONS))}", field=name
+            )
+    rest = dict(given)
+    jitter = rest.pop("jitter", None)
+    if isinstance(jitter, timedelta):
+        jitter = jitter.total_seconds()
+    if jitter is not None and (isinstance(jitter, bool) or not isinstance(jitter, int | float) or jitter < 0):
+        raise BadSchedule(
+            f"jitter: {jitter!r} is not a duration; give a timedelta of zero or more", field="jitter"
+        )
+    if str(rest.get("queue", "")).startswith(NODE_QUEUE):
+        raise BadSchedule(
+            f"queue: {rest['queue']!r} begins with {NODE_QUEUE!r}, as only the queues of nodes and runners do; use scope='instance' or scope='process'",
+            field="queue",
+        )
+    _check_plain("metadata", rest.get("metadata"))
+    values = read_call(rest)
+    if isinstance(values.get("expires"), datetime):
+        raise BadSchedule("expires: give a timedelta, which counts from each fire", field="expires")
+    data = options_to_data(values)
+    if "retry" in data and data["retry"] is None:
+        raise BadSchedule(
+            f"retry: {values['retry']!r} cannot be stored; use one of our policies, or set it on the task",
+            field="retry",
+        )
+    if jitter is not None:
+        data["jitter"] = jitter
+    for name, value in data.items():
+        _check_plain(name, value)
+    return data
+
+
+def _check_plain(name: str, value: object) -> None:
+    if flaw := data_flaw(value):
+        raise BadSchedule(f"{name}: it cannot be stored, for it is not plain data: {flaw}", field=name)
+
+
+def _args(declared: Declared, definition: Definition | None, given: object, limits: PayloadLimits) -> str:
+    """Return the schedule's own arguments as JSON, checked together with those of its definition."""
+    own = {} if given is None else given
+    if not isinstance(own, Mapping) or not all(isinstance(name, str) for name in own):
+        raise BadArguments(
+            f"args: {given!r} are not arguments; give a dictionary by their names", field="args"
+        )
+    around = {} if definition is None else declared.arguments.load(definition.args)
+    text = declared.arguments.dump((), {**around, **own}).text
+    limits.check_args(declared.name, text)
+    if definition is None:
+        return text
+    return json.dumps({name: value for name, value in json.loads(text).items() if name in own})
+
+
+def encoded(declared: Declared, given: Mapping[str, Any], limits: PayloadLimits) -> str:
+    """Return a call's arguments as JSON."""
+    return _args(declared, None, given, limits)
+
+
+def same_rules(one: Facts, other: Facts) -> bool:
+    """Whether two schedules have the same rules; the stored defaults of their tasks are ignored."""
+    return _words(one) == _words(other)
+
+
+def _words(facts: Facts) -> str:
+    options = {name: value for name, value in facts.options.items() if name != "defaults"}
+    said = [
+        facts.task, facts.trigger, facts.timezone, facts.calendar, facts.exclude, json.loads(facts.args), facts.misfire,
+        facts.overlap, facts.scope, str(facts.definition_id), options,
+    ]  # fmt: skip
+    return json.dumps(said, sort_keys=True, default=str)

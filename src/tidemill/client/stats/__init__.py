@@ -1,0 +1,1 @@
+"""Statistics, reports and metrics of a store."""

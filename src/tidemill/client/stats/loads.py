@@ -1,0 +1,284 @@
+"""Load of queues and tasks for displays: backlog, pace and outcomes.
+
+All reads are bounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
+from typing import NamedTuple
+from uuid import UUID
+
+from tidemill.client.stats.store_stats import is_living
+from tidemill.domain.cluster import Worker
+from tidemill.domain.estimate import drain_time
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.records import Pause, PauseKind
+from tidemill.domain.schedule_fires import NODE_QUEUE
+from tidemill.domain.schedules import runner_place
+from tidemill.domain.states import JobState
+from tidemill.domain.stats import (
+    LOOK_AT_TIMES,
+    Depth,
+    EndedGroup,
+    EndedGroups,
+    EndedTiming,
+    Group,
+    UnfinishedCounts,
+    quantile,
+)
+from tidemill.stores.base import Store
+
+RECENT = timedelta(minutes=10)
+"""The window over which a queue's pace is measured."""
+
+MOST_QUEUES = 200
+MOST_NAMES = 1_000
+LOOK_FOR_NAMES = 5_000
+"""Ended jobs that are read to find tasks that this app does not declare."""
+
+EACH = 50
+"""Latest ended jobs of each task that run times are computed from."""
+
+ENDED_WINDOW = timedelta(hours=24)
+"""Window in which the ended and the failed jobs of each task are counted."""
+
+
+class QueueLoad(NamedTuple):
+    """A queue: its backlog, its pace, and the workers that serve it."""
+
+    name: str
+    depth: int
+    late: int
+    oldest_at: datetime | None
+    per_minute: float  #: jobs that ended
+    drains_in: timedelta | None  #: at this pace without new jobs; None if no jobs end
+    workers: int
+    slots: int
+    pause: Pause | None
+
+
+class QueueLoads(NamedTuple):
+    """The loads of all queues, deepest first."""
+
+    rows: list[QueueLoad]
+    since_at: datetime
+    more: bool  #: whether there are more queues than rows
+
+
+class QueueFacts(NamedTuple):
+    """Backlog and recently ended jobs of all queues, the figures that take a store longest to compute."""
+
+    at: datetime
+    depths: list[Depth]
+    ended: EndedGroups
+
+
+class TaskLoad(NamedTuple):
+    """A task: its live jobs, its ended jobs of the last 24 hours, and the run times of its latest jobs."""
+
+    name: str
+    counts: dict[JobState, int]
+    ended: int  #: in ``ENDED_WINDOW``
+    failed: int  #: of the ended jobs
+    timed: int  #: latest ended jobs from which ``p50`` and ``p95`` are computed
+    p50: timedelta | None
+    p95: timedelta | None
+    last_at: datetime | None
+    pause: Pause | None
+
+    @property
+    def waiting(self) -> int:
+        """Jobs that are due and wait for a worker."""
+        return self.counts.get(JobState.PENDING, 0)
+
+    @property
+    def running(self) -> int:
+        return self.counts.get(JobState.RUNNING, 0) + self.counts.get(JobState.CLAIMED, 0)
+
+    @property
+    def review(self) -> int:
+        """Jobs that wait for review."""
+        return self.counts.get(JobState.REVIEW_NEEDED, 0)
+
+    @property
+    def failure_rate(self) -> float | None:
+        return self.failed / self.ended if self.ended else None
+
+
+class TaskLoads(NamedTuple):
+    """The loads of the requested tasks, in the requested order."""
+
+    rows: list[TaskLoad]
+    sampled: bool  #: whether there were too many live jobs to count all of them
+    ended_since: datetime  #: from here on, the ended jobs are counted exactly
+    ended_sampled: bool  #: whether too many jobs ended to count them over the whole window
+
+
+def serving(worker: Worker, queue: str) -> bool:
+    """Whether a worker takes jobs of a queue.
+
+    A worker without configured queues serves every queue. Only the workers of a node serve that node's queue, and only
+    one runner serves that runner's queue, whichever queues are configured.
+    """
+    if queue.startswith(NODE_QUEUE):
+        return queue.removeprefix(NODE_QUEUE) in (worker.node, runner_place(worker.node, worker.id))
+    return not worker.queues or queue in worker.queues
+
+
+def queue_facts(store: Store, now: datetime, *, tenant: str = ALL_TENANTS) -> QueueFacts:
+    """Read the figures that ``queue_loads`` needs."""
+    return QueueFacts(
+        now,
+        store.depths(tenant=tenant, now=now),
+        store.ended_by(Group.QUEUE, RECENT, tenant=tenant, limit=MOST_QUEUES, now=now),
+    )
+
+
+def queue_loads(
+    store: Store,
+    now: datetime,
+    *,
+    tenant: str = ALL_TENANTS,
+    also: Iterable[str] = (),
+    named: str | None = None,
+    facts: QueueFacts | None = None,
+) -> QueueLoads:
+    """Return the load of each active queue, or of the ``named`` one.
+
+    A queue is active if jobs are waiting or ended recently, if it is paused or served by a worker, or if it is in
+    ``also``. ``facts`` are figures that the caller read a moment ago.
+    """
+    read_at, found, tally = facts or queue_facts(store, now, tenant=tenant)
+    depths = {each.queue: each for each in found}
+    ended = {row.name: row.total for row in tally.rows if row.name is not None}
+    pauses = {pause.name: pause for pause in store.pauses() if pause.kind is PauseKind.QUEUE}
+    workers = [worker for worker in store.workers() if is_living(worker, now)]
+    names = {*depths, *ended, *also}
+    if tenant == ALL_TENANTS:  # a tenant must not see which queues others pause or serve
+        names |= {*pauses, *(queue for worker in workers for queue in worker.queues)}
+    if named is not None:
+        names = {named}
+    minutes = max((read_at - tally.since_at).total_seconds() / 60, 1 / 60)
+    rows = []
+    for name in names:
+        depth = depths.get(name)
+        waiting = 0 if depth is None else depth.pending + depth.late
+        pace = ended.get(name, 0) / minutes
+        servers = [worker for worker in workers if serving(worker, name)]
+        rows.append(
+            QueueLoad(
+                name,
+                waiting,
+                0 if depth is None else depth.late,
+                None if depth is None else depth.oldest_at,
+                pace,
+                drain_time(waiting, pace / 60) if waiting else None,
+                len(servers),
+                sum(worker.concurrency for worker in servers),
+                pauses.get(name),
+            )
+        )
+    rows.sort(key=lambda row: (-row.depth, row.name))
+    return QueueLoads(rows[:MOST_QUEUES], tally.since_at, len(rows) > MOST_QUEUES)
+
+
+def task_names(
+    store: Store, now: datetime, *, tenant: str = ALL_TENANTS, crowd: UnfinishedCounts | None = None
+) -> set[str]:
+    """Return the tasks that occur in the store: in live and recently ended jobs, and for all tenants in workers.
+
+    ``crowd`` is the count of live jobs, if the caller has already read it.
+    """
+    found = set((crowd or store.crowd(tenant=tenant, look=LOOK_FOR_NAMES)).counts)
+    tally = store.ended_by(
+        Group.TASK, timedelta(days=7), tenant=tenant, limit=MOST_NAMES, look=LOOK_FOR_NAMES, now=now
+    )
+    found |= {row.name for row in tally.rows if row.name is not None}
+    if tenant == ALL_TENANTS:
+        found |= {task for worker in store.workers() if is_living(worker, now) for task in worker.tasks}
+    return found
+
+
+def task_ends(store: Store, now: datetime, *, tenant: str = ALL_TENANTS) -> EndedGroups:
+    """Count the jobs of each task that ended in the last 24 hours.
+
+    The counts are exact up to a million jobs; beyond that, the tally's ``since_at`` is the start of the exact part.
+    """
+    return store.ended_by(
+        Group.TASK, ENDED_WINDOW, tenant=tenant, limit=MOST_NAMES, look=LOOK_AT_TIMES, now=now
+    )
+
+
+def task_loads(
+    store: Store,
+    now: datetime,
+    names: Collection[str],
+    *,
+    tenant: str = ALL_TENANTS,
+    each: int = EACH,
+    crowd: UnfinishedCounts | None = None,
+    ends: EndedGroups | None = None,
+) -> TaskLoads:
+    """Return the loads of these tasks. ``crowd`` and ``ends`` are figures that the caller has already read."""
+    crowd = crowd or store.crowd(tenant=tenant)
+    ends = ends or task_ends(store, now, tenant=tenant)
+    lately: dict[str, list[EndedTiming]] = {}
+    for job in store.lately(names, tenant=tenant, each=each):
+        lately.setdefault(job.task, []).append(job)
+    pauses = {pause.name: pause for pause in store.pauses() if pause.kind is PauseKind.TASK}
+    ended = {row.name: row for row in ends.rows}
+    rows = [
+        task_load(name, crowd.counts.get(name, {}), ended.get(name), lately.get(name, []), pauses.get(name))
+        for name in names
+    ]
+    return TaskLoads(rows, crowd.sampled, ends.since_at, ends.sampled)
+
+
+def task_load(
+    name: str,
+    counts: dict[JobState, int],
+    ended: EndedGroup | None,
+    lately: list[EndedTiming],
+    pause: Pause | None,
+) -> TaskLoad:
+    """Return the load of one task, from figures that the caller has read."""
+    times = [job.run_time for job in lately if job.run_time is not None]
+    last_at = max((job.finished_at for job in lately), default=None)
+    return TaskLoad(
+        name,
+        counts,
+        ended.total if ended else 0,
+        ended.failed if ended else 0,
+        len(lately),
+        quantile(times, 0.5),
+        quantile(times, 0.95),
+        max(last_at, ended.last_at) if last_at and ended else last_at,
+        pause,
+    )
+
+
+def last_outcomes(
+    store: Store, schedules: Iterable[tuple[UUID, str]], *, each: int = 5
+) -> dict[UUID, list[tuple[datetime, UUID | None, JobState | None, str | None]]]:
+    """Return time, job, state and reason of the last fires of these schedules (id and tenant), oldest first.
+
+    A fire without a job was skipped. A job without a state has been deleted or archived.
+    """
+    fires = {id: store.fires(id, tenant=tenant, limit=each) for id, tenant in schedules}
+    ids = [fire.job_id for found in fires.values() for fire in found if fire.job_id is not None]
+    states = {job.id: job.state for job in store.get(ids, tenant=ALL_TENANTS)} if ids else {}
+    return {
+        id: [
+            (fire.fire_at, fire.job_id, states.get(fire.job_id) if fire.job_id else None, fire.reason)
+            for fire in reversed(found)
+        ]
+        for id, found in fires.items()
+    }
+
+
+def waited_for(store: Store) -> frozenset[str]:
+    """Return the limits that pending jobs carry, and the rules that those limits are keys of."""
+    names = {name for lane in store.gates() for name in lane.limits}
+    return frozenset(names | {name.partition("/")[0] for name in names})

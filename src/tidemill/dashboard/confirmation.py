@@ -1,0 +1,37 @@
+"""Confirmation page for actions that are wide-ranging or cannot be undone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from starlette.responses import Response
+
+from tidemill.dashboard.form_state import refuse_to_look
+from tidemill.dashboard.page_request import PageRequest
+
+
+def ask(
+    visit: PageRequest,
+    title: str,
+    words: str,
+    *,
+    button: str,
+    action: str,
+    back: str,
+    fields: Mapping[str, str] | None = None,
+    also: str | None = None,
+    reason: bool = False,
+) -> Response:
+    """Render a confirmation page whose form posts to the path ``action``. ``reason`` adds a field for the reason."""
+    refuse_to_look(visit)
+    return visit.render(
+        "ask_first.html",
+        title=title,
+        words=words,
+        button=button,
+        action=visit.url(action),
+        back=visit.url(back),
+        fields=dict(fields or {}),
+        also=also,
+        reason=reason,
+    )

@@ -1,0 +1,148 @@
+"""State of a submitted form: field values and error messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from tidemill.dashboard.page_request import Fields, PageRequest
+from tidemill.dashboard.parsers import read_number, read_object
+from tidemill.errors import StoreError, TidemillError
+from tidemill.rest.problems import Problem
+
+UNITS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86_400}
+"""Units of a duration, in seconds."""
+
+LONGEST_WORDS = 2_000
+"""Maximum number of characters of a reason or a comment."""
+
+
+def refuse_to_look(visit: PageRequest) -> None:
+    """Raise 403 if the dashboard is read-only, so that it shows no forms."""
+    if visit.service.settings.read_only:
+        raise Problem(403, "read_only", "this dashboard is read-only")
+
+
+class FormError(Exception):
+    """An invalid field and the message to show next to it."""
+
+    def __init__(self, field: str, words: str) -> None:
+        super().__init__(words)
+        self.field, self.words = field, words
+
+
+class FormState:
+    """Values and error messages by field name. An error under ``""`` is about the whole form."""
+
+    def __init__(self, values: Mapping[str, Any] | Fields, errors: Mapping[str, str] | None = None) -> None:
+        self._values = values
+        self.errors = dict(errors or {})
+
+    def value(self, name: str, otherwise: str = "") -> str:
+        """Return the value of a field."""
+        found = self._values.get(name)
+        return otherwise if found is None else str(found)
+
+    def has(self, name: str, value: str) -> bool:
+        """Whether the checkbox with this name and value is checked."""
+        if isinstance(self._values, Fields):
+            return value in self._values.all(name)
+        found = self._values.get(name)
+        return value in found if isinstance(found, list | tuple) else found == value
+
+    def error(self, name: str) -> str | None:
+        """Return the error message of a field."""
+        return self.errors.get(name)
+
+    @property
+    def is_wrong(self) -> bool:
+        return bool(self.errors)
+
+
+def complaints(
+    error: TidemillError, fields: Mapping[str, str], *, arguments: str | None = None
+) -> dict[str, str]:
+    """Map an error to messages by form field.
+
+    ``fields`` maps the error's field names to the form's. ``arguments`` is the prefix of the fields of a task's
+    arguments, or None if the form has one field for all arguments.
+    """
+    if isinstance(error, StoreError):
+        # A store error is not caused by the input.
+        raise error
+    faults = error.facts.get("errors")
+    if isinstance(faults, list) and faults:
+        if arguments is None:
+            said = "; ".join(f"{fault['field']}: {fault['message']}" for fault in faults[:10])
+            return {fields.get("args", "args"): said}
+        found: dict[str, str] = {}
+        for fault in faults:
+            name, _, rest = str(fault["field"]).partition(".")
+            said = f"{rest}: {fault['message']}" if rest else str(fault["message"])
+            found[arguments + name] = (
+                f"{found[arguments + name]}; {said}" if arguments + name in found else said
+            )
+        return found
+    named = error.facts.get("field") or error.facts.get("option")
+    return {fields.get(str(named), ""): error.message}
+
+
+def read_json_field(form: Fields, field: str) -> dict[str, Any] | None:
+    """Parse a field as a JSON object; return None if it is empty."""
+    text = form.get(field)
+    if text is None:
+        return None
+    try:
+        return read_object(text)
+    except ValueError as error:
+        raise FormError(field, str(error)) from None
+
+
+def read_span(form: Fields, field: str) -> timedelta | None:
+    """Parse a duration from a number field and its unit field; return None if the number is empty."""
+    text = form.get(field)
+    if text is None:
+        return None
+    unit = form.get(f"{field}_unit") or "seconds"
+    try:
+        number = float(text)
+        if unit not in UNITS or not 0 <= number * UNITS[unit] <= 1e9:
+            raise ValueError
+    except ValueError:
+        raise FormError(field, f"{text[:40]!r} is not a duration; enter a number and a unit") from None
+    return timedelta(seconds=number * UNITS[unit])
+
+
+def shown_span(seconds: float, field: str) -> dict[str, str]:
+    """Return the values of the two fields of a duration, in the largest unit that gives a whole number.
+
+    >>> shown_span(7200, "delay"), shown_span(90, "delay")
+    ({'delay': '2', 'delay_unit': 'hours'}, {'delay': '90', 'delay_unit': 'seconds'})
+    """
+    for unit, size in sorted(UNITS.items(), key=lambda each: -each[1]):
+        if seconds >= size and seconds % size == 0:
+            return {field: f"{seconds / size:.0f}", f"{field}_unit": unit}
+    return {field: f"{seconds:g}", f"{field}_unit": "seconds"}
+
+
+def read_whole(form: Fields, field: str, *, least: int, most: int) -> int | None:
+    """Parse a field as an integer; return None if it is empty."""
+    text = form.get(field)
+    if text is None:
+        return None
+    try:
+        return read_number(text, least, most)
+    except ValueError as error:
+        raise FormError(field, f"{text[:40]!r}: {error}") from None
+
+
+def read_tags(form: Fields, field: str = "tags") -> list[str]:
+    """Parse a comma-separated list of tags."""
+    return [tag.strip() for tag in (form.get(field) or "").split(",") if tag.strip()]
+
+
+def read_reason(form: Fields, field: str = "reason") -> str | None:
+    """Return the reason or comment in a field, truncated to the maximum length."""
+    reason = form.get(field)
+    return None if reason is None else reason[:LONGEST_WORDS]

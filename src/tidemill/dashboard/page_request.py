@@ -1,0 +1,243 @@
+"""Page request: a ``ApiRequest`` that also reads forms and renders pages."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable, Mapping
+from contextvars import copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from tidemill.dashboard.parsers import read_number
+from tidemill.dashboard.sessions import THEMES
+from tidemill.domain.access import Identity, Role
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.rest.api_request import ApiRequest
+from tidemill.rest.problems import NO_NUL, Problem
+
+if TYPE_CHECKING:
+    from tidemill.dashboard.pages import PageRoute
+    from tidemill.dashboard.site import Site
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+)
+"""Content security policy of all pages: nothing inline, nothing from other origins."""
+
+LIVE = "x-tidemill-live"
+"""Header that marks the script's refresh requests."""
+
+SMALL = 1_000
+"""Minimum size of a compressed response, in bytes."""
+
+MOST_FIELDS = 2_000
+
+
+class Fields:
+    """Values of a query string or form by name. Empty values count as missing."""
+
+    def __init__(self, pairs: list[tuple[str, str]]) -> None:
+        self._pairs = [(name, value.strip()) for name, value in pairs if value.strip()]
+
+    @property
+    def tenant(self) -> str | None:
+        return self.get("tenant")
+
+    def get(self, name: str) -> str | None:
+        """Return the first value with this name."""
+        return next((value for each, value in self._pairs if each == name), None)
+
+    def all(self, name: str) -> list[str]:
+        """Return all values with this name."""
+        return [value for each, value in self._pairs if each == name]
+
+    def items(self) -> list[tuple[str, str]]:
+        """Return all pairs in order."""
+        return list(self._pairs)
+
+    def whole(self, name: str, otherwise: int, *, least: int = 0, most: int = 1_000_000) -> int:
+        """Parse an integer; raise a 422 problem if it is invalid or out of bounds."""
+        text = self.get(name)
+        if text is None:
+            return otherwise
+        try:
+            return read_number(text, least, most)
+        except ValueError as error:
+            raise Problem(422, None, f"{name} is {text[:40]!r}; {error}") from None
+
+
+class PageRequest(ApiRequest):
+    """The request that a page's coroutine receives."""
+
+    __slots__ = ("asked", "csrf", "form", "page_", "site")
+
+    def __init__(
+        self, site: Site, page: PageRoute, request: Request, identity: Identity, csrf: str, form: Fields
+    ) -> None:
+        self.site = site
+        self.page_ = page
+        self.csrf = csrf
+        self.form = form
+        self.asked = Fields(request.query_params.multi_items())
+        super().__init__(site.service, page, request, identity, self.asked, None)
+
+    # Permissions ---------------------------------------------------------------------------------------------------------
+
+    def may(self, role: Role | str) -> bool:
+        """Whether the user has this role and the dashboard is not read-only."""
+        return not self.service.settings.read_only and self.identity.role.allows(Role(role))
+
+    @property
+    def is_live(self) -> bool:
+        """Whether this is a refresh request of the script."""
+        return LIVE in self.request.headers
+
+    @property
+    def takes_gzip(self) -> bool:
+        """Whether the client accepts gzip."""
+        codings = self.request.headers.get("accept-encoding", "").split(",")
+        return "gzip" in {coding.partition(";")[0].strip() for coding in codings}
+
+    async def figures(
+        self, about: tuple[Any, ...], ask: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Run a slow query on a thread, or return its cached result.
+
+        ``about`` is the cache key and must include everything that the result depends on.
+        """
+        make = partial(copy_context().run, partial(ask, *args, **kwargs))
+        return await self.site.figures.of(about, make, heard=self.service.changes.told, new=self.is_live)
+
+    # Addresses -----------------------------------------------------------------------------------------------------------
+
+    def url(self, path: str, /, **query: Any) -> str:
+        """Return an address of this site, with the mount prefix and the selected tenant.
+
+        The parameters are positional-only, because a query may contain any name, including ``path`` and ``self``.
+        """
+        said = {"tenant": self.asked.get("tenant"), **query}
+        pairs = [
+            (name, each)
+            for name, value in said.items()
+            for each in (value if isinstance(value, list | tuple) else [value])
+            if each not in (None, "")
+        ]
+        return self.where(path) + (f"?{urlencode(pairs)}" if pairs else "")
+
+    def here(self, /, **changes: Any) -> str:
+        """Return the address of this page with changed query parameters; None removes one."""
+        said: dict[str, Any] = {}
+        for name, value in self.words_here:
+            said.setdefault(name, []).append(value)
+        return self.url(self.seen_at, **{**said, **changes})
+
+    @property
+    def page_path(self) -> str:
+        """Path of this page within the site."""
+        base = self.where("")
+        path: str = self.request.scope["path"]
+        return path[len(base) :] if base and path.startswith(base) else path
+
+    @property
+    def seen_at(self) -> str:
+        """Path at which this page can be viewed again.
+
+        For an address that accepts only forms, it is the nearest page above it.
+        """
+        return self.page_path if self.page_.method == "GET" else self.site.addresses.shown_at(self.page_path)
+
+    @property
+    def words_here(self) -> list[tuple[str, str]]:
+        """Query parameters that belong to ``seen_at``."""
+        return [
+            (name, value)
+            for name, value in self.asked.items()
+            if name == "tenant" or self.seen_at == self.page_path
+        ]
+
+    @property
+    def again(self) -> str:
+        """Path and query of ``seen_at``, for redirects within the site."""
+        return self.seen_at + (f"?{urlencode(self.words_here)}" if self.words_here else "")
+
+    # Responses -----------------------------------------------------------------------------------------------------------
+
+    def render(self, template: str, status: int = 200, **facts: Any) -> Response:
+        """Render a page."""
+        said = None if self.is_live else self.site.sessions.said(self.request)
+        text = self.site.views.render(template, self, {"said": said, **facts})
+        headers = {"content-security-policy": POLICY, "vary": "accept-encoding"}
+        content = text.encode()
+        if self.is_live and self.takes_gzip and len(content) > SMALL:
+            # Compress only refresh responses. They contain no CSRF token that the compressed size could reveal.
+            content = gzip.compress(content, 5)
+            headers["content-encoding"] = "gzip"
+        response = Response(content, status, headers, "text/html; charset=utf-8")
+        if said is not None:
+            self.site.sessions.forget_said(response, self.request)
+        return response
+
+    def back(self, path: str, words: str, *, good: bool = True, **query: Any) -> Response:
+        """Redirect to a page after an action and show a message there once."""
+        response = RedirectResponse(self.url(path, **query), 303)
+        self.site.sessions.say(response, self.request, words, good=good)
+        return response
+
+    def back_to(
+        self, address: str | None, words: str, *, good: bool = True, otherwise: str = "/"
+    ) -> Response:
+        """Redirect to the address in the form field ``next`` if it is on this site, and show a message there once."""
+        wanted = safe_next(address)
+        if wanted is None:
+            return self.back(otherwise, words, good=good)
+        response = RedirectResponse(self.where("") + wanted, 303)
+        self.site.sessions.say(response, self.request, words, good=good)
+        return response
+
+    @property
+    def globals(self) -> Mapping[str, Any]:
+        """Values that every template can use."""
+        return {
+            "visit": self,
+            "url": self.url,
+            "here": self.here,
+            "may": self.may,
+            "now": self.now(),
+            "csrf": "" if self.is_live else self.csrf,
+            "theme": self.site.sessions.theme(self.request),
+            "themes": THEMES,
+            "identity": self.identity,
+            "chosen_tenant": self.asked.get("tenant"),
+            "all_tenants": self.identity.tenant == ALL_TENANTS,
+            "read_only": self.service.settings.read_only,
+        }
+
+
+def safe_next(address: str | None) -> str | None:
+    """Return a path of this site to redirect to; None for an external address.
+
+    >>> safe_next("/jobs?status=failed"), safe_next("//evil.example"), safe_next("https://evil.example")
+    ('/jobs?status=failed', None, None)
+    """
+    if address is None or not address.startswith("/") or address[1:2] in ("/", "\\") or len(address) > 2000:
+        return None
+    return None if any(ord(letter) < 33 or letter == "\\" for letter in address) else address
+
+
+def read_form(raw: bytes) -> Fields:
+    """Decode a URL-encoded form."""
+    try:
+        pairs = parse_qsl(raw.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
+    except ValueError:
+        raise Problem(422, None, "the form cannot be read") from None
+    if any("\0" in name or "\0" in value for name, value in pairs):
+        raise Problem(422, "bad_text", NO_NUL)
+    return Fields([(name, value.replace("\r\n", "\n")) for name, value in pairs])

@@ -1,0 +1,145 @@
+"""Actions on tasks: pause, resume and runtime settings.
+
+The paths contain no task name except at the end, because a name may contain any character, including slashes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+from starlette.responses import Response
+
+from tidemill.client.control import TASK_SETTING
+from tidemill.client.task_settings import limit_of
+from tidemill.dashboard.form_state import (
+    UNITS,
+    FormError,
+    FormState,
+    complaints,
+    read_reason,
+    read_span,
+    read_whole,
+    refuse_to_look,
+    shown_span,
+)
+from tidemill.dashboard.page_request import PageRequest
+from tidemill.dashboard.pages import PageRoutes
+from tidemill.dashboard.tasks import setting_of
+from tidemill.domain.access import Role
+from tidemill.domain.records import PauseKind
+from tidemill.errors import BadSettings, TaskNotFound, TidemillError
+from tidemill.tasks.options import check_name
+
+pages = PageRoutes()
+
+NO_LIMIT = "no limit"
+"""The unit that means no timeout."""
+
+
+@pages.post("/tasks/-/pause", role=Role.OPERATOR, everywhere=True)
+async def pause(visit: PageRequest) -> Response:
+    """Pause a task."""
+    name = _named(visit)
+    await visit.act(visit.app.control.pause, PauseKind.TASK, name, reason=read_reason(visit.form))
+    return visit.back(_address(name), f"Task {name} is paused; running jobs continue.")
+
+
+@pages.post("/tasks/-/resume", role=Role.OPERATOR, everywhere=True)
+async def resume(visit: PageRequest) -> Response:
+    """Resume a task."""
+    name = _named(visit)
+    await visit.act(visit.app.control.resume, PauseKind.TASK, name)
+    return visit.back(_address(name), f"Jobs of task {name} start again.")
+
+
+@pages.get("/tasks/-/settings/{name:path}", role=Role.SUPER_ADMIN, everywhere=True)
+async def settings(visit: PageRequest) -> Response:
+    """Show the runtime settings of a task, which override the code."""
+    refuse_to_look(visit)
+    return await _settings(visit, visit.path["name"], None)
+
+
+@pages.post("/tasks/-/settings/{name:path}", role=Role.SUPER_ADMIN, everywhere=True)
+async def change_settings(visit: PageRequest) -> Response:
+    """Save the runtime settings of a task. Empty fields return to the values in code."""
+    name = visit.path["name"]
+    check_name("task", name)
+    form = visit.form
+    wanted: dict[str, Any] = {}
+    errors: dict[str, str] = {}
+    concurrent: int | None = None
+    try:
+        if (attempts := read_whole(form, "max_attempts", least=1, most=10_000)) is not None:
+            wanted["max_attempts"] = attempts
+        if form.get("timeout_unit") == NO_LIMIT:
+            wanted["timeout"] = None
+        elif (timeout := read_span(form, "timeout")) is not None:
+            wanted["timeout"] = timeout.total_seconds()
+        concurrent = read_whole(form, "max_concurrent", least=0, most=1_000_000)
+        await visit.act(_set, visit, name, wanted, concurrent)
+    except FormError as wrong:
+        errors[wrong.field] = wrong.words
+    except TidemillError as error:
+        errors = complaints(error, {})
+        if "timeout" in errors.get("", ""):
+            errors = {"timeout": errors[""]}
+    if errors:
+        return await _settings(visit, name, FormState(form, errors))
+    return visit.back(_address(name), f"Task {name}: saved. Workers apply it within seconds.")
+
+
+def _set(visit: PageRequest, name: str, wanted: Mapping[str, Any], concurrent: int | None) -> None:
+    control, limits = visit.app.control, visit.app.limits
+    if wanted:
+        control.set(TASK_SETTING + name, dict(wanted))
+    elif setting_of(visit, name):
+        control.unset(TASK_SETTING + name)
+    rule = _pinned(visit, name)
+    if concurrent is None and rule is not None:
+        limits.unset(f"task/{name}")
+    elif concurrent is not None and concurrent != rule:
+        limits.set(f"task/{name}", concurrent)
+
+
+async def _settings(visit: PageRequest, name: str, form: FormState | None) -> Response:
+    try:
+        check_name("task", name)
+    except BadSettings:
+        raise TaskNotFound(f"{name[:200]!r} is not a task's name", name=name) from None
+    registry = visit.app.registry
+    shown = form or FormState(await visit.read(_shown, visit, name))
+    return visit.render(
+        "task_settings.html",
+        422 if shown.is_wrong else 200,
+        name=name,
+        task=registry.get(name) if name in registry else None,
+        form=shown,
+        units=[*UNITS, NO_LIMIT],
+    )
+
+
+def _shown(visit: PageRequest, name: str) -> dict[str, Any]:
+    said, rule = setting_of(visit, name), _pinned(visit, name)
+    values: dict[str, Any] = {"max_attempts": said.get("max_attempts"), "max_concurrent": rule}
+    if "timeout" in said:
+        timeout = said["timeout"]
+        values |= {"timeout_unit": NO_LIMIT} if timeout is None else shown_span(timeout, "timeout")
+    return values
+
+
+def _pinned(visit: PageRequest, name: str) -> int | None:
+    """Return the limit that an operator has set for a task."""
+    rule = limit_of(name, visit.app.store.rules())
+    return None if rule is None else rule.max
+
+
+def _named(visit: PageRequest) -> str:
+    name = visit.form.get("name") or ""
+    check_name("task", name)
+    return name
+
+
+def _address(name: str) -> str:
+    return f"/tasks/{quote(name)}"

@@ -1,0 +1,339 @@
+"""Statistics of a store for operators, and the arithmetic on them.
+
+Stores return sums and counts, which are the same in every store; callers derive averages and quantiles.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import NamedTuple
+from uuid import UUID
+
+from tidemill.domain.bounds import LONGEST
+from tidemill.domain.states import JobState
+from tidemill.errors import BadFilter
+
+FAILURES = frozenset({JobState.FAILED, JobState.TIMED_OUT, JobState.DEAD_LETTERED})
+"""States that count as failures; a cancelled job did not fail."""
+
+LOOK = 30_000
+"""Maximum number of ended jobs that one query reads."""
+
+LOOK_AT_FAILURES = 10_000
+"""Maximum number of failures that one query reads; their rows are long."""
+
+LOOK_AT_TIMES = 1_000_000
+"""Maximum number of ended jobs that a series counts by end time alone, from the index."""
+
+SAMPLES = 100
+"""Number of jobs per step of a series whose durations are read."""
+
+MESSAGE = 200
+"""Characters of an error message that are shown and compared."""
+
+_ZERO = timedelta(0)
+
+
+class Group(StrEnum):
+    """The property by which ended jobs are grouped."""
+
+    TASK = "task"
+    TENANT = "tenant"
+    QUEUE = "queue"
+    WORKER = "worker"
+    STATE = "state"
+
+
+class EndedGroup(NamedTuple):
+    """Ended jobs of one group. ``ran`` counts those that were started; ``run_time`` and ``lag`` are sums over these."""
+
+    name: str | None  #: None for jobs that no worker ever held, when grouped by worker
+    total: int
+    completed: int
+    failed: int
+    cancelled: int
+    retried: int  #: took more than one attempt
+    attempts: int
+    most_attempts: int
+    ran: int
+    run_time: timedelta  #: from start to end, of the last attempt
+    longest: timedelta
+    lag: timedelta  #: from its due time until its start
+    longest_lag: timedelta
+    tenants: int
+    last_at: datetime
+
+
+class EndedGroups(NamedTuple):
+    """Ended jobs by group, largest first. If the window has too many jobs, only the latest ones are counted."""
+
+    rows: list[EndedGroup]
+    since_at: datetime  #: all jobs that ended since then are counted
+    sampled: bool  #: whether a part of the window is missing
+
+
+class SeriesStep(NamedTuple):
+    """One step of a series: the number of ended jobs, and run times and lags of a sample of them."""
+
+    at: datetime
+    total: int
+    completed: int
+    failed: int
+    cancelled: int
+    run_times: tuple[timedelta, ...]
+    lags: tuple[timedelta, ...]
+
+
+class Series(NamedTuple):
+    """Ended jobs per step, oldest first and without gaps."""
+
+    slots: list[SeriesStep]
+    step: timedelta
+    since_at: datetime
+    sampled: bool
+
+
+class FailedJob(NamedTuple):
+    """A failed job, and the beginning of its error message."""
+
+    id: UUID
+    tenant: str
+    task: str
+    state: JobState
+    finished_at: datetime
+    type: str | None
+    message: str | None
+    reason: str | None
+
+
+class Depth(NamedTuple):
+    """A queue: its pending jobs, due jobs that were not promoted yet, and since when the first job has been due."""
+
+    queue: str
+    pending: int
+    late: int
+    oldest_at: datetime | None
+
+
+class HeldSelection(StrEnum):
+    """A selection of held jobs."""
+
+    ALL = "all"
+    OVERDUE = "overdue"  #: past their timeout
+    ORPHANED = "orphaned"  #: their worker's lease has expired, or their worker is unknown
+
+
+class HeldRow(NamedTuple):
+    """A held job and its worker's state; an unknown worker has no name and no heartbeat."""
+
+    id: UUID
+    task: str
+    queue: str
+    tenant: str
+    state: JobState
+    attempt: int
+    timeout: timedelta | None
+    worker: UUID
+    worker_name: str | None
+    claimed_at: datetime
+    started_at: datetime | None
+    beat_at: datetime | None
+    expires_at: datetime | None  #: of the worker's lease
+    progress_at: datetime | None = None  #: when it last reported progress
+
+    @property
+    def heard_at(self) -> datetime:
+        """When it last gave a sign: its progress, its start or its claim."""
+        began = self.started_at or self.claimed_at
+        return began if self.progress_at is None else max(began, self.progress_at)
+
+
+class EndedTiming(NamedTuple):
+    """The outcome and timing of an ended job, without its arguments and result, which may be long."""
+
+    task: str
+    id: UUID
+    state: JobState
+    finished_at: datetime
+    run_time: timedelta | None  #: None: it never ran
+    lag: timedelta | None
+
+
+class UnfinishedCounts(NamedTuple):
+    """The number of unfinished jobs per task and state."""
+
+    counts: dict[str, dict[JobState, int]]
+    sampled: bool  #: whether there were more jobs than were counted
+
+
+class Holder(NamedTuple):
+    """The number of jobs that one worker holds."""
+
+    worker: UUID
+    claimed: int
+    running: int
+    first_claim_at: datetime
+    last_claim_at: datetime
+
+
+USED = 0.8
+"""The share of its timeout after which a job without recent progress counts as stuck."""
+
+
+def is_stuck(held: HeldRow, now: datetime, quiet: timedelta) -> bool:
+    """Whether a held job should concern an operator.
+
+    It has to have given no sign for ``quiet``, and to have used most of its timeout. A job without a timeout, or one that
+    was claimed and never started, is judged by its silence alone.
+    """
+    if now - held.heard_at < quiet:
+        return False
+    if held.timeout is None or held.started_at is None:
+        return True
+    return now - held.started_at >= held.timeout * USED
+
+
+def mean(total: timedelta, number: int) -> timedelta | None:
+    """The average; None if there are no values.
+
+    >>> mean(timedelta(seconds=9), 3)
+    datetime.timedelta(seconds=3)
+    """
+    return total / number if number else None
+
+
+def quantile(values: Sequence[timedelta], share: float) -> timedelta | None:
+    """The smallest value that at least this share of the values does not exceed; None if there are no values.
+
+    >>> quantile([timedelta(seconds=n) for n in (4, 1, 3, 2)], 0.5)
+    datetime.timedelta(seconds=2)
+    """
+    if not values:
+        return None
+    ordered = sorted(values)
+    place = -(-len(ordered) * share // 1)  # rounded up
+    return ordered[max(int(place), 1) - 1]
+
+
+def span_of(later: datetime | None, earlier: datetime | None) -> timedelta | None:
+    """The time from one instant to the other, at least zero; None if either is unknown."""
+    return None if later is None or earlier is None else max(later - earlier, _ZERO)
+
+
+# Errors -------------------------------------------------------------------------------------------------------------
+
+_QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"|`[^`]*`")
+_ID = re.compile(
+    r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b|\b0x[0-9a-f]+\b", re.IGNORECASE
+)
+_HEX = re.compile(r"\b(?=[0-9a-f]*[0-9])[0-9a-f]{12,}\b", re.IGNORECASE)
+_NUMBER = re.compile(r"(?<![A-Za-z_0-9])[-+]?\d+(?:[.,:]\d+)*")
+
+
+def normalised(message: str) -> str:
+    """A message without the parts that differ from job to job: quoted text, ids and numbers.
+
+    >>> normalised("order 4711 of 'ann' not found after 3.5 s")
+    'order # of … not found after # s'
+    """
+    text = " ".join(message[:MESSAGE].split())
+    for pattern, word in ((_ID, "#"), (_QUOTED, "…"), (_HEX, "#"), (_NUMBER, "#")):
+        text = pattern.sub(word, text)
+    return text
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorGroup:
+    """Failures of one task with the same error."""
+
+    fingerprint: str  #: of task, type and normalised message; the same on every machine
+    task: str
+    type: str | None
+    message: str  #: of the latest failure
+    count: int
+    tenants: int
+    first_at: datetime
+    last_at: datetime
+    example: UUID  #: the latest failure
+
+
+def fingerprint(task: str, type: str | None, message: str) -> str:
+    """A 16-character key that failures of the same kind share."""
+    text = "\x1f".join((task, type or "", normalised(message)))
+    return hashlib.sha256(text.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+
+
+def gathered(troubles: Iterable[FailedJob]) -> dict[str, list[FailedJob]]:
+    """Failures grouped by fingerprint, in the order given."""
+    found: dict[str, list[FailedJob]] = {}
+    for trouble in troubles:
+        said = trouble.message if trouble.type is not None else trouble.reason
+        found.setdefault(fingerprint(trouble.task, trouble.type, said or ""), []).append(trouble)
+    return found
+
+
+def error_groups(troubles: Iterable[FailedJob], limit: int) -> list[ErrorGroup]:
+    """Groups of failures with the same error, the most frequent first."""
+    groups = []
+    for key, alike in gathered(troubles).items():
+        last = max(alike, key=lambda trouble: (trouble.finished_at, trouble.id))
+        said = last.message if last.type is not None else last.reason
+        groups.append(
+            ErrorGroup(
+                fingerprint=key,
+                task=last.task,
+                type=last.type,
+                message=said or "",
+                count=len(alike),
+                tenants=len({trouble.tenant for trouble in alike}),
+                first_at=min(trouble.finished_at for trouble in alike),
+                last_at=last.finished_at,
+                example=last.id,
+            )
+        )
+    groups.sort(key=lambda group: (-group.count, -group.last_at.timestamp(), group.fingerprint))
+    return groups[: max(limit, 0)]
+
+
+# Steps --------------------------------------------------------------------------------------------------------------
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MOST_STEPS = 2_000
+
+
+def check_reach(name: str, span: timedelta) -> None:
+    """Refuse a window, or another duration counted back from now, that leads out of the calendar.
+
+    >>> check_reach("window", timedelta(days=365))
+    """
+    if not -LONGEST <= span <= LONGEST:
+        raise BadFilter(f"{name} is {span}; the longest duration is a hundred years", field=name)
+
+
+def steps_of(now: datetime, window: timedelta, step: timedelta) -> list[datetime]:
+    """The start of each step of a series; the last step contains now.
+
+    >>> [at.minute for at in steps_of(datetime(2026, 1, 1, 12, 5, 9, tzinfo=UTC), timedelta(minutes=3), timedelta(minutes=1))]
+    [3, 4, 5]
+    """
+    check_reach("window", window)
+    check_reach("step", step)
+    number = -(-window // step) if step > _ZERO else 0
+    if not 1 <= number <= MOST_STEPS:
+        raise BadFilter(
+            f"a series of {window} in steps of {step}: give 1 to {MOST_STEPS} steps", steps=number
+        )
+    last = _EPOCH + (now - _EPOCH) // step * step
+    return [last - step * back for back in range(number - 1, -1, -1)]
+
+
+def whole_from(steps: Sequence[datetime], step: timedelta, first: datetime | None, sampled: bool) -> datetime:
+    """The first step with complete counts: if the data is sampled, the step after the first job read, or the last step."""
+    if not sampled or first is None:
+        return steps[0]
+    return min(first + step, steps[-1])

@@ -1,0 +1,395 @@
+"""The embedded worker, whose parts run as threads of the user's process.
+
+It has the same parts as ``tidemill worker`` (runner, heartbeat, duties, listener), but no separate process. A job that
+holds the GIL for longer than the worker's expiry makes the worker look dead, and a job that kills the process kills the
+worker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+from collections.abc import Callable
+from random import Random
+from types import TracebackType
+from typing import NamedTuple, Self
+from uuid import UUID
+
+from tidemill.clock import Clock
+from tidemill.domain.cluster import CancelRequest, Coordination, Worker, holder_facts
+from tidemill.domain.decide import DEFAULT_POLICY, Policy, stored_policy
+from tidemill.domain.job import Claim, Details
+from tidemill.domain.job_requests import Facts
+from tidemill.domain.liveness import confirm_after, holds_for
+from tidemill.domain.outcome import Released
+from tidemill.domain.releases import CONFIRM
+from tidemill.engine.app_lookup import refuse_while_importing
+from tidemill.engine.completion import Connections
+from tidemill.engine.duties import Outlook, Reclaim, batch_of, duties_here, usual_duties
+from tidemill.engine.duties.retention import MEMORY_RETENTION
+from tidemill.engine.duties.settle import Settle
+from tidemill.engine.duty import Done, Duties, Duty
+from tidemill.engine.exchange.held_job import LEASE_LOST
+from tidemill.engine.exchange.planner import RunnerStats
+from tidemill.engine.heartbeat import HeartbeatThread
+from tidemill.engine.listener import WakeupListener
+from tidemill.engine.node import host_name, machine_name, process_name, release_here
+from tidemill.engine.runner.code_check import CodeCheck
+from tidemill.engine.runner.fence import Fence
+from tidemill.engine.runner.runner import Runner
+from tidemill.engine.worker_settings import WorkerSettings, fitted
+from tidemill.errors import StoreError, UsageError
+from tidemill.ids import new_id
+from tidemill.stores.base import Store
+from tidemill.tasks.events import Events
+from tidemill.tasks.hooks import NO_HOOKS, Hooks
+from tidemill.tasks.registry import Registry
+
+_log = logging.getLogger("tidemill.engine")
+
+_LATER = 0.05  # seconds after the earliest possible decision of the second check
+
+
+class Tick(NamedTuple):
+    """Result of a tick: number of executions that ended, and how many of them failed. Released jobs are not counted."""
+
+    processed: int
+    errors: int
+
+
+class EmbeddedWorker:
+    """Runs an app's jobs in this process, from ``start`` (or entering a ``with`` block) to ``stop``."""
+
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        clock: Clock,
+        settings: WorkerSettings,
+        *,
+        events: Events | None = None,
+        hooks: Hooks = NO_HOOKS,
+        app_path: str | None = None,
+        connections: Connections | None = None,
+        prepare: Callable[[], object] | None = None,
+        confirm: Callable[[], None] | None = None,
+    ) -> None:
+        self._store, self._registry, self._clock = store, registry, clock
+        self._prepare, self._confirm, self._node = prepare, confirm, machine_name()
+        self._settings = fitted(settings, store.url)
+        self._events, self._hooks, self._app_path = events, hooks, app_path
+        self._code_check = CodeCheck(store, registry)
+        self._connections = connections
+        self._lock = threading.Lock()
+        self._runner: Runner | None = None
+        self._fence: Fence | None = None
+        self._parts: tuple[HeartbeatThread, Duties, WakeupListener] | None = None
+        self._here: Duties | None = None
+        self._over = False
+
+    # Lifecycle --------------------------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Start working. Raises if the store cannot be used."""
+        refuse_while_importing()
+        with self._lock:
+            if self._parts is not None or self._over:
+                raise UsageError("this worker was already started; create another one")
+            self._store.check()
+            if self._prepare is not None:
+                self._prepare()
+            ear = WakeupListener(self._store, self._clock)
+            heart = self._heart()
+            self._runner = self._begin(heart, ear)
+            self._parts = heart, self.duties(ear), ear
+            self._here = self.duties_here(ear)
+        ear.subscribe(self._heard)
+        self._here.start()
+        for part in self._parts:
+            part.start()
+        return self
+
+    def _heart(self) -> HeartbeatThread:
+        settings = self._settings
+        return HeartbeatThread(
+            self._store,
+            self._clock,
+            beat=settings.beat,
+            expiry=settings.expiry,
+            on_cancel=self._on_cancel,
+            on_drain=self._on_drain,
+            on_lost=self._on_lost,
+            on_confirmed=self._on_confirmed,
+        )
+
+    def duties(self, ear: WakeupListener | None) -> Duties:
+        """Return the duties that this worker can perform."""
+        settings, random = self._settings, Random()  # noqa: S311  (spreads load, keeps no secret)
+        coordination = settings.coordination or Coordination.EVERYONE
+        batch = batch_of(coordination)
+        reclaim = Reclaim(
+            self._store,
+            self._clock,
+            self._policy_of,
+            random,
+            batch=batch,
+            beat=settings.beat,
+            alive=self._own,
+        )
+        return Duties(
+            self._store,
+            self._clock,
+            new_id(),
+            usual_duties(
+                self._store,
+                self._clock,
+                self._policy_of,
+                random,
+                batch=batch,
+                reclaim=reclaim,
+                retention=MEMORY_RETENTION if self._store.url.startswith("memory") else (),
+                facts_of=self._facts_of,
+                outlook=Outlook(self._hooks, self._events),
+            ),
+            coordination=coordination,
+            lease_beat=settings.lease_beat,
+            lease_expiry=settings.lease_expiry,
+            random=random,
+            ear=ear,
+            describe=lambda: holder_facts(process_name(), self._own()),
+        )
+
+    def duties_here(self, ear: WakeupListener | None) -> Duties:
+        """Return the duties that every node performs for itself, whether or not it is the leader."""
+        return Duties(
+            self._store,
+            self._clock,
+            new_id(),
+            [
+                *duties_here(
+                    self._store,
+                    self._clock,
+                    self._node,
+                    self._facts_of,
+                    Outlook(self._hooks, self._events),
+                ),
+                self._code_check.duty(),
+                *([] if self._confirm is None else [Duty("release", CONFIRM, self._confirm_release)]),
+            ],
+            coordination=Coordination.EVERYONE,
+            random=Random(),  # noqa: S311  (spreads load, keeps no secret)
+            ear=ear,
+        )
+
+    def _confirm_release(self) -> Done:
+        """Confirm that this deployment is alive."""
+        if self._confirm is not None:
+            self._confirm()
+        return Done()
+
+    def _own(self) -> tuple[UUID, ...]:
+        """Return the worker that runs in this process and is therefore known to be alive."""
+        fence = self._fence
+        return () if fence is None else (fence.worker,)
+
+    def _facts_of(self, task: str) -> Facts | None:
+        return self._registry.get(task).facts if task in self._registry else None
+
+    def _policy_of(self, claim: Claim, details: Details) -> Policy:
+        if claim.task not in self._registry:
+            return stored_policy(DEFAULT_POLICY, details)
+        return self._registry.get(claim.task).policy(details)
+
+    def _begin(self, heart: HeartbeatThread, ear: WakeupListener | None) -> Runner:
+        """Register as a new worker and start a runner for it."""
+        me = new_id()
+        settings = self._settings
+        host = host_name()
+        confirmed = heart.add(
+            Worker(
+                me,
+                process_name(),
+                host=host,
+                pid=os.getpid(),
+                node=self._node,
+                version=release_here(),
+                queues=settings.queues or (),
+                tasks=tuple(self._registry.served_names()),
+                concurrency=settings.concurrency + settings.threads + settings.children,
+            )
+        )
+        fence = Fence(self._clock, me, limit=holds_for(settings.expiry), confirmed=confirmed)
+        fence.on_lost = lambda: self._on_lost(me)
+        self._fence = fence
+        runner = Runner(
+            self._store,
+            self._registry,
+            me,
+            settings,
+            self._clock,
+            ear=ear,
+            events=self._events,
+            hooks=self._hooks,
+            connections=self._connections,
+            app_path=self._app_path,
+            fence=fence,
+        )
+        runner.start()
+        return runner
+
+    def stop(self, grace: float | None = None) -> None:
+        """Stop claiming, let jobs finish, and release the rest. Harmless if called twice."""
+        with self._lock:
+            runner, parts, over, self._over = self._runner, self._parts, self._over, True
+        if runner is None or parts is None or over:
+            return
+        heart, duties, ear = parts
+        duties.close()
+        if self._here is not None:
+            self._here.close()
+        runner.stop(self._settings.grace.total_seconds() if grace is None else grace)
+        heart.remove(runner.worker)
+        heart.close()
+        ear.close()
+        # Only now: until its end the runner needs cancellations and the notice of a lost lease.
+        self._runner = self._parts = None
+
+    @property
+    def id(self) -> UUID | None:
+        """The current id of the worker, which is new at every start."""
+        runner = self._runner
+        return None if runner is None else runner.worker
+
+    def stats(self) -> RunnerStats | None:
+        """Return the current figures, or None if the worker is not running."""
+        runner = self._runner
+        return None if runner is None else runner.stats()
+
+    def tick(self, budget: float) -> Tick:
+        """Run due jobs for at most about ``budget`` seconds, then stop.
+
+        A worker whose lease has expired is declared dead only after a second check (``domain.liveness``). If there is
+        one, the tick waits for that check, provided that the budget allows it, and runs the recovered jobs.
+        """
+        refuse_while_importing()
+        ends = self._clock.monotonic() + budget
+        heart = self._heart()
+        if self._prepare is not None:
+            self._prepare()
+        self.duties_here(None).run_once()
+        duties = self.duties(None)
+        look_at = self._next_look(duties)
+        runner = self._begin(heart, None)
+        heart.start()
+        try:
+            self._work_off(runner, ends)
+            if look_at is not None and look_at < ends:
+                while (left := look_at - self._clock.monotonic()) > 0:
+                    runner.rest(left)
+                duties.run_once()
+                self._work_off(runner, ends)
+        finally:
+            runner.stop(0.0)
+            heart.remove(runner.worker)
+            heart.close()
+        stats = runner.stats()
+        return Tick(stats.done - stats.handed_back, stats.errors)
+
+    def _next_look(self, duties: Duties) -> float | None:
+        """Perform the duties once.
+
+        Returns the monotonic time of the second check of a worker that may be dead, if there is one.
+        """
+        next_at = duties.run_once()["reclaim"].next_at
+        if next_at is None:
+            return None
+        wait = (next_at - self._clock.now()).total_seconds()
+        settings = self._settings
+        suspected = wait <= confirm_after(settings.expiry, settings.beat)
+        return self._clock.monotonic() + max(wait, 0.0) + _LATER if suspected else None
+
+    def _work_off(self, runner: Runner, ends: float) -> None:
+        """Run due jobs, including those that these jobs enqueue. No wake-ups arrive for the latter."""
+        done = -1
+        while done < (done := runner.stats().done):
+            runner.wake()
+            while not runner.quiet and (left := ends - self._clock.monotonic()) > 0:
+                runner.rest(min(left, 0.01))
+
+    # Callbacks --------------------------------------------------------------------------------------------------------
+
+    def _heard(self, topics: frozenset[str]) -> None:
+        if "cancel" in topics and self._parts is not None:
+            self._parts[0].beat_soon()
+
+    def _on_cancel(self, request: CancelRequest) -> None:
+        runner = self._runner
+        if runner is not None:
+            runner.cancel([request])
+
+    def _on_drain(self, worker: UUID) -> None:
+        runner = self._runner
+        if runner is not None and runner.worker == worker:
+            _log.info("worker %s was asked to drain: it claims nothing more", worker)
+            runner.drain()
+
+    def _on_confirmed(self, workers: frozenset[UUID], at: float) -> None:
+        fence = self._fence
+        if fence is not None and fence.worker in workers:
+            fence.confirm(at)
+
+    def _on_lost(self, worker: UUID) -> None:
+        """Drop all jobs, because other workers may have them, and register again as a new worker."""
+        threading.Thread(target=self._begin_again, args=(worker,), name="tidemill-again", daemon=True).start()
+
+    def _begin_again(self, lost: UUID) -> None:
+        with self._lock:
+            runner = self._runner
+            if runner is None or runner.worker != lost:
+                return
+        _log.error("worker %s has lost its lease: its jobs are dropped, and it registers again", lost)
+        runner.abandon()
+        self._fence = None
+        while True:
+            with self._lock:
+                if self._runner is not runner or self._parts is None or self._over:
+                    return
+                heart, _, ear = self._parts
+                heart.remove(lost, retire=False)
+                try:
+                    self._give_back(lost)
+                    self._runner = self._begin(heart, ear)
+                    return
+                except StoreError as error:
+                    _log.warning("a new worker cannot be registered yet: %s", error)
+            runner.rest(1.0)
+
+    def _give_back(self, lost: UUID) -> None:
+        """Retire a worker whose jobs were dropped.
+
+        Jobs that no other worker has claimed are released without a charged attempt.
+        """
+        # Spreads load, keeps no secret.
+        settle = Settle(self._store, self._clock, self._policy_of, Random())  # noqa: S311
+        settle(self._store.held(lost), lambda _claim: Released(LEASE_LOST))
+        self._store.retire([lost])
+
+    # Context manager --------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    async def __aenter__(self) -> Self:
+        return await asyncio.to_thread(self.start)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.stop)

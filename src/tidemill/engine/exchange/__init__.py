@@ -1,0 +1,1 @@
+"""The exchange between a worker and its store: claims, starts and results."""

@@ -1,0 +1,111 @@
+"""Conversion of results to store writes: outcome → ``decide`` → ``Finish``.
+
+It writes nothing itself.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterable
+from functools import partial
+from typing import NamedTuple
+
+from tidemill.domain.decide import COMPLETED, DEFAULT_POLICY, decide, late_completion
+from tidemill.domain.job import Claim, ErrorInfo, Finish, NewJob, Transition
+from tidemill.domain.outcome import Failed, Misfit, Outcome, Released, ReviewRequested, Succeeded
+from tidemill.domain.states import ENDED, JobState
+from tidemill.engine.exchange.held_job import HeldJob
+from tidemill.engine.runner.execution import ExecutionEnd
+from tidemill.tasks.ambient import Audited
+
+_log = logging.getLogger("tidemill.engine")
+
+
+class Settled(NamedTuple):
+    """A job whose result is decided and not yet written. Times are readings of the monotonic clock."""
+
+    held: HeldJob
+    claim: Claim
+    transition: Transition
+    result: str | None
+    error: ErrorInfo | None
+    began: float | None
+    ended: float
+    then: tuple[NewJob, ...] = ()
+    audit: tuple[Audited, ...] = ()
+
+    def finish(self, at: float) -> Finish:
+        """The write for the store, at this reading of the same clock."""
+        _, claim, transition, result, error, began, ended, then, audit = self
+        began_ago = None if began is None else at - began
+        return _finish((claim, transition, result, error, began_ago, at - ended, then, audit))
+
+
+SHORT = 0.01
+"""Seconds. A shorter run is not compared with its timeout, because the hot path pays for every comparison."""
+
+# Like Settled(...), without the cost of parsing keyword arguments.
+_settled = partial(tuple.__new__, Settled)
+_finish = partial(tuple.__new__, Finish)
+
+
+def settle(held: HeldJob, ended: ExecutionEnd | None, at: float) -> Settled:
+    """Decide the transition of a job whose handler has ended, or was stopped (``ended`` is None)."""
+    if ended is not None:
+        outcome, result, _, began, ended_at, _, then, audit = ended
+        if type(outcome) is Succeeded:  # success wins over any request to stop
+            change, took, timeout = COMPLETED, ended_at - began, held.claim.timeout
+            if took > SHORT and timeout is not None and took > timeout.total_seconds():
+                change = late_completion(timeout, took)
+            return _settled((held, held.claim, change, result, None, began, ended_at, then, audit))
+    return settle_as(held, held.outcome(ended), ended, at)
+
+
+def settle_as(held: HeldJob, outcome: Outcome, ended: ExecutionEnd | None, at: float) -> Settled:
+    """Decide the transition for an outcome that the handler did not produce itself."""
+    claim = held.claim
+    if held.cancel_reason != claim.cancel_reason:
+        claim = claim._replace(cancel_reason=held.cancel_reason)
+    now, jitter = held.now(), random.random()  # noqa: S311  (not security-relevant)
+    try:
+        transition = decide(claim, outcome, held.declared.policy(held.details), now, jitter)
+    except Exception:  # noqa: BLE001  (the stored options no longer fit, or the user's policy fails)
+        _log.exception("the retry policy of job %s cannot be used; the default one decides", claim.id)
+        transition = decide(claim, outcome, DEFAULT_POLICY, now, jitter)
+    result = error = None
+    if isinstance(outcome, Failed) or (isinstance(outcome, Misfit) and transition.state is JobState.FAILED):
+        error = outcome.error
+    elif isinstance(outcome, ReviewRequested):
+        result = outcome.output
+    began = held.began if ended is None else ended.began
+    return Settled(held, claim, transition, result, error, began, at if ended is None else ended.ended)
+
+
+def release(held: HeldJob, reason: str, at: float) -> Settled:
+    """Return a job to the queue. This costs no attempt. A job that has expired is cancelled instead."""
+    return settle_as(held, Released(reason), None, at)
+
+
+def topic_of(job: NewJob) -> str:
+    """The wake-up topic of a new job: the workers of its queue, or the duty that promotes scheduled jobs."""
+    return "scheduled" if job.run_at or job.delay else f"ready:{job.queue}"
+
+
+def topics(written: Iterable[Settled | Finish]) -> set[str]:
+    """The wake-up topics of these writes: workers of a queue, waiters for a result, and the duty that promotes jobs."""
+    found: set[str] = set()
+    for item in written:
+        if item.transition is COMPLETED:  # the common case
+            found.add("ended")
+            if item.then:
+                found.update(topic_of(job) for job in item.then)
+            continue
+        state = item.transition.state
+        if state is JobState.PENDING:
+            found.add(f"ready:{item.claim.queue}")
+        elif state in ENDED:
+            found.add("ended")
+        else:
+            found.add("scheduled")
+    return found

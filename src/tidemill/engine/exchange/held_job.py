@@ -1,0 +1,183 @@
+"""A claimed job in a runner: its claim, its state, and the outlet of its context."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any, Protocol
+from uuid import UUID
+
+from tidemill.clock import Clock
+from tidemill.domain.job import Checkpoint, Claim, Details, JobRow, LogEntry, Progress, ProgressReport, job_of
+from tidemill.domain.outcome import Cancelled, Failed, Outcome, Released, Succeeded, TimedOut
+from tidemill.engine.completion import Connections, check_held
+from tidemill.engine.context import StartRefused
+from tidemill.engine.runner.execution import ExecutionEnd
+from tidemill.engine.runner.retry_hooks import timed_out
+from tidemill.stores.base import Store
+from tidemill.tasks.task import Declared
+
+STOPPING = "the worker is stopping"
+LEASE_LOST = "the worker lost its lease"
+
+
+class StartRenewal(Protocol):
+    """Records late starts of jobs under a rate limit again."""
+
+    def renew(self, held: HeldJob) -> str | None: ...
+
+
+class RunnerServices(Protocol):
+    """The services of the runner that a held job uses."""
+
+    store: Store
+    clock: Clock
+
+    @property
+    def permits(self) -> StartRenewal: ...
+
+    def report(self, held: HeldJob, progress: Progress) -> None: ...
+
+    def log(self, held: HeldJob, entry: LogEntry) -> None: ...
+
+    @property
+    def connections(self) -> Connections | None: ...
+
+    def flush(self, held: HeldJob) -> None: ...
+
+    def unwritten(self, held: HeldJob) -> tuple[list[LogEntry], list[ProgressReport]]: ...
+
+
+class HeldJob:
+    """One claim and its state in this runner. It is also the ``Outlet`` of its own context, so one object serves a job."""
+
+    __slots__ = (
+        "began",
+        "cancel_reason",
+        "claim",
+        "completes",
+        "declared",
+        "desk",
+        "details",
+        "handle",
+        "kind",
+        "lost",
+        "over",
+        "releasing",
+        "renewals",
+        "settled",
+        "start_by",
+        "stopped_at",
+        "superseded",
+        "timed_out",
+        "warned",
+    )
+
+    def __init__(
+        self, claim: Claim, declared: Declared, details: Details, desk: RunnerServices, kind: str
+    ) -> None:
+        self.claim, self.declared, self.details, self.desk, self.kind = claim, declared, details, desk, kind
+        self.began: float | None = None  #: monotonic time at which it began
+        self.handle: Any = None  #: the handle with which the executor stops it
+        self.cancel_reason: str | None = claim.cancel_reason
+        self.lost = False  #: this worker no longer holds the job; nothing is written for it
+        self.timed_out = False
+        self.releasing = False
+        self.superseded = False  #: the store issued the same token to this worker again
+        self.stopped_at: float | None = None  #: when it was first asked to stop
+        self.settled = False  #: its result is decided; later calls of the handler are ignored
+        self.over = False  #: the handler has ended and its slot is free
+        self.warned = False
+        self.renewals = 0  #: how often its start was recorded again
+        #: under a rate limit: the monotonic time by which it has to start
+        self.start_by: float | None = None
+        self.completes = False  #: a transaction of the user may have completed it, or may still do so
+
+    @property
+    def id(self) -> UUID:
+        return self.claim.id
+
+    def job(self) -> JobRow:
+        """The job as its context shows it."""
+        return job_of(self.claim, self.details, self.desk.clock.now())
+
+    def is_overdue(self, at: float) -> bool:
+        """Whether it has run past its timeout."""
+        timeout = self.claim.timeout
+        return timeout is not None and self.began is not None and at - self.began >= timeout.total_seconds()
+
+    def outcome(self, ended: ExecutionEnd | None) -> Outcome:
+        """The outcome of a handler, given the requests to stop it. ``ended`` is None if it was stopped from outside."""
+        if ended is not None and isinstance(ended.outcome, Succeeded):
+            return ended.outcome
+        if ended is not None and isinstance(ended.outcome, TimedOut):
+            return ended.outcome
+        if self.timed_out and self.claim.timeout is not None:
+            failed = ended.outcome if ended is not None and isinstance(ended.outcome, Failed) else None
+            if failed is None:
+                return TimedOut(self.claim.timeout)
+            return TimedOut(self.claim.timeout, failed.retryable, failed.retry_after)
+        if ended is None or isinstance(ended.outcome, Cancelled):
+            if self.releasing and self.cancel_reason is None:
+                return Released(STOPPING)
+            if ended is None or self.cancel_reason is not None:
+                return Cancelled(self.cancel_reason)
+        return ended.outcome
+
+    def timed_out_after(self, limit: timedelta) -> TimedOut:
+        """The outcome of being stopped at this timeout, with the answers of the task's retry hooks."""
+        return timed_out(self.declared, self.claim, limit, self.job, self.now(), self._warn)
+
+    def _warn(self, text: str) -> None:
+        claim = self.claim
+        self.log(LogEntry(claim.id, claim.token, self.now(), text, "warning", worker=claim.worker))
+
+    # Outlet ------------------------------------------------------------------------------------------------------------
+
+    def report(self, progress: Progress) -> None:
+        if not self.settled:
+            self.desk.report(self, progress)
+
+    def log(self, entry: LogEntry) -> None:
+        if not self.settled:
+            self.desk.log(self, entry)
+
+    def checkpoint(self, name: str) -> str | None:
+        return self.desk.store.checkpoints(self.claim.id, tenant=self.claim.tenant).get(name)
+
+    def save_checkpoint(self, name: str, value: str) -> None:
+        claim = self.claim
+        if self.lost or self.superseded:
+            return
+        if self.desk.store.save_checkpoints([Checkpoint(claim.id, claim.token, claim.worker, name, value)]):
+            self.lost = True
+
+    def is_timed_out(self) -> bool:
+        return self.timed_out
+
+    def renew_start(self) -> None:
+        refusal = self.desk.permits.renew(self)
+        if refusal is not None:
+            raise StartRefused(refusal)
+
+    def is_cancelled(self) -> bool:
+        return self.lost or self.releasing or self.timed_out or self.cancel_reason is not None
+
+    def now(self) -> datetime:
+        return self.desk.clock.now()
+
+    @property
+    def connections(self) -> Connections | None:
+        return self.desk.connections
+
+    def completing(self) -> float:
+        if self.lost:
+            check_held(self.claim.id, held=False)
+        self.completes = True
+        now = self.desk.clock.monotonic()
+        return now - (now if self.began is None else self.began)
+
+    def flush(self) -> None:
+        self.desk.flush(self)
+
+    def unwritten(self) -> tuple[list[LogEntry], list[ProgressReport]]:
+        return self.desk.unwritten(self)

@@ -1,0 +1,131 @@
+"""Store calls that must succeed before a job begins.
+
+They are repeated until the store answers or the worker ends.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
+from uuid import UUID
+
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import NO_DETAILS, Claim, Details
+from tidemill.domain.states import JobState
+from tidemill.engine.exchange.held_job import HeldJob, RunnerServices
+from tidemill.engine.executors.kinds import LOOP, PROCESS, THREAD, kind_of
+from tidemill.errors import StoreError
+from tidemill.stores.base import Store
+from tidemill.tasks.registry import Registry
+from tidemill.tasks.task import Declared
+
+_log = logging.getLogger("tidemill.engine")
+_SHORTEST_PAUSE, _PAUSE = 0.02, 1.0
+T = TypeVar("T")
+
+OFTEN_BACK = 20
+"""Number of executions without a charged attempt after which a suspect runs only while no other job runs."""
+
+
+class StartPatience(Protocol):
+    """Tells how long it is worth waiting."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    def rest(self, seconds: float) -> None: ...
+
+
+def details_of(store: Store, claims: Sequence[Claim], patience: StartPatience) -> dict[UUID, Details]:
+    """The details of jobs that have more of them than the claim contains."""
+    detailed = [claim.id for claim in claims if claim.detailed]
+    if not detailed:
+        return {}
+    found = _patiently(lambda: store.get(detailed, tenant=ALL_TENANTS), "the arguments of jobs", patience)
+    return {job.id: job.details for job in found or ()}
+
+
+def held_of(
+    claims: Sequence[Claim],
+    details: Mapping[UUID, Details],
+    registry: Registry,
+    desk: RunnerServices,
+    *,
+    alone: bool,
+) -> dict[int, HeldJob]:
+    """The claimed jobs with everything needed to run them, by the integer value of their ids."""
+    held: dict[int, HeldJob] = {}
+    tasks: dict[str, tuple[Declared, str]] = {}
+    for claim in claims:
+        if claim.task not in tasks:
+            declared = registry.get(claim.task)
+            tasks[claim.task] = declared, kind_of(declared)
+        declared, kind = tasks[claim.task]
+        if claim.crashes and alone:
+            # A suspect runs in its own process. If it causes the crashes, it takes no other job with it.
+            kind = PROCESS
+        asked_with = details.get(claim.id, NO_DETAILS) if claim.detailed else NO_DETAILS
+        held[claim.id.int] = HeldJob(claim, declared, asked_with, desk, kind)
+    return held
+
+
+def supersede(mine: Sequence[HeldJob], taken: Mapping[int, HeldJob]) -> None:
+    """Mark jobs that were claimed again with the same token.
+
+    That happens after the database was restored to an earlier state. Without the mark, a pending write of the old
+    execution would pass the fence of the new claim.
+    """
+    for held in mine:
+        if held.claim.token == taken[held.claim.id.int].claim.token:
+            held.superseded = True
+
+
+def lots_of(
+    jobs: Iterable[HeldJob], back: Container[HeldJob], *, alone: bool
+) -> tuple[dict[str, list[HeldJob]], list[HeldJob]]:
+    """Group the jobs that may begin by kind of slot, and return the suspects that must wait until nothing else runs here.
+
+    Without child processes, all suspects must wait. Otherwise only suspects that came back many times must wait: a job
+    can kill its runner even from its own child process, and that is only provable while nothing else runs.
+    """
+    lots: dict[str, list[HeldJob]] = {LOOP: [], THREAD: [], PROCESS: []}
+    apart: list[HeldJob] = []
+    for held in jobs:
+        if held not in back:
+            claim = held.claim
+            exclusive = claim.crashes and (not alone or claim.token - claim.attempt >= OFTEN_BACK)
+            (apart if exclusive else lots[held.kind]).append(held)
+    return lots, apart
+
+
+def mark_running(store: Store, jobs: Sequence[HeldJob], patience: StartPatience) -> list[HeldJob]:
+    """Record that these jobs are running before they begin; return those that this worker no longer holds.
+
+    This is done for suspects of a crash. If the worker dies while a suspect is only ``claimed``, that suspect is
+    innocent.
+    """
+    waiting = [held for held in jobs if held.claim.state is JobState.CLAIMED]
+    if not waiting:
+        return []
+    lost = _patiently(
+        lambda: store.start([held.claim for held in waiting]), "the start of suspects", patience
+    )
+    if lost is None:
+        return waiting
+    for held in waiting:
+        held.claim = held.claim._replace(state=JobState.RUNNING)
+    return [held for held in waiting if held.claim.id in lost]
+
+
+def _patiently(ask: Callable[[], T], what: str, patience: StartPatience) -> T | None:
+    """The store's answer, or None once the worker is closing."""
+    pause = _SHORTEST_PAUSE
+    while not patience.closed:
+        try:
+            return ask()
+        except StoreError as error:
+            _log.debug("%s must wait until the store answers: %s", what, error)
+            patience.rest(pause)
+            pause = min(2 * pause, _PAUSE)  # start short, because a busy store answers soon
+    return None

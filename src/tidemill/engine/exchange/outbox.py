@@ -1,0 +1,81 @@
+"""Outcomes that are waiting to be written to the store.
+
+``reached`` may be changed from any thread. All other changes require the pump's lock. The outbox itself writes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from uuid import UUID
+
+from tidemill.engine.exchange.finisher import Settled, settle
+from tidemill.engine.exchange.held_job import HeldJob
+from tidemill.engine.exchange.planner import ExecutorLoad
+from tidemill.engine.runner.execution import ExecutionEnd
+
+
+class Outbox:
+    """Queue of outcomes to write, oldest first."""
+
+    def __init__(self, kinds: dict[str, ExecutorLoad]) -> None:
+        self._kinds = kinds
+        self.reached: deque[tuple[HeldJob, ExecutionEnd | None]] = (
+            deque()
+        )  #: finished handlers; any thread may append
+        self._decided: deque[Settled] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self.reached or self._decided)
+
+    def decide(self, settled: Sequence[Settled]) -> None:
+        """Queue these outcomes, except for jobs whose handler already has one."""
+        for item in settled:
+            if not item.held.settled:
+                item.held.settled = True
+                self._decided.append(item)
+
+    def keep(self, settled: Sequence[Settled]) -> None:
+        """Put outcomes that could not be written back to the front."""
+        self._decided.extendleft(reversed(settled))
+
+    def take(self, most: int, at: float) -> list[Settled]:
+        """Remove at most ``most`` outcomes for one statement, and free the slots of their jobs."""
+        taken = self.take_decided(most)
+        ids = {item.claim.id.int for item in taken}  # integers: looking up a UUID takes five times as long
+        reached = self.reached
+        seconds = dict.fromkeys(self._kinds, 0.0)
+        count = dict.fromkeys(self._kinds, 0)
+        while reached and len(taken) < most:
+            held, ended = reached.popleft()
+            kind = held.kind
+            count[kind] += 1
+            if ended is not None:
+                seconds[kind] += ended.ended - ended.began
+            if not held.settled:
+                held.settled = True
+                id = held.claim.id.int
+                (self._decided if id in ids else taken).append(settle(held, ended, at))
+                ids.add(id)
+        for name, ended_now in count.items():
+            self._kinds[name].load -= ended_now
+            self._kinds[name].ran(seconds[name], ended_now)
+        return taken
+
+    def take_decided(self, most: int) -> list[Settled]:
+        """Remove the oldest decided outcomes.
+
+        A job that was lost and claimed again may have two outcomes here. Only the first is returned.
+        """
+        if not self._decided:
+            return []
+        taken: dict[UUID, Settled] = {}
+        second: list[Settled] = []
+        while self._decided and len(taken) < most:
+            item = self._decided.popleft()
+            if item.held.superseded:
+                continue
+            if taken.setdefault(item.claim.id, item) is not item:
+                second.append(item)
+        self._decided.extendleft(reversed(second))
+        return list(taken.values())

@@ -1,0 +1,1 @@
+"""Executors: where the code of jobs runs."""

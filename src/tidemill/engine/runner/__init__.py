@@ -1,0 +1,1 @@
+"""The runner: runs jobs and watches over them."""

@@ -1,0 +1,335 @@
+"""Execution of one claim in this process, from its arguments to its ``Outcome``.
+
+Every exception of the task becomes data here. This module decides nothing about the job and writes nothing: the outcome
+goes to ``decide``, and the transition to a store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import sys
+from collections.abc import Callable
+from contextvars import copy_context
+from datetime import timedelta
+from functools import partial
+from types import CoroutineType
+from typing import Any, NamedTuple
+
+from tidemill.clock import Clock
+from tidemill.domain.job import Claim, ErrorInfo, Finish, JobRow, NewJob, Transition
+from tidemill.domain.outcome import (
+    Cancelled,
+    Failed,
+    Misfit,
+    Outcome,
+    Released,
+    ReviewRequested,
+    Snoozed,
+    Succeeded,
+    TimedOut,
+)
+from tidemill.domain.states import ExecutionState
+from tidemill.engine import sanitize
+from tidemill.engine.completion import check_result_size, dump_result
+from tidemill.engine.context import Context, Outlet, OutOfTime, StartRefused
+from tidemill.engine.django_connections import close_old_connections
+from tidemill.engine.runner.retry_hooks import NO_WISH, RetryWish, ask, execution_of, has_hooks
+from tidemill.errors import BadArguments, PermanentError, Signal, UsageError
+from tidemill.errors import Cancel as CancelSignal
+from tidemill.errors import Retry as RetrySignal
+from tidemill.errors import Review as ReviewSignal
+from tidemill.errors import Snooze as SnoozeSignal
+from tidemill.tasks.ambient import Audited, inside_job
+from tidemill.tasks.hooks import NO_HOOKS, Hooks
+from tidemill.tasks.item_task import ItemTask
+from tidemill.tasks.middleware import Step
+from tidemill.tasks.task import Declared
+
+_log = logging.getLogger("tidemill.engine")
+
+ENDED_ALREADY = "this job has ended; no more jobs can be enqueued with its completion"
+
+
+class ExecutionEnd(NamedTuple):
+    """The end of an execution. ``began`` and ``ended`` are readings of the given monotonic clock."""
+
+    outcome: Outcome
+    result: str | None
+    error: ErrorInfo | None
+    began: float
+    ended: float
+    exception: BaseException | None = None  #: the original object, for callers in the same process
+    then: tuple[NewJob, ...] = ()  #: enqueued with the job's completion
+    audit: tuple[Audited, ...] = ()
+
+    def finish(self, claim: Claim, transition: Transition, at: float) -> Finish:
+        """The write for a store, at the given reading of the same clock."""
+        ages = at - self.began, at - self.ended
+        return Finish(claim, transition, self.result, self.error, *ages, self.then, self.audit)
+
+
+# Like Ended(...), without the cost of parsing keyword arguments.
+_ended = partial(tuple.__new__, ExecutionEnd)
+
+
+def run(
+    declared: Declared,
+    claim: Claim,
+    job: JobRow | Callable[[], JobRow],
+    outlet: Outlet,
+    clock: Clock,
+    hooks: Hooks = NO_HOOKS,
+) -> ExecutionEnd:
+    """Run a claim to its end in this thread. A coroutine gets its own event loop."""
+    if declared.is_async:
+        _need_no_loop(declared)
+        return asyncio.run(arun(declared, claim, job, outlet, clock, hooks))
+    if "django.db" in sys.modules:
+        close_old_connections()
+    attempt = _Attempt(declared, claim, job, outlet, clock)
+
+    def act() -> Any:
+        return _driven(declared, attempt.call())
+
+    try:
+        # Run in a copy of the context, so that a task's context variables do not leak into the next task.
+        return attempt.returned(copy_context().run(attempt.surrounded, hooks, act))
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # noqa: BLE001  (any exception of a task is an outcome)
+        return attempt.raised(error)
+    finally:
+        if "django.db" in sys.modules:  # the job may have imported it
+            close_old_connections()
+
+
+async def arun(
+    declared: Declared,
+    claim: Claim,
+    job: JobRow | Callable[[], JobRow],
+    outlet: Outlet,
+    clock: Clock,
+    hooks: Hooks = NO_HOOKS,
+) -> ExecutionEnd:
+    """Run a claim on the running event loop. A plain function runs in a thread, as it would in a worker.
+
+    A cancellation from outside is not an outcome: ``CancelledError`` then propagates to the caller.
+    """
+    if not declared.is_async:
+        return await asyncio.to_thread(run, declared, claim, job, outlet, clock, hooks)
+    attempt = _Attempt(declared, claim, job, outlet, clock)
+
+    try:
+        with inside_job(attempt.context):
+            if hooks.on_execute:
+                answer = await hooks.aexecute(attempt.step, attempt.context.job, attempt.acall)
+                return attempt.returned(answer)
+            if outlet.start_by is not None:
+                return attempt.returned(await attempt.acall())
+            # Like acall, without one more coroutine per job.
+            answer = attempt.call()
+            if type(answer) is CoroutineType or inspect.isawaitable(answer):
+                answer = await answer
+            return attempt.returned(answer)
+    except KeyboardInterrupt:
+        raise
+    except asyncio.CancelledError as error:
+        waiting = asyncio.current_task()
+        if waiting is not None and waiting.cancelling():
+            if outlet.is_timed_out() and claim.timeout is not None:
+                return attempt.raised(OutOfTime(None))
+            raise
+        return attempt.raised(error)
+    except BaseException as error:  # noqa: BLE001  (any exception of a task is an outcome)
+        return attempt.raised(error)
+
+
+class _Attempt:
+    """One execution: its start time, its context, and the meaning of its end."""
+
+    __slots__ = ("_began", "_claim", "_clock", "_declared", "_loaded", "_outlet", "_task", "context")
+
+    def __init__(
+        self,
+        declared: Declared,
+        claim: Claim,
+        job: JobRow | Callable[[], JobRow],
+        outlet: Outlet,
+        clock: Clock,
+    ) -> None:
+        self._declared, self._claim, self._outlet, self._clock = declared, claim, outlet, clock
+        self._began = clock.monotonic()
+        self.context = Context(job, outlet)
+        self._loaded = False
+        self._task: Any = None  # the instance created for this execution, if the task is a class
+
+    def step(self) -> Step:
+        return Step("execute", self._declared.name, self._claim.tenant, job=self.context.job)
+
+    def call(self) -> Any:
+        """Read the arguments and call the task. Raise ``BadArguments`` if the job no longer fits the task."""
+        declared = self._declared
+        arguments = declared.arguments.load(self._claim.args)
+        self._loaded = True
+        if declared.context_parameter is not None:
+            arguments[declared.context_parameter] = self.context
+        if declared.is_class:
+            self._task = declared.target()
+        if self._outlet.start_by is not None:
+            self._start_in_time()
+        if self._task is None:
+            return declared.target(**arguments)
+        # The framework's own run needs the context, whether or not the user's items asked for it.
+        first = (self.context,) if isinstance(self._task, ItemTask) else ()
+        return self._task.run(*first, **arguments)
+
+    def _start_in_time(self) -> None:
+        """Record the start again for as long as it is late."""
+        while self._is_late():
+            self._outlet.renew_start()
+
+    def _is_late(self) -> bool:
+        """Whether the job is under a rate limit and too much time has passed since the store recorded its start."""
+        start_by = self._outlet.start_by
+        return start_by is not None and self._clock.monotonic() > start_by
+
+    async def acall(self) -> Any:
+        """Like ``call``, and also await the result if it is awaitable."""
+        while self._is_late():
+            # The store call runs on another thread, so that other coroutines keep running.
+            await asyncio.to_thread(self._outlet.renew_start)
+        answer = self.call()
+        if type(answer) is CoroutineType or inspect.isawaitable(answer):
+            return await answer
+        return answer
+
+    def surrounded(self, hooks: Hooks, act: Callable[[], Any]) -> Any:
+        """Call ``act`` inside the job.
+
+        Jobs that it enqueues have this job as their parent, and ``current()`` returns the context.
+        """
+        with inside_job(self.context):
+            return hooks.execute(self.step, self.context.job, act) if hooks.on_execute else act()
+
+    def returned(self, value: Any) -> ExecutionEnd:
+        following = self.context.following
+        try:
+            if following is not None and following.result is not None and value is None:
+                text = following.result
+            else:
+                text = dump_result(self._declared, value)
+        except Exception as error:  # noqa: BLE001  (the user's result may raise any exception when it is serialized)
+            return self.raised_as(Failed(sanitize.error_info(error), permanent=True), error)
+        brought = ((), ()) if following is None else following.close(ENDED_ALREADY)
+        return _ended((Succeeded(text), text, None, self._began, self._clock.monotonic(), None, *brought))
+
+    def raised(self, error: BaseException) -> ExecutionEnd:
+        try:
+            return self.raised_as(self._meaning(_alone(error)), error)
+        except KeyboardInterrupt:
+            raise
+        except BaseException as worse:  # noqa: BLE001  (the signal's own values are invalid)
+            return self.raised_as(Failed(sanitize.error_info(worse), permanent=True), worse)
+
+    def raised_as(self, outcome: Outcome, error: BaseException) -> ExecutionEnd:
+        """End with this outcome, and drop the jobs that were to be enqueued with a completion."""
+        if self.context.following is not None:
+            self.context.following.close(ENDED_ALREADY)
+        return self._ended(outcome, error)
+
+    def _meaning(self, error: BaseException) -> Outcome:
+        match error:
+            case OutOfTime() if self._claim.timeout is not None:
+                wish = self._wish(ExecutionState.TIMED_OUT, None)
+                return TimedOut(self._claim.timeout, wish.retryable, wish.after)
+            case CancelSignal():
+                return Cancelled(sanitize.reason_of(error.reason))
+            case StartRefused():
+                return Released(error.reason)
+            case asyncio.CancelledError():
+                return Cancelled(self._claim.cancel_reason)
+            case SnoozeSignal():
+                return Snoozed(_span(error, error.for_), sanitize.reason_of(error.reason))
+            case ReviewSignal():
+                return ReviewRequested(sanitize.reason_of(error.reason) or "review", self._output(error))
+            case RetrySignal():
+                after = None if error.after is None else _span(error, error.after)
+                return Failed(sanitize.error_info(error), retry_after=after)
+            case PermanentError():
+                return Failed(sanitize.error_info(error), permanent=True)
+            # The stored arguments do not fit this version of the code. A worker with other code may read them.
+            case BadArguments() if not self._loaded:
+                return Misfit(sanitize.error_info(error), sanitize.reason_of(_problem(error)) or "")
+        info = sanitize.error_info(error)
+        wish = self._wish(ExecutionState.FAILED, info)
+        return Failed(info, retryable=wish.retryable, retry_after=wish.after)
+
+    def _wish(self, state: ExecutionState, info: ErrorInfo | None) -> RetryWish:
+        """The answer of the task's retry hooks."""
+        if self._task is None and not has_hooks(self._declared):
+            return NO_WISH
+        execution = execution_of(self._claim, self.context.job, state, self._outlet.now(), info)
+        return ask(self._declared, self._task, execution, partial(self.context.log, level="warning"))
+
+    def _output(self, signal: ReviewSignal) -> str | None:
+        if signal.output is None:
+            return None
+        # An approved output becomes the result, so it must fit the result type.
+        if self._declared.result.is_typed:
+            try:
+                return dump_result(self._declared, signal.output)
+            except BadArguments as error:
+                raise UsageError(
+                    f"Review(output=…): {error}; give what the task returns, or no output"
+                ) from None
+        from pydantic_core import to_json
+
+        text = to_json(signal.output).decode()
+        check_result_size(self._declared, text)
+        return text
+
+    def _ended(self, outcome: Outcome, error: BaseException | None = None) -> ExecutionEnd:
+        result = outcome.output if isinstance(outcome, ReviewRequested) else None
+        failure = outcome.error if isinstance(outcome, Failed | Misfit) else None
+        return ExecutionEnd(outcome, result, failure, self._began, self._clock.monotonic(), error)
+
+
+def _problem(error: BadArguments) -> str:
+    """The problem without the task's name, which its readers know."""
+    return error.message.removeprefix(f"task {error.facts.get('task')}: ")
+
+
+def _alone(error: BaseException) -> BaseException:
+    """The signal or permanent error inside a group with one exception: a task group wraps what is raised inside it."""
+    leaf = error
+    while isinstance(leaf, BaseExceptionGroup) and len(leaf.exceptions) == 1:
+        leaf = leaf.exceptions[0]
+    return leaf if isinstance(leaf, Signal | PermanentError) else error
+
+
+def _driven(declared: Declared, answer: Any) -> Any:
+    """The return value of a plain function. If that is awaitable, the result of awaiting it."""
+    if not inspect.isawaitable(answer):
+        return answer
+    _need_no_loop(declared)
+
+    async def main() -> Any:
+        return await answer
+
+    return asyncio.run(main())
+
+
+def _need_no_loop(declared: Declared) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise UsageError(f"task {declared.name} is a coroutine and a loop is running here; await it instead")
+
+
+def _span(signal: Signal, value: object) -> timedelta:
+    if not isinstance(value, timedelta):
+        raise UsageError(f"{type(signal).__name__} takes a timedelta, not {value!r}")
+    return value

@@ -1,0 +1,454 @@
+"""The runner: claims, runs and finishes jobs for one worker in this process.
+
+It sends no heartbeats and performs no duties.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from uuid import UUID
+
+from tidemill.clock import Clock
+from tidemill.domain.cluster import CancelRequest
+from tidemill.domain.job import Claim
+from tidemill.domain.limits import Rules
+from tidemill.engine.completion import Connections
+from tidemill.engine.exchange.claimer import Claimer
+from tidemill.engine.exchange.finisher import Settled, release, settle_as
+from tidemill.engine.exchange.held_job import STOPPING, HeldJob
+from tidemill.engine.exchange.job_starts import details_of, held_of, lots_of, mark_running, supersede
+from tidemill.engine.exchange.loop_pump import LoopPump
+from tidemill.engine.exchange.planner import Planner, RunnerStats, stats_of
+from tidemill.engine.exchange.start_deadlines import Permits
+from tidemill.engine.executors.kinds import LOOP, PROCESS, THREAD, kinds_of
+from tidemill.engine.executors.local import Executor, LoopExecutor, ThreadExecutor, names
+from tidemill.engine.executors.process_queue import ProcessQueue
+from tidemill.engine.job_log import log_ends
+from tidemill.engine.listener import RECONNECTED, TICK, WakeupListener
+from tidemill.engine.log_records import stamp_records
+from tidemill.engine.node import concerns, machine_name
+from tidemill.engine.runner.breaker_reports import BreakerReports
+from tidemill.engine.runner.counters import Counters
+from tidemill.engine.runner.execution import ExecutionEnd
+from tidemill.engine.runner.fence import Fence
+from tidemill.engine.runner.misfits import Misfits
+from tidemill.engine.runner.output_writer import OutputWriter
+from tidemill.engine.runner.publisher import Publisher
+from tidemill.engine.runner.quarantine import Quarantine
+from tidemill.engine.runner.retry_hooks import has_hooks
+from tidemill.engine.runner.self_check import Condition, SelfCheck
+from tidemill.engine.runner.watchdog import Watchdog
+from tidemill.engine.runtime_settings import RuntimeSettings
+from tidemill.engine.worker_settings import SELDOM, TRUSTED, WorkerSettings
+from tidemill.stores.base import Store
+from tidemill.tasks.events import Events
+from tidemill.tasks.hooks import NO_HOOKS, Hooks
+from tidemill.tasks.registry import Registry
+
+_log = logging.getLogger("tidemill.engine")
+
+LAST_WORD = 2.0
+"""Seconds a job has to stop when the whole worker stops, after the grace period."""
+
+
+class Runner:
+    """Runs one app's jobs for one worker."""
+
+    def __init__(
+        self,
+        store: Store,
+        registry: Registry,
+        worker: UUID,
+        settings: WorkerSettings,
+        clock: Clock,
+        *,
+        ear: WakeupListener | None = None,
+        events: Events | None = None,
+        hooks: Hooks = NO_HOOKS,
+        app_path: str | None = None,
+        connections: Connections | None = None,
+        on_stuck: Callable[[str], None] | None = None,
+        fence: Fence | None = None,
+    ) -> None:
+        self.connections = connections
+        self.store, self.clock, self.worker, self.settings = store, clock, worker, settings
+        self._registry, self._ear, self._node = registry, ear, machine_name()
+        self._on_stuck, self._fence = on_stuck, fence
+        self._lock = threading.Lock()
+        # Keyed by the integer of the id: looking up a UUID takes five times as long.
+        self._held: dict[int, HeldJob] = {}
+        self._empty = threading.Condition(self._lock)
+        self._stopping = self._abandoned = self._closed = False
+        self._closing = threading.Lock()
+        self.tally = Counters()
+        self._stuck: str | None = None
+        self._misfits = Misfits(store, settings.newer_code_wait, self._put_out)
+        self._check = SelfCheck()
+        self._news = Publisher(store, clock, ear, events)
+        self._scribe = OutputWriter(store, clock, self._lose_held, self._news.wake)
+        # Progress and log lines of jobs go directly to the scribe.
+        self.report, self.log = self._scribe.report, self._scribe.log
+        self.flush, self.unwritten = self._scribe.flush, self._scribe.unwritten
+        self._threads = ThreadExecutor(settings.threads, clock, hooks, self._ended_in_thread)
+        self._alone = ProcessQueue(
+            app_path, settings, clock, self._begin_alone, self._ended_in_thread, self._news.publish
+        )
+        self._kinds = kinds_of(registry, settings, processes=self._alone.is_open)
+        planner = Planner(self._kinds, settings.buffer.total_seconds(), settings.batch)
+        self._quarantine = Quarantine(planner, self._begin_here, self.wake)
+        self._claimer = Claimer(store, clock, worker, settings.queues, planner)
+        self.permits = Permits(store, clock, lambda: self.rules, self.lose)
+        self._breakers = BreakerReports(store, lambda: self.rules, lambda: self._news.wake({"change"}))
+        self._pump = LoopPump(
+            store,
+            clock,
+            worker,
+            planner,
+            self._claimer,
+            self,
+            threads=settings.pumps,
+            batch=settings.batch,
+            poll=self._poll,
+            may_claim=lambda: fence is None or fence.holds,
+        )
+        self._loop = LoopExecutor(settings.concurrency, clock, hooks, self._ended, self._turned, self._pump)
+        self._pump.attach(self._loop, ear)
+        self._lanes: dict[str, Executor] = {LOOP: self._loop, THREAD: self._threads, PROCESS: self._alone}
+        self._watch = Watchdog(
+            store, clock, self, self._loop, settings.patience.total_seconds(), self._note_stuck
+        )
+
+    # Lifecycle --------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start claiming and running jobs."""
+        stamp_records()
+        if self._ear is not None:
+            self._ear.subscribe(self._heard)
+        self._watch.start()
+        self._pump.start()
+
+    def wake(self) -> None:
+        """Claim soon, because there may be new jobs."""
+        self._pump.ring()
+
+    def drain(self) -> None:
+        """Stop claiming; held jobs are still finished."""
+        self._pump.pause()
+
+    def wait_empty(self, timeout: float | None = None) -> bool:
+        """Wait until no job is held. Returns False on timeout."""
+        with self._empty:
+            return self._empty.wait_for(lambda: not self._held, timeout)
+
+    @property
+    def config(self) -> RuntimeSettings:
+        """Operator settings as last read from the store."""
+        return self._claimer.config
+
+    @property
+    def rules(self) -> Rules:
+        """Limit rules as last read from the store."""
+        return self._claimer.rules
+
+    def rest(self, seconds: float) -> None:
+        """Wait this many seconds, or until this runner is closed."""
+        self._pump.rest(seconds)
+
+    @property
+    def quiet(self) -> bool:
+        """Whether no job is held and the pump is idle."""
+        # Check the pump first: it is not quiet until its claims are held.
+        return self._pump.quiet and not self._held
+
+    def stop(self, grace: float) -> None:
+        """Stop claiming, wait for running jobs, then ask them to stop, then release the rest."""
+        self._stopping = True  # claims that are under way are released
+        self.drain()
+        self._hand_back()
+        if grace and (running := [held for held in self.holding() if not held.settled]):
+            _log.info("waiting up to %g s for %d running jobs: %s", grace, len(running), names(running[:10]))
+        if not self.wait_empty(grace):
+            self._hand_back()
+            left = [held for held in self.holding() if not held.settled]
+            _log.info("%d jobs are asked to stop: %s", len(left), names(left[:10]))
+            at = self.clock.monotonic()
+            for held in left:
+                held.releasing = True
+                held.stopped_at = held.stopped_at or at
+                self.stop_job(held)
+            if left and not self.wait_empty(min(self.settings.patience.total_seconds(), LAST_WORD)):
+                self._release([held for held in self.holding() if not held.settled])
+        self._pump.flushed(5.0)
+        self.close()
+
+    def _hand_back(self) -> None:
+        """Release jobs that have not started."""
+        waiting = [held for lane in self._lanes.values() for held in lane.withdraw()]
+        self._release([*waiting, *self._quarantine.withdraw()])
+
+    def abandon(self) -> None:
+        """Stop all jobs and write nothing, because the lease is lost and other workers may run the jobs now."""
+        with self._lock:
+            self._abandoned = True
+        self._pump.pause()
+        self.lose(self.holding())
+        self.close()
+
+    def close(self) -> None:
+        """End all threads of the runner; threads of jobs end with their jobs. A second call waits for the first."""
+        with self._closing:
+            closed, self._closed = self._closed, True
+            if closed:
+                return
+            if self._ear is not None:
+                self._ear.unsubscribe(self._heard)
+            self._watch.close()
+            self._misfits.close()
+            self._pump.close()
+            self._breakers.close()
+            self._scribe.close()
+            self._loop.close()
+            self._threads.close()
+            self._alone.close()
+
+    def stats(self) -> RunnerStats:
+        """Return the current figures."""
+        return stats_of(self._kinds.values(), self.tally, self._stuck, store_ok=self._pump.store_ok)
+
+    def condition(self) -> Condition:
+        """Return the state from which the supervisor judges the runner's health. Call it about once a second."""
+        return self._check.look(self._loop, self._pump, self.holding(), self.clock.monotonic())
+
+    # Wake-ups and polling ---------------------------------------------------------------------------------------------
+
+    def _heard(self, heard: frozenset[str]) -> None:
+        if RECONNECTED in heard:
+            self._pump.reconnected()
+        if "change" in heard:
+            self._claimer.forget_pauses()
+        if "change" in heard or any(
+            concerns(topic, self.settings.queues, self._node, self.worker) for topic in heard
+        ):
+            self._pump.ring()
+            self._watch.rouse()  # start the watch here, where no job waits for it, and not when a job starts
+
+    def _poll(self) -> float:
+        """Return the seconds until the next poll without a wake-up."""
+        now = self.clock.monotonic()
+        told = self._ear is not None and now - self._ear.heard_at(TICK) < TRUSTED
+        seldom = self._claimer.read_at + (SELDOM if told else self.settings.poll.total_seconds())
+        return min(seldom, self._claimer.retry_at) - now
+
+    # Incoming jobs ----------------------------------------------------------------------------------------------------
+
+    def take_over(self, claims: Sequence[Claim], dated: float | None = None) -> None:
+        """Start these jobs, or release those that must not start.
+
+        Starts under a rate were recorded at or after the reading ``dated``.
+        """
+        if self.config.tasks:
+            claims = [self.config.applied(claim, self._registry.name_of(claim.task)) for claim in claims]
+        details = details_of(self.store, claims, self._pump)
+        taken = held_of(claims, details, self._registry, self, alone=self._alone.is_open)
+        now = self.clock.now()
+        back = [
+            held
+            for held in taken.values()
+            if self._stopping or (held.claim.expires_at is not None and held.claim.expires_at <= now)
+        ]
+        lots, apart = lots_of(taken.values(), frozenset(back), alone=self._alone.is_open)
+        if self._claimer.rates:
+            self.permits.give([*apart, *(held for lot in lots.values() for held in lot)], dated)
+        with self._lock:
+            if self._abandoned or self._pump.closed:
+                return  # the jobs are recovered when our lease expires
+            mine = [self._held[id] for id in self._held.keys() & taken.keys()]
+            self._held.update(taken)
+        supersede(mine, taken)
+        self.lose(mine)  # another worker or a rewound database has already put them back into their queue
+        self._quarantine.add(apart)
+        lots[PROCESS], elsewhere = self._alone.admit(lots[PROCESS])
+        self._news.started([*apart, *(held for lot in lots.values() for held in lot)])
+        self._submit(lots)
+        self._watch.rouse()
+        if back:
+            self._release(back)
+        if elsewhere:
+            at = self.clock.monotonic()
+            self._pump.settle([settle_as(held, outcome, None, at) for held, outcome in elsewhere])
+
+    def _submit(self, lots: Mapping[str, Sequence[HeldJob]]) -> None:
+        with self._pump.changed:
+            for kind, lot in lots.items():
+                self._kinds[kind].load += len(lot)
+        for kind, lot in lots.items():
+            if lot:
+                self._lanes[kind].submit(lot)
+
+    def _begin_here(self, held: HeldJob) -> None:
+        """Start a suspect in this process, where nothing else runs."""
+        self.lose(mark_running(self.store, [held], self._pump))
+        self._submit({held.kind: [held]})
+
+    def _begin_alone(self, held: HeldJob) -> bool:
+        """Record the start of a job in a ready child. Returns whether this worker still holds the job."""
+        if held.claim.crashes:
+            self.lose(mark_running(self.store, [held], self._pump))
+        held.began = self.clock.monotonic()
+        return not held.settled
+
+    def look(self) -> None:
+        """Run the periodic checks of the fence and the child processes."""
+        if self._fence is not None:
+            self._fence.look()
+        self._alone.look()
+
+    @property
+    def has_suspects(self) -> bool:
+        """Whether suspects of a crash are waiting, or one has just ended."""
+        return self._quarantine.is_shut
+
+    def begin_suspects(self) -> None:
+        """Start the next suspect, if nothing else runs here."""
+        self._quarantine.look(self.holding())
+
+    # Finished jobs ----------------------------------------------------------------------------------------------------
+
+    def _ended(self, held: HeldJob, ended: ExecutionEnd | None) -> None:
+        """Queue the outcome of a handler that ended on the loop. The pump is notified once per turn of the loop."""
+        if not self._misfits.takes(held, ended):
+            held.over = True
+            self._pump.outbox.append((held, ended))
+
+    def _turned(self) -> None:
+        self._pump.knock()
+
+    def _ended_in_thread(self, held: HeldJob, ended: ExecutionEnd | None) -> None:
+        if not self._misfits.takes(held, ended):
+            self._put_out(held, ended)
+
+    def _put_out(self, held: HeldJob, ended: ExecutionEnd | None) -> None:
+        held.over = True
+        self._pump.outbox.append((held, ended))
+        self._pump.knock()
+
+    def about_to_write(self, settled: Sequence[Settled]) -> None:
+        """Write log lines and progress of these jobs first, because that requires holding the jobs."""
+        self._scribe.settle(item.claim.id for item in settled)
+
+    def written(self, settled: Sequence[Settled], lost: frozenset[UUID]) -> None:
+        """Handle outcomes that were written, except the ``lost`` ones, which the store refused."""
+        with self._lock:
+            for item in settled:
+                id = item.claim.id.int
+                if self._held.get(id) is item.held:  # another pump thread may have claimed it again
+                    del self._held[id]
+            self.tally.note(settled)
+            if lost:
+                self.tally.collide("lost", len(lost))
+            if not self._held:
+                self._empty.notify_all()
+        kept = settled
+        if lost:
+            kept = [item for item in settled if item.claim.id not in lost]
+            _log.warning(
+                "the results of %d jobs were not written: their leases were lost (%s)",
+                len(lost),
+                ", ".join(map(str, list(lost)[:5])),
+            )
+        log_ends(kept)
+        self._news.finished(kept)
+        if self._claimer.counts:
+            self._breakers.note(kept)
+
+    def holding(self) -> list[HeldJob]:
+        """Return all held jobs."""
+        with self._lock:
+            return list(self._held.values())
+
+    # Stopping jobs ----------------------------------------------------------------------------------------------------
+
+    def cancel(self, requests: Iterable[CancelRequest]) -> None:
+        """Cancel these jobs."""
+        for request in requests:
+            held = self._held.get(request.id.int)
+            if held is None or held.claim.token != request.token or held.cancel_reason is not None:
+                continue
+            held.cancel_reason = request.reason
+            held.stopped_at = self.clock.monotonic()
+            if not self._call_off(held):
+                self.stop_job(held)
+
+    def _call_off(self, held: HeldJob) -> bool:
+        """Cancel a job that has not started. Returns False if it has."""
+        if self._quarantine.withdraw(held):
+            self._pump.settle([settle_as(held, held.outcome(None), None, self.clock.monotonic())])
+            return True
+        if not self._lanes[held.kind].withdraw(held):
+            return False
+        self._pump.outbox.append((held, None))
+        self._pump.knock()
+        return True
+
+    def stop_job(self, held: HeldJob) -> None:
+        """Ask a job's handler to stop, by the means of its executor."""
+        if held.kind == LOOP:
+            self._loop.stop(held)
+        elif held.kind == PROCESS:
+            self._alone.stop(held)
+
+    def give_up(self, held: HeldJob) -> None:
+        """Record the outcome of a job that was asked to stop and did not, and abandon its thread."""
+        if held.releasing and not held.timed_out:
+            self._release([held])
+        elif held.claim.timeout is not None and has_hooks(held.declared):
+            # Hooks are user code. They run on their own thread, so that they cannot delay the watch.
+            threading.Thread(target=self._time_out, args=(held,), name="tidemill-hooks", daemon=True).start()
+        elif held.claim.timeout is not None:
+            self._time_out(held)
+        if held.kind == THREAD and self._threads.give_up(held):
+            # The slot is free: a new thread replaces the abandoned one.
+            self._pump.outbox.append((held, None))
+            self._pump.knock()
+
+    def lose(self, jobs: Iterable[HeldJob]) -> None:
+        """Stop jobs that this worker no longer holds, and write nothing more about them."""
+        found = [held for held in jobs if not held.settled]
+        if not found:
+            return
+        _log.warning(
+            "%d jobs were taken over by another worker and are stopped: %s", len(found), names(found[:10])
+        )
+        for held in found:
+            held.lost = held.settled = True
+            self.stop_job(held)
+        with self._lock:
+            for held in found:
+                if self._held.get(held.claim.id.int) is held:
+                    del self._held[held.claim.id.int]
+            if not self._held:
+                self._empty.notify_all()
+        self._scribe.forget([held.claim.id for held in found])
+
+    def _time_out(self, held: HeldJob) -> None:
+        assert held.claim.timeout is not None
+        outcome = held.timed_out_after(held.claim.timeout)
+        self._pump.settle([settle_as(held, outcome, None, self.clock.monotonic())])
+
+    def _lose_held(self, jobs: Iterable[HeldJob]) -> None:
+        """Stop jobs whose output the store refused, except those that the user's transaction may have completed."""
+        self.lose(held for held in jobs if not held.completes)
+
+    def _release(self, jobs: Sequence[HeldJob]) -> None:
+        at = self.clock.monotonic()
+        self._pump.settle([release(held, STOPPING, at) for held in jobs])
+
+    def _note_stuck(self, reason: str) -> None:
+        if self._stuck is None:
+            self._stuck = reason
+            _log.error("%s; its thread cannot be stopped", reason)
+            if self._on_stuck is not None:
+                self._on_stuck(reason)

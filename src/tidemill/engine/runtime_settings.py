@@ -1,0 +1,80 @@
+"""Settings that operators change at run time for all workers, read from the store.
+
+It only reads them, and it ignores unknown keys, which belong to other components.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+from tidemill.domain.bounds import LONGEST, MOST_ATTEMPTS
+from tidemill.domain.job import Claim
+from tidemill.domain.records import Setting
+
+ENABLED = "worker_enabled"
+AGEING = "priority_ageing"
+SHARE_GROUPS = "share_groups"
+TASK, TENANT = "task/", "tenant/"
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeSettings:
+    """The settings that workers follow.
+
+    ``worker_enabled`` false: no worker claims. ``priority_ageing``: seconds after which a waiting job rises by one
+    priority. ``task/NAME``: ``{"max_attempts": …, "timeout": seconds}``, null for no timeout. ``tenant/NAME``:
+    ``{"weight": …}``, 1 by default. ``share_groups`` false: every tenant has its own share, even if its name has a
+    prefix in common with others.
+    """
+
+    enabled: bool = True
+    ageing: float | None = None
+    tasks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    weights: Mapping[str, float] = field(default_factory=dict)
+    share_groups: bool = True
+
+    @classmethod
+    def read(cls, settings: Iterable[Setting]) -> RuntimeSettings:
+        """Read the settings. Invalid values are ignored."""
+        enabled, ageing, share_groups = True, None, True
+        tasks: dict[str, Mapping[str, Any]] = {}
+        weights: dict[str, float] = {}
+        for setting in settings:
+            key, value = setting.key, setting.value
+            if key == ENABLED:
+                enabled = value is not False
+            elif key == AGEING:
+                ageing = _positive(value)
+            elif key == SHARE_GROUPS:
+                share_groups = value is not False
+            elif key.startswith(TASK) and isinstance(value, Mapping):
+                tasks[key.removeprefix(TASK)] = value
+            elif key.startswith(TENANT) and isinstance(value, Mapping):
+                weight = _positive(value.get("weight"))
+                if weight is not None:
+                    weights[key.removeprefix(TENANT)] = weight
+        return cls(enabled, ageing, tasks, weights, share_groups)
+
+    def applied(self, claim: Claim, name: str | None = None) -> Claim:
+        """The claim with the settings of its task. ``name`` is the task's current name if the job has an older one."""
+        said = self.tasks.get(claim.task) or self.tasks.get(name or claim.task)
+        if said is None:
+            return claim
+        attempts = said.get("max_attempts")
+        if isinstance(attempts, int) and attempts >= 1:
+            claim = claim._replace(max_attempts=max(min(attempts, MOST_ATTEMPTS), claim.attempt))
+        if "timeout" in said and said["timeout"] is None:
+            return claim._replace(timeout=None)
+        timeout = _positive(said.get("timeout"))
+        if timeout is None:
+            return claim
+        return claim._replace(timeout=timedelta(seconds=min(timeout, LONGEST.total_seconds())))
+
+
+def _positive(value: object) -> float | None:
+    if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+        return float(value)
+    return None

@@ -1,0 +1,1 @@
+"""The supervisor process and the runner processes that it starts."""

@@ -1,0 +1,454 @@
+"""The supervisor of runner processes, which also sends heartbeats.
+
+It starts and replaces runners, and performs the duties. It runs no user code and never imports the app; runners
+describe the app to it. One loop handles all events in order, so no lock is needed here. Everything that may block (the
+store, a process) has its own thread, which only emits events.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import queue
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+from uuid import UUID
+
+from tidemill.clock import Clock, SystemClock
+from tidemill.domain.cluster import Worker
+from tidemill.engine.deathwatch import end_in_words
+from tidemill.engine.frames import instant_to_data
+from tidemill.engine.health import HealthServer, url_of
+from tidemill.engine.node import host_name, machine_name
+from tidemill.engine.supervisor.reloader import Reloader
+from tidemill.engine.supervisor.runner_checks import RunnerChecks, worn
+from tidemill.engine.supervisor.runner_pool import RunnerPool
+from tidemill.engine.supervisor.runner_process import (
+    RunnerExited,
+    RunnerMessage,
+    RunnerPhase,
+    RunnerProcess,
+    runner_command,
+    settings_to_data,
+)
+from tidemill.engine.supervisor.sidecar import Sidecar
+from tidemill.engine.supervisor.status import SupervisorStatus
+from tidemill.engine.supervisor.store_link import (
+    CancelRequested,
+    DrainRequested,
+    HeartbeatConfirmed,
+    OverdueSeen,
+    StoreLink,
+    StoreOpened,
+    StoreRefused,
+    Told,
+    WorkerEnd,
+    WorkerJoined,
+    WorkerLeaseLost,
+)
+from tidemill.engine.supervisor.systemd import Notifier
+from tidemill.engine.supervisor.terminal import IGNORED, refuse_halts
+from tidemill.engine.worker_settings import WorkerSettings, check_memory_limit
+from tidemill.errors import BadSettings
+
+_log = logging.getLogger("tidemill.worker")
+
+_TICK = 0.5
+_LOOK = 1.0  # seconds between two checks for runners to replace
+_CLOSING = 0.9  # seconds for telling the store that this worker is gone
+# Seconds for a sick runner to exit by itself; less for one that does not respond.
+_SICK, _SICK_SILENT = 1.0, 0.2
+_FIRST_TRIES = 5  # runners that may die before any has sent a hello message
+_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGINT", "SIGHUP") if hasattr(signal, name)]
+
+_NO_ADDRESS = (
+    "{} keeps its jobs in the memory of its own process, or in a store that was given as an object; a worker needs an address "
+    "that other processes can open: App('sqlite:///jobs.db') or App('postgresql://…')"
+)
+
+
+def need_posix(command: str) -> None:
+    """Raise an error on systems without the process groups and signals that a supervisor needs."""
+    if not hasattr(os, "killpg"):
+        raise BadSettings(
+            f"{command} does not run on Windows; run a worker inside your program: with app.worker(): …"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Signalled:
+    """A signal arrived."""
+
+    number: int
+
+
+Event = RunnerMessage | RunnerExited | Signalled | Told
+
+
+class Supervisor:
+    """Keeps ``processes`` runners of the app working until it is stopped.
+
+    ``announce`` is called once, when a runner has described the app and the store answers. ``complain`` is called with
+    the reason when the supervisor gives up. ``migrate`` updates the store's schema even if the app does not ask for it.
+    ``reload`` acts as on SIGHUP when a source file of the app changes. ``beside`` is started once the store answers,
+    and stopped with the runners. ``run`` returns the exit code: 0 after a requested stop or drain, 1 after a failure or
+    a forced stop.
+    """
+
+    def __init__(
+        self,
+        app: str,
+        settings: WorkerSettings,
+        *,
+        processes: int = 1,
+        strict: bool = False,
+        migrate: bool = False,
+        reload: bool = False,
+        beside: Sidecar | None = None,
+        health: tuple[str, int] | None = None,
+        log_level: str = "info",
+        log_json: bool = False,
+        announce: Callable[[dict[str, object]], None] | None = None,
+        complain: Callable[[str], None] | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        check_memory_limit(settings)
+        self._app, self._settings, self._strict = app, settings, strict
+        self._processes, self._clock = processes, clock or SystemClock()
+        self._migrate, self._beside = migrate, beside
+        self._announce, self._complain = announce, complain or _log.error
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        command = runner_command(app, log_level=log_level, log_json=log_json, sources=reload)
+        self._reloader = Reloader(lambda: self.signal(signal.SIGHUP)) if reload else None
+        self._seats = RunnerPool(processes, command, self._events.put, self._clock)
+        self._registrar = StoreLink(settings, self._clock, self._events.put)
+        self._notifier = Notifier(os.environ, self._clock, pid=os.getpid())
+        self._vitals = SupervisorStatus(self._seats, self._registrar, self._notifier, processes, self._clock)
+        self._checkup = RunnerChecks(
+            settings, self._clock, self._registrar.look_for_overdue, lambda: self._registrar.healthy
+        )
+        self._health = HealthServer(self._vitals.verdict, host=health[0], port=health[1]) if health else None
+        self._hello: Mapping[str, Any] | None = None  # of the first runner
+        self._first_tries = 0
+        self._looked_at = self._clock.monotonic()
+        self._ending = False
+        self._stops = 0  # number of stop signals received
+        self._code = 0
+        self.clean = True  #: False if closing timed out; a thread may then still be waiting for the store
+
+    # Lifecycle -------------------------------------------------------------------------------------------------------
+
+    def run(self) -> int:
+        """Run until the end and return the exit code. Signals are handled if this is called on the main thread."""
+        with self._signals():
+            self._registrar.start()
+            if self._health is not None:
+                self._health.start()
+            try:
+                while not self._ending or self._seats.crew:
+                    self._turn()
+            finally:
+                self._close()
+        return self._code
+
+    def signal(self, number: int) -> None:
+        """Act as on this signal. Safe to call from any thread and from signal handlers."""
+        self._events.put(Signalled(number))
+
+    def give_up(self, why: str) -> None:
+        """Stop in an orderly way with exit code 1 and this reason. Safe to call from any thread."""
+        self._events.put(StoreRefused(BadSettings(why)))
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before: dict[int, Any] = {
+            number: signal.signal(number, lambda got, _: self.signal(got)) for number in _SIGNALS
+        }
+        before |= refuse_halts(self.signal)
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _turn(self) -> None:
+        self._tick()
+        try:
+            event = self._events.get(timeout=min(_TICK, self._seats.pause()))
+        except queue.Empty:
+            return
+        self._handle(event)
+
+    def _tick(self) -> None:
+        for runner in self._seats.kill_overdue():
+            # A runner that never worked holds no jobs.
+            level = logging.ERROR if runner.ready else logging.INFO
+            _log.log(level, "%s did not end in time and is killed", runner)
+        if not self._ending:
+            self._seats.fill()
+            self._ending = not self._seats.wanted and not self._seats.crew
+        now = self._clock.monotonic()
+        if now - self._looked_at >= _LOOK:
+            self._looked_at = now
+            self._seats.recycle(partial(worn, self._settings))
+            for runner, diagnosis in self._checkup.look(list(self._seats.crew)):
+                self._replace_sick(runner, diagnosis.reason)
+        self._vitals.tick()
+
+    def _replace_sick(self, runner: RunnerProcess, reason: str) -> None:
+        _log.error(
+            "%s is unhealthy and is replaced: %s; it is killed, and its jobs run elsewhere", runner, reason
+        )
+        runner.condemn(reason)
+        self._vitals.trouble = f"{runner} was replaced: {reason}"
+        self._seats.abandon(runner, _SICK_SILENT if runner.silence >= _SICK_SILENT else _SICK)
+
+    def _close(self) -> None:
+        for runner in list(self._seats.crew):  # only after an error in the supervisor itself
+            runner.kill()
+        if self._reloader is not None:
+            self._reloader.close()
+        if self._beside is not None:
+            self._beside.close()
+        self.clean = self._registrar.close(_CLOSING)
+        if not self.clean:
+            _log.warning("the store does not respond; this worker's records there will expire")
+        if self._health is not None:
+            self._health.close()
+        _log.info("the worker has stopped")
+
+    # Events ----------------------------------------------------------------------------------------------------------
+
+    def _handle(self, event: Event) -> None:
+        match event:
+            case RunnerMessage(runner, message):
+                runner.spoke_at = self._clock.monotonic()
+                self._said(runner, message)
+            case RunnerExited(runner, code):
+                self._exited(runner, code)
+            case Signalled(number):
+                self._signalled(number)
+            case StoreOpened(url):
+                self._opened(url)
+            case StoreRefused(error):
+                self._give_up(str(error))
+            case WorkerJoined():
+                self._joined(event)
+            case OverdueSeen(jobs):
+                self._checkup.seen(jobs, self._seats.crew)
+            case CancelRequested() | DrainRequested() | WorkerLeaseLost() | HeartbeatConfirmed():
+                self._pass_on(event)
+
+    def _signalled(self, number: int) -> None:
+        if number == signal.SIGHUP:
+            _log.info("SIGHUP: replacing every runner, one at a time")
+            self._registrar.redeploy()
+            self._seats.recycle(lambda _runner: "code reload")
+            if self._beside is not None:
+                self._beside.restart()
+        elif number == signal.SIGTSTP:
+            _log.warning(IGNORED)
+        else:
+            self._stop(signal.Signals(number).name)
+
+    def _of(self, worker: UUID) -> RunnerProcess | None:
+        return next((runner for runner in self._seats.crew if runner.worker == worker), None)
+
+    def _pass_on(
+        self, event: CancelRequested | DrainRequested | WorkerLeaseLost | HeartbeatConfirmed
+    ) -> None:
+        """Pass an event of the heartbeat thread to the runner it concerns, if that still exists.
+
+        A confirmed heartbeat concerns several runners.
+        """
+        if isinstance(event, HeartbeatConfirmed):
+            self._seats.confirm(event.workers, event.at)
+            return
+        runner = self._of(event.request.worker if isinstance(event, CancelRequested) else event.worker)
+        if runner is None:
+            return
+        match event:
+            case CancelRequested(request):
+                runner.tell("cancel", jobs=[[str(request.id), request.token, request.reason]])
+            case DrainRequested():
+                _log.info("%s is draining at an operator's request", runner)
+                self._seats.leave_empty(runner)
+            case WorkerLeaseLost():
+                _log.error("%s lost its lease and is replaced", runner)
+                self._seats.abandon(runner)
+
+    def _said(self, runner: RunnerProcess, message: Mapping[str, Any]) -> None:
+        match message.get("kind"):
+            case "hello" if runner.phase is RunnerPhase.STARTING:
+                self._greet(runner, message)
+            case "failed":
+                runner.failure = str(message.get("error", "no reason given"))
+            case "ready":
+                runner.ready, self._vitals.trouble = True, None
+                _log.info("%s is ready", runner)
+                self._seats.take_over(runner)
+            case "stats":
+                runner.stats = message
+            case "drained":
+                runner.done = True
+            case "fenced" if runner.phase is not RunnerPhase.LOST:
+                _log.error("%s dropped its jobs and is replaced: it had no confirmed heartbeat", runner)
+                self._seats.abandon(runner)
+            case "stuck" if runner.phase in (RunnerPhase.WORKING, RunnerPhase.DRAINING):
+                _log.error("%s is replaced: %s, and cannot be stopped", runner, message.get("reason"))
+                self._seats.vacate(runner)
+                # While the event loop is blocked, waiting for the grace period would be useless.
+                wedged = bool(runner.condition.get("loop"))
+                self._seats.stop(runner, 0.0 if wedged else self._settings.grace.total_seconds())
+
+    def _greet(self, runner: RunnerProcess, hello: Mapping[str, Any]) -> None:
+        url, tasks = str(hello.get("store") or ""), hello.get("tasks", {})
+        if not url or url.startswith("memory:"):
+            self._give_up(_NO_ADDRESS.format(self._app))
+            return
+        self._vitals.broken = broken = hello.get("broken", {})
+        if self._strict and (broken or not tasks):
+            why = "; ".join(f"task {name}: {error}" for name, error in broken.items())
+            self._give_up(f"{self._app} is rejected (--strict): {why or 'it declares no task'}")
+            return
+        if self._hello is None:
+            self._hello = hello
+            if hello.get("warning"):
+                _log.warning("%s", hello["warning"])
+            self._registrar.open(url, migrate=self._migrate or bool(hello.get("migrate")))
+        elif url != self._hello.get("store"):
+            runner.failure = "the app's store is not the one this worker was started with; restart the worker"
+            runner.kill()
+            return
+        for name, error in broken.items():
+            _log.error("task %s cannot be run, and its jobs are not claimed: %s", name, error)
+        if self._reloader is not None:
+            self._reloader.watch(hello.get("sources", ()))
+        runner.phase = RunnerPhase.JOINING
+        self._registrar.learn(tasks)
+        host = host_name()
+        self._registrar.join(
+            Worker(
+                id=runner.worker,
+                name=f"{host}-{runner.pid}",
+                host=host,
+                pid=runner.pid,
+                node=machine_name(),
+                version=str(hello.get("version", "")),
+                queues=self._settings.queues or (),
+                tasks=tuple(sorted(tasks)),
+                concurrency=self._slots(),
+            )
+        )
+
+    def _slots(self) -> int:
+        return self._settings.concurrency + self._settings.threads + self._settings.children
+
+    def _opened(self, url: str) -> None:
+        tasks = (self._hello or {}).get("tasks", {})
+        queues = self._settings.queues or sorted({str(task["queue"]) for task in tasks.values()})
+        health = url_of(self._health.host, self._health.port) if self._health is not None else None
+        if self._announce is not None:
+            self._announce(
+                {"app": self._app, "store": url, "tasks": sorted(tasks), "queues": list(queues)}
+                | {"processes": self._processes, "slots": self._slots(), "health": health, "pid": os.getpid()}
+            )
+        if self._beside is not None and not self._ending:
+            self._beside.start()
+
+    def _joined(self, joined: WorkerJoined) -> None:
+        runner, worker = self._of(joined.asked), joined.worker
+        if runner is None:
+            self._registrar.leave(worker, WorkerEnd.STOPPED)  # the runner has died since
+            return
+        runner.worker = worker
+        if runner.phase is RunnerPhase.JOINING:
+            runner.phase = RunnerPhase.WORKING
+            deployed_at = instant_to_data(self._registrar.deployed_at)
+            settings = settings_to_data(self._settings)
+            runner.tell("go", worker=str(worker), settings=settings, deployed_at=deployed_at, at=joined.at)
+
+    # Runner exits ----------------------------------------------------------------------------------------------------
+
+    def _exited(self, runner: RunnerProcess, code: int) -> None:
+        lived, asked, phase = runner.age, runner.asked, runner.phase
+        self._vitals.gone(runner)
+        pause = self._seats.exited(runner)
+        clean = runner.done or (asked and code == 0)
+        # A lost lease is not the jobs' fault: those that no other worker has claimed are released without a charge.
+        stopped = (
+            clean
+            or phase is RunnerPhase.LOST
+            or (runner.killed and phase is RunnerPhase.STOPPING and self._stops < 3)
+        )
+        if runner.sick is not None:
+            self._registrar.leave(runner.worker, WorkerEnd.SICK, reason=runner.sick, blamed=runner.blamed)
+        else:
+            self._registrar.leave(runner.worker, WorkerEnd.STOPPED if stopped else WorkerEnd.CRASHED)
+        if clean or phase is RunnerPhase.LOST or (asked and not runner.ready):
+            _log.info("%s has ended", runner)
+            return
+        how = f"{runner} {end_in_words(code)} after {lived:.1f} s"
+        if runner.failure is not None:
+            how = f"{runner} cannot work: {runner.failure}"
+        if asked or self._ending:
+            _log.warning("%s", how)
+            return
+        self._vitals.trouble = how.splitlines()[0]
+        if not self._gives_up_start(runner, how):
+            _log.error("%s%s", "" if pause is None else f"(the next runner starts in {pause:g} s) ", how)
+
+    def _gives_up_start(self, runner: RunnerProcess, how: str) -> bool:
+        """Give up if the app could never be imported. If it could be before, retry, unless ``strict``."""
+        if runner.failure is not None and (self._hello is None or self._strict):
+            self._give_up(f"cannot start a worker for {self._app}: {runner.failure}")
+            return True
+        if self._hello is None:
+            self._first_tries += 1
+            if self._first_tries >= _FIRST_TRIES:
+                self._give_up(
+                    f"cannot start a worker for {self._app}: {self._first_tries} runners died while importing it: {how}"
+                )
+                return True
+        return False
+
+    def _give_up(self, why: str) -> None:
+        """Stop in an orderly way with exit code 1."""
+        if not self._code:
+            self._code = 1
+            self._complain(why)
+            self._end_all(self._settings.grace.total_seconds())
+
+    def _stop(self, name: str) -> None:
+        self._stops += 1
+        match self._stops:
+            case 1:
+                grace = self._settings.grace.total_seconds()
+                again = "press Ctrl-C again" if name == "SIGINT" else f"send {name} again"
+                _log.info("%s: stopping, running jobs have %g s; %s to stop at once", name, grace, again)
+                self._end_all(grace)
+            case 2:
+                _log.warning("%s again: stopping without grace", name)
+                self._end_all(0.0)
+            case _:
+                _log.error("%s for the third time: killing the runners", name)
+                self._code = 1
+                for runner in self._seats.crew:
+                    runner.asked = True
+                    runner.kill()
+
+    def _end_all(self, grace: float) -> None:
+        self._ending = self._vitals.stopping = True
+        self._notifier.stopping()
+        if self._beside is not None:
+            self._beside.stop(grace)
+        for runner in self._seats.crew:
+            self._seats.stop(runner, grace)

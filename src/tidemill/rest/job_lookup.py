@@ -1,0 +1,139 @@
+"""Search for jobs, and details of one job."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Literal
+
+from pydantic import Field
+from starlette.responses import Response
+
+from tidemill.client.documents import execution_document
+from tidemill.client.jobs.handle import Job
+from tidemill.client.jobs.why import explain
+from tidemill.domain.access import Role
+from tidemill.domain.job import LogEntry, levels_from
+from tidemill.rest.api_request import ApiRequest, encode
+from tidemill.rest.job_documents import all_shown, log_line, progress, shown
+from tidemill.rest.job_models import (
+    ExecutionDocument,
+    JobDocument,
+    JobQuery,
+    JobsQuery,
+    LogDocument,
+    ProgressDocument,
+    ReasonDocument,
+)
+from tidemill.rest.models import MOST, Cursor, Items, Limit, QueryModel
+from tidemill.rest.problems import Problem
+from tidemill.rest.routes import Routes
+
+routes = Routes("jobs")
+
+
+Level = Literal["debug", "info", "warning", "error"]
+
+
+class PageQuery(QueryModel):
+    """Page of a list."""
+
+    limit: Limit = 100
+    cursor: Cursor = Field(None)
+
+
+@routes.get("/api/jobs", role=Role.VIEWER, query=JobsQuery, answer=Items[JobDocument])
+async def list_jobs(call: ApiRequest) -> Response:
+    """List jobs."""
+    # Requests with the same tenant, masking and query can share one response.
+    asked = (call.tenant, call.sees_secrets, call.request.scope["query_string"])
+    return call.encoded(await call.service.asking.ask(asked, partial(_page, call)))
+
+
+def _page(call: ApiRequest) -> bytes:
+    """Return one page of jobs as JSON."""
+    query: JobsQuery = call.query
+    page = call.app.jobs.list(
+        limit=query.limit,
+        cursor=query.cursor,
+        sort=query.sort,
+        tenant=call.tenant,
+        # Otherwise a search would reveal masked values.
+        text_in_args=call.sees_secrets,
+        **query.conditions(),
+    )
+    return encode({"items": all_shown(call, (job.facts for job in page.items)), "next": page.next})
+
+
+@routes.get("/api/jobs/{id}", role=Role.VIEWER, query=JobQuery, answer=JobDocument)
+async def get_job(call: ApiRequest) -> Response:
+    """One job; with `logs=true` also what it wrote."""
+    job = await call.job()
+    document = shown(call, job.facts)
+    if call.query.logs:
+        document["logs"] = [log_line(call, entry) for _, entry in await call.read(_lines, job, 0, MOST)]
+    return call.reply(document)
+
+
+@routes.get("/api/jobs/{id}/progress", role=Role.VIEWER, answer=ProgressDocument)
+async def get_progress(call: ApiRequest) -> Response:
+    """Get a job's status, progress, message, ETA and attempts."""
+    return call.reply(progress(call, await call.facts()))
+
+
+@routes.get("/api/jobs/{id}/executions", role=Role.VIEWER, answer=Items[ExecutionDocument])
+async def list_executions(call: ApiRequest) -> Response:
+    """List the attempts of a job, newest first."""
+    job = await call.job()
+    found = await call.read(job.executions)
+    return call.page([execution_document(each) for each in found[:MOST]])
+
+
+class LogsQuery(PageQuery):
+    """Filter and page of log lines."""
+
+    level: Level | None = Field(None, description="Only lines of this level and above.")
+
+
+@routes.get("/api/jobs/{id}/logs", role=Role.VIEWER, query=LogsQuery, answer=Items[LogDocument])
+async def list_logs(call: ApiRequest) -> Response:
+    """List the log lines of a job in order."""
+    query: LogsQuery = call.query
+    after = query.cursor or "0"
+    if not (after.isascii() and after.isdigit() and len(after) < 19):
+        raise Problem(422, "bad_filter", "invalid cursor; start again without it")
+    lines = await call.read(_lines, await call.job(), int(after), query.limit, query.level)
+    following = str(lines[-1][0]) if len(lines) == query.limit else None
+    return call.page([log_line(call, entry) for _, entry in lines], following)
+
+
+def _lines(job: Job[Any], after: int, limit: int, level: str | None = None) -> Sequence[tuple[int, LogEntry]]:
+    """Return log lines after a position. For an archived job, the position is the line number."""
+    if job.archived_at is not None:
+        return list(enumerate(job.logs(level=level), 1))[after : after + limit]
+    levels = levels_from(level)
+    return job._client.store(None).logs(job.id, tenant=job.tenant, after=after, levels=levels, limit=limit)
+
+
+@routes.get("/api/jobs/{id}/children", role=Role.VIEWER, query=PageQuery, answer=Items[JobDocument])
+async def list_children(call: ApiRequest) -> Response:
+    """List the jobs that this job enqueued, oldest first."""
+    query: PageQuery = call.query
+    facts = await call.facts()
+    page = await call.read(
+        call.app.jobs.list,
+        parent_id=facts.id,
+        tenant=facts.tenant,
+        sort="oldest",
+        limit=query.limit,
+        cursor=query.cursor,
+    )
+    return call.page(all_shown(call, (job.facts for job in page.items)), page.next)
+
+
+@routes.get("/api/jobs/{id}/why", role=Role.VIEWER, answer=Items[ReasonDocument])
+async def explain_job(call: ApiRequest) -> Response:
+    """Explain why a job is not running, or how it ended; most important reason first."""
+    facts = await call.facts()
+    found = await call.read(explain, call.app.store, facts, call.now())
+    return call.page([reason._asdict() for reason in found])

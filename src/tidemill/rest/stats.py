@@ -1,0 +1,166 @@
+"""Statistics, named reports, alerts and metrics for operators."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+from uuid import UUID
+
+from pydantic import Field, create_model
+from starlette.responses import Response
+
+from tidemill.client.stats.api import NAMED, StatsApi
+from tidemill.client.stats.reports import Report, document
+from tidemill.domain.access import Role
+from tidemill.domain.alerts import Alert
+from tidemill.domain.prometheus import CONTENT_TYPE
+from tidemill.rest.api_request import ApiRequest
+from tidemill.rest.models import MOST, Document, Instant, Items, QueryModel, Seconds
+from tidemill.rest.routes import Handler, Routes
+
+routes = Routes("operations")
+
+FOR_ALL = frozenset({"active_workers", "archival", "leaders"})
+"""Reports that belong to no tenant."""
+
+_DAYS = 31 * 86400
+
+_OPTIONS: dict[str, tuple[Any, Any]] = {
+    "window": (
+        Seconds | None,
+        Field(
+            None,
+            gt=0,
+            le=_DAYS,
+            description="Length of the time window in seconds; the default depends on the report.",
+        ),
+    ),
+    "longer_than": (
+        Seconds | None,
+        Field(None, description="Only include jobs that took longer than this many seconds."),
+    ),
+    "limit": (int | None, Field(None, ge=1, le=MOST, description=f"Maximum number of rows, up to {MOST}.")),
+}
+
+
+class ThroughputQuery(QueryModel):
+    """Time window of the report."""
+
+    window: Literal["1h", "24h", "7d"] = "1h"
+
+
+class WindowQuery(QueryModel):
+    """Time window."""
+
+    window: Seconds | None = Field(
+        None, gt=0, le=_DAYS, description="Length of the time window in seconds; default: one hour."
+    )
+
+
+def query_of(name: str) -> type[QueryModel]:
+    """Create the query model of a named report from the report's own parameters."""
+    if name == "throughput":
+        return ThroughputQuery
+    takes = inspect.signature(getattr(StatsApi, name)).parameters
+    options: dict[str, Any] = {option: said for option, said in _OPTIONS.items() if option in takes}
+    return create_model(f"{_title(name)}Query", __base__=QueryModel, **options)
+
+
+def document_of(kind: type[Any]) -> type[Document]:
+    """Create the response model for a report class: instants as strings, durations as seconds."""
+    fields: dict[str, Any] = {name: (_shown(said), ...) for name, said in get_type_hints(kind).items()}
+    return create_model(f"{kind.__name__}Document", __base__=Document, __doc__=inspect.getdoc(kind), **fields)
+
+
+def answer_of(name: str) -> type[Document]:
+    """Create the response model of a named report."""
+    said = get_type_hints(getattr(StatsApi, name))["return"]
+    if get_origin(said) is not Report:
+        return document_of(said)
+    (row,) = get_args(said)
+    rows: Any = list[_ROWS.setdefault(row, document_of(row))]  # type: ignore[misc]
+    return create_model(
+        f"{_title(name)}Report",
+        __base__=Document,
+        __doc__=inspect.getdoc(Report),
+        at=(Instant, ...),
+        rows=(rows, ...),
+        since_at=(Instant | None, ...),
+        sampled=(bool, ...),
+    )
+
+
+_ROWS: dict[Any, type[Document]] = {}
+_PLAIN = {datetime: Instant, timedelta: float, UUID: UUID}
+
+
+def _shown(said: Any) -> Any:
+    """Map a Python type to its JSON type."""
+    if said in _PLAIN:
+        return _PLAIN[said]
+    if said in (int, float, str, bool, type(None)):
+        return said
+    parts = get_args(said)
+    if type(None) in parts:
+        (part,) = (each for each in parts if each is not type(None))
+        return _shown(part) | None
+    return said if parts else str
+
+
+def _title(name: str) -> str:
+    return name.title().replace("_", "")
+
+
+def _handler(name: str) -> Handler:
+    """Create the route of a named report, with the report's docstring."""
+
+    async def answer(call: ApiRequest) -> Response:
+        how: dict[str, Any] = {} if name in FOR_ALL else {"tenant": call.tenant}
+        for option, value in call.query:
+            if option != "tenant" and value is not None:
+                how[option] = timedelta(seconds=value) if isinstance(value, float) else value
+        found: Callable[..., Any] = getattr(call.app.stats, name)
+        return call.reply(document(await call.read(found, **how)))
+
+    answer.__name__ = f"stats_{name}"
+    answer.__doc__ = inspect.getdoc(getattr(StatsApi, name))
+    return answer
+
+
+for _name in NAMED:
+    routes.get(
+        f"/api/stats/{_name}",
+        role=Role.VIEWER,
+        query=query_of(_name),
+        answer=answer_of(_name),
+        everywhere=_name in FOR_ALL,
+    )(_handler(_name))
+
+
+@routes.get("/api/stats", role=Role.VIEWER, query=WindowQuery, answer=answer_of("overview"))
+async def stats(call: ApiRequest) -> Response:
+    """Overview: waiting and running jobs, workers, and jobs that ended within the window."""
+    found = await call.read(call.app.stats.overview, **_window(call), tenant=call.tenant)
+    return call.reply(document(found))
+
+
+_ALERTS: Any = Items[document_of(Alert)]  # type: ignore[misc]
+
+
+@routes.get("/api/alerts", role=Role.VIEWER, query=WindowQuery, answer=_ALERTS, everywhere=True)
+async def alerts(call: ApiRequest) -> Response:
+    """List active alerts, critical first. The settings `alerts.…` define the thresholds."""
+    found = await call.read(call.app.stats.alerts, **_window(call), tenant=call.tenant)
+    return call.page(document(found))
+
+
+@routes.get("/metrics", role=Role.VIEWER, media=CONTENT_TYPE.partition(";")[0], answer=str, everywhere=True)
+async def metrics(call: ApiRequest) -> Response:
+    """Metrics of the store in the Prometheus text format; at most 5 s old."""
+    return Response(await call.read(call.app.stats.metrics), media_type=CONTENT_TYPE)
+
+
+def _window(call: ApiRequest) -> dict[str, Any]:
+    return {} if call.query.window is None else {"window": timedelta(seconds=call.query.window)}

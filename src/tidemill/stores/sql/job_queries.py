@@ -1,0 +1,145 @@
+"""Job queries in the SQL store."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from tidemill.domain.filters import (
+    NO_COUNT,
+    JobFilter,
+    Page,
+    Sort,
+    bytes_of,
+    encode_cursor,
+    fitting,
+    page_size,
+)
+from tidemill.domain.job import Claim, Execution, JobRow, LogEntry
+from tidemill.domain.states import JobState
+from tidemill.errors import BadFilter
+from tidemill.stores.base import JobQueries
+from tidemill.stores.sql.base import SqlPart
+from tidemill.stores.sql.driver import Row
+from tidemill.stores.sql.job_rows import (
+    at_most,
+    filter_flags,
+    filter_takes,
+    last_execution,
+    load_claim,
+    load_execution,
+    load_log,
+    page_takes,
+    tenant_of,
+    text_takes,
+)
+
+_ARGS, _RESULT, _ERROR, _HEAVY = 17, 26, 27, 28
+"""Columns of the query ``jobs``."""
+
+
+def _fitting(rows: Sequence[Row], limit: int) -> Sequence[Row]:
+    """The rows that fit on a page."""
+    sizes = (row[_HEAVY] or bytes_of(row[_ARGS]) + bytes_of(row[_RESULT]) for row in rows[:limit])
+    return rows[: fitting(sizes)]
+
+
+class SqlQueries(SqlPart, JobQueries):
+    """get, jobs, count, held, expired, executions, logs."""
+
+    def get(self, ids: Collection[UUID], *, tenant: str) -> list[JobRow]:
+        if not ids:
+            return []
+        return self._jobs(self._db.run("get", {"ids": list(ids), "tenant": tenant_of(tenant)}))
+
+    def jobs(
+        self, where: JobFilter, *, sort: Sort = Sort.NEWEST, limit: int = 100, after: str | None = None
+    ) -> Page[JobRow]:
+        takes = filter_takes(where) | page_takes(sort, page_size(limit), after)
+        if where.scans:
+            return self._with_text(where, takes, sort, limit)
+        rows = self._db.run("jobs", takes, flags=(sort.value, *filter_flags(where)))
+        kept = _fitting(rows, limit)
+        following = encode_cursor(sort, kept[-1][0]) if len(rows) > len(kept) else None
+        return Page(self._whole(kept), following)
+
+    def _whole(self, rows: Sequence[Row]) -> list[JobRow]:
+        """Jobs of the query ``jobs``, completed with the arguments and results that it left out."""
+        heavy = [row[0] for row in rows if row[_HEAVY]]
+        found = {row[0]: row for row in self._db.run("get", {"ids": heavy})} if heavy else {}
+        whole: list[Row] = []
+        for row in rows:
+            if not row[_HEAVY]:
+                whole.append(row[:_HEAVY])
+            elif row[0] in found:  # otherwise it was deleted in the meantime
+                full = found[row[0]]
+                # Other columns keep their values, because the job may have changed and no longer match.
+                whole.append(
+                    (*row[:_ARGS], full[_ARGS], *row[_ARGS + 1 : _RESULT], full[_RESULT], row[_ERROR])
+                )
+        return self._jobs(whole)
+
+    def _with_text(self, where: JobFilter, takes: dict[str, Any], sort: Sort, limit: int) -> Page[JobRow]:
+        """The jobs with the text or the id suffix among the next ones; a first query finds where to stop."""
+        flags = [sort.value, *filter_flags(where)]
+        last = self._db.run("looked", takes | {"skip": max(where.look, 1) - 1}, flags=flags)
+        if last:
+            takes["floor" if sort is Sort.NEWEST else "ceiling"] = last[0][0]
+        sought = text_takes(where)
+        if where.text and where.text_in_args:
+            flags += ["in_args"] if sought["text"] == sought["escaped"] else ["in_args", "in_args_escaped"]
+        rows = self._db.run("jobs", takes | sought, flags=flags)
+        kept = _fitting(rows, limit)
+        if len(rows) > len(kept):
+            return Page(self._whole(kept), encode_cursor(sort, kept[-1][0]))
+        return Page(self._whole(kept), encode_cursor(sort, last[0][0]) if last else None)
+
+    def count(self, where: JobFilter, *, most: int | None = None) -> dict[JobState, int]:
+        if where.scans:
+            raise BadFilter(NO_COUNT, field="text")
+        takes = filter_takes(where) | {"most": None if most is None else max(most, 0)}
+        return {
+            JobState(state): jobs for state, jobs in self._db.run("count", takes, flags=filter_flags(where))
+        }
+
+    def held(self, worker: UUID) -> list[Claim]:
+        return [load_claim(row) for row in self._db.run("held", {"worker": worker})]
+
+    def expired(self, limit: int, *, now: datetime | None = None) -> list[JobRow]:
+        return self._jobs(self._db.run("expired", {"now": now, "limit": at_most(limit)}))
+
+    def executions(self, ids: Collection[UUID], *, tenant: str) -> list[Execution]:
+        if not ids:
+            return []
+        rows = self._db.run("get", {"ids": list(ids), "tenant": tenant_of(tenant)})
+        own = [row[0] for row in rows]
+        found = [execution for row in rows if (execution := last_execution(row)) is not None]
+        if own:
+            found += [load_execution(row) for row in self._db.run("executions", {"ids": own})]
+        return sorted(found, key=lambda execution: (execution.job_id, execution.number))
+
+    def logs(
+        self,
+        id: UUID,
+        *,
+        tenant: str,
+        after: int = 0,
+        before: int | None = None,
+        levels: frozenset[str] | None = None,
+        limit: int = 1000,
+    ) -> list[tuple[int, LogEntry]]:
+        takes = {
+            "id": id,
+            "tenant": tenant_of(tenant),
+            "after": after,
+            "before": before,
+            "levels": None if levels is None else sorted(levels),
+            "limit": page_size(limit),
+        }
+        found = [
+            load_log(row)
+            for row in self._db.run("logs", takes, flags=("oldest" if before is None else "newest",))
+        ]
+        return found if before is None else found[::-1]

@@ -1,0 +1,189 @@
+"""Statistics of the SQL store."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from tidemill.domain.filters import JobFilter
+from tidemill.domain.states import JobState
+from tidemill.domain.stats import (
+    LOOK,
+    LOOK_AT_TIMES,
+    MESSAGE,
+    SAMPLES,
+    Depth,
+    EndedGroup,
+    EndedGroups,
+    EndedTiming,
+    FailedJob,
+    Group,
+    HeldRow,
+    HeldSelection,
+    Holder,
+    Series,
+    SeriesStep,
+    UnfinishedCounts,
+    steps_of,
+    whole_from,
+)
+from tidemill.stores.sql.base import SqlPart
+from tidemill.stores.sql.driver import Row
+from tidemill.stores.sql.job_rows import at_most, filter_takes, load_progress, tenant_of
+from tidemill.stores.stats import StatsStore
+
+_PART = r'"((?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*)'
+_ERROR = re.compile(rf"\[{_PART}\",{_PART}")
+"""The type and the message at the start of an error's JSON text, which may be truncated after them."""
+
+
+class SqlStats(SqlPart, StatsStore):
+    """ended_by, count_ended, standing, series, troubles, depths, lately, crowd, holding, holders."""
+
+    def ended_by(
+        self,
+        group: Group,
+        window: timedelta,
+        *,
+        tenant: str,
+        failures: bool = False,
+        limit: int = 100,
+        look: int = LOOK,
+        now: datetime | None = None,
+    ) -> EndedGroups:
+        since = self._time(now) - window
+        takes = {
+            "group": group,
+            "since": since,
+            "tenant": tenant_of(tenant),
+            "look": max(look, 0),
+            "limit": at_most(limit),
+        }
+        rows = self._db.run("failed_by", takes) if failures else self._db.run("ended_by", takes)
+        seen, first_at = rows[0][:2]
+        sampled = seen >= look > 0
+        found = [_ended(row[2:], group) for row in rows if row[2] is not None]
+        return EndedGroups(found, first_at if sampled else since, sampled)
+
+    def count_ended(
+        self, window: timedelta, *, tenant: str, now: datetime | None = None
+    ) -> dict[JobState, int]:
+        takes = {"since": self._time(now) - window, "tenant": tenant_of(tenant)}
+        return {JobState(state): jobs for state, jobs in self._db.run("count_ended", takes) if jobs}
+
+    def standing(self, *, tenant: str) -> dict[JobState, int]:
+        if tenant_of(tenant) is not None:
+            rows = self._db.run("count", filter_takes(JobFilter(tenant)))
+        else:
+            rows = self._db.run("standing")
+        return {JobState(state): jobs for state, jobs in rows}
+
+    def series(
+        self,
+        window: timedelta,
+        step: timedelta,
+        *,
+        tenant: str,
+        look: int = LOOK_AT_TIMES,
+        samples: int = SAMPLES,
+        now: datetime | None = None,
+    ) -> Series:
+        steps = steps_of(self._time(now), window, step)
+        takes = {"since": steps[0], "until": steps[-1] + step, "step": step, "tenant": tenant_of(tenant)}
+        counted = self._db.run("ended_series", {**takes, "look": look})
+        troubled = self._db.run("troubled_series", {**takes, "look": look})
+        totals = {at: total for at, _, total in counted}
+        troubles = {at: (failed, cancelled) for at, failed, cancelled in troubled}
+        times: dict[datetime, list[tuple[timedelta, timedelta]]] = {}
+        for at, run_time, lag in self._db.run("series_samples", {**takes, "samples": samples}):
+            times.setdefault(at, []).append((run_time, lag))
+        sampled = sum(seen for _, seen, _ in counted) >= look
+        since_at = whole_from(steps, step, counted[0][0] if counted else None, sampled)
+        slots = []
+        for at in steps:
+            if at >= since_at:
+                total = totals.get(at, 0)
+                # Two separate queries: jobs that ended between them are counted only by the second.
+                failed, cancelled = troubles.get(at, (0, 0))
+                run_times, lags = tuple(zip(*times.get(at, ()), strict=True)) or ((), ())
+                completed = max(total - failed - cancelled, 0)
+                slots.append(
+                    SeriesStep(
+                        at, completed + failed + cancelled, completed, failed, cancelled, run_times, lags
+                    )
+                )
+        return Series(slots, step, since_at, sampled)
+
+    def troubles(
+        self, window: timedelta, *, tenant: str, limit: int = 1000, now: datetime | None = None
+    ) -> list[FailedJob]:
+        takes = {"since": self._time(now) - window, "tenant": tenant_of(tenant), "look": max(limit, 0)}
+        return [_trouble(row) for row in self._db.run("troubles", takes)]
+
+    def depths(self, *, tenant: str, now: datetime | None = None) -> list[Depth]:
+        return [Depth(*row) for row in self._db.run("depths", {"now": now, "tenant": tenant_of(tenant)})]
+
+    def lately(self, tasks: Collection[str], *, tenant: str, each: int = SAMPLES) -> list[EndedTiming]:
+        if not tasks:
+            return []
+        takes = {"tasks": sorted(set(tasks)), "tenant": tenant_of(tenant), "each": max(each, 0)}
+        return [
+            EndedTiming(row[0], row[1], JobState(row[2]), *row[3:]) for row in self._db.run("lately", takes)
+        ]
+
+    def crowd(self, *, tenant: str, look: int = LOOK) -> UnfinishedCounts:
+        rows = self._db.run("crowd", {"tenant": tenant_of(tenant), "look": max(look, 0)})
+        counts: dict[str, dict[JobState, int]] = {}
+        for _, task, state, jobs in rows:
+            if task is not None:
+                counts.setdefault(task, {})[JobState(state)] = jobs
+        return UnfinishedCounts(counts, rows[0][0] >= look > 0)
+
+    def holding(
+        self,
+        which: HeldSelection,
+        *,
+        tenant: str,
+        longer_than: timedelta | None = None,
+        limit: int = 100,
+        now: datetime | None = None,
+    ) -> list[HeldRow]:
+        moment = self._time(now)
+        takes = {
+            "now": moment,
+            "tenant": tenant_of(tenant),
+            "since": None if longer_than is None else moment - longer_than,
+            "limit": at_most(limit),
+        }
+        rows = self._db.run("holding", takes, flags=() if which is HeldSelection.ALL else (which.value,))
+        return [_held(row) for row in rows]
+
+    def holders(self, *, tenant: str) -> list[Holder]:
+        return [Holder(*row) for row in self._db.run("holders", {"tenant": tenant_of(tenant)})]
+
+
+def _held(row: Row) -> HeldRow:
+    progress = load_progress(row[13])
+    return HeldRow._make((*row[:4], JobState(row[4]), *row[5:13], None if progress is None else progress.at))
+
+
+def _ended(row: Row, group: Group) -> EndedGroup:
+    name = row[0]
+    if group is Group.WORKER:
+        name = str(UUID(name)) if name else None
+    return EndedGroup._make((name, *row[1:]))
+
+
+def _trouble(row: Row) -> FailedJob:
+    id_, tenant, task, state, finished_at, error, reason = row
+    said = None if error is None else _ERROR.match(error)
+    kind, message = (None, None) if said is None else (_text(said[1]), _text(said[2])[:MESSAGE])
+    return FailedJob(id_, tenant, task, JobState(state), finished_at, kind, message, reason)
+
+
+def _text(escaped: str) -> str:
+    text: str = json.loads(f'"{escaped}"')
+    return text

@@ -1,0 +1,320 @@
+"""Laws of statistics: counts of ended jobs, series and failures."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from tidemill.domain.decide import COMPLETED
+from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.domain.job import ErrorInfo, Move
+from tidemill.domain.states import ENDED, JobState
+from tidemill.domain.stats import FAILURES, MESSAGE, EndedGroup, Group, SeriesStep
+from tidemill.errors import BadFilter
+from tidemill.stores.base import Store
+from tidemill.testing.conformance.kit import (
+    AGAIN,
+    BOOM,
+    ENDS,
+    HOUR,
+    OTHER,
+    SECOND,
+    T0,
+    WORKER,
+    at,
+    bring,
+    claim_one,
+    finish_all,
+    get_one,
+    put_one,
+    retry,
+)
+
+S = JobState
+MINUTE = timedelta(minutes=1)
+
+
+def end(
+    store: Store,
+    state: JobState = S.COMPLETED,
+    *,
+    due: datetime = T0,
+    waits: float = 0,
+    takes: float = 0,
+    worker: UUID = WORKER,
+    error: ErrorInfo | None = None,
+    **fields: Any,
+) -> UUID:
+    """Run a job that was due then, waited and ran for these seconds, and ended."""
+    id = put_one(store, now=due, **fields)
+    started = due + timedelta(seconds=waits)
+    claim = claim_one(store, id, now=started, worker=worker)
+    finish_all(store, [claim], ENDS[state], now=started + timedelta(seconds=takes), error=error)
+    return id
+
+
+def by(store: Store, group: Group, **how: Any) -> dict[str | None, EndedGroup]:
+    """Return what ended in the hour before ``now``, by name."""
+    how.setdefault("tenant", ALL_TENANTS)
+    how.setdefault("now", at(61))
+    return {row.name: row for row in store.ended_by(group, HOUR, **how).rows}
+
+
+class TallyLaws:
+    """Counts of ended jobs."""
+
+    def test_jobs_ended_in_the_window_are_counted_by_state(self, store: Store) -> None:
+        end(store, due=T0 - 2 * HOUR)
+        end(store, S.FAILED, due=T0 - 2 * HOUR)
+        for state, number in {S.COMPLETED: 4, S.DEAD_LETTERED: 2, S.CANCELLED: 1}.items():
+            for _ in range(number):
+                end(store, state, tenant="a")
+        end(store, S.TIMED_OUT, tenant="b")
+        bring(store, S.PENDING)
+        everyone = store.count_ended(HOUR, tenant=ALL_TENANTS, now=at(60))
+        assert everyone == {S.COMPLETED: 4, S.DEAD_LETTERED: 2, S.CANCELLED: 1, S.TIMED_OUT: 1}
+        assert store.count_ended(HOUR, tenant="b", now=at(60)) == {S.TIMED_OUT: 1}
+        assert store.count_ended(HOUR, tenant="nobody", now=at(60)) == {}
+
+    def test_without_ended_jobs_the_tally_is_empty(self, store: Store) -> None:
+        for state in sorted(set(S) - ENDED):
+            bring(store, state)
+        tally = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, now=at(60))
+        assert (tally.rows, tally.since_at, tally.sampled) == ([], at(60) - HOUR, False)
+
+    def test_ended_jobs_are_counted_with_their_times(self, store: Store) -> None:
+        end(store, waits=2, takes=10, tenant="a")
+        end(store, S.FAILED, waits=4, takes=30, tenant="b")
+        end(store, S.CANCELLED, tenant="b")
+        end(store, task="other")
+        assert by(store, Group.TASK)["work"] == EndedGroup(
+            name="work", total=3, completed=1, failed=1, cancelled=1, retried=0, attempts=3, most_attempts=1, ran=3,
+            run_time=40 * SECOND, longest=30 * SECOND, lag=6 * SECOND, longest_lag=4 * SECOND, tenants=2,
+            last_at=at(34),
+        )  # fmt: skip
+
+    @pytest.mark.parametrize("state", sorted(ENDED))
+    def test_every_final_state_is_counted_in_its_column(self, store: Store, state: JobState) -> None:
+        end(store, state)
+        row = by(store, Group.STATE)[state.value]
+        assert (row.completed, row.failed, row.cancelled) == (
+            int(state is S.COMPLETED),
+            int(state in FAILURES),
+            int(state is S.CANCELLED),
+        )
+
+    def test_attempts_are_counted_and_the_last_one_is_timed(self, store: Store) -> None:
+        id = put_one(store)
+        finish_all(store, [claim_one(store, id)], AGAIN, now=at(10))
+        finish_all(store, [claim_one(store, id, now=at(15))], COMPLETED, now=at(18))
+        end(store)
+        row = by(store, Group.TASK)["work"]
+        assert (row.retried, row.attempts, row.most_attempts) == (1, 3, 2)
+        assert (row.longest, row.longest_lag) == (3 * SECOND, 5 * SECOND)
+
+    def test_a_job_that_never_ran_has_no_times_and_no_worker(self, store: Store) -> None:
+        end(store)
+        job = bring(store, S.PENDING)
+        store.move([_cancel(job.id, job.tenant)], now=at(5))
+        row = by(store, Group.WORKER)[None]
+        assert (row.total, row.ran, row.run_time, row.longest, row.lag) == (
+            1,
+            0,
+            0 * SECOND,
+            0 * SECOND,
+            0 * SECOND,
+        )
+        assert by(store, Group.WORKER)[str(WORKER)].total == 1
+
+    @pytest.mark.parametrize("group", sorted(Group))
+    def test_jobs_are_counted_by_every_group(self, store: Store, group: Group) -> None:
+        end(store, task="a", tenant="a", queue="a", worker=WORKER)
+        end(store, S.FAILED, task="b", tenant="b", queue="b", worker=OTHER)
+        names: Any = {Group.WORKER: [WORKER, OTHER], Group.STATE: [S.COMPLETED, S.FAILED]}.get(
+            group, ["a", "b"]
+        )
+        rows = by(store, group)
+        assert {name: (row.completed, row.failed) for name, row in rows.items()} == {
+            str(names[0]): (1, 0),
+            str(names[1]): (0, 1),
+        }
+
+    def test_the_window_includes_its_first_instant(self, store: Store) -> None:
+        end(store, takes=1)
+        for seconds, total in ((3601, 1), (3601.000001, 0)):
+            tally = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, now=at(seconds))
+            assert sum(row.total for row in tally.rows) == total
+
+    def test_a_tenant_sees_only_its_own_tally(self, store: Store) -> None:
+        end(store, tenant="a")
+        end(store, S.FAILED, tenant="b")
+        for failures in (False, True):
+            rows = by(store, Group.TENANT, tenant="b", failures=failures)
+            assert {name: row.total for name, row in rows.items()} == {"b": 1}
+        assert by(store, Group.TENANT, tenant="c") == {}
+
+    def test_the_most_frequent_names_come_first_up_to_the_limit(self, store: Store) -> None:
+        for task in ("b", "a", "c", "c"):
+            end(store, task=task)
+        for limit, names in ((2**40, ["c", "a", "b"]), (5, ["c", "a", "b"]), (2, ["c", "a"]), (0, [])):
+            tally = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, limit=limit, now=at(9))
+            assert [row.name for row in tally.rows] == names
+
+    @pytest.mark.parametrize("failures", [True, False])
+    def test_a_sampled_tally_covers_the_latest_jobs_and_is_marked(self, store: Store, failures: bool) -> None:
+        for n, state in enumerate([S.FAILED, S.TIMED_OUT, S.DEAD_LETTERED, S.FAILED]):
+            end(store, state, takes=n, task=f"t{n}")
+        tally = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, failures=failures, look=2, now=at(9))
+        assert ([row.name for row in tally.rows], tally.since_at, tally.sampled) == (
+            ["t2", "t3"],
+            at(2),
+            True,
+        )
+        whole = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, failures=failures, look=5, now=at(9))
+        assert (len(whole.rows), whole.since_at, whole.sampled) == (4, at(9) - HOUR, False)
+
+    def test_an_empty_sample_of_a_tenant_is_marked_as_sampled(self, store: Store) -> None:
+        end(store, tenant="a")
+        end(store, tenant="b", takes=5)
+        tally = store.ended_by(Group.TASK, HOUR, tenant="a", look=1, now=at(9))
+        assert (tally.rows, tally.sampled) == ([], True)
+
+    def test_a_tally_of_failures_samples_only_failures(self, store: Store) -> None:
+        for state in sorted(ENDED):
+            end(store, state, takes=1)
+        end(store, takes=9)
+        rows = by(store, Group.STATE, failures=True, look=4)
+        assert set(rows) == {state.value for state in FAILURES}
+
+    def test_a_reopened_job_is_no_longer_counted(self, store: Store) -> None:
+        job = get_one(store, end(store, S.FAILED))
+        assert store.move([retry(job)], now=at(1)) == {job.id}
+        assert by(store, Group.TASK) == by(store, Group.TASK, failures=True) == {}
+
+    @pytest.mark.parametrize("tenant", [ALL_TENANTS, "a", "b"])
+    def test_standing_equals_count(self, store: Store, tenant: str) -> None:
+        assert store.standing(tenant=tenant) == {}
+        for state in S:
+            bring(store, state, tenant="a")
+        bring(store, S.COMPLETED, tenant="b")
+        assert store.standing(tenant=tenant) == store.count(JobFilter(tenant))
+
+
+class SeriesLaws:
+    """Ended jobs in time steps."""
+
+    def slots(self, store: Store, **how: Any) -> list[SeriesStep]:
+        how.setdefault("tenant", ALL_TENANTS)
+        series = store.series(3 * MINUTE, MINUTE, now=at(60), **how)
+        assert series.step == MINUTE
+        return series.slots
+
+    def test_steps_are_aligned_and_without_gaps(self, store: Store) -> None:
+        first = T0.replace(second=0, microsecond=0) - MINUTE
+        empty = [(first + n * MINUTE, 0, ()) for n in range(3)]
+        assert [(slot.at, slot.total, slot.run_times) for slot in self.slots(store)] == empty
+        assert store.series(3 * MINUTE, MINUTE, tenant=ALL_TENANTS, now=at(60)).since_at == first
+
+    def test_ended_jobs_are_counted_in_their_step(self, store: Store) -> None:
+        end(store, waits=1, takes=2)
+        end(store, S.FAILED, waits=3, takes=4)
+        end(store, S.DEAD_LETTERED, takes=50)
+        end(store, S.CANCELLED, takes=50)
+        end(store, takes=200)  # after the last step
+        end(store, due=at(-600))  # before the first
+        _, second, third = self.slots(store)
+        assert second[1:5] == (2, 1, 1, 0)
+        assert sorted(second.run_times) == [2 * SECOND, 4 * SECOND]
+        assert sorted(second.lags) == [1 * SECOND, 3 * SECOND]
+        assert third[1:5] == (2, 0, 1, 1)
+
+    def test_a_step_includes_its_first_instant_only(self, store: Store) -> None:
+        minute = T0.replace(second=0, microsecond=0)
+        end(store, due=minute)
+        end(store, due=minute - timedelta(microseconds=1))
+        assert [slot.total for slot in self.slots(store)] == [1, 1, 0]
+
+    def test_a_tenant_sees_only_its_own_series(self, store: Store) -> None:
+        end(store, tenant="a", takes=1)
+        end(store, S.FAILED, tenant="b", takes=2)
+        assert self.slots(store, tenant="b")[1][1:] == (1, 0, 1, 0, (2 * SECOND,), (0 * SECOND,))
+        assert self.slots(store, tenant="a")[1][1:] == (1, 1, 0, 0, (1 * SECOND,), (0 * SECOND,))
+
+    def test_times_are_sampled_from_the_latest_jobs(self, store: Store) -> None:
+        for seconds in (1, 2, 3):
+            end(store, takes=seconds)
+        (slot,) = [slot for slot in self.slots(store, samples=2) if slot.total]
+        assert (slot.total, sorted(slot.run_times)) == (3, [2 * SECOND, 3 * SECOND])
+
+    def test_incompletely_sampled_steps_are_left_out(self, store: Store) -> None:
+        for due in (-60, -59, 0, 1, 60):
+            end(store, due=at(due), state=S.FAILED)
+        series = store.series(3 * MINUTE, MINUTE, tenant=ALL_TENANTS, look=4, now=at(60))
+        second = T0.replace(second=0, microsecond=0)
+        assert (series.since_at, series.sampled) == (second, True)
+        assert [(slot.at, slot.failed) for slot in series.slots] == [(second, 2), (second + MINUTE, 1)]
+
+    @pytest.mark.parametrize("step", [timedelta(0), -MINUTE, timedelta(milliseconds=1)])
+    def test_invalid_steps_are_refused(self, store: Store, step: timedelta) -> None:
+        with pytest.raises(BadFilter):
+            store.series(HOUR, step, tenant=ALL_TENANTS, now=T0)
+
+
+class TroubleLaws:
+    """Failures and their errors."""
+
+    def test_only_failures_are_returned_latest_first(self, store: Store) -> None:
+        ids = {state: end(store, state, takes=n, error=BOOM) for n, state in enumerate(sorted(ENDED))}
+        troubles = store.troubles(HOUR, tenant=ALL_TENANTS, now=at(9))
+        assert [trouble.id for trouble in troubles] == [
+            ids[state] for state in sorted(ENDED, reverse=True) if state in FAILURES
+        ]
+        assert (troubles[0].state, troubles[0].type, troubles[0].message) == (
+            S.TIMED_OUT,
+            "ValueError",
+            "boom",
+        )
+
+    def test_a_failure_without_an_error_has_its_reason(self, store: Store) -> None:
+        end(store, S.DEAD_LETTERED, tenant="a", task="t")
+        (trouble,) = store.troubles(HOUR, tenant=ALL_TENANTS, now=at(9))
+        assert trouble[1:] == ("a", "t", S.DEAD_LETTERED, T0, None, None, "attempts exhausted")
+
+    @pytest.mark.parametrize(
+        "message",
+        [
+            "",
+            '"',
+            "\\",
+            "a\\",
+            'he said "no", and\n\tleft',
+            "nul \x00 and \ud800 alone",
+            "🦊" * 500,
+            "é" * 5000,
+            "\\" * 5000,
+        ],
+    )
+    def test_messages_are_truncated(self, store: Store, message: str) -> None:
+        end(store, S.FAILED, error=ErrorInfo('a."b"', message, "x" * 4000))
+        (trouble,) = store.troubles(HOUR, tenant=ALL_TENANTS, now=at(9))
+        assert (trouble.type, trouble.message) == ('a."b"', message[:MESSAGE])
+
+    def test_failures_respect_window_tenant_and_limit(self, store: Store) -> None:
+        end(store, S.FAILED, tenant="a", due=at(-4000))
+        second = end(store, S.FAILED, tenant="a")
+        third = end(store, S.FAILED, tenant="b", takes=1)
+        for how, ids in (
+            ({"tenant": ALL_TENANTS}, [third, second]),
+            ({"tenant": "a"}, [second]),
+            ({"tenant": ALL_TENANTS, "limit": 1}, [third]),
+            ({"tenant": "a", "limit": 1}, []),
+        ):
+            troubles = store.troubles(HOUR, now=at(9), **how)
+            assert [trouble.id for trouble in troubles] == ids
+
+
+def _cancel(id: UUID, tenant: str) -> Move:
+    return Move(id, tenant, frozenset({S.PENDING}), S.CANCELLED, "no longer wanted")

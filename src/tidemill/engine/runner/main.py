@@ -29,12 +29,12 @@ from tidemill.domain.retry import policy_to_data
 from tidemill.engine.app_lookup import Application, find_app, unused_store, user_traceback
 from tidemill.engine.deathwatch import die_with_parent, end_own_descendants, tie_group
 from tidemill.engine.frames import Data, Wire, instant_from_data
-from tidemill.engine.runner.hook_server import HookServer
 from tidemill.engine.listener import WakeupListener
 from tidemill.engine.log_formats import LEVELS, write_logs
 from tidemill.engine.node import release_here
 from tidemill.engine.runner.code_check import EVERY, CodeCheck
 from tidemill.engine.runner.fence import Fence
+from tidemill.engine.runner.hook_server import HookServer
 from tidemill.engine.runner.runner import Runner
 from tidemill.engine.supervisor.reloader import source_files
 from tidemill.engine.supervisor.terminal import refuse_halts

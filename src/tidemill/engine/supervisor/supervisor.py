@@ -25,9 +25,9 @@ from tidemill.engine.deathwatch import end_in_words
 from tidemill.engine.frames import instant_to_data
 from tidemill.engine.health import HealthServer, url_of
 from tidemill.engine.node import host_name, machine_name
-from tidemill.engine.supervisor.runner_hooks import RunnerHooks
 from tidemill.engine.supervisor.reloader import Reloader
 from tidemill.engine.supervisor.runner_checks import RunnerChecks, worn
+from tidemill.engine.supervisor.runner_hooks import RunnerHooks
 from tidemill.engine.supervisor.runner_pool import RunnerPool
 from tidemill.engine.supervisor.runner_process import (
     RunnerExited,

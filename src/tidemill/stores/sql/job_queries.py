@@ -84,7 +84,8 @@ class SqlQueries(SqlPart, JobQueries):
     def _with_text(self, where: JobFilter, takes: dict[str, Any], sort: Sort, limit: int) -> Page[JobRow]:
         """The jobs with the text or the id suffix among the next ones; a first query finds where to stop."""
         flags = [sort.value, *filter_flags(where)]
-        last = self._db.run("looked", takes | {"skip": max(where.look, 1) - 1}, flags=flags)
+        scope = {name: value for name, value in takes.items() if name != "limit"}
+        last = self._db.run("looked", scope | {"skip": max(where.look, 1) - 1}, flags=flags)
         if last:
             takes["floor" if sort is Sort.NEWEST else "ceiling"] = last[0][0]
         sought = text_takes(where)

@@ -75,7 +75,7 @@ class PostgresDriver:
         self._begin_anew()
         takes = takes or _NO_TAKES
         connection: Connection | None = getattr(self._local, "connection", None)
-        statement = self._statements.get(name, takes, flags if connection is not None else (*flags, "alone"))
+        statement = self._statements.get(name, takes, flags, alone=connection is None)
         try:
             parameters = statement.pack(takes, items)
             if connection is not None:

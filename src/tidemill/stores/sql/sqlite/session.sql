@@ -3,8 +3,8 @@
 
 create temp table if not exists tidemill_item_enqueue(
   n integer primary key, id blob not null unique, tenant text, queue text, task text, priority integer, max_attempts integer,
-  timeout integer, due_at integer, expires_at integer, unique_key text, until_claimed integer, window_ends_at integer,
-  limits text, details text, args text, waiting text, taken integer not null default 0, left_out integer not null default 0);
+  timeout integer, due_at integer, created_at integer, expires_at integer, unique_key text, until_claimed integer,
+  window_ends_at integer, limits text, details text, detailed integer as (details is not null), args text, waiting text, taken integer not null default 0, left_out integer not null default 0);
 
 create temp table if not exists tidemill_item_finish(
   n integer primary key, id blob not null, token integer, worker blob, to_state text, execution text, why text, delay integer,

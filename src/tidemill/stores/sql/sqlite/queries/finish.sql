@@ -10,8 +10,6 @@ delete from temp.tidemill_item_finish
 ;
 delete from temp.tidemill_held
 ;
-delete from temp.tidemill_keyed
-;
 delete from temp.tidemill_lost
 ;
 insert into temp.tidemill_item_finish(id, token, worker, to_state, execution, why, delay, refund, crashed, result, error,
@@ -30,61 +28,61 @@ select x.id from temp.tidemill_item_finish x
 where (select count(*) from temp.tidemill_held) < (select count(*) from temp.tidemill_item_finish)
   and not exists (select 1 from tidemill_running r where r.id = x.id and r.token = x.token and r.worker = x.worker)
 ;
-insert into tidemill_history(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
-                             expires_at, timeout, unique_key, limits, detailed, reason, args, state, execution, worker,
-                             claimed_at, started_at, finished_at, cancel_reason, progress, result, error)
-select r.id, r.tenant, r.queue, r.task, r.priority, r.attempt, r.max_attempts, r.crashes + x.crashed, r.token, r.run_at,
-       r.created_at, r.expires_at, r.timeout, r.unique_key, r.limits, r.detailed,
-       case when x.to_state in ('pending', 'scheduled', 'waiting') then r.cancel_reason else x.why end, r.args,
-       case when x.to_state in ('pending', 'scheduled', 'waiting') then 'cancelled' else x.to_state end, x.execution, r.worker,
-       r.claimed_at, coalesce(:now - cast(round(x.started_ago * 1000000) as integer), r.started_at),
-       :now - cast(round(x.ended_ago * 1000000) as integer), r.cancel_reason, r.progress, x.result, x.error
-from temp.tidemill_held h cross join temp.tidemill_item_finish x on x.n = h.n cross join tidemill_running r on r.rowid = h.place
+insert into tidemill_history(
+  -- include: job_columns
+  , attempt, crashes, token, run_at, unique_key, reason, state, execution, worker, claimed_at, started_at, finished_at,
+  cancel_reason, progress, result, error)
+select
+  -- include: job_columns(prefix=r)
+  , r.attempt, r.crashes + x.crashed, r.token, r.run_at, r.unique_key,
+  case when x.to_state in ('pending', 'scheduled', 'waiting') then r.cancel_reason else x.why end,
+  case when x.to_state in ('pending', 'scheduled', 'waiting') then 'cancelled' else x.to_state end, x.execution, r.worker,
+  r.claimed_at, coalesce(:now - cast(round(x.started_ago * 1000000) as integer), r.started_at),
+  :now - cast(round(x.ended_ago * 1000000) as integer), r.cancel_reason, r.progress, x.result, x.error
+from
+-- include: finishing
 where h.ends
 ;
 insert into tidemill_executions(job_id, number, attempt, state, worker, claimed_at, started_at, finished_at, error, reason)
 select r.id, r.token, r.attempt, x.execution, r.worker, r.claimed_at,
        coalesce(:now - cast(round(x.started_ago * 1000000) as integer), r.started_at),
        :now - cast(round(x.ended_ago * 1000000) as integer), x.error, x.why
-from temp.tidemill_held h cross join temp.tidemill_item_finish x on x.n = h.n cross join tidemill_running r on r.rowid = h.place
+from
+-- include: finishing
 where not h.ends
 ;
-insert into tidemill_ready(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
-                           expires_at, timeout, unique_key, until_claimed, limits, detailed, reason, args)
-select r.id, r.tenant, r.queue, r.task, r.priority, r.attempt - x.refund, r.max_attempts, r.crashes + x.crashed, r.token,
-       :now + x.delay, r.created_at, r.expires_at, r.timeout, r.unique_key, 0, r.limits, r.detailed, x.why, r.args
-from temp.tidemill_held h cross join temp.tidemill_item_finish x on x.n = h.n cross join tidemill_running r on r.rowid = h.place
+insert into tidemill_ready(
+  -- include: waiting_columns
+  , reason)
+select
+  -- include: job_columns(prefix=r)
+  , r.attempt - x.refund, r.crashes + x.crashed, r.token, :now + x.delay, r.unique_key, 0, x.why
+from
+-- include: finishing
 where not h.ends and x.to_state = 'pending' order by x.n
 ;
-insert into tidemill_scheduled(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
-                               expires_at, timeout, unique_key, until_claimed, limits, detailed, reason, args)
-select r.id, r.tenant, r.queue, r.task, r.priority, r.attempt - x.refund, r.max_attempts, r.crashes + x.crashed, r.token,
-       :now + x.delay, r.created_at, r.expires_at, r.timeout, r.unique_key, 0, r.limits, r.detailed, x.why, r.args
-from temp.tidemill_held h cross join temp.tidemill_item_finish x on x.n = h.n cross join tidemill_running r on r.rowid = h.place
+insert into tidemill_scheduled(
+  -- include: waiting_columns
+  , reason)
+select
+  -- include: job_columns(prefix=r)
+  , r.attempt - x.refund, r.crashes + x.crashed, r.token, :now + x.delay, r.unique_key, 0, x.why
+from
+-- include: finishing
 where not h.ends and x.to_state = 'scheduled'
 ;
-insert into tidemill_parked(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
-                            expires_at, timeout, unique_key, until_claimed, limits, detailed, reason, args, state, wakes,
-                            result)
-select r.id, r.tenant, r.queue, r.task, r.priority, r.attempt - x.refund, r.max_attempts, r.crashes + x.crashed, r.token,
-       :now + x.delay, r.created_at, r.expires_at, r.timeout, r.unique_key, 0, r.limits, r.detailed, x.why, r.args,
-       x.to_state, x.to_state = 'waiting' and x.delay > 0, case x.to_state when 'review_needed' then x.result end
-from temp.tidemill_held h cross join temp.tidemill_item_finish x on x.n = h.n cross join tidemill_running r on r.rowid = h.place
+insert into tidemill_parked(
+  -- include: waiting_columns
+  , reason, state, wakes, result)
+select
+  -- include: job_columns(prefix=r)
+  , r.attempt - x.refund, r.crashes + x.crashed, r.token, :now + x.delay, r.unique_key, 0, x.why,
+  x.to_state, x.to_state = 'waiting' and x.delay > 0, case x.to_state when 'review_needed' then x.result end
+from
+-- include: finishing
 where not h.ends and x.to_state in ('waiting', 'review_needed')
 ;
-insert into temp.tidemill_keyed(id, tenant, key)
-select r.id, r.tenant, r.unique_key
-from temp.tidemill_held h cross join tidemill_running r on r.rowid = h.place
-where h.ends and h.keyed
-;
-delete from tidemill_uniques
-where (tenant, key, job_id) in (select tenant, key, id from temp.tidemill_keyed)
-  and (window_ends_at is null or window_ends_at <= :now)
-;
-update tidemill_uniques set live = 0
-where (tenant, key, job_id) in (select tenant, key, id from temp.tidemill_keyed)
-  and window_ends_at > :now
-;
+-- include: release_keys(jobs=temp.tidemill_held h cross join tidemill_running r on r.rowid = h.place where h.ends and h.keyed; lets_go=false)
 delete from tidemill_running where rowid in (select place from temp.tidemill_held)
 ;
 select id from temp.tidemill_lost

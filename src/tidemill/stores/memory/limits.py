@@ -10,13 +10,13 @@ from tidemill.domain.job import Claim
 from tidemill.domain.lanes import Lane, LaneKey
 from tidemill.domain.limits import Rule, Rules, Use, count, fitting, is_rate, names_of, rule_of
 from tidemill.domain.states import JobState
-from tidemill.stores.limits import LimitStore, Redated
+from tidemill.stores.limits import LimitRuleStore, LimitStore, Redated
 from tidemill.stores.memory import limit_counts
 from tidemill.stores.memory.core import MemoryPart
 from tidemill.stores.memory.state import LimitCount
 
 
-class MemoryLimits(MemoryPart, LimitStore):
+class MemoryLimits(MemoryPart, LimitRuleStore, LimitStore):
     """The verbs of limits."""
 
     def rules(self) -> list[Rule]:

@@ -34,14 +34,14 @@ from tidemill.domain.stats import (
 )
 from tidemill.stores.memory.core import MemoryPart
 from tidemill.stores.memory.state import State
-from tidemill.stores.stats import StatsStore
+from tidemill.stores.stats import OccupancyStore, StatsStore
 
 _ZERO = timedelta(0)
 _S = JobState
 _PLACES = ({_S.PENDING}, {_S.SCHEDULED}, {_S.WAITING, _S.REVIEW_NEEDED}, {_S.CLAIMED, _S.RUNNING})
 
 
-class MemoryStats(MemoryPart, StatsStore):
+class MemoryStats(MemoryPart, StatsStore, OccupancyStore):
     """The queries behind statistics, alerts and the dashboard."""
 
     def ended_by(

@@ -10,13 +10,13 @@ from uuid import UUID
 
 from tidemill.domain.cluster import CancelRequest, Heartbeat, Lease, Pulse, Worker, WorkerState
 from tidemill.domain.job import Claim
-from tidemill.stores.base import LeaseStore, Lock, WorkerStore
+from tidemill.stores.base import LeaseStore, Lock, RecoveryStore, WorkerStore
 from tidemill.stores.sql.base import SqlPart
 from tidemill.stores.sql.driver import Row
 from tidemill.stores.sql.job_rows import dump, load_claim, load_worker
 
 
-class SqlWorkers(SqlPart, WorkerStore):
+class SqlWorkers(SqlPart, WorkerStore, RecoveryStore):
     """register, beat, heartbeats, declare_gone, retire, drain, workers, orphans, overdue, sweep."""
 
     def register(self, worker: Worker, *, lease: timedelta, now: datetime | None = None) -> Worker:

@@ -216,6 +216,7 @@ def finish_columns(finishes: Sequence[Finish]) -> dict[str, list[Any]]:
     columns["worker"] = [item.claim.worker for item in finishes]
     columns["delay"] = [item.transition.delay for item in finishes]
     columns["refund"] = [item.transition.refund for item in finishes]
+    columns["on_cancel"] = [item.transition.on_cancel for item in finishes]
     return columns
 
 

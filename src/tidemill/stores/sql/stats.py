@@ -33,14 +33,14 @@ from tidemill.domain.stats import (
 from tidemill.stores.sql.base import SqlPart
 from tidemill.stores.sql.driver import Row
 from tidemill.stores.sql.job_rows import at_most, filter_takes, load_progress, tenant_of
-from tidemill.stores.stats import StatsStore
+from tidemill.stores.stats import OccupancyStore, StatsStore
 
 _PART = r'"((?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*)'
 _ERROR = re.compile(rf"\[{_PART}\",{_PART}")
 """The type and the message at the start of an error's JSON text, which may be truncated after them."""
 
 
-class SqlStats(SqlPart, StatsStore):
+class SqlStats(SqlPart, StatsStore, OccupancyStore):
     """ended_by, count_ended, standing, series, troubles, depths, lately, crowd, holding, holders."""
 
     def ended_by(

@@ -1,10 +1,10 @@
 -- finish: applies every transition of a held job, keyed by id, token and worker; returns the lost ids.
 -- Collects the batch in a temporary table, looks each job up once, and then works table by table. Ended jobs move to history with
--- their last execution; for released jobs that execution becomes a separate row. A released job with a cancel request ends as
--- cancelled instead.
+-- their last execution; for released jobs that execution becomes a separate row. A job with a cancel request gets the
+-- state `on_cancel`, if there is one, for the reason of the request.
 -- takes: now timestamptz
 -- items: id uuid, token int8, worker uuid, to_state text, execution text, reason text, delay interval, refund bool, crashed bool
--- items: result text, error text, started_ago float8, ended_ago float8
+-- items: result text, error text, started_ago float8, ended_ago float8, on_cancel text
 -- gives: id uuid
 delete from temp.tidemill_item_finish
 ;
@@ -13,13 +13,12 @@ delete from temp.tidemill_held
 delete from temp.tidemill_lost
 ;
 insert into temp.tidemill_item_finish(id, token, worker, to_state, execution, why, delay, refund, crashed, result, error,
-                                      started_ago, ended_ago)
-values (:id, :token, :worker, :to_state, :execution, :reason, :delay, :refund, :crashed, :result, :error, :started_ago, :ended_ago)
+                                      started_ago, ended_ago, on_cancel)
+values (:id, :token, :worker, :to_state, :execution, :reason, :delay, :refund, :crashed, :result, :error, :started_ago, :ended_ago,
+        :on_cancel)
 ;
-insert into temp.tidemill_held(place, n, ends, keyed)
-select r.rowid, x.n,
-       x.to_state in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered')
-         or r.cancel_reason is not null and x.to_state in ('pending', 'scheduled', 'waiting'),
+insert into temp.tidemill_held(place, n, new_state, keyed)
+select r.rowid, x.n, case when r.cancel_reason is null then x.to_state else coalesce(x.on_cancel, x.to_state) end,
        r.unique_key is not null
 from temp.tidemill_item_finish x cross join tidemill_running r on r.id = x.id and r.token = x.token and r.worker = x.worker
 ;
@@ -35,9 +34,8 @@ insert into tidemill_history(
 select
   -- include: job_columns(prefix=r)
   , r.attempt, r.crashes + x.crashed, r.token, r.run_at, r.unique_key,
-  case when x.to_state in ('pending', 'scheduled', 'waiting') then r.cancel_reason else x.why end,
-  case when x.to_state in ('pending', 'scheduled', 'waiting') then 'cancelled' else x.to_state end, x.execution, r.worker,
-  r.claimed_at, coalesce(:now - cast(round(x.started_ago * 1000000) as integer), r.started_at),
+  case when h.new_state <> x.to_state then r.cancel_reason else x.why end, h.new_state, x.execution, r.worker, r.claimed_at,
+  coalesce(:now - cast(round(x.started_ago * 1000000) as integer), r.started_at),
   :now - cast(round(x.ended_ago * 1000000) as integer), r.cancel_reason, r.progress, x.result, x.error
 from
 -- include: finishing
@@ -59,7 +57,7 @@ select
   , r.attempt - x.refund, r.crashes + x.crashed, r.token, :now + x.delay, r.unique_key, 0, x.why
 from
 -- include: finishing
-where not h.ends and x.to_state = 'pending' order by x.n
+where h.new_state = 'pending' order by x.n
 ;
 insert into tidemill_scheduled(
   -- include: waiting_columns
@@ -69,7 +67,7 @@ select
   , r.attempt - x.refund, r.crashes + x.crashed, r.token, :now + x.delay, r.unique_key, 0, x.why
 from
 -- include: finishing
-where not h.ends and x.to_state = 'scheduled'
+where h.new_state = 'scheduled'
 ;
 insert into tidemill_parked(
   -- include: waiting_columns
@@ -77,10 +75,10 @@ insert into tidemill_parked(
 select
   -- include: job_columns(prefix=r)
   , r.attempt - x.refund, r.crashes + x.crashed, r.token, :now + x.delay, r.unique_key, 0, x.why,
-  x.to_state, x.to_state = 'waiting' and x.delay > 0, case x.to_state when 'review_needed' then x.result end
+  h.new_state, h.new_state = 'waiting' and x.delay > 0, case h.new_state when 'review_needed' then x.result end
 from
 -- include: finishing
-where not h.ends and x.to_state in ('waiting', 'review_needed')
+where h.new_state in ('waiting', 'review_needed')
 ;
 -- include: release_keys(jobs=temp.tidemill_held h cross join tidemill_running r on r.rowid = h.place where h.ends and h.keyed; lets_go=false)
 delete from tidemill_running where rowid in (select place from temp.tidemill_held)

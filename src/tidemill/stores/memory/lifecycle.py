@@ -165,13 +165,13 @@ def _inserted(
 
 def _refuse_known(state: State, jobs: Sequence[NewJob]) -> None:
     seen: set[UUID] = set()
-    known: list[UUID] = []
+    stored: list[UUID] = []
     for new in jobs:
         if new.id in state.jobs or new.id in seen:
-            known.append(new.id)
+            stored.append(new.id)
         seen.add(new.id)
-    if known:
-        raise JobExists(f"job {known[0]} is already stored; nothing was enqueued", ids=tuple(known))
+    if stored:
+        raise JobExists(f"job {stored[0]} is already stored; nothing was enqueued", ids=tuple(stored))
 
 
 def _made(new: NewJob, now: datetime) -> JobRow:

@@ -44,9 +44,9 @@ class SqlWorkers(SqlPart, WorkerStore, RecoveryStore):
         draining = frozenset(row[0] for row in rows if row[1] == WorkerState.DRAINING)
         cancels = [
             CancelRequest(UUID(id), token, worker, reason)
-            for worker, _, found in rows
-            if found is not None
-            for id, token, reason in json.loads(found)
+            for worker, _, requests in rows
+            if requests is not None
+            for id, token, reason in json.loads(requests)
         ]
         return Pulse(frozenset(row[0] for row in rows), draining, sorted(cancels))
 
@@ -108,8 +108,8 @@ class SqlLeases(SqlPart, LeaseStore):
         metadata: Mapping[str, object] | None = None,
         now: datetime | None = None,
     ) -> bool:
-        facts = None if metadata is None else dump(dict(metadata))
-        takes = {"now": now, "name": name, "holder": holder, "term": term, "ttl": ttl, "metadata": facts}
+        text = None if metadata is None else dump(dict(metadata))
+        takes = {"now": now, "name": name, "holder": holder, "term": term, "ttl": ttl, "metadata": text}
         return bool(self._db.run("renew", takes))
 
     def release(self, name: str, holder: UUID, term: int) -> bool:

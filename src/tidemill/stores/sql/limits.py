@@ -81,8 +81,8 @@ class SqlLimits(LimitCounts, LimitRuleStore, LimitStore):
                 return []
             wanted = list(dict.fromkeys(names))
             rows = self._db.run("uses", {"now": now, "names": wanted, "limit": len(wanted)})
-            found = self._with_starts(rows, rules, wanted, now)
-            return [found[name] for name in wanted]
+            uses = self._with_starts(rows, rules, wanted, now)
+            return [uses[name] for name in wanted]
         rows = self._db.run("uses", {"now": now, "limit": at_most(limit)}, flags=("held",))
         return list(self._with_starts(rows, rules, [row[0] for row in rows], now).values())
 

@@ -49,21 +49,21 @@ class PostgresStore(SqlStore):
 
     def _enqueue_made(self, jobs: Iterator[NewJob], now: datetime | None) -> list[Enqueued]:
         """Let the server insert jobs while further ones are created, as long as they are similar."""
-        lots = BulkEnqueue(jobs)
-        if not lots.alike:
-            return self.enqueue(lots.all(), now=now)
+        bulk = BulkEnqueue(jobs)
+        if not bulk.alike:
+            return self.enqueue(bulk.all(), now=now)
         try:
             rows = self._db.run_each(
-                "enqueue_alike", _common(lots.made[0], now), lots.columns(), lambda rows: not any(rows)
+                "enqueue_alike", _common(bulk.made[0], now), bulk.columns(), lambda rows: not any(rows)
             )
         except (DifferentShape, StoreBusy):
             rows = None
         if rows is None:
-            return self.enqueue(lots.all(), now=now)
+            return self.enqueue(bulk.all(), now=now)
         taken = [row[0] for lot in rows for row in lot]
         if taken:
             raise JobExists(f"job {taken[0]} is already stored; nothing was enqueued", ids=frozenset(taken))
-        return [Enqueued(job.id, True) for job in lots.made]
+        return [Enqueued(job.id, True) for job in bulk.made]
 
     def _enqueue_one(self, job: NewJob, now: datetime | None) -> list[Enqueued]:
         takes = _common(job, now)

@@ -90,8 +90,7 @@ def create_api(
 ) -> FastAPI:
     """Create the HTTP API of an app, ready to serve or mount.
 
-    ``auth`` is a coroutine that identifies the caller of a request (``tidemill.domain.access.Identity``, or None if
-    unknown). Without it, callers need an API key of the app. ``prefix`` is prepended to every path. ``app.close()``
+    ``auth`` is a coroutine that identifies the caller of a request (``tidemill.Identity``, or None if unknown). Without it, callers need an API key of the app. ``prefix`` is prepended to every path. ``app.close()``
     also closes the API.
     """
     if prefix and (not prefix.startswith("/") or prefix.endswith("/")):

@@ -270,7 +270,9 @@ def queries_in_use() -> set[str]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if (
                 isinstance(node, ast.Call)
-                and (getattr(node.func, "attr", None) == "run" or getattr(node.func, "id", None) == "QueryCall")
+                and (
+                    getattr(node.func, "attr", None) == "run" or getattr(node.func, "id", None) == "QueryCall"
+                )
                 and node.args
                 and isinstance(node.args[0], ast.Constant)
             ):

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from tidemill.app import App
 
 FILES = (
-    "signing", "overview", "live",
-    "jobs", "jobs_bulk", "job_again", "job_act", "job", "errors",
-    "schedules_edit", "schedules", "tasks_act", "tasks", "enqueue", "queues_act", "queues",
+    "sign_in", "overview", "live",
+    "jobs", "jobs_bulk", "job_copy", "job_actions", "job", "errors",
+    "schedule_editor", "schedules", "task_actions", "tasks", "enqueue", "queue_actions", "queues",
     "workers", "tenants", "audit", "settings", "keys",
 )  # fmt: skip
 """The page modules. Modules with literal paths precede those with a placeholder in the same place."""

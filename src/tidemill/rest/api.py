@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from tidemill.app import App
 
 FILES = (
-    "jobs_create", "jobs_bulk", "tick", "jobs_read", "jobs_act", "events", "tasks", "definitions", "schedules", "queues", "pauses",
-    "workers", "config", "archive", "audit", "keys", "operations", "health", "about",
+    "job_creation", "job_bulk", "tick", "job_lookup", "job_actions", "events", "tasks", "definitions", "schedules", "queues",
+    "pauses", "workers", "config", "archive", "audit", "keys", "stats", "health", "api_docs",
 )  # fmt: skip
 """The route modules. Modules with literal paths precede those with a placeholder in the same place."""
 

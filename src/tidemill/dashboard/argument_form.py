@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tidemill.dashboard.page_request import Fields
-from tidemill.dashboard.parsers import read_json, read_object
-from tidemill.rest.masks import looks_secret
+from tidemill.web.masks import looks_secret
+from tidemill.web.parsers import Fields
+from tidemill.web.text_parsers import read_json, read_object
 
 PREFIX = "arg."
 """Prefix of the names of these fields."""

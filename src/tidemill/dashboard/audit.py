@@ -13,7 +13,7 @@ from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.records import AuditRecord
-from tidemill.rest.problems import Problem
+from tidemill.web.problems import Problem
 
 pages = PageRoutes()
 
@@ -59,9 +59,9 @@ class AuditRow(NamedTuple):
 @pages.get("/audit", role=Role.ADMIN)
 async def audit(visit: PageRequest) -> Response:
     """List the matching entries, newest first."""
-    asked = {name: visit.asked.get(name) for name in ("who", "action", "subject")}
-    since = visit.asked.get("since")
-    before = visit.asked.whole("before", 0, most=2**62) or None
+    asked = {name: visit.query.get(name) for name in ("who", "action", "subject")}
+    since = visit.query.get("since")
+    before = visit.query.whole("before", 0, most=2**62) or None
     wrong = None
     try:
         since_at = _day(since)
@@ -85,7 +85,7 @@ async def audit(visit: PageRequest) -> Response:
 @pages.get("/audit/verify", role=Role.ADMIN, everywhere=True)
 async def verify(visit: PageRequest) -> Response:
     """Verify the hash chain of all tenants and show where it breaks. This changes nothing, so it is a GET page."""
-    if visit.request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+    if visit.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise Problem(403, "other_site", "the audit can be verified only from the audit page")
     found = await visit.read(visit.app.audit.verify)
     return visit.render("audit_verified.html", found=found)

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar, cast
 
 from tidemill.clock import Clock
-from tidemill.rest.threads import Threads
+from tidemill.web.threads import Threads
 
 R = TypeVar("R")
 

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from tidemill.dashboard.page_request import Fields, PageRequest
-from tidemill.dashboard.parsers import read_number, read_object
+from tidemill.dashboard.page_request import PageRequest
 from tidemill.errors import StoreError, TidemillError
-from tidemill.rest.problems import Problem
+from tidemill.web.parsers import Fields
+from tidemill.web.problems import Problem
+from tidemill.web.text_parsers import read_number, read_object
 
 UNITS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86_400}
 """Units of a duration, in seconds."""

@@ -9,8 +9,6 @@ from starlette.responses import Response
 
 from tidemill.client.documents import plain
 from tidemill.client.jobs.handle import Job as Handle
-from tidemill.client.jobs.origins import origin
-from tidemill.client.jobs.why import explain
 from tidemill.dashboard import snippets, timelines, tracebacks
 from tidemill.dashboard.jobs import took
 from tidemill.dashboard.page_request import PageRequest
@@ -40,37 +38,37 @@ async def job(visit: PageRequest) -> Response:
         job = await visit.job()
     except JobNotFound:
         return visit.render("job_gone.html", 404, id=visit.id())
-    before = visit.asked.whole("before", _END, most=_END)
+    before = visit.query.whole("before", _END, most=_END)
     found = await visit.read(_look, visit, job, before)
     return visit.render("job.html", **shown(visit, job.facts), **found)
 
 
 def _look(visit: PageRequest, job: Handle[Any], before: int) -> dict[str, Any]:
     """Run all queries of the page in sequence on one thread. Each one returns a bounded number of rows."""
-    store, app, now, facts = visit.app.store, visit.app, visit.now(), job.facts
+    inspection, jobs, now, row = visit.inspection, visit.app.jobs, visit.now(), job.facts
     executions = job.executions()
     lines = _lines(visit, job, before)
-    details = facts.details
-    children = app.jobs.list(parent_id=facts.id, tenant=visit.tenant, sort="oldest", limit=KIN)
-    parent = store.get([details.parent_id], tenant=visit.tenant) if details.parent_id is not None else []
+    details = row.details
+    children = jobs.list(parent_id=row.id, tenant=visit.tenant, sort="oldest", limit=KIN)
+    parent = inspection.live_jobs([details.parent_id] if details.parent_id else [], tenant=visit.tenant)
     related = None
     if details.correlation_id is not None:
-        related = app.jobs.list(correlation_id=details.correlation_id, tenant=facts.tenant, limit=KIN)
-    names = {worker.id: worker.name for worker in store.workers()}
+        related = jobs.list(correlation_id=details.correlation_id, tenant=row.tenant, limit=KIN)
+    names = {worker.id: worker.name for worker in inspection.workers()}
     return {
-        "made_by": origin(store, facts),
-        "why": explain(store, facts, now),
+        "made_by": inspection.origin(row),
+        "why": inspection.why(row, now),
         "executions": sorted(executions, key=lambda each: each.number, reverse=True)[:EXECUTIONS],
         "executions_left_out": max(len(executions) - EXECUTIONS, 0),
-        "picture": timelines.picture(facts, executions, now),
+        "picture": timelines.picture(row, executions, now),
         "lines": [(position, entry, visit.masked(entry.details)) for position, entry in lines],
         "older": lines[0][0] if len(lines) == LINES else None,
         "from_the_end": before == _END,
-        "stages": stages([entry for _, entry in lines], executions, _declared(visit, facts)),
+        "stages": stages([entry for _, entry in lines], executions, _declared(visit, row)),
         "kin_children": children.items,
         "children_more": children.next is not None,
         "parent": parent[0] if parent else None,
-        "related": None if related is None else [each for each in related.items if each.id != facts.id],
+        "related": None if related is None else [other for other in related.items if other.id != row.id],
         "related_more": related is not None and related.next is not None,
         "workers": names,
     }
@@ -80,7 +78,7 @@ def _lines(visit: PageRequest, job: Handle[Any], before: int) -> Sequence[tuple[
     """Return the last log lines before a position. For an archived job, the position is the line number."""
     if job.archived_at is not None:
         return [line for line in enumerate(job.logs(), 1) if line[0] < before][-LINES:]
-    return visit.app.store.logs(job.id, tenant=job.tenant, before=before, limit=LINES)
+    return visit.inspection.logs(job.facts, before=before, limit=LINES)
 
 
 def shown(visit: PageRequest, facts: JobRow) -> dict[str, Any]:

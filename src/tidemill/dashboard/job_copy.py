@@ -15,10 +15,10 @@ from tidemill.dashboard.form_state import refuse_to_look
 from tidemill.dashboard.formats import as_json
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
-from tidemill.dashboard.parsers import read_number, read_object, read_span
 from tidemill.domain.access import Role
 from tidemill.domain.job import HIGHEST_PRIORITY, LOWEST_PRIORITY, JobRow, NewJob
 from tidemill.errors import BadArguments, PayloadTooLarge, TidemillError, UsageError
+from tidemill.web.text_parsers import read_number, read_object, read_span
 
 pages = PageRoutes()
 
@@ -27,7 +27,7 @@ pages = PageRoutes()
 async def edit(visit: PageRequest) -> Response:
     """Show the form with the values of the original job."""
     refuse_to_look(visit)
-    facts = await visit.facts()
+    facts = await visit.job_row()
     typed = {
         "args": as_json(plain(facts.args)),
         "queue": facts.queue,
@@ -40,7 +40,7 @@ async def edit(visit: PageRequest) -> Response:
 @pages.post("/jobs/{id}/again", role=Role.OPERATOR)
 async def enqueue_again(visit: PageRequest) -> Response:
     """Enqueue the copy, or show the form again with errors next to the fields."""
-    facts = await visit.facts()
+    facts = await visit.job_row()
     typed = {name: visit.form.get(name) or "" for name in ("args", "queue", "priority", "delay")}
     options: dict[str, Any] = {"tenant": facts.tenant, "queue": typed["queue"] or facts.queue}
     wrong: dict[str, str] = {}
@@ -79,7 +79,7 @@ def _enqueue(visit: PageRequest, facts: JobRow, args: str, options: dict[str, An
     declared = visit.app.registry.get(facts.task)
     said = {name: value for name, value in options.items() if value is not None}
     values = declared.arguments.load(args)
-    (made,) = visit.app._client.enqueue(declared, NO_OPTIONS.merged(said), [((), values)])
+    (made,) = visit.service.client.enqueue(declared, NO_OPTIONS.merged(said), [((), values)])
     return made
 
 

@@ -11,12 +11,12 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from tidemill.dashboard.page_request import Fields
-from tidemill.dashboard.parsers import read_moment
 from tidemill.domain.filters import check_text
 from tidemill.domain.states import JobState
 from tidemill.domain.stats import FAILURES
 from tidemill.errors import BadFilter
+from tidemill.web.parsers import Fields
+from tidemill.web.text_parsers import read_moment
 
 SEVERAL = ("status", "task", "queue", "metadata")
 SINGLE = (

@@ -31,7 +31,7 @@ PATIENCE = 0.1
 @pages.get("/jobs", role=Role.VIEWER)
 async def jobs(visit: PageRequest) -> Response:
     """List the matching jobs."""
-    asked = job_filter.read(visit.asked, visit.now())
+    asked = job_filter.read(visit.query, visit.now())
     found: list[JobRow] = []
     following = None
     if not asked.wrong:

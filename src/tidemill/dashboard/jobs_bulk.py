@@ -26,7 +26,7 @@ from tidemill.domain.decide import Action, expected
 from tidemill.domain.job import CHANGEABLE
 from tidemill.domain.states import ENDED, HELD, JobState
 from tidemill.errors import UsageError
-from tidemill.rest.problems import Problem
+from tidemill.web.problems import Problem
 
 pages = PageRoutes()
 
@@ -91,7 +91,7 @@ class Impact(NamedTuple):
 async def choose(visit: PageRequest) -> Response:
     """Show the possible actions for all matching jobs, with the number of jobs."""
     refuse_to_look(visit)
-    act = _act(visit, visit.asked.get("act") or "retry")
+    act = _act(visit, visit.query.get("act") or "retry")
     return await _ask(visit, act, _asked(visit), [])
 
 
@@ -232,7 +232,7 @@ def _act(visit: PageRequest, name: str) -> BulkAction:
 
 
 def _asked(visit: PageRequest) -> FilterInput:
-    asked = job_filter.read(visit.asked, visit.now())
+    asked = job_filter.read(visit.query, visit.now())
     if asked.wrong:
         raise Problem(422, None, "; ".join(asked.wrong.values()))
     return asked

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from tidemill.client.stats import snapshot
 from tidemill.client.stats.questions import WINDOWS
 from tidemill.client.stats.reports import Report, ThroughputStep
-from tidemill.client.stats.snapshot import HOUR, Snapshot
+from tidemill.client.stats.snapshot import HOUR
 from tidemill.client.stats.store_stats import liveness
 from tidemill.dashboard import charts
 from tidemill.dashboard.alert_links import concern
@@ -18,7 +18,7 @@ from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
 from tidemill.domain.cluster import Worker
-from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.domain.filters import ALL_TENANTS
 
 pages = PageRoutes()
 
@@ -29,22 +29,22 @@ MOST_MARKS = 5
 @pages.get("/", role=Role.VIEWER)
 async def overview(visit: PageRequest) -> Response:
     """Show the overview."""
-    window = visit.asked.get("window") or "1h"
+    window = visit.query.get("window") or "1h"
     if window not in WINDOWS:
         window = "1h"
     about = ("overview", window, visit.tenant, visit.identity.tenant)
-    found = await visit.figures(about, _look, visit, window)
+    found = await visit.cached(about, _look, visit, window)
     return visit.render("overview.html", window=window, windows=list(WINDOWS), **found)
 
 
 def _look(visit: PageRequest, window: str) -> dict[str, Any]:
     """Run all queries in sequence on one thread, so that a page uses at most one connection."""
-    stats, tenant, store = visit.app.stats, visit.tenant, visit.app.store
-    look = Snapshot.now(store, tenant)
+    stats, tenant = visit.app.stats, visit.tenant
+    look = visit.inspection.snapshot(tenant)
     steps = stats.throughput(window, tenant=tenant)
     # Workers belong to no tenant, so only users of all tenants see them.
     whole = visit.identity.tenant == ALL_TENANTS
-    known = store.workers() if whole else []
+    known = visit.inspection.workers() if whole else []
     marks = _versions(known, steps.at - WINDOWS[window][0])
     found = snapshot.overview(look, WINDOWS[window][0])
     quiet = not found.ended and not any(found.counts.values())
@@ -95,7 +95,10 @@ def _versions(known: list[Worker], since: datetime) -> list[tuple[datetime, str]
 
 
 def _crew(visit: PageRequest, known: list[Worker], at: datetime) -> dict[str, Any]:
-    held = {each.worker: each.claimed + each.running for each in visit.app.store.holders(tenant=ALL_TENANTS)}
+    held = {
+        holder.worker: holder.claimed + holder.running
+        for holder in visit.inspection.holders(tenant=ALL_TENANTS)
+    }
     living = [(worker, how) for worker in known if (how := liveness(worker, at)) in ("alive", "late")]
     # Late workers first, then the busiest.
     living.sort(key=lambda pair: (pair[1] == "alive", -held.get(pair[0].id, 0), pair[0].name))
@@ -105,4 +108,4 @@ def _crew(visit: PageRequest, known: list[Worker], at: datetime) -> dict[str, An
 
 def _new_here(visit: PageRequest) -> bool:
     """Whether the store has no jobs at all, as far as this user can see."""
-    return not visit.app.store.jobs(JobFilter(visit.tenant), limit=1).items
+    return not visit.inspection.newest_jobs(tenant=visit.tenant, limit=1)

@@ -64,7 +64,7 @@ async def ask_to_pause_all(visit: PageRequest) -> Response:
 
 
 def _impact(visit: PageRequest) -> dict[str, Any]:
-    crowd = visit.app.store.crowd(tenant="*")
+    crowd = visit.inspection.unfinished(tenant="*")
     states = list(crowd.counts.values())
     return {
         "waiting": sum(counts.get(JobState.PENDING, 0) for counts in states),
@@ -169,7 +169,7 @@ async def reset_breaker(visit: PageRequest) -> Response:
 
 
 def _rule(visit: PageRequest, name: str) -> Rule | None:
-    rules = {rule.name: rule for rule in visit.app.store.rules()}
+    rules = {rule.name: rule for rule in visit.inspection.limit_rules()}
     return rules.get(name) or visit.app.limits.declared().get(name)
 
 

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from starlette.responses import Response
 
 from tidemill.clock import Clock
-from tidemill.rest.guard import Buckets
+from tidemill.web.guard import Buckets
 
 if TYPE_CHECKING:
     from tidemill.dashboard.page_request import PageRequest

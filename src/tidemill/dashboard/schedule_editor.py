@@ -17,7 +17,7 @@ from tidemill.dashboard.zone_names import zone_names
 from tidemill.domain.access import Role
 from tidemill.domain.schedules import Source
 from tidemill.errors import BadSchedule, TidemillError
-from tidemill.rest.problems import Problem
+from tidemill.web.problems import Problem
 
 pages = PageRoutes()
 
@@ -28,7 +28,7 @@ PREVIEWED = 5
 async def new(visit: PageRequest) -> Response:
     """Show an empty form, with the task in the query preselected."""
     refuse_to_look(visit)
-    return await _form(visit, schedule_form.blank({"task": visit.asked.get("task")}), None)
+    return await _form(visit, schedule_form.blank({"task": visit.query.get("task")}), None)
 
 
 @pages.post("/schedules/new", role=Role.ADMIN)

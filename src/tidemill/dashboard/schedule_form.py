@@ -21,7 +21,6 @@ from tidemill.dashboard.form_state import (
     read_whole,
     shown_span,
 )
-from tidemill.dashboard.page_request import Fields
 from tidemill.domain.calendar import WEEKDAYS, BusinessCalendar, Exclude, Roll
 from tidemill.domain.schedule_rules import (
     All,
@@ -38,6 +37,7 @@ from tidemill.domain.triggers.base import Trigger
 from tidemill.domain.triggers.cron import FIELDS as CRON_FIELDS
 from tidemill.domain.zones import zone_of
 from tidemill.errors import BadSchedule, TidemillError
+from tidemill.web.parsers import Fields
 
 KINDS = {
     "cron": "Cron expression",

@@ -16,7 +16,6 @@ from starlette.responses import Response
 
 from tidemill.client.schedules.api import REMOVED
 from tidemill.client.schedules.handle import Schedule, trigger_refusal
-from tidemill.client.stats.loads import last_outcomes
 from tidemill.dashboard.form_state import read_reason, refuse_to_look
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
@@ -26,7 +25,7 @@ from tidemill.domain.schedule_fires import read_rules
 from tidemill.domain.schedules import Definition, Fired, Source
 from tidemill.domain.states import JobState
 from tidemill.errors import StoreError, TidemillError
-from tidemill.rest.problems import Problem
+from tidemill.web.problems import Problem
 
 pages = PageRoutes()
 
@@ -63,9 +62,9 @@ class PastFire(NamedTuple):
 @pages.get("/schedules", role=Role.VIEWER)
 async def schedules(visit: PageRequest) -> Response:
     """List the matching schedules of one page."""
-    words = visit.asked.get("q")
-    status = visit.asked.get("status") or visit.asked.get("state")
-    page = visit.asked.whole("page", 1, least=1, most=100_000)
+    words = visit.query.get("q")
+    status = visit.query.get("status") or visit.query.get("state")
+    page = visit.query.whole("page", 1, least=1, most=100_000)
     found = await visit.read(_list, visit, words, status if status in STATES else None, page)
     return visit.render(
         "schedules.html", words=words, chosen=status, page=page, statuses=STATES, state_of=state_of, **found
@@ -74,7 +73,7 @@ async def schedules(visit: PageRequest) -> Response:
 
 def _list(visit: PageRequest, words: str | None, status: str | None, page: int) -> dict[str, Any]:
     """Find the matching schedules. Only the schedules on the page are parsed, so that a long list stays fast."""
-    facts = visit.app.store.schedules(tenant=visit.tenant)
+    facts = visit.inspection.schedules(tenant=visit.tenant)
     total = len(facts)
     if words is not None:
         low = words.lower()
@@ -88,7 +87,7 @@ def _list(visit: PageRequest, words: str | None, status: str | None, page: int) 
         "total": total,
         "matching": len(facts),
         "schedules": shown,
-        "outcomes": last_outcomes(visit.app.store, [(each.id, each.tenant) for each in shown]),
+        "outcomes": visit.inspection.last_outcomes([(schedule.id, schedule.tenant) for schedule in shown]),
         "more": len(facts) > page * PAGE,
     }
 
@@ -96,7 +95,7 @@ def _list(visit: PageRequest, words: str | None, status: str | None, page: int) 
 @pages.get("/schedules/{id}", role=Role.VIEWER)
 async def schedule(visit: PageRequest) -> Response:
     """Show one schedule."""
-    count = visit.asked.whole("n", 5, least=1, most=MOST_SHOWN)
+    count = visit.query.whole("n", 5, least=1, most=MOST_SHOWN)
     before = _instant(visit, "before")
     found = await visit.read(_look, visit, count, before)
     return visit.render("schedule.html", count=count, **found)
@@ -106,7 +105,7 @@ def _look(visit: PageRequest, count: int, before: datetime | None) -> dict[str, 
     found = visit.app.schedules.get(visit.path["id"], tenant=visit.tenant)
     shown, more = _fires(visit, found, before)
     ids = [fire.job_id for fire in shown if fire.job_id is not None]
-    states = {job.id: job.state for job in visit.app.store.get(ids, tenant=found.tenant)} if ids else {}
+    states = {job.id: job.state for job in visit.inspection.live_jobs(ids, tenant=found.tenant)}
     after = _after(visit, found)
     definition = _definition(visit, found)
     coming, changes = preview(found, count, after or visit.now())
@@ -119,7 +118,7 @@ def _look(visit: PageRequest, count: int, before: datetime | None) -> dict[str, 
         "newest": before is None,
         "coming": coming,
         "changes": changes,
-        "after": visit.asked.get("after"),
+        "after": visit.query.get("after"),
         "knows_task": found.task in visit.app.registry,
         "may_remove": may_remove(found),
         "is_stored": found.source is Source.STORED,
@@ -132,8 +131,7 @@ def _look(visit: PageRequest, count: int, before: datetime | None) -> dict[str, 
 def _definition(visit: PageRequest, found: Schedule) -> Definition | None:
     if found.definition_id is None:
         return None
-    rows = visit.app.store.definitions(tenant=found.tenant, ids=[found.definition_id], deleted=True)
-    return rows[0] if rows else None
+    return visit.inspection.definition(found.definition_id, tenant=found.tenant)
 
 
 def _refusal(found: Schedule, definition: Definition | None) -> str | None:
@@ -205,7 +203,7 @@ def told(at: datetime, zone: ZoneInfo) -> str:
 
 def _after(visit: PageRequest, found: Schedule) -> datetime | None:
     """Return the start of the preview: a day in the schedule's zone, or an instant."""
-    text = visit.asked.get("after")
+    text = visit.query.get("after")
     if text is None or found.broken is not None:
         return None
     try:
@@ -218,7 +216,7 @@ def _after(visit: PageRequest, found: Schedule) -> datetime | None:
 
 
 def _instant(visit: PageRequest, name: str) -> datetime | None:
-    text = visit.asked.get(name)
+    text = visit.query.get(name)
     if text is None:
         return None
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Sequence
 from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,7 +25,7 @@ from tidemill.domain.alerts import PREFIX, Thresholds, read_thresholds
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.records import Setting
 from tidemill.errors import TidemillError, UsageError
-from tidemill.rest.problems import Problem
+from tidemill.web.problems import Problem
 
 pages = PageRoutes()
 
@@ -103,7 +104,7 @@ async def set_setting(visit: PageRequest) -> Response:
 @pages.get("/settings/unset", role=Role.SUPER_ADMIN, everywhere=True)
 async def ask_unset(visit: PageRequest) -> Response:
     """Ask for confirmation before a setting is removed."""
-    key = visit.asked.get("key") or ""
+    key = visit.query.get("key") or ""
     found = await visit.read(visit.app.control.settings)
     setting = next((each for each in found if each.key == key), None)
     if setting is None:
@@ -140,10 +141,10 @@ async def show(
     found = await visit.read(_look, visit)
     if typed is None:
         known = next(
-            (row for row in found["settings"] or () if row.setting.key == visit.asked.get("key")), None
+            (row for row in found["settings"] or () if row.setting.key == visit.query.get("key")), None
         )
         typed = {
-            "key": visit.asked.get("key") or "",
+            "key": visit.query.get("key") or "",
             "value": ""
             if known is None or known.value == HIDDEN
             else json.dumps(known.value, ensure_ascii=False),
@@ -155,7 +156,7 @@ async def show(
         typed=typed,
         wrong=wrong,
         key_typed=key_typed
-        or {"name": "", "role": "viewer", "tenant": visit.asked.get("tenant") or "", "days": ""},
+        or {"name": "", "role": "viewer", "tenant": visit.query.get("tenant") or "", "days": ""},
         key_wrong=key_wrong,
         roles=[role.value for role in Role],
         expiries=EXPIRIES,
@@ -167,7 +168,7 @@ async def show(
 def _look(visit: PageRequest) -> dict[str, Any]:
     whole = visit.identity.tenant == ALL_TENANTS
     rules = visit.identity.role.allows(Role.SUPER_ADMIN)
-    stored = visit.app.store.settings() if whole else []
+    stored = visit.app.control.settings() if whole else []
     return {
         "facts": _facts(visit) if whole else _versions(),
         "thresholds": _thresholds(stored) if whole else None,
@@ -186,7 +187,7 @@ def known_keys(visit: PageRequest) -> list[KeyRow]:
     return sorted(rows, key=lambda row: row.state != "active")
 
 
-def _thresholds(stored: list[Setting]) -> list[ThresholdRow]:
+def _thresholds(stored: Sequence[Setting]) -> list[ThresholdRow]:
     usual = Thresholds()
     now, _ = read_thresholds({each.key: each.value for each in stored})
     return [
@@ -209,21 +210,23 @@ def _versions() -> dict[str, str]:
 
 
 def _facts(visit: PageRequest) -> dict[str, str]:
-    store = visit.app.store
-    kind = urlsplit(store.url).scheme
+    inspection = visit.inspection
+    kind = urlsplit(inspection.url).scheme
     facts = _versions()
-    running = sorted({each.version for each in store.workers() if is_living(each, visit.now())} - {""})
+    running = sorted(
+        {worker.version for worker in inspection.workers() if is_living(worker, visit.now())} - {""}
+    )
     if running:
         facts["Workers run"] = ", ".join(running)
     facts["Store"] = kind
     # Only administrators see where the store is.
     if visit.identity.role.allows(Role.ADMIN):
-        facts["Where"] = store.url
-        size = _size(store.url) if kind == "sqlite" else None
+        facts["Where"] = inspection.url
+        size = _size(inspection.url) if kind == "sqlite" else None
         if size is not None:
             facts["Size"] = f"{size / 1e6:,.1f} MB"
     try:
-        schema = store.schema()
+        schema = inspection.schema()
         behind = f", {len(schema.pending)} to be applied" if schema.pending else ""
         facts["Schema"] = f"version {schema.version} of {schema.wanted}{behind}"
     except TidemillError as error:

@@ -8,8 +8,8 @@ from starlette.responses import RedirectResponse, Response
 
 from tidemill.dashboard.page_request import PageRequest, safe_next
 from tidemill.dashboard.pages import PageRoutes
-from tidemill.dashboard.sessions import THEMES
-from tidemill.rest.problems import Problem
+from tidemill.web.problems import Problem
+from tidemill.web.sessions import THEMES
 
 pages = PageRoutes()
 
@@ -17,12 +17,12 @@ pages = PageRoutes()
 @pages.get("/sign-in", role=None)
 async def sign_in(visit: PageRequest) -> Response:
     """Show the form, or sign in immediately with the token from the address that the server printed at start."""
-    token = visit.asked.get("token")
+    token = visit.query.get("token")
     if token is not None and visit.site.sessions.is_token(token):
         return _signed_in(visit, "")
     if await visit.site.session(visit.request) is not None:
         return RedirectResponse(visit.url("/"), 303)
-    return await _form(visit, 200, next=safe_next(visit.asked.get("next")), wrong=token is not None)
+    return await _form(visit, 200, next=safe_next(visit.query.get("next")), wrong=token is not None)
 
 
 @pages.post("/sign-in", role=None)

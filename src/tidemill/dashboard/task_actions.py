@@ -131,7 +131,7 @@ def _shown(visit: PageRequest, name: str) -> dict[str, Any]:
 
 def _pinned(visit: PageRequest, name: str) -> int | None:
     """Return the limit that an operator has set for a task."""
-    rule = limit_of(name, visit.app.store.rules())
+    rule = limit_of(name, visit.inspection.limit_rules())
     return None if rule is None else rule.max
 
 

@@ -8,14 +8,14 @@ from typing import Any
 from starlette.responses import Response
 
 from tidemill.client import task_settings
-from tidemill.client.stats.loads import task_ends, task_load, task_loads, task_names
+from tidemill.client.stats.loads import task_load
 from tidemill.dashboard import charts
 from tidemill.dashboard.argument_form import Argument, arguments_of, takes_more
 from tidemill.dashboard.form_state import UNITS, FormState
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
-from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.records import PauseKind
 from tidemill.domain.states import HELD
 from tidemill.domain.stats import EndedGroups, EndedTiming, UnfinishedCounts
@@ -37,30 +37,31 @@ SHOWN = 10
 @pages.get("/tasks", role=Role.VIEWER)
 async def tasks(visit: PageRequest) -> Response:
     """List the matching tasks of one page."""
-    words = visit.asked.get("q")
-    page = visit.asked.whole("page", 1, least=1, most=100_000)
+    words = visit.query.get("q")
+    page = visit.query.whole("page", 1, least=1, most=100_000)
     found = await visit.read(_list, visit, *await _counts(visit), words, page)
     return visit.render("tasks.html", words=words, page=page, **found)
 
 
 async def _counts(visit: PageRequest) -> tuple[UnfinishedCounts, EndedGroups]:
     """Return the cached counts of unfinished jobs, and of jobs that ended in the last 24 hours, by task."""
-    return await visit.figures(("tasks", visit.tenant), _count, visit)
+    return await visit.cached(("tasks", visit.tenant), _count, visit)
 
 
 def _count(visit: PageRequest) -> tuple[UnfinishedCounts, EndedGroups]:
-    store, tenant = visit.app.store, visit.tenant
-    return store.crowd(tenant=tenant), task_ends(store, visit.now(), tenant=tenant)
+    inspection, tenant = visit.inspection, visit.tenant
+    return inspection.unfinished(tenant=tenant), inspection.task_ends(visit.now(), tenant=tenant)
 
 
 def _list(
     visit: PageRequest, crowd: UnfinishedCounts, ends: EndedGroups, words: str | None, page: int
 ) -> dict[str, Any]:
-    store, registry = visit.app.store, visit.app.registry
-    known = sorted(set(registry.names()) | task_names(store, visit.now(), tenant=visit.tenant, crowd=crowd))
+    inspection, registry = visit.inspection, visit.app.registry
+    stored = inspection.task_names(visit.now(), tenant=visit.tenant, crowd=crowd)
+    known = sorted({*registry.names(), *stored})
     matching = [name for name in known if words is None or words.lower() in name.lower()]
     shown = matching[(page - 1) * PAGE : page * PAGE]
-    loads = task_loads(store, visit.now(), shown, tenant=visit.tenant, crowd=crowd, ends=ends)
+    loads = inspection.task_loads(visit.now(), shown, crowd, ends, tenant=visit.tenant)
     return {
         "total": len(known),
         "matching": len(matching),
@@ -84,19 +85,20 @@ async def show(visit: PageRequest, name: str, form: FormState) -> Response:
 
 
 def _look(visit: PageRequest, crowd: UnfinishedCounts, ends: EndedGroups, name: str) -> dict[str, Any]:
-    store, registry = visit.app.store, visit.app.registry
+    inspection, registry = visit.inspection, visit.app.registry
     declared = registry.get(name) if name in registry else None
-    lately = store.lately([name], tenant=visit.tenant, each=LATEST)
+    lately = inspection.latest_ends(name, tenant=visit.tenant, limit=LATEST)
     counts = crowd.counts.get(name, {})
     ended = next((row for row in ends.rows if row.name == name), None)
-    pause = next((each for each in store.pauses() if each.kind is PauseKind.TASK and each.name == name), None)
+    pauses = visit.app.control.pauses()
+    pause = next((pause for pause in pauses if pause.kind is PauseKind.TASK and pause.name == name), None)
     everywhere = visit.identity.tenant == ALL_TENANTS
     known = declared is not None or counts or lately or (pause is not None and everywhere)
-    if not known and name not in task_names(store, visit.now(), tenant=visit.tenant):
+    if not known and name not in inspection.task_names(visit.now(), tenant=visit.tenant):
         raise TaskNotFound(
             f"unknown task {name[:200]!r}: no job, worker or code on this server refers to it", name=name
         )
-    held = store.jobs(JobFilter(visit.tenant, states=HELD, tasks=frozenset({name})), limit=SHOWN).items
+    held = inspection.newest_jobs(tenant=visit.tenant, states=HELD, task=name, limit=SHOWN)
     schema = None if declared is None else declared.arguments.schema()
     return {
         "name": name,

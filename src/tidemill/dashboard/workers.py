@@ -20,9 +20,8 @@ from tidemill.domain import alerts
 from tidemill.domain.access import Role
 from tidemill.domain.alerts import AlertInput, LeaderFact
 from tidemill.domain.cluster import Lease, Worker, holder_of
-from tidemill.domain.filters import JobFilter
 from tidemill.domain.states import ENDED
-from tidemill.domain.stats import HeldRow, HeldSelection
+from tidemill.domain.stats import HeldRow
 from tidemill.errors import LeaseNotFound, WorkerNotFound
 
 pages = PageRoutes()
@@ -118,7 +117,7 @@ async def drain(visit: PageRequest) -> Response:
 @pages.get("/leases/release", role=Role.ADMIN, everywhere=True)
 async def ask_release(visit: PageRequest) -> Response:
     """Ask for confirmation before a lease is released."""
-    name = visit.asked.get("name") or ""
+    name = visit.query.get("name") or ""
     row = await visit.read(_lease, visit, name)
     holder = row.holder_name or row.lease.holder
     return ask(
@@ -148,8 +147,7 @@ async def release(visit: PageRequest) -> Response:
 
 
 def _look(visit: PageRequest) -> dict[str, Any]:
-    store, at = visit.app.store, _now(visit)
-    known = store.workers()
+    at, known = visit.inspection.now(), visit.inspection.workers()
     seats = _seats(visit, known, at)
     there = [seat for seat in seats if seat.living or seat.number]
     gone = [seat for seat in seats if not seat.living and not seat.number]
@@ -165,14 +163,13 @@ def _look(visit: PageRequest) -> dict[str, Any]:
 
 
 def _look_at(visit: PageRequest, id: UUID) -> dict[str, Any]:
-    at = _now(visit)
-    known = visit.app.store.workers()
+    at, known = visit.inspection.now(), visit.inspection.workers()
     found = [each for each in known if each.id == id]
     if not found:
         raise WorkerNotFound(f"there is no worker {id}; stopped workers are removed after a while", id=id)
     (seat,) = _seats(visit, found, at)
     did = visit.app.stats.worker_performance(LATELY, tenant=visit.tenant, limit=1000)
-    ended = visit.app.store.jobs(JobFilter(visit.tenant, states=ENDED), limit=NEWEST).items
+    ended = visit.inspection.newest_jobs(tenant=visit.tenant, states=ENDED, limit=NEWEST)
     acts: Any = []
     if visit.identity.role.allows(Role.ADMIN):
         acts = visit.app.audit.list(tenant=visit.tenant, subject=f"worker:{id}", newest=True, limit=10)
@@ -191,8 +188,8 @@ def _look_at(visit: PageRequest, id: UUID) -> dict[str, Any]:
 
 
 def _living(visit: PageRequest, id: UUID) -> WorkerSlot:
-    at = _now(visit)
-    found = [each for each in visit.app.store.workers() if each.id == id and is_living(each, at)]
+    at = visit.inspection.now()
+    found = [each for each in visit.inspection.workers() if each.id == id and is_living(each, at)]
     if not found:
         raise WorkerNotFound(f"no living worker has the id {id}", id=id)
     (seat,) = _seats(visit, found, at)
@@ -200,11 +197,10 @@ def _living(visit: PageRequest, id: UUID) -> WorkerSlot:
 
 
 def _seats(visit: PageRequest, known: Iterable[Worker], at: datetime) -> list[WorkerSlot]:
-    store = visit.app.store
-    counts = {each.worker: each for each in store.holders(tenant=visit.tenant)}
+    counts = {holder.worker: holder for holder in visit.inspection.holders(tenant=visit.tenant)}
     held: dict[UUID, list[HeldRow]] = defaultdict(list)
-    for each in store.holding(HeldSelection.ALL, tenant=visit.tenant, limit=MOST_HELD, now=at):
-        held[each.worker].append(each)
+    for row in visit.inspection.held_jobs(tenant=visit.tenant, limit=MOST_HELD, now=at):
+        held[row.worker].append(row)
     seats = []
     for one in known:
         count = counts.get(one.id)
@@ -214,7 +210,7 @@ def _seats(visit: PageRequest, known: Iterable[Worker], at: datetime) -> list[Wo
 
 
 def _lease(visit: PageRequest, name: str) -> LeaseRow:
-    found = _leases(visit, visit.app.store.workers(), _now(visit))
+    found = _leases(visit, visit.inspection.workers(), visit.inspection.now())
     row = next((each for each in found if each.lease.name == name), None)
     if row is None:
         raise LeaseNotFound(f"there is no lease {name[:100]!r}", name=name)
@@ -223,7 +219,7 @@ def _lease(visit: PageRequest, name: str) -> LeaseRow:
 
 def _leases(visit: PageRequest, known: Iterable[Worker], at: datetime) -> list[LeaseRow]:
     known = list(known)
-    leases = visit.app.store.leases()
+    leases = visit.inspection.leases()
     stuck = _stuck(visit, leases, at)
     rows = []
     for lease in leases:
@@ -245,7 +241,9 @@ def _leases(visit: PageRequest, known: Iterable[Worker], at: datetime) -> list[L
 
 def _stuck(visit: PageRequest, leases: Iterable[Lease], at: datetime) -> dict[str | None, str]:
     """Find holders that are alive but make no progress, by the same rule as the alert."""
-    limits, _ = alerts.read_thresholds({each.key: each.value for each in visit.app.store.settings()})
+    limits, _ = alerts.read_thresholds(
+        {setting.key: setting.value for setting in visit.app.control.settings()}
+    )
     facts = tuple(
         LeaderFact(lease.name, lease.acquired_at, lease.beat_at, last_tick(lease))
         for lease in leases
@@ -269,8 +267,3 @@ def _duty(name: str, facts: Any) -> DutyRow:
         took / 1000 if isinstance(took, int | float) else None,
         None if said is None else str(said),
     )
-
-
-def _now(visit: PageRequest) -> datetime:
-    """Return the store's time, which heartbeats use."""
-    return visit.app.store.now()

@@ -78,7 +78,7 @@ async def _ready(call: ApiRequest) -> dict[str, Any]:
         return _document(known[1])
     code = None
     try:
-        await call.read(call.app.store.check)
+        await call.read(call.inspection.check)
     except TidemillError as error:
         code = error.code
     call.service.checked = (time.monotonic(), code)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tidemill.domain.job import JobRow, UniqueHold
 from tidemill.domain.unique import Unique
-from tidemill.rest.problems import Problem
+from tidemill.web.problems import Problem
 
 LONGEST = 200
 

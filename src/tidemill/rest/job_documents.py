@@ -22,20 +22,25 @@ _USERS = ("args", "value", "output", "metadata", "headers")
 
 def shown(call: ApiRequest, job: JobRow) -> dict[str, Any]:
     """Return the document of a job, with secrets masked for viewers."""
-    return all_shown(call, [job])[0]
+    document: dict[str, Any] = job_document(job, call.now())
+    if not call.sees_secrets:
+        _mask(call, document)
+    return document
 
 
 def all_shown(call: ApiRequest, jobs: Iterable[JobRow]) -> list[dict[str, Any]]:
     """Return the documents of several jobs. The time is read once for all of them."""
-    now, found = call.now(), []
-    for job in jobs:
-        document: dict[str, Any] = job_document(job, now)
-        found.append(document)
+    now = call.now()
+    documents: list[dict[str, Any]] = [job_document(job, now) for job in jobs]
     if not call.sees_secrets:
-        for document in found:
-            for name in _USERS:
-                document[name] = call.masked(document[name])
-    return found
+        for document in documents:
+            _mask(call, document)
+    return documents
+
+
+def _mask(call: ApiRequest, document: dict[str, Any]) -> None:
+    for name in _USERS:
+        document[name] = call.masked(document[name])
 
 
 def progress(call: ApiRequest, job: JobRow) -> dict[str, Any]:

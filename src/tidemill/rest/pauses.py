@@ -12,9 +12,9 @@ from tidemill.domain.access import Role
 from tidemill.domain.records import PauseKind
 from tidemill.rest.api_request import ApiRequest
 from tidemill.rest.models import BodyModel, Items, QueryModel, Words
-from tidemill.rest.problems import Problem
 from tidemill.rest.routes import Routes
 from tidemill.rest.tasks import PauseDocument
+from tidemill.web.problems import Problem
 
 routes = Routes("pauses")
 

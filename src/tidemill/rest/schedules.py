@@ -25,8 +25,8 @@ from tidemill.rest.job_models import JobDocument, ReasonBody
 from tidemill.rest.job_options import OptionsBody
 from tidemill.rest.models import BodyModel, Cursor, Document, Instant, Items, Limit, Name, QueryModel
 from tidemill.rest.pagination import page_of
-from tidemill.rest.problems import Problem
 from tidemill.rest.routes import Routes
+from tidemill.web.problems import Problem
 
 routes = Routes("schedules")
 

@@ -18,7 +18,8 @@ from tidemill.domain.alerts import Alert
 from tidemill.domain.prometheus import CONTENT_TYPE
 from tidemill.rest.api_request import ApiRequest
 from tidemill.rest.models import MOST, Document, Instant, Items, QueryModel, Seconds
-from tidemill.rest.routes import Handler, Routes
+from tidemill.rest.routes import Routes
+from tidemill.web.routes import Handler
 
 routes = Routes("operations")
 

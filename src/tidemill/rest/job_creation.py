@@ -12,7 +12,7 @@ from tidemill.client.access.identity import acting
 from tidemill.client.enqueue.options import NO_OPTIONS, CallOptions
 from tidemill.client.enqueue.writer import snapshot
 from tidemill.domain.access import Role
-from tidemill.domain.job import NewJob
+from tidemill.domain.job import JobRow, NewJob
 from tidemill.domain.trace_context import TRACEPARENT, TRACESTATE, trace_headers, trace_id
 from tidemill.domain.unique import Unique
 from tidemill.errors import TaskNotFound
@@ -21,6 +21,7 @@ from tidemill.rest.idempotency import Idempotent, check_same, read_key
 from tidemill.rest.job_documents import RECEIPT, shown
 from tidemill.rest.job_models import JobBody, JobDocument, UniqueBody, read_policy, span
 from tidemill.rest.routes import Routes
+from tidemill.tasks.ambient import tenant_scope
 from tidemill.tasks.task import Declared
 from tidemill.web.problems import Problem
 
@@ -57,13 +58,13 @@ async def create_job(call: ApiRequest) -> Response:
         args = await call.read(declared.arguments.load, text)
     else:
         args = declared.arguments.load(text)
-    with acting(call.identity.who):
+    with acting(call.identity.who), tenant_scope(call.home):
         (enqueued,) = await call.service.client.aenqueue(declared, options, [((), args)])
+        if isinstance(enqueued, JobRow) and isinstance(options.unique, Idempotent):
+            check_same(enqueued, call.inspection.planned(declared, options, args))
+    now = call.now()
     created = isinstance(enqueued, NewJob)
-    job = snapshot(enqueued, call.now()) if isinstance(enqueued, NewJob) else enqueued
-    if not created and isinstance(options.unique, Idempotent):
-        check_same(job, call.inspection.planned(declared, options, args))
-    document = shown(call, job)
+    document = shown(call, snapshot(enqueued, now) if isinstance(enqueued, NewJob) else enqueued, now)
     if anonymous:
         document = {name: document[name] for name in RECEIPT}
     return _receipt(call, document, created=created)
@@ -99,7 +100,11 @@ def _receipt(call: ApiRequest, document: dict[str, Any], *, created: bool) -> Re
 def _options(call: ApiRequest, body: JobBody, declared: Declared) -> CallOptions:
     """Return the options for ``using``. Omitted fields keep the task's own values."""
     given = body.model_fields_set
-    options: dict[str, Any] = {"tenant": call.home if body.tenant is None else call.allowed(body.tenant)}
+    options: dict[str, Any] = {}
+    # A tenant that the request names is an option. That of the key is the scope of the call instead, because the client
+    # reuses its template for calls without options.
+    if body.tenant is not None or call.tenant != call.identity.tenant:
+        options["tenant"] = call.chosen(body.tenant) or call.tenant
     for name in given & _PLAIN:
         value = getattr(body, name)
         if value not in (None, [], {}):
@@ -123,7 +128,7 @@ def _options(call: ApiRequest, body: JobBody, declared: Declared) -> CallOptions
     rule = _rule(call, body.unique, declared)
     if rule is not None:
         options["unique"] = rule
-    return NO_OPTIONS.merged(options)
+    return NO_OPTIONS.merged(options) if options else NO_OPTIONS
 
 
 def _correlation(call: ApiRequest, headers: Mapping[str, str]) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 from tidemill.client.documents import job_document, log_document
@@ -20,9 +21,9 @@ RECEIPT = ("id", "task", "status", "tenant", "queue", "run_at", "created_at", "c
 _USERS = ("args", "value", "output", "metadata", "headers")
 
 
-def shown(call: ApiRequest, job: JobRow) -> dict[str, Any]:
+def shown(call: ApiRequest, job: JobRow, now: datetime | None = None) -> dict[str, Any]:
     """Return the document of a job, with secrets masked for viewers."""
-    document: dict[str, Any] = job_document(job, call.now())
+    document: dict[str, Any] = job_document(job, now or call.now())
     if not call.sees_secrets:
         _mask(call, document)
     return document

@@ -35,8 +35,7 @@ from tidemill.client.jobs.short_ids import SHOWN, resolve
 from tidemill.client.jobs.why import explain
 from tidemill.domain.estimate import eta_of, fraction_done
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
-from tidemill.domain.job import LEVELS, Execution, LogEntry, levels_from
-from tidemill.domain.job import JobRow as Facts
+from tidemill.domain.job import LEVELS, Details, Execution, JobRow, LogEntry, Progress, levels_from
 from tidemill.domain.stages import stages
 from tidemill.domain.states import ENDED, HELD, JobState
 
@@ -66,7 +65,7 @@ def one(desk: CommandContext, id: str) -> Job[object]:
     return found
 
 
-def job_rows(jobs: Iterable[Facts], now: datetime) -> Iterator[list[object]]:
+def job_rows(jobs: Iterable[JobRow], now: datetime) -> Iterator[list[object]]:
     """Return jobs as table rows."""
     for job in jobs:
         done = percent(fraction_done(job)) if job.progress is not None or job.state in HELD else None
@@ -154,7 +153,12 @@ def show(desk: CommandContext, id: str) -> None:
             print_lines([(f"more: tidemill jobs list --parent {job.id}", "dim")])
 
 
-def _facts(job: Facts, now: datetime, made_by: Origin) -> Iterator[tuple[str, object]]:
+_INSTANTS = (
+    "created_at", "run_at", "claimed_at", "started_at", "finished_at", "expires_at", "archived_at",
+)  # fmt: skip
+
+
+def _facts(job: JobRow, now: datetime, made_by: Origin) -> Iterator[tuple[str, object]]:
     document = documents.job_document(job, now)
     yield "id", job.id
     yield "task", job.task
@@ -167,30 +171,13 @@ def _facts(job: Facts, now: datetime, made_by: Origin) -> Iterator[tuple[str, ob
     yield "arguments", job.args
     yield "attempt", f"{job.attempt} of {job.max_attempts}"
     yield "crashes", job.crashes or None
-    for name in (
-        "created_at",
-        "run_at",
-        "claimed_at",
-        "started_at",
-        "finished_at",
-        "expires_at",
-        "archived_at",
-    ):
-        when: datetime | None = getattr(job, name)
-        yield (
-            name.removesuffix("_at").replace("run", "due"),
-            None if when is None else f"{stamp(when)} ({age(when, now)})",
-        )
+    for name in _INSTANTS:
+        yield name.removesuffix("_at").replace("run", "due"), _when(getattr(job, name), now)
     yield "timeout", None if job.timeout is None else span(job.timeout)
     yield "worker", job.worker
     if job.progress is not None:
-        words = [percent(job.progress.fraction)] if job.progress.fraction is not None else []
-        if job.progress.step is not None:
-            words.append(f"step {job.progress.step} of {job.progress.total or '?'}")
-        words += [text for text in (job.progress.stage, job.progress.message) if text]
-        yield "progress", ", ".join(words)
-    ends = eta_of(job, now)
-    yield "ends", None if ends is None else f"{stamp(ends)} ({age(ends, now)})"
+        yield "progress", _progress(job.progress)
+    yield "ends", _when(eta_of(job, now), now)
     yield "result", job.result
     if job.error is not None:
         yield "error", f"{job.error.type}: {job.error.message}"
@@ -199,20 +186,35 @@ def _facts(job: Facts, now: datetime, made_by: Origin) -> Iterator[tuple[str, ob
         yield name.replace("_", " "), document[name]
     yield "definition", made_by.definition
     yield "schedule", made_by.schedule
-    yield "fire", None if job.details.fire_at is None else stamp(job.details.fire_at)
-    yield "reference", None if job.details.reference is None else ":".join(job.details.reference)
-    yield "tags", ", ".join(job.details.tags) or None
+    yield from _details(job.details)
     yield "limits", ", ".join(job.limits) or None
-    yield "metadata", json.dumps(dict(job.details.metadata)) if job.details.metadata else None
-    yield "headers", json.dumps(dict(job.details.headers)) if job.details.headers else None
 
 
-def _declared_stages(desk: CommandContext, job: Facts) -> Sequence[str]:
+def _details(details: Details) -> Iterator[tuple[str, object]]:
+    yield "fire", None if details.fire_at is None else stamp(details.fire_at)
+    yield "reference", None if details.reference is None else ":".join(details.reference)
+    yield "tags", ", ".join(details.tags) or None
+    yield "metadata", json.dumps(dict(details.metadata)) if details.metadata else None
+    yield "headers", json.dumps(dict(details.headers)) if details.headers else None
+
+
+def _when(at: datetime | None, now: datetime) -> str | None:
+    return None if at is None else f"{stamp(at)} ({age(at, now)})"
+
+
+def _progress(progress: Progress) -> str:
+    words = [percent(progress.fraction)] if progress.fraction is not None else []
+    if progress.step is not None:
+        words.append(f"step {progress.step} of {progress.total or '?'}")
+    return ", ".join([*words, *(text for text in (progress.stage, progress.message) if text)])
+
+
+def _declared_stages(desk: CommandContext, job: JobRow) -> Sequence[str]:
     return desk.registry.get(job.task).options.stages if job.task in desk.registry else ()
 
 
 def _print_stages(
-    desk: CommandContext, job: Facts, executions: Sequence[Execution], declared: Sequence[str]
+    desk: CommandContext, job: JobRow, executions: Sequence[Execution], declared: Sequence[str]
 ) -> None:
     lines = desk.store.logs(job.id, tenant=ALL_TENANTS, before=END, limit=STAGE_LINES)
     found = stages([entry for _, entry in lines], executions, declared)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 import click
@@ -45,32 +45,35 @@ def set_task(
     if desk.app:
         # Refuse a misspelt name.
         desk.registry.get(name)
+    values = {"max_attempts": max_attempts, "timeout": seconds(timeout), "max_concurrent": max_concurrent}
+    given = {key: value for key, value in values.items() if value is not None}
+    unset = _unset_keys(dropped, given)
+    limit = given.pop("max_concurrent", None)
+    before = task_setting(desk, name)
+    after = {key: value for key, value in {**before, **given}.items() if key not in unset}
+    if after and after != before:
+        desk.control.set(TASK_SETTING + name, after)
+    elif after != before:
+        desk.control.unset(TASK_SETTING + name)
+    if limit is not None:
+        desk.limits.set(f"task/{name}", int(limit))
+    elif "max_concurrent" in unset:
+        desk.limits.unset(f"task/{name}")
+    _report(desk, name)
+
+
+def _unset_keys(dropped: Iterable[str], given: Mapping[str, object]) -> set[str]:
+    """Return the settings to remove; refuse an unknown one, one that is also given, and a call without effect."""
     keys = {key.replace("-", "_") for key in dropped}
     if keys - set(KEYS):
         raise click.BadParameter(f"there is no {sorted(keys - set(KEYS))[0]}; there are {', '.join(KEYS)}")
-    given = {
-        key: value
-        for key, value in (("max_attempts", max_attempts), ("timeout", seconds(timeout)))
-        if value is not None
-    }
-    if keys & (given.keys() | ({"max_concurrent"} if max_concurrent is not None else set())):
+    if keys & given.keys():
         raise click.BadParameter("the same option cannot be set and unset at once")
-    if not given and not keys and max_concurrent is None:
+    if not given and not keys:
         raise click.BadParameter(
             "nothing to set; pass --max-attempts, --timeout, --max-concurrent, or --unset KEY"
         )
-    before = task_setting(desk, name)
-    after = {key: value for key, value in {**before, **given}.items() if key not in keys}
-    if after != before:
-        if after:
-            desk.control.set(TASK_SETTING + name, after)
-        else:
-            desk.control.unset(TASK_SETTING + name)
-    if max_concurrent is not None:
-        desk.limits.set(f"task/{name}", max_concurrent)
-    elif "max_concurrent" in keys:
-        desk.limits.unset(f"task/{name}")
-    _report(desk, name)
+    return keys
 
 
 def _report(desk: CommandContext, name: str) -> None:

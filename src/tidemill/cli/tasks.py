@@ -33,6 +33,7 @@ from tidemill.domain.records import Pause, PauseKind
 from tidemill.domain.retry import policy_to_data, policy_words
 from tidemill.domain.states import LIVE, JobState
 from tidemill.errors import TaskNotFound
+from tidemill.tasks.task import Declared
 
 SHOWN = (JobState.PENDING, JobState.RUNNING, JobState.SCHEDULED)
 
@@ -104,32 +105,36 @@ def show(desk: CommandContext, name: str, tenant: str) -> None:
             document["schema"] = task.arguments.schema()
         print_json(document)
         return
-    facts: list[tuple[str, object]] = [("task", name)]
+    lines: list[tuple[str, object]] = [("task", name)]
     if task is not None:
-        options = task.options
-        facts += [
-            ("description", task.summary),
-            ("queue", options.queue),
-            ("priority", options.priority),
-            ("retry", policy_words(options.retry)),
-            ("timeout", span(options.timeout)),
-            ("isolation", options.isolation),
-            ("scope", options.scope),
-            ("at a time", options.max_concurrent or NO_LIMIT),
-            ("unique", None if options.unique is None else options.unique.words()),
-            ("tags", ", ".join(options.tags) or None),
-            ("owner", options.owner),
-            ("stages", ", ".join(options.stages) or None),
-        ]
-    facts.append(("set", set_words(task_setting(desk, name), task_rule(desk, name))))
-    facts.append(("paused", pause_actions.said(pause, desk.now())))
-    print_facts(facts)
+        lines += _option_lines(task)
+    lines.append(("set", set_words(task_setting(desk, name), task_rule(desk, name))))
+    lines.append(("paused", pause_actions.said(pause, desk.now())))
+    print_facts(lines)
     if task is not None:
         heading("Arguments")
         _print_arguments(task.arguments.schema())
     heading("Jobs")
     rows = [(state.value, thousands(counts[state])) for state in JobState if state in counts]
     print_table((Column("status"), Column("jobs", right=True)), rows, empty="none")
+
+
+def _option_lines(task: Declared) -> list[tuple[str, object]]:
+    options = task.options
+    return [
+        ("description", task.summary),
+        ("queue", options.queue),
+        ("priority", options.priority),
+        ("retry", policy_words(options.retry)),
+        ("timeout", span(options.timeout)),
+        ("isolation", options.isolation),
+        ("scope", options.scope),
+        ("at a time", options.max_concurrent or NO_LIMIT),
+        ("unique", None if options.unique is None else options.unique.words()),
+        ("tags", ", ".join(options.tags) or None),
+        ("owner", options.owner),
+        ("stages", ", ".join(options.stages) or None),
+    ]
 
 
 @tasks.command()

@@ -234,25 +234,30 @@ def _worker_rows(frame: Frame, now: datetime) -> list[list[object]]:
 def _running(jobs: list[JobRow], now: datetime, width: int) -> RenderableType:
     if not jobs:
         return Text("nothing is running", "dim")
-    drawn = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold", expand=True)
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold", expand=True)
     wide = width >= 70
     names = ["running", "for", "done", *(["ends", "says"] if wide else [])]
     for name in names:
-        drawn.add_column(
+        table.add_column(
             name, no_wrap=True, overflow="ellipsis", ratio=2 if name in ("running", "says") else None
         )
     for job in jobs:
-        said = job.progress
+        progress = job.progress
         bar: RenderableType = Text("-", "dim")
-        if said is not None and said.fraction is not None:
+        if progress is not None and progress.fraction is not None:
             bar = ProgressBar(total=1.0, completed=fraction_done(job), width=20 if wide else 8)
-        words = ": ".join(text for text in (said and said.stage, said and said.message) if text)
-        ends = eta_of(job, now)
         cells: list[RenderableType] = [styled(job.task), Text(span(now - (job.started_at or now))), bar]
-        if wide:
-            cells += [Text("" if ends is None else age(ends, now)), Text(clean(words))]
-        drawn.add_row(*cells)
-    return drawn
+        table.add_row(*cells, *(_outlook(job, now) if wide else ()))
+    return table
+
+
+def _outlook(job: JobRow, now: datetime) -> tuple[Text, Text]:
+    """Return when a job is expected to end, and the stage and message that it reported last."""
+    ends, progress = eta_of(job, now), job.progress
+    reported = () if progress is None else (progress.stage, progress.message)
+    return Text("" if ends is None else age(ends, now)), Text(
+        clean(": ".join(text for text in reported if text))
+    )
 
 
 def _document(frame: Frame) -> dict[str, object]:

@@ -8,9 +8,10 @@ from typing import Any
 from starlette.responses import Response
 
 from tidemill.client import task_settings
+from tidemill.client.limits.states import LimitState
 from tidemill.client.stats.loads import task_load
 from tidemill.dashboard import charts
-from tidemill.dashboard.argument_form import Argument, arguments_of, takes_more
+from tidemill.dashboard.argument_form import arguments_of, takes_more
 from tidemill.dashboard.form_state import UNITS, FormState
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
@@ -90,39 +91,49 @@ def _look(visit: PageRequest, crowd: UnfinishedCounts, ends: EndedGroups, name: 
     lately = inspection.latest_ends(name, tenant=visit.tenant, limit=LATEST)
     counts = crowd.counts.get(name, {})
     ended = next((row for row in ends.rows if row.name == name), None)
-    pauses = visit.app.control.pauses()
-    pause = next((pause for pause in pauses if pause.kind is PauseKind.TASK and pause.name == name), None)
+    pause = {(pause.kind, pause.name): pause for pause in visit.app.control.pauses()}.get(
+        (PauseKind.TASK, name)
+    )
     everywhere = visit.identity.tenant == ALL_TENANTS
-    known = declared is not None or counts or lately or (pause is not None and everywhere)
-    if not known and name not in inspection.task_names(visit.now(), tenant=visit.tenant):
+    exists = declared is not None or counts or lately or (pause is not None and everywhere)
+    if not exists and name not in inspection.task_names(visit.now(), tenant=visit.tenant):
         raise TaskNotFound(
             f"unknown task {name[:200]!r}: no job, worker or code on this server refers to it", name=name
         )
-    held = inspection.newest_jobs(tenant=visit.tenant, states=HELD, task=name, limit=SHOWN)
-    schema = None if declared is None else declared.arguments.schema()
     return {
         "name": name,
-        "task": declared,
-        "description": None if declared is None else declared.description,
-        "retry": None if declared is None else type(declared.options.retry).__name__,
+        **_declaration(declared),
         "load": task_load(name, counts, ended, lately, pause),
         "sampled": crowd.sampled,
         "ended_since": ends.since_at if ends.sampled else None,
-        "held": held,
+        "held": inspection.newest_jobs(tenant=visit.tenant, states=HELD, task=name, limit=SHOWN),
         "latest": lately[:SHOWN],
         "bars": bars(lately),
-        "schema": schema,
-        "arguments": _arguments(schema),
-        "takes_more": schema is not None and takes_more(schema),
         "setting": setting_of(visit, name) if everywhere else {},
-        "limits": [each for each in visit.app.limits.list() if concerns(each.name, name, declared)]
-        if everywhere
-        else [],
+        "limits": _limits(visit, name, declared) if everywhere else [],
     }
 
 
-def _arguments(schema: Mapping[str, Any] | None) -> list[Argument]:
-    return [] if schema is None else arguments_of(schema)
+def _declaration(declared: Declared | None) -> dict[str, Any]:
+    """Return the template values from the task's code, if this server has it."""
+    if declared is None:
+        return dict.fromkeys(("task", "description", "retry", "schema"), None) | {
+            "arguments": [],
+            "takes_more": False,
+        }
+    schema = declared.arguments.schema()
+    return {
+        "task": declared,
+        "description": declared.description,
+        "retry": type(declared.options.retry).__name__,
+        "schema": schema,
+        "arguments": arguments_of(schema),
+        "takes_more": takes_more(schema),
+    }
+
+
+def _limits(visit: PageRequest, name: str, declared: Declared | None) -> list[LimitState]:
+    return [limit for limit in visit.app.limits.list() if concerns(limit.name, name, declared)]
 
 
 def concerns(limit: str, task: str, declared: Declared | None) -> bool:

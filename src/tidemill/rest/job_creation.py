@@ -38,6 +38,8 @@ _PLAIN = frozenset(
 )
 """Options that are passed through unchanged."""
 
+_TIMES = frozenset({"run_after", "delay", "expires", "timeout"})
+
 
 @routes.post("/api/jobs", role=Role.OPERATOR, body=JobBody, answer=JobDocument, status=201, creates=True)
 async def create_job(call: ApiRequest) -> Response:
@@ -109,14 +111,8 @@ def _options(call: ApiRequest, body: JobBody, declared: Declared) -> CallOptions
         value = getattr(body, name)
         if value not in (None, [], {}):
             options["parent" if name == "parent_id" else name] = value
-    for name in given & {"run_after", "expires"}:
-        value = getattr(body, name)
-        if value is not None:
-            options[name] = span(value) if isinstance(value, int | float) else value
-    if body.delay is not None:
-        options["delay"] = span(body.delay)
-    if "timeout" in given:
-        options["timeout"] = span(body.timeout)
+    if not given.isdisjoint(_TIMES):
+        options |= _times(body)
     if "retry" in given:
         options["retry"] = None if body.retry is None else read_policy(body.retry)
     if TRACEPARENT in call.headers:
@@ -129,6 +125,19 @@ def _options(call: ApiRequest, body: JobBody, declared: Declared) -> CallOptions
     if rule is not None:
         options["unique"] = rule
     return NO_OPTIONS.merged(options) if options else NO_OPTIONS
+
+
+def _times(body: JobBody) -> dict[str, Any]:
+    """Return when the job runs and expires, and its time limit; a number counts seconds."""
+    times: dict[str, Any] = {}
+    for name in ("run_after", "delay", "expires"):
+        value = getattr(body, name)
+        if value is not None:
+            times[name] = span(value) if isinstance(value, int | float) else value
+    # Null is a value of its own: no limit.
+    if "timeout" in body.model_fields_set:
+        times["timeout"] = span(body.timeout)
+    return times
 
 
 def _correlation(call: ApiRequest, headers: Mapping[str, str]) -> str | None:

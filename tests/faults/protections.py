@@ -44,8 +44,8 @@ def _cut(pattern: str, instead: str) -> None:
 
 def _lease_fence() -> None:
     """Runners continue without a confirmed heartbeat, and the store lets a worker claim without a live lease."""
-    _change("engine.fence", "Fence.holds", True)
-    _change("engine.fence", "Fence.look", lambda _self: None)
+    _change("engine.runner.fence", "Fence.holds", True)
+    _change("engine.runner.fence", "Fence.look", lambda _self: None)
     _cut(r"w\.state <> 'stopped' and w\.expires_at > (coalesce\(:now::timestamptz, now\(\)\)|:now)", "true")
 
 
@@ -57,8 +57,8 @@ def _clock_proof() -> None:
 def _release_order() -> None:
     """Each deployment considers itself the newest."""
     releases = import_module("tidemill.domain.releases")
-    newest = releases.Judgement(releases.Verdict.WRITE)
-    _change("client.declared", "judge", lambda _mine, _stored, _now: newest)
+    newest = releases.ReleaseDecision(releases.ReleaseVerdict.WRITE)
+    _change("client.schedules.declarations", "judge", lambda _mine, _stored, _now: newest)
 
 
 def _worker_fence() -> None:
@@ -67,17 +67,17 @@ def _worker_fence() -> None:
         r"( and (?:r\.|h\.)?token = (?:x\.|:)?\w+) and (?:r\.|h\.)?worker (?:=|is not distinct from|is) (?:x\.|:)worker",
         r"\1",
     )
-    _change("engine.mending", "Mending.reconnected", lambda _self: None)
+    _change("engine.exchange.recovery", "Recovery.reconnected", lambda _self: None)
 
 
 def _sick_check() -> None:
     """The supervisor examines no runner."""
-    _change("engine.checkup", "Checkup.look", lambda _self, _crew: [])
+    _change("engine.supervisor.runner_checks", "RunnerChecks.look", lambda _self, _crew: [])
 
 
 def _file_latch() -> None:
     """A session does not check whether its file is still at the path."""
-    _change("stores.sql.sqlite.place", "Identity.check", lambda _self, **_: None)
+    _change("stores.sql.sqlite.file_checks", "FileIdentity.check", lambda _self, **_: None)
 
 
 def _serves() -> None:

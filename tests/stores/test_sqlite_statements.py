@@ -46,3 +46,19 @@ def test_a_column_that_is_always_null_becomes_a_literal() -> None:
 def test_a_statement_with_only_null_parameters_runs_for_every_item() -> None:
     _, delete = bound(id=[new_id(), new_id()], name=["a", "b"], note=[None, None])
     assert delete == ("delete from t where note = ?", [(None,), (None,)])
+
+
+def test_a_value_that_all_items_share_is_encoded_once() -> None:
+    shared = new_id()
+    insert, _ = bound(id=[shared, shared, shared], name=["a", "b", "c"], note=["n", "n", "n"])
+    rows = insert[1]
+    assert [row[0] for row in rows] == [shared.bytes] * 3
+    assert rows[0][0] is rows[1][0] is rows[2][0]
+    assert [row[1] for row in rows] == ["a", "b", "c"]
+
+
+def test_a_column_with_equal_ends_keeps_the_values_between_them() -> None:
+    ends, middle = new_id(), new_id()
+    insert, _ = bound(id=[ends, middle, ends], name=["a", "b", "a"], note=[None, "n", None])
+    assert [row[0] for row in insert[1]] == [ends.bytes, middle.bytes, ends.bytes]
+    assert [row[1:4] for row in insert[1]] == [("a", None, "a"), ("b", "n", "b"), ("a", None, "a")]

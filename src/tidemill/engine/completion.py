@@ -77,13 +77,13 @@ def check_held(id: UUID, held: bool) -> None:
 def dump_result(declared: Declared, value: Any) -> str:
     """A result as JSON, checked against the task's type and limit."""
     text = declared.result.dump(value)
-    check_result_size(declared, text)
+    # A shorter text fits, whatever its characters are: UTF-8 uses at most four bytes for each.
+    if len(text) * 4 > declared.options.result_limit:
+        check_result_size(declared, text)
     return text
 
 
 def check_result_size(declared: Declared, text: str) -> None:
     """Raise ``PayloadTooLarge`` for a result beyond the task's limit."""
     options = declared.options
-    # A shorter text fits, whatever its characters are: UTF-8 uses at most four bytes for each.
-    if len(text) * 4 > options.result_limit:
-        PayloadLimits(result=options.result_limit).check_result(options.name, text)
+    PayloadLimits(result=options.result_limit).check_result(options.name, text)

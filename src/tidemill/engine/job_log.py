@@ -25,9 +25,8 @@ _FAILED = frozenset({ExecutionState.FAILED, ExecutionState.TIMED_OUT, ExecutionS
 def log_ends(settled: Sequence[Settled]) -> None:
     """Log how these attempts ended. Nearly all of them succeeded and cost one comparison each."""
     detailed = _log.isEnabledFor(logging.DEBUG)
-    for item in settled:
-        if item.transition is not COMPLETED or detailed:
-            _log_end(item)
+    for item in settled if detailed else [item for item in settled if item.transition is not COMPLETED]:
+        _log_end(item)
 
 
 def _log_end(item: Settled) -> None:

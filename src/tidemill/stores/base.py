@@ -30,8 +30,8 @@ The conformance suite (``tidemill.testing.conformance``) checks these laws on ev
 13. **Wake-ups are hints.** ``notify`` may be lost, merged or early; a listener must also poll.
 14. **A hold** has one holder among all users of the database. It is never passed on while its holder lives.
 
-Laws 15 to 17 (definitions, schedules and fires) are in ``stores.planning``, law 18 (keys) with the audit in ``stores.guarding``,
-laws 19 to 21 (limits) in ``stores.limiting``, laws 22 and 23 (statistics) in ``stores.insight``, and law 24 (deployments) in
+Laws 15 to 17 (definitions, schedules and fires) are in ``stores.schedules``, law 18 (keys) with the audit in ``stores.access``,
+laws 19 to 21 (limits) in ``stores.limits``, laws 22 and 23 (statistics) in ``stores.stats``, and law 24 (deployments) in
 ``stores.releases``.
 
 Batches may be empty, and then nothing happens. Duplicate ids in one batch, and duplicate lanes in one claim, are caller errors.
@@ -415,7 +415,7 @@ class Store(
 
     @property
     def cooperative(self) -> bool:
-        """Whether a thread that waits for a verb may do other work (``stores.waiting``)."""
+        """Whether a thread that waits for a verb may do other work (``stores.wait_function``)."""
         return False
 
     @abstractmethod

@@ -27,13 +27,21 @@ Only = Literal["enqueue", "execute"]
 class Hooks:
     """The hooks of one app. Workers keep a reference, so hooks added later take effect too."""
 
-    __slots__ = ("enqueue_managers", "enqueue_middleware", "execute_managers", "execute_middleware")
+    __slots__ = (
+        "enqueue_managers",
+        "enqueue_middleware",
+        "execute_managers",
+        "execute_middleware",
+        "on_execute",
+    )
 
     def __init__(self) -> None:
         self.enqueue_managers: list[EnqueueManager] = []
         self.execute_managers: list[ExecuteManager] = []
         self.enqueue_middleware: list[Middleware] = []
         self.execute_middleware: list[Middleware] = []
+        #: whether any hook is around executions; an attribute, because every execution reads it
+        self.on_execute = False
 
     def add_middleware(self, middleware: Middleware, only: Only | None, tasks: Iterator[Declared]) -> None:
         """Add a middleware for enqueues, executions or both; the first one added is outermost."""
@@ -43,6 +51,7 @@ class Hooks:
             for task in tasks:
                 _check_middleware(middleware, task)
             self.execute_middleware.append(middleware)
+            self.on_execute = True
         if only != "execute":
             self.enqueue_middleware.append(middleware)
 
@@ -61,6 +70,7 @@ class Hooks:
             for task in tasks:
                 _check_manager(execute, task)
             self.execute_managers.append(execute)
+            self.on_execute = True
         if enqueue is not None:
             self.enqueue_managers.append(enqueue)
 
@@ -75,11 +85,6 @@ class Hooks:
     def on_enqueue(self) -> bool:
         """Whether any hook is around enqueues."""
         return bool(self.enqueue_managers or self.enqueue_middleware)
-
-    @property
-    def on_execute(self) -> bool:
-        """Whether any hook is around executions."""
-        return bool(self.execute_managers or self.execute_middleware)
 
     # Executing -------------------------------------------------------------------------------------------------------
 

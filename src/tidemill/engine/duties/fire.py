@@ -1,6 +1,6 @@
 """Fire: creates the jobs of due schedules.
 
-``domain.firing`` decides what is due; this module only reads and writes. One transaction advances a batch of schedules,
+``domain.schedule_fires`` decides what is due; this module only reads and writes. One transaction advances a batch of schedules,
 records their fires and enqueues their jobs. A fire happens only once because of the schedule's compare-and-set and the
 fire's key, independent of leadership.
 """

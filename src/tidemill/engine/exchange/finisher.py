@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -55,10 +55,11 @@ def settle(held: HeldJob, ended: ExecutionEnd | None, at: float) -> Settled:
     if ended is not None:
         outcome, result, _, began, ended_at, _, then, audit = ended
         if type(outcome) is Succeeded:  # success wins over any request to stop
-            change, took, timeout = COMPLETED, ended_at - began, held.claim.timeout
-            if took > SHORT and timeout is not None and took > timeout.total_seconds():
-                change = late_completion(timeout, took)
-            return _settled((held, held.claim, change, result, None, began, ended_at, then, audit))
+            claim, change = held.claim, COMPLETED
+            took = ended_at - began
+            if took > SHORT and claim.timeout is not None and took > claim.timeout.total_seconds():
+                change = late_completion(claim.timeout, took)
+            return _settled((held, claim, change, result, None, began, ended_at, then, audit))
     return settle_as(held, held.outcome(ended), ended, at)
 
 
@@ -92,14 +93,15 @@ def topic_of(job: NewJob) -> str:
     return "scheduled" if job.run_at or job.delay else f"ready:{job.queue}"
 
 
-def topics(written: Iterable[Settled | Finish]) -> set[str]:
+def topics(written: Sequence[Settled | Finish]) -> set[str]:
     """The wake-up topics of these writes: workers of a queue, waiters for a result, and the duty that promotes jobs."""
-    found: set[str] = set()
-    for item in written:
-        if item.transition is COMPLETED:  # the common case
+    # Nearly all jobs complete without follow-up jobs, and those need no look at each of them.
+    others = [item for item in written if item.transition is not COMPLETED or item.then]
+    found = {"ended"} if len(others) < len(written) else set()
+    for item in others:
+        if item.transition is COMPLETED:
             found.add("ended")
-            if item.then:
-                found.update(topic_of(job) for job in item.then)
+            found.update(topic_of(job) for job in item.then)
             continue
         state = item.transition.state
         if state is JobState.PENDING:

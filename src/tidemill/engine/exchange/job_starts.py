@@ -6,7 +6,7 @@ They are repeated until the store answers or the worker ends.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 from uuid import UUID
 
@@ -58,10 +58,11 @@ def held_of(
     held: dict[int, HeldJob] = {}
     tasks: dict[str, tuple[Declared, str]] = {}
     for claim in claims:
-        if claim.task not in tasks:
-            declared = registry.get(claim.task)
-            tasks[claim.task] = declared, kind_of(declared)
-        declared, kind = tasks[claim.task]
+        task = claim.task
+        if task not in tasks:
+            declared = registry.get(task)
+            tasks[task] = declared, kind_of(declared)
+        declared, kind = tasks[task]
         if claim.crashes and alone:
             # A suspect runs in its own process. If it causes the crashes, it takes no other job with it.
             kind = PROCESS
@@ -82,7 +83,7 @@ def supersede(mine: Sequence[HeldJob], taken: Mapping[int, HeldJob]) -> None:
 
 
 def lots_of(
-    jobs: Iterable[HeldJob], back: Container[HeldJob], *, alone: bool
+    jobs: Iterable[HeldJob], back: Collection[HeldJob], *, alone: bool
 ) -> tuple[dict[str, list[HeldJob]], list[HeldJob]]:
     """Group the jobs that may begin by kind of slot, and return the suspects that must wait until nothing else runs here.
 
@@ -92,10 +93,11 @@ def lots_of(
     lots: dict[str, list[HeldJob]] = {LOOP: [], THREAD: [], PROCESS: []}
     apart: list[HeldJob] = []
     for held in jobs:
-        if held not in back:
-            claim = held.claim
-            exclusive = claim.crashes and (not alone or claim.token - claim.attempt >= OFTEN_BACK)
-            (apart if exclusive else lots[held.kind]).append(held)
+        if back and held in back:
+            continue
+        claim = held.claim
+        exclusive = claim.crashes and (not alone or claim.token - claim.attempt >= OFTEN_BACK)
+        (apart if exclusive else lots[held.kind]).append(held)
     return lots, apart
 
 

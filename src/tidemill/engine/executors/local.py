@@ -374,8 +374,9 @@ class ThreadExecutor:
 
 def enqueue(waiting: deque[HeldJob], jobs: Sequence[HeldJob]) -> None:
     """Add jobs to the waiting ones. Jobs under a rate limit go first, because they have to start soon."""
-    waiting.extend(held for held in jobs if held.start_by is None)
-    waiting.extendleft(held for held in reversed(jobs) if held.start_by is not None)
+    limited = [held for held in jobs if held.start_by is not None]
+    waiting.extend([held for held in jobs if held.start_by is None] if limited else jobs)
+    waiting.extendleft(reversed(limited))
 
 
 def withdrawn(waiting: deque[HeldJob], held: HeldJob | None) -> list[HeldJob]:

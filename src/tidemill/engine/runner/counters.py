@@ -81,7 +81,7 @@ class Counters:
         """Count these finished executions."""
         succeeded: dict[str, int] = {}  # most executions succeed, so they are counted together
         for item in settled:
-            task, change = item.claim.task, item.transition
+            task, change, began = item.claim.task, item.transition, item.began
             line = self._lines.get(task) or self._line(task)
             if change is COMPLETED:
                 succeeded[task] = succeeded.get(task, 0) + 1
@@ -89,9 +89,11 @@ class Counters:
                 self._count(line, change.execution.value, 1)
                 self.errors += change.execution in ERRORS
                 self.handed_back += change.execution is ExecutionState.RELEASED and change.reason == STOPPING
-            if item.began is not None:
-                took = max(item.ended - item.began, 0.0)
-                line.buckets[bisect_left(BOUNDS, took)] += 1
+            if began is not None:
+                took = item.ended - began
+                if took < 0:
+                    took = 0.0
+                line.buckets[0 if took <= BOUNDS[0] else bisect_left(BOUNDS, took)] += 1
                 line.seconds += took
         for task, count in succeeded.items():
             self._count(self._line(task), _SUCCEEDED, count)

@@ -72,6 +72,7 @@ class ExecutionEnd(NamedTuple):
 
 # Like Ended(...), without the cost of parsing keyword arguments.
 _ended = partial(tuple.__new__, ExecutionEnd)
+_NOTHING: tuple[tuple[NewJob, ...], tuple[Audited, ...]] = ((), ())
 
 
 def run(
@@ -122,7 +123,7 @@ async def arun(
     attempt = _Attempt(declared, claim, job, outlet, clock)
 
     try:
-        with inside_job(attempt.context):
+        with attempt:
             if hooks.on_execute:
                 answer = await hooks.aexecute(attempt.step, attempt.context.job, attempt.acall)
                 return attempt.returned(answer)
@@ -146,8 +147,11 @@ async def arun(
         return attempt.raised(error)
 
 
-class _Attempt:
-    """One execution: its start time, its context, and the meaning of its end."""
+class _Attempt(inside_job):
+    """One execution: its start time, its context, and the meaning of its end.
+
+    A ``with`` block of it runs inside the job. One object for both spares each job a second one.
+    """
 
     __slots__ = ("_began", "_claim", "_clock", "_declared", "_loaded", "_outlet", "_task", "context")
 
@@ -161,7 +165,7 @@ class _Attempt:
     ) -> None:
         self._declared, self._claim, self._outlet, self._clock = declared, claim, outlet, clock
         self._began = clock.monotonic()
-        self.context = Context(job, outlet)
+        self._job = self.context = Context(job, outlet)
         self._loaded = False
         self._task: Any = None  # the instance created for this execution, if the task is a class
 
@@ -210,7 +214,7 @@ class _Attempt:
 
         Jobs that it enqueues have this job as their parent, and ``current()`` returns the context.
         """
-        with inside_job(self.context):
+        with self:
             return hooks.execute(self.step, self.context.job, act) if hooks.on_execute else act()
 
     def returned(self, value: Any) -> ExecutionEnd:
@@ -222,8 +226,9 @@ class _Attempt:
                 text = dump_result(self._declared, value)
         except Exception as error:  # noqa: BLE001  (the user's result may raise any exception when it is serialized)
             return self.raised_as(Failed(sanitize.error_info(error), permanent=True), error)
-        brought = ((), ()) if following is None else following.close(ENDED_ALREADY)
-        return _ended((Succeeded(text), text, None, self._began, self._clock.monotonic(), None, *brought))
+        then, audit = _NOTHING if following is None else following.close(ENDED_ALREADY)
+        ended = self._clock.monotonic()
+        return _ended((Succeeded(text), text, None, self._began, ended, None, then, audit))
 
     def raised(self, error: BaseException) -> ExecutionEnd:
         try:

@@ -52,7 +52,7 @@ class Publisher:
         self._credit = FREE
         self._counted_at = clock.monotonic()
 
-    def started(self, jobs: Sequence[HeldJob]) -> None:
+    def started(self, jobs: Iterable[HeldJob]) -> None:
         """Publish that these jobs have been claimed and are starting."""
         if self._events is not None and self._events.wanted:
             for held in jobs:

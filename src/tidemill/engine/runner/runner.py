@@ -8,12 +8,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from uuid import UUID
 
 from tidemill.clock import Clock
 from tidemill.domain.cluster import CancelRequest
 from tidemill.domain.job import Claim
 from tidemill.domain.limits import Rules
+from tidemill.domain.outcome import Misfit
 from tidemill.engine.completion import Connections
 from tidemill.engine.exchange.claimer import Claimer
 from tidemill.engine.exchange.finisher import Settled, release, settle_as
@@ -113,6 +115,7 @@ class Runner:
             poll=self._poll,
             may_claim=lambda: fence is None or fence.holds,
         )
+        self._outbox = self._pump.outbox
         self._loop = LoopExecutor(settings.concurrency, clock, hooks, self._ended, self._turned, self._pump)
         self._pump.attach(self._loop, ear)
         self._lanes: dict[str, Executor] = {LOOP: self._loop, THREAD: self._threads, PROCESS: self._alone}
@@ -261,7 +264,7 @@ class Runner:
         ]
         lots, apart = lots_of(taken.values(), frozenset(back), alone=self._alone.is_open)
         if self._claimer.rates:
-            self.permits.give([*apart, *(held for lot in lots.values() for held in lot)], dated)
+            self.permits.give(chain(apart, *lots.values()), dated)
         with self._lock:
             if self._abandoned or self._pump.closed:
                 return  # the jobs are recovered when our lease expires
@@ -271,7 +274,7 @@ class Runner:
         self.lose(mine)  # another worker or a rewound database has already put them back into their queue
         self._quarantine.add(apart)
         lots[PROCESS], elsewhere = self._alone.admit(lots[PROCESS])
-        self._news.started([*apart, *(held for lot in lots.values() for held in lot)])
+        self._news.started(chain(apart, *lots.values()))
         self._submit(lots)
         self._watch.rouse()
         if back:
@@ -319,9 +322,11 @@ class Runner:
 
     def _ended(self, held: HeldJob, ended: ExecutionEnd | None) -> None:
         """Queue the outcome of a handler that ended on the loop. The pump is notified once per turn of the loop."""
-        if not self._misfits.takes(held, ended):
-            held.over = True
-            self._pump.outbox.append((held, ended))
+        # The type is checked here, because every job passes this point and nearly none is a misfit.
+        if ended is not None and type(ended.outcome) is Misfit and self._misfits.takes(held, ended):
+            return
+        held.over = True
+        self._outbox.append((held, ended))
 
     def _turned(self) -> None:
         self._pump.knock()
@@ -341,11 +346,12 @@ class Runner:
 
     def written(self, settled: Sequence[Settled], lost: frozenset[UUID]) -> None:
         """Handle outcomes that were written, except the ``lost`` ones, which the store refused."""
+        jobs = self._held
         with self._lock:
             for item in settled:
                 id = item.claim.id.int
-                if self._held.get(id) is item.held:  # another pump thread may have claimed it again
-                    del self._held[id]
+                if jobs.get(id) is item.held:  # another pump thread may have claimed it again
+                    del jobs[id]
             self.tally.note(settled)
             if lost:
                 self.tally.collide("lost", len(lost))

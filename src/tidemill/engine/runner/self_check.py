@@ -1,6 +1,6 @@
 """A runner's report on its own health: loop, pump, files and overdue jobs.
 
-The supervisor combines it with its own observations; see ``domain.sickness``.
+The supervisor combines it with its own observations; see ``domain.runner_health``.
 """
 
 from __future__ import annotations

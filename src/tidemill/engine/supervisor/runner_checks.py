@@ -1,6 +1,6 @@
 """Examination of a supervisor's runners for those that are alive but do no work.
 
-It collects the symptoms and asks ``domain.sickness`` to judge them. It kills nothing and writes nothing to the store.
+It collects the symptoms and asks ``domain.runner_health`` to judge them. It kills nothing and writes nothing to the store.
 """
 
 from __future__ import annotations

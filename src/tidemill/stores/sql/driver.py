@@ -23,7 +23,7 @@ class QueryCall(NamedTuple):
 
 
 class QueryPipeline(Protocol):
-    """A channel on which one thread sends queries before the last one is answered; as ``stores.ahead``, for any query."""
+    """A channel on which one thread sends queries before the last one is answered; as ``stores.step_pipeline``, for any query."""
 
     def send(self, call: QueryCall) -> bool: ...
 
@@ -46,7 +46,7 @@ class Driver(Protocol):
 
     @property
     def cooperative(self) -> bool:
-        """Whether it waits as described in ``stores.waiting``."""
+        """Whether it waits as described in ``stores.wait_function``."""
         ...
 
     def run(

@@ -153,16 +153,16 @@ def plain_step(finishes: Sequence[Finish], request: ClaimRequest, now: datetime 
 
     None if a job is released, has a unique key, limits or follow-up jobs, or belongs to another worker.
     """
-    done = all(item.transition is COMPLETED for item in finishes)
-    ends = done or all(item.transition.state in ENDED for item in finishes)
-    if not ends or any(
-        item.claim.unique_key is not None or item.claim.limits is not None or item.then for item in finishes
-    ):
+    # Lists, because a generator costs each job more than the test itself.
+    others = [item.transition for item in finishes if item.transition is not COMPLETED]
+    if any(transition.state not in ENDED for transition in others):
         return None
-    if not _all_held_by(request.worker, finishes):
+    claims = [item.claim for item in finishes if not item.then]
+    plain = [claim.worker for claim in claims if claim.unique_key is None and claim.limits is None]
+    if len(plain) < len(finishes) or not _are_all(request.worker, plain):
         return None
     takes = claim_takes(request, now) | lane_columns(request.lanes)
-    if done:
+    if not others:
         return QueryCall("step_done", takes, _done_columns(finishes))
     return QueryCall("step", takes, end_columns(finishes))
 
@@ -197,7 +197,7 @@ def counted_claim(request: ClaimRequest, now: datetime | None) -> QueryCall | No
 
 def _handoff_step(finishes: Sequence[Finish], request: ClaimRequest, counted: QueryCall) -> QueryCall | None:
     """The step as one statement; None if a job is released, has a unique key, belongs to another worker or to no lane."""
-    if not _all_held_by(request.worker, finishes):
+    if not _are_all(request.worker, [item.claim.worker for item in finishes]):
         return None
     places = {
         (lane.queue, lane.tenant, lane.priority, lane.limits): place
@@ -220,10 +220,9 @@ def _handoff_step(finishes: Sequence[Finish], request: ClaimRequest, counted: Qu
     return QueryCall("step_handoff", takes, {**end_columns(finishes), "lane": lanes})
 
 
-def _all_held_by(worker: UUID, finishes: Sequence[Finish]) -> bool:
+def _are_all(worker: UUID, workers: list[UUID | None]) -> bool:
     """Whether all claims belong to this worker, so that a statement can fence them with one parameter."""
     # ``count`` compares identities first. Claims carry the UUID object of their request, and comparing UUIDs is slow.
-    workers = [item.claim.worker for item in finishes]
     return workers.count(worker) == len(workers)
 
 

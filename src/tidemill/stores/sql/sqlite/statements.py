@@ -18,7 +18,7 @@ from typing import Any
 
 from tidemill.stores.sql.driver import Items, Row, Takes
 from tidemill.stores.sql.named_queries import NamedQuery, load, parameters, substitute
-from tidemill.stores.sql.sqlite.values import ENCODE, Encode, decoder
+from tidemill.stores.sql.sqlite.values import ENCODE, Encode, decoder, encoded
 
 _MENTION = re.compile(r"(?<![:\w]):([a-z_]+)")
 _WRITES = re.compile(r"\b(insert|update|delete|replace)\b(?!\()", re.IGNORECASE)
@@ -57,7 +57,7 @@ class Program:
         given: dict[str, Any] = {name: encode((takes.get(name),))[0] for name, encode in self.takes}
         if self.timed and given["now"] is None:
             given["now"] = ENCODE["timestamptz"]((now(),))[0]
-        columns = {} if items is None else {name: encode(items[name]) for name, encode in self.items}
+        columns = {} if items is None else {name: encoded(encode, items[name]) for name, encode in self.items}
         empty = frozenset(
             name
             for name, column in columns.items()

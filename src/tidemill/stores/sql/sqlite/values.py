@@ -59,7 +59,7 @@ def _remembered(make: Callable[[Any], Any]) -> Decode:
 
 
 def _bytes(column: Sequence[Any]) -> Sequence[Any]:
-    return [None if value is None else bytearray(value.bytes) for value in column]
+    return [None if value is None else bytearray(value.int.to_bytes(16, "big")) for value in column]
 
 
 def _plain(column: Sequence[Any]) -> Sequence[Any]:
@@ -118,6 +118,14 @@ DECODE: dict[str, Decode] = {
     "json": _remembered(json.loads),
 }
 """Decoders of columns, for the types that need conversion."""
+
+
+def encoded(encode: Encode, column: Sequence[Any]) -> Sequence[Any]:
+    """A column in its stored form. A value that all rows share, such as their worker, is encoded once."""
+    # ``count`` compares identities first, and columns of different values are excluded before it.
+    if len(column) > 1 and column[0] is column[-1] and column.count(column[0]) == len(column):
+        return list(encode(column[:1])) * len(column)
+    return encode(column)
 
 
 def decoder(kinds: Sequence[str]) -> Callable[[list[Row]], list[Row]]:

@@ -25,9 +25,9 @@ def alerts(desk: CommandContext, window: timedelta, tenant: str) -> None:
 
     The thresholds are settings: alerts.failure_rate, alerts.queue_depth, alerts.stuck_after and others.
     """
-    found = StatsApi(desk.client).alerts(window=window, tenant=tenant)
+    raised = StatsApi(desk.client).alerts(window=window, tenant=tenant)
     if desk.as_json:
-        print_json(document(found))
+        print_json(document(raised))
     else:
         now = desk.now()
         columns = (
@@ -43,8 +43,8 @@ def alerts(desk: CommandContext, window: timedelta, tenant: str) -> None:
                 None if alert.since is None else age(alert.since, now),
                 alert.text,
             ]
-            for alert in found
+            for alert in raised
         ]
         print_table(columns, rows, empty="no alerts")
-    if found:
+    if raised:
         click.get_current_context().exit(1)

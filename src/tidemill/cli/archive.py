@@ -66,23 +66,23 @@ def run(desk: CommandContext, older_than: timedelta | None, limit: int, budget: 
         )  # fmt: skip
         rows = [
             [
-                each.policy,
-                each.tier,
-                thousands(each.archived),
-                thousands(each.verified),
-                thousands(each.failed),
-                thousands(each.changed),
-                size(each.bytes),
-                span(each.took),
-                each.error,
+                item.policy,
+                item.tier,
+                thousands(item.archived),
+                thousands(item.verified),
+                thousands(item.failed),
+                thousands(item.changed),
+                size(item.bytes),
+                span(item.took),
+                item.error,
             ]
-            for each in done.policies
+            for item in done.policies
         ]
         print_table(columns, rows, empty="there are no policies")
         counted = "1 job" if done.archived == 1 else f"{thousands(done.archived)} jobs"
         more = "; there is more that is due" if done.more else ""
         print_lines([(f"{counted} archived in {span(done.took)}{more}", "")])
-    if done.failed or any(each.error for each in done.policies):
+    if done.failed or any(item.error for item in done.policies):
         click.get_current_context().exit(1)
 
 
@@ -100,7 +100,7 @@ def search(desk: CommandContext, where: Where, limit: int, cursor: str | None, o
     sort = "oldest" if oldest else "newest"
     page = Archive(desk.client).search(limit=limit, cursor=cursor, sort=sort, **where.of(desk))
     if desk.as_json:
-        print_json({"items": [archived_document(each) for each in page.items], "next": page.next})
+        print_json({"items": [archived_document(item) for item in page.items], "next": page.next})
         return
     now = desk.now()
     columns = (
@@ -111,17 +111,17 @@ def search(desk: CommandContext, where: Where, limit: int, cursor: str | None, o
     )  # fmt: skip
     rows = [
         [
-            each.id,
-            each.state.value,
-            each.task,
-            each.queue,
-            age(each.finished_at, now),
-            age(each.archived_at, now),
-            each.tenant,
-            each.tier,
-            "yes" if each.sound else "no",
+            item.id,
+            item.state.value,
+            item.task,
+            item.queue,
+            age(item.finished_at, now),
+            age(item.archived_at, now),
+            item.tenant,
+            item.tier,
+            "yes" if item.sound else "no",
         ]
-        for each in page.items
+        for item in page.items
     ]
     print_table(columns, rows, empty="no archived jobs")
     if page.next is not None:

@@ -155,14 +155,14 @@ def remove(desk: CommandContext, key: str, yes: bool, tenant: str | None) -> Non
     _said(desk, found, "removed")
 
 
-def _state(found: Definition) -> str:
-    if found.deleted_at is not None:
+def _state(definition: Definition) -> str:
+    if definition.deleted_at is not None:
         return "deleted"
-    return "enabled" if found.enabled else "disabled"
+    return "enabled" if definition.enabled else "disabled"
 
 
-def _said(desk: CommandContext, found: Definition, word: str) -> None:
+def _said(desk: CommandContext, definition: Definition, word: str) -> None:
     if desk.as_json:
-        print_json(definition_document(found))
+        print_json(definition_document(definition))
     else:
-        print_lines([(f"definition {found.key} is {word}", "")])
+        print_lines([(f"definition {definition.key} is {word}", "")])

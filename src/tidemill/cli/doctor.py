@@ -227,9 +227,9 @@ def _overdue(desk: CommandContext) -> Findings:
     )
 
 
-def _many(found: list[Claim]) -> str:
-    more = "at least " if len(found) == MANY else ""
-    return f"{more}{len(found)} job{' is' if len(found) == 1 else 's are'}"
+def _many(claims: list[Claim]) -> str:
+    more = "at least " if len(claims) == MANY else ""
+    return f"{more}{len(claims)} job{' is' if len(claims) == 1 else 's are'}"
 
 
 def _pauses(desk: CommandContext) -> Findings:

@@ -78,7 +78,7 @@ def enqueue(
     task: str,
     words: tuple[str, ...],
     given: str | None,
-    facts: tuple[tuple[str, str], ...],
+    rows: tuple[tuple[str, str], ...],
     once: bool,
     unique_by: tuple[str, ...],
     wait: bool,
@@ -92,8 +92,8 @@ def enqueue(
     declared = desk.registry.get(task)
     arguments = declared.arguments.load(read_arguments(given, words, declared.arguments.schema()))
     chosen = {name: value for name, value in options.items() if value not in (None, ())}
-    if facts:
-        chosen["metadata"] = {key: json_or_text(value) for key, value in facts}
+    if rows:
+        chosen["metadata"] = {key: json_or_text(value) for key, value in rows}
     if once or unique_by:
         chosen["unique"] = Unique(by=unique_by)
     bound: BoundTask[Any, Any] = BoundTask(desk.client, declared).using(**chosen)

@@ -41,8 +41,8 @@ def read_instant(text: str) -> datetime | None:
     '2026-03-01T06:00:00+00:00'
     """
     try:
-        found = datetime.fromisoformat(text.strip())
-        return found.astimezone(UTC) if found.tzinfo is not None else found.replace(tzinfo=UTC)
+        instant_ = datetime.fromisoformat(text.strip())
+        return instant_.astimezone(UTC) if instant_.tzinfo is not None else instant_.replace(tzinfo=UTC)
     # The first and last instants of the calendar overflow in UTC.
     except (ValueError, OverflowError):
         return None
@@ -50,18 +50,18 @@ def read_instant(text: str) -> datetime | None:
 
 def duration(text: str) -> timedelta:
     """Option type of a duration."""
-    found = read_duration(text)
-    if found is None:
+    duration_ = read_duration(text)
+    if duration_ is None:
         raise click.BadParameter(f"{text!r} is not a duration; write 30s, 5m, 2h, 1d or 1h30m")
-    return _bearable(found, text)
+    return _bearable(duration_, text)
 
 
 def instant(text: str) -> datetime:
     """Option type of an instant."""
-    found = read_instant(text)
-    if found is None:
+    instant_ = read_instant(text)
+    if instant_ is None:
         raise click.BadParameter(f"{text!r} is not a timestamp; write 2026-03-01T06:00Z")
-    return found
+    return instant_
 
 
 def moment(text: str) -> datetime | timedelta:
@@ -69,19 +69,19 @@ def moment(text: str) -> datetime | timedelta:
     ago = read_duration(text)
     if ago is not None:
         return _bearable(ago, text)
-    found = read_instant(text)
-    if found is None:
+    instant_ = read_instant(text)
+    if instant_ is None:
         raise click.BadParameter(
             f"{text!r} is not a timestamp; write 2026-03-01T06:00Z, or 2h for two hours ago"
         )
-    return found
+    return instant_
 
 
-def _bearable(found: timedelta, text: str) -> timedelta:
+def _bearable(duration_: timedelta, text: str) -> timedelta:
     """Refuse a duration that would overflow the calendar when added to the current time."""
-    if found > LONGEST:
+    if duration_ > LONGEST:
         raise click.BadParameter(f"{text!r} is too long; the longest duration is a hundred years")
-    return found
+    return duration_
 
 
 def metadata(text: str) -> tuple[str, str]:

@@ -26,7 +26,7 @@ QUEUES = (
 )
 
 
-def queue_rows(found: Iterable[QueueStats], now: datetime) -> list[list[object]]:
+def queue_rows(queues: Iterable[QueueStats], now: datetime) -> list[list[object]]:
     """Return queues as table rows."""
     return [
         [
@@ -35,7 +35,7 @@ def queue_rows(found: Iterable[QueueStats], now: datetime) -> list[list[object]]
             None if queue.oldest_at is None else span(now - queue.oldest_at),
             pause_actions.said(queue.pause, now),
         ]
-        for queue in found
+        for queue in queues
     ]
 
 

@@ -263,12 +263,12 @@ def sync(desk: CommandContext, force: bool) -> None:
         click.get_current_context().exit(1)
 
 
-def read_trigger(said: dict[str, Any]) -> Trigger:
+def read_trigger(options: dict[str, Any]) -> Trigger:
     """Return the trigger that the options specify; exactly one is required."""
-    if len(said) != 1:
+    if len(options) != 1:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in TRIGGERS)
         raise BadSchedule(f"trigger: give exactly one of {names}", field="trigger")
-    ((kind, value),) = said.items()
+    ((kind, value),) = options.items()
     match kind:
         case "cron":
             return Cron(value)
@@ -324,15 +324,15 @@ def read_misfire(text: str) -> Misfire:
     )
 
 
-def _said(desk: CommandContext, found: Schedule, words: str) -> None:
+def _said(desk: CommandContext, schedule: Schedule, words: str) -> None:
     if desk.as_json:
-        print_json(schedule_document(found))
+        print_json(schedule_document(schedule))
     else:
         print_lines([(words, "")])
 
 
-def _each(desk: CommandContext, found: list[Schedule], words: Any) -> None:
+def _each(desk: CommandContext, schedules: list[Schedule], words: Any) -> None:
     if desk.as_json:
-        print_json([schedule_document(each) for each in found])
+        print_json([schedule_document(schedule) for schedule in schedules])
     else:
-        print_lines([(words(each), "") for each in found])
+        print_lines([(words(schedule), "") for schedule in schedules])

@@ -137,11 +137,11 @@ for _verb in (add, pause, resume, trigger, backfill, remove, sync):
     schedules.add_command(_verb)
 
 
-def state(found: Schedule) -> str:
+def state(schedule: Schedule) -> str:
     """Return whether the schedule is enabled, paused or broken."""
-    if found.broken is not None:
+    if schedule.broken is not None:
         return "broken"
-    return "enabled" if found.enabled else "paused"
+    return "enabled" if schedule.enabled else "paused"
 
 
 def clock_changes(fires: list[datetime]) -> list[str | None]:

@@ -57,8 +57,8 @@ def clean(value: object, *, lines: bool = False) -> str:
     return _UNSAFE.sub(_escaped, text)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    character = found[0]
+def _escaped(match: re.Match[str]) -> str:
+    character = match[0]
     code = ord(character)
     return _SHORT.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
 
@@ -340,9 +340,9 @@ def put(text: Text, hang: int = 0) -> None:
         click.echo(text.plain)
 
 
-def print_facts(facts: Iterable[tuple[str, object]]) -> None:
+def print_facts(rows: Iterable[tuple[str, object]]) -> None:
     """Print names and values, one per line, without None values. On a terminal, long values wrap with an indent."""
-    shown = [(name, clean(value, lines=True)) for name, value in facts if value is not None]
+    shown = [(name, clean(value, lines=True)) for name, value in rows if value is not None]
     width = max((len(name) for name, _ in shown), default=0)
     screen = console()
     for name, value in shown:

@@ -82,19 +82,19 @@ def stats(
     print_facts(_now(found, now))
 
 
-def _now(found: Stats, now: datetime) -> Iterator[tuple[str, object]]:
-    yield "workers", workers_line(found)
-    yield "running", thousands(found.counts.get(JobState.RUNNING, 0))
-    oldest = found.oldest_pending_at
+def _now(stats: Stats, now: datetime) -> Iterator[tuple[str, object]]:
+    yield "workers", workers_line(stats)
+    yield "running", thousands(stats.counts.get(JobState.RUNNING, 0))
+    oldest = stats.oldest_pending_at
     yield "oldest pending", None if oldest is None else span(now - oldest)
-    for pause in found.pauses:
+    for pause in stats.pauses:
         if pause.kind is not PauseKind.QUEUE:
             yield "paused", f"{pause_actions.what(pause)}, {pause_actions.said(pause, now)}"
 
 
-def workers_line(found: Stats) -> str:
+def workers_line(stats: Stats) -> str:
     """Describe the workers in a few words."""
-    crew = found.crew
+    crew = stats.crew
     words = [f"{crew.alive} alive"]
     words += [
         f"{number} {name}" for name, number in (("late", crew.late), ("draining", crew.draining)) if number
@@ -104,16 +104,16 @@ def workers_line(found: Stats) -> str:
     return ", ".join(words)
 
 
-def stats_document(found: Stats) -> dict[str, object]:
+def stats_document(stats: Stats) -> dict[str, object]:
     """Return the statistics as a document."""
     return {
-        "at": instant(found.at),
-        "counts": {state.value: number for state, number in found.counts.items()},
-        "queues": [queue_document(queue) for queue in found.queues],
-        "tasks": found.tasks,
-        "oldest_pending_at": instant(found.oldest_pending_at),
-        "recent": {name: recent._asdict() for name, recent in found.recent.items()},
-        "workers": found.crew._asdict(),
-        "pauses": [pause_document(pause) for pause in found.pauses],
-        "limits": [limit_document(limit) for limit in found.limits],
+        "at": instant(stats.at),
+        "counts": {state.value: number for state, number in stats.counts.items()},
+        "queues": [queue_document(queue) for queue in stats.queues],
+        "tasks": stats.tasks,
+        "oldest_pending_at": instant(stats.oldest_pending_at),
+        "recent": {name: recent._asdict() for name, recent in stats.recent.items()},
+        "workers": stats.crew._asdict(),
+        "pauses": [pause_document(pause) for pause in stats.pauses],
+        "limits": [limit_document(limit) for limit in stats.limits],
     }

@@ -77,11 +77,11 @@ def _unset_keys(dropped: Iterable[str], given: Mapping[str, object]) -> set[str]
 
 
 def _report(desk: CommandContext, name: str) -> None:
-    said, rule = task_setting(desk, name), task_rule(desk, name)
+    setting, rule = task_setting(desk, name), task_rule(desk, name)
     if desk.as_json:
-        print_json({"name": name, "set": set_document(said, rule)})
+        print_json({"name": name, "set": set_document(setting, rule)})
         return
-    words = set_words(said, rule)
+    words = set_words(setting, rule)
     print_lines(
         [(f"task {name}: {words}" if words else f"task {name} is reset to the values in the code", "")]
     )
@@ -97,19 +97,19 @@ def task_rule(desk: CommandContext, name: str) -> Rule | None:
     return limit_of(name, desk.store.rules())
 
 
-def set_document(said: Mapping[str, object], rule: Rule | None) -> dict[str, object]:
+def set_document(setting: Mapping[str, object], rule: Rule | None) -> dict[str, object]:
     """Return the settings as a document."""
-    return {**said, **({} if rule is None else {"max_concurrent": rule.max})}
+    return {**setting, **({} if rule is None else {"max_concurrent": rule.max})}
 
 
-def set_words(said: Mapping[str, object], rule: Rule | None) -> str | None:
+def set_words(setting: Mapping[str, object], rule: Rule | None) -> str | None:
     """Describe the settings in words; None without any."""
     words = []
-    if "max_attempts" in said:
-        attempts = said["max_attempts"]
+    if "max_attempts" in setting:
+        attempts = setting["max_attempts"]
         words.append("1 attempt" if attempts == 1 else f"{attempts} attempts")
-    if "timeout" in said:
-        limit = said["timeout"]
+    if "timeout" in setting:
+        limit = setting["timeout"]
         words.append(
             "no timeout" if limit is None else f"timeout {span(timedelta(seconds=float(str(limit))))}"
         )

@@ -221,11 +221,11 @@ def _print_arguments(schema: dict[str, Any]) -> None:
     )
 
 
-def _kind(facts: dict[str, Any]) -> str:
+def _kind(field: dict[str, Any]) -> str:
     """Describe in a word or two what a schema accepts."""
-    if "anyOf" in facts:
-        return " or ".join(_kind(choice) for choice in facts["anyOf"])
-    if "$ref" in facts:
-        return str(facts["$ref"]).rpartition("/")[2]
-    kind = str(facts.get("type", "anything"))
-    return f"{kind} ({facts['format']})" if "format" in facts else kind
+    if "anyOf" in field:
+        return " or ".join(_kind(choice) for choice in field["anyOf"])
+    if "$ref" in field:
+        return str(field["$ref"]).rpartition("/")[2]
+    kind = str(field.get("type", "anything"))
+    return f"{kind} ({field['format']})" if "format" in field else kind

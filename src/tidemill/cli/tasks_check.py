@@ -50,7 +50,7 @@ def check_tasks(app: str, url: str | None, most: int, tenant: str, as_json: bool
         click.get_current_context().exit(1)
 
 
-def _show(found: CodeFit, *, as_json: bool) -> None:
+def _show(fit: CodeFit, *, as_json: bool) -> None:
     if as_json:
         groups = [
             {
@@ -59,9 +59,9 @@ def _show(found: CodeFit, *, as_json: bool) -> None:
                 "count": group.count,
                 "examples": [str(id) for id in group.examples],
             }
-            for group in found.unreadable
+            for group in fit.unreadable
         ]
-        print_json({"looked": found.looked, "more": found.more, "unreadable": groups})
+        print_json({"looked": fit.looked, "more": fit.more, "unreadable": groups})
         return
     columns = (
         Column("task", flexible=True),
@@ -71,14 +71,14 @@ def _show(found: CodeFit, *, as_json: bool) -> None:
     )
     rows = [
         [group.task, thousands(group.count), group.problem, str(group.examples[0])]
-        for group in found.unreadable
+        for group in fit.unreadable
     ]
-    oldest = "the oldest " if found.more else ""
+    oldest = "the oldest " if fit.more else ""
     if rows:
         print_table(columns, rows, empty="")
     else:
-        print_lines([(f"this code can run {oldest}{thousands(found.looked)} waiting jobs", "")])
-    if found.more:
+        print_lines([(f"this code can run {oldest}{thousands(fit.looked)} waiting jobs", "")])
+    if fit.more:
         print_lines(
-            [(f"only {oldest}{thousands(found.looked)} were checked; raise --most to check more", "")]
+            [(f"only {oldest}{thousands(fit.looked)} were checked; raise --most to check more", "")]
         )

@@ -164,23 +164,23 @@ def work(supervisor: Supervisor) -> NoReturn:
     sys.exit(code)
 
 
-def _announce(facts: dict[str, object], *, as_json: bool) -> None:
+def _announce(values: dict[str, object], *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({"started": facts}))
+        click.echo(json.dumps({"started": values}))
     else:
-        announced(facts)
+        announced(values)
     sys.stdout.flush()
 
 
-def announced(facts: dict[str, object]) -> None:
+def announced(values: dict[str, object]) -> None:
     """Print the main facts of a worker that has started, one per line."""
     rows = {
-        "app": facts["app"],
-        "store": facts["store"],
-        "tasks": _several(facts["tasks"]),
-        "queues": _several(facts["queues"]),
-        "slots": f"{facts['processes']} × {facts['slots']}",
-        "health": facts["health"],
+        "app": values["app"],
+        "store": values["store"],
+        "tasks": _several(values["tasks"]),
+        "queues": _several(values["queues"]),
+        "slots": f"{values['processes']} × {values['slots']}",
+        "health": values["health"],
     }
     for name, value in rows.items():
         if value:

@@ -134,7 +134,7 @@ def _look(visit: PageRequest, window: str) -> tuple[list[ErrorKind], bool]:
             ErrorKind(
                 group,
                 own,
-                charts.spark(steps([each.finished_at for each in own], now, length)),
+                charts.spark(steps([failure.finished_at for failure in own], now, length)),
                 ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in sorted(counted.items())),
                 query_of(group),
             )
@@ -150,15 +150,15 @@ def steps(moments: Sequence[datetime], now: datetime, length: timedelta, number:
     >>> steps([noon, noon - timedelta(minutes=50), noon - timedelta(hours=9)], noon, timedelta(hours=1), 3)
     [1, 0, 1]
     """
-    found = [0] * number
+    counts = [0] * number
     for moment in moments:
         place = number - 1 - int((now - moment) / length * number)
         if 0 <= place < number:
-            found[place] += 1
+            counts[place] += 1
         # The database's clock is ahead of this process's clock.
         elif place >= number:
-            found[-1] += 1
-    return found
+            counts[-1] += 1
+    return counts
 
 
 def query_of(group: ErrorGroup) -> dict[str, Any]:

@@ -42,15 +42,15 @@ class FormState:
 
     def value(self, name: str, otherwise: str = "") -> str:
         """Return the value of a field."""
-        found = self._values.get(name)
-        return otherwise if found is None else str(found)
+        value_ = self._values.get(name)
+        return otherwise if value_ is None else str(value_)
 
     def has(self, name: str, value: str) -> bool:
         """Whether the checkbox with this name and value is checked."""
         if isinstance(self._values, Fields):
             return value in self._values.all(name)
-        found = self._values.get(name)
-        return value in found if isinstance(found, list | tuple) else found == value
+        given = self._values.get(name)
+        return value in given if isinstance(given, list | tuple) else given == value
 
     def error(self, name: str) -> str | None:
         """Return the error message of a field."""
@@ -75,16 +75,16 @@ def complaints(
     faults = error.facts.get("errors")
     if isinstance(faults, list) and faults:
         if arguments is None:
-            said = "; ".join(f"{fault['field']}: {fault['message']}" for fault in faults[:10])
-            return {fields.get("args", "args"): said}
-        found: dict[str, str] = {}
+            message = "; ".join(f"{fault['field']}: {fault['message']}" for fault in faults[:10])
+            return {fields.get("args", "args"): message}
+        messages: dict[str, str] = {}
         for fault in faults:
             name, _, rest = str(fault["field"]).partition(".")
-            said = f"{rest}: {fault['message']}" if rest else str(fault["message"])
-            found[arguments + name] = (
-                f"{found[arguments + name]}; {said}" if arguments + name in found else said
+            message = f"{rest}: {fault['message']}" if rest else str(fault["message"])
+            messages[arguments + name] = (
+                f"{messages[arguments + name]}; {message}" if arguments + name in messages else message
             )
-        return found
+        return messages
     named = error.facts.get("field") or error.facts.get("option")
     return {fields.get(str(named), ""): error.message}
 
@@ -121,7 +121,7 @@ def shown_span(seconds: float, field: str) -> dict[str, str]:
     >>> shown_span(7200, "delay"), shown_span(90, "delay")
     ({'delay': '2', 'delay_unit': 'hours'}, {'delay': '90', 'delay_unit': 'seconds'})
     """
-    for unit, size in sorted(UNITS.items(), key=lambda each: -each[1]):
+    for unit, size in sorted(UNITS.items(), key=lambda pair: -pair[1]):
         if seconds >= size and seconds % size == 0:
             return {field: f"{seconds / size:.0f}", f"{field}_unit": unit}
     return {field: f"{seconds:g}", f"{field}_unit": "seconds"}

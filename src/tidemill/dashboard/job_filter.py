@@ -103,10 +103,10 @@ def read(fields: Fields, now: datetime) -> FilterInput:
             except ValueError as error:
                 wrong[name] = str(error)
 
-    take("status", "status", lambda given: [_status(each) for each in given])
+    take("status", "status", lambda given: [_status(text_) for text_ in given])
     take("task", "task", list)
     take("queue", "queue", list)
-    take("metadata", "metadata", lambda given: dict(_pair(each, "=", "customer=acme") for each in given))
+    take("metadata", "metadata", lambda given: dict(_pair(text_, "=", "customer=acme") for text_ in given))
     take("text", "text", lambda given: _text(given[0]))
     take("tag", "tag", lambda given: given[0])
     take("reference", "reference", lambda given: _pair(given[0], ":", "user:42"))

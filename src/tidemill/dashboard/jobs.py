@@ -56,13 +56,13 @@ async def jobs(visit: PageRequest) -> Response:
 
 def look(visit: PageRequest, asked: FilterInput, limit: int = SIZE) -> tuple[list[JobRow], str | None]:
     """Return one page of jobs and the cursor of the next page."""
-    found: list[JobRow] = []
+    rows: list[JobRow] = []
     cursor = asked.cursor
     clock = visit.app.clock
     began = clock.monotonic()
     for _ in range(LOOKS):
         page = visit.app.jobs.list(
-            limit=limit - len(found),
+            limit=limit - len(rows),
             cursor=cursor,
             sort=asked.sort,
             tenant=visit.tenant,
@@ -70,12 +70,12 @@ def look(visit: PageRequest, asked: FilterInput, limit: int = SIZE) -> tuple[lis
             text_in_args=visit.sees_secrets,
             **asked.where,
         )
-        found += [job.facts for job in page.items]
+        rows += [job.facts for job in page.items]
         cursor = page.next
-        full = cursor is None or len(found) >= limit
+        full = cursor is None or len(rows) >= limit
         if full or "text" not in asked.where or clock.monotonic() - began > PATIENCE:
             break
-    return found, cursor
+    return rows, cursor
 
 
 def row(visit: PageRequest, job: JobRow) -> dict[str, Any]:

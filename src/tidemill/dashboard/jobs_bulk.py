@@ -123,7 +123,7 @@ async def _ask(visit: PageRequest, act: BulkAction, asked: FilterInput, ids: lis
     return visit.render(
         "jobs_bulk.html",
         act=act,
-        acts=[each for each in ACTS.values() if visit.may(each.role)],
+        acts=[action for action in ACTS.values() if visit.may(action.role)],
         asked=asked,
         chips=asked.chips(),
         ids=ids,

@@ -46,8 +46,8 @@ class LimitRow(NamedTuple):
 @pages.get("/queues", role=Role.VIEWER)
 async def queues(visit: PageRequest) -> Response:
     """List all queues, and all limits for users who may see all tenants."""
-    found = await visit.read(_list, visit, await _facts(visit))
-    return visit.render("queues.html", **found)
+    values = await visit.read(_list, visit, await _facts(visit))
+    return visit.render("queues.html", **values)
 
 
 async def _facts(visit: PageRequest) -> QueueFacts:
@@ -72,8 +72,8 @@ def _list(visit: PageRequest, facts: QueueFacts) -> dict[str, Any]:
 
 def _limits(visit: PageRequest) -> list[LimitRow]:
     behind, declared = visit.inspection.limits_in_use(), visit.app.limits.declared()
-    found = [limit_row(state, behind, declared.get(state.name)) for state in visit.app.limits.list()]
-    return sorted(found, key=lambda row: (not row.is_full, row.state.name))
+    rows = [limit_row(state, behind, declared.get(state.name)) for state in visit.app.limits.list()]
+    return sorted(rows, key=lambda row: (not row.is_full, row.state.name))
 
 
 def limit_row(state: LimitState, behind: frozenset[str], declared: Rule | None = None) -> LimitRow:
@@ -100,8 +100,8 @@ def limit_row(state: LimitState, behind: frozenset[str], declared: Rule | None =
 @pages.get("/queues/{name:path}", role=Role.VIEWER)
 async def queue(visit: PageRequest) -> Response:
     """Show one queue: its load, its workers, its running jobs and its limits."""
-    found = await visit.read(_look, visit, visit.path["name"], await _facts(visit))
-    return visit.render("queue.html", **found)
+    values = await visit.read(_look, visit, visit.path["name"], await _facts(visit))
+    return visit.render("queue.html", **values)
 
 
 def _look(visit: PageRequest, name: str, facts: QueueFacts) -> dict[str, Any]:

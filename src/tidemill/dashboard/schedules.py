@@ -65,30 +65,30 @@ async def schedules(visit: PageRequest) -> Response:
     words = visit.query.get("q")
     status = visit.query.get("status") or visit.query.get("state")
     page = visit.query.whole("page", 1, least=1, most=100_000)
-    found = await visit.read(_list, visit, words, status if status in STATES else None, page)
+    values = await visit.read(_list, visit, words, status if status in STATES else None, page)
     return visit.render(
-        "schedules.html", words=words, chosen=status, page=page, statuses=STATES, state_of=state_of, **found
+        "schedules.html", words=words, chosen=status, page=page, statuses=STATES, state_of=state_of, **values
     )
 
 
 def _list(visit: PageRequest, words: str | None, status: str | None, page: int) -> dict[str, Any]:
     """Find the matching schedules. Only the schedules on the page are parsed, so that a long list stays fast."""
-    facts = visit.inspection.schedules(tenant=visit.tenant)
-    total = len(facts)
+    rows = visit.inspection.schedules(tenant=visit.tenant)
+    total = len(rows)
     if words is not None:
         low = words.lower()
-        facts = [each for each in facts if low in each.key.lower() or low in each.task.lower()]
+        rows = [row for row in rows if low in row.key.lower() or low in row.task.lower()]
     if status in ("enabled", "paused"):
-        facts = [each for each in facts if each.enabled == (status == "enabled")]
+        rows = [row for row in rows if row.enabled == (status == "enabled")]
     if status == "broken":
-        facts = [each for each in facts if Schedule(each).broken is not None]
-    shown = [Schedule(each) for each in facts[(page - 1) * PAGE : page * PAGE]]
+        rows = [row for row in rows if Schedule(row).broken is not None]
+    shown = [Schedule(row) for row in rows[(page - 1) * PAGE : page * PAGE]]
     return {
         "total": total,
-        "matching": len(facts),
+        "matching": len(rows),
         "schedules": shown,
         "outcomes": visit.inspection.last_outcomes([(schedule.id, schedule.tenant) for schedule in shown]),
-        "more": len(facts) > page * PAGE,
+        "more": len(rows) > page * PAGE,
     }
 
 
@@ -97,55 +97,55 @@ async def schedule(visit: PageRequest) -> Response:
     """Show one schedule."""
     count = visit.query.whole("n", 5, least=1, most=MOST_SHOWN)
     before = _instant(visit, "before")
-    found = await visit.read(_look, visit, count, before)
-    return visit.render("schedule.html", count=count, **found)
+    values = await visit.read(_look, visit, count, before)
+    return visit.render("schedule.html", count=count, **values)
 
 
 def _look(visit: PageRequest, count: int, before: datetime | None) -> dict[str, Any]:
-    found = visit.app.schedules.get(visit.path["id"], tenant=visit.tenant)
-    shown, more = _fires(visit, found, before)
+    schedule = visit.app.schedules.get(visit.path["id"], tenant=visit.tenant)
+    shown, more = _fires(visit, schedule, before)
     ids = [fire.job_id for fire in shown if fire.job_id is not None]
-    states = {job.id: job.state for job in visit.inspection.live_jobs(ids, tenant=found.tenant)}
-    after = _after(visit, found)
-    definition = _definition(visit, found)
-    coming, changes = preview(found, count, after or visit.now())
+    states = {job.id: job.state for job in visit.inspection.live_jobs(ids, tenant=schedule.tenant)}
+    after = _after(visit, schedule)
+    definition = _definition(visit, schedule)
+    coming, changes = preview(schedule, count, after or visit.now())
     return {
-        "schedule": found,
-        "args": visit.masked(found.args),
-        "options": visit.masked(found.options),
+        "schedule": schedule,
+        "args": visit.masked(schedule.args),
+        "options": visit.masked(schedule.options),
         "fires": [_happened(fire, states) for fire in shown],
         "older": shown[-1].fire_at.isoformat() if more else None,
         "newest": before is None,
         "coming": coming,
         "changes": changes,
         "after": visit.query.get("after"),
-        "knows_task": found.task in visit.app.registry,
-        "may_remove": may_remove(found),
-        "is_stored": found.source is Source.STORED,
-        "state": state_of(found),
+        "knows_task": schedule.task in visit.app.registry,
+        "may_remove": may_remove(schedule),
+        "is_stored": schedule.source is Source.STORED,
+        "state": state_of(schedule),
         "definition": definition,
-        "refusal": _refusal(found, definition),
+        "refusal": _refusal(schedule, definition),
     }
 
 
-def _definition(visit: PageRequest, found: Schedule) -> Definition | None:
-    if found.definition_id is None:
+def _definition(visit: PageRequest, schedule: Schedule) -> Definition | None:
+    if schedule.definition_id is None:
         return None
-    return visit.inspection.definition(found.definition_id, tenant=found.tenant)
+    return visit.inspection.definition(schedule.definition_id, tenant=schedule.tenant)
 
 
-def _refusal(found: Schedule, definition: Definition | None) -> str | None:
+def _refusal(schedule: Schedule, definition: Definition | None) -> str | None:
     """Return why the schedule cannot be run now, or None."""
-    error = trigger_refusal(found.facts, definition)
+    error = trigger_refusal(schedule.facts, definition)
     return None if error is None else error.message.partition(";")[0]
 
 
-def _fires(visit: PageRequest, found: Schedule, before: datetime | None) -> tuple[Sequence[Fired], bool]:
+def _fires(visit: PageRequest, schedule: Schedule, before: datetime | None) -> tuple[Sequence[Fired], bool]:
     """Return one page of fires, and whether there are older ones.
 
     If an instant has one fire per node, they all appear on the same page.
     """
-    ask = partial(visit.app.schedules.fires, found.id, tenant=found.tenant)
+    ask = partial(visit.app.schedules.fires, schedule.id, tenant=schedule.tenant)
     fires = ask(limit=FIRES + 1, before=before)
     if len(fires) <= FIRES:
         return fires, False
@@ -161,27 +161,27 @@ def _happened(fire: Fired, states: dict[UUID, JobState]) -> PastFire:
     return PastFire(fire, None if fire.job_id is None else states.get(fire.job_id))
 
 
-def state_of(found: Schedule) -> str:
+def state_of(schedule: Schedule) -> str:
     """Return whether the schedule is enabled, paused or broken."""
-    if found.broken is not None:
+    if schedule.broken is not None:
         return "broken"
-    return "enabled" if found.enabled else "paused"
+    return "enabled" if schedule.enabled else "paused"
 
 
-def may_remove(found: Schedule) -> bool:
+def may_remove(schedule: Schedule) -> bool:
     """Whether the schedule can be removed. A schedule that code declares would reappear."""
-    return found.source is Source.STORED or found.note == REMOVED
+    return schedule.source is Source.STORED or schedule.note == REMOVED
 
 
 def preview(
-    found: Schedule, count: int, after: datetime
+    schedule: Schedule, count: int, after: datetime
 ) -> tuple[Sequence[UpcomingFire], Sequence[ClockChange]]:
     """Return the next fires after an instant and the next clock changes of the zone.
 
     Both are empty if the schedule is invalid.
     """
     try:
-        rules = read_rules(found.facts)
+        rules = read_rules(schedule.facts)
         around = (rules.zone, rules.calendar, rules.exclude)
         fires = rules.trigger.preview(count, after, *around)
         coming = [
@@ -201,14 +201,14 @@ def told(at: datetime, zone: ZoneInfo) -> str:
     return at.astimezone(zone).strftime("%a %Y-%m-%d %H:%M:%S %z")
 
 
-def _after(visit: PageRequest, found: Schedule) -> datetime | None:
+def _after(visit: PageRequest, schedule: Schedule) -> datetime | None:
     """Return the start of the preview: a day in the schedule's zone, or an instant."""
     text = visit.query.get("after")
-    if text is None or found.broken is not None:
+    if text is None or schedule.broken is not None:
         return None
     try:
         day = date.fromisoformat(text)
-        begin = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(found.timezone))
+        begin = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(schedule.timezone))
         # Fires at midnight belong to the day.
         return begin - timedelta(microseconds=1)
     except (ValueError, OverflowError):

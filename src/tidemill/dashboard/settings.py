@@ -172,7 +172,7 @@ def _look(visit: PageRequest) -> dict[str, Any]:
     return {
         "facts": _facts(visit) if whole else _versions(),
         "thresholds": _thresholds(stored) if whole else None,
-        "settings": [SettingRow(each, shown_value(each)) for each in stored] if whole and rules else None,
+        "settings": [SettingRow(setting, shown_value(setting)) for setting in stored] if whole and rules else None,
         "keys": known_keys(visit) if rules else None,
     }
 
@@ -189,7 +189,7 @@ def known_keys(visit: PageRequest) -> list[KeyRow]:
 
 def _thresholds(stored: Sequence[Setting]) -> list[ThresholdRow]:
     usual = Thresholds()
-    now, _ = read_thresholds({each.key: each.value for each in stored})
+    now, _ = read_thresholds({setting.key: setting.value for setting in stored})
     return [
         ThresholdRow(
             PREFIX + field.name,
@@ -212,28 +212,28 @@ def _versions() -> dict[str, str]:
 def _facts(visit: PageRequest) -> dict[str, str]:
     inspection = visit.inspection
     kind = urlsplit(inspection.url).scheme
-    facts = _versions()
+    rows = _versions()
     running = sorted(
         {worker.version for worker in inspection.workers() if is_living(worker, visit.now())} - {""}
     )
     if running:
-        facts["Workers run"] = ", ".join(running)
-    facts["Store"] = kind
+        rows["Workers run"] = ", ".join(running)
+    rows["Store"] = kind
     # Only administrators see where the store is.
     if visit.identity.role.allows(Role.ADMIN):
-        facts["Where"] = inspection.url
+        rows["Where"] = inspection.url
         size = _size(inspection.url) if kind == "sqlite" else None
         if size is not None:
-            facts["Size"] = f"{size / 1e6:,.1f} MB"
+            rows["Size"] = f"{size / 1e6:,.1f} MB"
     try:
         schema = inspection.schema()
         behind = f", {len(schema.pending)} to be applied" if schema.pending else ""
-        facts["Schema"] = f"version {schema.version} of {schema.wanted}{behind}"
+        rows["Schema"] = f"version {schema.version} of {schema.wanted}{behind}"
     except TidemillError as error:
-        facts["Schema"] = error.message
-    facts["Keeps"] = _KEPT.get(kind, "ended jobs until they are archived or deleted")
-    facts["Tasks known here"] = f"{len(visit.app.registry):,}"
-    return facts
+        rows["Schema"] = error.message
+    rows["Keeps"] = _KEPT.get(kind, "ended jobs until they are archived or deleted")
+    rows["Tasks known here"] = f"{len(visit.app.registry):,}"
+    return rows
 
 
 def _size(url: str) -> int | None:
@@ -241,7 +241,7 @@ def _size(url: str) -> int | None:
     path = Path(unquote(urlsplit(url).path)[1:])
     try:
         return sum(
-            each.stat().st_size for each in (path, path.with_name(path.name + "-wal")) if each.exists()
+            file.stat().st_size for file in (path, path.with_name(path.name + "-wal")) if file.exists()
         )
     except OSError:
         return None

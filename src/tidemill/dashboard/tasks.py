@@ -40,8 +40,8 @@ async def tasks(visit: PageRequest) -> Response:
     """List the matching tasks of one page."""
     words = visit.query.get("q")
     page = visit.query.whole("page", 1, least=1, most=100_000)
-    found = await visit.read(_list, visit, *await _counts(visit), words, page)
-    return visit.render("tasks.html", words=words, page=page, **found)
+    values = await visit.read(_list, visit, *await _counts(visit), words, page)
+    return visit.render("tasks.html", words=words, page=page, **values)
 
 
 async def _counts(visit: PageRequest) -> tuple[UnfinishedCounts, EndedGroups]:
@@ -59,12 +59,12 @@ def _list(
 ) -> dict[str, Any]:
     inspection, registry = visit.inspection, visit.app.registry
     stored = inspection.task_names(visit.now(), tenant=visit.tenant, crowd=crowd)
-    known = sorted({*registry.names(), *stored})
-    matching = [name for name in known if words is None or words.lower() in name.lower()]
+    names = sorted({*registry.names(), *stored})
+    matching = [name for name in names if words is None or words.lower() in name.lower()]
     shown = matching[(page - 1) * PAGE : page * PAGE]
     loads = inspection.task_loads(visit.now(), shown, crowd, ends, tenant=visit.tenant)
     return {
-        "total": len(known),
+        "total": len(names),
         "matching": len(matching),
         "rows": [(load, registry.get(load.name) if load.name in registry else None) for load in loads.rows],
         "sampled": loads.sampled,
@@ -81,8 +81,8 @@ async def task(visit: PageRequest) -> Response:
 
 async def show(visit: PageRequest, name: str, form: FormState) -> Response:
     """Render the page of a task with the values of its form."""
-    found = await visit.read(_look, visit, *await _counts(visit), name)
-    return visit.render("task.html", 422 if form.is_wrong else 200, form=form, units=list(UNITS), **found)
+    values = await visit.read(_look, visit, *await _counts(visit), name)
+    return visit.render("task.html", 422 if form.is_wrong else 200, form=form, units=list(UNITS), **values)
 
 
 def _look(visit: PageRequest, crowd: UnfinishedCounts, ends: EndedGroups, name: str) -> dict[str, Any]:
@@ -143,7 +143,7 @@ def concerns(limit: str, task: str, declared: Declared | None) -> bool:
     if declared is None:
         return False
     queue, breaker = declared.options.queue, declared.options.breaker
-    named = {each.name for each in declared.options.limits if each.name}
+    named = {rule.name for rule in declared.options.limits if rule.name}
     return limit in {f"queue/{queue}", f"depth/queue/{queue}", "queue", *named} or (
         breaker is not None and limit == f"breaker/{breaker.name}"
     )
@@ -153,12 +153,12 @@ def bars(lately: list[EndedTiming]) -> list[dict[str, Any]]:
     """Return the latest jobs as bars, oldest first. The height is the run time."""
     times = [job.run_time.total_seconds() if job.run_time is not None else 0.0 for job in lately]
     top = charts.nice(max(times, default=0.0))
-    each = 720 / max(len(lately), 30)
+    step = 720 / max(len(lately), 30)
     return [
         {
             "job": job,
-            "x": round(at * each, 2),
-            "width": round(each * 0.8, 2),
+            "x": round(at * step, 2),
+            "width": round(step * 0.8, 2),
             "height": round(max(100 * seconds / top, 2.0), 2),
         }
         for at, (job, seconds) in enumerate(reversed(list(zip(lately, times, strict=True))))

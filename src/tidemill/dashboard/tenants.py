@@ -114,9 +114,9 @@ async def _page(visit: PageRequest, status: int = 200, wrong: tuple[str, str, st
         tenant=visit.tenant,
         limit=MOST,
     )
-    found = await visit.read(_look, visit, ended)
+    values = await visit.read(_look, visit, ended)
     return visit.render(
-        "tenants.html", status, window=window, windows=list(WINDOWS), wrong=wrong, most=MOST, **found
+        "tenants.html", status, window=window, windows=list(WINDOWS), wrong=wrong, most=MOST, **values
     )
 
 
@@ -158,12 +158,12 @@ def _named(name: str | None) -> str:
 
 def _weight(text: str) -> float:
     try:
-        found = float(text)
+        weight = float(text)
     except ValueError:
         raise BadSettings(f"{text[:40]!r} is not a number; enter a weight such as 2 or 0.5") from None
-    if not 0 < found <= 1e9:
+    if not 0 < weight <= 1e9:
         raise BadSettings(f"weight {text[:40]} is out of range; enter a number greater than zero")
-    return int(found) if found == int(found) else found
+    return int(weight) if weight == int(weight) else weight
 
 
 def _stored_weight(value: object) -> float:

@@ -69,9 +69,9 @@ def package_of(file: str) -> str:
     ('httpx', 'asyncio')
     """
     for pattern in _FOLDERS:
-        found = re.search(pattern + r"[\\/]([^\\/]+)", file, re.IGNORECASE)
-        if found is not None:
-            return found[1].removesuffix(".py")
+        match = re.search(pattern + r"[\\/]([^\\/]+)", file, re.IGNORECASE)
+        if match is not None:
+            return match[1].removesuffix(".py")
     return re.split(r"[\\/]", file)[-1].removesuffix(".py")
 
 

@@ -113,11 +113,11 @@ class DefinitionDocument(Document):
 async def list_definitions(call: ApiRequest) -> Response:
     """List definitions, ordered by tenant and key."""
     query: DefinitionsQuery = call.query
-    found = await call.read(call.app.definitions.list, task=query.task, tenant=call.tenant)
+    definitions = await call.read(call.app.definitions.list, task=query.task, tenant=call.tenant)
     items, following = page_of(
-        found, lambda each: f"{each.tenant}\0{each.key}\0{each.id}", query.limit, query.cursor
+        definitions, lambda definition: f"{definition.tenant}\0{definition.key}\0{definition.id}", query.limit, query.cursor
     )
-    return call.page([_document(call, each) for each in items], following)
+    return call.page([_document(call, definition) for definition in items], following)
 
 
 @routes.post("/api/definitions", role=Role.ADMIN, body=DefinitionBody, answer=DefinitionDocument, status=201)
@@ -195,7 +195,7 @@ async def _found(call: ApiRequest) -> Definition:
 
 
 async def _save(
-    call: ApiRequest, key: str, body: ContentBody, tenant: str, *, task: str | None = None, **said: Any
+    call: ApiRequest, key: str, body: ContentBody, tenant: str, *, task: str | None = None, **content: Any
 ) -> Definition:
     try:
         return await call.act(
@@ -206,15 +206,15 @@ async def _save(
             owner=body.owner,
             by=call.identity.who,
             tenant=tenant,
-            **said,
+            **content,
             **body.options(),
         )
     except TaskNotFound as error:
         raise Problem(422, error.code, f"task: {error.message}", field="task") from None
 
 
-def _document(call: ApiRequest, found: Definition) -> dict[str, Any]:
-    document: dict[str, Any] = definition_document(found)
+def _document(call: ApiRequest, definition: Definition) -> dict[str, Any]:
+    document: dict[str, Any] = definition_document(definition)
     for name in ("args", "settings", "notifications"):
         document[name] = call.masked(document[name])
     return document

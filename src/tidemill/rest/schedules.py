@@ -119,13 +119,13 @@ class FiresDocument(Document):
 async def list_schedules(call: ApiRequest) -> Response:
     """List schedules, ordered by tenant and key."""
     query: SchedulesQuery = call.query
-    found = await call.read(
+    schedules = await call.read(
         call.app.schedules.list, task=query.task, enabled=query.enabled, tenant=call.tenant
     )
     items, following = page_of(
-        found, lambda each: f"{each.tenant}\0{each.key}\0{each.id}", query.limit, query.cursor
+        schedules, lambda schedule: f"{schedule.tenant}\0{schedule.key}\0{schedule.id}", query.limit, query.cursor
     )
-    return call.page([_document(call, each) for each in items], following)
+    return call.page([_document(call, schedule) for schedule in items], following)
 
 
 @routes.post("/api/schedules", role=Role.ADMIN, body=ScheduleBody, answer=ScheduleDocument, status=201)
@@ -266,8 +266,8 @@ def _read(field: str, read: Any, data: Any) -> Any:
         ) from None
 
 
-def _document(call: ApiRequest, found: Schedule) -> dict[str, Any]:
-    document: dict[str, Any] = schedule_document(found)
+def _document(call: ApiRequest, schedule: Schedule) -> dict[str, Any]:
+    document: dict[str, Any] = schedule_document(schedule)
     for name in ("args", "options"):
         document[name] = call.masked(document[name])
     return document

@@ -44,7 +44,7 @@ def list_audit(
     tenant: str,
 ) -> None:
     """List audit entries, newest first."""
-    found = Audit(desk.client).list(
+    records = Audit(desk.client).list(
         tenant=tenant,
         who=who,
         action=action,
@@ -55,7 +55,7 @@ def list_audit(
         newest=not oldest,
     )
     if desk.as_json:
-        print_json([audit_document(record) for record in found])
+        print_json([audit_document(record) for record in records])
         return
     columns = (
         Column("number", right=True), Column("at"), Column("who", flexible=True), Column("action"),
@@ -72,11 +72,11 @@ def list_audit(
             record.entry.tenant,
             _change(record.entry),
         ]
-        for record in found
+        for record in records
     ]
     print_table(columns, rows, empty="no entries")
-    if len(found) == limit:
-        print_lines([(f"more: --{'after' if oldest else 'before'} {found[-1].number}", "dim")])
+    if len(records) == limit:
+        print_lines([(f"more: --{'after' if oldest else 'before'} {records[-1].number}", "dim")])
 
 
 @audit.command()
@@ -109,8 +109,8 @@ def _change(entry: AuditEntry) -> str | None:
     return after or before
 
 
-def _words(facts: Mapping[str, object] | None) -> str | None:
-    if not facts:
+def _words(values: Mapping[str, object] | None) -> str | None:
+    if not values:
         return None
-    said = ((name, value) for name, value in facts.items() if value is not None)
-    return " ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in said) or None
+    pairs = ((name, value) for name, value in values.items() if value is not None)
+    return " ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in pairs) or None

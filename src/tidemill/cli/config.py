@@ -23,9 +23,9 @@ def config() -> None:
 @at_desk
 def list_settings(desk: CommandContext) -> None:
     """List settings; secret values are masked."""
-    found = desk.control.settings()
+    settings = desk.control.settings()
     if desk.as_json:
-        print_json([setting_document(setting, shown_value(setting)) for setting in found])
+        print_json([setting_document(setting, shown_value(setting)) for setting in settings])
         return
     now = desk.now()
     columns = (
@@ -40,10 +40,10 @@ def list_settings(desk: CommandContext) -> None:
             setting.updated_by,
             setting.description,
         ]
-        for setting in found
+        for setting in settings
     ]
-    known = ", ".join(KNOWN_SETTINGS)
-    print_table(columns, rows, empty=f"no settings; there is {known}, and whatever you set")
+    names = ", ".join(KNOWN_SETTINGS)
+    print_table(columns, rows, empty=f"no settings; there is {names}, and whatever you set")
 
 
 @config.command("set")

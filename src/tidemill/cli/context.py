@@ -38,10 +38,10 @@ def opened_app(where: str) -> Any:
     """Import the app at ``module:attribute``; warn if ``TIDEMILL_STORE`` names a store it does not use."""
     from tidemill.engine.app_lookup import find_app, unused_store
 
-    found = find_app(where)
-    if warning := unused_store(found, where):
+    path = find_app(where)
+    if warning := unused_store(path, where):
         click.echo(f"tidemill: {warning}", err=True)
-    return found
+    return path
 
 
 def chosen(app: str | None, url: str | None) -> tuple[str | None, str | None]:

@@ -24,8 +24,8 @@ def migrate(desk: CommandContext) -> None:
     applied = desk.store.migrate()
     state = desk.store.schema()
     if desk.as_json:
-        facts = {"store": desk.store.url, "applied": applied, "version": state.version}
-        print_json(facts | {"serves": state.serves})
+        document = {"store": desk.store.url, "applied": applied, "version": state.version}
+        print_json(document | {"serves": state.serves})
         return
     done = [f"applied {name}" for name in applied] or ["nothing to apply"]
     print_lines([(line, "") for line in (*done, f"{desk.store.url} has {standing(state)}")])
@@ -41,8 +41,8 @@ def status(desk: CommandContext) -> None:
     state = desk.store.schema()
     where = desk.store.url
     if desk.as_json:
-        facts = {"store": where, "version": state.version, "wanted": state.wanted, "serves": state.serves}
-        print_json(facts | {"pending": list(state.pending)})
+        document = {"store": where, "version": state.version, "wanted": state.wanted, "serves": state.serves}
+        print_json(document | {"pending": list(state.pending)})
     else:
         print_lines([(f"{where} has {standing(state)}", "")])
         print_lines([(f"pending {name}", STYLES["warn"]) for name in state.pending])

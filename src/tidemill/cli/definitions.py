@@ -37,9 +37,9 @@ def definitions() -> None:
 @at_desk
 def list_definitions(desk: CommandContext, task: str | None, deleted: bool, tenant: str) -> None:
     """List definitions."""
-    found = Definitions(desk.client).list(task=task, deleted=deleted, tenant=tenant)
+    definitions = Definitions(desk.client).list(task=task, deleted=deleted, tenant=tenant)
     if desk.as_json:
-        print_json([definition_document(each) for each in found])
+        print_json([definition_document(definition) for definition in definitions])
         return
     now = desk.now()
     columns = (
@@ -47,8 +47,16 @@ def list_definitions(desk: CommandContext, task: str | None, deleted: bool, tena
         Column("tenant", flexible=True), Column("changed", optional=True), Column("owner", optional=True),
     )  # fmt: skip
     rows = [
-        [each.key, each.task, _state(each), each.version, each.tenant, age(each.updated_at, now), each.owner]
-        for each in found
+        [
+            definition.key,
+            definition.task,
+            _state(definition),
+            definition.version,
+            definition.tenant,
+            age(definition.updated_at, now),
+            definition.owner,
+        ]
+        for definition in definitions
     ]
     print_table(columns, rows, empty="no definitions")
 
@@ -60,32 +68,32 @@ def list_definitions(desk: CommandContext, task: str | None, deleted: bool, tena
 def show(desk: CommandContext, key: str, tenant: str | None) -> None:
     """Show a definition and its versions."""
     face = Definitions(desk.client)
-    found = face.get(key, tenant=tenant)
-    versions = face.versions(key, tenant=found.tenant)
+    definition = face.get(key, tenant=tenant)
+    versions = face.versions(key, tenant=definition.tenant)
     if desk.as_json:
         print_json(
-            definition_document(found)
-            | {"versions": [definition_document(each.definition) for each in versions]}
+            definition_document(definition)
+            | {"versions": [definition_document(version.definition) for version in versions]}
         )
         return
     print_facts(
         [
-            ("definition", found.key),
-            ("name", found.name or None),
-            ("task", found.task),
-            ("state", _state(found)),
-            ("version", found.version),
-            ("arguments", found.args),
-            ("settings", json.dumps(dict(found.settings)) if found.settings else None),
-            ("owner", found.owner),
-            ("tenant", found.tenant),
-            ("id", found.id),
+            ("definition", definition.key),
+            ("name", definition.name or None),
+            ("task", definition.task),
+            ("state", _state(definition)),
+            ("version", definition.version),
+            ("arguments", definition.args),
+            ("settings", json.dumps(dict(definition.settings)) if definition.settings else None),
+            ("owner", definition.owner),
+            ("tenant", definition.tenant),
+            ("id", definition.id),
         ]
     )
     heading("Versions")
     rows = [
-        [each.definition.version, stamp(each.created_at), each.created_by, each.definition.args]
-        for each in versions
+        [version.definition.version, stamp(version.created_at), version.created_by, version.definition.args]
+        for version in versions
     ]
     columns = (
         Column("version", right=True),
@@ -127,13 +135,13 @@ def trigger(desk: CommandContext, key: str, words: tuple[str, ...], force: bool,
     """
     desk.need_app("triggering a definition")
     face = Definitions(desk.client)
-    found = face.get(key, tenant=tenant)
-    declared = desk.registry.get(found.task)
-    own = read_arguments(found.args, words, declared.arguments.schema())
+    definition = face.get(key, tenant=tenant)
+    declared = desk.registry.get(definition.task)
+    own = read_arguments(definition.args, words, declared.arguments.schema())
     names = {word.partition("=")[0] for word in words}
     loaded = declared.arguments.load(own)
     args = {name: value for name, value in loaded.items() if name in names}
-    job = face.trigger(key, args=args, force=force, tenant=found.tenant)
+    job = face.trigger(key, args=args, force=force, tenant=definition.tenant)
     if desk.as_json:
         print_json({"id": str(job.id), "task": job.task, "tenant": job.tenant})
     else:
@@ -148,11 +156,11 @@ def trigger(desk: CommandContext, key: str, words: tuple[str, ...], force: bool,
 def remove(desk: CommandContext, key: str, yes: bool, tenant: str | None) -> None:
     """Remove a definition with its schedules; versions stay."""
     face = Definitions(desk.client)
-    found = face.get(key, tenant=tenant)
+    definition = face.get(key, tenant=tenant)
     if not yes:
-        ask_first(f"remove definition {found.key} of tenant {found.tenant} with its schedules?")
-    face.remove(key, tenant=found.tenant)
-    _said(desk, found, "removed")
+        ask_first(f"remove definition {definition.key} of tenant {definition.tenant} with its schedules?")
+    face.remove(key, tenant=definition.tenant)
+    _said(desk, definition, "removed")
 
 
 def _state(definition: Definition) -> str:

@@ -52,17 +52,17 @@ def doctor(desk: CommandContext) -> None:
 
     The exit code is 1 if a check fails.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for finding in _examined(desk):
-        found.append(finding)
+        findings.append(finding)
         if not desk.as_json:
             _print(finding)
-    failed = sum(finding.status == "fail" for finding in found)
-    warned = sum(finding.status == "warn" for finding in found)
+    failed = sum(finding.status == "fail" for finding in findings)
+    warned = sum(finding.status == "warn" for finding in findings)
     if desk.as_json:
-        print_json({"ok": not failed, "checks": [finding._asdict() for finding in found]})
+        print_json({"ok": not failed, "checks": [finding._asdict() for finding in findings]})
     else:
-        click.echo(f"{len(found) - failed - warned} ok, {warned} warn, {failed} fail")
+        click.echo(f"{len(findings) - failed - warned} ok, {warned} warn, {failed} fail")
     if failed:
         click.get_current_context().exit(1)
 
@@ -105,7 +105,7 @@ def _store(desk: CommandContext) -> Findings:
         return
     yield Finding("ok", "store", f"{where} answers")
     if where.startswith("sqlite"):
-        yield from (Finding(*found) for found in look_at_file(where))
+        yield from (Finding(*finding) for finding in look_at_file(where))
     if state.pending and not where.startswith("sqlite"):
         names = ", ".join(state.pending)
         yield Finding(
@@ -207,23 +207,23 @@ def _pending(number: int) -> str:
 
 
 def _orphans(desk: CommandContext) -> Findings:
-    found = desk.store.orphans(MANY)
-    if not found:
+    claims = desk.store.orphans(MANY)
+    if not claims:
         yield Finding("ok", "orphans", "no job is held by a worker that is gone")
         return
     living = any(is_living(worker, desk.now()) for worker in desk.store.workers())
     then = "living workers reclaim them within seconds" if living else "start a worker to reclaim them"
-    yield Finding("warn", "orphans", f"{_many(found)} held by workers that are gone; {then}")
+    yield Finding("warn", "orphans", f"{_many(claims)} held by workers that are gone; {then}")
 
 
 def _overdue(desk: CommandContext) -> Findings:
-    found = desk.store.overdue(MANY)
-    if not found:
+    claims = desk.store.overdue(MANY)
+    if not claims:
         yield Finding("ok", "overdue", "no job is past its timeout")
         return
-    ids = ", ".join(str(claim.id) for claim in found[:3])
+    ids = ", ".join(str(claim.id) for claim in claims[:3])
     yield Finding(
-        "warn", "overdue", f"{_many(found)} past the timeout ({ids}); tidemill jobs show prints where"
+        "warn", "overdue", f"{_many(claims)} past the timeout ({ids}); tidemill jobs show prints where"
     )
 
 
@@ -234,10 +234,10 @@ def _many(claims: list[Claim]) -> str:
 
 def _pauses(desk: CommandContext) -> Findings:
     now = desk.now()
-    found = desk.store.pauses()
-    if not found:
+    pauses = desk.store.pauses()
+    if not pauses:
         yield Finding("ok", "pauses", "nothing is paused")
-    for pause in found:
+    for pause in pauses:
         by = f" by {pause.paused_by}" if pause.paused_by else ""
         why = f" ({pause.reason})" if pause.reason else ""
         when = f"{by} {age(pause.paused_at, now)}{why}"
@@ -252,8 +252,8 @@ def _unknown_tasks(desk: CommandContext) -> Findings:
     if not living or any(not worker.tasks for worker in living):
         # Either no worker is alive, which is reported elsewhere, or one of them accepts all tasks.
         return
-    known = {name for worker in living for name in worker.tasks}
-    unknown = sorted(set(waiting) - known)
+    tasks = {name for worker in living for name in worker.tasks}
+    unknown = sorted(set(waiting) - tasks)
     if not unknown:
         yield Finding("ok", "tasks", "living workers know every task that waits")
     for name in unknown:

@@ -172,7 +172,7 @@ def _decide(
     ids: tuple[str, ...],
     where: Where,
     allowed: frozenset[JobState],
-    each: One,
+    act: One,
     many: Many,
     *,
     yes: bool,
@@ -180,7 +180,7 @@ def _decide(
     if ids and where.narrows:
         raise BadFilter(f"{verb} takes ids or a filter, not both")
     if ids:
-        _each(desk, verb, ids, each)
+        _each(desk, verb, ids, act)
     elif where.narrows:
         _matching(desk, verb, where, allowed, many, yes=yes)
     else:
@@ -191,14 +191,14 @@ def _each(desk: CommandContext, verb: str, ids: tuple[str, ...], act: One) -> No
     """Act on each of these jobs; continue if one of them refuses."""
     done: list[dict[str, object]] = []
     refused: list[dict[str, object]] = []
-    found: dict[UUID, str] = {}
+    resolved: dict[UUID, str] = {}
     # Refuse malformed and ambiguous ids before anything is changed.
     for id in ids:
         try:
-            found.setdefault(resolve(desk.store, id, tenant=ALL_TENANTS), id)
+            resolved.setdefault(resolve(desk.store, id, tenant=ALL_TENANTS), id)
         except JobNotFound as error:
             refused.append({"id": id, "code": error.code, "message": error.message})
-    for full, id in found.items():
+    for full, id in resolved.items():
         try:
             job = one(desk, str(full))
             act(job)
@@ -207,9 +207,9 @@ def _each(desk: CommandContext, verb: str, ids: tuple[str, ...], act: One) -> No
             continue
         now = "deleted" if verb == "delete" else job.status.value
         done.append({"id": str(job.id), "status": now})
-        asked = "asked to stop" if verb == "cancel" and not job.ended else now
+        outcome = "asked to stop" if verb == "cancel" and not job.ended else now
         if not desk.as_json:
-            print_lines([(f"{job.id} {asked}", "")])
+            print_lines([(f"{job.id} {outcome}", "")])
     if desk.as_json:
         print_json({"done": done, "refused": refused})
     else:
@@ -224,8 +224,8 @@ def _matching(
 ) -> None:
     """Act on all matching jobs, in batches and oldest first. Jobs created after the start are not affected."""
     conditions = where.of(desk)
-    asked = frozenset(JobState(name) for name in conditions.pop("status", ()))
-    states = (asked & allowed) if asked else allowed
+    wanted = frozenset(JobState(name) for name in conditions.pop("status", ()))
+    states = (wanted & allowed) if wanted else allowed
     began_at = desk.now()
     conditions["created_before"] = min(conditions.get("created_before", began_at), began_at)
     counts = desk.jobs.counts(status=states, **conditions) if states else {}
@@ -256,15 +256,15 @@ def _matching(
     }  # fmt: skip
     skipped = f"; {thousands(seen - done)} had changed by then" if seen > done else ""
     if not seen:
-        skipped = f": {_reason_for_none(verb, asked, allowed)}"
+        skipped = f": {_reason_for_none(verb, wanted, allowed)}"
     print_lines([(f"{thousands(done)} {words[verb]}{skipped}", "")])
 
 
-def _reason_for_none(verb: str, asked: frozenset[JobState], allowed: frozenset[JobState]) -> str:
+def _reason_for_none(verb: str, wanted: frozenset[JobState], allowed: frozenset[JobState]) -> str:
     """Explain why a filter left no job to act on."""
     possible = ", ".join(state for state in JobState if state in allowed)
-    if asked and not asked & allowed:
-        names = " and ".join(state for state in JobState if state in asked)
+    if wanted and not wanted & allowed:
+        names = " and ".join(state for state in JobState if state in wanted)
         return f"{names} jobs cannot be {_PAST[verb]}; the filter can match {possible}"
     return f"no job matches the filter in a status that allows it ({possible})"
 

@@ -61,8 +61,8 @@ _MODULES = re.compile(r"^(?:\w+\.)+(?=[A-Z]\w*(?::|$))")
 
 def one(desk: CommandContext, id: str) -> Job[object]:
     """Return the job with this id, or unique prefix or suffix of an id, of any tenant."""
-    found: Job[object] = desk.jobs.get(resolve(desk.store, id, tenant=ALL_TENANTS), tenant=ALL_TENANTS)
-    return found
+    job: Job[object] = desk.jobs.get(resolve(desk.store, id, tenant=ALL_TENANTS), tenant=ALL_TENANTS)
+    return job
 
 
 def job_rows(jobs: Iterable[JobRow], now: datetime) -> Iterator[list[object]]:
@@ -93,11 +93,11 @@ def list_jobs(desk: CommandContext, where: Where, limit: int, cursor: str | None
     sort = "oldest" if oldest else "newest"
     page = desk.jobs.list(limit=limit, cursor=cursor, sort=sort, **where.of(desk))
     now = desk.now()
-    found = [job.facts for job in page.items]
+    rows = [job.facts for job in page.items]
     if desk.as_json:
-        print_json({"items": [documents.job_document(job, now) for job in found], "next": page.next})
+        print_json({"items": [documents.job_document(job, now) for job in rows], "next": page.next})
         return
-    print_table(COLUMNS, job_rows(found, now), empty="no jobs")
+    print_table(COLUMNS, job_rows(rows, now), empty="no jobs")
     if page.next is not None:
         print_lines([(f"more: --cursor {page.next}", "dim")])
 
@@ -108,12 +108,12 @@ def list_jobs(desk: CommandContext, where: Where, limit: int, cursor: str | None
 def count(desk: CommandContext, where: Where) -> None:
     """Count jobs by status."""
     counts = desk.jobs.counts(**where.of(desk))
-    found = {state.value: counts[state] for state in JobState if counts.get(state)}
-    total = sum(found.values())
+    by_status = {state.value: counts[state] for state in JobState if counts.get(state)}
+    total = sum(by_status.values())
     if desk.as_json:
-        print_json({"total": total, "counts": found})
+        print_json({"total": total, "counts": by_status})
         return
-    rows = [*found.items(), ("total", total)]
+    rows = [*by_status.items(), ("total", total)]
     columns = (Column("status"), Column("jobs", right=True))
     print_table(columns, [(name, thousands(number)) for name, number in rows], empty="")
 
@@ -217,8 +217,8 @@ def _print_stages(
     desk: CommandContext, job: JobRow, executions: Sequence[Execution], declared: Sequence[str]
 ) -> None:
     lines = desk.store.logs(job.id, tenant=ALL_TENANTS, before=END, limit=STAGE_LINES)
-    found = stages([entry for _, entry in lines], executions, declared)
-    rows = [[stage.name, stage.words, None if stage.took is None else span(stage.took)] for stage in found]
+    shown = stages([entry for _, entry in lines], executions, declared)
+    rows = [[stage.name, stage.words, None if stage.took is None else span(stage.took)] for stage in shown]
     print_table(
         (Column("stage", flexible=True), Column("status"), Column("took", right=True)), rows, empty=""
     )
@@ -291,15 +291,15 @@ def _following(desk: CommandContext, id: UUID, level: str | None) -> Iterator[Lo
     after = told = 0
     try:
         while True:
-            found = desk.store.get([id], tenant=ALL_TENANTS)
-            if not found:
+            rows = desk.store.get([id], tenant=ALL_TENANTS)
+            if not rows:
                 yield from desk.jobs.get(id, tenant=ALL_TENANTS).logs(level=level)[told:]
                 return
             while page := desk.store.logs(id, tenant=ALL_TENANTS, after=after, levels=levels_from(level)):
                 yield from (entry for _, entry in page)
                 after, told = page[-1][0], told + len(page)
             # The state was read before the lines, so no line can follow.
-            if found[0].state in ENDED:
+            if rows[0].state in ENDED:
                 return
             listener.wait(WAKE)
     finally:
@@ -315,10 +315,10 @@ def _following(desk: CommandContext, id: UUID, level: str | None) -> Iterator[Lo
 def why(desk: CommandContext, id: str) -> None:
     """Explain why a job is not running."""
     job = one(desk, id).facts
-    found = explain(desk.store, job, desk.now())
+    explanations = explain(desk.store, job, desk.now())
     if desk.as_json:
-        reasons = [{"code": reason.code, "text": reason.text} for reason in found]
+        reasons = [{"code": reason.code, "text": reason.text} for reason in explanations]
         print_json({"id": str(job.id), "status": job.state.value, "reasons": reasons})
         return
     print_lines([(f"{job.task} {job.id} is {job.state}.", "bold")])
-    print_lines(((f"- {reason.text}", "") for reason in found), hang=2)
+    print_lines(((f"- {reason.text}", "") for reason in explanations), hang=2)

@@ -73,10 +73,10 @@ def create(
 @at_desk
 def list_keys(desk: CommandContext) -> None:
     """List keys, oldest first, without secrets."""
-    found = Keys(desk.client).list()
+    keys = Keys(desk.client).list()
     now = desk.now()
     if desk.as_json:
-        print_json([key_document(key, now) for key in found])
+        print_json([key_document(key, now) for key in keys])
         return
     columns = (
         Column("id"), Column("name", flexible=True), Column("role"), Column("tenant", flexible=True), Column("state"),
@@ -93,7 +93,7 @@ def list_keys(desk: CommandContext) -> None:
             None if key.expires_at is None else age(key.expires_at, now),
             key.created_by,
         ]
-        for key in found
+        for key in keys
     ]
     print_table(columns, rows, empty="no keys; create one with: tidemill keys create")
 

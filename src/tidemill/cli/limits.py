@@ -33,8 +33,8 @@ USES = (Column("limit", flexible=True), Column("used", right=True), Column("says
 
 def use_rows(limits: Sequence[LimitState], now: datetime) -> list[list[object]]:
     """Return limits as rows of the short table, full ones first."""
-    found = sorted(limits, key=lambda limit: (not limit.is_full, limit.name))
-    return [[limit.name, used(limit), _says(limit, now)] for limit in found]
+    ordered = sorted(limits, key=lambda limit: (not limit.is_full, limit.name))
+    return [[limit.name, used(limit), _says(limit, now)] for limit in ordered]
 
 
 def used(limit: LimitState) -> str:
@@ -70,10 +70,10 @@ def limits() -> None:
 @at_desk
 def list_limits(desk: CommandContext) -> None:
     """List limits with their use."""
-    found = desk.limits.list()
+    limits = desk.limits.list()
     now = desk.now()
     if desk.as_json:
-        print_json([limit_document(limit) for limit in found])
+        print_json([limit_document(limit) for limit in limits])
         return
     columns = (
         Column("limit", flexible=True), Column("allows", flexible=True), Column("used", right=True),
@@ -81,7 +81,7 @@ def list_limits(desk: CommandContext) -> None:
     )  # fmt: skip
     rows = [
         [limit.name, allowed(limit.rule), used(limit), _says(limit, now), _set(limit.rule, now)]
-        for limit in found
+        for limit in limits
     ]
     print_table(columns, rows, empty="no limits: tasks declare them, and tidemill limits set sets them")
 

@@ -41,8 +41,8 @@ def read_instant(text: str) -> datetime | None:
     '2026-03-01T06:00:00+00:00'
     """
     try:
-        instant_ = datetime.fromisoformat(text.strip())
-        return instant_.astimezone(UTC) if instant_.tzinfo is not None else instant_.replace(tzinfo=UTC)
+        at = datetime.fromisoformat(text.strip())
+        return at.astimezone(UTC) if at.tzinfo is not None else at.replace(tzinfo=UTC)
     # The first and last instants of the calendar overflow in UTC.
     except (ValueError, OverflowError):
         return None
@@ -50,18 +50,18 @@ def read_instant(text: str) -> datetime | None:
 
 def duration(text: str) -> timedelta:
     """Option type of a duration."""
-    duration_ = read_duration(text)
-    if duration_ is None:
+    length = read_duration(text)
+    if length is None:
         raise click.BadParameter(f"{text!r} is not a duration; write 30s, 5m, 2h, 1d or 1h30m")
-    return _bearable(duration_, text)
+    return _bearable(length, text)
 
 
 def instant(text: str) -> datetime:
     """Option type of an instant."""
-    instant_ = read_instant(text)
-    if instant_ is None:
+    at = read_instant(text)
+    if at is None:
         raise click.BadParameter(f"{text!r} is not a timestamp; write 2026-03-01T06:00Z")
-    return instant_
+    return at
 
 
 def moment(text: str) -> datetime | timedelta:
@@ -69,19 +69,19 @@ def moment(text: str) -> datetime | timedelta:
     ago = read_duration(text)
     if ago is not None:
         return _bearable(ago, text)
-    instant_ = read_instant(text)
-    if instant_ is None:
+    at = read_instant(text)
+    if at is None:
         raise click.BadParameter(
             f"{text!r} is not a timestamp; write 2026-03-01T06:00Z, or 2h for two hours ago"
         )
-    return instant_
+    return at
 
 
-def _bearable(duration_: timedelta, text: str) -> timedelta:
+def _bearable(length: timedelta, text: str) -> timedelta:
     """Refuse a duration that would overflow the calendar when added to the current time."""
-    if duration_ > LONGEST:
+    if length > LONGEST:
         raise click.BadParameter(f"{text!r} is too long; the longest duration is a hundred years")
-    return duration_
+    return length
 
 
 def metadata(text: str) -> tuple[str, str]:
@@ -95,8 +95,8 @@ def reference(text: str) -> tuple[str, str]:
 
 
 def _pair(text: str, sign: str, example: str) -> tuple[str, str]:
-    before, found, after = text.partition(sign)
-    if not found or not before:
+    before, separator, after = text.partition(sign)
+    if not separator or not before:
         raise click.BadParameter(f"{text!r} is not a pair; write {example}")
     return before, after
 

@@ -63,12 +63,12 @@ def list_queues(desk: CommandContext, tenant: str) -> None:
     The list holds queues that have jobs, are paused, are served by a worker or are named by a task.
     """
     now = desk.now()
-    found = _found(desk, tenant, now)
+    queues = _found(desk, tenant, now)
     if desk.as_json:
-        print_json([queue_document(queue) for queue in found])
+        print_json([queue_document(queue) for queue in queues])
         return
     print_table(
-        QUEUES, queue_rows(found, now), empty="no queues: no jobs are waiting, and no worker is alive"
+        QUEUES, queue_rows(queues, now), empty="no queues: no jobs are waiting, and no worker is alive"
     )
 
 
@@ -103,12 +103,12 @@ def pause(
 
 def _check_known(desk: CommandContext, names: tuple[str, ...]) -> None:
     """Raise an error for a queue that no task, worker, pause or job uses."""
-    known = {queue.name for queue in _found(desk, ALL_TENANTS, desk.now())}
+    existing = {queue.name for queue in _found(desk, ALL_TENANTS, desk.now())}
     for name in names:
         where = JobFilter(ALL_TENANTS, queues=frozenset({name}))
-        if name in known or desk.store.count(where, most=1):
+        if name in existing or desk.store.count(where, most=1):
             continue
-        close = difflib.get_close_matches(name, known, n=1)
+        close = difflib.get_close_matches(name, existing, n=1)
         hint = f"did you mean {close[0]!r}?" if close else "pass --new to pause it before its first job."
         raise UsageError(f"no task, worker or job uses queue {name!r}; {hint}", queue=name)
 

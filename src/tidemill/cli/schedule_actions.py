@@ -108,8 +108,8 @@ def add(
 ) -> None:
     """Add or replace the schedule KEY of TASK."""
     desk.need_app("adding a schedule")
-    said = {name: options.pop(name) for name in TRIGGERS}
-    trigger = read_trigger({name: value for name, value in said.items() if value is not None})
+    trigger_options = {name: options.pop(name) for name in TRIGGERS}
+    trigger = read_trigger({name: value for name, value in trigger_options.items() if value is not None})
     declared = desk.registry.get(task)
     arguments = declared.arguments.load(read_arguments(given, words, declared.arguments.schema()))
     chosen = {name: value for name, value in options.items() if value not in (None, ())}
@@ -130,7 +130,7 @@ def pause(desk: CommandContext, keys: tuple[str, ...], reason: str | None, tenan
     """Pause schedules."""
     face = Schedules(desk.client)
     done = [face.pause(key, reason=reason, tenant=tenant) for key in dict.fromkeys(keys)]
-    _each(desk, done, lambda each: f"schedule {each.key} is paused")
+    _each(desk, done, lambda schedule: f"schedule {schedule.key} is paused")
 
 
 @click.command()
@@ -141,7 +141,7 @@ def resume(desk: CommandContext, keys: tuple[str, ...], tenant: str | None) -> N
     """Resume schedules, from now on."""
     face = Schedules(desk.client)
     done = [face.resume(key, tenant=tenant) for key in dict.fromkeys(keys)]
-    _each(desk, done, lambda each: f"schedule {each.key} is resumed")
+    _each(desk, done, lambda schedule: f"schedule {schedule.key} is resumed")
 
 
 @click.command()
@@ -217,11 +217,11 @@ def backfill(
 def remove(desk: CommandContext, key: str, force: bool, yes: bool, tenant: str | None) -> None:
     """Remove a schedule; its jobs stay."""
     face = Schedules(desk.client)
-    found = face.get(key, tenant=tenant)
+    schedule = face.get(key, tenant=tenant)
     if not yes:
-        ask_first(f"remove schedule {found.key} of task {found.task}, tenant {found.tenant}?")
-    face.remove(found.id, force=force, tenant=found.tenant)
-    _said(desk, found, f"schedule {found.key} is removed")
+        ask_first(f"remove schedule {schedule.key} of task {schedule.task}, tenant {schedule.tenant}?")
+    face.remove(schedule.id, force=force, tenant=schedule.tenant)
+    _said(desk, schedule, f"schedule {schedule.key} is removed")
 
 
 @click.command()

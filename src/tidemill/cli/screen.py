@@ -238,21 +238,21 @@ def _widths(
     columns: Sequence[Column], cells: Sequence[Sequence[str]], chosen: Sequence[int], fit: int
 ) -> dict[int, int] | None:
     """Return the width of each chosen column; None if they do not fit. The widest flexible columns shrink first."""
-    found = {
+    widths = {
         index: max(cell_len(columns[index].name), *(cell_len(row[index]) for row in cells))
         for index in chosen
     }
     alone = not any(columns[index].optional for index in chosen)
-    least = {index: columns[index].least(width, alone=alone) for index, width in found.items()}
+    least = {index: columns[index].least(width, alone=alone) for index, width in widths.items()}
     room = fit - _GAP * (len(chosen) - 1)
     if sum(least.values()) > room:
         return None
-    while sum(found.values()) > room:
+    while sum(widths.values()) > room:
         widest = max(
-            (index for index in least if found[index] > least[index]), key=lambda index: found[index]
+            (index for index in least if widths[index] > least[index]), key=lambda index: widths[index]
         )
-        found[widest] -= 1
-    return found
+        widths[widest] -= 1
+    return widths
 
 
 def _drawn(columns: Sequence[Column], cells: Sequence[Sequence[str]], widths: Mapping[int, int]) -> Table:

@@ -40,33 +40,35 @@ def stats(
     The reports (NAME): queue-depth, active-workers, orphans, overdue, stuck, lag, failures,
     worker-performance, retries, by-status, durations, tenants, throughput, errors, dead-letters, leaders, archival, health.
     """
-    said = {"window": window, "longer_than": longer_than, "limit": limit}
+    options = {"window": window, "longer_than": longer_than, "limit": limit}
     if name is not None:
-        stats_reports.show(desk, name, {**said, "tenant": tenant})
+        stats_reports.show(desk, name, {**options, "tenant": tenant})
         return
-    for key, value in said.items():
+    for key, value in options.items():
         if value is not None:
             raise BadFilter(f"--{key.replace('_', '-')} needs a report; give its name: tidemill stats NAME")
     now = desk.now()
-    found = gather(desk.store, now, tenant=tenant)
+    gathered = gather(desk.store, now, tenant=tenant)
     if desk.as_json:
-        print_json(stats_document(found))
+        print_json(stats_document(gathered))
         return
-    rows = [(state.value, thousands(found.counts[state])) for state in JobState if state in found.counts]
+    rows = [
+        (state.value, thousands(gathered.counts[state])) for state in JobState if state in gathered.counts
+    ]
     print_table((Column("status"), Column("jobs", right=True)), rows, empty="no jobs")
-    if found.queues:
+    if gathered.queues:
         heading("Queues")
-        print_table(QUEUES, queue_rows(found.queues, now), empty="")
-    if found.tasks:
+        print_table(QUEUES, queue_rows(gathered.queues, now), empty="")
+    if gathered.tasks:
         heading("Pending by task")
         print_table(
             (Column("task", flexible=True), Column("pending", right=True)),
-            [(task, thousands(number)) for task, number in found.tasks.items()],
+            [(task, thousands(number)) for task, number in gathered.tasks.items()],
             empty="",
         )
-    if found.limits:
+    if gathered.limits:
         heading("Limits")
-        print_table(USES, use_rows(found.limits, now), empty="")
+        print_table(USES, use_rows(gathered.limits, now), empty="")
     heading("Jobs enqueued in the last")
     print_table(
         (
@@ -75,11 +77,11 @@ def stats(
             Column("completed", right=True),
             Column("failed", right=True),
         ),
-        [(name, *(thousands(number) for number in recent)) for name, recent in found.recent.items()],
+        [(name, *(thousands(number) for number in recent)) for name, recent in gathered.recent.items()],
         empty="",
     )
     heading("Now")
-    print_facts(_now(found, now))
+    print_facts(_now(gathered, now))
 
 
 def _now(stats: Stats, now: datetime) -> Iterator[tuple[str, object]]:

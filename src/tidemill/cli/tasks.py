@@ -162,8 +162,8 @@ def _names(desk: CommandContext, tenant: str) -> list[str]:
     if desk.app:
         return desk.registry.names()
     now = desk.now()
-    known = {name for worker in desk.store.workers() if is_living(worker, now) for name in worker.tasks}
-    return sorted(known | set(waiting_tasks(desk.store, tenant=tenant)))
+    served = {name for worker in desk.store.workers() if is_living(worker, now) for name in worker.tasks}
+    return sorted(served | set(waiting_tasks(desk.store, tenant=tenant)))
 
 
 def _pauses(desk: CommandContext) -> dict[str, Pause]:
@@ -207,14 +207,14 @@ def _print_arguments(schema: dict[str, Any]) -> None:
     rows = [
         [
             name,
-            _kind(facts),
+            _kind(field),
             "required"
             if name in needed
-            else f"default {json.dumps(facts['default'])}"
-            if "default" in facts
+            else f"default {json.dumps(field['default'])}"
+            if "default" in field
             else "optional",
         ]
-        for name, facts in properties.items()
+        for name, field in properties.items()
     ]
     print_table(
         (Column("name"), Column("type", flexible=True), Column("given", flexible=True)), rows, empty=""

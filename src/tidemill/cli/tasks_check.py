@@ -41,12 +41,12 @@ def check_tasks(app: str, url: str | None, most: int, tenant: str, as_json: bool
         registry = desk.registry
         other = None if url is None else open_store(url)
         try:
-            found = check_waiting(other or desk.store, registry, tenant=tenant, most=most)
+            fit = check_waiting(other or desk.store, registry, tenant=tenant, most=most)
         finally:
             if other is not None:
                 other.close()
-        _show(found, as_json=as_json)
-    if found.unreadable:
+        _show(fit, as_json=as_json)
+    if fit.unreadable:
         click.get_current_context().exit(1)
 
 
@@ -79,6 +79,4 @@ def _show(fit: CodeFit, *, as_json: bool) -> None:
     else:
         print_lines([(f"this code can run {oldest}{thousands(fit.looked)} waiting jobs", "")])
     if fit.more:
-        print_lines(
-            [(f"only {oldest}{thousands(fit.looked)} were checked; raise --most to check more", "")]
-        )
+        print_lines([(f"only {oldest}{thousands(fit.looked)} were checked; raise --most to check more", "")])

@@ -60,11 +60,11 @@ def _known(desk: CommandContext) -> list[dict[str, Any]]:
         if setting.key.startswith(TENANT_SETTING)
     }
     waiting = {lane.tenant for lane in waiting_lanes(desk.store)}
-    found = []
+    rows = []
     for name in sorted({*loads, *paused, *settings, *waiting}):
         load, value = loads.get(name), settings.get(name)
         chosen = value if isinstance(value, Mapping) else {}
-        found.append({
+        rows.append({
             "tenant": name,
             "pending": desk.store.depth(tenant=name, most=COUNTED) if name in waiting else 0,
             "ended": 0 if load is None else load.jobs,
@@ -73,7 +73,7 @@ def _known(desk: CommandContext) -> list[dict[str, Any]]:
             "max_priority": chosen.get("max_priority"),
             "paused": name in paused,
         })  # fmt: skip
-    return found
+    return rows
 
 
 def _counted(number: int) -> str:
@@ -101,12 +101,12 @@ def set_tenant(desk: CommandContext, name: str, weight: float | None, max_priori
     Options that are not given keep their value.
     """
     given = {"weight": weight, "max_priority": max_priority}
-    said = {option: value for option, value in given.items() if value is not None}
-    if not said:
+    chosen = {option: value for option, value in given.items() if value is not None}
+    if not chosen:
         raise click.UsageError("nothing to set; pass --weight or --max-priority")
     control, key = Control(desk.client), f"{TENANT_SETTING}{name}"
     before = next((setting.value for setting in control.settings() if setting.key == key), None)
-    value = (dict(before) if isinstance(before, Mapping) else {}) | said
+    value = (dict(before) if isinstance(before, Mapping) else {}) | chosen
     control.set(key, value)
     if desk.as_json:
         print_json({"tenant": name, **value})

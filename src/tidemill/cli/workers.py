@@ -28,10 +28,10 @@ def list_workers(desk: CommandContext, everyone: bool) -> None:
     """
     held = held_by_worker(desk.store)
     now = desk.now()
-    known = desk.store.workers()
-    found = [worker for worker in known if everyone or is_living(worker, now) or held.get(worker.id)]
+    workers = desk.store.workers()
+    shown = [worker for worker in workers if everyone or is_living(worker, now) or held.get(worker.id)]
     if desk.as_json:
-        print_json([worker_document(worker, now, held.get(worker.id, 0)) for worker in found])
+        print_json([worker_document(worker, now, held.get(worker.id, 0)) for worker in shown])
         return
     columns = (
         Column("id"), Column("alive"), Column("state"), Column("held", right=True), Column("beat", right=True),
@@ -53,7 +53,7 @@ def list_workers(desk: CommandContext, everyone: bool) -> None:
             None if worker.started_at is None else span(now - worker.started_at),
             worker.version or None,
         ]
-        for worker in found
+        for worker in shown
     ]
     print_table(columns, rows, empty="no workers are alive")
 
@@ -81,9 +81,9 @@ def drain(desk: CommandContext, ids: tuple[str, ...]) -> None:
 
 
 def _chosen(living: list[Worker], text: str) -> Worker:
-    found = [worker for worker in living if text in (str(worker.id), worker.name)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise BadFilter(f"{len(found)} living workers are named {text!r}; give an id")
+    matching = [worker for worker in living if text in (str(worker.id), worker.name)]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        raise BadFilter(f"{len(matching)} living workers are named {text!r}; give an id")
     raise BadFilter(f"no living worker has the id or the name {text!r}; see tidemill workers list")

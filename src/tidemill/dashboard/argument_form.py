@@ -197,11 +197,11 @@ def _read(argument: Argument, typed: str) -> Any:
 
 def _number(typed: str, words: str, *, whole: bool) -> int | float:
     try:
-        found = read_json(typed.replace("−", "-"))
+        value = read_json(typed.replace("−", "-"))
     except ValueError:
-        found = None
+        value = None
     wanted: Any = int if whole else (int, float)
-    if isinstance(found, bool) or not isinstance(found, wanted):
+    if isinstance(value, bool) or not isinstance(value, wanted):
         raise ValueError(f"{typed[:40]!r} is not valid: {words}")
-    number: int | float = found
+    number: int | float = value
     return number

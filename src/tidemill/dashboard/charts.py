@@ -163,8 +163,8 @@ def nice(most: float) -> float:
         size /= 10
     for part in (0.1, 0.2, 0.5, 1.0):
         if size * part >= most:
-            found = size * part
-            return int(found) if found >= 1 else round(found, 9)
+            rounded = size * part
+            return int(rounded) if rounded >= 1 else round(rounded, 9)
     return size
 
 

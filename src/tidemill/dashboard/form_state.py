@@ -42,8 +42,8 @@ class FormState:
 
     def value(self, name: str, otherwise: str = "") -> str:
         """Return the value of a field."""
-        value_ = self._values.get(name)
-        return otherwise if value_ is None else str(value_)
+        stored = self._values.get(name)
+        return otherwise if stored is None else str(stored)
 
     def has(self, name: str, value: str) -> bool:
         """Whether the checkbox with this name and value is checked."""

@@ -46,10 +46,10 @@ def _look(visit: PageRequest, window: str) -> dict[str, Any]:
     whole = visit.identity.tenant == ALL_TENANTS
     workers = visit.inspection.workers() if whole else []
     marks = _versions(workers, steps.at - WINDOWS[window][0])
-    overview_ = snapshot.overview(look, WINDOWS[window][0])
-    quiet = not overview_.ended and not any(overview_.counts.values())
+    summary = snapshot.overview(look, WINDOWS[window][0])
+    quiet = not summary.ended and not any(summary.counts.values())
     return {
-        "overview": overview_,
+        "overview": summary,
         "concerns": [concern(alert) for alert in snapshot.raised(look, None, HOUR)],
         "queues": snapshot.deepest(look, 8),
         "failing": stats.failures(tenant=tenant, limit=8),

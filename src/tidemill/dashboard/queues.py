@@ -56,9 +56,9 @@ async def _facts(visit: PageRequest) -> QueueFacts:
     return await visit.cached(about, visit.inspection.queue_facts, visit.now(), tenant=visit.tenant)
 
 
-def _list(visit: PageRequest, facts: QueueFacts) -> dict[str, Any]:
+def _list(visit: PageRequest, figures: QueueFacts) -> dict[str, Any]:
     also = {task.options.queue for task in visit.app.registry}
-    loads = visit.inspection.queue_loads(visit.now(), facts, tenant=visit.tenant, also=also)
+    loads = visit.inspection.queue_loads(visit.now(), figures, tenant=visit.tenant, also=also)
     everywhere, control = visit.identity.tenant == ALL_TENANTS, visit.app.control
     return {
         "loads": loads,
@@ -104,10 +104,10 @@ async def queue(visit: PageRequest) -> Response:
     return visit.render("queue.html", **values)
 
 
-def _look(visit: PageRequest, name: str, facts: QueueFacts) -> dict[str, Any]:
+def _look(visit: PageRequest, name: str, figures: QueueFacts) -> dict[str, Any]:
     inspection, now = visit.inspection, visit.now()
     everywhere = visit.identity.tenant == ALL_TENANTS
-    (load,) = inspection.queue_loads(now, facts, tenant=visit.tenant, named=name).rows
+    (load,) = inspection.queue_loads(now, figures, tenant=visit.tenant, named=name).rows
     living = [worker for worker in inspection.workers() if is_living(worker, now)] if everywhere else []
     own = {f"queue/{name}", f"depth/queue/{name}", "queue", "depth/queue"}
     return {

@@ -234,40 +234,40 @@ def _instant(visit: PageRequest, name: str) -> datetime | None:
 @pages.post("/schedules/{id}/pause", role=Role.OPERATOR)
 async def pause(visit: PageRequest) -> Response:
     """Pause a schedule."""
-    found = await found_at(visit)
+    schedule = await schedule_at(visit)
     reason = read_reason(visit.form)
-    await visit.act(visit.app.schedules.pause, found.id, reason=reason, tenant=found.tenant)
-    return visit.back(f"/schedules/{found.id}", f"Schedule {found.key} is paused.")
+    await visit.act(visit.app.schedules.pause, schedule.id, reason=reason, tenant=schedule.tenant)
+    return visit.back(f"/schedules/{schedule.id}", f"Schedule {schedule.key} is paused.")
 
 
 @pages.post("/schedules/{id}/resume", role=Role.OPERATOR)
 async def resume(visit: PageRequest) -> Response:
     """Resume a schedule from now on."""
-    found = await found_at(visit)
-    await visit.act(visit.app.schedules.resume, found.id, tenant=found.tenant)
-    return visit.back(f"/schedules/{found.id}", f"Schedule {found.key} is resumed.")
+    schedule = await schedule_at(visit)
+    await visit.act(visit.app.schedules.resume, schedule.id, tenant=schedule.tenant)
+    return visit.back(f"/schedules/{schedule.id}", f"Schedule {schedule.key} is resumed.")
 
 
 @pages.get("/schedules/{id}/run", role=Role.OPERATOR)
 async def ask_to_run(visit: PageRequest) -> Response:
     """Ask for confirmation before a job is created."""
     refuse_to_look(visit)
-    found = await found_at(visit)
-    return visit.render("schedule_sure.html", schedule=found, act="run")
+    schedule = await schedule_at(visit)
+    return visit.render("schedule_sure.html", schedule=schedule, act="run")
 
 
 @pages.post("/schedules/{id}/run", role=Role.OPERATOR)
 async def run(visit: PageRequest) -> Response:
     """Create a job now, independent of the trigger."""
-    found = await found_at(visit)
+    schedule = await schedule_at(visit)
     try:
-        job = await visit.act(visit.app.schedules.trigger, found.id, tenant=found.tenant)
+        job = await visit.act(visit.app.schedules.trigger, schedule.id, tenant=schedule.tenant)
     except TidemillError as error:
         if (wrong := problem(error)) is None:
             raise
-        return visit.back(f"/schedules/{found.id}", wrong, good=False)
+        return visit.back(f"/schedules/{schedule.id}", wrong, good=False)
     return visit.back(
-        f"/schedules/{found.id}", f"Job {job.id} was created; it is the first of the fires below."
+        f"/schedules/{schedule.id}", f"Job {job.id} was created; it is the first of the fires below."
     )
 
 
@@ -275,19 +275,19 @@ async def run(visit: PageRequest) -> Response:
 async def ask_to_remove(visit: PageRequest) -> Response:
     """Ask for confirmation before a schedule is removed."""
     refuse_to_look(visit)
-    found = await found_at(visit)
-    return visit.render("schedule_sure.html", schedule=found, act="remove")
+    schedule = await schedule_at(visit)
+    return visit.render("schedule_sure.html", schedule=schedule, act="remove")
 
 
 @pages.post("/schedules/{id}/remove", role=Role.ADMIN)
 async def remove(visit: PageRequest) -> Response:
     """Remove a schedule; its jobs stay."""
-    found = await found_at(visit)
-    await visit.act(visit.app.schedules.remove, found.id, tenant=found.tenant)
-    return visit.back("/schedules", f"Schedule {found.key} is removed. Its jobs are kept.")
+    schedule = await schedule_at(visit)
+    await visit.act(visit.app.schedules.remove, schedule.id, tenant=schedule.tenant)
+    return visit.back("/schedules", f"Schedule {schedule.key} is removed. Its jobs are kept.")
 
 
-async def found_at(visit: PageRequest) -> Schedule:
+async def schedule_at(visit: PageRequest) -> Schedule:
     """Return the schedule in the path, if the user may see it."""
     return await visit.read(visit.app.schedules.get, visit.path["id"], tenant=visit.tenant)
 

@@ -105,8 +105,8 @@ async def set_setting(visit: PageRequest) -> Response:
 async def ask_unset(visit: PageRequest) -> Response:
     """Ask for confirmation before a setting is removed."""
     key = visit.query.get("key") or ""
-    found = await visit.read(visit.app.control.settings)
-    setting = next((each for each in found if each.key == key), None)
+    settings = await visit.read(visit.app.control.settings)
+    setting = next((candidate for candidate in settings if candidate.key == key), None)
     if setting is None:
         raise Problem(404, None, f"there is no setting {key[:100]!r}")
     return ask(
@@ -138,17 +138,17 @@ async def show(
     key_wrong: str | None = None,
 ) -> Response:
     """Render the page, optionally with invalid form input and its error message."""
-    found = await visit.read(_look, visit)
+    values = await visit.read(_look, visit)
     if typed is None:
-        known = next(
-            (row for row in found["settings"] or () if row.setting.key == visit.query.get("key")), None
+        stored = next(
+            (row for row in values["settings"] or () if row.setting.key == visit.query.get("key")), None
         )
         typed = {
             "key": visit.query.get("key") or "",
             "value": ""
-            if known is None or known.value == HIDDEN
-            else json.dumps(known.value, ensure_ascii=False),
-            "description": "" if known is None else known.setting.description or "",
+            if stored is None or stored.value == HIDDEN
+            else json.dumps(stored.value, ensure_ascii=False),
+            "description": "" if stored is None else stored.setting.description or "",
         }
     return visit.render(
         "settings.html",
@@ -161,7 +161,7 @@ async def show(
         roles=[role.value for role in Role],
         expiries=EXPIRIES,
         known_settings=KNOWN_SETTINGS,
-        **found,
+        **values,
     )
 
 
@@ -172,7 +172,9 @@ def _look(visit: PageRequest) -> dict[str, Any]:
     return {
         "facts": _facts(visit) if whole else _versions(),
         "thresholds": _thresholds(stored) if whole else None,
-        "settings": [SettingRow(setting, shown_value(setting)) for setting in stored] if whole and rules else None,
+        "settings": [SettingRow(setting, shown_value(setting)) for setting in stored]
+        if whole and rules
+        else None,
         "keys": known_keys(visit) if rules else None,
     }
 

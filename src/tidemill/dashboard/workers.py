@@ -180,7 +180,9 @@ def _look_at(visit: PageRequest, id: UUID) -> dict[str, Any]:
         "ended": [job for job in ended if job.worker == id][:20],
         "newest": NEWEST,
         "leases": [
-            row for row in _leases(visit, workers, at) if row.held and id in {worker.id for worker in row.workers}
+            row
+            for row in _leases(visit, workers, at)
+            if row.held and id in {worker.id for worker in row.workers}
         ],
         "acts": acts,
         "at": at,
@@ -211,7 +213,7 @@ def _seats(visit: PageRequest, workers: Iterable[Worker], at: datetime) -> list[
 
 def _lease(visit: PageRequest, name: str) -> LeaseRow:
     rows = _leases(visit, visit.inspection.workers(), visit.inspection.now())
-    row = next((row_ for row_ in rows if row_.lease.name == name), None)
+    row = next((candidate for candidate in rows if candidate.lease.name == name), None)
     if row is None:
         raise LeaseNotFound(f"there is no lease {name[:100]!r}", name=name)
     return row

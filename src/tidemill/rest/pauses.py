@@ -54,8 +54,8 @@ async def pause(call: ApiRequest) -> Response:
     """
     body: PauseBody = call.body
     _check_role(call, body.kind)
-    found = await call.act(call.app.control.pause, body.kind, body.name, reason=body.reason)
-    return call.reply(pause_document(found))
+    standing = await call.act(call.app.control.pause, body.kind, body.name, reason=body.reason)
+    return call.reply(pause_document(standing))
 
 
 @routes.delete("/api/pauses", role=Role.OPERATOR, query=PauseQuery, everywhere=True)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import click
 
-from tidemill.cli.context import CommandContext, at_desk
+from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.filters import Where, archive_filtered
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import duration
@@ -48,14 +48,14 @@ def archive() -> None:
     show_default=True,
     help="Maximum time to run.",
 )
-@at_desk
-def run(desk: CommandContext, older_than: timedelta | None, limit: int, budget: timedelta) -> None:
+@with_context
+def run(context: CommandContext, older_than: timedelta | None, limit: int, budget: timedelta) -> None:
     """Archive due jobs now.
 
     Each copy is read back before the original is deleted. The exit code is 1 if a policy failed.
     """
-    done = Archive(desk.client).run(older_than=older_than, limit=limit, budget=budget)
-    if desk.as_json:
+    done = Archive(context.client).run(older_than=older_than, limit=limit, budget=budget)
+    if context.as_json:
         print_json(document(done))
     else:
         columns = (
@@ -91,18 +91,18 @@ def run(desk: CommandContext, older_than: timedelta | None, limit: int, budget: 
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="Jobs per page.")
 @click.option("--cursor", metavar="TEXT", help="Cursor printed by the previous page.")
 @click.option("--oldest", is_flag=True, help="List the oldest first.")
-@at_desk
-def search(desk: CommandContext, where: Where, limit: int, cursor: str | None, oldest: bool) -> None:
+@with_context
+def search(context: CommandContext, where: Where, limit: int, cursor: str | None, oldest: bool) -> None:
     """List archived jobs, newest first.
 
     --json prints the full documents.
     """
     sort = "oldest" if oldest else "newest"
-    page = Archive(desk.client).search(limit=limit, cursor=cursor, sort=sort, **where.of(desk))
-    if desk.as_json:
+    page = Archive(context.client).search(limit=limit, cursor=cursor, sort=sort, **where.of(context))
+    if context.as_json:
         print_json({"items": [archived_document(item) for item in page.items], "next": page.next})
         return
-    now = desk.now()
+    now = context.now()
     columns = (
         Column("id"), Column("status"), Column("task", flexible=True), Column("queue", flexible=True, optional=True),
         Column("ended", right=True), Column("archived", optional=True, right=True),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import click
 
-from tidemill.cli.context import CommandContext, at_desk, tenant_option
+from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import STYLES, Column, print_json, print_lines, print_table, stamp, thousands
 from tidemill.client.access.audit import Audit
@@ -31,9 +31,9 @@ def audit() -> None:
 @click.option("--after", type=click.IntRange(0), metavar="NUMBER", help="Entries with a greater number.")
 @click.option("--oldest", is_flag=True, help="List the oldest first.")
 @tenant_option
-@at_desk
+@with_context
 def list_audit(
-    desk: CommandContext,
+    context: CommandContext,
     who: str | None,
     action: str | None,
     subject: str | None,
@@ -44,7 +44,7 @@ def list_audit(
     tenant: str,
 ) -> None:
     """List audit entries, newest first."""
-    records = Audit(desk.client).list(
+    records = Audit(context.client).list(
         tenant=tenant,
         who=who,
         action=action,
@@ -54,7 +54,7 @@ def list_audit(
         after=after or 0,
         newest=not oldest,
     )
-    if desk.as_json:
+    if context.as_json:
         print_json([audit_document(record) for record in records])
         return
     columns = (
@@ -80,14 +80,14 @@ def list_audit(
 
 
 @audit.command()
-@at_desk
-def verify(desk: CommandContext) -> None:
+@with_context
+def verify(context: CommandContext) -> None:
     """Verify the whole audit chain.
 
     The exit code is 1 if an entry was changed, removed or inserted.
     """
-    done = Audit(desk.client).verify()
-    if desk.as_json:
+    done = Audit(context.client).verify()
+    if context.as_json:
         print_json(done._asdict())
     elif done.ok:
         counted = "1 entry" if done.entries == 1 else f"{thousands(done.entries)} entries"

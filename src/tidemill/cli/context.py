@@ -136,7 +136,7 @@ class CommandContext:
             self._client.close()
 
 
-def at_desk(command: Callable[Concatenate[CommandContext, P], None]) -> Callable[..., None]:
+def with_context(command: Callable[Concatenate[CommandContext, P], None]) -> Callable[..., None]:
     """Pass a ``CommandContext`` to a command, and add the common options ``--app``, ``--store`` and ``--json``."""
 
     @click.option(
@@ -159,8 +159,8 @@ def at_desk(command: Callable[Concatenate[CommandContext, P], None]) -> Callable
         app_name: str | None, url: str | None, as_json: bool, *args: P.args, **kwargs: P.kwargs
     ) -> None:
         app_name, url = chosen(app_name, url)
-        with CommandContext(app_name, url, as_json=as_json) as desk, acting(f"cli:{os_user()}"):
-            command(desk, *args, **kwargs)
+        with CommandContext(app_name, url, as_json=as_json) as context, acting(f"cli:{os_user()}"):
+            command(context, *args, **kwargs)
 
     return called
 

@@ -7,7 +7,7 @@ import json
 import click
 
 from tidemill.cli.completion import task_names
-from tidemill.cli.context import CommandContext, ask_first, at_desk, own_tenant_option, tenant_option
+from tidemill.cli.context import CommandContext, ask_first, own_tenant_option, tenant_option, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import read_arguments
 from tidemill.cli.screen import (
@@ -34,14 +34,14 @@ def definitions() -> None:
 @click.option("--task", metavar="NAME", shell_complete=task_names, help="Definitions of this task.")
 @click.option("--deleted", is_flag=True, help="Include removed ones.")
 @tenant_option
-@at_desk
-def list_definitions(desk: CommandContext, task: str | None, deleted: bool, tenant: str) -> None:
+@with_context
+def list_definitions(context: CommandContext, task: str | None, deleted: bool, tenant: str) -> None:
     """List definitions."""
-    definitions = Definitions(desk.client).list(task=task, deleted=deleted, tenant=tenant)
-    if desk.as_json:
+    definitions = Definitions(context.client).list(task=task, deleted=deleted, tenant=tenant)
+    if context.as_json:
         print_json([definition_document(definition) for definition in definitions])
         return
-    now = desk.now()
+    now = context.now()
     columns = (
         Column("key", flexible=True), Column("task", flexible=True), Column("state"), Column("version", right=True),
         Column("tenant", flexible=True), Column("changed", optional=True), Column("owner", optional=True),
@@ -64,13 +64,13 @@ def list_definitions(desk: CommandContext, task: str | None, deleted: bool, tena
 @definitions.command()
 @click.argument("key")
 @own_tenant_option
-@at_desk
-def show(desk: CommandContext, key: str, tenant: str | None) -> None:
+@with_context
+def show(context: CommandContext, key: str, tenant: str | None) -> None:
     """Show a definition and its versions."""
-    face = Definitions(desk.client)
+    face = Definitions(context.client)
     definition = face.get(key, tenant=tenant)
     versions = face.versions(key, tenant=definition.tenant)
-    if desk.as_json:
+    if context.as_json:
         print_json(
             definition_document(definition)
             | {"versions": [definition_document(version.definition) for version in versions]}
@@ -107,19 +107,19 @@ def show(desk: CommandContext, key: str, tenant: str | None) -> None:
 @definitions.command()
 @click.argument("key")
 @own_tenant_option
-@at_desk
-def enable(desk: CommandContext, key: str, tenant: str | None) -> None:
+@with_context
+def enable(context: CommandContext, key: str, tenant: str | None) -> None:
     """Enable the schedules of a definition, from now on."""
-    _said(desk, Definitions(desk.client).enable(key, tenant=tenant), "enabled")
+    _said(context, Definitions(context.client).enable(key, tenant=tenant), "enabled")
 
 
 @definitions.command()
 @click.argument("key")
 @own_tenant_option
-@at_desk
-def disable(desk: CommandContext, key: str, tenant: str | None) -> None:
+@with_context
+def disable(context: CommandContext, key: str, tenant: str | None) -> None:
     """Disable the schedules of a definition."""
-    _said(desk, Definitions(desk.client).disable(key, tenant=tenant), "disabled")
+    _said(context, Definitions(context.client).disable(key, tenant=tenant), "disabled")
 
 
 @definitions.command()
@@ -127,22 +127,24 @@ def disable(desk: CommandContext, key: str, tenant: str | None) -> None:
 @click.argument("words", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option("--force", is_flag=True, help="Also while the definition is disabled, or refuses a second job.")
 @own_tenant_option
-@at_desk
-def trigger(desk: CommandContext, key: str, words: tuple[str, ...], force: bool, tenant: str | None) -> None:
+@with_context
+def trigger(
+    context: CommandContext, key: str, words: tuple[str, ...], force: bool, tenant: str | None
+) -> None:
     """Enqueue a job of a definition now.
 
     NAME=VALUE overrides the definition's own arguments.
     """
-    desk.need_app("triggering a definition")
-    face = Definitions(desk.client)
+    context.need_app("triggering a definition")
+    face = Definitions(context.client)
     definition = face.get(key, tenant=tenant)
-    declared = desk.registry.get(definition.task)
+    declared = context.registry.get(definition.task)
     own = read_arguments(definition.args, words, declared.arguments.schema())
     names = {word.partition("=")[0] for word in words}
     loaded = declared.arguments.load(own)
     args = {name: value for name, value in loaded.items() if name in names}
     job = face.trigger(key, args=args, force=force, tenant=definition.tenant)
-    if desk.as_json:
+    if context.as_json:
         print_json({"id": str(job.id), "task": job.task, "tenant": job.tenant})
     else:
         print_lines([(str(job.id), "")])
@@ -152,15 +154,15 @@ def trigger(desk: CommandContext, key: str, words: tuple[str, ...], force: bool,
 @click.argument("key")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @own_tenant_option
-@at_desk
-def remove(desk: CommandContext, key: str, yes: bool, tenant: str | None) -> None:
+@with_context
+def remove(context: CommandContext, key: str, yes: bool, tenant: str | None) -> None:
     """Remove a definition with its schedules; versions stay."""
-    face = Definitions(desk.client)
+    face = Definitions(context.client)
     definition = face.get(key, tenant=tenant)
     if not yes:
         ask_first(f"remove definition {definition.key} of tenant {definition.tenant} with its schedules?")
     face.remove(key, tenant=definition.tenant)
-    _said(desk, definition, "removed")
+    _said(context, definition, "removed")
 
 
 def _state(definition: Definition) -> str:
@@ -169,8 +171,8 @@ def _state(definition: Definition) -> str:
     return "enabled" if definition.enabled else "disabled"
 
 
-def _said(desk: CommandContext, definition: Definition, word: str) -> None:
-    if desk.as_json:
+def _said(context: CommandContext, definition: Definition, word: str) -> None:
+    if context.as_json:
         print_json(definition_document(definition))
     else:
         print_lines([(f"definition {definition.key} is {word}", "")])

@@ -67,15 +67,15 @@ class Where:
         """Whether there is a condition other than the tenant."""
         return bool(set(self._typed) - {"tenant"})
 
-    def of(self, desk: CommandContext) -> dict[str, Any]:
+    def of(self, context: CommandContext) -> dict[str, Any]:
         """Return the arguments of ``app.jobs``. Ages are converted with the store's time."""
         conditions = dict(self._typed)
         conditions.setdefault("tenant", ALL_TENANTS)
         for name in ("created_after", "created_before"):
             if isinstance(conditions.get(name), timedelta):
-                conditions[name] = desk.now() - conditions[name]
+                conditions[name] = context.now() - conditions[name]
         if "parent_id" in conditions:
-            conditions["parent_id"] = resolve(desk.store, conditions["parent_id"], tenant=ALL_TENANTS)
+            conditions["parent_id"] = resolve(context.store, conditions["parent_id"], tenant=ALL_TENANTS)
         if "metadata" in conditions:
             conditions["metadata"] = dict(conditions["metadata"])
         return conditions

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import click
 
-from tidemill.cli.context import CommandContext, at_desk
+from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.filters import Where, filtered
 from tidemill.cli.screen import (
     STYLES,
@@ -59,9 +59,9 @@ _MODULES = re.compile(r"^(?:\w+\.)+(?=[A-Z]\w*(?::|$))")
 """The module path of an exception class at the start of a reason."""
 
 
-def one(desk: CommandContext, id: str) -> Job[object]:
+def one(context: CommandContext, id: str) -> Job[object]:
     """Return the job with this id, or unique prefix or suffix of an id, of any tenant."""
-    job: Job[object] = desk.jobs.get(resolve(desk.store, id, tenant=ALL_TENANTS), tenant=ALL_TENANTS)
+    job: Job[object] = context.jobs.get(resolve(context.store, id, tenant=ALL_TENANTS), tenant=ALL_TENANTS)
     return job
 
 
@@ -87,14 +87,14 @@ def job_rows(jobs: Iterable[JobRow], now: datetime) -> Iterator[list[object]]:
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="Jobs per page.")
 @click.option("--cursor", metavar="TEXT", help="Cursor printed by the previous page.")
 @click.option("--oldest", is_flag=True, help="List the oldest first.")
-@at_desk
-def list_jobs(desk: CommandContext, where: Where, limit: int, cursor: str | None, oldest: bool) -> None:
+@with_context
+def list_jobs(context: CommandContext, where: Where, limit: int, cursor: str | None, oldest: bool) -> None:
     """List jobs, newest first."""
     sort = "oldest" if oldest else "newest"
-    page = desk.jobs.list(limit=limit, cursor=cursor, sort=sort, **where.of(desk))
-    now = desk.now()
+    page = context.jobs.list(limit=limit, cursor=cursor, sort=sort, **where.of(context))
+    now = context.now()
     rows = [job.facts for job in page.items]
-    if desk.as_json:
+    if context.as_json:
         print_json({"items": [documents.job_document(job, now) for job in rows], "next": page.next})
         return
     print_table(COLUMNS, job_rows(rows, now), empty="no jobs")
@@ -104,13 +104,13 @@ def list_jobs(desk: CommandContext, where: Where, limit: int, cursor: str | None
 
 @click.command()
 @filtered
-@at_desk
-def count(desk: CommandContext, where: Where) -> None:
+@with_context
+def count(context: CommandContext, where: Where) -> None:
     """Count jobs by status."""
-    counts = desk.jobs.counts(**where.of(desk))
+    counts = context.jobs.counts(**where.of(context))
     by_status = {state.value: counts[state] for state in JobState if counts.get(state)}
     total = sum(by_status.values())
-    if desk.as_json:
+    if context.as_json:
         print_json({"total": total, "counts": by_status})
         return
     rows = [*by_status.items(), ("total", total)]
@@ -120,26 +120,26 @@ def count(desk: CommandContext, where: Where) -> None:
 
 @click.command()
 @click.argument("id")
-@at_desk
-def show(desk: CommandContext, id: str) -> None:
+@with_context
+def show(context: CommandContext, id: str) -> None:
     """Show a job with its executions, log and children."""
-    job = one(desk, id)
-    now = desk.now()
+    job = one(context, id)
+    now = context.now()
     executions = job.executions()
-    lines = last_lines(desk, job)
+    lines = last_lines(context, job)
     kin = JobFilter(ALL_TENANTS, parent_id=job.id)
-    children = desk.store.jobs(kin, sort=Sort.OLDEST, limit=SOME_CHILDREN)
-    if desk.as_json:
+    children = context.store.jobs(kin, sort=Sort.OLDEST, limit=SOME_CHILDREN)
+    if context.as_json:
         document = documents.job_document(job.facts, now)
         document["executions"] = [documents.execution_document(execution) for execution in executions]
         document["logs"] = [documents.log_document(entry) for entry in lines]
         document["children"] = [documents.job_document(child, now) for child in children.items]
         print_json(document)
         return
-    print_facts(_facts(job.facts, now, origin(desk.store, job.facts)))
-    if declared := _declared_stages(desk, job.facts):
+    print_facts(_facts(job.facts, now, origin(context.store, job.facts)))
+    if declared := _declared_stages(context, job.facts):
         heading("Stages")
-        _print_stages(desk, job.facts, executions, declared)
+        _print_stages(context, job.facts, executions, declared)
     if executions:
         heading("Executions")
         _print_executions(executions, now)
@@ -209,14 +209,14 @@ def _progress(progress: Progress) -> str:
     return ", ".join([*words, *(text for text in (progress.stage, progress.message) if text)])
 
 
-def _declared_stages(desk: CommandContext, job: JobRow) -> Sequence[str]:
-    return desk.registry.get(job.task).options.stages if job.task in desk.registry else ()
+def _declared_stages(context: CommandContext, job: JobRow) -> Sequence[str]:
+    return context.registry.get(job.task).options.stages if job.task in context.registry else ()
 
 
 def _print_stages(
-    desk: CommandContext, job: JobRow, executions: Sequence[Execution], declared: Sequence[str]
+    context: CommandContext, job: JobRow, executions: Sequence[Execution], declared: Sequence[str]
 ) -> None:
-    lines = desk.store.logs(job.id, tenant=ALL_TENANTS, before=END, limit=STAGE_LINES)
+    lines = context.store.logs(job.id, tenant=ALL_TENANTS, before=END, limit=STAGE_LINES)
     shown = stages([entry for _, entry in lines], executions, declared)
     rows = [[stage.name, stage.words, None if stage.took is None else span(stage.took)] for stage in shown]
     print_table(
@@ -243,11 +243,11 @@ def _print_executions(executions: Iterable[Execution], now: datetime) -> None:
 # Logs ------------------------------------------------------------------------------------------------------------------
 
 
-def last_lines(desk: CommandContext, job: Job[object]) -> list[LogEntry]:
+def last_lines(context: CommandContext, job: Job[object]) -> list[LogEntry]:
     """Return the last lines of a job's log."""
     if job.archived_at is not None:
         return job.logs()[-LAST_LINES:]
-    lines = desk.store.logs(job.id, tenant=ALL_TENANTS, before=END, limit=LAST_LINES)
+    lines = context.store.logs(job.id, tenant=ALL_TENANTS, before=END, limit=LAST_LINES)
     return [entry for _, entry in lines]
 
 
@@ -267,35 +267,35 @@ def log_line(entry: LogEntry) -> tuple[str, str]:
 @click.argument("id")
 @click.option("--follow", "-f", is_flag=True, help="Follow the log until the job ends.")
 @click.option("--level", type=click.Choice(LEVELS), help="Lowest level to print.")
-@at_desk
-def logs(desk: CommandContext, id: str, follow: bool, level: str | None) -> None:
+@with_context
+def logs(context: CommandContext, id: str, follow: bool, level: str | None) -> None:
     """Print the log of a job."""
-    job = one(desk, id)
-    if desk.as_json and not follow:
+    job = one(context, id)
+    if context.as_json and not follow:
         print_json([documents.log_document(entry) for entry in job.logs(level=level)])
         return
     written = False
-    for entry in _following(desk, job.id, level) if follow else job.logs(level=level):
+    for entry in _following(context, job.id, level) if follow else job.logs(level=level):
         written = True
-        if desk.as_json:
+        if context.as_json:
             print_json_line(documents.log_document(entry))
         else:
             print_lines([log_line(entry)])
-    if not written and not desk.as_json:
+    if not written and not context.as_json:
         print_lines([("no log lines", "dim")])
 
 
-def _following(desk: CommandContext, id: UUID, level: str | None) -> Iterator[LogEntry]:
+def _following(context: CommandContext, id: UUID, level: str | None) -> Iterator[LogEntry]:
     """Yield log lines as they are written, until the job has ended and all lines were yielded."""
-    listener = desk.store.listen()
+    listener = context.store.listen()
     after = told = 0
     try:
         while True:
-            rows = desk.store.get([id], tenant=ALL_TENANTS)
+            rows = context.store.get([id], tenant=ALL_TENANTS)
             if not rows:
-                yield from desk.jobs.get(id, tenant=ALL_TENANTS).logs(level=level)[told:]
+                yield from context.jobs.get(id, tenant=ALL_TENANTS).logs(level=level)[told:]
                 return
-            while page := desk.store.logs(id, tenant=ALL_TENANTS, after=after, levels=levels_from(level)):
+            while page := context.store.logs(id, tenant=ALL_TENANTS, after=after, levels=levels_from(level)):
                 yield from (entry for _, entry in page)
                 after, told = page[-1][0], told + len(page)
             # The state was read before the lines, so no line can follow.
@@ -311,12 +311,12 @@ def _following(desk: CommandContext, id: UUID, level: str | None) -> Iterator[Lo
 
 @click.command()
 @click.argument("id")
-@at_desk
-def why(desk: CommandContext, id: str) -> None:
+@with_context
+def why(context: CommandContext, id: str) -> None:
     """Explain why a job is not running."""
-    job = one(desk, id).facts
-    explanations = explain(desk.store, job, desk.now())
-    if desk.as_json:
+    job = one(context, id).facts
+    explanations = explain(context.store, job, context.now())
+    if context.as_json:
         reasons = [{"code": reason.code, "text": reason.text} for reason in explanations]
         print_json({"id": str(job.id), "status": job.state.value, "reasons": reasons})
         return

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tidemill.cli.context import CommandContext, at_desk
+from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import read_instant
 from tidemill.cli.screen import Column, age, heading, print_json, print_lines, print_table, span, thousands
@@ -22,12 +22,12 @@ def leases() -> None:
 
 
 @leases.command("list")
-@at_desk
-def list_leases(desk: CommandContext) -> None:
+@with_context
+def list_leases(context: CommandContext) -> None:
     """List leases with their holders and duties."""
-    now = desk.now()
-    leases, workers = desk.store.leases(), desk.store.workers()
-    if desk.as_json:
+    now = context.now()
+    leases, workers = context.store.leases(), context.store.workers()
+    if context.as_json:
         print_json([lease_document(lease, now, workers) for lease in leases])
         return
     columns = (
@@ -95,21 +95,21 @@ def _number(value: object) -> str | None:
 
 @leases.command()
 @click.argument("name")
-@at_desk
-def release(desk: CommandContext, name: str) -> None:
+@with_context
+def release(context: CommandContext, name: str) -> None:
     """Release a lease so that another worker can take it.
 
     The holder notices with its next heartbeat.
     """
-    held = next((lease for lease in desk.store.leases() if lease.name == name), None)
+    held = next((lease for lease in context.store.leases() if lease.name == name), None)
     if held is None:
         raise LeaseNotFound(f"there is no lease {name!r}; see tidemill leases list", name=name)
     if held.holder is None:
         text, released = f"lease {name} was free already", False
     else:
-        released = desk.control.release(name)
+        released = context.control.release(name)
         text = f"lease {name} is free; its term was {held.term}"
-    if desk.as_json:
+    if context.as_json:
         print_json({"name": name, "released": released, "term": held.term})
     else:
         print_lines([(text, "")])

@@ -18,17 +18,17 @@ EVERYTHING = ("",)
 """The only name of the kind ``all``."""
 
 
-def pause(desk: CommandContext, kind: PauseKind, names: tuple[str, ...], reason: str | None) -> None:
+def pause(context: CommandContext, kind: PauseKind, names: tuple[str, ...], reason: str | None) -> None:
     """Pause these. Existing pauses keep their reason."""
     for name in names if kind is not PauseKind.ALL else ():
         # Refuse an invalid name before anything is paused.
         check_name(kind, name)
-    before = {pause.name for pause in desk.control.pauses() if pause.kind is kind}
-    standing = {name: desk.control.pause(kind, name, reason=reason) for name in dict.fromkeys(names)}
-    if desk.as_json:
+    before = {pause.name for pause in context.control.pauses() if pause.kind is kind}
+    standing = {name: context.control.pause(kind, name, reason=reason) for name in dict.fromkeys(names)}
+    if context.as_json:
         print_json([pause_document(pause) for pause in standing.values()])
         return
-    now = desk.now()
+    now = context.now()
     for name, pause in standing.items():
         if name in before:
             print_lines([(f"{what(pause)} is paused already ({said(pause, now)})", "")])
@@ -36,11 +36,11 @@ def pause(desk: CommandContext, kind: PauseKind, names: tuple[str, ...], reason:
             print_lines([(f"{what(pause)} is paused; running jobs continue", "")])
 
 
-def resume(desk: CommandContext, kind: PauseKind, names: tuple[str, ...]) -> None:
+def resume(context: CommandContext, kind: PauseKind, names: tuple[str, ...]) -> None:
     """Resume these; ignore those that are not paused."""
-    ended = [desk.control.resume(kind, name) for name in dict.fromkeys(names)]
+    ended = [context.control.resume(kind, name) for name in dict.fromkeys(names)]
     stood = {pause.name: pause for pause in ended if pause is not None}
-    if desk.as_json:
+    if context.as_json:
         print_json([pause_document(pause) for pause in stood.values()])
         return
     for name in dict.fromkeys(names):

@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from tidemill.cli.completion import task_names
-from tidemill.cli.context import CommandContext, at_desk, tenant_option
+from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import instant as an_instant
 from tidemill.cli.schedule_actions import add, backfill, pause, remove, resume, sync, trigger
@@ -34,14 +34,14 @@ def schedules() -> None:
 @schedules.command("list")
 @click.option("--task", metavar="NAME", shell_complete=task_names, help="Schedules of this task.")
 @tenant_option
-@at_desk
-def list_schedules(desk: CommandContext, task: str | None, tenant: str) -> None:
+@with_context
+def list_schedules(context: CommandContext, task: str | None, tenant: str) -> None:
     """List schedules with their next fire."""
-    schedules = Schedules(desk.client).list(task=task, tenant=tenant)
-    if desk.as_json:
+    schedules = Schedules(context.client).list(task=task, tenant=tenant)
+    if context.as_json:
         print_json([schedule_document(schedule) for schedule in schedules])
         return
-    now = desk.now()
+    now = context.now()
     columns = (
         Column("key", flexible=True), Column("task", flexible=True), Column("status"), Column("next"),
         Column("when", flexible=True), Column("zone", optional=True), Column("last", optional=True),
@@ -65,16 +65,16 @@ def list_schedules(desk: CommandContext, task: str | None, tenant: str) -> None:
     "--fires", "count", type=click.IntRange(0, 1000), default=10, help="Number of past fires to show."
 )
 @tenant_option
-@at_desk
-def show(desk: CommandContext, key: str, count: int, tenant: str) -> None:
+@with_context
+def show(context: CommandContext, key: str, count: int, tenant: str) -> None:
     """Show a schedule: rules, arguments and last fires."""
-    face = Schedules(desk.client)
+    face = Schedules(context.client)
     schedule = face.get(key, tenant=tenant)
     fires = face.fires(schedule.id, limit=count, tenant=schedule.tenant) if count else []
-    if desk.as_json:
+    if context.as_json:
         print_json(schedule_document(schedule) | {"fires": [fire_document(fire) for fire in fires]})
         return
-    now = desk.now()
+    now = context.now()
     print_facts(
         [
             ("schedule", schedule.key),
@@ -111,16 +111,16 @@ def show(desk: CommandContext, key: str, count: int, tenant: str) -> None:
 )
 @click.option("--after", type=an_instant, metavar="INSTANT", help="Start from this time instead of now.")
 @tenant_option
-@at_desk
-def preview(desk: CommandContext, key: str, count: int, after: datetime | None, tenant: str) -> None:
+@with_context
+def preview(context: CommandContext, key: str, count: int, after: datetime | None, tenant: str) -> None:
     """Show the next fires, in local time and UTC."""
-    face = Schedules(desk.client)
+    face = Schedules(context.client)
     schedule = face.get(key, tenant=tenant)
-    since = after or desk.now()
+    since = after or context.now()
     fires = face.preview(schedule.id, count, after=since, tenant=schedule.tenant)
     zone = ZoneInfo(schedule.timezone)
     notes = clock_changes([since.astimezone(zone), *fires])
-    if desk.as_json:
+    if context.as_json:
         print_json(
             [
                 {"local": at.isoformat(), "utc": instant(at), "note": note}

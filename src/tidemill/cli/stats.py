@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import click
 
 from tidemill.cli import pause_actions, stats_reports
-from tidemill.cli.context import CommandContext, at_desk, tenant_option
+from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.limits import USES, use_rows
 from tidemill.cli.parsers import duration
 from tidemill.cli.queues import QUEUES, queue_document, queue_rows
@@ -26,9 +26,9 @@ from tidemill.errors import BadFilter
 @click.option("--longer-than", type=duration, help="Minimum duration (only for lag and stuck).")
 @click.option("--limit", type=click.IntRange(1, 1000), help="Maximum number of rows.")
 @tenant_option
-@at_desk
+@with_context
 def stats(
-    desk: CommandContext,
+    context: CommandContext,
     name: str | None,
     window: timedelta | None,
     longer_than: timedelta | None,
@@ -42,14 +42,14 @@ def stats(
     """
     options = {"window": window, "longer_than": longer_than, "limit": limit}
     if name is not None:
-        stats_reports.show(desk, name, {**options, "tenant": tenant})
+        stats_reports.show(context, name, {**options, "tenant": tenant})
         return
     for key, value in options.items():
         if value is not None:
             raise BadFilter(f"--{key.replace('_', '-')} needs a report; give its name: tidemill stats NAME")
-    now = desk.now()
-    gathered = gather(desk.store, now, tenant=tenant)
-    if desk.as_json:
+    now = context.now()
+    gathered = gather(context.store, now, tenant=tenant)
+    if context.as_json:
         print_json(stats_document(gathered))
         return
     rows = [

@@ -79,19 +79,19 @@ def names() -> list[str]:
     return [name.replace("_", "-") for name in NAMED]
 
 
-def show(desk: CommandContext, name: str, options: dict[str, Any]) -> None:
+def show(context: CommandContext, name: str, options: dict[str, Any]) -> None:
     """Run one report with the given options and print it."""
     wanted = name.replace("-", "_").lower()
     if wanted not in NAMED:
         raise BadFilter(f"there is no report {name!r}; there are {', '.join(names())}", name=name)
-    ask = getattr(StatsApi(desk.client), wanted)
+    ask = getattr(StatsApi(context.client), wanted)
     report = ask(**_taken(name, ask, options))
-    if desk.as_json:
+    if context.as_json:
         print_json(document(report))
     elif isinstance(report, Report):
         _print(report, name)
     else:
-        now = desk.now()
+        now = context.now()
         print_facts(
             (field.name.replace("_", " "), _cell(field.name, getattr(report, field.name), now))
             for field in fields(report)

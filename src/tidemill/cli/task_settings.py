@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import click
 
-from tidemill.cli.context import CommandContext, at_desk
+from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.limits import allowed
 from tidemill.cli.parsers import duration
 from tidemill.cli.screen import print_json, print_lines, span
@@ -29,9 +29,9 @@ KEYS = ("max_attempts", "timeout", "max_concurrent")
     "--max-concurrent", type=click.IntRange(0), metavar="N", help="Jobs at the same time; 0 for no limit."
 )
 @click.option("--unset", "dropped", multiple=True, metavar="KEY", help="Remove an override; repeatable.")
-@at_desk
+@with_context
 def set_task(
-    desk: CommandContext,
+    context: CommandContext,
     name: str,
     max_attempts: int | None,
     timeout: timedelta | None,
@@ -42,24 +42,24 @@ def set_task(
 
     The override holds until it is removed with --unset.
     """
-    if desk.app:
+    if context.app:
         # Refuse a misspelt name.
-        desk.registry.get(name)
+        context.registry.get(name)
     values = {"max_attempts": max_attempts, "timeout": seconds(timeout), "max_concurrent": max_concurrent}
     given = {key: value for key, value in values.items() if value is not None}
     unset = _unset_keys(dropped, given)
     limit = given.pop("max_concurrent", None)
-    before = task_setting(desk, name)
+    before = task_setting(context, name)
     after = {key: value for key, value in {**before, **given}.items() if key not in unset}
     if after and after != before:
-        desk.control.set(TASK_SETTING + name, after)
+        context.control.set(TASK_SETTING + name, after)
     elif after != before:
-        desk.control.unset(TASK_SETTING + name)
+        context.control.unset(TASK_SETTING + name)
     if limit is not None:
-        desk.limits.set(f"task/{name}", int(limit))
+        context.limits.set(f"task/{name}", int(limit))
     elif "max_concurrent" in unset:
-        desk.limits.unset(f"task/{name}")
-    _report(desk, name)
+        context.limits.unset(f"task/{name}")
+    _report(context, name)
 
 
 def _unset_keys(dropped: Iterable[str], given: Mapping[str, object]) -> set[str]:
@@ -76,9 +76,9 @@ def _unset_keys(dropped: Iterable[str], given: Mapping[str, object]) -> set[str]
     return keys
 
 
-def _report(desk: CommandContext, name: str) -> None:
-    setting, rule = task_setting(desk, name), task_rule(desk, name)
-    if desk.as_json:
+def _report(context: CommandContext, name: str) -> None:
+    setting, rule = task_setting(context, name), task_rule(context, name)
+    if context.as_json:
         print_json({"name": name, "set": set_document(setting, rule)})
         return
     words = set_words(setting, rule)
@@ -87,14 +87,14 @@ def _report(desk: CommandContext, name: str) -> None:
     )
 
 
-def task_setting(desk: CommandContext, name: str) -> Mapping[str, object]:
+def task_setting(context: CommandContext, name: str) -> Mapping[str, object]:
     """Return the runtime settings of a task, without its limit."""
-    return setting_of(name, desk.control.settings())
+    return setting_of(name, context.control.settings())
 
 
-def task_rule(desk: CommandContext, name: str) -> Rule | None:
+def task_rule(context: CommandContext, name: str) -> Rule | None:
     """Return the limit that an operator has set for a task."""
-    return limit_of(name, desk.store.rules())
+    return limit_of(name, context.store.rules())
 
 
 def set_document(setting: Mapping[str, object], rule: Rule | None) -> dict[str, object]:

@@ -37,11 +37,11 @@ def check_tasks(app: str, url: str | None, most: int, tenant: str, as_json: bool
 
     Either the code does not know the task, or it cannot read the arguments. The exit code is 1 if there are any.
     """
-    with CommandContext(app, None, as_json=as_json) as desk:
-        registry = desk.registry
+    with CommandContext(app, None, as_json=as_json) as context:
+        registry = context.registry
         other = None if url is None else open_store(url)
         try:
-            fit = check_waiting(other or desk.store, registry, tenant=tenant, most=most)
+            fit = check_waiting(other or context.store, registry, tenant=tenant, most=most)
         finally:
             if other is not None:
                 other.close()

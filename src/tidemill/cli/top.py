@@ -23,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidemill.cli import pause_actions
-from tidemill.cli.context import CommandContext, at_desk, tenant_option
+from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.limits import USES, use_rows
 from tidemill.cli.queues import QUEUES, queue_rows
 from tidemill.cli.screen import (
@@ -68,14 +68,16 @@ class Frame(NamedTuple):
     running: list[JobRow]
 
 
-def look(desk: CommandContext, tenant: str) -> Frame:
+def look(context: CommandContext, tenant: str) -> Frame:
     """Read the data of one refresh."""
-    now = desk.now()
-    stats = gather(desk.store, now, tenant=tenant, ended=False)
-    held = held_by_worker(desk.store)
-    workers = [(worker, held.get(worker.id, 0)) for worker in desk.store.workers() if is_living(worker, now)]
+    now = context.now()
+    stats = gather(context.store, now, tenant=tenant, ended=False)
+    held = held_by_worker(context.store)
+    workers = [
+        (worker, held.get(worker.id, 0)) for worker in context.store.workers() if is_living(worker, now)
+    ]
     where = JobFilter(tenant, states=frozenset({JobState.RUNNING}))
-    running = desk.store.jobs(where, sort=Sort.OLDEST, limit=MOST_RUNNING).items
+    running = context.store.jobs(where, sort=Sort.OLDEST, limit=MOST_RUNNING).items
     return Frame(stats, workers, running)
 
 
@@ -89,19 +91,19 @@ def look(desk: CommandContext, tenant: str) -> Frame:
     help="Seconds between refreshes.",
 )
 @tenant_option
-@at_desk
-def top(desk: CommandContext, once: bool, every: float, tenant: str) -> None:
+@with_context
+def top(context: CommandContext, once: bool, every: float, tenant: str) -> None:
     """Show live counts, queues and workers; q quits.
 
     --json prints one line per refresh.
     """
     screen = console()
-    if desk.as_json or once or not can_draw_over(screen):
-        _lines(desk, tenant, screen, once=once, every=every)
+    if context.as_json or once or not can_draw_over(screen):
+        _lines(context, tenant, screen, once=once, every=every)
         return
     with Live(console=screen, screen=True, auto_refresh=False) as live, _keys() as pressed:
         while True:
-            live.update(_seen(desk, tenant, screen), refresh=True)
+            live.update(_seen(context, tenant, screen), refresh=True)
             try:
                 if _ends(pressed(every)):
                     return
@@ -109,13 +111,13 @@ def top(desk: CommandContext, once: bool, every: float, tenant: str) -> None:
                 return
 
 
-def _lines(desk: CommandContext, tenant: str, screen: Console, *, once: bool, every: float) -> None:
+def _lines(context: CommandContext, tenant: str, screen: Console, *, once: bool, every: float) -> None:
     """Print frame after frame, for pipes and programs."""
     pause = threading.Event()
     try:
         while True:
-            frame = look(desk, tenant)
-            if desk.as_json:
+            frame = look(context, tenant)
+            if context.as_json:
                 print_json_line(_document(frame))
             else:
                 screen.print(draw(frame, screen.width), soft_wrap=not screen.is_terminal)
@@ -126,10 +128,10 @@ def _lines(desk: CommandContext, tenant: str, screen: Console, *, once: bool, ev
         return
 
 
-def _seen(desk: CommandContext, tenant: str, screen: Console) -> RenderableType:
+def _seen(context: CommandContext, tenant: str, screen: Console) -> RenderableType:
     """Render a frame, or the error while the store is unavailable. It may recover."""
     try:
-        return draw(look(desk, tenant), screen.width, screen.height)
+        return draw(look(context, tenant), screen.width, screen.height)
     except StoreError as error:
         return Text(clean(error), STYLES["error"])
 

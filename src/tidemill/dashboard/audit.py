@@ -74,10 +74,10 @@ async def audit(visit: PageRequest) -> Response:
         422 if wrong else 200,
         entries=entries[:PAGE],
         following=entries[PAGE - 1].record.number if len(entries) > PAGE else None,
-        asked=conditions,
+        conditions=conditions,
         since=since or "",
         wrong=wrong,
-        any_asked=bool(since) or any(conditions.values()),
+        is_filtered=bool(since) or any(conditions.values()),
         before=before,
     )
 
@@ -88,7 +88,7 @@ async def verify(visit: PageRequest) -> Response:
     if visit.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise Problem(403, "other_site", "the audit can be verified only from the audit page")
     verified = await visit.read(visit.app.audit.verify)
-    return visit.render("audit_verified.html", found=verified)
+    return visit.render("audit_verified.html", verified=verified)
 
 
 def _look(

@@ -43,7 +43,7 @@ async def jobs(visit: PageRequest) -> Response:
     return visit.render(
         "jobs.html",
         422 if filter_input.wrong else 200,
-        asked=filter_input,
+        filter_input=filter_input,
         chips=filter_input.chips(),
         rows=[row(visit, job) for job in rows],
         following=following,

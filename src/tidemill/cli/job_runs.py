@@ -57,7 +57,7 @@ from tidemill.domain.unique import Unique
 @click.option("--tenant", metavar="NAME", help="Tenant of the job.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag; repeatable.")
 @click.option(
-    "--metadata", "facts", type=metadata, multiple=True, metavar="KEY=VALUE", help="Metadata; repeatable."
+    "--metadata", "pairs", type=metadata, multiple=True, metavar="KEY=VALUE", help="Metadata; repeatable."
 )
 @click.option("--reference", type=reference, metavar="KIND:ID", help="Reference, such as user:42.")
 @click.option("--correlation-id", metavar="ID", help="Id shared with related jobs.")
@@ -78,7 +78,7 @@ def enqueue(
     task: str,
     words: tuple[str, ...],
     given: str | None,
-    rows: tuple[tuple[str, str], ...],
+    pairs: tuple[tuple[str, str], ...],
     once: bool,
     unique_by: tuple[str, ...],
     wait: bool,
@@ -92,8 +92,8 @@ def enqueue(
     declared = context.registry.get(task)
     arguments = declared.arguments.load(read_arguments(given, words, declared.arguments.schema()))
     chosen = {name: value for name, value in options.items() if value not in (None, ())}
-    if rows:
-        chosen["metadata"] = {key: json_or_text(value) for key, value in rows}
+    if pairs:
+        chosen["metadata"] = {key: json_or_text(value) for key, value in pairs}
     if once or unique_by:
         chosen["unique"] = Unique(by=unique_by)
     bound: BoundTask[Any, Any] = BoundTask(context.client, declared).using(**chosen)

@@ -398,8 +398,8 @@ class App:
         it, for cases in which other processes already have it. ``sock`` is a socket that already listens on ``host``.
         """
         from tidemill.dashboard import create_site
-        from tidemill.rest.server import serve
-        from tidemill.rest.settings import ApiSettings
+        from tidemill.web.server import serve
+        from tidemill.web.settings import ApiSettings
 
         serve(
             self,

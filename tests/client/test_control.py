@@ -89,6 +89,18 @@ def test_settings_are_overwritten_and_removed_and_each_change_is_audited(app: Ap
     assert [(entry.after or {}).get("value") for entry in found] == [False, True, None]
 
 
+def test_several_settings_are_stored_together_or_not_at_all(app: App) -> None:
+    app.control.set("share_groups", True)
+    app.control.set_all({"worker_enabled": False, "priority_ageing": 60, "share_groups": None})
+    assert {row.key: row.value for row in app.control.settings()} == {
+        "worker_enabled": False,
+        "priority_ageing": 60,
+    }
+    with pytest.raises(BadSettings):
+        app.control.set_all({"priority_ageing": None, "worker_enabled": "perhaps"})
+    assert len(app.control.settings()) == 2
+
+
 def test_a_setting_of_one_differs_from_a_setting_of_true(app: App) -> None:
     app.control.set("limit", 1)
     assert app.control.set("limit", True).value is True
@@ -184,8 +196,10 @@ def test_every_method_has_an_async_variant(app: App) -> None:
             await face.aset("worker_enabled", False)
             assert len(await face.asettings()) == 1
             await face.aunset("worker_enabled")
+            await face.aset_all({"share_groups": True})
+            await face.aset_all({"share_groups": None})
             assert await face.adrain(worker.id)
             assert await face.arelease("duties")
 
     asyncio.run(story())
-    assert [entry.who for entry in entries(app)] == ["ann"] * 6
+    assert [entry.who for entry in entries(app)] == ["ann"] * 8

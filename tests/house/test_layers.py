@@ -31,21 +31,25 @@ def test_the_source_keeps_every_import_contract() -> None:
 @pytest.mark.parametrize(
     ("module", "line", "contract"),
     [
-        ("domain/bad.py", "import tidemill.stores.bad", "floors"),
-        ("errors.py", "import tidemill.domain.bad", "floors"),
-        ("stores/bad.py", "import tidemill.tasks.bad", "floors"),
-        ("engine/bad.py", "import tidemill.client.bad", "floors"),
+        ("domain/bad.py", "import tidemill.stores.bad", "layers"),
+        ("errors.py", "import tidemill.domain.bad", "layers"),
+        ("stores/bad.py", "import tidemill.tasks.bad", "layers"),
+        ("engine/bad.py", "import tidemill.client.bad", "layers"),
         ("domain/bad.py", "import time", "pure"),
         ("domain/bad.py", "from asyncio import sleep", "pure"),
-        ("rest/bad.py", "import tidemill.stores.bad", "rest"),
-        ("rest/bad.py", "import tidemill.engine.bad", "rest"),
+        ("rest/bad.py", "import tidemill.stores.bad", "web"),
+        ("rest/bad.py", "import tidemill.engine.bad", "web"),
+        ("web/bad.py", "import tidemill.stores.bad", "web"),
+        ("web/bad.py", "import tidemill.rest.bad", "layers"),
+        ("dashboard/bad.py", "import tidemill.rest.bad", "layers"),
+        ("rest/bad.py", "import tidemill.dashboard.bad", "layers"),
     ],
 )
 def test_an_import_that_violates_a_contract_is_rejected(
     tmp_path: Path, module: str, line: str, contract: str
 ) -> None:
     package = tmp_path / "src" / "tidemill"
-    for room in ("domain", "stores", "tasks", "client", "engine", "rest", "dashboard"):
+    for room in ("domain", "stores", "tasks", "client", "engine", "web", "rest", "dashboard"):
         (package / room).mkdir(parents=True)
         (package / room / "__init__.py").touch()
         (package / room / "bad.py").touch()
@@ -58,9 +62,9 @@ def test_an_import_that_violates_a_contract_is_rejected(
     done = lint_imports(tmp_path)
 
     names = {
-        "floors": "Imports go down the floors of the house",
+        "layers": "A layer imports only the layers below it",
         "pure": "The domain reads no clock",
-        "rest": "The HTTP API and the dashboard speak to the client",
+        "web": "The HTTP API and the dashboard use the client",
     }
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"{names[contract]}" in done.stdout.split("Broken contracts")[-1]

@@ -9,7 +9,7 @@ from pathlib import Path
 WINDOWS = """
 import asyncio, concurrent.futures, importlib, logging.handlers, multiprocessing, os, pkgutil, select, signal, socket
 import subprocess, sys, tempfile, threading, tty, urllib.request, uuid, zoneinfo
-import click.testing, fastapi, httpx, hypothesis, itsdangerous, jinja2, psycopg, pydantic, pytest, rich.live, rich.table
+import click.testing, httpx, hypothesis, itsdangerous, jinja2, psycopg, pydantic, pytest, rich.live, rich.table
 import starlette.testclient, uvicorn
 
 for module, names in {

@@ -69,8 +69,8 @@ class Lazy(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        found: click.Command = getattr(importlib.import_module(f"{__name__}.{cmd_name}"), cmd_name)
-        return found
+        command: click.Command = getattr(importlib.import_module(f"{__name__}.{cmd_name}"), cmd_name)
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         there = self.list_commands(ctx)

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import click
 
-from tidemill.cli.context import CommandContext, at_desk, tenant_option
+from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.parsers import duration
 from tidemill.cli.screen import Column, age, print_json, print_table
 from tidemill.client.stats.api import StatsApi
@@ -19,17 +19,17 @@ from tidemill.client.stats.reports import document
 @click.command()
 @click.option("--window", type=duration, default="1h", show_default=True, help="Time window of ended jobs.")
 @tenant_option
-@at_desk
-def alerts(desk: CommandContext, window: timedelta, tenant: str) -> None:
+@with_context
+def alerts(context: CommandContext, window: timedelta, tenant: str) -> None:
     """List active alerts; exit code 1 if there are any.
 
     The thresholds are settings: alerts.failure_rate, alerts.queue_depth, alerts.stuck_after and others.
     """
-    found = StatsApi(desk.client).alerts(window=window, tenant=tenant)
-    if desk.as_json:
-        print_json(document(found))
+    raised = StatsApi(context.client).alerts(window=window, tenant=tenant)
+    if context.as_json:
+        print_json(document(raised))
     else:
-        now = desk.now()
+        now = context.now()
         columns = (
             Column("severity"),
             Column("alert"),
@@ -43,8 +43,8 @@ def alerts(desk: CommandContext, window: timedelta, tenant: str) -> None:
                 None if alert.since is None else age(alert.since, now),
                 alert.text,
             ]
-            for alert in found
+            for alert in raised
         ]
         print_table(columns, rows, empty="no alerts")
-    if found:
+    if raised:
         click.get_current_context().exit(1)

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import click
 
-from tidemill.cli.context import CommandContext, at_desk
+from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.filters import Where, archive_filtered
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import duration
@@ -48,14 +48,14 @@ def archive() -> None:
     show_default=True,
     help="Maximum time to run.",
 )
-@at_desk
-def run(desk: CommandContext, older_than: timedelta | None, limit: int, budget: timedelta) -> None:
+@with_context
+def run(context: CommandContext, older_than: timedelta | None, limit: int, budget: timedelta) -> None:
     """Archive due jobs now.
 
     Each copy is read back before the original is deleted. The exit code is 1 if a policy failed.
     """
-    done = Archive(desk.client).run(older_than=older_than, limit=limit, budget=budget)
-    if desk.as_json:
+    done = Archive(context.client).run(older_than=older_than, limit=limit, budget=budget)
+    if context.as_json:
         print_json(document(done))
     else:
         columns = (
@@ -66,23 +66,23 @@ def run(desk: CommandContext, older_than: timedelta | None, limit: int, budget: 
         )  # fmt: skip
         rows = [
             [
-                each.policy,
-                each.tier,
-                thousands(each.archived),
-                thousands(each.verified),
-                thousands(each.failed),
-                thousands(each.changed),
-                size(each.bytes),
-                span(each.took),
-                each.error,
+                item.policy,
+                item.tier,
+                thousands(item.archived),
+                thousands(item.verified),
+                thousands(item.failed),
+                thousands(item.changed),
+                size(item.bytes),
+                span(item.took),
+                item.error,
             ]
-            for each in done.policies
+            for item in done.policies
         ]
         print_table(columns, rows, empty="there are no policies")
         counted = "1 job" if done.archived == 1 else f"{thousands(done.archived)} jobs"
         more = "; there is more that is due" if done.more else ""
         print_lines([(f"{counted} archived in {span(done.took)}{more}", "")])
-    if done.failed or any(each.error for each in done.policies):
+    if done.failed or any(item.error for item in done.policies):
         click.get_current_context().exit(1)
 
 
@@ -91,18 +91,18 @@ def run(desk: CommandContext, older_than: timedelta | None, limit: int, budget: 
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="Jobs per page.")
 @click.option("--cursor", metavar="TEXT", help="Cursor printed by the previous page.")
 @click.option("--oldest", is_flag=True, help="List the oldest first.")
-@at_desk
-def search(desk: CommandContext, where: Where, limit: int, cursor: str | None, oldest: bool) -> None:
+@with_context
+def search(context: CommandContext, where: Where, limit: int, cursor: str | None, oldest: bool) -> None:
     """List archived jobs, newest first.
 
     --json prints the full documents.
     """
     sort = "oldest" if oldest else "newest"
-    page = Archive(desk.client).search(limit=limit, cursor=cursor, sort=sort, **where.of(desk))
-    if desk.as_json:
-        print_json({"items": [archived_document(each) for each in page.items], "next": page.next})
+    page = Archive(context.client).search(limit=limit, cursor=cursor, sort=sort, **where.of(context))
+    if context.as_json:
+        print_json({"items": [archived_document(item) for item in page.items], "next": page.next})
         return
-    now = desk.now()
+    now = context.now()
     columns = (
         Column("id"), Column("status"), Column("task", flexible=True), Column("queue", flexible=True, optional=True),
         Column("ended", right=True), Column("archived", optional=True, right=True),
@@ -111,17 +111,17 @@ def search(desk: CommandContext, where: Where, limit: int, cursor: str | None, o
     )  # fmt: skip
     rows = [
         [
-            each.id,
-            each.state.value,
-            each.task,
-            each.queue,
-            age(each.finished_at, now),
-            age(each.archived_at, now),
-            each.tenant,
-            each.tier,
-            "yes" if each.sound else "no",
+            item.id,
+            item.state.value,
+            item.task,
+            item.queue,
+            age(item.finished_at, now),
+            age(item.archived_at, now),
+            item.tenant,
+            item.tier,
+            "yes" if item.sound else "no",
         ]
-        for each in page.items
+        for item in page.items
     ]
     print_table(columns, rows, empty="no archived jobs")
     if page.next is not None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import click
 
-from tidemill.cli.context import CommandContext, at_desk, tenant_option
+from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import STYLES, Column, print_json, print_lines, print_table, stamp, thousands
 from tidemill.client.access.audit import Audit
@@ -31,9 +31,9 @@ def audit() -> None:
 @click.option("--after", type=click.IntRange(0), metavar="NUMBER", help="Entries with a greater number.")
 @click.option("--oldest", is_flag=True, help="List the oldest first.")
 @tenant_option
-@at_desk
+@with_context
 def list_audit(
-    desk: CommandContext,
+    context: CommandContext,
     who: str | None,
     action: str | None,
     subject: str | None,
@@ -44,7 +44,7 @@ def list_audit(
     tenant: str,
 ) -> None:
     """List audit entries, newest first."""
-    found = Audit(desk.client).list(
+    records = Audit(context.client).list(
         tenant=tenant,
         who=who,
         action=action,
@@ -54,8 +54,8 @@ def list_audit(
         after=after or 0,
         newest=not oldest,
     )
-    if desk.as_json:
-        print_json([audit_document(record) for record in found])
+    if context.as_json:
+        print_json([audit_document(record) for record in records])
         return
     columns = (
         Column("number", right=True), Column("at"), Column("who", flexible=True), Column("action"),
@@ -72,22 +72,22 @@ def list_audit(
             record.entry.tenant,
             _change(record.entry),
         ]
-        for record in found
+        for record in records
     ]
     print_table(columns, rows, empty="no entries")
-    if len(found) == limit:
-        print_lines([(f"more: --{'after' if oldest else 'before'} {found[-1].number}", "dim")])
+    if len(records) == limit:
+        print_lines([(f"more: --{'after' if oldest else 'before'} {records[-1].number}", "dim")])
 
 
 @audit.command()
-@at_desk
-def verify(desk: CommandContext) -> None:
+@with_context
+def verify(context: CommandContext) -> None:
     """Verify the whole audit chain.
 
     The exit code is 1 if an entry was changed, removed or inserted.
     """
-    done = Audit(desk.client).verify()
-    if desk.as_json:
+    done = Audit(context.client).verify()
+    if context.as_json:
         print_json(done._asdict())
     elif done.ok:
         counted = "1 entry" if done.entries == 1 else f"{thousands(done.entries)} entries"
@@ -109,8 +109,8 @@ def _change(entry: AuditEntry) -> str | None:
     return after or before
 
 
-def _words(facts: Mapping[str, object] | None) -> str | None:
-    if not facts:
+def _words(values: Mapping[str, object] | None) -> str | None:
+    if not values:
         return None
-    said = ((name, value) for name, value in facts.items() if value is not None)
-    return " ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in said) or None
+    pairs = ((name, value) for name, value in values.items() if value is not None)
+    return " ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in pairs) or None

@@ -6,7 +6,7 @@ import json
 
 import click
 
-from tidemill.cli.context import CommandContext, at_desk
+from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import json_or_text
 from tidemill.cli.screen import Column, age, print_json, print_lines, print_table
@@ -20,14 +20,14 @@ def config() -> None:
 
 
 @config.command("list")
-@at_desk
-def list_settings(desk: CommandContext) -> None:
+@with_context
+def list_settings(context: CommandContext) -> None:
     """List settings; secret values are masked."""
-    found = desk.control.settings()
-    if desk.as_json:
-        print_json([setting_document(setting, shown_value(setting)) for setting in found])
+    settings = context.control.settings()
+    if context.as_json:
+        print_json([setting_document(setting, shown_value(setting)) for setting in settings])
         return
-    now = desk.now()
+    now = context.now()
     columns = (
         Column("key", flexible=True), Column("value", flexible=True), Column("changed", optional=True),
         Column("by", flexible=True, optional=True), Column("description", flexible=True, optional=True),
@@ -40,21 +40,21 @@ def list_settings(desk: CommandContext) -> None:
             setting.updated_by,
             setting.description,
         ]
-        for setting in found
+        for setting in settings
     ]
-    known = ", ".join(KNOWN_SETTINGS)
-    print_table(columns, rows, empty=f"no settings; there is {known}, and whatever you set")
+    names = ", ".join(KNOWN_SETTINGS)
+    print_table(columns, rows, empty=f"no settings; there is {names}, and whatever you set")
 
 
 @config.command("set")
 @click.argument("key")
 @click.argument("value")
 @click.option("--description", metavar="TEXT", help="Description; keeps the old one if not given.")
-@at_desk
-def set_setting(desk: CommandContext, key: str, value: str, description: str | None) -> None:
+@with_context
+def set_setting(context: CommandContext, key: str, value: str, description: str | None) -> None:
     """Set a setting to JSON or to text."""
-    made = desk.control.set(key, json_or_text(value), description=description)
-    if desk.as_json:
+    made = context.control.set(key, json_or_text(value), description=description)
+    if context.as_json:
         print_json(setting_document(made, shown_value(made)))
         return
     print_lines([(f"{key} is {_written(shown_value(made))}", "")])
@@ -62,11 +62,11 @@ def set_setting(desk: CommandContext, key: str, value: str, description: str | N
 
 @config.command()
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
-@at_desk
-def unset(desk: CommandContext, keys: tuple[str, ...]) -> None:
+@with_context
+def unset(context: CommandContext, keys: tuple[str, ...]) -> None:
     """Remove settings: their defaults apply again."""
-    removed = {key: desk.control.unset(key) for key in dict.fromkeys(keys)}
-    if desk.as_json:
+    removed = {key: context.control.unset(key) for key in dict.fromkeys(keys)}
+    if context.as_json:
         print_json([key for key, was in removed.items() if was])
         return
     for key, was in removed.items():

@@ -38,10 +38,10 @@ def opened_app(where: str) -> Any:
     """Import the app at ``module:attribute``; warn if ``TIDEMILL_STORE`` names a store it does not use."""
     from tidemill.engine.app_lookup import find_app, unused_store
 
-    found = find_app(where)
-    if warning := unused_store(found, where):
+    path = find_app(where)
+    if warning := unused_store(path, where):
         click.echo(f"tidemill: {warning}", err=True)
-    return found
+    return path
 
 
 def chosen(app: str | None, url: str | None) -> tuple[str | None, str | None]:
@@ -136,7 +136,7 @@ class CommandContext:
             self._client.close()
 
 
-def at_desk(command: Callable[Concatenate[CommandContext, P], None]) -> Callable[..., None]:
+def with_context(command: Callable[Concatenate[CommandContext, P], None]) -> Callable[..., None]:
     """Pass a ``CommandContext`` to a command, and add the common options ``--app``, ``--store`` and ``--json``."""
 
     @click.option(
@@ -159,8 +159,8 @@ def at_desk(command: Callable[Concatenate[CommandContext, P], None]) -> Callable
         app_name: str | None, url: str | None, as_json: bool, *args: P.args, **kwargs: P.kwargs
     ) -> None:
         app_name, url = chosen(app_name, url)
-        with CommandContext(app_name, url, as_json=as_json) as desk, acting(f"cli:{os_user()}"):
-            command(desk, *args, **kwargs)
+        with CommandContext(app_name, url, as_json=as_json) as context, acting(f"cli:{os_user()}"):
+            command(context, *args, **kwargs)
 
     return called
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tidemill.cli.context import CommandContext, at_desk
+from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import STYLES, print_json, print_lines
 from tidemill.errors import BadSettings
@@ -19,31 +19,31 @@ def db() -> None:
 
 
 @db.command()
-@at_desk
-def migrate(desk: CommandContext) -> None:
+@with_context
+def migrate(context: CommandContext) -> None:
     """Migrate the schema; safe to run concurrently."""
-    applied = desk.store.migrate()
-    state = desk.store.schema()
-    if desk.as_json:
-        facts = {"store": desk.store.url, "applied": applied, "version": state.version}
-        print_json(facts | {"serves": state.serves})
+    applied = context.store.migrate()
+    state = context.store.schema()
+    if context.as_json:
+        document = {"store": context.store.url, "applied": applied, "version": state.version}
+        print_json(document | {"serves": state.serves})
         return
     done = [f"applied {name}" for name in applied] or ["nothing to apply"]
-    print_lines([(line, "") for line in (*done, f"{desk.store.url} has {standing(state)}")])
+    print_lines([(line, "") for line in (*done, f"{context.store.url} has {standing(state)}")])
 
 
 @db.command()
-@at_desk
-def status(desk: CommandContext) -> None:
+@with_context
+def status(context: CommandContext) -> None:
     """Show the schema version and pending migrations.
 
     The exit code is 1 if migrations are pending.
     """
-    state = desk.store.schema()
-    where = desk.store.url
-    if desk.as_json:
-        facts = {"store": where, "version": state.version, "wanted": state.wanted, "serves": state.serves}
-        print_json(facts | {"pending": list(state.pending)})
+    state = context.store.schema()
+    where = context.store.url
+    if context.as_json:
+        document = {"store": where, "version": state.version, "wanted": state.wanted, "serves": state.serves}
+        print_json(document | {"pending": list(state.pending)})
     else:
         print_lines([(f"{where} has {standing(state)}", "")])
         print_lines([(f"pending {name}", STYLES["warn"]) for name in state.pending])

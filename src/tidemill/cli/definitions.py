@@ -7,7 +7,7 @@ import json
 import click
 
 from tidemill.cli.completion import task_names
-from tidemill.cli.context import CommandContext, ask_first, at_desk, own_tenant_option, tenant_option
+from tidemill.cli.context import CommandContext, ask_first, own_tenant_option, tenant_option, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import read_arguments
 from tidemill.cli.screen import (
@@ -34,21 +34,29 @@ def definitions() -> None:
 @click.option("--task", metavar="NAME", shell_complete=task_names, help="Definitions of this task.")
 @click.option("--deleted", is_flag=True, help="Include removed ones.")
 @tenant_option
-@at_desk
-def list_definitions(desk: CommandContext, task: str | None, deleted: bool, tenant: str) -> None:
+@with_context
+def list_definitions(context: CommandContext, task: str | None, deleted: bool, tenant: str) -> None:
     """List definitions."""
-    found = Definitions(desk.client).list(task=task, deleted=deleted, tenant=tenant)
-    if desk.as_json:
-        print_json([definition_document(each) for each in found])
+    definitions = Definitions(context.client).list(task=task, deleted=deleted, tenant=tenant)
+    if context.as_json:
+        print_json([definition_document(definition) for definition in definitions])
         return
-    now = desk.now()
+    now = context.now()
     columns = (
         Column("key", flexible=True), Column("task", flexible=True), Column("state"), Column("version", right=True),
         Column("tenant", flexible=True), Column("changed", optional=True), Column("owner", optional=True),
     )  # fmt: skip
     rows = [
-        [each.key, each.task, _state(each), each.version, each.tenant, age(each.updated_at, now), each.owner]
-        for each in found
+        [
+            definition.key,
+            definition.task,
+            _state(definition),
+            definition.version,
+            definition.tenant,
+            age(definition.updated_at, now),
+            definition.owner,
+        ]
+        for definition in definitions
     ]
     print_table(columns, rows, empty="no definitions")
 
@@ -56,36 +64,36 @@ def list_definitions(desk: CommandContext, task: str | None, deleted: bool, tena
 @definitions.command()
 @click.argument("key")
 @own_tenant_option
-@at_desk
-def show(desk: CommandContext, key: str, tenant: str | None) -> None:
+@with_context
+def show(context: CommandContext, key: str, tenant: str | None) -> None:
     """Show a definition and its versions."""
-    face = Definitions(desk.client)
-    found = face.get(key, tenant=tenant)
-    versions = face.versions(key, tenant=found.tenant)
-    if desk.as_json:
+    face = Definitions(context.client)
+    definition = face.get(key, tenant=tenant)
+    versions = face.versions(key, tenant=definition.tenant)
+    if context.as_json:
         print_json(
-            definition_document(found)
-            | {"versions": [definition_document(each.definition) for each in versions]}
+            definition_document(definition)
+            | {"versions": [definition_document(version.definition) for version in versions]}
         )
         return
     print_facts(
         [
-            ("definition", found.key),
-            ("name", found.name or None),
-            ("task", found.task),
-            ("state", _state(found)),
-            ("version", found.version),
-            ("arguments", found.args),
-            ("settings", json.dumps(dict(found.settings)) if found.settings else None),
-            ("owner", found.owner),
-            ("tenant", found.tenant),
-            ("id", found.id),
+            ("definition", definition.key),
+            ("name", definition.name or None),
+            ("task", definition.task),
+            ("state", _state(definition)),
+            ("version", definition.version),
+            ("arguments", definition.args),
+            ("settings", json.dumps(dict(definition.settings)) if definition.settings else None),
+            ("owner", definition.owner),
+            ("tenant", definition.tenant),
+            ("id", definition.id),
         ]
     )
     heading("Versions")
     rows = [
-        [each.definition.version, stamp(each.created_at), each.created_by, each.definition.args]
-        for each in versions
+        [version.definition.version, stamp(version.created_at), version.created_by, version.definition.args]
+        for version in versions
     ]
     columns = (
         Column("version", right=True),
@@ -99,19 +107,19 @@ def show(desk: CommandContext, key: str, tenant: str | None) -> None:
 @definitions.command()
 @click.argument("key")
 @own_tenant_option
-@at_desk
-def enable(desk: CommandContext, key: str, tenant: str | None) -> None:
+@with_context
+def enable(context: CommandContext, key: str, tenant: str | None) -> None:
     """Enable the schedules of a definition, from now on."""
-    _said(desk, Definitions(desk.client).enable(key, tenant=tenant), "enabled")
+    _said(context, Definitions(context.client).enable(key, tenant=tenant), "enabled")
 
 
 @definitions.command()
 @click.argument("key")
 @own_tenant_option
-@at_desk
-def disable(desk: CommandContext, key: str, tenant: str | None) -> None:
+@with_context
+def disable(context: CommandContext, key: str, tenant: str | None) -> None:
     """Disable the schedules of a definition."""
-    _said(desk, Definitions(desk.client).disable(key, tenant=tenant), "disabled")
+    _said(context, Definitions(context.client).disable(key, tenant=tenant), "disabled")
 
 
 @definitions.command()
@@ -119,22 +127,24 @@ def disable(desk: CommandContext, key: str, tenant: str | None) -> None:
 @click.argument("words", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option("--force", is_flag=True, help="Also while the definition is disabled, or refuses a second job.")
 @own_tenant_option
-@at_desk
-def trigger(desk: CommandContext, key: str, words: tuple[str, ...], force: bool, tenant: str | None) -> None:
+@with_context
+def trigger(
+    context: CommandContext, key: str, words: tuple[str, ...], force: bool, tenant: str | None
+) -> None:
     """Enqueue a job of a definition now.
 
     NAME=VALUE overrides the definition's own arguments.
     """
-    desk.need_app("triggering a definition")
-    face = Definitions(desk.client)
-    found = face.get(key, tenant=tenant)
-    declared = desk.registry.get(found.task)
-    own = read_arguments(found.args, words, declared.arguments.schema())
+    context.need_app("triggering a definition")
+    face = Definitions(context.client)
+    definition = face.get(key, tenant=tenant)
+    declared = context.registry.get(definition.task)
+    own = read_arguments(definition.args, words, declared.arguments.schema())
     names = {word.partition("=")[0] for word in words}
     loaded = declared.arguments.load(own)
     args = {name: value for name, value in loaded.items() if name in names}
-    job = face.trigger(key, args=args, force=force, tenant=found.tenant)
-    if desk.as_json:
+    job = face.trigger(key, args=args, force=force, tenant=definition.tenant)
+    if context.as_json:
         print_json({"id": str(job.id), "task": job.task, "tenant": job.tenant})
     else:
         print_lines([(str(job.id), "")])
@@ -144,25 +154,25 @@ def trigger(desk: CommandContext, key: str, words: tuple[str, ...], force: bool,
 @click.argument("key")
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @own_tenant_option
-@at_desk
-def remove(desk: CommandContext, key: str, yes: bool, tenant: str | None) -> None:
+@with_context
+def remove(context: CommandContext, key: str, yes: bool, tenant: str | None) -> None:
     """Remove a definition with its schedules; versions stay."""
-    face = Definitions(desk.client)
-    found = face.get(key, tenant=tenant)
+    face = Definitions(context.client)
+    definition = face.get(key, tenant=tenant)
     if not yes:
-        ask_first(f"remove definition {found.key} of tenant {found.tenant} with its schedules?")
-    face.remove(key, tenant=found.tenant)
-    _said(desk, found, "removed")
+        ask_first(f"remove definition {definition.key} of tenant {definition.tenant} with its schedules?")
+    face.remove(key, tenant=definition.tenant)
+    _said(context, definition, "removed")
 
 
-def _state(found: Definition) -> str:
-    if found.deleted_at is not None:
+def _state(definition: Definition) -> str:
+    if definition.deleted_at is not None:
         return "deleted"
-    return "enabled" if found.enabled else "disabled"
+    return "enabled" if definition.enabled else "disabled"
 
 
-def _said(desk: CommandContext, found: Definition, word: str) -> None:
-    if desk.as_json:
-        print_json(definition_document(found))
+def _said(context: CommandContext, definition: Definition, word: str) -> None:
+    if context.as_json:
+        print_json(definition_document(definition))
     else:
-        print_lines([(f"definition {found.key} is {word}", "")])
+        print_lines([(f"definition {definition.key} is {word}", "")])

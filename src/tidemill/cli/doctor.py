@@ -14,7 +14,7 @@ import click
 from rich.text import Text
 
 from tidemill.cli import pause_actions
-from tidemill.cli.context import CommandContext, at_desk
+from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.doctor_sqlite import look_at_file
 from tidemill.cli.screen import STYLES, age, clean, print_json, put, span, thousands
 from tidemill.client.stats.store_stats import crew_of, is_living, waiting_tasks
@@ -46,23 +46,23 @@ Findings = Iterator[Finding]
 
 
 @click.command()
-@at_desk
-def doctor(desk: CommandContext) -> None:
+@with_context
+def doctor(context: CommandContext) -> None:
     """Check the installation and suggest fixes.
 
     The exit code is 1 if a check fails.
     """
-    found: list[Finding] = []
-    for finding in _examined(desk):
-        found.append(finding)
-        if not desk.as_json:
+    findings: list[Finding] = []
+    for finding in _examined(context):
+        findings.append(finding)
+        if not context.as_json:
             _print(finding)
-    failed = sum(finding.status == "fail" for finding in found)
-    warned = sum(finding.status == "warn" for finding in found)
-    if desk.as_json:
-        print_json({"ok": not failed, "checks": [finding._asdict() for finding in found]})
+    failed = sum(finding.status == "fail" for finding in findings)
+    warned = sum(finding.status == "warn" for finding in findings)
+    if context.as_json:
+        print_json({"ok": not failed, "checks": [finding._asdict() for finding in findings]})
     else:
-        click.echo(f"{len(found) - failed - warned} ok, {warned} warn, {failed} fail")
+        click.echo(f"{len(findings) - failed - warned} ok, {warned} warn, {failed} fail")
     if failed:
         click.get_current_context().exit(1)
 
@@ -74,38 +74,38 @@ def _print(finding: Finding) -> None:
     put(line, hang=6)
 
 
-def _examined(desk: CommandContext) -> Findings:
-    if desk.app:
-        yield from _app(desk)
-    if not desk.app or desk.opened:
-        yield from _store(desk)
+def _examined(context: CommandContext) -> Findings:
+    if context.app:
+        yield from _app(context)
+    if not context.app or context.opened:
+        yield from _store(context)
 
 
-def _app(desk: CommandContext) -> Findings:
+def _app(context: CommandContext) -> Findings:
     try:
-        number = len(desk.registry)
+        number = len(context.registry)
     except TidemillError as error:
         yield Finding("fail", "app", error.message)
-        if desk.url:
+        if context.url:
             # The store can be checked without the app.
-            desk.app = None
+            context.app = None
         return
     if number:
-        yield Finding("ok", "app", f"{desk.app} declares {number} task{'' if number == 1 else 's'}")
+        yield Finding("ok", "app", f"{context.app} declares {number} task{'' if number == 1 else 's'}")
     else:
-        yield Finding("warn", "app", f"{desk.app} declares no task; import the modules that declare them")
+        yield Finding("warn", "app", f"{context.app} declares no task; import the modules that declare them")
 
 
-def _store(desk: CommandContext) -> Findings:
+def _store(context: CommandContext) -> Findings:
     try:
-        state = desk.store.schema()
-        where = desk.store.url
+        state = context.store.schema()
+        where = context.store.url
     except TidemillError as error:
         yield Finding("fail", "store", error.message)
         return
     yield Finding("ok", "store", f"{where} answers")
     if where.startswith("sqlite"):
-        yield from (Finding(*found) for found in look_at_file(where))
+        yield from (Finding(*finding) for finding in look_at_file(where))
     if state.pending and not where.startswith("sqlite"):
         names = ", ".join(state.pending)
         yield Finding(
@@ -115,14 +115,14 @@ def _store(desk: CommandContext) -> Findings:
         )
         return
     try:
-        desk.store.check()
+        context.store.check()
     except TidemillError as error:
         yield Finding("fail", "schema", error.message)
         return
-    yield Finding("ok", "schema", _schema_words(desk.store.schema()))
+    yield Finding("ok", "schema", _schema_words(context.store.schema()))
     for check in CHECKS:
         try:
-            yield from check(desk)
+            yield from check(context)
         except StoreError as error:
             yield Finding("fail", check.__name__.strip("_").replace("_", " "), error.message)
 
@@ -139,12 +139,12 @@ def _schema_words(state: SchemaStatus) -> str:
 # Checks that need a working store --------------------------------------------------------------------------------------
 
 
-def _clock(desk: CommandContext) -> Findings:
-    if not desk.store.url.startswith("postgres"):
+def _clock(context: CommandContext) -> Findings:
+    if not context.store.url.startswith("postgres"):
         return  # The store uses this machine's clock.
-    before = desk.client.clock.now()
-    theirs = desk.now()
-    after = desk.client.clock.now()
+    before = context.client.clock.now()
+    theirs = context.now()
+    after = context.client.clock.now()
     apart = abs(theirs - (before + (after - before) / 2))
     # Subtract the uncertainty due to the duration of the query.
     apart = max(apart - (after - before) / 2, timedelta(0))
@@ -158,31 +158,31 @@ def _clock(desk: CommandContext) -> Findings:
         yield Finding("ok", "clock", f"within {span(CLOCK_WARN)} of the database's")
 
 
-def _wake_ups(desk: CommandContext) -> Findings:
-    if not desk.store.url.startswith(("postgres", "sqlite")):
+def _wake_ups(context: CommandContext) -> Findings:
+    if not context.store.url.startswith(("postgres", "sqlite")):
         return
     topic = f"doctor:{uuid.uuid4().hex[:8]}"
-    listener = desk.store.listen()
+    listener = context.store.listen()
     try:
-        began = desk.client.clock.monotonic()
-        desk.store.notify([topic])
-        while (left := began + ECHO - desk.client.clock.monotonic()) > 0:
+        began = context.client.clock.monotonic()
+        context.store.notify([topic])
+        while (left := began + ECHO - context.client.clock.monotonic()) > 0:
             if topic in listener.wait(left):
-                took = timedelta(seconds=desk.client.clock.monotonic() - began)
+                took = timedelta(seconds=context.client.clock.monotonic() - began)
                 yield Finding("ok", "wake-ups", f"received after {span(took)}")
                 return
     finally:
         listener.close()
     told = "workers poll instead, so jobs start later"
-    if desk.store.url.startswith("postgres"):
+    if context.store.url.startswith("postgres"):
         told += "; connect past PgBouncer's transaction mode, or remove notify=0 from the URL"
     yield Finding("warn", "wake-ups", f"not received within {ECHO:g} seconds: {told}")
 
 
-def _workers(desk: CommandContext) -> Findings:
-    now = desk.now()
-    crew = crew_of(desk.store.workers(), now)
-    pending = desk.store.count(JobFilter(ALL_TENANTS, states=frozenset({JobState.PENDING})))
+def _workers(context: CommandContext) -> Findings:
+    now = context.now()
+    crew = crew_of(context.store.workers(), now)
+    pending = context.store.count(JobFilter(ALL_TENANTS, states=frozenset({JobState.PENDING})))
     waiting = sum(pending.values())
     living = crew.alive + crew.late
     if not living and waiting:
@@ -206,38 +206,38 @@ def _pending(number: int) -> str:
     return "1 job is pending" if number == 1 else f"{thousands(number)} jobs are pending"
 
 
-def _orphans(desk: CommandContext) -> Findings:
-    found = desk.store.orphans(MANY)
-    if not found:
+def _orphans(context: CommandContext) -> Findings:
+    claims = context.store.orphans(MANY)
+    if not claims:
         yield Finding("ok", "orphans", "no job is held by a worker that is gone")
         return
-    living = any(is_living(worker, desk.now()) for worker in desk.store.workers())
+    living = any(is_living(worker, context.now()) for worker in context.store.workers())
     then = "living workers reclaim them within seconds" if living else "start a worker to reclaim them"
-    yield Finding("warn", "orphans", f"{_many(found)} held by workers that are gone; {then}")
+    yield Finding("warn", "orphans", f"{_many(claims)} held by workers that are gone; {then}")
 
 
-def _overdue(desk: CommandContext) -> Findings:
-    found = desk.store.overdue(MANY)
-    if not found:
+def _overdue(context: CommandContext) -> Findings:
+    claims = context.store.overdue(MANY)
+    if not claims:
         yield Finding("ok", "overdue", "no job is past its timeout")
         return
-    ids = ", ".join(str(claim.id) for claim in found[:3])
+    ids = ", ".join(str(claim.id) for claim in claims[:3])
     yield Finding(
-        "warn", "overdue", f"{_many(found)} past the timeout ({ids}); tidemill jobs show prints where"
+        "warn", "overdue", f"{_many(claims)} past the timeout ({ids}); tidemill jobs show prints where"
     )
 
 
-def _many(found: list[Claim]) -> str:
-    more = "at least " if len(found) == MANY else ""
-    return f"{more}{len(found)} job{' is' if len(found) == 1 else 's are'}"
+def _many(claims: list[Claim]) -> str:
+    more = "at least " if len(claims) == MANY else ""
+    return f"{more}{len(claims)} job{' is' if len(claims) == 1 else 's are'}"
 
 
-def _pauses(desk: CommandContext) -> Findings:
-    now = desk.now()
-    found = desk.store.pauses()
-    if not found:
+def _pauses(context: CommandContext) -> Findings:
+    now = context.now()
+    pauses = context.store.pauses()
+    if not pauses:
         yield Finding("ok", "pauses", "nothing is paused")
-    for pause in found:
+    for pause in pauses:
         by = f" by {pause.paused_by}" if pause.paused_by else ""
         why = f" ({pause.reason})" if pause.reason else ""
         when = f"{by} {age(pause.paused_at, now)}{why}"
@@ -246,14 +246,14 @@ def _pauses(desk: CommandContext) -> Findings:
         )
 
 
-def _unknown_tasks(desk: CommandContext) -> Findings:
-    living = _living(desk.store.workers(), desk.now())
-    waiting = waiting_tasks(desk.store)
+def _unknown_tasks(context: CommandContext) -> Findings:
+    living = _living(context.store.workers(), context.now())
+    waiting = waiting_tasks(context.store)
     if not living or any(not worker.tasks for worker in living):
         # Either no worker is alive, which is reported elsewhere, or one of them accepts all tasks.
         return
-    known = {name for worker in living for name in worker.tasks}
-    unknown = sorted(set(waiting) - known)
+    tasks = {name for worker in living for name in worker.tasks}
+    unknown = sorted(set(waiting) - tasks)
     if not unknown:
         yield Finding("ok", "tasks", "living workers know every task that waits")
     for name in unknown:
@@ -261,11 +261,11 @@ def _unknown_tasks(desk: CommandContext) -> Findings:
         yield Finding("warn", "tasks", text)
 
 
-def _leases(desk: CommandContext) -> Findings:
-    now = desk.now()
-    if not _living(desk.store.workers(), now):
+def _leases(context: CommandContext) -> Findings:
+    now = context.now()
+    if not _living(context.store.workers(), now):
         return
-    for lease in desk.store.leases():
+    for lease in context.store.leases():
         # Held only during an archive run.
         if lease.name == ARCHIVE:
             continue

@@ -67,18 +67,18 @@ class Where:
         """Whether there is a condition other than the tenant."""
         return bool(set(self._typed) - {"tenant"})
 
-    def of(self, desk: CommandContext) -> dict[str, Any]:
+    def of(self, context: CommandContext) -> dict[str, Any]:
         """Return the arguments of ``app.jobs``. Ages are converted with the store's time."""
-        found = dict(self._typed)
-        found.setdefault("tenant", ALL_TENANTS)
+        conditions = dict(self._typed)
+        conditions.setdefault("tenant", ALL_TENANTS)
         for name in ("created_after", "created_before"):
-            if isinstance(found.get(name), timedelta):
-                found[name] = desk.now() - found[name]
-        if "parent_id" in found:
-            found["parent_id"] = resolve(desk.store, found["parent_id"], tenant=ALL_TENANTS)
-        if "metadata" in found:
-            found["metadata"] = dict(found["metadata"])
-        return found
+            if isinstance(conditions.get(name), timedelta):
+                conditions[name] = context.now() - conditions[name]
+        if "parent_id" in conditions:
+            conditions["parent_id"] = resolve(context.store, conditions["parent_id"], tenant=ALL_TENANTS)
+        if "metadata" in conditions:
+            conditions["metadata"] = dict(conditions["metadata"])
+        return conditions
 
 
 def filtered(command: Command) -> Command:

@@ -10,7 +10,7 @@ from uuid import UUID
 import click
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from tidemill.cli.context import CommandContext, ask_first, at_desk
+from tidemill.cli.context import CommandContext, ask_first, with_context
 from tidemill.cli.filters import Where, filtered
 from tidemill.cli.job_views import one
 from tidemill.cli.parsers import duration, instant
@@ -43,9 +43,9 @@ def _yes(command: Callable[..., None]) -> Callable[..., None]:
 )
 @filtered
 @_yes
-@at_desk
+@with_context
 def cancel(
-    desk: CommandContext, ids: tuple[str, ...], reason: str | None, children: bool, where: Where, yes: bool
+    context: CommandContext, ids: tuple[str, ...], reason: str | None, children: bool, where: Where, yes: bool
 ) -> None:
     """Cancel jobs, by id or by filter.
 
@@ -59,32 +59,32 @@ def cancel(
         return job.cancel(reason, children=children)
 
     def many(**conditions: Any) -> Acted:
-        return desk.jobs.cancel(reason=reason, **conditions)
+        return context.jobs.cancel(reason=reason, **conditions)
 
-    _decide(desk, "cancel", ids, where, allowed, each, many, yes=yes)
+    _decide(context, "cancel", ids, where, allowed, each, many, yes=yes)
 
 
 @click.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @filtered
 @_yes
-@at_desk
-def retry(desk: CommandContext, ids: tuple[str, ...], where: Where, yes: bool) -> None:
+@with_context
+def retry(context: CommandContext, ids: tuple[str, ...], where: Where, yes: bool) -> None:
     """Retry jobs that ended without success, by id or by filter.
 
     The attempts start from zero again.
     """
-    _decide(desk, "retry", ids, where, expected(Action.RETRY), Job.retry, desk.jobs.retry, yes=yes)
+    _decide(context, "retry", ids, where, expected(Action.RETRY), Job.retry, context.jobs.retry, yes=yes)
 
 
 @click.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
 @filtered
 @_yes
-@at_desk
-def delete(desk: CommandContext, ids: tuple[str, ...], where: Where, yes: bool) -> None:
+@with_context
+def delete(context: CommandContext, ids: tuple[str, ...], where: Where, yes: bool) -> None:
     """Delete ended jobs with their logs, by id or by filter."""
-    _decide(desk, "delete", ids, where, ENDED, Job.delete, desk.jobs.delete, yes=yes)
+    _decide(context, "delete", ids, where, ENDED, Job.delete, context.jobs.delete, yes=yes)
 
 
 @click.command()
@@ -93,9 +93,9 @@ def delete(desk: CommandContext, ids: tuple[str, ...], where: Where, yes: bool) 
 @click.option("--to-queue", metavar="NAME", help="The new queue.")
 @filtered
 @_yes
-@at_desk
+@with_context
 def change(
-    desk: CommandContext,
+    context: CommandContext,
     ids: tuple[str, ...],
     priority: int | None,
     to_queue: str | None,
@@ -112,67 +112,67 @@ def change(
         return job.change(priority=priority, queue=to_queue)
 
     def many(**conditions: Any) -> Acted:
-        return desk.jobs.change(priority=priority, to_queue=to_queue, **conditions)
+        return context.jobs.change(priority=priority, to_queue=to_queue, **conditions)
 
-    _decide(desk, "change", ids, where, CHANGEABLE, each, many, yes=yes)
+    _decide(context, "change", ids, where, CHANGEABLE, each, many, yes=yes)
 
 
 @click.command("run-now")
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@at_desk
-def run_now(desk: CommandContext, ids: tuple[str, ...]) -> None:
+@with_context
+def run_now(context: CommandContext, ids: tuple[str, ...]) -> None:
     """Run scheduled jobs and pending retries now."""
-    _each(desk, "run now", ids, Job.run_now)
+    _each(context, "run now", ids, Job.run_now)
 
 
 @click.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
 @click.option("--at", type=instant, metavar="INSTANT", help="New time, such as 2026-03-01T06:00Z.")
 @click.option("--in", "delay", type=duration, metavar="DURATION", help="New time from now, such as 30m.")
-@at_desk
+@with_context
 def reschedule(
-    desk: CommandContext, ids: tuple[str, ...], at: datetime | None, delay: timedelta | None
+    context: CommandContext, ids: tuple[str, ...], at: datetime | None, delay: timedelta | None
 ) -> None:
     """Change the time of jobs that have not started."""
     when = at if at is not None else delay
     if when is None or (at is not None and delay is not None):
         raise click.UsageError("give the new time with --at or with --in")
-    _each(desk, "reschedule", ids, lambda job: job.reschedule(when))
+    _each(context, "reschedule", ids, lambda job: job.reschedule(when))
 
 
 @click.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@at_desk
-def rerun(desk: CommandContext, ids: tuple[str, ...]) -> None:
+@with_context
+def rerun(context: CommandContext, ids: tuple[str, ...]) -> None:
     """Run jobs under review again, with all their attempts."""
-    _each(desk, "rerun", ids, Job.rerun)
+    _each(context, "rerun", ids, Job.rerun)
 
 
 @click.command()
 @click.argument("id")
 @click.option("--comment", metavar="TEXT", help="Comment, stored with the job.")
-@at_desk
-def approve(desk: CommandContext, id: str, comment: str | None) -> None:
+@with_context
+def approve(context: CommandContext, id: str, comment: str | None) -> None:
     """Complete a job under review."""
-    _each(desk, "approve", (id,), lambda job: job.approve(comment))
+    _each(context, "approve", (id,), lambda job: job.approve(comment))
 
 
 @click.command()
 @click.argument("id")
 @click.option("--comment", metavar="TEXT", help="Comment, stored with the job.")
-@at_desk
-def reject(desk: CommandContext, id: str, comment: str | None) -> None:
+@with_context
+def reject(context: CommandContext, id: str, comment: str | None) -> None:
     """Fail a job under review."""
-    _each(desk, "reject", (id,), lambda job: job.reject(comment))
+    _each(context, "reject", (id,), lambda job: job.reject(comment))
 
 
 def _decide(
-    desk: CommandContext,
+    context: CommandContext,
     verb: str,
     ids: tuple[str, ...],
     where: Where,
     allowed: frozenset[JobState],
-    each: One,
+    act: One,
     many: Many,
     *,
     yes: bool,
@@ -180,37 +180,37 @@ def _decide(
     if ids and where.narrows:
         raise BadFilter(f"{verb} takes ids or a filter, not both")
     if ids:
-        _each(desk, verb, ids, each)
+        _each(context, verb, ids, act)
     elif where.narrows:
-        _matching(desk, verb, where, allowed, many, yes=yes)
+        _matching(context, verb, where, allowed, many, yes=yes)
     else:
         raise BadFilter(f"say which jobs to {verb}: ids, or a filter such as --status or --task")
 
 
-def _each(desk: CommandContext, verb: str, ids: tuple[str, ...], act: One) -> None:
+def _each(context: CommandContext, verb: str, ids: tuple[str, ...], act: One) -> None:
     """Act on each of these jobs; continue if one of them refuses."""
     done: list[dict[str, object]] = []
     refused: list[dict[str, object]] = []
-    found: dict[UUID, str] = {}
+    resolved: dict[UUID, str] = {}
     # Refuse malformed and ambiguous ids before anything is changed.
     for id in ids:
         try:
-            found.setdefault(resolve(desk.store, id, tenant=ALL_TENANTS), id)
+            resolved.setdefault(resolve(context.store, id, tenant=ALL_TENANTS), id)
         except JobNotFound as error:
             refused.append({"id": id, "code": error.code, "message": error.message})
-    for full, id in found.items():
+    for full, id in resolved.items():
         try:
-            job = one(desk, str(full))
+            job = one(context, str(full))
             act(job)
         except JobError as error:
             refused.append({"id": id, "code": error.code, "message": error.message})
             continue
         now = "deleted" if verb == "delete" else job.status.value
         done.append({"id": str(job.id), "status": now})
-        asked = "asked to stop" if verb == "cancel" and not job.ended else now
-        if not desk.as_json:
-            print_lines([(f"{job.id} {asked}", "")])
-    if desk.as_json:
+        outcome = "asked to stop" if verb == "cancel" and not job.ended else now
+        if not context.as_json:
+            print_lines([(f"{job.id} {outcome}", "")])
+    if context.as_json:
         print_json({"done": done, "refused": refused})
     else:
         for refusal in refused:
@@ -220,15 +220,15 @@ def _each(desk: CommandContext, verb: str, ids: tuple[str, ...], act: One) -> No
 
 
 def _matching(
-    desk: CommandContext, verb: str, where: Where, allowed: frozenset[JobState], many: Many, *, yes: bool
+    context: CommandContext, verb: str, where: Where, allowed: frozenset[JobState], many: Many, *, yes: bool
 ) -> None:
     """Act on all matching jobs, in batches and oldest first. Jobs created after the start are not affected."""
-    conditions = where.of(desk)
-    asked = frozenset(JobState(name) for name in conditions.pop("status", ()))
-    states = (asked & allowed) if asked else allowed
-    began_at = desk.now()
+    conditions = where.of(context)
+    wanted = frozenset(JobState(name) for name in conditions.pop("status", ()))
+    states = (wanted & allowed) if wanted else allowed
+    began_at = context.now()
     conditions["created_before"] = min(conditions.get("created_before", began_at), began_at)
-    counts = desk.jobs.counts(status=states, **conditions) if states else {}
+    counts = context.jobs.counts(status=states, **conditions) if states else {}
     total = sum(counts.values())
     if total and not yes:
         told = ", ".join(f"{thousands(number)} {state}" for state, number in sorted(counts.items()))
@@ -237,10 +237,10 @@ def _matching(
     asked_for = {**conditions, "status": states}
     done = seen = 0
     cursor: str | None = None
-    with _bar(total, hidden=desk.as_json) as bar:
+    with _bar(total, hidden=context.as_json) as bar:
         task = bar.add_task(verb, total=total)
         while total:
-            page = desk.jobs.list(limit=BATCH, cursor=cursor, sort="oldest", status=states, **conditions)
+            page = context.jobs.list(limit=BATCH, cursor=cursor, sort="oldest", status=states, **conditions)
             if page.items:
                 acted = many(ids=[job.id for job in page.items], tenant=ALL_TENANTS, asked=asked_for)
                 done, seen = done + acted.done, seen + len(page.items)
@@ -248,7 +248,7 @@ def _matching(
             if page.next is None:
                 break
             cursor = page.next
-    if desk.as_json:
+    if context.as_json:
         print_json({"done": done, "skipped": seen - done})
         return
     words = {
@@ -256,15 +256,15 @@ def _matching(
     }  # fmt: skip
     skipped = f"; {thousands(seen - done)} had changed by then" if seen > done else ""
     if not seen:
-        skipped = f": {_reason_for_none(verb, asked, allowed)}"
+        skipped = f": {_reason_for_none(verb, wanted, allowed)}"
     print_lines([(f"{thousands(done)} {words[verb]}{skipped}", "")])
 
 
-def _reason_for_none(verb: str, asked: frozenset[JobState], allowed: frozenset[JobState]) -> str:
+def _reason_for_none(verb: str, wanted: frozenset[JobState], allowed: frozenset[JobState]) -> str:
     """Explain why a filter left no job to act on."""
     possible = ", ".join(state for state in JobState if state in allowed)
-    if asked and not asked & allowed:
-        names = " and ".join(state for state in JobState if state in asked)
+    if wanted and not wanted & allowed:
+        names = " and ".join(state for state in JobState if state in wanted)
         return f"{names} jobs cannot be {_PAST[verb]}; the filter can match {possible}"
     return f"no job matches the filter in a status that allows it ({possible})"
 

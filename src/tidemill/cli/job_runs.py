@@ -13,7 +13,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
 from tidemill.cli.completion import queue_names, task_names
-from tidemill.cli.context import CommandContext, at_desk
+from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.job_views import one
 from tidemill.cli.parsers import duration, instant, json_or_text, metadata, read_arguments, reference
 from tidemill.cli.screen import (
@@ -57,7 +57,7 @@ from tidemill.domain.unique import Unique
 @click.option("--tenant", metavar="NAME", help="Tenant of the job.")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Tag; repeatable.")
 @click.option(
-    "--metadata", "facts", type=metadata, multiple=True, metavar="KEY=VALUE", help="Metadata; repeatable."
+    "--metadata", "pairs", type=metadata, multiple=True, metavar="KEY=VALUE", help="Metadata; repeatable."
 )
 @click.option("--reference", type=reference, metavar="KIND:ID", help="Reference, such as user:42.")
 @click.option("--correlation-id", metavar="ID", help="Id shared with related jobs.")
@@ -71,14 +71,14 @@ from tidemill.domain.unique import Unique
     help="Like --unique, but compare only this argument; repeatable.",
 )
 @click.option("--wait", is_flag=True, help="Wait for the job and print its result.")
-@at_desk
+@with_context
 def enqueue(
-    desk: CommandContext,
+    context: CommandContext,
     /,
     task: str,
     words: tuple[str, ...],
     given: str | None,
-    facts: tuple[tuple[str, str], ...],
+    pairs: tuple[tuple[str, str], ...],
     once: bool,
     unique_by: tuple[str, ...],
     wait: bool,
@@ -88,61 +88,61 @@ def enqueue(
 
     The arguments are validated first. Text that is valid JSON is read as JSON, unless the parameter is a string.
     """
-    desk.need_app("enqueueing")
-    declared = desk.registry.get(task)
+    context.need_app("enqueueing")
+    declared = context.registry.get(task)
     arguments = declared.arguments.load(read_arguments(given, words, declared.arguments.schema()))
     chosen = {name: value for name, value in options.items() if value not in (None, ())}
-    if facts:
-        chosen["metadata"] = {key: json_or_text(value) for key, value in facts}
+    if pairs:
+        chosen["metadata"] = {key: json_or_text(value) for key, value in pairs}
     if once or unique_by:
         chosen["unique"] = Unique(by=unique_by)
-    bound: BoundTask[Any, Any] = BoundTask(desk.client, declared).using(**chosen)
+    bound: BoundTask[Any, Any] = BoundTask(context.client, declared).using(**chosen)
     job = bound.enqueue(**arguments)
     if wait:
-        _follow(desk, job, quiet=desk.as_json)
+        _follow(context, job, quiet=context.as_json)
         return
-    if desk.as_json:
-        print_json(documents.job_document(job.refresh().facts, desk.now()))
+    if context.as_json:
+        print_json(documents.job_document(job.refresh().facts, context.now()))
     else:
         print_lines([(str(job.id), "")])
 
 
 @click.command()
 @click.argument("id")
-@at_desk
-def watch(desk: CommandContext, id: str) -> None:
+@with_context
+def watch(context: CommandContext, id: str) -> None:
     """Show the progress of a job until it ends.
 
     The exit code is 1 if the job did not complete. --json prints one line per change.
     """
-    _follow(desk, one(desk, id), quiet=False)
+    _follow(context, one(context, id), quiet=False)
 
 
-def _follow(desk: CommandContext, job: Job[Any], *, quiet: bool) -> None:
+def _follow(context: CommandContext, job: Job[Any], *, quiet: bool) -> None:
     """Show a job's progress until it has ended, then its outcome. ``quiet`` shows only the outcome."""
     screen = console()
-    if not desk.as_json and can_draw_over(screen):
-        _bar(desk, job)
+    if not context.as_json and can_draw_over(screen):
+        _bar(context, job)
     else:
         last = ""
         for seen in job.watch():
             if quiet:
                 continue
-            if desk.as_json:
-                print_json_line(documents.job_document(seen.facts, desk.now()))
+            if context.as_json:
+                print_json_line(documents.job_document(seen.facts, context.now()))
             elif (line := _line(seen)) != last:
-                print_lines([(f"{stamp(desk.now())} {line}", "")])
+                print_lines([(f"{stamp(context.now())} {line}", "")])
                 last = line
-    if desk.as_json:
+    if context.as_json:
         if quiet:
-            print_json(documents.job_document(job.facts, desk.now()))
+            print_json(documents.job_document(job.facts, context.now()))
     else:
         _outcome(job)
     if job.status is not JobState.COMPLETED:
         click.get_current_context().exit(1)
 
 
-def _bar(desk: CommandContext, job: Job[Any]) -> None:
+def _bar(context: CommandContext, job: Job[Any]) -> None:
     """Show a progress bar with the job's message below; remove it when the job has ended."""
     bar = Progress(
         TextColumn("{task.description}", style="bold", markup=False),
@@ -155,7 +155,7 @@ def _bar(desk: CommandContext, job: Job[Any]) -> None:
     shown = bar.add_task(job.status.value, total=1.0, amount="", left="")
     with Live(bar, console=console(), transient=True) as live:
         for seen in job.watch():
-            now = desk.now()
+            now = context.now()
             bar.update(
                 shown,
                 description=seen.status.value,
@@ -164,16 +164,16 @@ def _bar(desk: CommandContext, job: Job[Any]) -> None:
                 amount=percent(seen.progress) if seen.status is JobState.RUNNING else "",
                 left="" if seen.eta is None else f"ends {age(max(seen.eta, now), now)}",
             )
-            live.update(Group(bar, Text(clean(_words(desk, seen, now)), "dim", overflow="ellipsis")))
+            live.update(Group(bar, Text(clean(_words(context, seen, now)), "dim", overflow="ellipsis")))
 
 
-def _words(desk: CommandContext, job: Job[Any], now: datetime) -> str:
+def _words(context: CommandContext, job: Job[Any], now: datetime) -> str:
     """Return the job's stage and message, or why it has not started."""
     if job.status in (JobState.RUNNING, JobState.CLAIMED):
         return ": ".join(text for text in (job.stage, job.message) if text)
     if job.ended:
         return ""
-    first = explain(desk.store, job.facts, now)[0]
+    first = explain(context.store, job.facts, now)[0]
     return "" if first.code == "soon" else first.text
 
 

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import click
 
-from tidemill.cli.context import CommandContext, at_desk
+from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.filters import Where, filtered
 from tidemill.cli.screen import (
     STYLES,
@@ -35,8 +35,7 @@ from tidemill.client.jobs.short_ids import SHOWN, resolve
 from tidemill.client.jobs.why import explain
 from tidemill.domain.estimate import eta_of, fraction_done
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
-from tidemill.domain.job import LEVELS, Execution, LogEntry, levels_from
-from tidemill.domain.job import JobRow as Facts
+from tidemill.domain.job import LEVELS, Details, Execution, JobRow, LogEntry, Progress, levels_from
 from tidemill.domain.stages import stages
 from tidemill.domain.states import ENDED, HELD, JobState
 
@@ -60,13 +59,13 @@ _MODULES = re.compile(r"^(?:\w+\.)+(?=[A-Z]\w*(?::|$))")
 """The module path of an exception class at the start of a reason."""
 
 
-def one(desk: CommandContext, id: str) -> Job[object]:
+def one(context: CommandContext, id: str) -> Job[object]:
     """Return the job with this id, or unique prefix or suffix of an id, of any tenant."""
-    found: Job[object] = desk.jobs.get(resolve(desk.store, id, tenant=ALL_TENANTS), tenant=ALL_TENANTS)
-    return found
+    job: Job[object] = context.jobs.get(resolve(context.store, id, tenant=ALL_TENANTS), tenant=ALL_TENANTS)
+    return job
 
 
-def job_rows(jobs: Iterable[Facts], now: datetime) -> Iterator[list[object]]:
+def job_rows(jobs: Iterable[JobRow], now: datetime) -> Iterator[list[object]]:
     """Return jobs as table rows."""
     for job in jobs:
         done = percent(fraction_done(job)) if job.progress is not None or job.state in HELD else None
@@ -88,59 +87,59 @@ def job_rows(jobs: Iterable[Facts], now: datetime) -> Iterator[list[object]]:
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="Jobs per page.")
 @click.option("--cursor", metavar="TEXT", help="Cursor printed by the previous page.")
 @click.option("--oldest", is_flag=True, help="List the oldest first.")
-@at_desk
-def list_jobs(desk: CommandContext, where: Where, limit: int, cursor: str | None, oldest: bool) -> None:
+@with_context
+def list_jobs(context: CommandContext, where: Where, limit: int, cursor: str | None, oldest: bool) -> None:
     """List jobs, newest first."""
     sort = "oldest" if oldest else "newest"
-    page = desk.jobs.list(limit=limit, cursor=cursor, sort=sort, **where.of(desk))
-    now = desk.now()
-    found = [job.facts for job in page.items]
-    if desk.as_json:
-        print_json({"items": [documents.job_document(job, now) for job in found], "next": page.next})
+    page = context.jobs.list(limit=limit, cursor=cursor, sort=sort, **where.of(context))
+    now = context.now()
+    rows = [job.facts for job in page.items]
+    if context.as_json:
+        print_json({"items": [documents.job_document(job, now) for job in rows], "next": page.next})
         return
-    print_table(COLUMNS, job_rows(found, now), empty="no jobs")
+    print_table(COLUMNS, job_rows(rows, now), empty="no jobs")
     if page.next is not None:
         print_lines([(f"more: --cursor {page.next}", "dim")])
 
 
 @click.command()
 @filtered
-@at_desk
-def count(desk: CommandContext, where: Where) -> None:
+@with_context
+def count(context: CommandContext, where: Where) -> None:
     """Count jobs by status."""
-    counts = desk.jobs.counts(**where.of(desk))
-    found = {state.value: counts[state] for state in JobState if counts.get(state)}
-    total = sum(found.values())
-    if desk.as_json:
-        print_json({"total": total, "counts": found})
+    counts = context.jobs.counts(**where.of(context))
+    by_status = {state.value: counts[state] for state in JobState if counts.get(state)}
+    total = sum(by_status.values())
+    if context.as_json:
+        print_json({"total": total, "counts": by_status})
         return
-    rows = [*found.items(), ("total", total)]
+    rows = [*by_status.items(), ("total", total)]
     columns = (Column("status"), Column("jobs", right=True))
     print_table(columns, [(name, thousands(number)) for name, number in rows], empty="")
 
 
 @click.command()
 @click.argument("id")
-@at_desk
-def show(desk: CommandContext, id: str) -> None:
+@with_context
+def show(context: CommandContext, id: str) -> None:
     """Show a job with its executions, log and children."""
-    job = one(desk, id)
-    now = desk.now()
+    job = one(context, id)
+    now = context.now()
     executions = job.executions()
-    lines = last_lines(desk, job)
+    lines = last_lines(context, job)
     kin = JobFilter(ALL_TENANTS, parent_id=job.id)
-    children = desk.store.jobs(kin, sort=Sort.OLDEST, limit=SOME_CHILDREN)
-    if desk.as_json:
+    children = context.store.jobs(kin, sort=Sort.OLDEST, limit=SOME_CHILDREN)
+    if context.as_json:
         document = documents.job_document(job.facts, now)
         document["executions"] = [documents.execution_document(execution) for execution in executions]
         document["logs"] = [documents.log_document(entry) for entry in lines]
         document["children"] = [documents.job_document(child, now) for child in children.items]
         print_json(document)
         return
-    print_facts(_facts(job.facts, now, origin(desk.store, job.facts)))
-    if declared := _declared_stages(desk, job.facts):
+    print_facts(_facts(job.facts, now, origin(context.store, job.facts)))
+    if declared := _declared_stages(context, job.facts):
         heading("Stages")
-        _print_stages(desk, job.facts, executions, declared)
+        _print_stages(context, job.facts, executions, declared)
     if executions:
         heading("Executions")
         _print_executions(executions, now)
@@ -154,7 +153,12 @@ def show(desk: CommandContext, id: str) -> None:
             print_lines([(f"more: tidemill jobs list --parent {job.id}", "dim")])
 
 
-def _facts(job: Facts, now: datetime, made_by: Origin) -> Iterator[tuple[str, object]]:
+_INSTANTS = (
+    "created_at", "run_at", "claimed_at", "started_at", "finished_at", "expires_at", "archived_at",
+)  # fmt: skip
+
+
+def _facts(job: JobRow, now: datetime, made_by: Origin) -> Iterator[tuple[str, object]]:
     document = documents.job_document(job, now)
     yield "id", job.id
     yield "task", job.task
@@ -167,30 +171,13 @@ def _facts(job: Facts, now: datetime, made_by: Origin) -> Iterator[tuple[str, ob
     yield "arguments", job.args
     yield "attempt", f"{job.attempt} of {job.max_attempts}"
     yield "crashes", job.crashes or None
-    for name in (
-        "created_at",
-        "run_at",
-        "claimed_at",
-        "started_at",
-        "finished_at",
-        "expires_at",
-        "archived_at",
-    ):
-        when: datetime | None = getattr(job, name)
-        yield (
-            name.removesuffix("_at").replace("run", "due"),
-            None if when is None else f"{stamp(when)} ({age(when, now)})",
-        )
+    for name in _INSTANTS:
+        yield name.removesuffix("_at").replace("run", "due"), _when(getattr(job, name), now)
     yield "timeout", None if job.timeout is None else span(job.timeout)
     yield "worker", job.worker
     if job.progress is not None:
-        words = [percent(job.progress.fraction)] if job.progress.fraction is not None else []
-        if job.progress.step is not None:
-            words.append(f"step {job.progress.step} of {job.progress.total or '?'}")
-        words += [text for text in (job.progress.stage, job.progress.message) if text]
-        yield "progress", ", ".join(words)
-    ends = eta_of(job, now)
-    yield "ends", None if ends is None else f"{stamp(ends)} ({age(ends, now)})"
+        yield "progress", _progress(job.progress)
+    yield "ends", _when(eta_of(job, now), now)
     yield "result", job.result
     if job.error is not None:
         yield "error", f"{job.error.type}: {job.error.message}"
@@ -199,24 +186,39 @@ def _facts(job: Facts, now: datetime, made_by: Origin) -> Iterator[tuple[str, ob
         yield name.replace("_", " "), document[name]
     yield "definition", made_by.definition
     yield "schedule", made_by.schedule
-    yield "fire", None if job.details.fire_at is None else stamp(job.details.fire_at)
-    yield "reference", None if job.details.reference is None else ":".join(job.details.reference)
-    yield "tags", ", ".join(job.details.tags) or None
+    yield from _details(job.details)
     yield "limits", ", ".join(job.limits) or None
-    yield "metadata", json.dumps(dict(job.details.metadata)) if job.details.metadata else None
-    yield "headers", json.dumps(dict(job.details.headers)) if job.details.headers else None
 
 
-def _declared_stages(desk: CommandContext, job: Facts) -> Sequence[str]:
-    return desk.registry.get(job.task).options.stages if job.task in desk.registry else ()
+def _details(details: Details) -> Iterator[tuple[str, object]]:
+    yield "fire", None if details.fire_at is None else stamp(details.fire_at)
+    yield "reference", None if details.reference is None else ":".join(details.reference)
+    yield "tags", ", ".join(details.tags) or None
+    yield "metadata", json.dumps(dict(details.metadata)) if details.metadata else None
+    yield "headers", json.dumps(dict(details.headers)) if details.headers else None
+
+
+def _when(at: datetime | None, now: datetime) -> str | None:
+    return None if at is None else f"{stamp(at)} ({age(at, now)})"
+
+
+def _progress(progress: Progress) -> str:
+    words = [percent(progress.fraction)] if progress.fraction is not None else []
+    if progress.step is not None:
+        words.append(f"step {progress.step} of {progress.total or '?'}")
+    return ", ".join([*words, *(text for text in (progress.stage, progress.message) if text)])
+
+
+def _declared_stages(context: CommandContext, job: JobRow) -> Sequence[str]:
+    return context.registry.get(job.task).options.stages if job.task in context.registry else ()
 
 
 def _print_stages(
-    desk: CommandContext, job: Facts, executions: Sequence[Execution], declared: Sequence[str]
+    context: CommandContext, job: JobRow, executions: Sequence[Execution], declared: Sequence[str]
 ) -> None:
-    lines = desk.store.logs(job.id, tenant=ALL_TENANTS, before=END, limit=STAGE_LINES)
-    found = stages([entry for _, entry in lines], executions, declared)
-    rows = [[stage.name, stage.words, None if stage.took is None else span(stage.took)] for stage in found]
+    lines = context.store.logs(job.id, tenant=ALL_TENANTS, before=END, limit=STAGE_LINES)
+    shown = stages([entry for _, entry in lines], executions, declared)
+    rows = [[stage.name, stage.words, None if stage.took is None else span(stage.took)] for stage in shown]
     print_table(
         (Column("stage", flexible=True), Column("status"), Column("took", right=True)), rows, empty=""
     )
@@ -241,11 +243,11 @@ def _print_executions(executions: Iterable[Execution], now: datetime) -> None:
 # Logs ------------------------------------------------------------------------------------------------------------------
 
 
-def last_lines(desk: CommandContext, job: Job[object]) -> list[LogEntry]:
+def last_lines(context: CommandContext, job: Job[object]) -> list[LogEntry]:
     """Return the last lines of a job's log."""
     if job.archived_at is not None:
         return job.logs()[-LAST_LINES:]
-    lines = desk.store.logs(job.id, tenant=ALL_TENANTS, before=END, limit=LAST_LINES)
+    lines = context.store.logs(job.id, tenant=ALL_TENANTS, before=END, limit=LAST_LINES)
     return [entry for _, entry in lines]
 
 
@@ -265,39 +267,39 @@ def log_line(entry: LogEntry) -> tuple[str, str]:
 @click.argument("id")
 @click.option("--follow", "-f", is_flag=True, help="Follow the log until the job ends.")
 @click.option("--level", type=click.Choice(LEVELS), help="Lowest level to print.")
-@at_desk
-def logs(desk: CommandContext, id: str, follow: bool, level: str | None) -> None:
+@with_context
+def logs(context: CommandContext, id: str, follow: bool, level: str | None) -> None:
     """Print the log of a job."""
-    job = one(desk, id)
-    if desk.as_json and not follow:
+    job = one(context, id)
+    if context.as_json and not follow:
         print_json([documents.log_document(entry) for entry in job.logs(level=level)])
         return
     written = False
-    for entry in _following(desk, job.id, level) if follow else job.logs(level=level):
+    for entry in _following(context, job.id, level) if follow else job.logs(level=level):
         written = True
-        if desk.as_json:
+        if context.as_json:
             print_json_line(documents.log_document(entry))
         else:
             print_lines([log_line(entry)])
-    if not written and not desk.as_json:
+    if not written and not context.as_json:
         print_lines([("no log lines", "dim")])
 
 
-def _following(desk: CommandContext, id: UUID, level: str | None) -> Iterator[LogEntry]:
+def _following(context: CommandContext, id: UUID, level: str | None) -> Iterator[LogEntry]:
     """Yield log lines as they are written, until the job has ended and all lines were yielded."""
-    listener = desk.store.listen()
+    listener = context.store.listen()
     after = told = 0
     try:
         while True:
-            found = desk.store.get([id], tenant=ALL_TENANTS)
-            if not found:
-                yield from desk.jobs.get(id, tenant=ALL_TENANTS).logs(level=level)[told:]
+            rows = context.store.get([id], tenant=ALL_TENANTS)
+            if not rows:
+                yield from context.jobs.get(id, tenant=ALL_TENANTS).logs(level=level)[told:]
                 return
-            while page := desk.store.logs(id, tenant=ALL_TENANTS, after=after, levels=levels_from(level)):
+            while page := context.store.logs(id, tenant=ALL_TENANTS, after=after, levels=levels_from(level)):
                 yield from (entry for _, entry in page)
                 after, told = page[-1][0], told + len(page)
             # The state was read before the lines, so no line can follow.
-            if found[0].state in ENDED:
+            if rows[0].state in ENDED:
                 return
             listener.wait(WAKE)
     finally:
@@ -309,14 +311,14 @@ def _following(desk: CommandContext, id: UUID, level: str | None) -> Iterator[Lo
 
 @click.command()
 @click.argument("id")
-@at_desk
-def why(desk: CommandContext, id: str) -> None:
+@with_context
+def why(context: CommandContext, id: str) -> None:
     """Explain why a job is not running."""
-    job = one(desk, id).facts
-    found = explain(desk.store, job, desk.now())
-    if desk.as_json:
-        reasons = [{"code": reason.code, "text": reason.text} for reason in found]
+    job = one(context, id).facts
+    explanations = explain(context.store, job, context.now())
+    if context.as_json:
+        reasons = [{"code": reason.code, "text": reason.text} for reason in explanations]
         print_json({"id": str(job.id), "status": job.state.value, "reasons": reasons})
         return
     print_lines([(f"{job.task} {job.id} is {job.state}.", "bold")])
-    print_lines(((f"- {reason.text}", "") for reason in found), hang=2)
+    print_lines(((f"- {reason.text}", "") for reason in explanations), hang=2)

@@ -9,7 +9,7 @@ from datetime import timedelta
 
 import click
 
-from tidemill.cli.context import CommandContext, at_desk
+from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import duration
 from tidemill.cli.screen import Column, age, print_json, print_lines, print_table, stamp
@@ -43,9 +43,9 @@ def keys() -> None:
     metavar="N",
     help="Highest priority of jobs enqueued with this key.  [default: any]",
 )
-@at_desk
+@with_context
 def create(
-    desk: CommandContext,
+    context: CommandContext,
     name: str,
     role: str,
     tenant: str | None,
@@ -53,11 +53,11 @@ def create(
     max_priority: int | None,
 ) -> None:
     """Create a key and print its secret, once."""
-    made = Keys(desk.client).create(
+    made = Keys(context.client).create(
         name, role=role, tenant=tenant, expires=expires, max_priority=max_priority
     )
-    if desk.as_json:
-        print_json(key_document(made.key, desk.now()) | {"secret": made.secret})
+    if context.as_json:
+        print_json(key_document(made.key, context.now()) | {"secret": made.secret})
         return
     key = made.key
     whose = "all tenants" if key.tenant == ALL_TENANTS else f"tenant {key.tenant}"
@@ -70,13 +70,13 @@ def create(
 
 
 @keys.command("list")
-@at_desk
-def list_keys(desk: CommandContext) -> None:
+@with_context
+def list_keys(context: CommandContext) -> None:
     """List keys, oldest first, without secrets."""
-    found = Keys(desk.client).list()
-    now = desk.now()
-    if desk.as_json:
-        print_json([key_document(key, now) for key in found])
+    keys = Keys(context.client).list()
+    now = context.now()
+    if context.as_json:
+        print_json([key_document(key, now) for key in keys])
         return
     columns = (
         Column("id"), Column("name", flexible=True), Column("role"), Column("tenant", flexible=True), Column("state"),
@@ -93,22 +93,22 @@ def list_keys(desk: CommandContext) -> None:
             None if key.expires_at is None else age(key.expires_at, now),
             key.created_by,
         ]
-        for key in found
+        for key in keys
     ]
     print_table(columns, rows, empty="no keys; create one with: tidemill keys create")
 
 
 @keys.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@at_desk
-def revoke(desk: CommandContext, ids: tuple[str, ...]) -> None:
+@with_context
+def revoke(context: CommandContext, ids: tuple[str, ...]) -> None:
     """Revoke keys; takes effect within five seconds."""
-    face = Keys(desk.client)
+    face = Keys(context.client)
     # Look up all ids first, so that a typo revokes nothing.
     before = [face.get(id) for id in dict.fromkeys(ids)]
     done = [face.revoke(key.id) for key in before]
-    now = desk.now()
-    if desk.as_json:
+    now = context.now()
+    if context.as_json:
         print_json([key_document(key, now) for key in done])
         return
     for was, key in zip(before, done, strict=True):

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from tidemill.cli.context import CommandContext, at_desk
+from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import read_instant
 from tidemill.cli.screen import Column, age, heading, print_json, print_lines, print_table, span, thousands
@@ -22,20 +22,20 @@ def leases() -> None:
 
 
 @leases.command("list")
-@at_desk
-def list_leases(desk: CommandContext) -> None:
+@with_context
+def list_leases(context: CommandContext) -> None:
     """List leases with their holders and duties."""
-    now = desk.now()
-    found, workers = desk.store.leases(), desk.store.workers()
-    if desk.as_json:
-        print_json([lease_document(lease, now, workers) for lease in found])
+    now = context.now()
+    leases, workers = context.store.leases(), context.store.workers()
+    if context.as_json:
+        print_json([lease_document(lease, now, workers) for lease in leases])
         return
     columns = (
         Column("lease"), Column("holder", flexible=True), Column("term", right=True), Column("held", right=True),
         Column("beat", optional=True, right=True), Column("expires", right=True),
     )  # fmt: skip
     rows = []
-    for lease in found:
+    for lease in leases:
         held = lease.held(now)
         rows.append(
             [
@@ -49,9 +49,9 @@ def list_leases(desk: CommandContext) -> None:
         )
     print_table(columns, rows, empty="no leases: no worker uses one")
     duties = [
-        _duty(lease.name, name, facts, now)
-        for lease in found
-        for name, facts in current_duties(lease, now).items()
+        _duty(lease.name, name, state, now)
+        for lease in leases
+        for name, state in current_duties(lease, now).items()
     ]
     if duties:
         heading("Duties")
@@ -75,17 +75,17 @@ def _holder(lease: Lease, workers: list[Worker], now: datetime) -> str:
     return name if lease.held(now) else f"{name} (expired)"
 
 
-def _duty(lease: str, name: str, facts: Any, now: datetime) -> list[object]:
-    ticked = read_instant(str(facts.get("last_tick") or ""))
-    took = facts.get("took_ms")
+def _duty(lease: str, name: str, state: Any, now: datetime) -> list[object]:
+    ticked = read_instant(str(state.get("last_tick") or ""))
+    took = state.get("took_ms")
     return [
         lease,
         name,
         None if ticked is None else age(ticked, now),
-        _number(facts.get("items")),
-        _number(facts.get("errors")),
+        _number(state.get("items")),
+        _number(state.get("errors")),
         f"{took:.0f}ms" if isinstance(took, int | float) else None,
-        facts.get("last_error"),
+        state.get("last_error"),
     ]
 
 
@@ -95,21 +95,21 @@ def _number(value: object) -> str | None:
 
 @leases.command()
 @click.argument("name")
-@at_desk
-def release(desk: CommandContext, name: str) -> None:
+@with_context
+def release(context: CommandContext, name: str) -> None:
     """Release a lease so that another worker can take it.
 
     The holder notices with its next heartbeat.
     """
-    found = next((lease for lease in desk.store.leases() if lease.name == name), None)
-    if found is None:
+    held = next((lease for lease in context.store.leases() if lease.name == name), None)
+    if held is None:
         raise LeaseNotFound(f"there is no lease {name!r}; see tidemill leases list", name=name)
-    if found.holder is None:
+    if held.holder is None:
         text, released = f"lease {name} was free already", False
     else:
-        released = desk.control.release(name)
-        text = f"lease {name} is free; its term was {found.term}"
-    if desk.as_json:
-        print_json({"name": name, "released": released, "term": found.term})
+        released = context.control.release(name)
+        text = f"lease {name} is free; its term was {held.term}"
+    if context.as_json:
+        print_json({"name": name, "released": released, "term": held.term})
     else:
         print_lines([(text, "")])

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 import click
 
-from tidemill.cli.context import CommandContext, at_desk
+from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import duration
 from tidemill.cli.screen import (
@@ -33,8 +33,8 @@ USES = (Column("limit", flexible=True), Column("used", right=True), Column("says
 
 def use_rows(limits: Sequence[LimitState], now: datetime) -> list[list[object]]:
     """Return limits as rows of the short table, full ones first."""
-    found = sorted(limits, key=lambda limit: (not limit.is_full, limit.name))
-    return [[limit.name, used(limit), _says(limit, now)] for limit in found]
+    ordered = sorted(limits, key=lambda limit: (not limit.is_full, limit.name))
+    return [[limit.name, used(limit), _says(limit, now)] for limit in ordered]
 
 
 def used(limit: LimitState) -> str:
@@ -67,13 +67,13 @@ def limits() -> None:
 
 
 @limits.command("list")
-@at_desk
-def list_limits(desk: CommandContext) -> None:
+@with_context
+def list_limits(context: CommandContext) -> None:
     """List limits with their use."""
-    found = desk.limits.list()
-    now = desk.now()
-    if desk.as_json:
-        print_json([limit_document(limit) for limit in found])
+    limits = context.limits.list()
+    now = context.now()
+    if context.as_json:
+        print_json([limit_document(limit) for limit in limits])
         return
     columns = (
         Column("limit", flexible=True), Column("allows", flexible=True), Column("used", right=True),
@@ -81,29 +81,29 @@ def list_limits(desk: CommandContext) -> None:
     )  # fmt: skip
     rows = [
         [limit.name, allowed(limit.rule), used(limit), _says(limit, now), _set(limit.rule, now)]
-        for limit in found
+        for limit in limits
     ]
     print_table(columns, rows, empty="no limits: tasks declare them, and tidemill limits set sets them")
 
 
 @limits.command()
 @click.argument("name")
-@at_desk
-def show(desk: CommandContext, name: str) -> None:
+@with_context
+def show(context: CommandContext, name: str) -> None:
     """Show a limit, or one key of it."""
-    limit = desk.limits.get(name)
-    if desk.as_json:
+    limit = context.limits.get(name)
+    if context.as_json:
         print_json(limit_document(limit))
         return
-    now = desk.now()
-    print_facts(_facts(desk, limit, now))
+    now = context.now()
+    print_facts(_facts(context, limit, now))
     if limit.keys:
         heading("Keys")
         print_table(USES, use_rows(limit.keys, now), empty="")
 
 
-def _facts(desk: CommandContext, limit: LimitState, now: datetime) -> Iterator[tuple[str, object]]:
-    code = desk.limits.declared().get(limit.rule.name)
+def _facts(context: CommandContext, limit: LimitState, now: datetime) -> Iterator[tuple[str, object]]:
+    code = context.limits.declared().get(limit.rule.name)
     yield "limit", limit.name
     if limit.name != limit.rule.name:
         yield "by the rule", limit.rule.name
@@ -121,14 +121,16 @@ def _facts(desk: CommandContext, limit: LimitState, now: datetime) -> Iterator[t
 @click.argument("most", metavar="MAX", type=int)
 @click.option("--per", type=duration, metavar="DURATION", help="Make it a rate: MAX starts within this time.")
 @click.option("--burst", type=int, metavar="N", help="Burst size of the rate (token bucket).")
-@at_desk
-def set_limit(desk: CommandContext, name: str, most: int, per: timedelta | None, burst: int | None) -> None:
+@with_context
+def set_limit(
+    context: CommandContext, name: str, most: int, per: timedelta | None, burst: int | None
+) -> None:
     """Allow at most MAX jobs at the same time, or within --per.
 
     0 removes the limit. The value overrides the code and takes effect within five seconds.
     """
-    limit = desk.limits.set(name, most, per=per, burst=burst)
-    if desk.as_json:
+    limit = context.limits.set(name, most, per=per, burst=burst)
+    if context.as_json:
         print_json(limit_document(limit))
         return
     words = "is lifted" if limit.rule.max <= 0 else f"allows {allowed(limit.rule)}"
@@ -137,11 +139,11 @@ def set_limit(desk: CommandContext, name: str, most: int, per: timedelta | None,
 
 @limits.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@at_desk
-def unset(desk: CommandContext, names: tuple[str, ...]) -> None:
+@with_context
+def unset(context: CommandContext, names: tuple[str, ...]) -> None:
     """Remove overrides: the limits of the code apply again."""
-    dropped = {name: desk.limits.unset(name) for name in dict.fromkeys(names)}
-    if desk.as_json:
+    dropped = {name: context.limits.unset(name) for name in dict.fromkeys(names)}
+    if context.as_json:
         print_json([name for name, was in dropped.items() if was])
         return
     for name, was in dropped.items():
@@ -150,11 +152,11 @@ def unset(desk: CommandContext, names: tuple[str, ...]) -> None:
 
 @limits.command("reset-breaker")
 @click.argument("name")
-@at_desk
-def reset_breaker(desk: CommandContext, name: str) -> None:
+@with_context
+def reset_breaker(context: CommandContext, name: str) -> None:
     """Close a circuit breaker so that its jobs run again."""
-    limit = desk.limits.reset_breaker(name)
-    if desk.as_json:
+    limit = context.limits.reset_breaker(name)
+    if context.as_json:
         print_json(limit_document(limit))
         return
     print_lines([(f"{limit.name} is {limit.phase}", "")])

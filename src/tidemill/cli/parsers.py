@@ -41,8 +41,8 @@ def read_instant(text: str) -> datetime | None:
     '2026-03-01T06:00:00+00:00'
     """
     try:
-        found = datetime.fromisoformat(text.strip())
-        return found.astimezone(UTC) if found.tzinfo is not None else found.replace(tzinfo=UTC)
+        at = datetime.fromisoformat(text.strip())
+        return at.astimezone(UTC) if at.tzinfo is not None else at.replace(tzinfo=UTC)
     # The first and last instants of the calendar overflow in UTC.
     except (ValueError, OverflowError):
         return None
@@ -50,18 +50,18 @@ def read_instant(text: str) -> datetime | None:
 
 def duration(text: str) -> timedelta:
     """Option type of a duration."""
-    found = read_duration(text)
-    if found is None:
+    length = read_duration(text)
+    if length is None:
         raise click.BadParameter(f"{text!r} is not a duration; write 30s, 5m, 2h, 1d or 1h30m")
-    return _bearable(found, text)
+    return _bearable(length, text)
 
 
 def instant(text: str) -> datetime:
     """Option type of an instant."""
-    found = read_instant(text)
-    if found is None:
+    at = read_instant(text)
+    if at is None:
         raise click.BadParameter(f"{text!r} is not a timestamp; write 2026-03-01T06:00Z")
-    return found
+    return at
 
 
 def moment(text: str) -> datetime | timedelta:
@@ -69,19 +69,19 @@ def moment(text: str) -> datetime | timedelta:
     ago = read_duration(text)
     if ago is not None:
         return _bearable(ago, text)
-    found = read_instant(text)
-    if found is None:
+    at = read_instant(text)
+    if at is None:
         raise click.BadParameter(
             f"{text!r} is not a timestamp; write 2026-03-01T06:00Z, or 2h for two hours ago"
         )
-    return found
+    return at
 
 
-def _bearable(found: timedelta, text: str) -> timedelta:
+def _bearable(length: timedelta, text: str) -> timedelta:
     """Refuse a duration that would overflow the calendar when added to the current time."""
-    if found > LONGEST:
+    if length > LONGEST:
         raise click.BadParameter(f"{text!r} is too long; the longest duration is a hundred years")
-    return found
+    return length
 
 
 def metadata(text: str) -> tuple[str, str]:
@@ -95,8 +95,8 @@ def reference(text: str) -> tuple[str, str]:
 
 
 def _pair(text: str, sign: str, example: str) -> tuple[str, str]:
-    before, found, after = text.partition(sign)
-    if not found or not before:
+    before, separator, after = text.partition(sign)
+    if not separator or not before:
         raise click.BadParameter(f"{text!r} is not a pair; write {example}")
     return before, after
 

@@ -9,7 +9,7 @@ from datetime import datetime
 import click
 
 from tidemill.cli import pause_actions
-from tidemill.cli.context import CommandContext, at_desk, tenant_option
+from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import Column, print_json, print_table, span, thousands
 from tidemill.client.documents import instant, pause_document
@@ -26,7 +26,7 @@ QUEUES = (
 )
 
 
-def queue_rows(found: Iterable[QueueStats], now: datetime) -> list[list[object]]:
+def queue_rows(queues: Iterable[QueueStats], now: datetime) -> list[list[object]]:
     """Return queues as table rows."""
     return [
         [
@@ -35,7 +35,7 @@ def queue_rows(found: Iterable[QueueStats], now: datetime) -> list[list[object]]
             None if queue.oldest_at is None else span(now - queue.oldest_at),
             pause_actions.said(queue.pause, now),
         ]
-        for queue in found
+        for queue in queues
     ]
 
 
@@ -56,27 +56,27 @@ def queues() -> None:
 
 @queues.command("list")
 @tenant_option
-@at_desk
-def list_queues(desk: CommandContext, tenant: str) -> None:
+@with_context
+def list_queues(context: CommandContext, tenant: str) -> None:
     """List queues with their waiting jobs.
 
     The list holds queues that have jobs, are paused, are served by a worker or are named by a task.
     """
-    now = desk.now()
-    found = _found(desk, tenant, now)
-    if desk.as_json:
-        print_json([queue_document(queue) for queue in found])
+    now = context.now()
+    queues = _found(context, tenant, now)
+    if context.as_json:
+        print_json([queue_document(queue) for queue in queues])
         return
     print_table(
-        QUEUES, queue_rows(found, now), empty="no queues: no jobs are waiting, and no worker is alive"
+        QUEUES, queue_rows(queues, now), empty="no queues: no jobs are waiting, and no worker is alive"
     )
 
 
-def _found(desk: CommandContext, tenant: str, now: datetime) -> list[QueueStats]:
-    living = [worker for worker in desk.store.workers() if is_living(worker, now)]
+def _found(context: CommandContext, tenant: str, now: datetime) -> list[QueueStats]:
+    living = [worker for worker in context.store.workers() if is_living(worker, now)]
     served = {name for worker in living for name in worker.queues}
-    declared = {task.options.queue for task in desk.registry}
-    return queue_stats(desk.store, tenant=tenant, also=served | declared)
+    declared = {task.options.queue for task in context.registry}
+    return queue_stats(context.store, tenant=tenant, also=served | declared)
 
 
 def _chosen(names: tuple[str, ...], everything: bool) -> tuple[PauseKind, tuple[str, ...]]:
@@ -90,25 +90,25 @@ def _chosen(names: tuple[str, ...], everything: bool) -> tuple[PauseKind, tuple[
 @click.option("--all", "everything", is_flag=True, help="Pause every queue: workers start no more jobs.")
 @click.option("--reason", metavar="TEXT", help="Reason, shown by jobs why.")
 @click.option("--new", is_flag=True, help="Allow a queue that is not known yet.")
-@at_desk
+@with_context
 def pause(
-    desk: CommandContext, names: tuple[str, ...], everything: bool, reason: str | None, new: bool
+    context: CommandContext, names: tuple[str, ...], everything: bool, reason: str | None, new: bool
 ) -> None:
     """Stop starting jobs of queues; running jobs finish."""
     chosen = _chosen(names, everything)
     if names and not new:
-        _check_known(desk, names)
-    pause_actions.pause(desk, *chosen, reason)
+        _check_known(context, names)
+    pause_actions.pause(context, *chosen, reason)
 
 
-def _check_known(desk: CommandContext, names: tuple[str, ...]) -> None:
+def _check_known(context: CommandContext, names: tuple[str, ...]) -> None:
     """Raise an error for a queue that no task, worker, pause or job uses."""
-    known = {queue.name for queue in _found(desk, ALL_TENANTS, desk.now())}
+    existing = {queue.name for queue in _found(context, ALL_TENANTS, context.now())}
     for name in names:
         where = JobFilter(ALL_TENANTS, queues=frozenset({name}))
-        if name in known or desk.store.count(where, most=1):
+        if name in existing or context.store.count(where, most=1):
             continue
-        close = difflib.get_close_matches(name, known, n=1)
+        close = difflib.get_close_matches(name, existing, n=1)
         hint = f"did you mean {close[0]!r}?" if close else "pass --new to pause it before its first job."
         raise UsageError(f"no task, worker or job uses queue {name!r}; {hint}", queue=name)
 
@@ -116,7 +116,7 @@ def _check_known(desk: CommandContext, names: tuple[str, ...]) -> None:
 @queues.command()
 @click.argument("names", nargs=-1, metavar="[NAME...]")
 @click.option("--all", "everything", is_flag=True, help="End the pause of --all; other pauses stay.")
-@at_desk
-def resume(desk: CommandContext, names: tuple[str, ...], everything: bool) -> None:
+@with_context
+def resume(context: CommandContext, names: tuple[str, ...], everything: bool) -> None:
     """Resume paused queues."""
-    pause_actions.resume(desk, *_chosen(names, everything))
+    pause_actions.resume(context, *_chosen(names, everything))

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tidemill.cli.completion import queue_names
-from tidemill.cli.context import CommandContext, ask_first, at_desk, own_tenant_option
+from tidemill.cli.context import CommandContext, ask_first, own_tenant_option, with_context
 from tidemill.cli.parsers import duration, json_or_text, metadata, read_arguments, reference
 from tidemill.cli.parsers import instant as an_instant
 from tidemill.cli.screen import STYLES, print_json, print_lines, stamp, thousands
@@ -93,9 +93,9 @@ TRIGGERS = ("cron", "every", "daily", "weekly", "monthly", "business_day", "once
 @click.option("--reference", type=reference, metavar="KIND:ID", help="Reference, such as user:42.")
 @click.option("--paused", is_flag=True, help="Add it paused.")
 @own_tenant_option
-@at_desk
+@with_context
 def add(
-    desk: CommandContext,
+    context: CommandContext,
     /,
     key: str,
     task: str,
@@ -107,41 +107,41 @@ def add(
     **options: Any,
 ) -> None:
     """Add or replace the schedule KEY of TASK."""
-    desk.need_app("adding a schedule")
-    said = {name: options.pop(name) for name in TRIGGERS}
-    trigger = read_trigger({name: value for name, value in said.items() if value is not None})
-    declared = desk.registry.get(task)
+    context.need_app("adding a schedule")
+    trigger_options = {name: options.pop(name) for name in TRIGGERS}
+    trigger = read_trigger({name: value for name, value in trigger_options.items() if value is not None})
+    declared = context.registry.get(task)
     arguments = declared.arguments.load(read_arguments(given, words, declared.arguments.schema()))
     chosen = {name: value for name, value in options.items() if value not in (None, ())}
     if pairs:
         chosen["metadata"] = {name: json_or_text(value) for name, value in pairs}
-    made = Schedules(desk.client).add(
+    made = Schedules(context.client).add(
         task, trigger, key, args=arguments, misfire=read_misfire(misfire), enabled=not paused, **chosen
     )
-    _said(desk, made, f"schedule {made.key} is added: {made.words}, next {stamp(made.next_fire_at)}")
+    _said(context, made, f"schedule {made.key} is added: {made.words}, next {stamp(made.next_fire_at)}")
 
 
 @click.command()
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
 @click.option("--reason", metavar="TEXT", help="Reason, shown with the schedule.")
 @own_tenant_option
-@at_desk
-def pause(desk: CommandContext, keys: tuple[str, ...], reason: str | None, tenant: str | None) -> None:
+@with_context
+def pause(context: CommandContext, keys: tuple[str, ...], reason: str | None, tenant: str | None) -> None:
     """Pause schedules."""
-    face = Schedules(desk.client)
+    face = Schedules(context.client)
     done = [face.pause(key, reason=reason, tenant=tenant) for key in dict.fromkeys(keys)]
-    _each(desk, done, lambda each: f"schedule {each.key} is paused")
+    _each(context, done, lambda schedule: f"schedule {schedule.key} is paused")
 
 
 @click.command()
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
 @own_tenant_option
-@at_desk
-def resume(desk: CommandContext, keys: tuple[str, ...], tenant: str | None) -> None:
+@with_context
+def resume(context: CommandContext, keys: tuple[str, ...], tenant: str | None) -> None:
     """Resume schedules, from now on."""
-    face = Schedules(desk.client)
+    face = Schedules(context.client)
     done = [face.resume(key, tenant=tenant) for key in dict.fromkeys(keys)]
-    _each(desk, done, lambda each: f"schedule {each.key} is resumed")
+    _each(context, done, lambda schedule: f"schedule {schedule.key} is resumed")
 
 
 @click.command()
@@ -152,11 +152,11 @@ def resume(desk: CommandContext, keys: tuple[str, ...], tenant: str | None) -> N
     help="Also while its definition is disabled, or while a manual schedule is paused.",
 )
 @own_tenant_option
-@at_desk
-def trigger(desk: CommandContext, key: str, force: bool, tenant: str | None) -> None:
+@with_context
+def trigger(context: CommandContext, key: str, force: bool, tenant: str | None) -> None:
     """Enqueue a job of a schedule now."""
-    job = Schedules(desk.client).trigger(key, force=force, tenant=tenant)
-    if desk.as_json:
+    job = Schedules(context.client).trigger(key, force=force, tenant=tenant)
+    if context.as_json:
         print_json({"id": str(job.id), "task": job.task, "tenant": job.tenant})
     else:
         print_lines([(str(job.id), "")])
@@ -175,9 +175,9 @@ def trigger(desk: CommandContext, key: str, force: bool, tenant: str | None) -> 
 )
 @click.option("--dry-run", is_flag=True, help="Only list the fires.")
 @own_tenant_option
-@at_desk
+@with_context
 def backfill(
-    desk: CommandContext,
+    context: CommandContext,
     key: str,
     start: datetime,
     end: datetime,
@@ -186,9 +186,9 @@ def backfill(
     tenant: str | None,
 ) -> None:
     """Enqueue the missing fires between START and END."""
-    face = Schedules(desk.client)
+    face = Schedules(context.client)
     done = face.backfill(key, start, end, limit=limit, dry_run=dry_run, tenant=tenant)
-    if desk.as_json:
+    if context.as_json:
         print_json(
             {"fires": [instant(at) for at in done.fires], "existing": done.existing, "more": done.more}
             | {"dry_run": dry_run}
@@ -213,15 +213,15 @@ def backfill(
 )
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
 @own_tenant_option
-@at_desk
-def remove(desk: CommandContext, key: str, force: bool, yes: bool, tenant: str | None) -> None:
+@with_context
+def remove(context: CommandContext, key: str, force: bool, yes: bool, tenant: str | None) -> None:
     """Remove a schedule; its jobs stay."""
-    face = Schedules(desk.client)
-    found = face.get(key, tenant=tenant)
+    face = Schedules(context.client)
+    schedule = face.get(key, tenant=tenant)
     if not yes:
-        ask_first(f"remove schedule {found.key} of task {found.task}, tenant {found.tenant}?")
-    face.remove(found.id, force=force, tenant=found.tenant)
-    _said(desk, found, f"schedule {found.key} is removed")
+        ask_first(f"remove schedule {schedule.key} of task {schedule.task}, tenant {schedule.tenant}?")
+    face.remove(schedule.id, force=force, tenant=schedule.tenant)
+    _said(context, schedule, f"schedule {schedule.key} is removed")
 
 
 @click.command()
@@ -230,15 +230,15 @@ def remove(desk: CommandContext, key: str, force: bool, yes: bool, tenant: str |
     is_flag=True,
     help="Also while a newer deployment is alive. Deployments that started earlier do not change it back.",
 )
-@at_desk
-def sync(desk: CommandContext, force: bool) -> None:
+@with_context
+def sync(context: CommandContext, force: bool) -> None:
     """Store the schedules that the app declares.
 
     The exit code is 1 if some could not be stored.
     """
-    desk.need_app("bringing schedules in line")
-    done = desk.application.reconcile(force=force)
-    if desk.as_json:
+    context.need_app("bringing schedules in line")
+    done = context.application.reconcile(force=force)
+    if context.as_json:
         lists = ("added", "updated", "disabled", "conflicts", "refused")
         print_json(
             {name: list(getattr(done, name)) for name in lists}
@@ -263,12 +263,12 @@ def sync(desk: CommandContext, force: bool) -> None:
         click.get_current_context().exit(1)
 
 
-def read_trigger(said: dict[str, Any]) -> Trigger:
+def read_trigger(options: dict[str, Any]) -> Trigger:
     """Return the trigger that the options specify; exactly one is required."""
-    if len(said) != 1:
+    if len(options) != 1:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in TRIGGERS)
         raise BadSchedule(f"trigger: give exactly one of {names}", field="trigger")
-    ((kind, value),) = said.items()
+    ((kind, value),) = options.items()
     match kind:
         case "cron":
             return Cron(value)
@@ -324,15 +324,15 @@ def read_misfire(text: str) -> Misfire:
     )
 
 
-def _said(desk: CommandContext, found: Schedule, words: str) -> None:
-    if desk.as_json:
-        print_json(schedule_document(found))
+def _said(context: CommandContext, schedule: Schedule, words: str) -> None:
+    if context.as_json:
+        print_json(schedule_document(schedule))
     else:
         print_lines([(words, "")])
 
 
-def _each(desk: CommandContext, found: list[Schedule], words: Any) -> None:
-    if desk.as_json:
-        print_json([schedule_document(each) for each in found])
+def _each(context: CommandContext, schedules: list[Schedule], words: Any) -> None:
+    if context.as_json:
+        print_json([schedule_document(schedule) for schedule in schedules])
     else:
-        print_lines([(words(each), "") for each in found])
+        print_lines([(words(schedule), "") for schedule in schedules])

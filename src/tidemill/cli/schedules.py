@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 import click
 
 from tidemill.cli.completion import task_names
-from tidemill.cli.context import CommandContext, at_desk, tenant_option
+from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import instant as an_instant
 from tidemill.cli.schedule_actions import add, backfill, pause, remove, resume, sync, trigger
@@ -34,14 +34,14 @@ def schedules() -> None:
 @schedules.command("list")
 @click.option("--task", metavar="NAME", shell_complete=task_names, help="Schedules of this task.")
 @tenant_option
-@at_desk
-def list_schedules(desk: CommandContext, task: str | None, tenant: str) -> None:
+@with_context
+def list_schedules(context: CommandContext, task: str | None, tenant: str) -> None:
     """List schedules with their next fire."""
-    found = Schedules(desk.client).list(task=task, tenant=tenant)
-    if desk.as_json:
-        print_json([schedule_document(each) for each in found])
+    schedules = Schedules(context.client).list(task=task, tenant=tenant)
+    if context.as_json:
+        print_json([schedule_document(schedule) for schedule in schedules])
         return
-    now = desk.now()
+    now = context.now()
     columns = (
         Column("key", flexible=True), Column("task", flexible=True), Column("status"), Column("next"),
         Column("when", flexible=True), Column("zone", optional=True), Column("last", optional=True),
@@ -50,11 +50,11 @@ def list_schedules(desk: CommandContext, task: str | None, tenant: str) -> None:
     )  # fmt: skip
     rows = [
         [
-            each.key, each.task, state(each), None if each.next_fire_at is None else age(each.next_fire_at, now),
-            each.words, each.timezone, None if each.last_fire_at is None else age(each.last_fire_at, now),
-            each.scope.value, each.source.value, each.tenant, each.broken or each.note,
+            schedule.key, schedule.task, state(schedule), None if schedule.next_fire_at is None else age(schedule.next_fire_at, now),
+            schedule.words, schedule.timezone, None if schedule.last_fire_at is None else age(schedule.last_fire_at, now),
+            schedule.scope.value, schedule.source.value, schedule.tenant, schedule.broken or schedule.note,
         ]
-        for each in found
+        for schedule in schedules
     ]  # fmt: skip
     print_table(columns, rows, empty="no schedules: add one, or declare it with app.schedule()")
 
@@ -65,36 +65,39 @@ def list_schedules(desk: CommandContext, task: str | None, tenant: str) -> None:
     "--fires", "count", type=click.IntRange(0, 1000), default=10, help="Number of past fires to show."
 )
 @tenant_option
-@at_desk
-def show(desk: CommandContext, key: str, count: int, tenant: str) -> None:
+@with_context
+def show(context: CommandContext, key: str, count: int, tenant: str) -> None:
     """Show a schedule: rules, arguments and last fires."""
-    face = Schedules(desk.client)
-    found = face.get(key, tenant=tenant)
-    fires = face.fires(found.id, limit=count, tenant=found.tenant) if count else []
-    if desk.as_json:
-        print_json(schedule_document(found) | {"fires": [fire_document(fire) for fire in fires]})
+    face = Schedules(context.client)
+    schedule = face.get(key, tenant=tenant)
+    fires = face.fires(schedule.id, limit=count, tenant=schedule.tenant) if count else []
+    if context.as_json:
+        print_json(schedule_document(schedule) | {"fires": [fire_document(fire) for fire in fires]})
         return
-    now = desk.now()
+    now = context.now()
     print_facts(
         [
-            ("schedule", found.key),
-            ("task", found.task),
-            ("status", state(found)),
-            ("broken", found.broken),
-            ("note", found.note),
-            ("when", found.words),
-            ("time zone", found.timezone),
-            ("next", _both(found.next_fire_at, found.timezone, now)),
-            ("last", _both(found.last_fire_at, found.timezone, now)),
-            ("arguments", json.dumps(found.args) if found.args else None),
-            ("options", json.dumps(found.options) if found.options else None),
-            ("misfire", _misfire(found.facts.misfire)),
-            ("overlap", found.overlap),
-            ("scope", found.scope.value),
-            ("source", found.source.value if found.app is None else f"{found.source.value}, {found.app}"),
-            ("definition", found.definition_id),
-            ("tenant", found.tenant),
-            ("id", found.id),
+            ("schedule", schedule.key),
+            ("task", schedule.task),
+            ("status", state(schedule)),
+            ("broken", schedule.broken),
+            ("note", schedule.note),
+            ("when", schedule.words),
+            ("time zone", schedule.timezone),
+            ("next", _both(schedule.next_fire_at, schedule.timezone, now)),
+            ("last", _both(schedule.last_fire_at, schedule.timezone, now)),
+            ("arguments", json.dumps(schedule.args) if schedule.args else None),
+            ("options", json.dumps(schedule.options) if schedule.options else None),
+            ("misfire", _misfire(schedule.facts.misfire)),
+            ("overlap", schedule.overlap),
+            ("scope", schedule.scope.value),
+            (
+                "source",
+                schedule.source.value if schedule.app is None else f"{schedule.source.value}, {schedule.app}",
+            ),
+            ("definition", schedule.definition_id),
+            ("tenant", schedule.tenant),
+            ("id", schedule.id),
         ]
     )
     heading("Fires")
@@ -108,16 +111,16 @@ def show(desk: CommandContext, key: str, count: int, tenant: str) -> None:
 )
 @click.option("--after", type=an_instant, metavar="INSTANT", help="Start from this time instead of now.")
 @tenant_option
-@at_desk
-def preview(desk: CommandContext, key: str, count: int, after: datetime | None, tenant: str) -> None:
+@with_context
+def preview(context: CommandContext, key: str, count: int, after: datetime | None, tenant: str) -> None:
     """Show the next fires, in local time and UTC."""
-    face = Schedules(desk.client)
-    found = face.get(key, tenant=tenant)
-    since = after or desk.now()
-    fires = face.preview(found.id, count, after=since, tenant=found.tenant)
-    zone = ZoneInfo(found.timezone)
+    face = Schedules(context.client)
+    schedule = face.get(key, tenant=tenant)
+    since = after or context.now()
+    fires = face.preview(schedule.id, count, after=since, tenant=schedule.tenant)
+    zone = ZoneInfo(schedule.timezone)
     notes = clock_changes([since.astimezone(zone), *fires])
-    if desk.as_json:
+    if context.as_json:
         print_json(
             [
                 {"local": at.isoformat(), "utc": instant(at), "note": note}
@@ -129,7 +132,7 @@ def preview(desk: CommandContext, key: str, count: int, after: datetime | None, 
         [at.strftime("%a %Y-%m-%d %H:%M:%S %z"), stamp(at), note]
         for at, note in zip(fires, notes, strict=True)
     ]
-    columns = (Column(f"local ({found.timezone})"), Column("utc"), Column("note", flexible=True))
+    columns = (Column(f"local ({schedule.timezone})"), Column("utc"), Column("note", flexible=True))
     print_table(columns, rows, empty="it never fires by itself")
 
 
@@ -137,11 +140,11 @@ for _verb in (add, pause, resume, trigger, backfill, remove, sync):
     schedules.add_command(_verb)
 
 
-def state(found: Schedule) -> str:
+def state(schedule: Schedule) -> str:
     """Return whether the schedule is enabled, paused or broken."""
-    if found.broken is not None:
+    if schedule.broken is not None:
         return "broken"
-    return "enabled" if found.enabled else "paused"
+    return "enabled" if schedule.enabled else "paused"
 
 
 def clock_changes(fires: list[datetime]) -> list[str | None]:

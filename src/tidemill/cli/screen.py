@@ -57,8 +57,8 @@ def clean(value: object, *, lines: bool = False) -> str:
     return _UNSAFE.sub(_escaped, text)
 
 
-def _escaped(found: re.Match[str]) -> str:
-    character = found[0]
+def _escaped(match: re.Match[str]) -> str:
+    character = match[0]
     code = ord(character)
     return _SHORT.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
 
@@ -238,21 +238,21 @@ def _widths(
     columns: Sequence[Column], cells: Sequence[Sequence[str]], chosen: Sequence[int], fit: int
 ) -> dict[int, int] | None:
     """Return the width of each chosen column; None if they do not fit. The widest flexible columns shrink first."""
-    found = {
+    widths = {
         index: max(cell_len(columns[index].name), *(cell_len(row[index]) for row in cells))
         for index in chosen
     }
     alone = not any(columns[index].optional for index in chosen)
-    least = {index: columns[index].least(width, alone=alone) for index, width in found.items()}
+    least = {index: columns[index].least(width, alone=alone) for index, width in widths.items()}
     room = fit - _GAP * (len(chosen) - 1)
     if sum(least.values()) > room:
         return None
-    while sum(found.values()) > room:
+    while sum(widths.values()) > room:
         widest = max(
-            (index for index in least if found[index] > least[index]), key=lambda index: found[index]
+            (index for index in least if widths[index] > least[index]), key=lambda index: widths[index]
         )
-        found[widest] -= 1
-    return found
+        widths[widest] -= 1
+    return widths
 
 
 def _drawn(columns: Sequence[Column], cells: Sequence[Sequence[str]], widths: Mapping[int, int]) -> Table:
@@ -340,9 +340,9 @@ def put(text: Text, hang: int = 0) -> None:
         click.echo(text.plain)
 
 
-def print_facts(facts: Iterable[tuple[str, object]]) -> None:
+def print_facts(rows: Iterable[tuple[str, object]]) -> None:
     """Print names and values, one per line, without None values. On a terminal, long values wrap with an indent."""
-    shown = [(name, clean(value, lines=True)) for name, value in facts if value is not None]
+    shown = [(name, clean(value, lines=True)) for name, value in rows if value is not None]
     width = max((len(name) for name, _ in shown), default=0)
     screen = console()
     for name, value in shown:

@@ -54,9 +54,9 @@ def serve(
     TIDEMILL_SESSION_SECRET signs the dashboard's sessions; without it, users sign in again after a restart.
     """
     write_logs(log_level, as_json=log_json)
-    found: Any = opened_app(app)
+    opened: Any = opened_app(app)
     try:
-        found.serve(
+        opened.serve(
             host,
             port,
             announce=lambda serving: _announce(serving, as_json=as_json or log_json),
@@ -66,7 +66,7 @@ def serve(
     except ModuleNotFoundError as missing:
         raise BadSettings(str(missing)) from None
     finally:
-        found.close()
+        opened.close()
 
 
 def _announce(serving: Any, *, as_json: bool) -> None:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import click
 
 from tidemill.cli import pause_actions, stats_reports
-from tidemill.cli.context import CommandContext, at_desk, tenant_option
+from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.limits import USES, use_rows
 from tidemill.cli.parsers import duration
 from tidemill.cli.queues import QUEUES, queue_document, queue_rows
@@ -26,9 +26,9 @@ from tidemill.errors import BadFilter
 @click.option("--longer-than", type=duration, help="Minimum duration (only for lag and stuck).")
 @click.option("--limit", type=click.IntRange(1, 1000), help="Maximum number of rows.")
 @tenant_option
-@at_desk
+@with_context
 def stats(
-    desk: CommandContext,
+    context: CommandContext,
     name: str | None,
     window: timedelta | None,
     longer_than: timedelta | None,
@@ -40,33 +40,35 @@ def stats(
     The reports (NAME): queue-depth, active-workers, orphans, overdue, stuck, lag, failures,
     worker-performance, retries, by-status, durations, tenants, throughput, errors, dead-letters, leaders, archival, health.
     """
-    said = {"window": window, "longer_than": longer_than, "limit": limit}
+    options = {"window": window, "longer_than": longer_than, "limit": limit}
     if name is not None:
-        stats_reports.show(desk, name, {**said, "tenant": tenant})
+        stats_reports.show(context, name, {**options, "tenant": tenant})
         return
-    for key, value in said.items():
+    for key, value in options.items():
         if value is not None:
             raise BadFilter(f"--{key.replace('_', '-')} needs a report; give its name: tidemill stats NAME")
-    now = desk.now()
-    found = gather(desk.store, now, tenant=tenant)
-    if desk.as_json:
-        print_json(stats_document(found))
+    now = context.now()
+    gathered = gather(context.store, now, tenant=tenant)
+    if context.as_json:
+        print_json(stats_document(gathered))
         return
-    rows = [(state.value, thousands(found.counts[state])) for state in JobState if state in found.counts]
+    rows = [
+        (state.value, thousands(gathered.counts[state])) for state in JobState if state in gathered.counts
+    ]
     print_table((Column("status"), Column("jobs", right=True)), rows, empty="no jobs")
-    if found.queues:
+    if gathered.queues:
         heading("Queues")
-        print_table(QUEUES, queue_rows(found.queues, now), empty="")
-    if found.tasks:
+        print_table(QUEUES, queue_rows(gathered.queues, now), empty="")
+    if gathered.tasks:
         heading("Pending by task")
         print_table(
             (Column("task", flexible=True), Column("pending", right=True)),
-            [(task, thousands(number)) for task, number in found.tasks.items()],
+            [(task, thousands(number)) for task, number in gathered.tasks.items()],
             empty="",
         )
-    if found.limits:
+    if gathered.limits:
         heading("Limits")
-        print_table(USES, use_rows(found.limits, now), empty="")
+        print_table(USES, use_rows(gathered.limits, now), empty="")
     heading("Jobs enqueued in the last")
     print_table(
         (
@@ -75,26 +77,26 @@ def stats(
             Column("completed", right=True),
             Column("failed", right=True),
         ),
-        [(name, *(thousands(number) for number in recent)) for name, recent in found.recent.items()],
+        [(name, *(thousands(number) for number in recent)) for name, recent in gathered.recent.items()],
         empty="",
     )
     heading("Now")
-    print_facts(_now(found, now))
+    print_facts(_now(gathered, now))
 
 
-def _now(found: Stats, now: datetime) -> Iterator[tuple[str, object]]:
-    yield "workers", workers_line(found)
-    yield "running", thousands(found.counts.get(JobState.RUNNING, 0))
-    oldest = found.oldest_pending_at
+def _now(stats: Stats, now: datetime) -> Iterator[tuple[str, object]]:
+    yield "workers", workers_line(stats)
+    yield "running", thousands(stats.counts.get(JobState.RUNNING, 0))
+    oldest = stats.oldest_pending_at
     yield "oldest pending", None if oldest is None else span(now - oldest)
-    for pause in found.pauses:
+    for pause in stats.pauses:
         if pause.kind is not PauseKind.QUEUE:
             yield "paused", f"{pause_actions.what(pause)}, {pause_actions.said(pause, now)}"
 
 
-def workers_line(found: Stats) -> str:
+def workers_line(stats: Stats) -> str:
     """Describe the workers in a few words."""
-    crew = found.crew
+    crew = stats.crew
     words = [f"{crew.alive} alive"]
     words += [
         f"{number} {name}" for name, number in (("late", crew.late), ("draining", crew.draining)) if number
@@ -104,16 +106,16 @@ def workers_line(found: Stats) -> str:
     return ", ".join(words)
 
 
-def stats_document(found: Stats) -> dict[str, object]:
+def stats_document(stats: Stats) -> dict[str, object]:
     """Return the statistics as a document."""
     return {
-        "at": instant(found.at),
-        "counts": {state.value: number for state, number in found.counts.items()},
-        "queues": [queue_document(queue) for queue in found.queues],
-        "tasks": found.tasks,
-        "oldest_pending_at": instant(found.oldest_pending_at),
-        "recent": {name: recent._asdict() for name, recent in found.recent.items()},
-        "workers": found.crew._asdict(),
-        "pauses": [pause_document(pause) for pause in found.pauses],
-        "limits": [limit_document(limit) for limit in found.limits],
+        "at": instant(stats.at),
+        "counts": {state.value: number for state, number in stats.counts.items()},
+        "queues": [queue_document(queue) for queue in stats.queues],
+        "tasks": stats.tasks,
+        "oldest_pending_at": instant(stats.oldest_pending_at),
+        "recent": {name: recent._asdict() for name, recent in stats.recent.items()},
+        "workers": stats.crew._asdict(),
+        "pauses": [pause_document(pause) for pause in stats.pauses],
+        "limits": [limit_document(limit) for limit in stats.limits],
     }

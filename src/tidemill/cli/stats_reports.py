@@ -79,30 +79,30 @@ def names() -> list[str]:
     return [name.replace("_", "-") for name in NAMED]
 
 
-def show(desk: CommandContext, name: str, said: dict[str, Any]) -> None:
+def show(context: CommandContext, name: str, options: dict[str, Any]) -> None:
     """Run one report with the given options and print it."""
     wanted = name.replace("-", "_").lower()
     if wanted not in NAMED:
         raise BadFilter(f"there is no report {name!r}; there are {', '.join(names())}", name=name)
-    ask = getattr(StatsApi(desk.client), wanted)
-    found = ask(**_taken(name, ask, said))
-    if desk.as_json:
-        print_json(document(found))
-    elif isinstance(found, Report):
-        _print(found, name)
+    ask = getattr(StatsApi(context.client), wanted)
+    report = ask(**_taken(name, ask, options))
+    if context.as_json:
+        print_json(document(report))
+    elif isinstance(report, Report):
+        _print(report, name)
     else:
-        now = desk.now()
+        now = context.now()
         print_facts(
-            (field.name.replace("_", " "), _cell(field.name, getattr(found, field.name), now))
-            for field in fields(found)
+            (field.name.replace("_", " "), _cell(field.name, getattr(report, field.name), now))
+            for field in fields(report)
         )
 
 
-def _taken(name: str, ask: Any, said: dict[str, Any]) -> dict[str, Any]:
+def _taken(name: str, ask: Any, options: dict[str, Any]) -> dict[str, Any]:
     """Return the options as arguments of the report; refuse those that it does not accept."""
     takes = inspect.signature(ask).parameters
     how: dict[str, Any] = {}
-    for key, value in said.items():
+    for key, value in options.items():
         if value is None or (key == "tenant" and value == ALL_TENANTS and key not in takes):
             continue
         if key not in takes:
@@ -113,8 +113,8 @@ def _taken(name: str, ask: Any, said: dict[str, Any]) -> dict[str, Any]:
     return how
 
 
-def _print(found: Report[Any], name: str) -> None:
-    rows: Sequence[Any] = found.rows
+def _print(report: Report[Any], name: str) -> None:
+    rows: Sequence[Any] = report.rows
     if not rows:
         print_lines([(f"no rows for {name}", "")])
     else:
@@ -131,13 +131,13 @@ def _print(found: Report[Any], name: str) -> None:
             )
             for field in shown
         ]
-        cells = [[_cell(field.name, getattr(row, field.name), found.at) for field in shown] for row in rows]
+        cells = [[_cell(field.name, getattr(row, field.name), report.at) for field in shown] for row in rows]
         print_table(columns, cells, empty="")
     if len(rows) > 1 and isinstance(rows[0], ThroughputStep):
         step = rows[1].at - rows[0].at
         print_lines([(f"jobs that ended, per {span(abs(step))}; p50 and p95 of run and wait time", "dim")])
-    if found.sampled and found.since_at is not None:
-        print_lines([(f"truncated: jobs that ended in the last {span(found.at - found.since_at)}", "")])
+    if report.sampled and report.since_at is not None:
+        print_lines([(f"truncated: jobs that ended in the last {span(report.at - report.since_at)}", "")])
 
 
 def _cell(name: str, value: object, now: datetime) -> object:

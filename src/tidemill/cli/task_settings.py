@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 import click
 
-from tidemill.cli.context import CommandContext, at_desk
+from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.limits import allowed
 from tidemill.cli.parsers import duration
 from tidemill.cli.screen import print_json, print_lines, span
@@ -29,9 +29,9 @@ KEYS = ("max_attempts", "timeout", "max_concurrent")
     "--max-concurrent", type=click.IntRange(0), metavar="N", help="Jobs at the same time; 0 for no limit."
 )
 @click.option("--unset", "dropped", multiple=True, metavar="KEY", help="Remove an override; repeatable.")
-@at_desk
+@with_context
 def set_task(
-    desk: CommandContext,
+    context: CommandContext,
     name: str,
     max_attempts: int | None,
     timeout: timedelta | None,
@@ -42,71 +42,74 @@ def set_task(
 
     The override holds until it is removed with --unset.
     """
-    if desk.app:
+    if context.app:
         # Refuse a misspelt name.
-        desk.registry.get(name)
+        context.registry.get(name)
+    values = {"max_attempts": max_attempts, "timeout": seconds(timeout), "max_concurrent": max_concurrent}
+    given = {key: value for key, value in values.items() if value is not None}
+    unset = _unset_keys(dropped, given)
+    limit = given.pop("max_concurrent", None)
+    before = task_setting(context, name)
+    after = {key: value for key, value in {**before, **given}.items() if key not in unset}
+    if after and after != before:
+        context.control.set(TASK_SETTING + name, after)
+    elif after != before:
+        context.control.unset(TASK_SETTING + name)
+    if limit is not None:
+        context.limits.set(f"task/{name}", int(limit))
+    elif "max_concurrent" in unset:
+        context.limits.unset(f"task/{name}")
+    _report(context, name)
+
+
+def _unset_keys(dropped: Iterable[str], given: Mapping[str, object]) -> set[str]:
+    """Return the settings to remove; refuse an unknown one, one that is also given, and a call without effect."""
     keys = {key.replace("-", "_") for key in dropped}
     if keys - set(KEYS):
         raise click.BadParameter(f"there is no {sorted(keys - set(KEYS))[0]}; there are {', '.join(KEYS)}")
-    given = {
-        key: value
-        for key, value in (("max_attempts", max_attempts), ("timeout", seconds(timeout)))
-        if value is not None
-    }
-    if keys & (given.keys() | ({"max_concurrent"} if max_concurrent is not None else set())):
+    if keys & given.keys():
         raise click.BadParameter("the same option cannot be set and unset at once")
-    if not given and not keys and max_concurrent is None:
+    if not given and not keys:
         raise click.BadParameter(
             "nothing to set; pass --max-attempts, --timeout, --max-concurrent, or --unset KEY"
         )
-    before = task_setting(desk, name)
-    after = {key: value for key, value in {**before, **given}.items() if key not in keys}
-    if after != before:
-        if after:
-            desk.control.set(TASK_SETTING + name, after)
-        else:
-            desk.control.unset(TASK_SETTING + name)
-    if max_concurrent is not None:
-        desk.limits.set(f"task/{name}", max_concurrent)
-    elif "max_concurrent" in keys:
-        desk.limits.unset(f"task/{name}")
-    _report(desk, name)
+    return keys
 
 
-def _report(desk: CommandContext, name: str) -> None:
-    said, rule = task_setting(desk, name), task_rule(desk, name)
-    if desk.as_json:
-        print_json({"name": name, "set": set_document(said, rule)})
+def _report(context: CommandContext, name: str) -> None:
+    setting, rule = task_setting(context, name), task_rule(context, name)
+    if context.as_json:
+        print_json({"name": name, "set": set_document(setting, rule)})
         return
-    words = set_words(said, rule)
+    words = set_words(setting, rule)
     print_lines(
         [(f"task {name}: {words}" if words else f"task {name} is reset to the values in the code", "")]
     )
 
 
-def task_setting(desk: CommandContext, name: str) -> Mapping[str, object]:
+def task_setting(context: CommandContext, name: str) -> Mapping[str, object]:
     """Return the runtime settings of a task, without its limit."""
-    return setting_of(name, desk.control.settings())
+    return setting_of(name, context.control.settings())
 
 
-def task_rule(desk: CommandContext, name: str) -> Rule | None:
+def task_rule(context: CommandContext, name: str) -> Rule | None:
     """Return the limit that an operator has set for a task."""
-    return limit_of(name, desk.store.rules())
+    return limit_of(name, context.store.rules())
 
 
-def set_document(said: Mapping[str, object], rule: Rule | None) -> dict[str, object]:
+def set_document(setting: Mapping[str, object], rule: Rule | None) -> dict[str, object]:
     """Return the settings as a document."""
-    return {**said, **({} if rule is None else {"max_concurrent": rule.max})}
+    return {**setting, **({} if rule is None else {"max_concurrent": rule.max})}
 
 
-def set_words(said: Mapping[str, object], rule: Rule | None) -> str | None:
+def set_words(setting: Mapping[str, object], rule: Rule | None) -> str | None:
     """Describe the settings in words; None without any."""
     words = []
-    if "max_attempts" in said:
-        attempts = said["max_attempts"]
+    if "max_attempts" in setting:
+        attempts = setting["max_attempts"]
         words.append("1 attempt" if attempts == 1 else f"{attempts} attempts")
-    if "timeout" in said:
-        limit = said["timeout"]
+    if "timeout" in setting:
+        limit = setting["timeout"]
         words.append(
             "no timeout" if limit is None else f"timeout {span(timedelta(seconds=float(str(limit))))}"
         )

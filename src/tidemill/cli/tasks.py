@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from tidemill.cli import pause_actions
-from tidemill.cli.context import CommandContext, at_desk, tenant_option
+from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import (
     Column,
@@ -33,6 +33,7 @@ from tidemill.domain.records import Pause, PauseKind
 from tidemill.domain.retry import policy_to_data, policy_words
 from tidemill.domain.states import LIVE, JobState
 from tidemill.errors import TaskNotFound
+from tidemill.tasks.task import Declared
 
 SHOWN = (JobState.PENDING, JobState.RUNNING, JobState.SCHEDULED)
 
@@ -48,20 +49,20 @@ tasks.add_command(check_tasks)
 
 @tasks.command("list")
 @tenant_option
-@at_desk
-def list_tasks(desk: CommandContext, tenant: str) -> None:
+@with_context
+def list_tasks(context: CommandContext, tenant: str) -> None:
     """List tasks with their jobs.
 
     Without an app, the list holds the tasks of live workers and of waiting jobs.
     """
-    names = _names(desk, tenant)
-    pauses = _pauses(desk)
-    now = desk.now()
+    names = _names(context, tenant)
+    pauses = _pauses(context)
+    now = context.now()
     counts = {
-        name: desk.store.count(JobFilter(tenant, states=LIVE, tasks=frozenset({name}))) for name in names
+        name: context.store.count(JobFilter(tenant, states=LIVE, tasks=frozenset({name}))) for name in names
     }
-    if desk.as_json:
-        print_json([_document(desk, name, counts[name], pauses.get(name)) for name in names])
+    if context.as_json:
+        print_json([_document(context, name, counts[name], pauses.get(name)) for name in names])
         return
     columns = (
         Column("task", flexible=True), Column("queue", flexible=True, optional=True),
@@ -71,7 +72,7 @@ def list_tasks(desk: CommandContext, tenant: str) -> None:
     )  # fmt: skip
     rows = []
     for name in names:
-        task = desk.registry.get(name) if name in desk.registry else None
+        task = context.registry.get(name) if name in context.registry else None
         rows.append(
             [
                 name,
@@ -89,41 +90,27 @@ def list_tasks(desk: CommandContext, tenant: str) -> None:
 @tasks.command()
 @click.argument("name")
 @tenant_option
-@at_desk
-def show(desk: CommandContext, name: str, tenant: str) -> None:
+@with_context
+def show(context: CommandContext, name: str, tenant: str) -> None:
     """Show a task: options, arguments and jobs by status."""
-    task = desk.registry.get(name) if desk.app else None
-    counts = desk.store.count(JobFilter(tenant, tasks=frozenset({name})))
-    pause = _pauses(desk).get(name)
-    if task is None and not counts and pause is None and name not in _names(desk, tenant):
+    task = context.registry.get(name) if context.app else None
+    counts = context.store.count(JobFilter(tenant, tasks=frozenset({name})))
+    pause = _pauses(context).get(name)
+    if task is None and not counts and pause is None and name not in _names(context, tenant):
         raise TaskNotFound(f"no job and no worker knows a task {name!r}; give --app to see what is declared")
-    document = _document(desk, name, counts, pause)
-    document["set"] = set_document(task_setting(desk, name), task_rule(desk, name))
-    if desk.as_json:
+    document = _document(context, name, counts, pause)
+    document["set"] = set_document(task_setting(context, name), task_rule(context, name))
+    if context.as_json:
         if task is not None:
             document["schema"] = task.arguments.schema()
         print_json(document)
         return
-    facts: list[tuple[str, object]] = [("task", name)]
+    lines: list[tuple[str, object]] = [("task", name)]
     if task is not None:
-        options = task.options
-        facts += [
-            ("description", task.summary),
-            ("queue", options.queue),
-            ("priority", options.priority),
-            ("retry", policy_words(options.retry)),
-            ("timeout", span(options.timeout)),
-            ("isolation", options.isolation),
-            ("scope", options.scope),
-            ("at a time", options.max_concurrent or NO_LIMIT),
-            ("unique", None if options.unique is None else options.unique.words()),
-            ("tags", ", ".join(options.tags) or None),
-            ("owner", options.owner),
-            ("stages", ", ".join(options.stages) or None),
-        ]
-    facts.append(("set", set_words(task_setting(desk, name), task_rule(desk, name))))
-    facts.append(("paused", pause_actions.said(pause, desk.now())))
-    print_facts(facts)
+        lines += _option_lines(task)
+    lines.append(("set", set_words(task_setting(context, name), task_rule(context, name))))
+    lines.append(("paused", pause_actions.said(pause, context.now())))
+    print_facts(lines)
     if task is not None:
         heading("Arguments")
         _print_arguments(task.arguments.schema())
@@ -132,49 +119,67 @@ def show(desk: CommandContext, name: str, tenant: str) -> None:
     print_table((Column("status"), Column("jobs", right=True)), rows, empty="none")
 
 
+def _option_lines(task: Declared) -> list[tuple[str, object]]:
+    options = task.options
+    return [
+        ("description", task.summary),
+        ("queue", options.queue),
+        ("priority", options.priority),
+        ("retry", policy_words(options.retry)),
+        ("timeout", span(options.timeout)),
+        ("isolation", options.isolation),
+        ("scope", options.scope),
+        ("at a time", options.max_concurrent or NO_LIMIT),
+        ("unique", None if options.unique is None else options.unique.words()),
+        ("tags", ", ".join(options.tags) or None),
+        ("owner", options.owner),
+        ("stages", ", ".join(options.stages) or None),
+    ]
+
+
 @tasks.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--reason", metavar="TEXT", help="Reason, shown with the pause.")
-@at_desk
-def pause(desk: CommandContext, names: tuple[str, ...], reason: str | None) -> None:
+@with_context
+def pause(context: CommandContext, names: tuple[str, ...], reason: str | None) -> None:
     """Stop starting jobs of these tasks; running jobs finish."""
-    if desk.app:
+    if context.app:
         for name in names:
             # Refuse a misspelt name.
-            desk.registry.get(name)
-    pause_actions.pause(desk, PauseKind.TASK, names, reason)
+            context.registry.get(name)
+    pause_actions.pause(context, PauseKind.TASK, names, reason)
 
 
 @tasks.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@at_desk
-def resume(desk: CommandContext, names: tuple[str, ...]) -> None:
+@with_context
+def resume(context: CommandContext, names: tuple[str, ...]) -> None:
     """Resume paused tasks."""
-    pause_actions.resume(desk, PauseKind.TASK, names)
+    pause_actions.resume(context, PauseKind.TASK, names)
 
 
-def _names(desk: CommandContext, tenant: str) -> list[str]:
-    if desk.app:
-        return desk.registry.names()
-    now = desk.now()
-    known = {name for worker in desk.store.workers() if is_living(worker, now) for name in worker.tasks}
-    return sorted(known | set(waiting_tasks(desk.store, tenant=tenant)))
+def _names(context: CommandContext, tenant: str) -> list[str]:
+    if context.app:
+        return context.registry.names()
+    now = context.now()
+    served = {name for worker in context.store.workers() if is_living(worker, now) for name in worker.tasks}
+    return sorted(served | set(waiting_tasks(context.store, tenant=tenant)))
 
 
-def _pauses(desk: CommandContext) -> dict[str, Pause]:
-    return {pause.name: pause for pause in desk.store.pauses() if pause.kind is PauseKind.TASK}
+def _pauses(context: CommandContext) -> dict[str, Pause]:
+    return {pause.name: pause for pause in context.store.pauses() if pause.kind is PauseKind.TASK}
 
 
 def _document(
-    desk: CommandContext, name: str, counts: dict[JobState, int], pause: Pause | None
+    context: CommandContext, name: str, counts: dict[JobState, int], pause: Pause | None
 ) -> dict[str, object]:
     document: dict[str, object] = {
         "name": name,
         "counts": {state.value: number for state, number in counts.items()},
         "paused": None if pause is None else pause_document(pause),
     }
-    if name in desk.registry:
-        task = desk.registry.get(name)
+    if name in context.registry:
+        task = context.registry.get(name)
         options = task.options
         document |= {
             "description": task.summary,
@@ -202,25 +207,25 @@ def _print_arguments(schema: dict[str, Any]) -> None:
     rows = [
         [
             name,
-            _kind(facts),
+            _kind(field),
             "required"
             if name in needed
-            else f"default {json.dumps(facts['default'])}"
-            if "default" in facts
+            else f"default {json.dumps(field['default'])}"
+            if "default" in field
             else "optional",
         ]
-        for name, facts in properties.items()
+        for name, field in properties.items()
     ]
     print_table(
         (Column("name"), Column("type", flexible=True), Column("given", flexible=True)), rows, empty=""
     )
 
 
-def _kind(facts: dict[str, Any]) -> str:
+def _kind(field: dict[str, Any]) -> str:
     """Describe in a word or two what a schema accepts."""
-    if "anyOf" in facts:
-        return " or ".join(_kind(choice) for choice in facts["anyOf"])
-    if "$ref" in facts:
-        return str(facts["$ref"]).rpartition("/")[2]
-    kind = str(facts.get("type", "anything"))
-    return f"{kind} ({facts['format']})" if "format" in facts else kind
+    if "anyOf" in field:
+        return " or ".join(_kind(choice) for choice in field["anyOf"])
+    if "$ref" in field:
+        return str(field["$ref"]).rpartition("/")[2]
+    kind = str(field.get("type", "anything"))
+    return f"{kind} ({field['format']})" if "format" in field else kind

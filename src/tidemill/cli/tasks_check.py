@@ -37,20 +37,20 @@ def check_tasks(app: str, url: str | None, most: int, tenant: str, as_json: bool
 
     Either the code does not know the task, or it cannot read the arguments. The exit code is 1 if there are any.
     """
-    with CommandContext(app, None, as_json=as_json) as desk:
-        registry = desk.registry
+    with CommandContext(app, None, as_json=as_json) as context:
+        registry = context.registry
         other = None if url is None else open_store(url)
         try:
-            found = check_waiting(other or desk.store, registry, tenant=tenant, most=most)
+            fit = check_waiting(other or context.store, registry, tenant=tenant, most=most)
         finally:
             if other is not None:
                 other.close()
-        _show(found, as_json=as_json)
-    if found.unreadable:
+        _show(fit, as_json=as_json)
+    if fit.unreadable:
         click.get_current_context().exit(1)
 
 
-def _show(found: CodeFit, *, as_json: bool) -> None:
+def _show(fit: CodeFit, *, as_json: bool) -> None:
     if as_json:
         groups = [
             {
@@ -59,9 +59,9 @@ def _show(found: CodeFit, *, as_json: bool) -> None:
                 "count": group.count,
                 "examples": [str(id) for id in group.examples],
             }
-            for group in found.unreadable
+            for group in fit.unreadable
         ]
-        print_json({"looked": found.looked, "more": found.more, "unreadable": groups})
+        print_json({"looked": fit.looked, "more": fit.more, "unreadable": groups})
         return
     columns = (
         Column("task", flexible=True),
@@ -71,14 +71,12 @@ def _show(found: CodeFit, *, as_json: bool) -> None:
     )
     rows = [
         [group.task, thousands(group.count), group.problem, str(group.examples[0])]
-        for group in found.unreadable
+        for group in fit.unreadable
     ]
-    oldest = "the oldest " if found.more else ""
+    oldest = "the oldest " if fit.more else ""
     if rows:
         print_table(columns, rows, empty="")
     else:
-        print_lines([(f"this code can run {oldest}{thousands(found.looked)} waiting jobs", "")])
-    if found.more:
-        print_lines(
-            [(f"only {oldest}{thousands(found.looked)} were checked; raise --most to check more", "")]
-        )
+        print_lines([(f"this code can run {oldest}{thousands(fit.looked)} waiting jobs", "")])
+    if fit.more:
+        print_lines([(f"only {oldest}{thousands(fit.looked)} were checked; raise --most to check more", "")])

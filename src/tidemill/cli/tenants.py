@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from tidemill.cli import pause_actions
-from tidemill.cli.context import CommandContext, at_desk
+from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import Column, print_json, print_lines, print_table, thousands
 from tidemill.client.control import TENANT_SETTING, Control
@@ -26,14 +26,14 @@ def tenants() -> None:
 
 
 @tenants.command("list")
-@at_desk
-def list_tenants(desk: CommandContext) -> None:
+@with_context
+def list_tenants(context: CommandContext) -> None:
     """List tenants with their waiting jobs.
 
     The list holds tenants that had jobs in the last 24 hours, have pending jobs, are paused or have settings.
     """
-    rows = _known(desk)
-    if desk.as_json:
+    rows = _known(context)
+    if context.as_json:
         print_json(rows)
         return
     columns = (
@@ -51,29 +51,29 @@ def list_tenants(desk: CommandContext) -> None:
     print_table(columns, cells, empty="no tenants")
 
 
-def _known(desk: CommandContext) -> list[dict[str, Any]]:
-    loads = {row.tenant: row for row in StatsApi(desk.client).tenants().rows}
-    paused = {pause.name for pause in desk.control.pauses() if pause.kind is PauseKind.TENANT}
+def _known(context: CommandContext) -> list[dict[str, Any]]:
+    loads = {row.tenant: row for row in StatsApi(context.client).tenants().rows}
+    paused = {pause.name for pause in context.control.pauses() if pause.kind is PauseKind.TENANT}
     settings = {
         setting.key.removeprefix(TENANT_SETTING): setting.value
-        for setting in desk.control.settings()
+        for setting in context.control.settings()
         if setting.key.startswith(TENANT_SETTING)
     }
-    waiting = {lane.tenant for lane in waiting_lanes(desk.store)}
-    found = []
+    waiting = {lane.tenant for lane in waiting_lanes(context.store)}
+    rows = []
     for name in sorted({*loads, *paused, *settings, *waiting}):
         load, value = loads.get(name), settings.get(name)
         chosen = value if isinstance(value, Mapping) else {}
-        found.append({
+        rows.append({
             "tenant": name,
-            "pending": desk.store.depth(tenant=name, most=COUNTED) if name in waiting else 0,
+            "pending": context.store.depth(tenant=name, most=COUNTED) if name in waiting else 0,
             "ended": 0 if load is None else load.jobs,
             "failed": 0 if load is None else load.failed,
             "weight": chosen.get("weight", 1),
             "max_priority": chosen.get("max_priority"),
             "paused": name in paused,
         })  # fmt: skip
-    return found
+    return rows
 
 
 def _counted(number: int) -> str:
@@ -94,21 +94,21 @@ def _counted(number: int) -> str:
     metavar="N",
     help="Refuse jobs with a higher priority.",
 )
-@at_desk
-def set_tenant(desk: CommandContext, name: str, weight: float | None, max_priority: int | None) -> None:
+@with_context
+def set_tenant(context: CommandContext, name: str, weight: float | None, max_priority: int | None) -> None:
     """Set a tenant's share and highest priority.
 
     Options that are not given keep their value.
     """
     given = {"weight": weight, "max_priority": max_priority}
-    said = {option: value for option, value in given.items() if value is not None}
-    if not said:
+    chosen = {option: value for option, value in given.items() if value is not None}
+    if not chosen:
         raise click.UsageError("nothing to set; pass --weight or --max-priority")
-    control, key = Control(desk.client), f"{TENANT_SETTING}{name}"
+    control, key = Control(context.client), f"{TENANT_SETTING}{name}"
     before = next((setting.value for setting in control.settings() if setting.key == key), None)
-    value = (dict(before) if isinstance(before, Mapping) else {}) | said
+    value = (dict(before) if isinstance(before, Mapping) else {}) | chosen
     control.set(key, value)
-    if desk.as_json:
+    if context.as_json:
         print_json({"tenant": name, **value})
         return
     words = ", ".join(f"{option.replace('_', ' ')} {shown}" for option, shown in sorted(value.items()))
@@ -117,11 +117,11 @@ def set_tenant(desk: CommandContext, name: str, weight: float | None, max_priori
 
 @tenants.command("unset")
 @click.argument("name")
-@at_desk
-def unset_tenant(desk: CommandContext, name: str) -> None:
+@with_context
+def unset_tenant(context: CommandContext, name: str) -> None:
     """Remove a tenant's share and highest priority."""
-    removed = Control(desk.client).unset(f"{TENANT_SETTING}{name}")
-    if desk.as_json:
+    removed = Control(context.client).unset(f"{TENANT_SETTING}{name}")
+    if context.as_json:
         print_json({"tenant": name, "removed": removed})
         return
     print_lines([(f"tenant {name} {'settings removed' if removed else 'had no settings'}", "")])
@@ -130,15 +130,15 @@ def unset_tenant(desk: CommandContext, name: str) -> None:
 @tenants.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @click.option("--reason", metavar="TEXT", help="Reason, shown with the pause.")
-@at_desk
-def pause(desk: CommandContext, names: tuple[str, ...], reason: str | None) -> None:
+@with_context
+def pause(context: CommandContext, names: tuple[str, ...], reason: str | None) -> None:
     """Stop starting jobs of tenants; running jobs finish."""
-    pause_actions.pause(desk, PauseKind.TENANT, names, reason)
+    pause_actions.pause(context, PauseKind.TENANT, names, reason)
 
 
 @tenants.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
-@at_desk
-def resume(desk: CommandContext, names: tuple[str, ...]) -> None:
+@with_context
+def resume(context: CommandContext, names: tuple[str, ...]) -> None:
     """Resume paused tenants."""
-    pause_actions.resume(desk, PauseKind.TENANT, names)
+    pause_actions.resume(context, PauseKind.TENANT, names)

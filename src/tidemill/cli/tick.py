@@ -32,11 +32,11 @@ def tick(
 
     APP is module:attribute, such as shop:app. Jobs that still run after --budget seconds go back to their queue.
     """
-    found: Any = opened_app(app)
+    opened: Any = opened_app(app)
     try:
-        done = found.tick(budget.total_seconds(), queues=queues, concurrency=concurrency, threads=threads)
+        done = opened.tick(budget.total_seconds(), queues=queues, concurrency=concurrency, threads=threads)
     finally:
-        found.close()
+        opened.close()
     if as_json:
         click.echo(json.dumps({"processed": done.processed, "errors": done.errors}))
     else:

@@ -23,7 +23,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tidemill.cli import pause_actions
-from tidemill.cli.context import CommandContext, at_desk, tenant_option
+from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.limits import USES, use_rows
 from tidemill.cli.queues import QUEUES, queue_rows
 from tidemill.cli.screen import (
@@ -68,14 +68,16 @@ class Frame(NamedTuple):
     running: list[JobRow]
 
 
-def look(desk: CommandContext, tenant: str) -> Frame:
+def look(context: CommandContext, tenant: str) -> Frame:
     """Read the data of one refresh."""
-    now = desk.now()
-    stats = gather(desk.store, now, tenant=tenant, ended=False)
-    held = held_by_worker(desk.store)
-    workers = [(worker, held.get(worker.id, 0)) for worker in desk.store.workers() if is_living(worker, now)]
+    now = context.now()
+    stats = gather(context.store, now, tenant=tenant, ended=False)
+    held = held_by_worker(context.store)
+    workers = [
+        (worker, held.get(worker.id, 0)) for worker in context.store.workers() if is_living(worker, now)
+    ]
     where = JobFilter(tenant, states=frozenset({JobState.RUNNING}))
-    running = desk.store.jobs(where, sort=Sort.OLDEST, limit=MOST_RUNNING).items
+    running = context.store.jobs(where, sort=Sort.OLDEST, limit=MOST_RUNNING).items
     return Frame(stats, workers, running)
 
 
@@ -89,19 +91,19 @@ def look(desk: CommandContext, tenant: str) -> Frame:
     help="Seconds between refreshes.",
 )
 @tenant_option
-@at_desk
-def top(desk: CommandContext, once: bool, every: float, tenant: str) -> None:
+@with_context
+def top(context: CommandContext, once: bool, every: float, tenant: str) -> None:
     """Show live counts, queues and workers; q quits.
 
     --json prints one line per refresh.
     """
     screen = console()
-    if desk.as_json or once or not can_draw_over(screen):
-        _lines(desk, tenant, screen, once=once, every=every)
+    if context.as_json or once or not can_draw_over(screen):
+        _lines(context, tenant, screen, once=once, every=every)
         return
     with Live(console=screen, screen=True, auto_refresh=False) as live, _keys() as pressed:
         while True:
-            live.update(_seen(desk, tenant, screen), refresh=True)
+            live.update(_seen(context, tenant, screen), refresh=True)
             try:
                 if _ends(pressed(every)):
                     return
@@ -109,13 +111,13 @@ def top(desk: CommandContext, once: bool, every: float, tenant: str) -> None:
                 return
 
 
-def _lines(desk: CommandContext, tenant: str, screen: Console, *, once: bool, every: float) -> None:
+def _lines(context: CommandContext, tenant: str, screen: Console, *, once: bool, every: float) -> None:
     """Print frame after frame, for pipes and programs."""
     pause = threading.Event()
     try:
         while True:
-            frame = look(desk, tenant)
-            if desk.as_json:
+            frame = look(context, tenant)
+            if context.as_json:
                 print_json_line(_document(frame))
             else:
                 screen.print(draw(frame, screen.width), soft_wrap=not screen.is_terminal)
@@ -126,10 +128,10 @@ def _lines(desk: CommandContext, tenant: str, screen: Console, *, once: bool, ev
         return
 
 
-def _seen(desk: CommandContext, tenant: str, screen: Console) -> RenderableType:
+def _seen(context: CommandContext, tenant: str, screen: Console) -> RenderableType:
     """Render a frame, or the error while the store is unavailable. It may recover."""
     try:
-        return draw(look(desk, tenant), screen.width, screen.height)
+        return draw(look(context, tenant), screen.width, screen.height)
     except StoreError as error:
         return Text(clean(error), STYLES["error"])
 
@@ -234,25 +236,30 @@ def _worker_rows(frame: Frame, now: datetime) -> list[list[object]]:
 def _running(jobs: list[JobRow], now: datetime, width: int) -> RenderableType:
     if not jobs:
         return Text("nothing is running", "dim")
-    drawn = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold", expand=True)
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold", expand=True)
     wide = width >= 70
     names = ["running", "for", "done", *(["ends", "says"] if wide else [])]
     for name in names:
-        drawn.add_column(
+        table.add_column(
             name, no_wrap=True, overflow="ellipsis", ratio=2 if name in ("running", "says") else None
         )
     for job in jobs:
-        said = job.progress
+        progress = job.progress
         bar: RenderableType = Text("-", "dim")
-        if said is not None and said.fraction is not None:
+        if progress is not None and progress.fraction is not None:
             bar = ProgressBar(total=1.0, completed=fraction_done(job), width=20 if wide else 8)
-        words = ": ".join(text for text in (said and said.stage, said and said.message) if text)
-        ends = eta_of(job, now)
         cells: list[RenderableType] = [styled(job.task), Text(span(now - (job.started_at or now))), bar]
-        if wide:
-            cells += [Text("" if ends is None else age(ends, now)), Text(clean(words))]
-        drawn.add_row(*cells)
-    return drawn
+        table.add_row(*cells, *(_outlook(job, now) if wide else ()))
+    return table
+
+
+def _outlook(job: JobRow, now: datetime) -> tuple[Text, Text]:
+    """Return when a job is expected to end, and the stage and message that it reported last."""
+    ends, progress = eta_of(job, now), job.progress
+    reported = () if progress is None else (progress.stage, progress.message)
+    return Text("" if ends is None else age(ends, now)), Text(
+        clean(": ".join(text for text in reported if text))
+    )
 
 
 def _document(frame: Frame) -> dict[str, object]:

@@ -153,14 +153,14 @@ class Starting:
         self._api: Mapping[str, Any] | None = None
         self._done = False
 
-    def worker(self, facts: Mapping[str, Any]) -> None:
+    def worker(self, values: Mapping[str, Any]) -> None:
         with self._lock:
-            self._worker = facts
+            self._worker = values
             self._look()
 
-    def api(self, facts: Mapping[str, Any]) -> None:
+    def api(self, values: Mapping[str, Any]) -> None:
         with self._lock:
-            self._api = facts
+            self._api = values
             self._look()
 
     def _look(self) -> None:

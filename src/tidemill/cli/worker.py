@@ -33,10 +33,10 @@ class Size(click.ParamType[int]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
-        found = _SIZE.fullmatch(str(value).strip())
-        if found is None or float(found[1]) == 0:
+        match = _SIZE.fullmatch(str(value).strip())
+        if match is None or float(match[1]) == 0:
             self.fail(f"{value!r} is not an amount of memory; write 512M or 2G", param, ctx)
-        return int(float(found[1]) * 1024 ** _POWERS[found[2].lower()])
+        return int(float(match[1]) * 1024 ** _POWERS[match[2].lower()])
 
 
 @click.command()
@@ -146,7 +146,7 @@ def worker(
         health=None if health_port is None else (health_host, health_port),
         log_level=log_level,
         log_json=log_json,
-        announce=lambda facts: _announce(facts, as_json=as_json or log_json),
+        announce=lambda values: _announce(values, as_json=as_json or log_json),
         complain=lambda why: click.echo(f"tidemill: {why}", err=True),
     )
     write_logs(log_level, as_json=log_json)
@@ -164,23 +164,23 @@ def work(supervisor: Supervisor) -> NoReturn:
     sys.exit(code)
 
 
-def _announce(facts: dict[str, object], *, as_json: bool) -> None:
+def _announce(values: dict[str, object], *, as_json: bool) -> None:
     if as_json:
-        click.echo(json.dumps({"started": facts}))
+        click.echo(json.dumps({"started": values}))
     else:
-        announced(facts)
+        announced(values)
     sys.stdout.flush()
 
 
-def announced(facts: dict[str, object]) -> None:
+def announced(values: dict[str, object]) -> None:
     """Print the main facts of a worker that has started, one per line."""
     rows = {
-        "app": facts["app"],
-        "store": facts["store"],
-        "tasks": _several(facts["tasks"]),
-        "queues": _several(facts["queues"]),
-        "slots": f"{facts['processes']} × {facts['slots']}",
-        "health": facts["health"],
+        "app": values["app"],
+        "store": values["store"],
+        "tasks": _several(values["tasks"]),
+        "queues": _several(values["queues"]),
+        "slots": f"{values['processes']} × {values['slots']}",
+        "health": values["health"],
     }
     for name, value in rows.items():
         if value:

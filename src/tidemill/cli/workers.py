@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tidemill.cli.context import CommandContext, at_desk
+from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import Column, print_json, print_lines, print_table, span
 from tidemill.client.documents import worker_document
@@ -20,18 +20,18 @@ def workers() -> None:
 
 @workers.command("list")
 @click.option("--all", "everyone", is_flag=True, help="Include workers that are gone.")
-@at_desk
-def list_workers(desk: CommandContext, everyone: bool) -> None:
+@with_context
+def list_workers(context: CommandContext, everyone: bool) -> None:
     """List workers, newest first.
 
     Workers that are gone and hold no jobs are listed only with --all.
     """
-    held = held_by_worker(desk.store)
-    now = desk.now()
-    known = desk.store.workers()
-    found = [worker for worker in known if everyone or is_living(worker, now) or held.get(worker.id)]
-    if desk.as_json:
-        print_json([worker_document(worker, now, held.get(worker.id, 0)) for worker in found])
+    held = held_by_worker(context.store)
+    now = context.now()
+    workers = context.store.workers()
+    shown = [worker for worker in workers if everyone or is_living(worker, now) or held.get(worker.id)]
+    if context.as_json:
+        print_json([worker_document(worker, now, held.get(worker.id, 0)) for worker in shown])
         return
     columns = (
         Column("id"), Column("alive"), Column("state"), Column("held", right=True), Column("beat", right=True),
@@ -53,23 +53,23 @@ def list_workers(desk: CommandContext, everyone: bool) -> None:
             None if worker.started_at is None else span(now - worker.started_at),
             worker.version or None,
         ]
-        for worker in found
+        for worker in shown
     ]
     print_table(columns, rows, empty="no workers are alive")
 
 
 @workers.command()
 @click.argument("ids", nargs=-1, required=True, metavar="ID...")
-@at_desk
-def drain(desk: CommandContext, ids: tuple[str, ...]) -> None:
+@with_context
+def drain(context: CommandContext, ids: tuple[str, ...]) -> None:
     """Ask workers, by id or name, to finish and claim no more jobs."""
-    now = desk.now()
-    living = [worker for worker in desk.store.workers() if is_living(worker, now)]
+    now = context.now()
+    living = [worker for worker in context.store.workers() if is_living(worker, now)]
     chosen = [_chosen(living, id) for id in dict.fromkeys(ids)]
-    changed = {worker.id for worker in chosen if desk.control.drain(worker.id)}
-    held = held_by_worker(desk.store)
-    if desk.as_json:
-        after = {worker.id: worker for worker in desk.store.workers()}
+    changed = {worker.id for worker in chosen if context.control.drain(worker.id)}
+    held = held_by_worker(context.store)
+    if context.as_json:
+        after = {worker.id: worker for worker in context.store.workers()}
         print_json([worker_document(after.get(w.id, w), now, held.get(w.id, 0)) for w in chosen])
         return
     for worker in chosen:
@@ -81,9 +81,9 @@ def drain(desk: CommandContext, ids: tuple[str, ...]) -> None:
 
 
 def _chosen(living: list[Worker], text: str) -> Worker:
-    found = [worker for worker in living if text in (str(worker.id), worker.name)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        raise BadFilter(f"{len(found)} living workers are named {text!r}; give an id")
+    matching = [worker for worker in living if text in (str(worker.id), worker.name)]
+    if len(matching) == 1:
+        return matching[0]
+    if matching:
+        raise BadFilter(f"{len(matching)} living workers are named {text!r}; give an id")
     raise BadFilter(f"no living worker has the id or the name {text!r}; see tidemill workers list")

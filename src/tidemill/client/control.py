@@ -168,6 +168,15 @@ class Control(StoreApi):
     ) -> None:
         note(self._store, action, subject, tenant, before=before, after=after, now=self._pin)
 
+    def set_all(self, values: Mapping[str, object]) -> None:
+        """Set all of these settings or none; None removes one."""
+        with self._store.transaction():
+            for key, value in values.items():
+                if value is None:
+                    self.unset(key)
+                else:
+                    self.set(key, value)
+
     # Async twins -------------------------------------------------------------------------------------------------------
 
     async def apause(self, kind: PauseKind | str, name: str = "", *, reason: str | None = None) -> Pause:
@@ -193,6 +202,9 @@ class Control(StoreApi):
 
     async def arelease(self, lease: str) -> bool:
         return await self._await(self.release, lease)
+
+    async def aset_all(self, values: Mapping[str, object]) -> None:
+        return await self._await(self.set_all, values)
 
 
 def _target(kind: PauseKind | str, name: str) -> tuple[PauseKind, str]:

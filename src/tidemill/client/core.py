@@ -48,6 +48,9 @@ BATCH = 1_000
 MANY = 400
 """Number of jobs in one call from which the store inserts some while the client builds the rest."""
 
+MOST_TEMPLATES = 10_000
+"""Maximum number of cached templates, one per task and tenant; requests may name many tenants."""
+
 
 _OF_THE_STORES = (
     "stores", "clock", "_limiting", "_batchers", "_async_batchers", "_waiting", "_templates", "_pool", "_closing",
@@ -301,6 +304,8 @@ class Client:
         known = self._templates.get(key)
         if known is None or known.declared is not declared:
             known = Template(declared, call, tenant=self.tenant, limits=self.limits, clock=self.clock)
+            if len(self._templates) >= MOST_TEMPLATES:
+                self._templates.clear()
             self._templates[key] = known
         return known
 

@@ -1,12 +1,12 @@
 """Server-rendered dashboard on top of the HTTP API.
 
 ``create_site(app)`` returns the API together with the pages, ready to serve or mount. The dashboard uses ``client``
-through ``rest``'s calls and contains no SQL. There is no build step: templates are in ``templates/``, style sheets and
+and the app, and contains no SQL. ``web`` has what it shares with the API. There is no build step: templates are in ``templates/``, style sheets and
 one script in ``static/``.
 
 How to write a page:
 
--   Each page module defines one ``pages = Pages()``, and ``site.py`` lists the module in ``FILES``.
+-   Each page module defines one ``pages = Pages()``, and ``site.py`` lists the module in ``MODULES``.
 -   A page is a coroutine with one argument. Its decorator declares the method, the path and **the least role that may
     open it**::
 
@@ -14,25 +14,25 @@ How to write a page:
 
 
         @pages.get("/queues", role=Role.VIEWER)
-        async def queues(visit: Visit) -> Response:
-            found = await visit.read(queue_stats, visit.app.store, tenant=visit.tenant)
-            return visit.render("queues.html", queues=found)
+        async def queues(visit: PageRequest) -> Response:
+            queues = await visit.read(visit.inspection.queue_stats, tenant=visit.tenant, also=())
+            return visit.render("queues.html", queues=queues)
 
 
         @pages.post("/queues/{name}/pause", role=Role.OPERATOR)
-        async def pause_queue(visit: Visit) -> Response:
+        async def pause_queue(visit: PageRequest) -> Response:
             await visit.act(visit.app.control.pause_queue, visit.path["name"], visit.form.get("reason"))
             return visit.back("/queues", f"Queue {visit.path['name']} is paused.")
 
--   A ``Visit`` is a ``Call`` (``tidemill.rest.api_request``) with ``tenant``, ``home``, ``read``, ``act``, ``masked``,
-    ``facts()`` and ``job()``. ``asked`` holds the query and ``form`` the posted fields; ``get(name)`` on either returns
-    a string or None. A page returns ``render(template, **facts)``, or after an action ``back(path, words)``: a redirect
-    that shows ``words`` once on the next page.
--   Use ``await visit.figures(about, ask, …)`` instead of ``read`` for queries that may be slow on a large store. It
+-   A ``PageRequest`` is a ``WebRequest`` (``tidemill.web.request``) with ``tenant``, ``home``, ``read``, ``act``,
+    ``masked``, ``inspection``, ``job_row()`` and ``job()``. ``query`` holds the query and ``form`` the posted fields;
+    ``get(name)`` on either returns a string or None. A page returns ``render(template, **values)``, or after an action
+    ``back(path, words)``: a redirect that shows ``words`` once on the next page.
+-   Use ``await visit.cached(about, ask, …)`` instead of ``read`` for queries that may be slow on a large store. It
     caches the result for a few seconds. ``about`` is the cache key and must include everything the result depends on.
--   Every form has ``method="post"`` and contains ``{{ csrf_field() }}``; ``PageDoor`` rejects a post without the token.
+-   Every form has ``method="post"`` and contains ``{{ csrf_field() }}``; ``PageEndpoint`` rejects a post without the token.
     Actions are plain forms, so that they work without JavaScript. Check ``may("operator")`` before showing a button;
-    ``PageDoor`` checks the role again.
+    ``PageEndpoint`` checks the role again.
 -   Build addresses with ``url("/jobs", status="failed")``: it adds the mount prefix and keeps the selected tenant.
 -   Put content that changes into an element with ``data-swap`` and an id. The page declares which kinds of changes it
     shows: ``{% block live %}jobs queues{% endblock %}``. On such a change the script fetches the page again and
@@ -50,9 +50,9 @@ How to write a page:
 from __future__ import annotations
 
 try:
-    import fastapi as _fastapi  # noqa: F401  (imported here so that the message below is raised first)
-    import itsdangerous as _itsdangerous  # noqa: F401
+    import itsdangerous as _itsdangerous  # noqa: F401  (imported here so that the message below is raised first)
     import jinja2 as _jinja2  # noqa: F401
+    import starlette as _starlette  # noqa: F401
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
         f"the dashboard needs {missing.name}: pip install 'tidemill[server]'", name=missing.name

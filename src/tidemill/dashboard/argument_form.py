@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from tidemill.dashboard.page_request import Fields
-from tidemill.dashboard.parsers import read_json, read_object
-from tidemill.rest.masks import looks_secret
+from tidemill.web.masks import looks_secret
+from tidemill.web.parsers import Fields
+from tidemill.web.text_parsers import read_json, read_object
 
 PREFIX = "arg."
 """Prefix of the names of these fields."""
@@ -50,7 +50,7 @@ def arguments_of(schema: Schema) -> list[Argument]:
     """Return the arguments of a task in declaration order."""
     needed = set(schema.get("required", ()))
     return [
-        _argument(name, said, schema, name in needed) for name, said in schema.get("properties", {}).items()
+        _argument(name, field, schema, name in needed) for name, field in schema.get("properties", {}).items()
     ]
 
 
@@ -59,58 +59,58 @@ def takes_more(schema: Schema) -> bool:
     return bool(schema.get("additionalProperties"))
 
 
-def _argument(name: str, said: Schema, whole: Schema, required: bool) -> Argument:
-    found = _resolved(said, whole)
+def _argument(name: str, field: Schema, whole: Schema, required: bool) -> Argument:
+    resolved = _resolved(field, whole)
     nullable = False
-    options = [_resolved(each, whole) for each in found.get("anyOf", ())]
+    options = [_resolved(option, whole) for option in resolved.get("anyOf", ())]
     if options:
-        nullable = any(each.get("type") == "null" for each in options)
-        rest = [each for each in options if each.get("type") != "null"]
+        nullable = any(option.get("type") == "null" for option in options)
+        rest = [option for option in options if option.get("type") != "null"]
         if len(rest) == 1:
-            found = {**found, **rest[0]}
-        elif {each.get("type") for each in rest} == {"number", "string"}:
+            resolved = {**resolved, **rest[0]}
+        elif {option.get("type") for option in rest} == {"number", "string"}:
             # A decimal: keep the string exactly as the user typed it.
-            found = {**found, "type": "string"}
-    kind, type = _kind(found, "anyOf" in found and "type" not in found)
+            resolved = {**resolved, "type": "string"}
+    kind, type = _kind(resolved, "anyOf" in resolved and "type" not in resolved)
     if kind == "text" and looks_secret(name):
         type = "password"
     return Argument(
         name,
         kind,
         type,
-        words_of(said, whole),
+        words_of(field, whole),
         required,
         nullable,
-        json.dumps(said["default"], ensure_ascii=False) if "default" in said else None,
-        _choices(found, kind),
-        _EXAMPLES.get(str(found.get("format")), ""),
-        str(found.get("description") or ""),
+        json.dumps(field["default"], ensure_ascii=False) if "default" in field else None,
+        _choices(resolved, kind),
+        _EXAMPLES.get(str(resolved.get("format")), ""),
+        str(resolved.get("description") or ""),
     )
 
 
-def _resolved(said: Schema, whole: Schema) -> dict[str, Any]:
+def _resolved(field: Schema, whole: Schema) -> dict[str, Any]:
     """Resolve references in a schema, at most ten levels deep in case they are circular."""
-    found = dict(said)
+    resolved = dict(field)
     for _ in range(10):
-        if "$ref" in found:
-            name = str(found.pop("$ref")).rpartition("/")[2]
-            found = {**whole.get("$defs", {}).get(name, {}), **found}
-        elif len(found.get("allOf", ())) == 1:
-            (only,) = found.pop("allOf")
-            found = {**only, **found}
+        if "$ref" in resolved:
+            name = str(resolved.pop("$ref")).rpartition("/")[2]
+            resolved = {**whole.get("$defs", {}).get(name, {}), **resolved}
+        elif len(resolved.get("allOf", ())) == 1:
+            (only,) = resolved.pop("allOf")
+            resolved = {**only, **resolved}
         else:
             break
-    return found
+    return resolved
 
 
-def _kind(found: Schema, mixed: bool) -> tuple[str, str]:
-    if "enum" in found or "const" in found:
+def _kind(field: Schema, mixed: bool) -> tuple[str, str]:
+    if "enum" in field or "const" in field:
         return "choice", "text"
     if mixed:
         return "json", "text"
-    match found.get("type"):
+    match field.get("type"):
         case "string":
-            return "text", _TEXTS.get(str(found.get("format")), "text")
+            return "text", _TEXTS.get(str(field.get("format")), "text")
         case "integer":
             return "whole", "number"
         case "number":
@@ -121,39 +121,39 @@ def _kind(found: Schema, mixed: bool) -> tuple[str, str]:
             return "json", "text"
 
 
-def _choices(found: Schema, kind: str) -> tuple[tuple[str, str], ...]:
+def _choices(field: Schema, kind: str) -> tuple[tuple[str, str], ...]:
     if kind == "bool":
         return (("true", "yes"), ("false", "no"))
     if kind != "choice":
         return ()
-    values = found["enum"] if "enum" in found else [found["const"]]
+    values = field["enum"] if "enum" in field else [field["const"]]
     return tuple(
         (json.dumps(value), str(value) if isinstance(value, str) else json.dumps(value)) for value in values
     )
 
 
-def words_of(said: Schema, whole: Schema, depth: int = 0) -> str:
+def words_of(field: Schema, whole: Schema, depth: int = 0) -> str:
     """Describe in a few words what a schema accepts.
 
     >>> words_of({"anyOf": [{"type": "integer"}, {"type": "null"}]}, {}), words_of({"type": "array", "items": {"type": "string"}}, {})
     ('integer or null', 'list of string')
     """
-    if "$ref" in said:
-        name = str(said["$ref"]).rpartition("/")[2]
+    if "$ref" in field:
+        name = str(field["$ref"]).rpartition("/")[2]
         inner = whole.get("$defs", {}).get(name, {})
         return words_of(inner, whole, depth + 1) if "enum" in inner and depth < 5 else name
-    if "anyOf" in said:
-        return " or ".join(dict.fromkeys(words_of(each, whole, depth + 1) for each in said["anyOf"]))
-    if "enum" in said:
-        return "one of " + ", ".join(str(value) for value in said["enum"][:10])
-    if "const" in said:
-        return f"just {said['const']}"
-    kind = str(said.get("type", "anything"))
-    if kind == "array" and isinstance(said.get("items"), Mapping) and depth < 5:
-        return f"list of {words_of(said['items'], whole, depth + 1)}"
+    if "anyOf" in field:
+        return " or ".join(dict.fromkeys(words_of(option, whole, depth + 1) for option in field["anyOf"]))
+    if "enum" in field:
+        return "one of " + ", ".join(str(value) for value in field["enum"][:10])
+    if "const" in field:
+        return f"just {field['const']}"
+    kind = str(field.get("type", "anything"))
+    if kind == "array" and isinstance(field.get("items"), Mapping) and depth < 5:
+        return f"list of {words_of(field['items'], whole, depth + 1)}"
     if kind == "array":
         return "list"
-    return f"{kind} ({said['format']})" if "format" in said else kind
+    return f"{kind} ({field['format']})" if "format" in field else kind
 
 
 def read_arguments(form: Fields, arguments: list[Argument]) -> tuple[str, dict[str, str]]:
@@ -197,11 +197,11 @@ def _read(argument: Argument, typed: str) -> Any:
 
 def _number(typed: str, words: str, *, whole: bool) -> int | float:
     try:
-        found = read_json(typed.replace("−", "-"))
+        value = read_json(typed.replace("−", "-"))
     except ValueError:
-        found = None
+        value = None
     wanted: Any = int if whole else (int, float)
-    if isinstance(found, bool) or not isinstance(found, wanted):
+    if isinstance(value, bool) or not isinstance(value, wanted):
         raise ValueError(f"{typed[:40]!r} is not valid: {words}")
-    number: int | float = found
+    number: int | float = value
     return number

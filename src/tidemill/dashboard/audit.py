@@ -13,7 +13,7 @@ from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.records import AuditRecord
-from tidemill.rest.problems import Problem
+from tidemill.web.problems import Problem
 
 pages = PageRoutes()
 
@@ -59,25 +59,25 @@ class AuditRow(NamedTuple):
 @pages.get("/audit", role=Role.ADMIN)
 async def audit(visit: PageRequest) -> Response:
     """List the matching entries, newest first."""
-    asked = {name: visit.asked.get(name) for name in ("who", "action", "subject")}
-    since = visit.asked.get("since")
-    before = visit.asked.whole("before", 0, most=2**62) or None
+    conditions = {name: visit.query.get(name) for name in ("who", "action", "subject")}
+    since = visit.query.get("since")
+    before = visit.query.whole("before", 0, most=2**62) or None
     wrong = None
     try:
         since_at = _day(since)
     except ValueError:
         since_at, wrong = None, f"{(since or '')[:40]!r} is not a date; write it as 2026-12-31"
-    found = await visit.read(_look, visit, asked, since_at, before)
-    entries = [AuditRow(each, _changes(each), _place(each)) for each in found]
+    records = await visit.read(_look, visit, conditions, since_at, before)
+    entries = [AuditRow(record, _changes(record), _place(record)) for record in records]
     return visit.render(
         "audit.html",
         422 if wrong else 200,
         entries=entries[:PAGE],
         following=entries[PAGE - 1].record.number if len(entries) > PAGE else None,
-        asked=asked,
+        conditions=conditions,
         since=since or "",
         wrong=wrong,
-        any_asked=bool(since) or any(asked.values()),
+        is_filtered=bool(since) or any(conditions.values()),
         before=before,
     )
 
@@ -85,14 +85,14 @@ async def audit(visit: PageRequest) -> Response:
 @pages.get("/audit/verify", role=Role.ADMIN, everywhere=True)
 async def verify(visit: PageRequest) -> Response:
     """Verify the hash chain of all tenants and show where it breaks. This changes nothing, so it is a GET page."""
-    if visit.request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+    if visit.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
         raise Problem(403, "other_site", "the audit can be verified only from the audit page")
-    found = await visit.read(visit.app.audit.verify)
-    return visit.render("audit_verified.html", found=found)
+    verified = await visit.read(visit.app.audit.verify)
+    return visit.render("audit_verified.html", verified=verified)
 
 
 def _look(
-    visit: PageRequest, asked: Mapping[str, str | None], since_at: datetime | None, before: int | None
+    visit: PageRequest, conditions: Mapping[str, str | None], since_at: datetime | None, before: int | None
 ) -> list[AuditRecord]:
     after = 0 if since_at is None else _last_before(visit, since_at)
     return list(
@@ -102,7 +102,7 @@ def _look(
             before=before,
             newest=True,
             limit=PAGE + 1,
-            **asked,
+            **conditions,
         )
     )
 
@@ -132,8 +132,8 @@ def _day(text: str | None) -> datetime | None:
     """
     if text is None:
         return None
-    found = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
-    return max(found, datetime.min.replace(tzinfo=UTC) + timedelta(days=2))
+    day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+    return max(day, datetime.min.replace(tzinfo=UTC) + timedelta(days=2))
 
 
 def _changes(record: AuditRecord) -> list[ChangedField]:
@@ -148,5 +148,5 @@ def _place(record: AuditRecord) -> str | None:
     kind, _, name = record.entry.subject.partition(":")
     if kind == "jobs":
         return "/jobs"
-    found = _PLACES.get(kind)
-    return None if found is None else found.format(name)
+    place = _PLACES.get(kind)
+    return None if place is None else place.format(name)

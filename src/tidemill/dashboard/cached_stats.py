@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple, TypeVar, cast
 
 from tidemill.clock import Clock
-from tidemill.rest.threads import Threads
+from tidemill.web.threads import Threads
 
 R = TypeVar("R")
 
@@ -68,20 +68,20 @@ class CachedStats:
         early to query again.
         """
         with self._lock:
-            known = self._good(key)
+            cached = self._good(key)
             making = self._making.get((key, self._acts, heard))
-            if known is not None:
-                if making is None and self._rested(key, known):
+            if cached is not None:
+                if making is None and self._rested(key, cached):
                     making = self._begin(key, heard, ask, only_if_free=True)
                 if not new:
-                    return cast(R, known.value)
+                    return cast(R, cached.value)
                 if making is None:
                     raise StatsPending
             elif making is None:
                 making = self._begin(key, heard, ask)
                 assert making is not None
-        found = await asyncio.shield(asyncio.wrap_future(making))
-        return cast(R, found.value)
+        figure = await asyncio.shield(asyncio.wrap_future(making))
+        return cast(R, figure.value)
 
     def acted(self) -> None:
         """Invalidate all results, because an action in this process changed something."""
@@ -89,15 +89,15 @@ class CachedStats:
             self._acts += 1
 
     def _good(self, key: Key) -> _Figure | None:
-        known = self._kept.get(key)
-        if known is None or known.acts != self._acts or self._clock.monotonic() - known.begun >= KEPT:
+        cached = self._kept.get(key)
+        if cached is None or cached.acts != self._acts or self._clock.monotonic() - cached.begun >= KEPT:
             return None
-        return known
+        return cached
 
-    def _rested(self, key: Key, known: _Figure) -> bool:
+    def _rested(self, key: Key, cached: _Figure) -> bool:
         """Whether the next computation may start: the pause is over and none is in progress for this key."""
-        rested = self._clock.monotonic() - known.begun >= known.took * (1 + REST)
-        return rested and not any(each[0] == key for each in self._making)
+        rested = self._clock.monotonic() - cached.begun >= cached.took * (1 + REST)
+        return rested and not any(running[0] == key for running in self._making)
 
     def _begin(
         self, key: Key, heard: int, ask: Callable[[], Any], *, only_if_free: bool = False
@@ -121,10 +121,10 @@ class CachedStats:
             if done.cancelled() or done.exception() is not None or acts != self._acts:
                 # Keep the last result until it expires.
                 return
-            found, before = done.result(), self._kept.pop(key, None)
-            if before is not None and before.acts == acts and before.begun > found.begun:
-                found = before
-            if found.took > QUICK:
-                self._kept[key] = found
+            figure, before = done.result(), self._kept.pop(key, None)
+            if before is not None and before.acts == acts and before.begun > figure.begun:
+                figure = before
+            if figure.took > QUICK:
+                self._kept[key] = figure
             while len(self._kept) > MOST:
                 self._kept.popitem(last=False)

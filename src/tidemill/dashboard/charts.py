@@ -68,7 +68,7 @@ def stacked(
     """
     most = max((sum(values.values()) for _, values in steps), default=0)
     top = nice(most)
-    each = width / max(len(steps), 1)
+    step = width / max(len(steps), 1)
     bars = []
     for index, (at, values) in enumerate(steps):
         y, parts = height, []
@@ -77,8 +77,8 @@ def stacked(
             y -= tall
             if tall:
                 parts.append(ChartPart(name, round(y, 2), tall))
-        gap = min(1.5, each * 0.2)
-        bars.append(Bar(round(index * each + gap / 2, 2), round(each - gap, 2), parts, at, values))
+        gap = min(1.5, step * 0.2)
+        bars.append(Bar(round(index * step + gap / 2, 2), round(step - gap, 2), parts, at, values))
     ats = [at for at, _ in steps]
     return Chart(
         width,
@@ -104,11 +104,11 @@ def lines(
     most = max((value for values in series.values() for value in values if value is not None), default=0.0)
     top = nice(most)
     paths = {name: _path(values, top, width, height) for name, values in series.items()}
-    each = width / max(len(ats), 1)
+    step = width / max(len(ats), 1)
     hits = [
         Hit(
-            round(index * each, 2),
-            round(each, 2),
+            round(index * step, 2),
+            round(step, 2),
             at,
             {name: values[index] for name, values in series.items()},
         )
@@ -137,13 +137,13 @@ def spark(values: Sequence[float], *, width: float = 120, height: float = 24) ->
 
 
 def _path(values: Sequence[float | None], top: float, width: float, height: float) -> str:
-    each = width / max(len(values) - 1, 1)
+    step = width / max(len(values) - 1, 1)
     pieces, pen = [], "M"
     for index, value in enumerate(values):
         if value is None:
             pen = "M"
             continue
-        pieces.append(f"{pen}{index * each:.4g} {height - height * value / top:.4g}")
+        pieces.append(f"{pen}{index * step:.4g} {height - height * value / top:.4g}")
         pen = "L"
     return "".join(pieces)
 
@@ -163,8 +163,8 @@ def nice(most: float) -> float:
         size /= 10
     for part in (0.1, 0.2, 0.5, 1.0):
         if size * part >= most:
-            found = size * part
-            return int(found) if found >= 1 else round(found, 9)
+            rounded = size * part
+            return int(rounded) if rounded >= 1 else round(rounded, 9)
     return size
 
 

@@ -52,10 +52,10 @@ async def enqueue(visit: PageRequest) -> Response:
     except TidemillError as error:
         errors |= complaints(error, {**OPTION_FIELDS, "args": WHOLE}, arguments=fields)
         # Show an error about an argument without a field of its own as an error of the whole form.
-        known = {each.field for each in arguments} | set(OPTION_FIELDS) | {WHOLE, ""}
-        for field in [field for field in errors if field not in known]:
-            said = f"{field.removeprefix(PREFIX)}: {errors.pop(field)}"
-            errors[WHOLE if fields is None else ""] = said
+        fields_shown = {argument.field for argument in arguments} | set(OPTION_FIELDS) | {WHOLE, ""}
+        for field in [field for field in errors if field not in fields_shown]:
+            message = f"{field.removeprefix(PREFIX)}: {errors.pop(field)}"
+            errors[WHOLE if fields is None else ""] = message
     return await show(visit, name, FormState(visit.form, errors))
 
 
@@ -63,7 +63,7 @@ async def _enqueue(
     visit: PageRequest, declared: Declared, options: CallOptions, args: dict[str, Any]
 ) -> Response:
     visit.identity.check_priority(options.given("priority", declared.options.priority))
-    (made,) = await visit.act(visit.app._client.enqueue, declared, options, [((), args)])
+    (made,) = await visit.act(visit.service.client.enqueue, declared, options, [((), args)])
     if isinstance(made, NewJob):
         return visit.back(f"/jobs/{made.id}", f"Job {made.id} is enqueued, for tenant {made.tenant}.")
     return visit.back(f"/jobs/{made.id}", "Nothing was enqueued: this job already exists.")
@@ -71,22 +71,22 @@ async def _enqueue(
 
 def _options(visit: PageRequest) -> CallOptions:
     form = visit.form
-    said: dict[str, Any] = {"tenant": visit.home}
+    options: dict[str, Any] = {"tenant": visit.home}
     if queue := form.get("queue"):
         try:
             check_queue(queue)
         except TidemillError as error:
             raise FormError("queue", error.message) from None
-        said["queue"] = queue
+        options["queue"] = queue
     if (priority := read_whole(form, "priority", least=-100, most=100)) is not None:
-        said["priority"] = priority
+        options["priority"] = priority
     if (delay := read_span(form, "delay")) is not None:
-        said["delay"] = delay
+        options["delay"] = delay
     if tags := read_tags(form):
-        said["tags"] = tags
+        options["tags"] = tags
     if (unique := form.get("unique")) in UNIQUE:
-        said["unique"] = Unique(states=cast(Literal["pending", "live"], unique))
+        options["unique"] = Unique(states=cast(Literal["pending", "live"], unique))
     try:
-        return NO_OPTIONS.merged(said)
+        return NO_OPTIONS.merged(options)
     except TidemillError as error:
         raise FormError(str(error.facts.get("option", "")), error.message) from None

@@ -19,7 +19,7 @@ from tidemill.domain.access import Role
 from tidemill.domain.decide import Action, expected
 from tidemill.domain.filters import MAX_TEXT
 from tidemill.domain.stats import ErrorGroup, FailedJob, error_groups, gathered, normalised
-from tidemill.rest.problems import Problem
+from tidemill.web.problems import Problem
 
 pages = PageRoutes()
 
@@ -60,8 +60,8 @@ async def error(visit: PageRequest) -> Response:
     """Show one error group: an example with its traceback, and the failed jobs."""
     window = _window(visit)
     kind, sampled = await _kind(visit, window)
-    found = await visit.read(visit.app.store.get, [kind.group.example], tenant=visit.tenant)
-    example = found[0] if found else None
+    examples = await visit.read(visit.inspection.live_jobs, [kind.group.example], tenant=visit.tenant)
+    example = examples[0] if examples else None
     trace = example.error.traceback if example is not None and example.error is not None else None
     return visit.render(
         "error_kind.html",
@@ -121,7 +121,7 @@ async def _kind(visit: PageRequest, window: str) -> tuple[ErrorKind, bool]:
 def _look(visit: PageRequest, window: str) -> tuple[list[ErrorKind], bool]:
     """Return the error groups, and whether the store had more failures than the query reads."""
     length = WINDOWS[window][0]
-    troubles = visit.app.store.troubles(length, tenant=visit.tenant, limit=TROUBLES)
+    troubles = visit.inspection.failed_jobs(length, tenant=visit.tenant, limit=TROUBLES)
     alike = gathered(troubles)
     now = visit.now()
     kinds = []
@@ -134,7 +134,7 @@ def _look(visit: PageRequest, window: str) -> tuple[list[ErrorKind], bool]:
             ErrorKind(
                 group,
                 own,
-                charts.spark(steps([each.finished_at for each in own], now, length)),
+                charts.spark(steps([failure.finished_at for failure in own], now, length)),
                 ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in sorted(counted.items())),
                 query_of(group),
             )
@@ -150,15 +150,15 @@ def steps(moments: Sequence[datetime], now: datetime, length: timedelta, number:
     >>> steps([noon, noon - timedelta(minutes=50), noon - timedelta(hours=9)], noon, timedelta(hours=1), 3)
     [1, 0, 1]
     """
-    found = [0] * number
+    counts = [0] * number
     for moment in moments:
         place = number - 1 - int((now - moment) / length * number)
         if 0 <= place < number:
-            found[place] += 1
+            counts[place] += 1
         # The database's clock is ahead of this process's clock.
         elif place >= number:
-            found[-1] += 1
-    return found
+            counts[-1] += 1
+    return counts
 
 
 def query_of(group: ErrorGroup) -> dict[str, Any]:
@@ -184,5 +184,5 @@ def _piece(message: str) -> str | None:
 
 
 def _window(visit: PageRequest) -> str:
-    window = visit.asked.get("window") or "24h"
+    window = visit.query.get("window") or "24h"
     return window if window in WINDOWS else "24h"

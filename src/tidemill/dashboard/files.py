@@ -40,16 +40,16 @@ class Files:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope)
-        found = files().get(request.path_params["name"])
-        if found is None or request.method not in ("GET", "HEAD"):
+        file = files().get(request.path_params["name"])
+        if file is None or request.method not in ("GET", "HEAD"):
             await Response("there is no such file", 404, media_type="text/plain")(scope, receive, send)
             return
-        kept = request.query_params.get("v") == found.version
+        kept = request.query_params.get("v") == file.version
         headers = {
             "cache-control": "public, max-age=31536000, immutable" if kept else "no-cache",
-            "etag": f'"{found.version}"',
+            "etag": f'"{file.version}"',
         }
         if request.headers.get("if-none-match") == headers["etag"]:
             await Response(None, 304, headers)(scope, receive, send)
             return
-        await Response(found.content, 200, headers, found.kind)(scope, receive, send)
+        await Response(file.content, 200, headers, file.kind)(scope, receive, send)

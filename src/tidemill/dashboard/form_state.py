@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from tidemill.dashboard.page_request import Fields, PageRequest
-from tidemill.dashboard.parsers import read_number, read_object
+from tidemill.dashboard.page_request import PageRequest
 from tidemill.errors import StoreError, TidemillError
-from tidemill.rest.problems import Problem
+from tidemill.web.parsers import Fields
+from tidemill.web.problems import Problem
+from tidemill.web.text_parsers import read_number, read_object
 
 UNITS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86_400}
 """Units of a duration, in seconds."""
@@ -41,15 +42,15 @@ class FormState:
 
     def value(self, name: str, otherwise: str = "") -> str:
         """Return the value of a field."""
-        found = self._values.get(name)
-        return otherwise if found is None else str(found)
+        stored = self._values.get(name)
+        return otherwise if stored is None else str(stored)
 
     def has(self, name: str, value: str) -> bool:
         """Whether the checkbox with this name and value is checked."""
         if isinstance(self._values, Fields):
             return value in self._values.all(name)
-        found = self._values.get(name)
-        return value in found if isinstance(found, list | tuple) else found == value
+        given = self._values.get(name)
+        return value in given if isinstance(given, list | tuple) else given == value
 
     def error(self, name: str) -> str | None:
         """Return the error message of a field."""
@@ -74,16 +75,16 @@ def complaints(
     faults = error.facts.get("errors")
     if isinstance(faults, list) and faults:
         if arguments is None:
-            said = "; ".join(f"{fault['field']}: {fault['message']}" for fault in faults[:10])
-            return {fields.get("args", "args"): said}
-        found: dict[str, str] = {}
+            message = "; ".join(f"{fault['field']}: {fault['message']}" for fault in faults[:10])
+            return {fields.get("args", "args"): message}
+        messages: dict[str, str] = {}
         for fault in faults:
             name, _, rest = str(fault["field"]).partition(".")
-            said = f"{rest}: {fault['message']}" if rest else str(fault["message"])
-            found[arguments + name] = (
-                f"{found[arguments + name]}; {said}" if arguments + name in found else said
+            message = f"{rest}: {fault['message']}" if rest else str(fault["message"])
+            messages[arguments + name] = (
+                f"{messages[arguments + name]}; {message}" if arguments + name in messages else message
             )
-        return found
+        return messages
     named = error.facts.get("field") or error.facts.get("option")
     return {fields.get(str(named), ""): error.message}
 
@@ -120,7 +121,7 @@ def shown_span(seconds: float, field: str) -> dict[str, str]:
     >>> shown_span(7200, "delay"), shown_span(90, "delay")
     ({'delay': '2', 'delay_unit': 'hours'}, {'delay': '90', 'delay_unit': 'seconds'})
     """
-    for unit, size in sorted(UNITS.items(), key=lambda each: -each[1]):
+    for unit, size in sorted(UNITS.items(), key=lambda pair: -pair[1]):
         if seconds >= size and seconds % size == 0:
             return {field: f"{seconds / size:.0f}", f"{field}_unit": unit}
     return {field: f"{seconds:g}", f"{field}_unit": "seconds"}

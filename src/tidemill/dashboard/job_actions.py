@@ -13,11 +13,11 @@ from starlette.responses import Response
 from tidemill.dashboard.form_state import FormError, read_reason, read_whole, refuse_to_look
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
-from tidemill.dashboard.parsers import read_coming
 from tidemill.domain.access import Role
 from tidemill.domain.job import HIGHEST_PRIORITY, LOWEST_PRIORITY
 from tidemill.domain.states import ENDED, HELD
 from tidemill.errors import JobError, UsageError
+from tidemill.web.text_parsers import read_coming
 
 pages = PageRoutes()
 
@@ -117,7 +117,7 @@ async def reject(visit: PageRequest) -> Response:
 async def ask_delete(visit: PageRequest) -> Response:
     """Ask for confirmation before a job is deleted."""
     refuse_to_look(visit)
-    job = await visit.facts()
+    job = await visit.job_row()
     return visit.render("job_delete.html", job=job, possible=job.state in ENDED and job.archived_at is None)
 
 

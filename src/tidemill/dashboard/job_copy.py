@@ -15,10 +15,10 @@ from tidemill.dashboard.form_state import refuse_to_look
 from tidemill.dashboard.formats import as_json
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
-from tidemill.dashboard.parsers import read_number, read_object, read_span
 from tidemill.domain.access import Role
 from tidemill.domain.job import HIGHEST_PRIORITY, LOWEST_PRIORITY, JobRow, NewJob
 from tidemill.errors import BadArguments, PayloadTooLarge, TidemillError, UsageError
+from tidemill.web.text_parsers import read_number, read_object, read_span
 
 pages = PageRoutes()
 
@@ -27,22 +27,22 @@ pages = PageRoutes()
 async def edit(visit: PageRequest) -> Response:
     """Show the form with the values of the original job."""
     refuse_to_look(visit)
-    facts = await visit.facts()
+    row = await visit.job_row()
     typed = {
-        "args": as_json(plain(facts.args)),
-        "queue": facts.queue,
-        "priority": str(facts.priority),
+        "args": as_json(plain(row.args)),
+        "queue": row.queue,
+        "priority": str(row.priority),
         "delay": "",
     }
-    return _form(visit, facts, typed, {})
+    return _form(visit, row, typed, {})
 
 
 @pages.post("/jobs/{id}/again", role=Role.OPERATOR)
 async def enqueue_again(visit: PageRequest) -> Response:
     """Enqueue the copy, or show the form again with errors next to the fields."""
-    facts = await visit.facts()
+    row = await visit.job_row()
     typed = {name: visit.form.get(name) or "" for name in ("args", "queue", "priority", "delay")}
-    options: dict[str, Any] = {"tenant": facts.tenant, "queue": typed["queue"] or facts.queue}
+    options: dict[str, Any] = {"tenant": row.tenant, "queue": typed["queue"] or row.queue}
     wrong: dict[str, str] = {}
     try:
         read_object(typed["args"] or "{}")
@@ -58,11 +58,11 @@ async def enqueue_again(visit: PageRequest) -> Response:
     except ValueError as error:
         wrong["delay"] = str(error)
     if not wrong:
-        details = facts.details
+        details = row.details
         options |= {"tags": details.tags, "metadata": details.metadata, "reference": details.reference}
         options["correlation_id"] = details.correlation_id
         try:
-            made = await visit.act(_enqueue, visit, facts, typed["args"] or "{}", options)
+            made = await visit.act(_enqueue, visit, row, typed["args"] or "{}", options)
         except TidemillError as error:
             wrong = _places(error)
         else:
@@ -72,14 +72,14 @@ async def enqueue_again(visit: PageRequest) -> Response:
                 else f"Job {made.id} holds its unique key."
             )
             return visit.back(f"/jobs/{made.id}", words, good=isinstance(made, NewJob))
-    return _form(visit, facts, typed, wrong)
+    return _form(visit, row, typed, wrong)
 
 
-def _enqueue(visit: PageRequest, facts: JobRow, args: str, options: dict[str, Any]) -> JobRow | NewJob:
-    declared = visit.app.registry.get(facts.task)
-    said = {name: value for name, value in options.items() if value is not None}
+def _enqueue(visit: PageRequest, row: JobRow, args: str, options: dict[str, Any]) -> JobRow | NewJob:
+    declared = visit.app.registry.get(row.task)
+    given = {name: value for name, value in options.items() if value is not None}
     values = declared.arguments.load(args)
-    (made,) = visit.app._client.enqueue(declared, NO_OPTIONS.merged(said), [((), values)])
+    (made,) = visit.service.client.enqueue(declared, NO_OPTIONS.merged(given), [((), values)])
     return made
 
 
@@ -95,16 +95,16 @@ def _places(error: TidemillError) -> dict[str, str]:
     return {about: error.message}
 
 
-def _form(visit: PageRequest, facts: JobRow, typed: dict[str, str], wrong: dict[str, str]) -> Response:
+def _form(visit: PageRequest, row: JobRow, typed: dict[str, str], wrong: dict[str, str]) -> Response:
     registry = visit.app.registry
-    known = registry.get(facts.task) if facts.task in registry else None
+    declared = registry.get(row.task) if row.task in registry else None
     return visit.render(
         "job_again.html",
         422 if wrong else 200,
-        job=facts,
+        job=row,
         typed=typed,
         wrong=wrong,
-        known=known is not None,
-        names=[] if known is None else list(known.arguments.names),
+        known=declared is not None,
+        names=[] if declared is None else list(declared.arguments.names),
         queues=sorted({task.options.queue for task in registry}),
     )

@@ -11,12 +11,12 @@ from datetime import datetime
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from tidemill.dashboard.page_request import Fields
-from tidemill.dashboard.parsers import read_moment
 from tidemill.domain.filters import check_text
 from tidemill.domain.states import JobState
 from tidemill.domain.stats import FAILURES
 from tidemill.errors import BadFilter
+from tidemill.web.parsers import Fields
+from tidemill.web.text_parsers import read_moment
 
 SEVERAL = ("status", "task", "queue", "metadata")
 SINGLE = (
@@ -74,7 +74,7 @@ class FilterInput:
 
     def chips(self) -> list[Chip]:
         """Return all conditions, each with the query that removes it."""
-        found = []
+        pairs = []
         for name, values in self.query.items():
             for value in values:
                 rest = [other for other in values if other != value]
@@ -82,8 +82,8 @@ class FilterInput:
                 if not rest:
                     del without[name]
                 shown = value.replace("_", " ") if name == "status" else value
-                found.append(Chip(LABELS.get(name, name), shown, without))
-        return found
+                pairs.append(Chip(LABELS.get(name, name), shown, without))
+        return pairs
 
 
 def read(fields: Fields, now: datetime) -> FilterInput:
@@ -103,10 +103,10 @@ def read(fields: Fields, now: datetime) -> FilterInput:
             except ValueError as error:
                 wrong[name] = str(error)
 
-    take("status", "status", lambda given: [_status(each) for each in given])
+    take("status", "status", lambda given: [_status(item) for item in given])
     take("task", "task", list)
     take("queue", "queue", list)
-    take("metadata", "metadata", lambda given: dict(_pair(each, "=", "customer=acme") for each in given))
+    take("metadata", "metadata", lambda given: dict(_pair(item, "=", "customer=acme") for item in given))
     take("text", "text", lambda given: _text(given[0]))
     take("tag", "tag", lambda given: given[0])
     take("reference", "reference", lambda given: _pair(given[0], ":", "user:42"))
@@ -140,8 +140,8 @@ def _status(text: str) -> JobState:
 
 
 def _pair(text: str, sign: str, example: str) -> tuple[str, str]:
-    before, found, after = text.partition(sign)
-    if not found or not before:
+    before, separator, after = text.partition(sign)
+    if not separator or not before:
         raise ValueError(f"{text[:40]!r} is not a pair; write {example}")
     return before, after
 

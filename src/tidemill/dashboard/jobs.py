@@ -31,63 +31,63 @@ PATIENCE = 0.1
 @pages.get("/jobs", role=Role.VIEWER)
 async def jobs(visit: PageRequest) -> Response:
     """List the matching jobs."""
-    asked = job_filter.read(visit.asked, visit.now())
-    found: list[JobRow] = []
+    filter_input = job_filter.read(visit.query, visit.now())
+    rows: list[JobRow] = []
     following = None
-    if not asked.wrong:
+    if not filter_input.wrong:
         try:
-            found, following = await visit.read(look, visit, asked)
+            rows, following = await visit.read(look, visit, filter_input)
         except BadFilter as error:
-            asked.wrong["cursor"] = error.message
+            filter_input.wrong["cursor"] = error.message
     registry = visit.app.registry
     return visit.render(
         "jobs.html",
-        422 if asked.wrong else 200,
-        asked=asked,
-        chips=asked.chips(),
-        rows=[row(visit, job) for job in found],
+        422 if filter_input.wrong else 200,
+        filter_input=filter_input,
+        chips=filter_input.chips(),
+        rows=[row(visit, job) for job in rows],
         following=following,
-        chosen_states=asked.query.get("status", []),
+        chosen_states=filter_input.query.get("status", []),
         tasks=registry.names(),
-        queues=sorted({task.options.queue for task in registry} | {job.queue for job in found}),
+        queues=sorted({task.options.queue for task in registry} | {job.queue for job in rows}),
         show_tenant=visit.tenant == ALL_TENANTS,
     )
 
 
-def look(visit: PageRequest, asked: FilterInput, limit: int = SIZE) -> tuple[list[JobRow], str | None]:
+def look(visit: PageRequest, filter_input: FilterInput, limit: int = SIZE) -> tuple[list[JobRow], str | None]:
     """Return one page of jobs and the cursor of the next page."""
-    found: list[JobRow] = []
-    cursor = asked.cursor
+    rows: list[JobRow] = []
+    cursor = filter_input.cursor
     clock = visit.app.clock
     began = clock.monotonic()
     for _ in range(LOOKS):
         page = visit.app.jobs.list(
-            limit=limit - len(found),
+            limit=limit - len(rows),
             cursor=cursor,
-            sort=asked.sort,
+            sort=filter_input.sort,
             tenant=visit.tenant,
             # Otherwise a search would reveal masked values.
             text_in_args=visit.sees_secrets,
-            **asked.where,
+            **filter_input.where,
         )
-        found += [job.facts for job in page.items]
+        rows += [job.facts for job in page.items]
         cursor = page.next
-        full = cursor is None or len(found) >= limit
-        if full or "text" not in asked.where or clock.monotonic() - began > PATIENCE:
+        full = cursor is None or len(rows) >= limit
+        if full or "text" not in filter_input.where or clock.monotonic() - began > PATIENCE:
             break
-    return found, cursor
+    return rows, cursor
 
 
 def row(visit: PageRequest, job: JobRow) -> dict[str, Any]:
     """Return the table cells of a job."""
     now = visit.now()
     running = job.state is JobState.RUNNING
-    said = job.progress
+    progress = job.progress
     return {
         "job": job,
         "took": took(job, now),
-        "fraction": fraction_done(job) if running and said and said.fraction is not None else None,
-        "message": said.message if running and said else None,
+        "fraction": fraction_done(job) if running and progress and progress.fraction is not None else None,
+        "message": progress.message if running and progress else None,
         "eta": eta_of(job, now),
         "error": f"{job.error.type}: {job.error.message}" if job.error else None,
     }

@@ -26,7 +26,7 @@ from tidemill.domain.decide import Action, expected
 from tidemill.domain.job import CHANGEABLE
 from tidemill.domain.states import ENDED, HELD, JobState
 from tidemill.errors import UsageError
-from tidemill.rest.problems import Problem
+from tidemill.web.problems import Problem
 
 pages = PageRoutes()
 
@@ -91,77 +91,77 @@ class Impact(NamedTuple):
 async def choose(visit: PageRequest) -> Response:
     """Show the possible actions for all matching jobs, with the number of jobs."""
     refuse_to_look(visit)
-    act = _act(visit, visit.asked.get("act") or "retry")
-    return await _ask(visit, act, _asked(visit), [])
+    act = _act(visit, visit.query.get("act") or "retry")
+    return await _ask(visit, act, _filter_input(visit), [])
 
 
 @pages.post("/jobs/bulk", role=Role.OPERATOR)
 async def bulk(visit: PageRequest) -> Response:
     """Ask for confirmation, then perform the action."""
     act = _act(visit, visit.form.get("act") or "")
-    asked, ids = _asked(visit), _ids(visit)
+    filter_input, ids = _filter_input(visit), _ids(visit)
     sure = visit.form.get("sure") == "1"
     if not ids and visit.form.get("scope") != "all":
-        return visit.back("/jobs", "Select jobs first.", good=False, **asked.query)
+        return visit.back("/jobs", "Select jobs first.", good=False, **filter_input.query)
     if not sure:
-        return await _ask(visit, act, asked, ids)
+        return await _ask(visit, act, filter_input, ids)
     if act.name == "change":
         try:
             check_change(*read_change(visit))
         except (FormError, UsageError) as error:
-            return visit.back("/jobs", in_a_sentence(error), good=False, **asked.query)
+            return visit.back("/jobs", in_a_sentence(error), good=False, **filter_input.query)
     if ids:
         acted: Acted = await visit.act(_do, visit, act, ids, {"ids": ids})
-        return visit.back("/jobs", _said(act, acted.done, len(ids) - acted.done), **asked.query)
-    return await _go_on(visit, act, asked)
+        return visit.back("/jobs", _summary(act, acted.done, len(ids) - acted.done), **filter_input.query)
+    return await _go_on(visit, act, filter_input)
 
 
-async def _ask(visit: PageRequest, act: BulkAction, asked: FilterInput, ids: list[UUID]) -> Response:
+async def _ask(visit: PageRequest, act: BulkAction, filter_input: FilterInput, ids: list[UUID]) -> Response:
     """Show the confirmation page with the number of jobs and the consequences."""
-    if not ids and not asked.narrows:
+    if not ids and not filter_input.narrows:
         raise Problem(422, None, "No jobs are selected: choose a filter on the Jobs page first.")
     return visit.render(
         "jobs_bulk.html",
         act=act,
-        acts=[each for each in ACTS.values() if visit.may(each.role)],
-        asked=asked,
-        chips=asked.chips(),
+        acts=[action for action in ACTS.values() if visit.may(action.role)],
+        filter_input=filter_input,
+        chips=filter_input.chips(),
         ids=ids,
-        impact=await visit.read(impact, visit, act, asked, ids),
+        impact=await visit.read(impact, visit, act, filter_input, ids),
         until=visit.now().isoformat(),
         so_far=None,
     )
 
 
-def impact(visit: PageRequest, act: BulkAction, asked: FilterInput, ids: list[UUID]) -> Impact:
+def impact(visit: PageRequest, act: BulkAction, filter_input: FilterInput, ids: list[UUID]) -> Impact:
     """Count the jobs that an action would affect, by state and up to a limit."""
     jobs = visit.app.jobs
     if ids:
         counts = jobs.counts(ids=ids, status=list(act.states), tenant=visit.tenant)
         total = sum(counts.values())
         return Impact(counts, total, False, len(ids) - total)
-    where = _narrowed(visit, act, asked)
+    where = _narrowed(visit, act, filter_input)
     if where is None:
         return Impact({}, 0, False)
     if "text" not in where:
         counts = jobs.counts(most=EXACT + 1, **where)
         return Impact(counts, sum(counts.values()), False)
-    found: Counter[JobState] = Counter()
+    totals: Counter[JobState] = Counter()
     cursor = None
     for _ in range(LOOKS):
         page = jobs.list(limit=1_000, cursor=cursor, sort="oldest", **where)
-        found.update(job.status for job in page.items)
+        totals.update(job.status for job in page.items)
         cursor = page.next
         if cursor is None:
             break
-    return Impact(dict(found), found.total(), cursor is not None)
+    return Impact(dict(totals), totals.total(), cursor is not None)
 
 
-async def _go_on(visit: PageRequest, act: BulkAction, asked: FilterInput) -> Response:
+async def _go_on(visit: PageRequest, act: BulkAction, filter_input: FilterInput) -> Response:
     """Process one batch; if jobs remain, show a page that asks whether to continue."""
-    if not asked.narrows:
+    if not filter_input.narrows:
         raise Problem(422, None, "No jobs are selected: choose a filter on the Jobs page first.")
-    where = _narrowed(visit, act, asked)
+    where = _narrowed(visit, act, filter_input)
     form = visit.form
     done, skipped = form.whole("done", 0, most=10**12), form.whole("skipped", 0, most=10**12)
     cursor, until = form.get("cursor"), _moment(visit)
@@ -174,7 +174,7 @@ async def _go_on(visit: PageRequest, act: BulkAction, asked: FilterInput) -> Res
         while seen < PART and clock.monotonic() - began < SECONDS:
             page = await visit.read(visit.app.jobs.list, limit=BATCH, cursor=cursor, sort=sort, **where)
             if page.items:
-                acted = await visit.act(_do, visit, act, [job.id for job in page.items], asked.where)
+                acted = await visit.act(_do, visit, act, [job.id for job in page.items], filter_input.where)
                 done, skipped = done + acted.done, skipped + len(page.items) - acted.done
                 seen += len(page.items)
             cursor = page.next
@@ -185,18 +185,18 @@ async def _go_on(visit: PageRequest, act: BulkAction, asked: FilterInput) -> Res
                 "jobs_bulk.html",
                 act=act,
                 acts=[act],
-                asked=asked,
-                chips=asked.chips(),
+                filter_input=filter_input,
+                chips=filter_input.chips(),
                 ids=[],
                 impact=None,
                 until=until.isoformat(),
                 so_far={"done": done, "skipped": skipped, "cursor": cursor},
             )
-    return visit.back("/jobs", _said(act, done, skipped), **asked.query)
+    return visit.back("/jobs", _summary(act, done, skipped), **filter_input.query)
 
 
-def _do(visit: PageRequest, act: BulkAction, ids: list[UUID], asked: dict[str, Any]) -> Acted:
-    where: dict[str, Any] = {"ids": ids, "tenant": visit.tenant, "asked": asked}
+def _do(visit: PageRequest, act: BulkAction, ids: list[UUID], audited: dict[str, Any]) -> Acted:
+    where: dict[str, Any] = {"ids": ids, "tenant": visit.tenant, "asked": audited}
     jobs = visit.app.jobs
     match act.name:
         case "retry":
@@ -210,14 +210,14 @@ def _do(visit: PageRequest, act: BulkAction, ids: list[UUID], asked: dict[str, A
             return jobs.delete(**where)
 
 
-def _narrowed(visit: PageRequest, act: BulkAction, asked: FilterInput) -> dict[str, Any] | None:
+def _narrowed(visit: PageRequest, act: BulkAction, filter_input: FilterInput) -> dict[str, Any] | None:
     """Restrict the conditions to states that allow the action; return None if there is no such state."""
-    wanted = frozenset(asked.where.get("status", ()))
+    wanted = frozenset(filter_input.where.get("status", ()))
     states = (wanted & act.states) if wanted else act.states
-    return {**asked.where, "status": list(states), "tenant": visit.tenant} if states else None
+    return {**filter_input.where, "status": list(states), "tenant": visit.tenant} if states else None
 
 
-def _said(act: BulkAction, done: int, skipped: int) -> str:
+def _summary(act: BulkAction, done: int, skipped: int) -> str:
     jobs = "1 job" if done == 1 else f"{done:,} jobs"
     rest = f" {skipped:,} changed status or do not allow it." if skipped else ""
     return f"{jobs} {act.done}.{rest}"
@@ -231,11 +231,11 @@ def _act(visit: PageRequest, name: str) -> BulkAction:
     return act
 
 
-def _asked(visit: PageRequest) -> FilterInput:
-    asked = job_filter.read(visit.asked, visit.now())
-    if asked.wrong:
-        raise Problem(422, None, "; ".join(asked.wrong.values()))
-    return asked
+def _filter_input(visit: PageRequest) -> FilterInput:
+    filter_input = job_filter.read(visit.query, visit.now())
+    if filter_input.wrong:
+        raise Problem(422, None, "; ".join(filter_input.wrong.values()))
+    return filter_input
 
 
 def _ids(visit: PageRequest) -> list[UUID]:
@@ -249,7 +249,7 @@ def _moment(visit: PageRequest) -> datetime:
     """Return when the confirmation page was shown, but never a time after now."""
     now = visit.now()
     try:
-        said = datetime.fromisoformat(visit.form.get("until") or "")
+        shown_at = datetime.fromisoformat(visit.form.get("until") or "")
     except ValueError:
         return now
-    return min(said, now) if said.tzinfo is not None else now
+    return min(shown_at, now) if shown_at.tzinfo is not None else now

@@ -16,7 +16,7 @@ from tidemill.dashboard.settings import EXPIRIES, KeyRow, known_keys, show
 from tidemill.domain.access import Role
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.errors import KeyNotFound, UsageError
-from tidemill.rest.problems import Problem
+from tidemill.web.problems import Problem
 
 pages = PageRoutes()
 
@@ -46,7 +46,7 @@ async def create(visit: PageRequest) -> Response:
 @pages.get("/settings/keys/revoke", role=Role.SUPER_ADMIN)
 async def ask_revoke(visit: PageRequest) -> Response:
     """Ask for confirmation before a key is revoked."""
-    row = await _known(visit, visit.asked.get("id"))
+    row = await _known(visit, visit.query.get("id"))
     key = row.key
     own = visit.identity.who.startswith(f"key:{key.id} ")
     return ask(

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from tidemill.client.stats import snapshot
 from tidemill.client.stats.questions import WINDOWS
 from tidemill.client.stats.reports import Report, ThroughputStep
-from tidemill.client.stats.snapshot import HOUR, Snapshot
+from tidemill.client.stats.snapshot import HOUR
 from tidemill.client.stats.store_stats import liveness
 from tidemill.dashboard import charts
 from tidemill.dashboard.alert_links import concern
@@ -18,7 +18,7 @@ from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
 from tidemill.domain.cluster import Worker
-from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.domain.filters import ALL_TENANTS
 
 pages = PageRoutes()
 
@@ -29,31 +29,31 @@ MOST_MARKS = 5
 @pages.get("/", role=Role.VIEWER)
 async def overview(visit: PageRequest) -> Response:
     """Show the overview."""
-    window = visit.asked.get("window") or "1h"
+    window = visit.query.get("window") or "1h"
     if window not in WINDOWS:
         window = "1h"
     about = ("overview", window, visit.tenant, visit.identity.tenant)
-    found = await visit.figures(about, _look, visit, window)
-    return visit.render("overview.html", window=window, windows=list(WINDOWS), **found)
+    values = await visit.cached(about, _look, visit, window)
+    return visit.render("overview.html", window=window, windows=list(WINDOWS), **values)
 
 
 def _look(visit: PageRequest, window: str) -> dict[str, Any]:
     """Run all queries in sequence on one thread, so that a page uses at most one connection."""
-    stats, tenant, store = visit.app.stats, visit.tenant, visit.app.store
-    look = Snapshot.now(store, tenant)
+    stats, tenant = visit.app.stats, visit.tenant
+    look = visit.inspection.snapshot(tenant)
     steps = stats.throughput(window, tenant=tenant)
     # Workers belong to no tenant, so only users of all tenants see them.
     whole = visit.identity.tenant == ALL_TENANTS
-    known = store.workers() if whole else []
-    marks = _versions(known, steps.at - WINDOWS[window][0])
-    found = snapshot.overview(look, WINDOWS[window][0])
-    quiet = not found.ended and not any(found.counts.values())
+    workers = visit.inspection.workers() if whole else []
+    marks = _versions(workers, steps.at - WINDOWS[window][0])
+    summary = snapshot.overview(look, WINDOWS[window][0])
+    quiet = not summary.ended and not any(summary.counts.values())
     return {
-        "overview": found,
+        "overview": summary,
         "concerns": [concern(alert) for alert in snapshot.raised(look, None, HOUR)],
         "queues": snapshot.deepest(look, 8),
         "failing": stats.failures(tenant=tenant, limit=8),
-        "crew": _crew(visit, known, steps.at) if whole else None,
+        "crew": _crew(visit, workers, steps.at) if whole else None,
         "marks": marks,
         "new_here": quiet and _new_here(visit),
         **_charts(steps, marks),
@@ -81,22 +81,25 @@ def _seconds(value: timedelta | None) -> float | None:
     return None if value is None else value.total_seconds()
 
 
-def _versions(known: list[Worker], since: datetime) -> list[tuple[datetime, str]]:
+def _versions(workers: list[Worker], since: datetime) -> list[tuple[datetime, str]]:
     """Return when each version first started, for the latest versions in the window.
 
     Based on the workers that the store still lists.
     """
     first: dict[str, datetime] = {}
-    for worker in known:
+    for worker in workers:
         if worker.version and worker.started_at is not None:
             first[worker.version] = min(first.get(worker.version, worker.started_at), worker.started_at)
-    found = sorted((at, f"version {name} started") for name, at in first.items() if at >= since)
-    return found[-MOST_MARKS:]
+    starts = sorted((at, f"version {name} started") for name, at in first.items() if at >= since)
+    return starts[-MOST_MARKS:]
 
 
-def _crew(visit: PageRequest, known: list[Worker], at: datetime) -> dict[str, Any]:
-    held = {each.worker: each.claimed + each.running for each in visit.app.store.holders(tenant=ALL_TENANTS)}
-    living = [(worker, how) for worker in known if (how := liveness(worker, at)) in ("alive", "late")]
+def _crew(visit: PageRequest, workers: list[Worker], at: datetime) -> dict[str, Any]:
+    held = {
+        holder.worker: holder.claimed + holder.running
+        for holder in visit.inspection.holders(tenant=ALL_TENANTS)
+    }
+    living = [(worker, how) for worker in workers if (how := liveness(worker, at)) in ("alive", "late")]
     # Late workers first, then the busiest.
     living.sort(key=lambda pair: (pair[1] == "alive", -held.get(pair[0].id, 0), pair[0].name))
     rows = [(worker, how, held.get(worker.id, 0)) for worker, how in living[:MOST_WORKERS]]
@@ -105,4 +108,4 @@ def _crew(visit: PageRequest, known: list[Worker], at: datetime) -> dict[str, An
 
 def _new_here(visit: PageRequest) -> bool:
     """Whether the store has no jobs at all, as far as this user can see."""
-    return not visit.app.store.jobs(JobFilter(visit.tenant), limit=1).items
+    return not visit.inspection.newest_jobs(tenant=visit.tenant, limit=1)

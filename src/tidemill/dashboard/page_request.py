@@ -1,4 +1,4 @@
-"""Page request: a ``ApiRequest`` that also reads forms and renders pages."""
+"""Page request: a ``WebRequest`` with a form, links and rendered pages."""
 
 from __future__ import annotations
 
@@ -7,20 +7,19 @@ from collections.abc import Callable, Mapping
 from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
-from urllib.parse import parse_qsl, urlencode
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from tidemill.dashboard.parsers import read_number
-from tidemill.dashboard.sessions import THEMES
-from tidemill.domain.access import Identity, Role
+from tidemill.domain.access import Role
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.rest.api_request import ApiRequest
-from tidemill.rest.problems import NO_NUL, Problem
+from tidemill.web.parsers import Fields
+from tidemill.web.request import WebRequest
+from tidemill.web.routes import Operation
+from tidemill.web.sessions import THEMES, Session
 
 if TYPE_CHECKING:
-    from tidemill.dashboard.pages import PageRoute
     from tidemill.dashboard.site import Site
 
 P = ParamSpec("P")
@@ -38,56 +37,20 @@ LIVE = "x-tidemill-live"
 SMALL = 1_000
 """Minimum size of a compressed response, in bytes."""
 
-MOST_FIELDS = 2_000
 
-
-class Fields:
-    """Values of a query string or form by name. Empty values count as missing."""
-
-    def __init__(self, pairs: list[tuple[str, str]]) -> None:
-        self._pairs = [(name, value.strip()) for name, value in pairs if value.strip()]
-
-    @property
-    def tenant(self) -> str | None:
-        return self.get("tenant")
-
-    def get(self, name: str) -> str | None:
-        """Return the first value with this name."""
-        return next((value for each, value in self._pairs if each == name), None)
-
-    def all(self, name: str) -> list[str]:
-        """Return all values with this name."""
-        return [value for each, value in self._pairs if each == name]
-
-    def items(self) -> list[tuple[str, str]]:
-        """Return all pairs in order."""
-        return list(self._pairs)
-
-    def whole(self, name: str, otherwise: int, *, least: int = 0, most: int = 1_000_000) -> int:
-        """Parse an integer; raise a 422 problem if it is invalid or out of bounds."""
-        text = self.get(name)
-        if text is None:
-            return otherwise
-        try:
-            return read_number(text, least, most)
-        except ValueError as error:
-            raise Problem(422, None, f"{name} is {text[:40]!r}; {error}") from None
-
-
-class PageRequest(ApiRequest):
+class PageRequest(WebRequest):
     """The request that a page's coroutine receives."""
 
-    __slots__ = ("asked", "csrf", "form", "page_", "site")
+    __slots__ = ("csrf", "form", "query", "site")
 
     def __init__(
-        self, site: Site, page: PageRoute, request: Request, identity: Identity, csrf: str, form: Fields
+        self, site: Site, operation: Operation, request: Request, session: Session, form: Fields
     ) -> None:
         self.site = site
-        self.page_ = page
-        self.csrf = csrf
+        self.csrf = session.csrf
         self.form = form
-        self.asked = Fields(request.query_params.multi_items())
-        super().__init__(site.service, page, request, identity, self.asked, None)
+        self.query = Fields(request.query_params.multi_items())
+        super().__init__(site.service, operation, request, session.identity, self.query.get("tenant"))
 
     # Permissions ---------------------------------------------------------------------------------------------------------
 
@@ -98,15 +61,15 @@ class PageRequest(ApiRequest):
     @property
     def is_live(self) -> bool:
         """Whether this is a refresh request of the script."""
-        return LIVE in self.request.headers
+        return LIVE in self.headers
 
     @property
     def takes_gzip(self) -> bool:
         """Whether the client accepts gzip."""
-        codings = self.request.headers.get("accept-encoding", "").split(",")
+        codings = self.headers.get("accept-encoding", "").split(",")
         return "gzip" in {coding.partition(";")[0].strip() for coding in codings}
 
-    async def figures(
+    async def cached(
         self, about: tuple[Any, ...], ask: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """Run a slow query on a thread, or return its cached result.
@@ -114,7 +77,7 @@ class PageRequest(ApiRequest):
         ``about`` is the cache key and must include everything that the result depends on.
         """
         make = partial(copy_context().run, partial(ask, *args, **kwargs))
-        return await self.site.figures.of(about, make, heard=self.service.changes.told, new=self.is_live)
+        return await self.site.cached_stats.of(about, make, heard=self.service.changes.told, new=self.is_live)
 
     # Addresses -----------------------------------------------------------------------------------------------------------
 
@@ -123,21 +86,21 @@ class PageRequest(ApiRequest):
 
         The parameters are positional-only, because a query may contain any name, including ``path`` and ``self``.
         """
-        said = {"tenant": self.asked.get("tenant"), **query}
+        parameters = {"tenant": self.query.get("tenant"), **query}
         pairs = [
-            (name, each)
-            for name, value in said.items()
-            for each in (value if isinstance(value, list | tuple) else [value])
-            if each not in (None, "")
+            (name, item)
+            for name, value in parameters.items()
+            for item in (value if isinstance(value, list | tuple) else [value])
+            if item not in (None, "")
         ]
         return self.where(path) + (f"?{urlencode(pairs)}" if pairs else "")
 
     def here(self, /, **changes: Any) -> str:
         """Return the address of this page with changed query parameters; None removes one."""
-        said: dict[str, Any] = {}
-        for name, value in self.words_here:
-            said.setdefault(name, []).append(value)
-        return self.url(self.seen_at, **{**said, **changes})
+        parameters: dict[str, Any] = {}
+        for name, value in self.query_here:
+            parameters.setdefault(name, []).append(value)
+        return self.url(self.seen_at, **{**parameters, **changes})
 
     @property
     def page_path(self) -> str:
@@ -152,28 +115,30 @@ class PageRequest(ApiRequest):
 
         For an address that accepts only forms, it is the nearest page above it.
         """
-        return self.page_path if self.page_.method == "GET" else self.site.addresses.shown_at(self.page_path)
+        return (
+            self.page_path if self.operation.method == "GET" else self.site.addresses.shown_at(self.page_path)
+        )
 
     @property
-    def words_here(self) -> list[tuple[str, str]]:
+    def query_here(self) -> list[tuple[str, str]]:
         """Query parameters that belong to ``seen_at``."""
         return [
             (name, value)
-            for name, value in self.asked.items()
+            for name, value in self.query.items()
             if name == "tenant" or self.seen_at == self.page_path
         ]
 
     @property
     def again(self) -> str:
         """Path and query of ``seen_at``, for redirects within the site."""
-        return self.seen_at + (f"?{urlencode(self.words_here)}" if self.words_here else "")
+        return self.seen_at + (f"?{urlencode(self.query_here)}" if self.query_here else "")
 
     # Responses -----------------------------------------------------------------------------------------------------------
 
-    def render(self, template: str, status: int = 200, **facts: Any) -> Response:
+    def render(self, template: str, status: int = 200, **values: Any) -> Response:
         """Render a page."""
-        said = None if self.is_live else self.site.sessions.said(self.request)
-        text = self.site.views.render(template, self, {"said": said, **facts})
+        message = None if self.is_live else self.site.sessions.message(self.request)
+        text = self.site.views.render(template, self, {"message": message, **values})
         headers = {"content-security-policy": POLICY, "vary": "accept-encoding"}
         content = text.encode()
         if self.is_live and self.takes_gzip and len(content) > SMALL:
@@ -181,14 +146,14 @@ class PageRequest(ApiRequest):
             content = gzip.compress(content, 5)
             headers["content-encoding"] = "gzip"
         response = Response(content, status, headers, "text/html; charset=utf-8")
-        if said is not None:
-            self.site.sessions.forget_said(response, self.request)
+        if message is not None:
+            self.site.sessions.forget_message(response, self.request)
         return response
 
     def back(self, path: str, words: str, *, good: bool = True, **query: Any) -> Response:
         """Redirect to a page after an action and show a message there once."""
         response = RedirectResponse(self.url(path, **query), 303)
-        self.site.sessions.say(response, self.request, words, good=good)
+        self.site.sessions.show_next(response, self.request, words, good=good)
         return response
 
     def back_to(
@@ -199,7 +164,7 @@ class PageRequest(ApiRequest):
         if wanted is None:
             return self.back(otherwise, words, good=good)
         response = RedirectResponse(self.where("") + wanted, 303)
-        self.site.sessions.say(response, self.request, words, good=good)
+        self.site.sessions.show_next(response, self.request, words, good=good)
         return response
 
     @property
@@ -215,7 +180,7 @@ class PageRequest(ApiRequest):
             "theme": self.site.sessions.theme(self.request),
             "themes": THEMES,
             "identity": self.identity,
-            "chosen_tenant": self.asked.get("tenant"),
+            "chosen_tenant": self.query.get("tenant"),
             "all_tenants": self.identity.tenant == ALL_TENANTS,
             "read_only": self.service.settings.read_only,
         }
@@ -230,14 +195,3 @@ def safe_next(address: str | None) -> str | None:
     if address is None or not address.startswith("/") or address[1:2] in ("/", "\\") or len(address) > 2000:
         return None
     return None if any(ord(letter) < 33 or letter == "\\" for letter in address) else address
-
-
-def read_form(raw: bytes) -> Fields:
-    """Decode a URL-encoded form."""
-    try:
-        pairs = parse_qsl(raw.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
-    except ValueError:
-        raise Problem(422, None, "the form cannot be read") from None
-    if any("\0" in name or "\0" in value for name, value in pairs):
-        raise Problem(422, "bad_text", NO_NUL)
-    return Fields([(name, value.replace("\r\n", "\n")) for name, value in pairs])

@@ -1,52 +1,17 @@
-"""Declaration of pages with method, path and required role.
-
-The role is a required argument, so that no page is public by accident.
-"""
+"""Declaration of pages, and the addresses at which they can be viewed."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
-from starlette.responses import Response
 from starlette.routing import compile_path
 
 from tidemill.domain.access import Role
-
-if TYPE_CHECKING:
-    from tidemill.dashboard.page_request import PageRequest
-
-Handler = Callable[["PageRequest"], Awaitable[Response]]
+from tidemill.web.routes import Handler, Operation, Operations
 
 
-@dataclass(frozen=True, slots=True)
-class PageRoute:
-    """One method of one address."""
-
-    method: str
-    path: str
-    role: Role | None  #: None: no sign-in needed
-    handler: Handler
-    everywhere: bool  #: users of a single tenant are refused
-
-    status = 200
-    creates = False
-
-    @property
-    def mutates(self) -> bool:
-        """Whether the page may change stored data."""
-        return self.method != "GET" and self.role is not None
-
-
-class PageRoutes:
+class PageRoutes(Operations[Operation]):
     """The pages of one module, in the order of declaration."""
-
-    def __init__(self) -> None:
-        self._pages: list[PageRoute] = []
-
-    def __iter__(self) -> Iterator[PageRoute]:
-        return iter(self._pages)
 
     def get(self, path: str, *, role: Role | None, everywhere: bool = False) -> Callable[[Handler], Handler]:
         """Declare a page."""
@@ -60,7 +25,7 @@ class PageRoutes:
         self, method: str, path: str, role: Role | None, everywhere: bool
     ) -> Callable[[Handler], Handler]:
         def decorate(handler: Handler) -> Handler:
-            self._pages.append(PageRoute(method, path, role, handler, everywhere))
+            self.add(Operation(method=method, path=path, role=role, handler=handler, everywhere=everywhere))
             return handler
 
         return decorate
@@ -69,15 +34,15 @@ class PageRoutes:
 class Addresses:
     """All page addresses in matching order, and which of them accept GET."""
 
-    def __init__(self, pages: Iterable[PageRoute]) -> None:
-        verbs: dict[str, set[str]] = {}
+    def __init__(self, pages: Iterable[Operation]) -> None:
+        methods: dict[str, set[str]] = {}
         for page in pages:
-            verbs.setdefault(page.path, set()).add(page.method)
-        self._known = [(compile_path(path)[0], "GET" in found) for path, found in verbs.items()]
+            methods.setdefault(page.path, set()).add(page.method)
+        self._patterns = [(compile_path(path)[0], "GET" in own) for path, own in methods.items()]
 
     def can_be_seen(self, path: str) -> bool:
         """Whether a page exists at this path that accepts GET."""
-        return next((seen for pattern, seen in self._known if pattern.match(path)), False)
+        return next((is_seen for pattern, is_seen in self._patterns if pattern.match(path)), False)
 
     def shown_at(self, path: str) -> str:
         """Return the nearest path, this one or an ancestor, with a page that accepts GET.

@@ -59,12 +59,12 @@ async def resume(visit: PageRequest) -> Response:
 async def ask_to_pause_all(visit: PageRequest) -> Response:
     """Ask for confirmation before everything is paused."""
     refuse_to_look(visit)
-    found = await visit.read(_impact, visit)
-    return visit.render("pause_all.html", **found)
+    impact = await visit.read(_impact, visit)
+    return visit.render("pause_all.html", **impact)
 
 
 def _impact(visit: PageRequest) -> dict[str, Any]:
-    crowd = visit.app.store.crowd(tenant="*")
+    crowd = visit.inspection.unfinished(tenant="*")
     states = list(crowd.counts.values())
     return {
         "waiting": sum(counts.get(JobState.PENDING, 0) for counts in states),
@@ -156,32 +156,32 @@ async def unset_limit(visit: PageRequest) -> Response:
     """Return to the limit in code."""
     name = visit.form.get("name") or ""
     was = await visit.act(visit.app.limits.unset, name)
-    said = f"Limit {name} is reset to its value in code." if was else f"Limit {name} was not set."
-    return visit.back("/queues", said, good=was)
+    message = f"Limit {name} is reset to its value in code." if was else f"Limit {name} was not set."
+    return visit.back("/queues", message, good=was)
 
 
 @pages.post("/queues/-/reset-breaker", role=Role.OPERATOR, everywhere=True)
 async def reset_breaker(visit: PageRequest) -> Response:
     """Close a breaker, so that the jobs waiting for it can run."""
     name = visit.form.get("name") or ""
-    found = await visit.act(visit.app.limits.reset_breaker, name)
-    return visit.back("/queues", f"{found.name} is closed; jobs waiting for it continue.")
+    breaker = await visit.act(visit.app.limits.reset_breaker, name)
+    return visit.back("/queues", f"{breaker.name} is closed; jobs waiting for it continue.")
 
 
 def _rule(visit: PageRequest, name: str) -> Rule | None:
-    rules = {rule.name: rule for rule in visit.app.store.rules()}
+    rules = {rule.name: rule for rule in visit.inspection.limit_rules()}
     return rules.get(name) or visit.app.limits.declared().get(name)
 
 
 async def _form(visit: PageRequest, form: FormState, fixed: str | None) -> Response:
     declared = await visit.read(visit.app.limits.declared)
-    known = {*declared, *EACH, *(f"queue/{each.options.queue}" for each in visit.app.registry)}
-    known |= {f"task/{name}" for name in visit.app.registry.names()}
+    names = {*declared, *EACH, *(f"queue/{task.options.queue}" for task in visit.app.registry)}
+    names |= {f"task/{name}" for name in visit.app.registry.names()}
     return visit.render(
         "limit.html",
         422 if form.is_wrong else 200,
         form=form,
         fixed=fixed,
-        names=sorted(known),
+        names=sorted(names),
         units=list(UNITS),
     )

@@ -8,14 +8,14 @@ from starlette.responses import Response
 
 from tidemill.client.limits.states import LimitState
 from tidemill.client.limits.texts import allows
-from tidemill.client.stats.loads import QueueFacts, queue_facts, queue_loads, serving, waited_for
+from tidemill.client.stats.loads import QueueFacts, serving
 from tidemill.client.stats.store_stats import is_living
 from tidemill.dashboard.formats import percent, span
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role
 from tidemill.domain.breaker import BreakerPhase
-from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.limits import LimitKind, Rule
 from tidemill.domain.records import PauseKind
 from tidemill.domain.states import HELD
@@ -46,33 +46,34 @@ class LimitRow(NamedTuple):
 @pages.get("/queues", role=Role.VIEWER)
 async def queues(visit: PageRequest) -> Response:
     """List all queues, and all limits for users who may see all tenants."""
-    found = await visit.read(_list, visit, await _facts(visit))
-    return visit.render("queues.html", **found)
+    values = await visit.read(_list, visit, await _facts(visit))
+    return visit.render("queues.html", **values)
 
 
 async def _facts(visit: PageRequest) -> QueueFacts:
     """Return the cached job counts. Pauses and workers are read on every request."""
     about = ("queues", visit.tenant)
-    return await visit.figures(about, queue_facts, visit.app.store, visit.now(), tenant=visit.tenant)
+    return await visit.cached(about, visit.inspection.queue_facts, visit.now(), tenant=visit.tenant)
 
 
-def _list(visit: PageRequest, facts: QueueFacts) -> dict[str, Any]:
-    store = visit.app.store
+def _list(visit: PageRequest, figures: QueueFacts) -> dict[str, Any]:
     also = {task.options.queue for task in visit.app.registry}
-    loads = queue_loads(store, visit.now(), tenant=visit.tenant, also=also, facts=facts)
-    everywhere = visit.identity.tenant == ALL_TENANTS
+    loads = visit.inspection.queue_loads(visit.now(), figures, tenant=visit.tenant, also=also)
+    everywhere, control = visit.identity.tenant == ALL_TENANTS, visit.app.control
     return {
         "loads": loads,
-        "everything": next((each for each in store.pauses() if each.kind is PauseKind.ALL), None),
-        "enabled": all(each.value is not False for each in store.settings() if each.key == "worker_enabled"),
+        "everything": next((pause for pause in control.pauses() if pause.kind is PauseKind.ALL), None),
+        "enabled": all(
+            setting.value is not False for setting in control.settings() if setting.key == "worker_enabled"
+        ),
         "limits": _limits(visit) if everywhere else [],
     }
 
 
 def _limits(visit: PageRequest) -> list[LimitRow]:
-    behind, declared = waited_for(visit.app.store), visit.app.limits.declared()
-    found = [limit_row(state, behind, declared.get(state.name)) for state in visit.app.limits.list()]
-    return sorted(found, key=lambda row: (not row.is_full, row.state.name))
+    behind, declared = visit.inspection.limits_in_use(), visit.app.limits.declared()
+    rows = [limit_row(state, behind, declared.get(state.name)) for state in visit.app.limits.list()]
+    return sorted(rows, key=lambda row: (not row.is_full, row.state.name))
 
 
 def limit_row(state: LimitState, behind: frozenset[str], declared: Rule | None = None) -> LimitRow:
@@ -99,22 +100,21 @@ def limit_row(state: LimitState, behind: frozenset[str], declared: Rule | None =
 @pages.get("/queues/{name:path}", role=Role.VIEWER)
 async def queue(visit: PageRequest) -> Response:
     """Show one queue: its load, its workers, its running jobs and its limits."""
-    found = await visit.read(_look, visit, visit.path["name"], await _facts(visit))
-    return visit.render("queue.html", **found)
+    values = await visit.read(_look, visit, visit.path["name"], await _facts(visit))
+    return visit.render("queue.html", **values)
 
 
-def _look(visit: PageRequest, name: str, facts: QueueFacts) -> dict[str, Any]:
-    store, now = visit.app.store, visit.now()
+def _look(visit: PageRequest, name: str, figures: QueueFacts) -> dict[str, Any]:
+    inspection, now = visit.inspection, visit.now()
     everywhere = visit.identity.tenant == ALL_TENANTS
-    (load,) = queue_loads(store, now, tenant=visit.tenant, named=name, facts=facts).rows
-    living = [worker for worker in store.workers() if is_living(worker, now)] if everywhere else []
+    (load,) = inspection.queue_loads(now, figures, tenant=visit.tenant, named=name).rows
+    living = [worker for worker in inspection.workers() if is_living(worker, now)] if everywhere else []
     own = {f"queue/{name}", f"depth/queue/{name}", "queue", "depth/queue"}
-    where = JobFilter(visit.tenant, states=HELD, queues=frozenset({name}))
     return {
         "name": name,
         "load": load,
         "workers": [worker for worker in living if serving(worker, name)],
         "tasks": [task.name for task in visit.app.registry if task.options.queue == name],
-        "held": store.jobs(where, limit=SHOWN).items,
+        "held": inspection.newest_jobs(tenant=visit.tenant, states=HELD, queue=name, limit=SHOWN),
         "limits": [row for row in _limits(visit) if row.state.name in own] if everywhere else [],
     }

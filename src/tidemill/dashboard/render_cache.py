@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 from starlette.responses import Response
 
 from tidemill.clock import Clock
-from tidemill.rest.guard import Buckets
+from tidemill.web.guard import Buckets
 
 if TYPE_CHECKING:
     from tidemill.dashboard.page_request import PageRequest
@@ -51,9 +51,9 @@ class RenderCache:
         """Return a rendering that is at most one second old, or 204 if there is none and the rate limit is reached."""
         key, version = _key(visit), (visit.service.changes.told, self._acts)
         now = self._clock.monotonic()
-        known = self._made.get(key)
-        if known is not None and now - known[0] < FRESH and known[1] == version:
-            return known[2]
+        cached = self._made.get(key)
+        if cached is not None and now - cached[0] < FRESH and cached[1] == version:
+            return cached[2]
         making = self._making.setdefault(asyncio.get_running_loop(), {})
         if (key, version) in making:
             return await asyncio.shield(making[key, version])

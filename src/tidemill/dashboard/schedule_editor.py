@@ -12,12 +12,12 @@ from tidemill.dashboard import schedule_form
 from tidemill.dashboard.form_state import UNITS, FormState, complaints, refuse_to_look
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
-from tidemill.dashboard.schedules import found_at, preview
+from tidemill.dashboard.schedules import preview, schedule_at
 from tidemill.dashboard.zone_names import zone_names
 from tidemill.domain.access import Role
 from tidemill.domain.schedules import Source
 from tidemill.errors import BadSchedule, TidemillError
-from tidemill.rest.problems import Problem
+from tidemill.web.problems import Problem
 
 pages = PageRoutes()
 
@@ -28,7 +28,7 @@ PREVIEWED = 5
 async def new(visit: PageRequest) -> Response:
     """Show an empty form, with the task in the query preselected."""
     refuse_to_look(visit)
-    return await _form(visit, schedule_form.blank({"task": visit.asked.get("task")}), None)
+    return await _form(visit, schedule_form.blank({"task": visit.query.get("task")}), None)
 
 
 @pages.post("/schedules/new", role=Role.ADMIN)
@@ -44,17 +44,17 @@ async def add(visit: PageRequest) -> Response:
     if errors or key is None:
         return await _form(visit, FormState(visit.form, errors), None)
     rules = schedule_form.without_empty(rules, None)
-    said = {**rules, "scope": visit.form.get("scope"), "tenant": visit.home}
-    trigger = said.pop("trigger")
+    options = {**rules, "scope": visit.form.get("scope"), "tenant": visit.home}
+    trigger = options.pop("trigger")
     try:
         target: Any = task
         if definition is not None:
             target = await visit.read(visit.app.definitions.get, definition, tenant=visit.home)
         if visit.form.get("do") == "preview":
-            facts = await visit.read(visit.app.schedules.value, target, trigger, key, **said)
-            return await _form(visit, FormState(visit.form), None, Schedule(facts))
+            row = await visit.read(visit.app.schedules.value, target, trigger, key, **options)
+            return await _form(visit, FormState(visit.form), None, Schedule(row))
         enabled = visit.form.get("enabled") is not None
-        made = await visit.act(visit.app.schedules.add, target, trigger, key, enabled=enabled, **said)
+        made = await visit.act(visit.app.schedules.add, target, trigger, key, enabled=enabled, **options)
     except TidemillError as error:
         return await _again(visit, error, None)
     return visit.back(f"/schedules/{made.id}", f"Schedule {made.key} is saved.")
@@ -64,52 +64,56 @@ async def add(visit: PageRequest) -> Response:
 async def edit(visit: PageRequest) -> Response:
     """Show the form of an existing schedule."""
     refuse_to_look(visit)
-    found = await _changeable(visit)
-    return await _form(visit, FormState(schedule_form.shown(found)), found)
+    schedule = await _changeable(visit)
+    return await _form(visit, FormState(schedule_form.shown(schedule)), schedule)
 
 
 @pages.post("/schedules/{id}/edit", role=Role.ADMIN)
 async def change(visit: PageRequest) -> Response:
     """Change the schedule from now on, or show a preview."""
-    found = await _changeable(visit)
+    schedule = await _changeable(visit)
     rules, errors = schedule_form.read_rules(visit.form)
     if errors:
-        return await _form(visit, FormState(visit.form, errors), found)
+        return await _form(visit, FormState(visit.form, errors), schedule)
     try:
-        options = visit.app.registry.get(found.task).options
-        defaults = schedule_form.resets(found, options.queue, options.priority)
-        said = schedule_form.without_empty(rules, defaults)
+        options = visit.app.registry.get(schedule.task).options
+        defaults = schedule_form.resets(schedule, options.queue, options.priority)
+        changes = schedule_form.without_empty(rules, defaults)
         if scope := visit.form.get("scope"):
-            said["scope"] = scope
+            changes["scope"] = scope
         if visit.form.get("do") == "preview":
-            facts = await visit.read(_as_changed, visit, found, said)
-            return await _form(visit, FormState(visit.form), found, facts)
-        await visit.act(visit.app.schedules.update, found.id, tenant=found.tenant, **said)
+            previewed = await visit.read(_as_changed, visit, schedule, changes)
+            return await _form(visit, FormState(visit.form), schedule, previewed)
+        await visit.act(visit.app.schedules.update, schedule.id, tenant=schedule.tenant, **changes)
     except TidemillError as error:
-        return await _again(visit, error, found)
-    return visit.back(f"/schedules/{found.id}", f"Schedule {found.key} is saved and effective immediately.")
+        return await _again(visit, error, schedule)
+    return visit.back(
+        f"/schedules/{schedule.id}", f"Schedule {schedule.key} is saved and effective immediately."
+    )
 
 
-def _as_changed(visit: PageRequest, found: Schedule, said: Mapping[str, Any]) -> Schedule:
+def _as_changed(visit: PageRequest, schedule: Schedule, changes: Mapping[str, Any]) -> Schedule:
     """Return the schedule as the change would make it, without saving."""
-    more = dict(said)
+    more = dict(changes)
     return Schedule(
-        visit.app.schedules.value(found.task, more.pop("trigger"), found.key, tenant=found.tenant, **more)
+        visit.app.schedules.value(
+            schedule.task, more.pop("trigger"), schedule.key, tenant=schedule.tenant, **more
+        )
     )
 
 
 async def _changeable(visit: PageRequest) -> Schedule:
-    found = await found_at(visit)
-    if found.source is Source.CODE:
+    schedule = await schedule_at(visit)
+    if schedule.source is Source.CODE:
         raise Problem(
             409,
             None,
-            f"Schedule {found.key} is declared in the code of {found.app or 'an app'}; change it there.",
+            f"Schedule {schedule.key} is declared in the code of {schedule.app or 'an app'}; change it there.",
         )
-    return found
+    return schedule
 
 
-async def _again(visit: PageRequest, error: TidemillError, found: Schedule | None) -> Response:
+async def _again(visit: PageRequest, error: TidemillError, schedule: Schedule | None) -> Response:
     fields = {**schedule_form.fields_of(visit.form.get("kind")), "name": "task"}
     wrong = complaints(error, fields)
     if "" in wrong and not isinstance(error, BadSchedule):
@@ -118,18 +122,18 @@ async def _again(visit: PageRequest, error: TidemillError, found: Schedule | Non
             kind, ""
         )
         wrong = {field: wrong[""]}
-    return await _form(visit, FormState(visit.form, wrong), found)
+    return await _form(visit, FormState(visit.form, wrong), schedule)
 
 
 async def _form(
-    visit: PageRequest, form: FormState, found: Schedule | None, previewed: Schedule | None = None
+    visit: PageRequest, form: FormState, schedule: Schedule | None, previewed: Schedule | None = None
 ) -> Response:
     coming, changes = ([], []) if previewed is None else preview(previewed, PREVIEWED, visit.now())
     return visit.render(
         "schedule_edit.html",
         422 if form.is_wrong else 200,
         form=form,
-        schedule=found,
+        schedule=schedule,
         previewed=previewed,
         coming=coming,
         changes=changes,

@@ -21,7 +21,6 @@ from tidemill.dashboard.form_state import (
     read_whole,
     shown_span,
 )
-from tidemill.dashboard.page_request import Fields
 from tidemill.domain.calendar import WEEKDAYS, BusinessCalendar, Exclude, Roll
 from tidemill.domain.schedule_rules import (
     All,
@@ -38,6 +37,7 @@ from tidemill.domain.triggers.base import Trigger
 from tidemill.domain.triggers.cron import FIELDS as CRON_FIELDS
 from tidemill.domain.zones import zone_of
 from tidemill.errors import BadSchedule, TidemillError
+from tidemill.web.parsers import Fields
 
 KINDS = {
     "cron": "Cron expression",
@@ -91,30 +91,30 @@ def _trigger_field(kind: str | None) -> str:
 
 def read_rules(form: Fields) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the arguments of ``app.schedules``, and error messages by field."""
-    found: dict[str, Any] = {}
+    rules: dict[str, Any] = {}
     errors: dict[str, str] = {}
     kind = form.get("kind")
 
     def take(name: str, read: Callable[[], Any]) -> None:
         try:
-            found[name] = read()
+            rules[name] = read()
         except FormError as wrong:
             errors[wrong.field] = wrong.words
         except TidemillError as error:
             errors.update(complaints(error, fields_of(kind)))
 
     take("timezone", lambda: zone_of(form.get("timezone") or "UTC").key)
-    take("trigger", lambda: _trigger(form, found.get("timezone", "UTC")))
+    take("trigger", lambda: _trigger(form, rules.get("timezone", "UTC")))
     take("args", lambda: read_json_field(form, "args") or {})
     take("misfire", lambda: _misfire(form))
-    found["overlap"] = form.get("overlap") or "skip"
+    rules["overlap"] = form.get("overlap") or "skip"
     take("calendar", lambda: _days(form, "calendar", BusinessCalendar.from_data))
     take("exclude", lambda: _days(form, "exclude", Exclude.from_data))
     take("queue", lambda: form.get("queue"))
     take("priority", lambda: read_whole(form, "priority", least=-100, most=100))
     take("jitter", lambda: read_span(form, "jitter"))
-    found["tags"] = read_tags(form)
-    return found, errors
+    rules["tags"] = read_tags(form)
+    return rules, errors
 
 
 def _trigger(form: Fields, timezone: str) -> Trigger:
@@ -178,19 +178,19 @@ _READERS: dict[str, Callable[[Fields, str], Trigger]] = {
 
 
 def _needed(form: Fields, field: str, words: str) -> str:
-    found = form.get(field)
-    if found is None:
+    text = form.get(field)
+    if text is None:
         raise FormError(field, words)
-    return found
+    return text
 
 
 def _day(form: Fields) -> int | str:
     text = _needed(form, "monthly_day", "give 1 to 31, or last")
     if text.lower() == "last":
         return "last"
-    found = read_whole(form, "monthly_day", least=-31, most=31)
-    assert found is not None
-    return found
+    day = read_whole(form, "monthly_day", least=-31, most=31)
+    assert day is not None
+    return day
 
 
 def _instant(form: Fields, field: str, timezone: str) -> datetime | None:
@@ -233,8 +233,8 @@ def _days(form: Fields, field: str, read: Callable[[Mapping[str, Any]], Any]) ->
 
 def shown(schedule: Schedule) -> dict[str, Any]:
     """Return the form values of an existing schedule."""
-    facts = schedule.facts
-    found: dict[str, Any] = {
+    row = schedule.facts
+    values: dict[str, Any] = {
         **EMPTY,
         "key": schedule.key,
         "task": schedule.task,
@@ -242,21 +242,21 @@ def shown(schedule: Schedule) -> dict[str, Any]:
         "overlap": schedule.overlap,
         "scope": schedule.scope.value,
         "args": json.dumps(schedule.args, indent=2, ensure_ascii=False) if schedule.args else "",
-        "calendar": _plain(facts.calendar),
-        "exclude": _plain(facts.exclude),
-        **_shown_trigger(facts.trigger, schedule.timezone),
+        "calendar": _plain(row.calendar),
+        "exclude": _plain(row.exclude),
+        **_shown_trigger(row.trigger, schedule.timezone),
     }
-    if isinstance(facts.misfire, Mapping):
-        found |= {"misfire": "all", "misfire_limit": str(facts.misfire.get("all", 100))}
+    if isinstance(row.misfire, Mapping):
+        values |= {"misfire": "all", "misfire_limit": str(row.misfire.get("all", 100))}
     else:
-        found["misfire"] = facts.misfire
+        values["misfire"] = row.misfire
     options = schedule.options
-    found |= {name: str(options[name]) for name in ("queue", "priority") if options.get(name) is not None}
+    values |= {name: str(options[name]) for name in ("queue", "priority") if options.get(name) is not None}
     if isinstance(tags := options.get("tags"), list | tuple):
-        found["tags"] = ", ".join(str(tag) for tag in tags)
+        values["tags"] = ", ".join(str(tag) for tag in tags)
     if isinstance(jitter := options.get("jitter"), int | float) and jitter:
-        found |= shown_span(jitter, "jitter")
-    return found
+        values |= shown_span(jitter, "jitter")
+    return values
 
 
 def _plain(data: Mapping[str, object] | None) -> str:
@@ -310,15 +310,15 @@ def without_empty(rules: dict[str, Any], defaults: Mapping[str, Any] | None) -> 
 
     ``defaults`` are the values that an existing schedule's options return to if their fields are emptied.
     """
-    said = dict(rules)
+    given = dict(rules)
     for name, empty in (("queue", None), ("priority", None), ("jitter", None), ("tags", [])):
-        if said.get(name) != empty:
+        if given.get(name) != empty:
             continue
         if defaults is not None and name in defaults:
-            said[name] = defaults[name]
+            given[name] = defaults[name]
         else:
-            del said[name]
-    return said
+            del given[name]
+    return given
 
 
 def resets(schedule: Schedule, queue: str, priority: int) -> dict[str, Any]:

@@ -16,7 +16,6 @@ from starlette.responses import Response
 
 from tidemill.client.schedules.api import REMOVED
 from tidemill.client.schedules.handle import Schedule, trigger_refusal
-from tidemill.client.stats.loads import last_outcomes
 from tidemill.dashboard.form_state import read_reason, refuse_to_look
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
@@ -26,7 +25,7 @@ from tidemill.domain.schedule_fires import read_rules
 from tidemill.domain.schedules import Definition, Fired, Source
 from tidemill.domain.states import JobState
 from tidemill.errors import StoreError, TidemillError
-from tidemill.rest.problems import Problem
+from tidemill.web.problems import Problem
 
 pages = PageRoutes()
 
@@ -63,91 +62,90 @@ class PastFire(NamedTuple):
 @pages.get("/schedules", role=Role.VIEWER)
 async def schedules(visit: PageRequest) -> Response:
     """List the matching schedules of one page."""
-    words = visit.asked.get("q")
-    status = visit.asked.get("status") or visit.asked.get("state")
-    page = visit.asked.whole("page", 1, least=1, most=100_000)
-    found = await visit.read(_list, visit, words, status if status in STATES else None, page)
+    words = visit.query.get("q")
+    status = visit.query.get("status") or visit.query.get("state")
+    page = visit.query.whole("page", 1, least=1, most=100_000)
+    values = await visit.read(_list, visit, words, status if status in STATES else None, page)
     return visit.render(
-        "schedules.html", words=words, chosen=status, page=page, statuses=STATES, state_of=state_of, **found
+        "schedules.html", words=words, chosen=status, page=page, statuses=STATES, state_of=state_of, **values
     )
 
 
 def _list(visit: PageRequest, words: str | None, status: str | None, page: int) -> dict[str, Any]:
     """Find the matching schedules. Only the schedules on the page are parsed, so that a long list stays fast."""
-    facts = visit.app.store.schedules(tenant=visit.tenant)
-    total = len(facts)
+    rows = visit.inspection.schedules(tenant=visit.tenant)
+    total = len(rows)
     if words is not None:
         low = words.lower()
-        facts = [each for each in facts if low in each.key.lower() or low in each.task.lower()]
+        rows = [row for row in rows if low in row.key.lower() or low in row.task.lower()]
     if status in ("enabled", "paused"):
-        facts = [each for each in facts if each.enabled == (status == "enabled")]
+        rows = [row for row in rows if row.enabled == (status == "enabled")]
     if status == "broken":
-        facts = [each for each in facts if Schedule(each).broken is not None]
-    shown = [Schedule(each) for each in facts[(page - 1) * PAGE : page * PAGE]]
+        rows = [row for row in rows if Schedule(row).broken is not None]
+    shown = [Schedule(row) for row in rows[(page - 1) * PAGE : page * PAGE]]
     return {
         "total": total,
-        "matching": len(facts),
+        "matching": len(rows),
         "schedules": shown,
-        "outcomes": last_outcomes(visit.app.store, [(each.id, each.tenant) for each in shown]),
-        "more": len(facts) > page * PAGE,
+        "outcomes": visit.inspection.last_outcomes([(schedule.id, schedule.tenant) for schedule in shown]),
+        "more": len(rows) > page * PAGE,
     }
 
 
 @pages.get("/schedules/{id}", role=Role.VIEWER)
 async def schedule(visit: PageRequest) -> Response:
     """Show one schedule."""
-    count = visit.asked.whole("n", 5, least=1, most=MOST_SHOWN)
+    count = visit.query.whole("n", 5, least=1, most=MOST_SHOWN)
     before = _instant(visit, "before")
-    found = await visit.read(_look, visit, count, before)
-    return visit.render("schedule.html", count=count, **found)
+    values = await visit.read(_look, visit, count, before)
+    return visit.render("schedule.html", count=count, **values)
 
 
 def _look(visit: PageRequest, count: int, before: datetime | None) -> dict[str, Any]:
-    found = visit.app.schedules.get(visit.path["id"], tenant=visit.tenant)
-    shown, more = _fires(visit, found, before)
+    schedule = visit.app.schedules.get(visit.path["id"], tenant=visit.tenant)
+    shown, more = _fires(visit, schedule, before)
     ids = [fire.job_id for fire in shown if fire.job_id is not None]
-    states = {job.id: job.state for job in visit.app.store.get(ids, tenant=found.tenant)} if ids else {}
-    after = _after(visit, found)
-    definition = _definition(visit, found)
-    coming, changes = preview(found, count, after or visit.now())
+    states = {job.id: job.state for job in visit.inspection.live_jobs(ids, tenant=schedule.tenant)}
+    after = _after(visit, schedule)
+    definition = _definition(visit, schedule)
+    coming, changes = preview(schedule, count, after or visit.now())
     return {
-        "schedule": found,
-        "args": visit.masked(found.args),
-        "options": visit.masked(found.options),
+        "schedule": schedule,
+        "args": visit.masked(schedule.args),
+        "options": visit.masked(schedule.options),
         "fires": [_happened(fire, states) for fire in shown],
         "older": shown[-1].fire_at.isoformat() if more else None,
         "newest": before is None,
         "coming": coming,
         "changes": changes,
-        "after": visit.asked.get("after"),
-        "knows_task": found.task in visit.app.registry,
-        "may_remove": may_remove(found),
-        "is_stored": found.source is Source.STORED,
-        "state": state_of(found),
+        "after": visit.query.get("after"),
+        "knows_task": schedule.task in visit.app.registry,
+        "may_remove": may_remove(schedule),
+        "is_stored": schedule.source is Source.STORED,
+        "state": state_of(schedule),
         "definition": definition,
-        "refusal": _refusal(found, definition),
+        "refusal": _refusal(schedule, definition),
     }
 
 
-def _definition(visit: PageRequest, found: Schedule) -> Definition | None:
-    if found.definition_id is None:
+def _definition(visit: PageRequest, schedule: Schedule) -> Definition | None:
+    if schedule.definition_id is None:
         return None
-    rows = visit.app.store.definitions(tenant=found.tenant, ids=[found.definition_id], deleted=True)
-    return rows[0] if rows else None
+    return visit.inspection.definition(schedule.definition_id, tenant=schedule.tenant)
 
 
-def _refusal(found: Schedule, definition: Definition | None) -> str | None:
+def _refusal(schedule: Schedule, definition: Definition | None) -> str | None:
     """Return why the schedule cannot be run now, or None."""
-    error = trigger_refusal(found.facts, definition)
+    error = trigger_refusal(schedule.facts, definition)
     return None if error is None else error.message.partition(";")[0]
 
 
-def _fires(visit: PageRequest, found: Schedule, before: datetime | None) -> tuple[Sequence[Fired], bool]:
+def _fires(visit: PageRequest, schedule: Schedule, before: datetime | None) -> tuple[Sequence[Fired], bool]:
     """Return one page of fires, and whether there are older ones.
 
     If an instant has one fire per node, they all appear on the same page.
     """
-    ask = partial(visit.app.schedules.fires, found.id, tenant=found.tenant)
+    ask = partial(visit.app.schedules.fires, schedule.id, tenant=schedule.tenant)
     fires = ask(limit=FIRES + 1, before=before)
     if len(fires) <= FIRES:
         return fires, False
@@ -163,27 +161,27 @@ def _happened(fire: Fired, states: dict[UUID, JobState]) -> PastFire:
     return PastFire(fire, None if fire.job_id is None else states.get(fire.job_id))
 
 
-def state_of(found: Schedule) -> str:
+def state_of(schedule: Schedule) -> str:
     """Return whether the schedule is enabled, paused or broken."""
-    if found.broken is not None:
+    if schedule.broken is not None:
         return "broken"
-    return "enabled" if found.enabled else "paused"
+    return "enabled" if schedule.enabled else "paused"
 
 
-def may_remove(found: Schedule) -> bool:
+def may_remove(schedule: Schedule) -> bool:
     """Whether the schedule can be removed. A schedule that code declares would reappear."""
-    return found.source is Source.STORED or found.note == REMOVED
+    return schedule.source is Source.STORED or schedule.note == REMOVED
 
 
 def preview(
-    found: Schedule, count: int, after: datetime
+    schedule: Schedule, count: int, after: datetime
 ) -> tuple[Sequence[UpcomingFire], Sequence[ClockChange]]:
     """Return the next fires after an instant and the next clock changes of the zone.
 
     Both are empty if the schedule is invalid.
     """
     try:
-        rules = read_rules(found.facts)
+        rules = read_rules(schedule.facts)
         around = (rules.zone, rules.calendar, rules.exclude)
         fires = rules.trigger.preview(count, after, *around)
         coming = [
@@ -203,14 +201,14 @@ def told(at: datetime, zone: ZoneInfo) -> str:
     return at.astimezone(zone).strftime("%a %Y-%m-%d %H:%M:%S %z")
 
 
-def _after(visit: PageRequest, found: Schedule) -> datetime | None:
+def _after(visit: PageRequest, schedule: Schedule) -> datetime | None:
     """Return the start of the preview: a day in the schedule's zone, or an instant."""
-    text = visit.asked.get("after")
-    if text is None or found.broken is not None:
+    text = visit.query.get("after")
+    if text is None or schedule.broken is not None:
         return None
     try:
         day = date.fromisoformat(text)
-        begin = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(found.timezone))
+        begin = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(schedule.timezone))
         # Fires at midnight belong to the day.
         return begin - timedelta(microseconds=1)
     except (ValueError, OverflowError):
@@ -218,7 +216,7 @@ def _after(visit: PageRequest, found: Schedule) -> datetime | None:
 
 
 def _instant(visit: PageRequest, name: str) -> datetime | None:
-    text = visit.asked.get(name)
+    text = visit.query.get(name)
     if text is None:
         return None
     try:
@@ -236,40 +234,40 @@ def _instant(visit: PageRequest, name: str) -> datetime | None:
 @pages.post("/schedules/{id}/pause", role=Role.OPERATOR)
 async def pause(visit: PageRequest) -> Response:
     """Pause a schedule."""
-    found = await found_at(visit)
+    schedule = await schedule_at(visit)
     reason = read_reason(visit.form)
-    await visit.act(visit.app.schedules.pause, found.id, reason=reason, tenant=found.tenant)
-    return visit.back(f"/schedules/{found.id}", f"Schedule {found.key} is paused.")
+    await visit.act(visit.app.schedules.pause, schedule.id, reason=reason, tenant=schedule.tenant)
+    return visit.back(f"/schedules/{schedule.id}", f"Schedule {schedule.key} is paused.")
 
 
 @pages.post("/schedules/{id}/resume", role=Role.OPERATOR)
 async def resume(visit: PageRequest) -> Response:
     """Resume a schedule from now on."""
-    found = await found_at(visit)
-    await visit.act(visit.app.schedules.resume, found.id, tenant=found.tenant)
-    return visit.back(f"/schedules/{found.id}", f"Schedule {found.key} is resumed.")
+    schedule = await schedule_at(visit)
+    await visit.act(visit.app.schedules.resume, schedule.id, tenant=schedule.tenant)
+    return visit.back(f"/schedules/{schedule.id}", f"Schedule {schedule.key} is resumed.")
 
 
 @pages.get("/schedules/{id}/run", role=Role.OPERATOR)
 async def ask_to_run(visit: PageRequest) -> Response:
     """Ask for confirmation before a job is created."""
     refuse_to_look(visit)
-    found = await found_at(visit)
-    return visit.render("schedule_sure.html", schedule=found, act="run")
+    schedule = await schedule_at(visit)
+    return visit.render("schedule_sure.html", schedule=schedule, act="run")
 
 
 @pages.post("/schedules/{id}/run", role=Role.OPERATOR)
 async def run(visit: PageRequest) -> Response:
     """Create a job now, independent of the trigger."""
-    found = await found_at(visit)
+    schedule = await schedule_at(visit)
     try:
-        job = await visit.act(visit.app.schedules.trigger, found.id, tenant=found.tenant)
+        job = await visit.act(visit.app.schedules.trigger, schedule.id, tenant=schedule.tenant)
     except TidemillError as error:
         if (wrong := problem(error)) is None:
             raise
-        return visit.back(f"/schedules/{found.id}", wrong, good=False)
+        return visit.back(f"/schedules/{schedule.id}", wrong, good=False)
     return visit.back(
-        f"/schedules/{found.id}", f"Job {job.id} was created; it is the first of the fires below."
+        f"/schedules/{schedule.id}", f"Job {job.id} was created; it is the first of the fires below."
     )
 
 
@@ -277,19 +275,19 @@ async def run(visit: PageRequest) -> Response:
 async def ask_to_remove(visit: PageRequest) -> Response:
     """Ask for confirmation before a schedule is removed."""
     refuse_to_look(visit)
-    found = await found_at(visit)
-    return visit.render("schedule_sure.html", schedule=found, act="remove")
+    schedule = await schedule_at(visit)
+    return visit.render("schedule_sure.html", schedule=schedule, act="remove")
 
 
 @pages.post("/schedules/{id}/remove", role=Role.ADMIN)
 async def remove(visit: PageRequest) -> Response:
     """Remove a schedule; its jobs stay."""
-    found = await found_at(visit)
-    await visit.act(visit.app.schedules.remove, found.id, tenant=found.tenant)
-    return visit.back("/schedules", f"Schedule {found.key} is removed. Its jobs are kept.")
+    schedule = await schedule_at(visit)
+    await visit.act(visit.app.schedules.remove, schedule.id, tenant=schedule.tenant)
+    return visit.back("/schedules", f"Schedule {schedule.key} is removed. Its jobs are kept.")
 
 
-async def found_at(visit: PageRequest) -> Schedule:
+async def schedule_at(visit: PageRequest) -> Schedule:
     """Return the schedule in the path, if the user may see it."""
     return await visit.read(visit.app.schedules.get, visit.path["id"], tenant=visit.tenant)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+from collections.abc import Sequence
 from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,7 +25,7 @@ from tidemill.domain.alerts import PREFIX, Thresholds, read_thresholds
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.records import Setting
 from tidemill.errors import TidemillError, UsageError
-from tidemill.rest.problems import Problem
+from tidemill.web.problems import Problem
 
 pages = PageRoutes()
 
@@ -103,9 +104,9 @@ async def set_setting(visit: PageRequest) -> Response:
 @pages.get("/settings/unset", role=Role.SUPER_ADMIN, everywhere=True)
 async def ask_unset(visit: PageRequest) -> Response:
     """Ask for confirmation before a setting is removed."""
-    key = visit.asked.get("key") or ""
-    found = await visit.read(visit.app.control.settings)
-    setting = next((each for each in found if each.key == key), None)
+    key = visit.query.get("key") or ""
+    settings = await visit.read(visit.app.control.settings)
+    setting = next((candidate for candidate in settings if candidate.key == key), None)
     if setting is None:
         raise Problem(404, None, f"there is no setting {key[:100]!r}")
     return ask(
@@ -137,17 +138,17 @@ async def show(
     key_wrong: str | None = None,
 ) -> Response:
     """Render the page, optionally with invalid form input and its error message."""
-    found = await visit.read(_look, visit)
+    values = await visit.read(_look, visit)
     if typed is None:
-        known = next(
-            (row for row in found["settings"] or () if row.setting.key == visit.asked.get("key")), None
+        stored = next(
+            (row for row in values["settings"] or () if row.setting.key == visit.query.get("key")), None
         )
         typed = {
-            "key": visit.asked.get("key") or "",
+            "key": visit.query.get("key") or "",
             "value": ""
-            if known is None or known.value == HIDDEN
-            else json.dumps(known.value, ensure_ascii=False),
-            "description": "" if known is None else known.setting.description or "",
+            if stored is None or stored.value == HIDDEN
+            else json.dumps(stored.value, ensure_ascii=False),
+            "description": "" if stored is None else stored.setting.description or "",
         }
     return visit.render(
         "settings.html",
@@ -155,23 +156,25 @@ async def show(
         typed=typed,
         wrong=wrong,
         key_typed=key_typed
-        or {"name": "", "role": "viewer", "tenant": visit.asked.get("tenant") or "", "days": ""},
+        or {"name": "", "role": "viewer", "tenant": visit.query.get("tenant") or "", "days": ""},
         key_wrong=key_wrong,
         roles=[role.value for role in Role],
         expiries=EXPIRIES,
         known_settings=KNOWN_SETTINGS,
-        **found,
+        **values,
     )
 
 
 def _look(visit: PageRequest) -> dict[str, Any]:
     whole = visit.identity.tenant == ALL_TENANTS
     rules = visit.identity.role.allows(Role.SUPER_ADMIN)
-    stored = visit.app.store.settings() if whole else []
+    stored = visit.app.control.settings() if whole else []
     return {
         "facts": _facts(visit) if whole else _versions(),
         "thresholds": _thresholds(stored) if whole else None,
-        "settings": [SettingRow(each, shown_value(each)) for each in stored] if whole and rules else None,
+        "settings": [SettingRow(setting, shown_value(setting)) for setting in stored]
+        if whole and rules
+        else None,
         "keys": known_keys(visit) if rules else None,
     }
 
@@ -186,9 +189,9 @@ def known_keys(visit: PageRequest) -> list[KeyRow]:
     return sorted(rows, key=lambda row: row.state != "active")
 
 
-def _thresholds(stored: list[Setting]) -> list[ThresholdRow]:
+def _thresholds(stored: Sequence[Setting]) -> list[ThresholdRow]:
     usual = Thresholds()
-    now, _ = read_thresholds({each.key: each.value for each in stored})
+    now, _ = read_thresholds({setting.key: setting.value for setting in stored})
     return [
         ThresholdRow(
             PREFIX + field.name,
@@ -209,28 +212,30 @@ def _versions() -> dict[str, str]:
 
 
 def _facts(visit: PageRequest) -> dict[str, str]:
-    store = visit.app.store
-    kind = urlsplit(store.url).scheme
-    facts = _versions()
-    running = sorted({each.version for each in store.workers() if is_living(each, visit.now())} - {""})
+    inspection = visit.inspection
+    kind = urlsplit(inspection.url).scheme
+    rows = _versions()
+    running = sorted(
+        {worker.version for worker in inspection.workers() if is_living(worker, visit.now())} - {""}
+    )
     if running:
-        facts["Workers run"] = ", ".join(running)
-    facts["Store"] = kind
+        rows["Workers run"] = ", ".join(running)
+    rows["Store"] = kind
     # Only administrators see where the store is.
     if visit.identity.role.allows(Role.ADMIN):
-        facts["Where"] = store.url
-        size = _size(store.url) if kind == "sqlite" else None
+        rows["Where"] = inspection.url
+        size = _size(inspection.url) if kind == "sqlite" else None
         if size is not None:
-            facts["Size"] = f"{size / 1e6:,.1f} MB"
+            rows["Size"] = f"{size / 1e6:,.1f} MB"
     try:
-        schema = store.schema()
+        schema = inspection.schema()
         behind = f", {len(schema.pending)} to be applied" if schema.pending else ""
-        facts["Schema"] = f"version {schema.version} of {schema.wanted}{behind}"
+        rows["Schema"] = f"version {schema.version} of {schema.wanted}{behind}"
     except TidemillError as error:
-        facts["Schema"] = error.message
-    facts["Keeps"] = _KEPT.get(kind, "ended jobs until they are archived or deleted")
-    facts["Tasks known here"] = f"{len(visit.app.registry):,}"
-    return facts
+        rows["Schema"] = error.message
+    rows["Keeps"] = _KEPT.get(kind, "ended jobs until they are archived or deleted")
+    rows["Tasks known here"] = f"{len(visit.app.registry):,}"
+    return rows
 
 
 def _size(url: str) -> int | None:
@@ -238,7 +243,7 @@ def _size(url: str) -> int | None:
     path = Path(unquote(urlsplit(url).path)[1:])
     try:
         return sum(
-            each.stat().st_size for each in (path, path.with_name(path.name + "-wal")) if each.exists()
+            file.stat().st_size for file in (path, path.with_name(path.name + "-wal")) if file.exists()
         )
     except OSError:
         return None

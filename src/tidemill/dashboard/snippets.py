@@ -46,7 +46,7 @@ def _keywords(values: Mapping[str, Any]) -> str:
         name: value for name, value in values.items() if name.isidentifier() and not keyword.iskeyword(name)
     }
     rest = {name: value for name, value in values.items() if name not in plain}
-    said = [f"{name}={value!r}" for name, value in plain.items()]
+    arguments = [f"{name}={value!r}" for name, value in plain.items()]
     if rest:
-        said.append(f"**{rest!r}")
-    return ", ".join(said)
+        arguments.append(f"**{rest!r}")
+    return ", ".join(arguments)

@@ -121,17 +121,17 @@ async def _settings(visit: PageRequest, name: str, form: FormState | None) -> Re
 
 
 def _shown(visit: PageRequest, name: str) -> dict[str, Any]:
-    said, rule = setting_of(visit, name), _pinned(visit, name)
-    values: dict[str, Any] = {"max_attempts": said.get("max_attempts"), "max_concurrent": rule}
-    if "timeout" in said:
-        timeout = said["timeout"]
+    setting, rule = setting_of(visit, name), _pinned(visit, name)
+    values: dict[str, Any] = {"max_attempts": setting.get("max_attempts"), "max_concurrent": rule}
+    if "timeout" in setting:
+        timeout = setting["timeout"]
         values |= {"timeout_unit": NO_LIMIT} if timeout is None else shown_span(timeout, "timeout")
     return values
 
 
 def _pinned(visit: PageRequest, name: str) -> int | None:
     """Return the limit that an operator has set for a task."""
-    rule = limit_of(name, visit.app.store.rules())
+    rule = limit_of(name, visit.inspection.limit_rules())
     return None if rule is None else rule.max
 
 

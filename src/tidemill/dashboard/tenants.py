@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 from starlette.responses import Response
 
 from tidemill.client.control import TENANT_SETTING
-from tidemill.client.limits.states import waiting_lanes
 from tidemill.client.stats.questions import WINDOWS
 from tidemill.client.stats.reports import Report, TenantLoad
 from tidemill.dashboard.confirmation import ask
@@ -19,8 +18,8 @@ from tidemill.domain.access import Role
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.records import Pause, PauseKind
 from tidemill.errors import BadSettings
-from tidemill.rest.problems import Problem
 from tidemill.tasks.options import check_name
+from tidemill.web.problems import Problem
 
 pages = PageRoutes()
 
@@ -56,8 +55,8 @@ async def tenants(visit: PageRequest) -> Response:
 @pages.get("/tenants/pause", role=Role.OPERATOR, everywhere=True)
 async def ask_pause(visit: PageRequest) -> Response:
     """Ask for confirmation before a tenant is paused."""
-    name = _named(visit.asked.get("name"))
-    waiting = await visit.read(lambda: visit.app.store.depth(tenant=name, most=COUNTED))
+    name = _named(visit.query.get("name"))
+    waiting = await visit.read(lambda: visit.inspection.depth(tenant=name, most=COUNTED))
     more = "more than " if waiting >= COUNTED else ""
     return ask(
         visit,
@@ -105,30 +104,30 @@ async def weigh(visit: PageRequest) -> Response:
 
 
 async def _page(visit: PageRequest, status: int = 200, wrong: tuple[str, str, str] | None = None) -> Response:
-    window = visit.asked.get("window") or "24h"
+    window = visit.query.get("window") or "24h"
     if window not in WINDOWS:
         window = "24h"
-    ended = await visit.figures(
+    ended = await visit.cached(
         ("tenants", window, visit.tenant),
         visit.app.stats.tenants,
         WINDOWS[window][0],
         tenant=visit.tenant,
         limit=MOST,
     )
-    found = await visit.read(_look, visit, ended)
+    values = await visit.read(_look, visit, ended)
     return visit.render(
-        "tenants.html", status, window=window, windows=list(WINDOWS), wrong=wrong, most=MOST, **found
+        "tenants.html", status, window=window, windows=list(WINDOWS), wrong=wrong, most=MOST, **values
     )
 
 
 def _look(visit: PageRequest, report: Report[TenantLoad]) -> dict[str, Any]:
-    store, tenant = visit.app.store, visit.tenant
+    inspection, control, tenant = visit.inspection, visit.app.control, visit.tenant
     loads = {row.tenant: row for row in report.rows}
-    waiting = {lane.tenant for lane in waiting_lanes(store)}
-    pauses = {pause.name: pause for pause in store.pauses() if pause.kind is PauseKind.TENANT}
+    waiting = inspection.waiting_tenants()
+    pauses = {pause.name: pause for pause in control.pauses() if pause.kind is PauseKind.TENANT}
     weights = {
         setting.key.removeprefix(TENANT_SETTING): _stored_weight(setting.value)
-        for setting in store.settings()
+        for setting in control.settings()
         if setting.key.startswith(TENANT_SETTING)
     }
     # The busiest tenants first, in the order of the report; then tenants without ended jobs.
@@ -138,7 +137,7 @@ def _look(visit: PageRequest, report: Report[TenantLoad]) -> dict[str, Any]:
     most = max(COUNTED // max(len(waiting.intersection(shown)), 1), COUNTED // MOST)
     rows = []
     for name in shown:
-        depth = store.depth(tenant=name, most=most) if name in waiting else 0
+        depth = inspection.depth(tenant=name, most=most) if name in waiting else 0
         rows.append(
             TenantRow(name, loads.get(name), depth, depth >= most, pauses.get(name), weights.get(name, 1.0))
         )
@@ -159,12 +158,12 @@ def _named(name: str | None) -> str:
 
 def _weight(text: str) -> float:
     try:
-        found = float(text)
+        weight = float(text)
     except ValueError:
         raise BadSettings(f"{text[:40]!r} is not a number; enter a weight such as 2 or 0.5") from None
-    if not 0 < found <= 1e9:
+    if not 0 < weight <= 1e9:
         raise BadSettings(f"weight {text[:40]} is out of range; enter a number greater than zero")
-    return int(found) if found == int(found) else found
+    return int(weight) if weight == int(weight) else weight
 
 
 def _stored_weight(value: object) -> float:

@@ -69,9 +69,9 @@ def package_of(file: str) -> str:
     ('httpx', 'asyncio')
     """
     for pattern in _FOLDERS:
-        found = re.search(pattern + r"[\\/]([^\\/]+)", file, re.IGNORECASE)
-        if found is not None:
-            return found[1].removesuffix(".py")
+        match = re.search(pattern + r"[\\/]([^\\/]+)", file, re.IGNORECASE)
+        if match is not None:
+            return match[1].removesuffix(".py")
     return re.split(r"[\\/]", file)[-1].removesuffix(".py")
 
 
@@ -83,27 +83,27 @@ def users_place(text: str) -> FrameLocation | None:
     """
     last = None
     for line in text.splitlines():
-        found = _FRAME.match(line)
-        if found is not None and is_users(found["file"]):
-            last = FrameLocation(found["file"], int(found["line"][:9]), found["name"])
+        match = _FRAME.match(line)
+        if match is not None and is_users(match["file"]):
+            last = FrameLocation(match["file"], int(match["line"][:9]), match["name"])
     return last
 
 
 def parts(text: str) -> list[TracebackPart]:
     """Split a traceback wherever it changes between the user's frames and library frames."""
-    found: list[TracebackPart] = []
+    pieces: list[TracebackPart] = []
     for part in _pieces(text):
-        last = found[-1] if found else None
+        last = pieces[-1] if pieces else None
         if last is not None and last.ours == part.ours:
-            found[-1] = TracebackPart(
+            pieces[-1] = TracebackPart(
                 part.ours, f"{last.text}\n{part.text}", last.frames + part.frames, last.files + part.files
             )
         else:
-            found.append(part)
+            pieces.append(part)
     # Fold nothing if the traceback has no frame in the user's code.
-    if not any(part.ours and part.frames for part in found):
+    if not any(part.ours and part.frames for part in pieces):
         return [TracebackPart(True, text.rstrip("\n"), 0, ())] if text.strip() else []
-    return found
+    return pieces
 
 
 def _pieces(text: str) -> Iterator[TracebackPart]:

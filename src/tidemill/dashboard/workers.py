@@ -20,9 +20,8 @@ from tidemill.domain import alerts
 from tidemill.domain.access import Role
 from tidemill.domain.alerts import AlertInput, LeaderFact
 from tidemill.domain.cluster import Lease, Worker, holder_of
-from tidemill.domain.filters import JobFilter
 from tidemill.domain.states import ENDED
-from tidemill.domain.stats import HeldRow, HeldSelection
+from tidemill.domain.stats import HeldRow
 from tidemill.errors import LeaseNotFound, WorkerNotFound
 
 pages = PageRoutes()
@@ -110,15 +109,15 @@ async def ask_drain(visit: PageRequest) -> Response:
 async def drain(visit: PageRequest) -> Response:
     """Ask a worker to finish its jobs and claim no more."""
     seat = await visit.read(_living, visit, visit.id())
-    asked = await visit.act(visit.app.control.drain, seat.worker.id)
-    words = "finishes its jobs and then stops" if asked else "is already draining"
+    is_new = await visit.act(visit.app.control.drain, seat.worker.id)
+    words = "finishes its jobs and then stops" if is_new else "is already draining"
     return visit.back("/workers", f"{seat.worker.name} {words}.")
 
 
 @pages.get("/leases/release", role=Role.ADMIN, everywhere=True)
 async def ask_release(visit: PageRequest) -> Response:
     """Ask for confirmation before a lease is released."""
-    name = visit.asked.get("name") or ""
+    name = visit.query.get("name") or ""
     row = await visit.read(_lease, visit, name)
     holder = row.holder_name or row.lease.holder
     return ask(
@@ -148,9 +147,8 @@ async def release(visit: PageRequest) -> Response:
 
 
 def _look(visit: PageRequest) -> dict[str, Any]:
-    store, at = visit.app.store, _now(visit)
-    known = store.workers()
-    seats = _seats(visit, known, at)
+    at, workers = visit.inspection.now(), visit.inspection.workers()
+    seats = _seats(visit, workers, at)
     there = [seat for seat in seats if seat.living or seat.number]
     gone = [seat for seat in seats if not seat.living and not seat.number]
     return {
@@ -159,20 +157,19 @@ def _look(visit: PageRequest) -> dict[str, Any]:
         "gone_number": len(gone),
         "slots": sum(seat.worker.concurrency for seat in there if seat.living),
         "held": sum(seat.number for seat in there),
-        "leases": _leases(visit, known, at),
+        "leases": _leases(visit, workers, at),
         "at": at,
     }
 
 
 def _look_at(visit: PageRequest, id: UUID) -> dict[str, Any]:
-    at = _now(visit)
-    known = visit.app.store.workers()
-    found = [each for each in known if each.id == id]
-    if not found:
+    at, workers = visit.inspection.now(), visit.inspection.workers()
+    matching = [worker for worker in workers if worker.id == id]
+    if not matching:
         raise WorkerNotFound(f"there is no worker {id}; stopped workers are removed after a while", id=id)
-    (seat,) = _seats(visit, found, at)
+    (seat,) = _seats(visit, matching, at)
     did = visit.app.stats.worker_performance(LATELY, tenant=visit.tenant, limit=1000)
-    ended = visit.app.store.jobs(JobFilter(visit.tenant, states=ENDED), limit=NEWEST).items
+    ended = visit.inspection.newest_jobs(tenant=visit.tenant, states=ENDED, limit=NEWEST)
     acts: Any = []
     if visit.identity.role.allows(Role.ADMIN):
         acts = visit.app.audit.list(tenant=visit.tenant, subject=f"worker:{id}", newest=True, limit=10)
@@ -183,7 +180,9 @@ def _look_at(visit: PageRequest, id: UUID) -> dict[str, Any]:
         "ended": [job for job in ended if job.worker == id][:20],
         "newest": NEWEST,
         "leases": [
-            row for row in _leases(visit, known, at) if row.held and id in {each.id for each in row.workers}
+            row
+            for row in _leases(visit, workers, at)
+            if row.held and id in {worker.id for worker in row.workers}
         ],
         "acts": acts,
         "at": at,
@@ -191,22 +190,21 @@ def _look_at(visit: PageRequest, id: UUID) -> dict[str, Any]:
 
 
 def _living(visit: PageRequest, id: UUID) -> WorkerSlot:
-    at = _now(visit)
-    found = [each for each in visit.app.store.workers() if each.id == id and is_living(each, at)]
-    if not found:
+    at = visit.inspection.now()
+    matching = [worker for worker in visit.inspection.workers() if worker.id == id and is_living(worker, at)]
+    if not matching:
         raise WorkerNotFound(f"no living worker has the id {id}", id=id)
-    (seat,) = _seats(visit, found, at)
+    (seat,) = _seats(visit, matching, at)
     return seat
 
 
-def _seats(visit: PageRequest, known: Iterable[Worker], at: datetime) -> list[WorkerSlot]:
-    store = visit.app.store
-    counts = {each.worker: each for each in store.holders(tenant=visit.tenant)}
+def _seats(visit: PageRequest, workers: Iterable[Worker], at: datetime) -> list[WorkerSlot]:
+    counts = {holder.worker: holder for holder in visit.inspection.holders(tenant=visit.tenant)}
     held: dict[UUID, list[HeldRow]] = defaultdict(list)
-    for each in store.holding(HeldSelection.ALL, tenant=visit.tenant, limit=MOST_HELD, now=at):
-        held[each.worker].append(each)
+    for row in visit.inspection.held_jobs(tenant=visit.tenant, limit=MOST_HELD, now=at):
+        held[row.worker].append(row)
     seats = []
-    for one in known:
+    for one in workers:
         count = counts.get(one.id)
         claimed, running = (count.claimed, count.running) if count else (0, 0)
         seats.append(WorkerSlot(one, liveness(one, at), claimed, running, held[one.id]))
@@ -214,27 +212,27 @@ def _seats(visit: PageRequest, known: Iterable[Worker], at: datetime) -> list[Wo
 
 
 def _lease(visit: PageRequest, name: str) -> LeaseRow:
-    found = _leases(visit, visit.app.store.workers(), _now(visit))
-    row = next((each for each in found if each.lease.name == name), None)
+    rows = _leases(visit, visit.inspection.workers(), visit.inspection.now())
+    row = next((candidate for candidate in rows if candidate.lease.name == name), None)
     if row is None:
         raise LeaseNotFound(f"there is no lease {name[:100]!r}", name=name)
     return row
 
 
-def _leases(visit: PageRequest, known: Iterable[Worker], at: datetime) -> list[LeaseRow]:
-    known = list(known)
-    leases = visit.app.store.leases()
+def _leases(visit: PageRequest, workers: Iterable[Worker], at: datetime) -> list[LeaseRow]:
+    workers = list(workers)
+    leases = visit.inspection.leases()
     stuck = _stuck(visit, leases, at)
     rows = []
     for lease in leases:
-        held, holder = lease.held(at), holder_of(lease, known)
-        duties = [_duty(name, facts) for name, facts in current_duties(lease, at).items()]
+        held, holder = lease.held(at), holder_of(lease, workers)
+        duties = [_duty(name, state) for name, state in current_duties(lease, at).items()]
         rows.append(
             LeaseRow(
                 lease,
                 held,
                 None if holder is None else holder.name,
-                [] if holder is None else [each for each in known if each.id in holder.workers],
+                [] if holder is None else [worker for worker in workers if worker.id in holder.workers],
                 last_tick(lease) if duties else None,
                 stuck.get(lease.name) if held else None,
                 duties,
@@ -245,32 +243,29 @@ def _leases(visit: PageRequest, known: Iterable[Worker], at: datetime) -> list[L
 
 def _stuck(visit: PageRequest, leases: Iterable[Lease], at: datetime) -> dict[str | None, str]:
     """Find holders that are alive but make no progress, by the same rule as the alert."""
-    limits, _ = alerts.read_thresholds({each.key: each.value for each in visit.app.store.settings()})
-    facts = tuple(
+    limits, _ = alerts.read_thresholds(
+        {setting.key: setting.value for setting in visit.app.control.settings()}
+    )
+    leaders = tuple(
         LeaderFact(lease.name, lease.acquired_at, lease.beat_at, last_tick(lease))
         for lease in leases
         if lease.holder is not None and lease.acquired_at is not None and lease.beat_at is not None
     )
-    found = alerts.alerts(AlertInput(at, leaders=facts), limits)
-    return {alert.subject: alert.text for alert in found if alert.code == "stuck_leader"}
+    raised = alerts.alerts(AlertInput(at, leaders=leaders), limits)
+    return {alert.subject: alert.text for alert in raised if alert.code == "stuck_leader"}
 
 
-def _duty(name: str, facts: Any) -> DutyRow:
+def _duty(name: str, state: Any) -> DutyRow:
     try:
-        tick_at = datetime.fromisoformat(str(facts.get("last_tick")))
+        tick_at = datetime.fromisoformat(str(state.get("last_tick")))
     except ValueError:
         tick_at = None
-    items, errors, took, said = (facts.get(each) for each in ("items", "errors", "took_ms", "last_error"))
+    items, errors, took, error = (state.get(field) for field in ("items", "errors", "took_ms", "last_error"))
     return DutyRow(
         name,
         tick_at if tick_at is not None and tick_at.tzinfo is not None else None,
         items if isinstance(items, int) else None,
         errors if isinstance(errors, int) else 0,
         took / 1000 if isinstance(took, int | float) else None,
-        None if said is None else str(said),
+        None if error is None else str(error),
     )
-
-
-def _now(visit: PageRequest) -> datetime:
-    """Return the store's time, which heartbeats use."""
-    return visit.app.store.now()

@@ -11,5 +11,5 @@ _ODD = ("posix/", "right/", "SystemV/", "Etc/", "posixrules", "localtime", "Fact
 @lru_cache(maxsize=1)
 def zone_names() -> tuple[str, ...]:
     """Return names such as ``Europe/Berlin``, sorted, with UTC first."""
-    found = sorted(name for name in available_timezones() if "/" in name and not name.startswith(_ODD))
-    return ("UTC", *found)
+    names = sorted(name for name in available_timezones() if "/" in name and not name.startswith(_ODD))
+    return ("UTC", *names)

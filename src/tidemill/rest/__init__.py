@@ -1,18 +1,18 @@
 """HTTP API with one module per resource.
 
 ``create_api(app)`` returns an ASGI application, ready to serve or mount. The API uses ``client`` and the app, and
-contains no SQL.
+contains no SQL. ``web`` has what the API shares with the dashboard.
 
 How to write a route module:
 
--   It defines one ``routes = Routes("tag")`` and has no further global state. ``api.py`` lists the module in ``FILES``.
+-   It defines one ``routes = Routes("tag")`` and has no further global state. ``api.py`` lists the module in ``MODULES``.
 -   A route is a coroutine with one argument. Its decorator declares the method, the path and **the least role that may
     call it**::
 
         routes = Routes("queues")
 
 
-        class QueueQuery(Query):                      # query parameters; unknown names are refused
+        class QueueQuery(QueryModel):                    # query parameters; unknown names are refused
             limit: Limit = 100
 
 
@@ -22,16 +22,18 @@ How to write a route module:
 
 
         @routes.get("/api/queues", role=Role.VIEWER, query=QueueQuery, answer=Items[QueueDocument])
-        async def list_queues(call: Call) -> Response:
+        async def list_queues(call: ApiRequest) -> Response:
             '''The first line is the summary, the rest the description.'''
-            found = await call.read(queue_stats, call.app.store, tenant=call.tenant)
-            return call.page([queue_document(each) for each in found])
+            queues = await call.read(call.inspection.queue_stats, tenant=call.tenant, also=())
+            return call.page([queue_document(queue) for queue in queues])
 
 -   ``role=None`` declares a public route, such as a health check. ``everywhere=True`` refuses keys of a single tenant;
     use it for data that belongs to all tenants. ``body=`` is a ``Body`` model, validated strictly. ``mutates`` follows
     from the method.
 -   ``call.tenant`` is the tenant to **read** for: the key's tenant, or for a key of all tenants the one in
     ``?tenant=``, else ``"*"``. ``call.home`` is always a single tenant, to **write** for. Pass one of them to every client call.
+-   ``call.app`` is the app with its client APIs, and ``call.inspection`` has the reads that users do not need. A route
+    never uses a store.
 -   ``await call.read(function, *args, **kwargs)`` and ``await call.act(function, …)`` run blocking calls on the bounded
     thread pool of the API. ``act`` also sets the actor for the audit log. Never block the event loop.
 -   Respond with ``call.reply(document, status=200)`` for one item and ``call.page(items, following=None)`` for a list.
@@ -46,13 +48,13 @@ How to write a route module:
 from __future__ import annotations
 
 try:
-    import fastapi as _fastapi  # noqa: F401  (imported here so that the message below is raised first)
+    import starlette as _starlette  # noqa: F401  (imported here so that the message below is raised first)
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
         f"the HTTP API needs {missing.name}: pip install 'tidemill[server]'", name=missing.name
     ) from missing
 
 from tidemill.rest.api import create_api
-from tidemill.rest.settings import ApiSettings
+from tidemill.web.settings import ApiSettings
 
 __all__ = ["ApiSettings", "create_api"]

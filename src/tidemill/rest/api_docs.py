@@ -45,9 +45,9 @@ def page(document: dict[str, Any]) -> str:
         parts.append(f"<h2>{html.escape(tag['name'])}</h2>")
         for path, verbs in document["paths"].items():
             parts += [
-                _operation(verb, path, facts, document)
-                for verb, facts in verbs.items()
-                if tag["name"] in facts["tags"]
+                _operation(verb, path, operation, document)
+                for verb, operation in verbs.items()
+                if tag["name"] in operation["tags"]
             ]
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Tidemill API</title>'
@@ -57,28 +57,28 @@ def page(document: dict[str, Any]) -> str:
     )
 
 
-def _operation(verb: str, path: str, facts: dict[str, Any], document: dict[str, Any]) -> str:
-    words = "".join(f"<p>{html.escape(part)}</p>" for part in facts["description"].split("\n\n"))
+def _operation(verb: str, path: str, operation: dict[str, Any], document: dict[str, Any]) -> str:
+    words = "".join(f"<p>{html.escape(part)}</p>" for part in operation["description"].split("\n\n"))
     rows = "".join(
-        f"<tr><td><code>{html.escape(each['name'])}</code></td><td>{html.escape(each['in'])}</td>"
-        f"<td>{html.escape(each.get('description', ''))}</td></tr>"
-        for each in facts["parameters"]
+        f"<tr><td><code>{html.escape(parameter['name'])}</code></td><td>{html.escape(parameter['in'])}</td>"
+        f"<td>{html.escape(parameter.get('description', ''))}</td></tr>"
+        for parameter in operation["parameters"]
     )
     shapes = ""
     for title, content in (
-        ("Body", facts.get("requestBody", {}).get("content", {})),
-        ("Answer", next(iter(facts["responses"].values())).get("content", {})),
+        ("Body", operation.get("requestBody", {}).get("content", {})),
+        ("Answer", next(iter(operation["responses"].values())).get("content", {})),
     ):
         for media in content.values():
             text = json.dumps(_resolved(media["schema"], document), indent=2, ensure_ascii=False)
             shapes += f"<p>{title}</p><pre>{html.escape(text)}</pre>"
     return (
         f"<details><summary><b>{verb.upper()}</b> <code>{html.escape(path)}</code> "
-        f"{html.escape(facts['summary'])}</summary>{words}<table>{rows}</table>{shapes}</details>"
+        f"{html.escape(operation['summary'])}</summary>{words}<table>{rows}</table>{shapes}</details>"
     )
 
 
 def _resolved(schema: dict[str, Any], document: dict[str, Any]) -> dict[str, Any]:
     name = schema.get("$ref", "").rpartition("/")[2]
-    found: dict[str, Any] = document["components"]["schemas"].get(name, schema)
-    return found
+    resolved: dict[str, Any] = document["components"]["schemas"].get(name, schema)
+    return resolved

@@ -70,7 +70,7 @@ async def search_archive(call: ApiRequest) -> Response:
         tenant=call.tenant,
         **where,
     )
-    return call.page([_shown(call, each) for each in page.items], page.next)
+    return call.page([_shown(call, job) for job in page.items], page.next)
 
 
 class ArchiveBody(BodyModel):
@@ -131,8 +131,8 @@ async def run_archive(call: ApiRequest) -> Response:
     return call.reply(document(done))
 
 
-def _shown(call: ApiRequest, found: ArchivedJob) -> dict[str, Any]:
-    shown: dict[str, Any] = archived_document(found)
+def _shown(call: ApiRequest, archived: ArchivedJob) -> dict[str, Any]:
+    shown: dict[str, Any] = archived_document(archived)
     if not call.sees_secrets:
         content = shown["document"]
         job = dict(content.get("job", {}))

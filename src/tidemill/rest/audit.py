@@ -46,7 +46,7 @@ async def list_audit(call: ApiRequest) -> Response:
     """List audit entries, newest first by default."""
     query: AuditQuery = call.query
     newest = query.sort == "newest"
-    found = await call.read(
+    records = await call.read(
         call.app.audit.list,
         tenant=call.tenant,
         after=0 if newest or query.cursor is None else query.cursor,
@@ -57,5 +57,5 @@ async def list_audit(call: ApiRequest) -> Response:
         action=query.action,
         subject=query.subject,
     )
-    following = str(found[-1].number) if len(found) == query.limit else None
-    return call.page([audit_document(each) for each in found], following)
+    following = str(records[-1].number) if len(records) == query.limit else None
+    return call.page([audit_document(record) for record in records], following)

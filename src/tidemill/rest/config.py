@@ -49,20 +49,10 @@ async def get_config(call: ApiRequest) -> Response:
 )
 async def put_config(call: ApiRequest) -> Response:
     """Store settings; workers apply them within seconds."""
-    await call.act(_put, call, call.body.settings)
+    await call.act(call.app.control.set_all, call.body.settings)
     return call.reply(await _document(call))
 
 
-def _put(call: ApiRequest, settings: dict[str, Any]) -> None:
-    # Apply all settings or none.
-    with call.app.store.transaction():
-        for key, value in settings.items():
-            if value is None:
-                call.app.control.unset(key)
-            else:
-                call.app.control.set(key, value)
-
-
 async def _document(call: ApiRequest) -> dict[str, Any]:
-    found = await call.read(call.app.control.settings)
-    return {"settings": [setting_document(each, each.value) for each in found]}
+    settings = await call.read(call.app.control.settings)
+    return {"settings": [setting_document(setting, setting.value) for setting in settings]}

@@ -19,8 +19,8 @@ from tidemill.rest.job_models import JobDocument
 from tidemill.rest.job_options import OptionsBody
 from tidemill.rest.models import BodyModel, Cursor, Document, Instant, Items, Limit, Name, QueryModel
 from tidemill.rest.pagination import page_of
-from tidemill.rest.problems import Problem
 from tidemill.rest.routes import Routes
+from tidemill.web.problems import Problem
 
 routes = Routes("definitions")
 
@@ -113,11 +113,14 @@ class DefinitionDocument(Document):
 async def list_definitions(call: ApiRequest) -> Response:
     """List definitions, ordered by tenant and key."""
     query: DefinitionsQuery = call.query
-    found = await call.read(call.app.definitions.list, task=query.task, tenant=call.tenant)
+    definitions = await call.read(call.app.definitions.list, task=query.task, tenant=call.tenant)
     items, following = page_of(
-        found, lambda each: f"{each.tenant}\0{each.key}\0{each.id}", query.limit, query.cursor
+        definitions,
+        lambda definition: f"{definition.tenant}\0{definition.key}\0{definition.id}",
+        query.limit,
+        query.cursor,
     )
-    return call.page([_document(call, each) for each in items], following)
+    return call.page([_document(call, definition) for definition in items], following)
 
 
 @routes.post("/api/definitions", role=Role.ADMIN, body=DefinitionBody, answer=DefinitionDocument, status=201)
@@ -135,7 +138,7 @@ async def add_definition(call: ApiRequest) -> Response:
 @routes.get("/api/definitions/{key}", role=Role.VIEWER, answer=DefinitionDocument)
 async def get_definition(call: ApiRequest) -> Response:
     """Get a definition by its key. With an API key of all tenants, `tenant` selects the tenant; default: the app's own."""
-    return call.reply(_document(call, await _found(call)))
+    return call.reply(_document(call, await _definition(call)))
 
 
 @routes.put("/api/definitions/{key}", role=Role.ADMIN, body=PutBody, answer=DefinitionDocument)
@@ -152,20 +155,22 @@ async def put_definition(call: ApiRequest) -> Response:
 async def change_definition(call: ApiRequest) -> Response:
     """Change the given fields as the next version; `enabled` controls whether its schedules fire."""
     body: PatchBody = call.body
-    found = await _found(call)
+    definition = await _definition(call)
     if body.model_fields_set - {"enabled"}:
-        found = await _save(call, found.key, body, found.tenant, args=body.args, version=body.version)
-    if body.enabled is not None and body.enabled != found.enabled:
+        definition = await _save(
+            call, definition.key, body, definition.tenant, args=body.args, version=body.version
+        )
+    if body.enabled is not None and body.enabled != definition.enabled:
         turn = call.app.definitions.enable if body.enabled else call.app.definitions.disable
-        found = await call.act(turn, found.key, tenant=found.tenant)
-    return call.reply(_document(call, found))
+        definition = await call.act(turn, definition.key, tenant=definition.tenant)
+    return call.reply(_document(call, definition))
 
 
 @routes.delete("/api/definitions/{key}", role=Role.ADMIN)
 async def remove_definition(call: ApiRequest) -> Response:
     """Delete a definition with its schedules; its versions are kept."""
-    found = await _found(call)
-    await call.act(call.app.definitions.remove, found.key, tenant=found.tenant)
+    definition = await _definition(call)
+    await call.act(call.app.definitions.remove, definition.key, tenant=definition.tenant)
     return call.empty()
 
 
@@ -182,20 +187,24 @@ async def trigger_definition(call: ApiRequest) -> Response:
 
     Responds with 409 if the definition is disabled, or busy with `on_busy` set to `refuse`; `force` creates the job anyway.
     """
-    found = await _found(call)
+    definition = await _definition(call)
     body: TriggerBody = call.body
     job = await call.act(
-        call.app.definitions.trigger, found.key, args=body.args, force=body.force, tenant=found.tenant
+        call.app.definitions.trigger,
+        definition.key,
+        args=body.args,
+        force=body.force,
+        tenant=definition.tenant,
     )
     return call.reply(shown(call, job.facts), headers={"location": call.where(f"/api/jobs/{job.id}")})
 
 
-async def _found(call: ApiRequest) -> Definition:
+async def _definition(call: ApiRequest) -> Definition:
     return await call.read(call.app.definitions.get, call.path["key"], tenant=call.home)
 
 
 async def _save(
-    call: ApiRequest, key: str, body: ContentBody, tenant: str, *, task: str | None = None, **said: Any
+    call: ApiRequest, key: str, body: ContentBody, tenant: str, *, task: str | None = None, **content: Any
 ) -> Definition:
     try:
         return await call.act(
@@ -206,15 +215,15 @@ async def _save(
             owner=body.owner,
             by=call.identity.who,
             tenant=tenant,
-            **said,
+            **content,
             **body.options(),
         )
     except TaskNotFound as error:
         raise Problem(422, error.code, f"task: {error.message}", field="task") from None
 
 
-def _document(call: ApiRequest, found: Definition) -> dict[str, Any]:
-    document: dict[str, Any] = definition_document(found)
+def _document(call: ApiRequest, definition: Definition) -> dict[str, Any]:
+    document: dict[str, Any] = definition_document(definition)
     for name in ("args", "settings", "notifications"):
         document[name] = call.masked(document[name])
     return document

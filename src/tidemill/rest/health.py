@@ -58,27 +58,27 @@ async def live(call: ApiRequest) -> Response:
 @routes.get("/readyz", role=None, answer=ReadyDocument)
 async def ready(call: ApiRequest) -> Response:
     """Check that the store responds and has the right schema; 503 otherwise."""
-    found = await _ready(call)
-    return call.reply(found, 200 if found["status"] == "ok" else 503)
+    readiness = await _ready(call)
+    return call.reply(readiness, 200 if readiness["status"] == "ok" else 503)
 
 
 @routes.get("/healthz", role=None, answer=HealthDocument)
 async def health(call: ApiRequest) -> Response:
     """Liveness and readiness in one document; 503 if not ready."""
-    found = await _ready(call)
-    document = {"status": found["status"], "live": {"status": "ok"}, "ready": found}
-    return call.reply(document, 200 if found["status"] == "ok" else 503)
+    readiness = await _ready(call)
+    document = {"status": readiness["status"], "live": {"status": "ok"}, "ready": readiness}
+    return call.reply(document, 200 if readiness["status"] == "ok" else 503)
 
 
 async def _ready(call: ApiRequest) -> dict[str, Any]:
     if call.service.stopping.is_set:
         return _document("stopping")
-    known = call.service.checked
-    if known is not None and time.monotonic() - known[0] < FRESH:
-        return _document(known[1])
+    checked = call.service.checked
+    if checked is not None and time.monotonic() - checked[0] < FRESH:
+        return _document(checked[1])
     code = None
     try:
-        await call.read(call.app.store.check)
+        await call.read(call.inspection.check)
     except TidemillError as error:
         code = error.code
     call.service.checked = (time.monotonic(), code)

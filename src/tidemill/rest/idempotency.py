@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tidemill.domain.job import JobRow, UniqueHold
 from tidemill.domain.unique import Unique
-from tidemill.rest.problems import Problem
+from tidemill.web.problems import Problem
 
 LONGEST = 200
 
@@ -38,13 +38,13 @@ def read_key(text: str) -> str:
     return text
 
 
-def check_same(before: JobRow, asked: JobRow) -> None:
+def check_same(before: JobRow, planned: JobRow) -> None:
     """Raise 409 if the key was used for a different request, by comparing the jobs' properties."""
     for name in ("task", "args", "queue", "priority", "max_attempts", "timeout"):
-        if getattr(before, name) != getattr(asked, name):
+        if getattr(before, name) != getattr(planned, name):
             _refuse(before, name)
     for name in ("reference", "tags", "metadata", "parent_id", "options"):
-        if getattr(before.details, name) != getattr(asked.details, name):
+        if getattr(before.details, name) != getattr(planned.details, name):
             _refuse(before, name)
 
 

@@ -45,9 +45,9 @@ async def act_on_jobs(call: ApiRequest) -> Response:
             f"queue and priority are only for the action change, not for {body.action}; omit them"
         )
     conditions = body.filter.conditions()
-    said = dict(conditions)
-    asked = frozenset(JobState(name) for name in conditions.pop("status", ()))
-    states = (asked & _STATES[body.action]) if asked else _STATES[body.action]
+    audited = dict(conditions)
+    wanted = frozenset(JobState(name) for name in conditions.pop("status", ()))
+    states = (wanted & _STATES[body.action]) if wanted else _STATES[body.action]
     if not states:
         return call.reply({"done": 0, "skipped": 0, "more": False})
     conditions |= {"status": states, "tenant": call.tenant}
@@ -65,7 +65,7 @@ async def act_on_jobs(call: ApiRequest) -> Response:
             **conditions,
         )
         if page.items:
-            done += await call.act(_do, call, body, [job.id for job in page.items], said)
+            done += await call.act(_do, call, body, [job.id for job in page.items], audited)
             seen += len(page.items)
         cursor = page.next
         if cursor is None:
@@ -73,8 +73,8 @@ async def act_on_jobs(call: ApiRequest) -> Response:
     return call.reply({"done": done, "skipped": seen - done, "more": cursor is not None})
 
 
-def _do(call: ApiRequest, body: BulkBody, ids: list[Any], said: dict[str, Any]) -> int:
-    where: dict[str, Any] = {"ids": ids, "tenant": call.tenant, "asked": said}
+def _do(call: ApiRequest, body: BulkBody, ids: list[Any], audited: dict[str, Any]) -> int:
+    where: dict[str, Any] = {"ids": ids, "tenant": call.tenant, "asked": audited}
     match body.action:
         case "cancel":
             return call.app.jobs.cancel(reason=body.reason, **where).done

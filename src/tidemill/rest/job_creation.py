@@ -20,9 +20,10 @@ from tidemill.rest.api_request import ApiRequest
 from tidemill.rest.idempotency import Idempotent, check_same, read_key
 from tidemill.rest.job_documents import RECEIPT, shown
 from tidemill.rest.job_models import JobBody, JobDocument, UniqueBody, read_policy, span
-from tidemill.rest.problems import Problem
 from tidemill.rest.routes import Routes
+from tidemill.tasks.ambient import tenant_scope
 from tidemill.tasks.task import Declared
+from tidemill.web.problems import Problem
 
 routes = Routes("jobs")
 
@@ -32,10 +33,12 @@ LARGE = 32 * 1024
 _OPEN = frozenset({"task", "args", "correlation_id", "tags", "metadata", "reference"})
 """Fields that callers without a key may set."""
 
-_PLAIN = (
-    "queue", "priority", "correlation_id", "audit", "reference", "parent_id", "tags", "metadata",
-)  # fmt: skip
+_PLAIN = frozenset(
+    {"queue", "priority", "correlation_id", "audit", "reference", "parent_id", "tags", "metadata"}
+)
 """Options that are passed through unchanged."""
+
+_TIMES = frozenset({"run_after", "delay", "expires", "timeout"})
 
 
 @routes.post("/api/jobs", role=Role.OPERATOR, body=JobBody, answer=JobDocument, status=201, creates=True)
@@ -44,7 +47,29 @@ async def create_job(call: ApiRequest) -> Response:
 
     The arguments are checked first. `Idempotency-Key` makes a repeated request harmless; `Prefer: respond-async` answers 202.
     """
-    return await _create(call)
+    body: JobBody = call.body
+    anonymous = call.identity is call.service.guard.anonymous
+    if anonymous and (more := sorted(body.model_fields_set - _OPEN)):
+        raise Problem(403, None, f"setting {more[0]} requires an API key")
+    declared = _declared(call, body.task)
+    options = _options(call, body, declared)
+    if call.identity.max_priority is not None:
+        call.identity.check_priority(options.given("priority", declared.options.priority))
+    text = to_json(body.args).decode() if body.args else "{}"
+    if len(text) > LARGE:
+        args = await call.read(declared.arguments.load, text)
+    else:
+        args = declared.arguments.load(text)
+    with acting(call.identity.who), tenant_scope(call.home):
+        (enqueued,) = await call.service.client.aenqueue(declared, options, [((), args)])
+        if isinstance(enqueued, JobRow) and isinstance(options.unique, Idempotent):
+            check_same(enqueued, call.inspection.planned(declared, options, args))
+    now = call.now()
+    created = isinstance(enqueued, NewJob)
+    document = shown(call, snapshot(enqueued, now) if isinstance(enqueued, NewJob) else enqueued, now)
+    if anonymous:
+        document = {name: document[name] for name in RECEIPT}
+    return _receipt(call, document, created=created)
 
 
 @routes.post(
@@ -52,103 +77,96 @@ async def create_job(call: ApiRequest) -> Response:
 )
 async def create_job_by_webhook(call: ApiRequest) -> Response:
     """The same as `POST /api/jobs`, for webhooks."""
-    return await _create(call)
+    return await create_job(call)
 
 
-async def _create(call: ApiRequest) -> Response:
-    body: JobBody = call.body
-    anonymous = call.identity is call.service.guard.nobody
-    if anonymous and (more := sorted(body.model_fields_set - _OPEN)):
-        raise Problem(403, None, f"setting {more[0]} requires an API key")
+def _declared(call: ApiRequest, task: str) -> Declared:
     try:
-        declared = call.app.registry.get(body.task)
+        return call.service.client.registry.get(task)
     # The address exists; the body is wrong. So this is not a 404.
     except TaskNotFound as error:
         raise Problem(422, error.code, f"task: {error.message}", field="task") from None
-    options = _options(call, body, declared)
-    call.identity.check_priority(options.given("priority", declared.options.priority))
-    text = to_json(body.args).decode() if body.args else "{}"
-    if len(text) > LARGE:
-        args = await call.read(declared.arguments.load, text)
-    else:
-        args = declared.arguments.load(text)
-    with acting(call.identity.who):
-        (made,) = await call.app._client.aenqueue(declared, options, [((), args)])
-    if isinstance(made, NewJob):
-        job, created = snapshot(made, call.now()), True
-    else:
-        job, created = made, False
-        if isinstance(options.unique, Idempotent):
-            check_same(job, _asked(call, declared, options, args))
-    document = shown(call, job)
-    if anonymous:
-        document = {name: document[name] for name in RECEIPT}
-    headers = {"location": call.where(f"/api/jobs/{job.id}")}
+
+
+def _receipt(call: ApiRequest, document: dict[str, Any], *, created: bool) -> Response:
+    headers = {"location": call.where(f"/api/jobs/{document['id']}")}
     if not created:
         headers["idempotent-replayed"] = "true"
     status = 201 if created else 200
-    if "respond-async" in call.request.headers.get("prefer", "").lower():
+    if "respond-async" in call.headers.get("prefer", "").lower():
         headers["preference-applied"] = "respond-async"
         status = 202
     return call.reply(document, status, headers)
 
 
-def _asked(call: ApiRequest, declared: Declared, options: CallOptions, args: dict[str, Any]) -> JobRow:
-    """Return the job that this request would create without an existing one."""
-    (asked,) = call.app._client._build(declared, options, [((), args)])
-    return snapshot(asked, call.now())
-
-
 def _options(call: ApiRequest, body: JobBody, declared: Declared) -> CallOptions:
     """Return the options for ``using``. Omitted fields keep the task's own values."""
-    said: dict[str, Any] = {"tenant": call.chosen(body.tenant) or call.home}
-    said |= {name: value for name in _PLAIN if (value := getattr(body, name)) not in (None, [], {})}
-    if "parent_id" in said:
-        said["parent"] = said.pop("parent_id")
-    for name in ("run_after", "expires"):
-        if (value := getattr(body, name)) is not None:
-            said[name] = span(value) if isinstance(value, int | float) else value
-    if body.delay is not None:
-        said["delay"] = span(body.delay)
-    if "timeout" in body.model_fields_set:
-        said["timeout"] = span(body.timeout)
-    if "retry" in body.model_fields_set:
-        said["retry"] = None if body.retry is None else read_policy(body.retry)
-    said["headers"] = trace_headers(
-        call.request.headers.get(TRACEPARENT), ",".join(call.request.headers.getlist(TRACESTATE))
-    )
-    if "correlation_id" not in said and (correlation := _correlation(call, said["headers"])):
-        said["correlation_id"] = correlation
+    given = body.model_fields_set
+    options: dict[str, Any] = {}
+    # A tenant that the request names is an option. That of the key is the scope of the call instead, because the client
+    # reuses its template for calls without options.
+    if body.tenant is not None or call.tenant != call.identity.tenant:
+        options["tenant"] = call.chosen(body.tenant) or call.tenant
+    for name in given & _PLAIN:
+        value = getattr(body, name)
+        if value not in (None, [], {}):
+            options["parent" if name == "parent_id" else name] = value
+    if not given.isdisjoint(_TIMES):
+        options |= _times(body)
+    if "retry" in given:
+        options["retry"] = None if body.retry is None else read_policy(body.retry)
+    if TRACEPARENT in call.headers:
+        options["headers"] = trace_headers(
+            call.headers[TRACEPARENT], ",".join(call.request.headers.getlist(TRACESTATE))
+        )
+    if "correlation_id" not in options and (correlation := _correlation(call, options.get("headers", {}))):
+        options["correlation_id"] = correlation
     rule = _rule(call, body.unique, declared)
     if rule is not None:
-        said["unique"] = rule
-    return NO_OPTIONS.merged(said)
+        options["unique"] = rule
+    return NO_OPTIONS.merged(options) if options else NO_OPTIONS
+
+
+def _times(body: JobBody) -> dict[str, Any]:
+    """Return when the job runs and expires, and its time limit; a number counts seconds."""
+    times: dict[str, Any] = {}
+    for name in ("run_after", "delay", "expires"):
+        value = getattr(body, name)
+        if value is not None:
+            times[name] = span(value) if isinstance(value, int | float) else value
+    # Null is a value of its own: no limit.
+    if "timeout" in body.model_fields_set:
+        times["timeout"] = span(body.timeout)
+    return times
 
 
 def _correlation(call: ApiRequest, headers: Mapping[str, str]) -> str | None:
     """Return the request's correlation id, else its trace id."""
-    if call.request.scope["tidemill.bad_correlation"]:
+    scope = call.request.scope
+    if scope["tidemill.bad_correlation"]:
         raise Problem(
             422,
             "bad_correlation_id",
             "x-correlation-id: use 1 to 64 letters, digits and ._:/+=@- or omit the header",
         )
-    return call.correlation if call.request.scope["tidemill.correlated"] else trace_id(headers)
+    if scope["tidemill.correlated"]:
+        return call.correlation
+    return trace_id(headers) if headers else None
 
 
-def _rule(call: ApiRequest, said: UniqueBody | None, declared: Declared) -> Unique | None:
-    key = call.request.headers.get("idempotency-key")
+def _rule(call: ApiRequest, unique: UniqueBody | None, declared: Declared) -> Unique | None:
+    key = call.headers.get("idempotency-key")
     if key is not None:
-        if said is not None or declared.options.unique is not None:
-            whose = "the request" if said is not None else f"task {declared.name}"
+        if unique is not None or declared.options.unique is not None:
+            whose = "the request" if unique is not None else f"task {declared.name}"
             raise Problem(
                 422,
                 "idempotency_not_possible",
                 f"{whose} has its own uniqueness rule, and a job has only one key; omit Idempotency-Key",
             )
         return Idempotent(key=read_key(key), within=call.service.settings.idempotency_window)
-    if said is None:
+    if unique is None:
         return None
     return Unique(
-        by=tuple(said.by), within=span(said.within), states=said.states, on_conflict=said.on_conflict
+        by=tuple(unique.by), within=span(unique.within), states=unique.states, on_conflict=unique.on_conflict
     )

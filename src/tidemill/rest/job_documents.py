@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 from tidemill.client.documents import job_document, log_document
@@ -20,22 +21,27 @@ RECEIPT = ("id", "task", "status", "tenant", "queue", "run_at", "created_at", "c
 _USERS = ("args", "value", "output", "metadata", "headers")
 
 
-def shown(call: ApiRequest, job: JobRow) -> dict[str, Any]:
+def shown(call: ApiRequest, job: JobRow, now: datetime | None = None) -> dict[str, Any]:
     """Return the document of a job, with secrets masked for viewers."""
-    return all_shown(call, [job])[0]
+    document: dict[str, Any] = job_document(job, now or call.now())
+    if not call.sees_secrets:
+        _mask(call, document)
+    return document
 
 
 def all_shown(call: ApiRequest, jobs: Iterable[JobRow]) -> list[dict[str, Any]]:
     """Return the documents of several jobs. The time is read once for all of them."""
-    now, found = call.now(), []
-    for job in jobs:
-        document: dict[str, Any] = job_document(job, now)
-        found.append(document)
+    now = call.now()
+    documents: list[dict[str, Any]] = [job_document(job, now) for job in jobs]
     if not call.sees_secrets:
-        for document in found:
-            for name in _USERS:
-                document[name] = call.masked(document[name])
-    return found
+        for document in documents:
+            _mask(call, document)
+    return documents
+
+
+def _mask(call: ApiRequest, document: dict[str, Any]) -> None:
+    for name in _USERS:
+        document[name] = call.masked(document[name])
 
 
 def progress(call: ApiRequest, job: JobRow) -> dict[str, Any]:

@@ -11,10 +11,9 @@ from starlette.responses import Response
 
 from tidemill.client.documents import execution_document
 from tidemill.client.jobs.handle import Job
-from tidemill.client.jobs.why import explain
 from tidemill.domain.access import Role
-from tidemill.domain.job import LogEntry, levels_from
-from tidemill.rest.api_request import ApiRequest, encode
+from tidemill.domain.job import LogEntry
+from tidemill.rest.api_request import ApiRequest
 from tidemill.rest.job_documents import all_shown, log_line, progress, shown
 from tidemill.rest.job_models import (
     ExecutionDocument,
@@ -26,8 +25,9 @@ from tidemill.rest.job_models import (
     ReasonDocument,
 )
 from tidemill.rest.models import MOST, Cursor, Items, Limit, QueryModel
-from tidemill.rest.problems import Problem
 from tidemill.rest.routes import Routes
+from tidemill.web.problems import Problem
+from tidemill.web.responses import encode
 
 routes = Routes("jobs")
 
@@ -46,8 +46,8 @@ class PageQuery(QueryModel):
 async def list_jobs(call: ApiRequest) -> Response:
     """List jobs."""
     # Requests with the same tenant, masking and query can share one response.
-    asked = (call.tenant, call.sees_secrets, call.request.scope["query_string"])
-    return call.encoded(await call.service.asking.ask(asked, partial(_page, call)))
+    key = (call.tenant, call.sees_secrets, call.request.scope["query_string"])
+    return call.encoded(await call.service.list_throttle.ask(key, partial(_page, call)))
 
 
 def _page(call: ApiRequest) -> bytes:
@@ -71,22 +71,22 @@ async def get_job(call: ApiRequest) -> Response:
     job = await call.job()
     document = shown(call, job.facts)
     if call.query.logs:
-        document["logs"] = [log_line(call, entry) for _, entry in await call.read(_lines, job, 0, MOST)]
+        document["logs"] = [log_line(call, entry) for _, entry in await call.read(_lines, call, job, 0, MOST)]
     return call.reply(document)
 
 
 @routes.get("/api/jobs/{id}/progress", role=Role.VIEWER, answer=ProgressDocument)
 async def get_progress(call: ApiRequest) -> Response:
     """Get a job's status, progress, message, ETA and attempts."""
-    return call.reply(progress(call, await call.facts()))
+    return call.reply(progress(call, await call.job_row()))
 
 
 @routes.get("/api/jobs/{id}/executions", role=Role.VIEWER, answer=Items[ExecutionDocument])
 async def list_executions(call: ApiRequest) -> Response:
     """List the attempts of a job, newest first."""
     job = await call.job()
-    found = await call.read(job.executions)
-    return call.page([execution_document(each) for each in found[:MOST]])
+    executions = await call.read(job.executions)
+    return call.page([execution_document(execution) for execution in executions[:MOST]])
 
 
 class LogsQuery(PageQuery):
@@ -102,28 +102,29 @@ async def list_logs(call: ApiRequest) -> Response:
     after = query.cursor or "0"
     if not (after.isascii() and after.isdigit() and len(after) < 19):
         raise Problem(422, "bad_filter", "invalid cursor; start again without it")
-    lines = await call.read(_lines, await call.job(), int(after), query.limit, query.level)
+    lines = await call.read(_lines, call, await call.job(), int(after), query.limit, query.level)
     following = str(lines[-1][0]) if len(lines) == query.limit else None
     return call.page([log_line(call, entry) for _, entry in lines], following)
 
 
-def _lines(job: Job[Any], after: int, limit: int, level: str | None = None) -> Sequence[tuple[int, LogEntry]]:
+def _lines(
+    call: ApiRequest, job: Job[Any], after: int, limit: int, level: str | None = None
+) -> Sequence[tuple[int, LogEntry]]:
     """Return log lines after a position. For an archived job, the position is the line number."""
     if job.archived_at is not None:
         return list(enumerate(job.logs(level=level), 1))[after : after + limit]
-    levels = levels_from(level)
-    return job._client.store(None).logs(job.id, tenant=job.tenant, after=after, levels=levels, limit=limit)
+    return call.inspection.logs(job.facts, after=after, level=level, limit=limit)
 
 
 @routes.get("/api/jobs/{id}/children", role=Role.VIEWER, query=PageQuery, answer=Items[JobDocument])
 async def list_children(call: ApiRequest) -> Response:
     """List the jobs that this job enqueued, oldest first."""
     query: PageQuery = call.query
-    facts = await call.facts()
+    parent = await call.job_row()
     page = await call.read(
         call.app.jobs.list,
-        parent_id=facts.id,
-        tenant=facts.tenant,
+        parent_id=parent.id,
+        tenant=parent.tenant,
         sort="oldest",
         limit=query.limit,
         cursor=query.cursor,
@@ -134,6 +135,5 @@ async def list_children(call: ApiRequest) -> Response:
 @routes.get("/api/jobs/{id}/why", role=Role.VIEWER, answer=Items[ReasonDocument])
 async def explain_job(call: ApiRequest) -> Response:
     """Explain why a job is not running, or how it ended; most important reason first."""
-    facts = await call.facts()
-    found = await call.read(explain, call.app.store, facts, call.now())
-    return call.page([reason._asdict() for reason in found])
+    reasons = await call.read(call.inspection.why, await call.job_row(), call.now())
+    return call.page([reason._asdict() for reason in reasons])

@@ -114,13 +114,13 @@ class JobsQuery(QueryModel):
 
     def conditions(self) -> dict[str, Any]:
         """Return the arguments of ``app.jobs``."""
-        found = self.model_dump(exclude={"tenant", "sort", "limit", "cursor"}, exclude_defaults=True)
+        conditions = self.model_dump(exclude={"tenant", "sort", "limit", "cursor"}, exclude_defaults=True)
         if self.reference is not None:
             kind, _, id = self.reference.partition(":")
-            found["reference"] = (kind, id)
+            conditions["reference"] = (kind, id)
         if self.metadata:
-            found["metadata"] = dict(pair.split("=", 1) for pair in self.metadata)
-        return found
+            conditions["metadata"] = dict(pair.split("=", 1) for pair in self.metadata)
+        return conditions
 
 
 class JobQuery(QueryModel):
@@ -151,10 +151,10 @@ class JobFilterBody(BodyModel):
 
     def conditions(self) -> dict[str, Any]:
         """Return the arguments of ``app.jobs``; at least one condition is required."""
-        found = self.model_dump(exclude_defaults=True)
-        if not found:
+        conditions = self.model_dump(exclude_defaults=True)
+        if not conditions:
             raise BadFilter("filter: specify at least one condition; an empty filter would match every job")
-        return found
+        return conditions
 
 
 class BulkBody(BodyModel):

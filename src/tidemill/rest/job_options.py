@@ -27,15 +27,15 @@ class OptionsBody(BodyModel):
 
     def options(self) -> dict[str, Any]:
         """Return the options that were given, as arguments of the client."""
-        said: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         for name in OptionsBody.model_fields:
             if name not in self.model_fields_set:
                 continue
             value = getattr(self, name)
             if name == "timeout":
-                said[name] = span(value)
+                options[name] = span(value)
             elif name == "retry":
-                said[name] = None if value is None else read_policy(value)
+                options[name] = None if value is None else read_policy(value)
             elif value is not None:
-                said[name] = span(value) if name in ("expires", "jitter") else value
-        return said
+                options[name] = span(value) if name in ("expires", "jitter") else value
+        return options

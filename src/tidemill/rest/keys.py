@@ -111,5 +111,5 @@ def _ceiling(call: ApiRequest, wanted: int | None) -> int | None:
 
 
 async def _known(call: ApiRequest) -> list[Key]:
-    found = await call.read(call.app.keys.list)
-    return [key for key in found if call.tenant in (ALL_TENANTS, key.tenant)]
+    keys = await call.read(call.app.keys.list)
+    return [key for key in keys if call.tenant in (ALL_TENANTS, key.tenant)]

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from tidemill.rest.models import ProblemDocument
-from tidemill.rest.routes import Operation
+from tidemill.rest.routes import ApiOperation
 
 _REF = "#/components/schemas/{model}"
 _NAMED = re.compile(r"\{(\w+)\}")
@@ -61,13 +61,15 @@ _HEADERS = [
 ]
 
 
-def openapi(acts: Sequence[Operation], prefix: str) -> dict[str, Any]:
+def openapi(operations: Sequence[ApiOperation], prefix: str) -> dict[str, Any]:
     """Build the document."""
-    names, schemas = _schemas(acts)
+    names, schemas = _schemas(operations)
     paths: dict[str, dict[str, Any]] = {}
-    for act in acts:
-        paths.setdefault(prefix + act.path, {})[act.method.lower()] = _operation(act, names, schemas)
-    queries = {names[act.query] for act in acts}
+    for operation in operations:
+        paths.setdefault(prefix + operation.path, {})[operation.method.lower()] = _operation(
+            operation, names, schemas
+        )
+    queries = {names[operation.query] for operation in operations}
     return {
         "openapi": "3.1.0",
         "info": {
@@ -75,7 +77,7 @@ def openapi(acts: Sequence[Operation], prefix: str) -> dict[str, Any]:
             "version": "1",
             "description": "Create, follow and manage background jobs.",
         },
-        "tags": [{"name": tag} for tag in dict.fromkeys(act.tag for act in acts)],
+        "tags": [{"name": tag} for tag in dict.fromkeys(operation.tag for operation in operations)],
         "security": [{"key": []}],
         "paths": paths,
         "components": {
@@ -87,52 +89,54 @@ def openapi(acts: Sequence[Operation], prefix: str) -> dict[str, Any]:
     }
 
 
-def _schemas(acts: Iterable[Operation]) -> tuple[dict[Any, str], dict[str, Any]]:
+def _schemas(operations: Iterable[ApiOperation]) -> tuple[dict[Any, str], dict[str, Any]]:
     """Return the name of each model, and the schemas by name."""
     models: dict[Any, None] = {ProblemDocument: None}
-    for act in acts:
-        models |= dict.fromkeys(model for model in (act.query, act.body, act.answer) if _is_model(model))
-    found, defs = models_json_schema(
+    for operation in operations:
+        models |= dict.fromkeys(
+            model for model in (operation.query, operation.body, operation.answer) if _is_model(model)
+        )
+    references, definitions = models_json_schema(
         [(model, "validation") for model in models], ref_template=_REF, title="Tidemill"
     )
-    names = {model: reference["$ref"].rpartition("/")[2] for (model, _), reference in found.items()}
-    return names, defs.get("$defs", {})
+    names = {model: reference["$ref"].rpartition("/")[2] for (model, _), reference in references.items()}
+    return names, definitions.get("$defs", {})
 
 
-def _is_model(found: Any) -> bool:
-    return isinstance(found, type) and issubclass(found, BaseModel)
+def _is_model(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseModel)
 
 
-def _operation(act: Operation, names: dict[Any, str], schemas: dict[str, Any]) -> dict[str, Any]:
-    made: dict[str, Any] = {
-        "operationId": act.name,
-        "tags": [act.tag],
-        "summary": act.summary,
-        "description": f"{act.words}\n\n{_who(act)}",
-        "parameters": [*_path(act), *_query(schemas[names[act.query]])],
-        "responses": _responses(act, names),
+def _operation(operation: ApiOperation, names: dict[Any, str], schemas: dict[str, Any]) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "operationId": operation.name,
+        "tags": [operation.tag],
+        "summary": operation.summary,
+        "description": f"{operation.words}\n\n{_who(operation)}",
+        "parameters": [*_path(operation), *_query(schemas[names[operation.query]])],
+        "responses": _responses(operation, names),
     }
-    if act.creates:
-        made["parameters"] += _HEADERS
-    if act.role is None:
-        made["security"] = []
-    if act.body is not None:
-        schema = {"$ref": _REF.format(model=names[act.body])}
-        made["requestBody"] = {
-            "required": not act.body_optional,
+    if operation.creates:
+        document["parameters"] += _HEADERS
+    if operation.role is None:
+        document["security"] = []
+    if operation.body is not None:
+        schema = {"$ref": _REF.format(model=names[operation.body])}
+        document["requestBody"] = {
+            "required": not operation.body_optional,
             "content": {"application/json": {"schema": schema}},
         }
-    return made
+    return document
 
 
-def _who(act: Operation) -> str:
-    if act.role is None:
+def _who(operation: ApiOperation) -> str:
+    if operation.role is None:
         return "Public."
-    keys = " with a key of all tenants" if act.everywhere else ""
-    return f"Required role: `{act.role.value}`{keys}."
+    keys = " with a key of all tenants" if operation.everywhere else ""
+    return f"Required role: `{operation.role.value}`{keys}."
 
 
-def _path(act: Operation) -> list[dict[str, Any]]:
+def _path(operation: ApiOperation) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
@@ -141,50 +145,56 @@ def _path(act: Operation) -> list[dict[str, Any]]:
             "schema": {"type": "string"},
             "example": "01890a5d-ac96-774b-bcce-b302099a8057" if name == "id" else "nightly",
         }
-        for name in _NAMED.findall(act.path)
+        for name in _NAMED.findall(operation.path)
     ]
 
 
 def _query(schema: dict[str, Any]) -> list[dict[str, Any]]:
     needed = set(schema.get("required", ()))
-    found = []
-    for name, told in schema.get("properties", {}).items():
-        facts = {key: value for key, value in told.items() if key != "title"}
-        words = facts.pop("description", None)
-        parameter = {"name": name, "in": "query", "required": name in needed, "schema": facts}
-        found.append(parameter if words is None else {**parameter, "description": words})
-    return found
+    parameters = []
+    for name, field in schema.get("properties", {}).items():
+        field_schema = {key: value for key, value in field.items() if key != "title"}
+        description = field_schema.pop("description", None)
+        parameter = {"name": name, "in": "query", "required": name in needed, "schema": field_schema}
+        parameters.append(parameter if description is None else {**parameter, "description": description})
+    return parameters
 
 
-def _responses(act: Operation, names: dict[Any, str]) -> dict[str, Any]:
+def _responses(operation: ApiOperation, names: dict[Any, str]) -> dict[str, Any]:
     content: dict[str, Any] = {}
-    if act.answer is not None:
+    if operation.answer is not None:
         schema: dict[str, Any] = (
-            {"$ref": _REF.format(model=names[act.answer])} if act.answer in names else {"type": "string"}
+            {"$ref": _REF.format(model=names[operation.answer])}
+            if operation.answer in names
+            else {"type": "string"}
         )
-        content = {"content": {"text/event-stream" if act.stream else act.media: {"schema": schema}}}
-    found = {str(act.status): {"description": "Done." if act.mutates else "Found.", **content}}
-    if act.creates:
-        found["200"] = {"description": "The job already exists.", **content}
-        found["202"] = {"description": "The same as 201, for `Prefer: respond-async`.", **content}
-    for status in _problems(act):
-        found[str(status)] = {
+        content = {
+            "content": {"text/event-stream" if operation.stream else operation.media: {"schema": schema}}
+        }
+    responses = {
+        str(operation.status): {"description": "Done." if operation.mutates else "Found.", **content}
+    }
+    if operation.creates:
+        responses["200"] = {"description": "The job already exists.", **content}
+        responses["202"] = {"description": "The same as 201, for `Prefer: respond-async`.", **content}
+    for status in _problems(operation):
+        responses[str(status)] = {
             "description": _WORDS[status],
             "content": {
                 "application/problem+json": {"schema": {"$ref": _REF.format(model=names[ProblemDocument])}}
             },
         }
-    return found
+    return responses
 
 
-def _problems(act: Operation) -> list[int]:
-    found = [414, 422, 431, 503]
-    if act.role is not None:
-        found += [401, 403, 429]
-    if "{" in act.path or act.body is not None:
-        found.append(404)
-    if act.mutates:
-        found.append(409)
-    if act.body is not None:
-        found += [413, 415]
-    return sorted(found)
+def _problems(operation: ApiOperation) -> list[int]:
+    statuses = [414, 422, 431, 503]
+    if operation.role is not None:
+        statuses += [401, 403, 429]
+    if "{" in operation.path or operation.body is not None:
+        statuses.append(404)
+    if operation.mutates:
+        statuses.append(409)
+    if operation.body is not None:
+        statuses += [413, 415]
+    return sorted(statuses)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import types
 import typing
@@ -14,11 +13,9 @@ from pydantic_core import from_json
 from starlette.requests import Request
 
 from tidemill.rest.models import BodyModel, NoQuery
-from tidemill.rest.problems import NO_NUL, Problem, of_validation
-from tidemill.rest.settings import ApiSettings
-
-BODY_SECONDS = 30.0
-"""Maximum number of seconds for a body to arrive."""
+from tidemill.web.parsers import receive_body
+from tidemill.web.problems import NO_NUL, Problem, of_validation
+from tidemill.web.settings import ApiSettings
 
 
 def read_query(model: type[NoQuery], request: Request) -> NoQuery:
@@ -56,7 +53,7 @@ def _lists(model: type[NoQuery]) -> frozenset[str]:
 
 def _is_list(annotation: Any) -> bool:
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        return any(_is_list(each) for each in typing.get_args(annotation))
+        return any(_is_list(part) for part in typing.get_args(annotation))
     return annotation is list or typing.get_origin(annotation) is list
 
 
@@ -70,71 +67,48 @@ async def read_body(
             raise Problem(422, None, "the body is missing; send a JSON object")
         raw = b"{}"
     else:
-        _check_media(request)
-    _check_depth(raw, settings.max_depth)
-    _check_text(raw)
+        _check_media(request.scope["tidemill.headers"])
+    # Both checks parse the body a second time, so they run only for bodies that can fail them.
+    if raw.count(b"[") + raw.count(b"{") > settings.max_depth:
+        _check_depth(raw, settings.max_depth)
+    if b"\\u0000" in raw:
+        _check_text(raw)
     try:
         return model.model_validate_json(raw)
     except ValidationError as error:
         raise of_validation(error, "body") from None
 
 
-async def refuse_body(request: Request) -> None:
+def refuse_body(request: Request) -> None:
     """Refuse a body on a route that takes none."""
-    length = request.headers.get("content-length", "0")
-    if length.strip("0") or "transfer-encoding" in request.headers:
+    headers = request.scope["tidemill.headers"]
+    if headers.get("content-length", "0").strip("0") or "transfer-encoding" in headers:
         raise Problem(422, None, "this route does not accept a body", headers={"connection": "close"})
 
 
-async def receive_body(request: Request, most: int) -> bytes:
-    """Read the body. Reading stops as soon as it exceeds the limit."""
-    too_large = Problem(413, None, f"the body is larger than {most:,} bytes", headers={"connection": "close"})
-    length = request.headers.get("content-length")
-    if length is not None and length.isascii() and length.isdigit() and int(length[:20]) > most:
-        raise too_large
-    chunks: list[bytes] = []
-    size = 0
-    try:
-        async with asyncio.timeout(BODY_SECONDS):
-            async for chunk in request.stream():
-                size += len(chunk)
-                if size > most:
-                    raise too_large
-                chunks.append(chunk)
-    except TimeoutError:
-        raise Problem(
-            408, None, f"the body did not arrive within {BODY_SECONDS:.0f} s", headers={"connection": "close"}
-        ) from None
-    return b"".join(chunks)
-
-
-def _check_media(request: Request) -> None:
+def _check_media(headers: dict[str, str]) -> None:
     """Accept only JSON, which a page of another site cannot send without a CORS preflight."""
-    media = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    media = headers.get("content-type", "").partition(";")[0].strip().lower()
     if media != "application/json" and not (media.startswith("application/") and media.endswith("+json")):
         raise Problem(415, None, "send the body as application/json")
-    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+    if headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise Problem(415, None, "send the body without a content-encoding")
 
 
 def _check_text(raw: bytes) -> None:
     """Refuse NUL characters, which some stores cannot hold in text."""
-    if b"\\u0000" not in raw:
-        return
     try:
-        found = json.dumps(from_json(raw), ensure_ascii=False)
+        text = json.dumps(from_json(raw), ensure_ascii=False)
     except ValueError:
         # Invalid JSON: model validation reports it.
         return
     # An escaped backslash is written twice, so any remaining escape is a NUL.
-    if "\\u0000" in found.replace("\\\\", ""):
+    if "\\u0000" in text.replace("\\\\", ""):
         raise Problem(422, "bad_text", NO_NUL)
 
 
 def _check_depth(raw: bytes, most: int) -> None:
     """Refuse deeply nested lists and objects before validating them."""
-    if raw.count(b"[") + raw.count(b"{") <= most:
-        return
     too_deep = Problem(422, "too_deep", f"the body is nested deeper than {most} levels")
     try:
         level: list[Any] = [from_json(raw)]
@@ -147,9 +121,9 @@ def _check_depth(raw: bytes, most: int) -> None:
         below: list[Any] = []
         for value in level:
             if isinstance(value, dict):
-                below.extend(each for each in value.values() if isinstance(each, dict | list))
+                below.extend(item for item in value.values() if isinstance(item, dict | list))
             elif isinstance(value, list):
-                below.extend(each for each in value if isinstance(each, dict | list))
+                below.extend(item for item in value if isinstance(item, dict | list))
         if not below:
             return
         level = below

@@ -12,9 +12,9 @@ from tidemill.domain.access import Role
 from tidemill.domain.records import PauseKind
 from tidemill.rest.api_request import ApiRequest
 from tidemill.rest.models import BodyModel, Items, QueryModel, Words
-from tidemill.rest.problems import Problem
 from tidemill.rest.routes import Routes
 from tidemill.rest.tasks import PauseDocument
+from tidemill.web.problems import Problem
 
 routes = Routes("pauses")
 
@@ -54,8 +54,8 @@ async def pause(call: ApiRequest) -> Response:
     """
     body: PauseBody = call.body
     _check_role(call, body.kind)
-    found = await call.act(call.app.control.pause, body.kind, body.name, reason=body.reason)
-    return call.reply(pause_document(found))
+    standing = await call.act(call.app.control.pause, body.kind, body.name, reason=body.reason)
+    return call.reply(pause_document(standing))
 
 
 @routes.delete("/api/pauses", role=Role.OPERATOR, query=PauseQuery, everywhere=True)

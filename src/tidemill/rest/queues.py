@@ -8,7 +8,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from tidemill.client.documents import instant, pause_document
-from tidemill.client.stats.store_stats import QueueStats, queue_stats
+from tidemill.client.stats.store_stats import QueueStats
 from tidemill.domain.access import Role
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.records import PauseKind
@@ -42,9 +42,9 @@ class QueuePauseDocument(Document):
 async def list_queues(call: ApiRequest) -> Response:
     """List queues with pending jobs, paused queues and queues of tasks; at most 50, ordered by name."""
     own = {call.app.registry.get(name).options.queue for name in call.app.registry.names()}
-    found = await call.read(queue_stats, call.app.store, tenant=call.tenant, also=own)
-    seen = [each for each in found if call.tenant == ALL_TENANTS or each.pending or each.name in own]
-    return call.page([_document(call, each) for each in seen])
+    queues = await call.read(call.inspection.queue_stats, tenant=call.tenant, also=own)
+    shown = [queue for queue in queues if call.tenant == ALL_TENANTS or queue.pending or queue.name in own]
+    return call.page([_document(call, queue) for queue in shown])
 
 
 @routes.post(
@@ -73,8 +73,8 @@ async def resume_queue(call: ApiRequest) -> Response:
 
 async def _state(call: ApiRequest, name: str) -> dict[str, Any]:
     pauses = await call.read(call.app.control.pauses)
-    found = next((each for each in pauses if each.kind is PauseKind.QUEUE and each.name == name), None)
-    return {"name": name, "paused": None if found is None else pause_document(found)}
+    paused = next((pause for pause in pauses if pause.kind is PauseKind.QUEUE and pause.name == name), None)
+    return {"name": name, "paused": None if paused is None else pause_document(paused)}
 
 
 def _document(call: ApiRequest, queue: QueueStats) -> dict[str, Any]:

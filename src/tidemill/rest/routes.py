@@ -1,70 +1,28 @@
-"""Declaration of routes with method, path, required role and models.
-
-The role is a required argument, so that no route is public by accident.
-"""
+"""Declaration of API routes with their models."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
-
-from starlette.responses import Response
+from typing import Any
 
 from tidemill.domain.access import Role
 from tidemill.rest.models import BodyModel, NoQuery, QueryModel
-
-if TYPE_CHECKING:
-    from tidemill.rest.api_request import ApiRequest
-
-Handler = Callable[["ApiRequest"], Awaitable[Response]]
-
-READS = frozenset({"GET"})
+from tidemill.web.routes import Handler, Operation, Operations
 
 
-class Guarded(Protocol):
-    """The properties of a route or page that the guard checks."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiOperation(Operation):
+    """One operation of the API, as the OpenAPI document describes it."""
 
-    @property
-    def role(self) -> Role | None: ...
-
-    @property
-    def everywhere(self) -> bool: ...
-
-    @property
-    def creates(self) -> bool: ...
-
-    @property
-    def mutates(self) -> bool: ...
-
-    @property
-    def status(self) -> int: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One method of one path."""
-
-    method: str
-    path: str
-    role: Role | None  #: None: public
-    handler: Handler
     tag: str
     query: type[NoQuery]
-    body: type[BodyModel] | None
-    body_optional: bool
-    answer: Any  #: response model for the OpenAPI document; None: no content
-    status: int
-    everywhere: bool  #: keys of a single tenant are refused
-    creates: bool  #: counts against the creation rate, and may be open to callers without a key
-    stream: bool  #: responds with server-sent events
-    media: str
-
-    @property
-    def mutates(self) -> bool:
-        """Whether the route may change data."""
-        return self.method not in READS
+    body: type[BodyModel] | None = None
+    body_optional: bool = False
+    answer: Any = None  #: response model for the OpenAPI document; None: no content
+    stream: bool = False  #: responds with server-sent events
+    media: str = "application/json"
 
     @property
     def name(self) -> str:
@@ -81,53 +39,23 @@ class Operation:
         return inspect.getdoc(self.handler) or self.name.replace("_", " ")
 
 
-class Routes:
-    """The routes of one resource, in the order of declaration."""
+class Routes(Operations[ApiOperation]):
+    """The routes of one resource. A route takes the fields of ``ApiOperation`` as keyword arguments."""
 
     def __init__(self, tag: str) -> None:
+        super().__init__()
         self.tag = tag
-        self._acts: list[Operation] = []
-
-    def __iter__(self) -> Iterator[Operation]:
-        return iter(self._acts)
 
     def declare(
-        self,
-        method: str,
-        path: str,
-        *,
-        role: Role | None,
-        query: type[NoQuery] | None = None,
-        body: type[BodyModel] | None = None,
-        body_optional: bool = False,
-        answer: Any = None,
-        status: int = 200,
-        everywhere: bool = False,
-        creates: bool = False,
-        stream: bool = False,
-        media: str = "application/json",
+        self, method: str, path: str, *, role: Role | None, query: type[NoQuery] | None = None, **rest: Any
     ) -> Callable[[Handler], Handler]:
         """Declare the decorated coroutine as a route. ``role=None`` makes it public."""
-
-        asked = query or (NoQuery if role is None else QueryModel)
+        model = query or (NoQuery if role is None else QueryModel)
 
         def decorate(handler: Handler) -> Handler:
-            self._acts.append(
-                Operation(
-                    method,
-                    path,
-                    role,
-                    handler,
-                    self.tag,
-                    asked,
-                    body,
-                    body_optional,
-                    answer,
-                    status,
-                    everywhere,
-                    creates,
-                    stream,
-                    media,
+            self.add(
+                ApiOperation(
+                    method=method, path=path, role=role, handler=handler, tag=self.tag, query=model, **rest
                 )
             )
             return handler

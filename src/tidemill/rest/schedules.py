@@ -25,8 +25,8 @@ from tidemill.rest.job_models import JobDocument, ReasonBody
 from tidemill.rest.job_options import OptionsBody
 from tidemill.rest.models import BodyModel, Cursor, Document, Instant, Items, Limit, Name, QueryModel
 from tidemill.rest.pagination import page_of
-from tidemill.rest.problems import Problem
 from tidemill.rest.routes import Routes
+from tidemill.web.problems import Problem
 
 routes = Routes("schedules")
 
@@ -119,13 +119,16 @@ class FiresDocument(Document):
 async def list_schedules(call: ApiRequest) -> Response:
     """List schedules, ordered by tenant and key."""
     query: SchedulesQuery = call.query
-    found = await call.read(
+    schedules = await call.read(
         call.app.schedules.list, task=query.task, enabled=query.enabled, tenant=call.tenant
     )
     items, following = page_of(
-        found, lambda each: f"{each.tenant}\0{each.key}\0{each.id}", query.limit, query.cursor
+        schedules,
+        lambda schedule: f"{schedule.tenant}\0{schedule.key}\0{schedule.id}",
+        query.limit,
+        query.cursor,
     )
-    return call.page([_document(call, each) for each in items], following)
+    return call.page([_document(call, schedule) for schedule in items], following)
 
 
 @routes.post("/api/schedules", role=Role.ADMIN, body=ScheduleBody, answer=ScheduleDocument, status=201)
@@ -159,22 +162,24 @@ async def add_schedule(call: ApiRequest) -> Response:
 @routes.get("/api/schedules/{id}", role=Role.VIEWER, answer=ScheduleDocument)
 async def get_schedule(call: ApiRequest) -> Response:
     """Get a schedule by its id or key."""
-    return call.reply(_document(call, await _found(call)))
+    return call.reply(_document(call, await _schedule(call)))
 
 
 @routes.put("/api/schedules/{id}", role=Role.ADMIN, body=RulesBody, answer=ScheduleDocument)
 async def put_schedule(call: ApiRequest) -> Response:
     """Replace the rules and arguments of a schedule, counting from now. Omitted job options keep their values."""
-    found = await _found(call)
-    changed = await call.act(call.app.schedules.update, found.id, tenant=found.tenant, **_rules(call.body))
+    schedule = await _schedule(call)
+    changed = await call.act(
+        call.app.schedules.update, schedule.id, tenant=schedule.tenant, **_rules(call.body)
+    )
     return call.reply(_document(call, changed))
 
 
 @routes.delete("/api/schedules/{id}", role=Role.ADMIN)
 async def remove_schedule(call: ApiRequest) -> Response:
     """Delete a schedule; its jobs are kept."""
-    found = await _found(call)
-    await call.act(call.app.schedules.remove, found.id, tenant=found.tenant)
+    schedule = await _schedule(call)
+    await call.act(call.app.schedules.remove, schedule.id, tenant=schedule.tenant)
     return call.empty()
 
 
@@ -187,16 +192,18 @@ async def remove_schedule(call: ApiRequest) -> Response:
 )
 async def pause_schedule(call: ApiRequest) -> Response:
     """Pause a schedule until it is resumed."""
-    found = await _found(call)
-    changed = await call.act(call.app.schedules.pause, found.id, reason=call.body.reason, tenant=found.tenant)
+    schedule = await _schedule(call)
+    changed = await call.act(
+        call.app.schedules.pause, schedule.id, reason=call.body.reason, tenant=schedule.tenant
+    )
     return call.reply(_document(call, changed))
 
 
 @routes.post("/api/schedules/{id}/resume", role=Role.OPERATOR, answer=ScheduleDocument)
 async def resume_schedule(call: ApiRequest) -> Response:
     """Resume a schedule from now on; fires missed during the pause are skipped."""
-    found = await _found(call)
-    changed = await call.act(call.app.schedules.resume, found.id, tenant=found.tenant)
+    schedule = await _schedule(call)
+    changed = await call.act(call.app.schedules.resume, schedule.id, tenant=schedule.tenant)
     return call.reply(_document(call, changed))
 
 
@@ -213,8 +220,10 @@ async def trigger_schedule(call: ApiRequest) -> Response:
 
     Responds with 409 if its definition is disabled, or if it is paused and only fires manually; `force` creates the job anyway.
     """
-    found = await _found(call)
-    job = await call.act(call.app.schedules.trigger, found.id, force=call.body.force, tenant=found.tenant)
+    schedule = await _schedule(call)
+    job = await call.act(
+        call.app.schedules.trigger, schedule.id, force=call.body.force, tenant=schedule.tenant
+    )
     return call.reply(shown(call, job.facts), headers={"location": call.where(f"/api/jobs/{job.id}")})
 
 
@@ -222,14 +231,14 @@ async def trigger_schedule(call: ApiRequest) -> Response:
 async def preview_schedule(call: ApiRequest) -> Response:
     """Preview the next fires."""
     query: PreviewQuery = call.query
-    found = await _found(call)
+    schedule = await _schedule(call)
     fires: Any = await call.read(
-        call.app.schedules.preview, found.id, query.n, after=query.after, tenant=found.tenant
+        call.app.schedules.preview, schedule.id, query.n, after=query.after, tenant=schedule.tenant
     )
-    return call.reply({"timezone": found.timezone, "fires": [_stamp(at) for at in fires]})
+    return call.reply({"timezone": schedule.timezone, "fires": [_stamp(at) for at in fires]})
 
 
-async def _found(call: ApiRequest) -> Schedule:
+async def _schedule(call: ApiRequest) -> Schedule:
     return await call.read(call.app.schedules.get, call.path["id"], tenant=call.tenant)
 
 
@@ -266,8 +275,8 @@ def _read(field: str, read: Any, data: Any) -> Any:
         ) from None
 
 
-def _document(call: ApiRequest, found: Schedule) -> dict[str, Any]:
-    document: dict[str, Any] = schedule_document(found)
+def _document(call: ApiRequest, schedule: Schedule) -> dict[str, Any]:
+    document: dict[str, Any] = schedule_document(schedule)
     for name in ("args", "options"):
         document[name] = call.masked(document[name])
     return document

@@ -18,7 +18,8 @@ from tidemill.domain.alerts import Alert
 from tidemill.domain.prometheus import CONTENT_TYPE
 from tidemill.rest.api_request import ApiRequest
 from tidemill.rest.models import MOST, Document, Instant, Items, QueryModel, Seconds
-from tidemill.rest.routes import Handler, Routes
+from tidemill.rest.routes import Routes
+from tidemill.web.routes import Handler
 
 routes = Routes("operations")
 
@@ -64,22 +65,22 @@ def query_of(name: str) -> type[QueryModel]:
     if name == "throughput":
         return ThroughputQuery
     takes = inspect.signature(getattr(StatsApi, name)).parameters
-    options: dict[str, Any] = {option: said for option, said in _OPTIONS.items() if option in takes}
+    options: dict[str, Any] = {option: field for option, field in _OPTIONS.items() if option in takes}
     return create_model(f"{_title(name)}Query", __base__=QueryModel, **options)
 
 
 def document_of(kind: type[Any]) -> type[Document]:
     """Create the response model for a report class: instants as strings, durations as seconds."""
-    fields: dict[str, Any] = {name: (_shown(said), ...) for name, said in get_type_hints(kind).items()}
+    fields: dict[str, Any] = {name: (_shown(hint), ...) for name, hint in get_type_hints(kind).items()}
     return create_model(f"{kind.__name__}Document", __base__=Document, __doc__=inspect.getdoc(kind), **fields)
 
 
 def answer_of(name: str) -> type[Document]:
     """Create the response model of a named report."""
-    said = get_type_hints(getattr(StatsApi, name))["return"]
-    if get_origin(said) is not Report:
-        return document_of(said)
-    (row,) = get_args(said)
+    returned = get_type_hints(getattr(StatsApi, name))["return"]
+    if get_origin(returned) is not Report:
+        return document_of(returned)
+    (row,) = get_args(returned)
     rows: Any = list[_ROWS.setdefault(row, document_of(row))]  # type: ignore[misc]
     return create_model(
         f"{_title(name)}Report",
@@ -96,17 +97,17 @@ _ROWS: dict[Any, type[Document]] = {}
 _PLAIN = {datetime: Instant, timedelta: float, UUID: UUID}
 
 
-def _shown(said: Any) -> Any:
+def _shown(hint: Any) -> Any:
     """Map a Python type to its JSON type."""
-    if said in _PLAIN:
-        return _PLAIN[said]
-    if said in (int, float, str, bool, type(None)):
-        return said
-    parts = get_args(said)
+    if hint in _PLAIN:
+        return _PLAIN[hint]
+    if hint in (int, float, str, bool, type(None)):
+        return hint
+    parts = get_args(hint)
     if type(None) in parts:
-        (part,) = (each for each in parts if each is not type(None))
+        (part,) = (other for other in parts if other is not type(None))
         return _shown(part) | None
-    return said if parts else str
+    return hint if parts else str
 
 
 def _title(name: str) -> str:
@@ -121,8 +122,8 @@ def _handler(name: str) -> Handler:
         for option, value in call.query:
             if option != "tenant" and value is not None:
                 how[option] = timedelta(seconds=value) if isinstance(value, float) else value
-        found: Callable[..., Any] = getattr(call.app.stats, name)
-        return call.reply(document(await call.read(found, **how)))
+        report: Callable[..., Any] = getattr(call.app.stats, name)
+        return call.reply(document(await call.read(report, **how)))
 
     answer.__name__ = f"stats_{name}"
     answer.__doc__ = inspect.getdoc(getattr(StatsApi, name))
@@ -142,8 +143,8 @@ for _name in NAMED:
 @routes.get("/api/stats", role=Role.VIEWER, query=WindowQuery, answer=answer_of("overview"))
 async def stats(call: ApiRequest) -> Response:
     """Overview: waiting and running jobs, workers, and jobs that ended within the window."""
-    found = await call.read(call.app.stats.overview, **_window(call), tenant=call.tenant)
-    return call.reply(document(found))
+    overview = await call.read(call.app.stats.overview, **_window(call), tenant=call.tenant)
+    return call.reply(document(overview))
 
 
 _ALERTS: Any = Items[document_of(Alert)]  # type: ignore[misc]
@@ -152,8 +153,8 @@ _ALERTS: Any = Items[document_of(Alert)]  # type: ignore[misc]
 @routes.get("/api/alerts", role=Role.VIEWER, query=WindowQuery, answer=_ALERTS, everywhere=True)
 async def alerts(call: ApiRequest) -> Response:
     """List active alerts, critical first. The settings `alerts.…` define the thresholds."""
-    found = await call.read(call.app.stats.alerts, **_window(call), tenant=call.tenant)
-    return call.page(document(found))
+    raised = await call.read(call.app.stats.alerts, **_window(call), tenant=call.tenant)
+    return call.page(document(raised))
 
 
 @routes.get("/metrics", role=Role.VIEWER, media=CONTENT_TYPE.partition(";")[0], answer=str, everywhere=True)

@@ -138,9 +138,9 @@ async def _details(call: ApiRequest) -> dict[str, Any]:
 
 
 async def _pauses(call: ApiRequest) -> dict[str, dict[str, Any]]:
-    found = await call.read(call.app.control.pauses)
+    pauses = await call.read(call.app.control.pauses)
     return {
-        pause.name: _shown(call, pause_document(pause)) for pause in found if pause.kind is PauseKind.TASK
+        pause.name: _shown(call, pause_document(pause)) for pause in pauses if pause.kind is PauseKind.TASK
     }
 
 

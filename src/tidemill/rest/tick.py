@@ -10,8 +10,8 @@ from starlette.responses import Response
 from tidemill.domain.access import Role
 from tidemill.rest.api_request import ApiRequest
 from tidemill.rest.models import BodyModel, Document
-from tidemill.rest.problems import Problem
 from tidemill.rest.routes import Routes
+from tidemill.web.problems import Problem
 
 routes = Routes("workers")
 

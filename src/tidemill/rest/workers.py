@@ -9,7 +9,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from tidemill.client.documents import lease_document, worker_document
-from tidemill.client.stats.store_stats import held_by_worker, is_living
+from tidemill.client.stats.store_stats import is_living
 from tidemill.domain.access import Role
 from tidemill.domain.cluster import Worker
 from tidemill.errors import WorkerNotFound
@@ -70,10 +70,10 @@ class LeaseDocument(Document):
 )
 async def list_workers(call: ApiRequest) -> Response:
     """List workers, newest first; with `all=true` including dead workers that hold no jobs."""
-    known, held = await call.read(lambda: (call.app.store.workers(), held_by_worker(call.app.store)))
+    workers, held = await call.read(lambda: (call.inspection.workers(), call.inspection.held_by_worker()))
     now = call.now()
-    found = [worker for worker in known if call.query.all or is_living(worker, now) or held.get(worker.id)]
-    return call.page([worker_document(worker, now, held.get(worker.id, 0)) for worker in found[:MOST]])
+    shown = [worker for worker in workers if call.query.all or is_living(worker, now) or held.get(worker.id)]
+    return call.page([worker_document(worker, now, held.get(worker.id, 0)) for worker in shown[:MOST]])
 
 
 @routes.post("/api/workers/{id}/drain", role=Role.ADMIN, answer=WorkerDocument, everywhere=True, status=202)
@@ -83,19 +83,19 @@ async def drain_worker(call: ApiRequest) -> Response:
     await _living(call, id)
     await call.act(call.app.control.drain, id)
     worker = await _living(call, id)
-    held = await call.read(held_by_worker, call.app.store)
+    held = await call.read(call.inspection.held_by_worker)
     return call.reply(worker_document(worker, call.now(), held.get(id, 0)))
 
 
 @routes.get("/api/leases", role=Role.VIEWER, answer=Items[LeaseDocument], everywhere=True)
 async def list_leases(call: ApiRequest) -> Response:
     """List the leases with their holders and duties."""
-    found, workers = await call.read(lambda: (call.app.store.leases(), call.app.store.workers()))
-    return call.page([lease_document(lease, call.now(), workers) for lease in found[:MOST]])
+    leases, workers = await call.read(lambda: (call.inspection.leases(), call.inspection.workers()))
+    return call.page([lease_document(lease, call.now(), workers) for lease in leases[:MOST]])
 
 
 async def _living(call: ApiRequest, id: UUID) -> Worker:
-    for worker in await call.read(call.app.store.workers):
+    for worker in await call.read(call.inspection.workers):
         if worker.id == id and is_living(worker, call.now()):
             return worker
     raise WorkerNotFound(f"no live worker has the id {id}", id=id)

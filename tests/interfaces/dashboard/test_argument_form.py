@@ -13,8 +13,8 @@ import pytest
 from pydantic import BaseModel
 
 from tidemill.dashboard.argument_form import Argument, arguments_of, read_arguments, takes_more
-from tidemill.dashboard.page_request import Fields
 from tidemill.tasks.codec import ArgumentsCodec, arguments_codec
+from tidemill.web.parsers import Fields
 
 
 class Colour(enum.Enum):

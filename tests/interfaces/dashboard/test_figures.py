@@ -14,8 +14,8 @@ from tests.interfaces.rest.kit import declare
 from tidemill import App, ManualClock
 from tidemill.dashboard.cached_stats import KEPT, QUICK, REST, CachedStats, StatsPending
 from tidemill.dashboard.page_request import LIVE
-from tidemill.rest.problems import Problem
-from tidemill.rest.threads import Threads
+from tidemill.web.problems import Problem
+from tidemill.web.threads import Threads
 
 KEY = ("overview", "1h")
 SLOW = 0.5

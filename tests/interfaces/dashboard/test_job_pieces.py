@@ -10,9 +10,10 @@ from uuid import UUID
 
 import pytest
 
-from tidemill.dashboard import parsers, snippets, timelines, tracebacks
+from tidemill.dashboard import snippets, timelines, tracebacks
 from tidemill.domain.job import Execution, JobRow
 from tidemill.domain.states import ExecutionState, JobState
+from tidemill.web import text_parsers
 
 ID = UUID(int=7)
 T0 = datetime(2026, 1, 1, tzinfo=UTC)
@@ -149,7 +150,7 @@ def test_user_files_and_library_files_are_distinguished(file: str, users: bool) 
 @pytest.mark.parametrize("text", ["", "soon", "5x", "-3s", "1h nonsense", "9" * 50, "99999w"])
 def test_an_invalid_duration_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a duration|longer than ten years"):
-        parsers.read_span(text)
+        text_parsers.read_span(text)
 
 
 def test_snippets_reproduce_the_call_with_any_arguments() -> None:

@@ -30,7 +30,7 @@ def mounted(app: App, **how: Any) -> FastAPI:
     return outside
 
 
-def prefixed(app: App, **how: Any) -> FastAPI:
+def prefixed(app: App, **how: Any) -> Starlette:
     return create_site(app, prefix="/ops", **how)
 
 
@@ -198,7 +198,7 @@ def test_an_application_can_authenticate_users_itself() -> None:
 
 
 def test_sessions_survive_a_restart_of_a_server_with_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    def stays(*sites: FastAPI) -> bool:
+    def stays(*sites: Starlette) -> bool:
         browsers = [Browser(site) for site in sites]
         try:
             answer = browsers[0].request("POST", "/sign-in", data={"key": secret})

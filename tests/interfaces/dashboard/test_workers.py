@@ -151,7 +151,7 @@ def test_a_lease_is_released_after_confirmation(shop: House) -> None:
 
 def test_a_key_of_one_tenant_sees_no_workers_and_no_link_to_them(shop: House) -> None:
     person = shop.person("super_admin", "acme")
-    assert "concerns all tenants" in person.open("/workers", 403)
+    assert "requires a key of all tenants" in person.open("/workers", 403)
     page = person.open("/")
     assert 'data-go="w"' not in page
     assert 'id="crew"' not in page

@@ -16,7 +16,7 @@ from tidemill import App, Context, PermanentError, Review, Unique
 from tidemill.domain.access import Role
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.rest import ApiSettings, create_api
-from tidemill.rest.guard import KeyCache
+from tidemill.web.guard import KeyCache
 
 TENANTS = ("acme", "other")
 

@@ -40,7 +40,7 @@ from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import NewJob
 from tidemill.errors import DefinitionNotFound, ScheduleExists
 from tidemill.rest.api import all_routes
-from tidemill.rest.routes import Operation
+from tidemill.rest.routes import ApiOperation
 from tidemill.testing.postgres import running_postgres
 
 EXAMPLE = UUID("01890a5d-ac96-774b-bcce-b302099a8057")
@@ -181,7 +181,7 @@ def examine(made: Place, examples: int, *, seed: int = 1, words: Sequence[str] =
         return Findings(done.returncode, told, done.stdout + done.stderr, counted)
 
 
-def labelled(only: str = "") -> dict[str, Operation]:
+def labelled(only: str = "") -> dict[str, ApiOperation]:
     """The routes by their schemathesis label, without event streams (endless) and the document itself (already
     loaded)."""
     named = {
@@ -192,7 +192,7 @@ def labelled(only: str = "") -> dict[str, Operation]:
     return {label: act for label, act in named.items() if re.search(only, label)}
 
 
-def hands(chosen: Iterable[str], acts: Mapping[str, Operation]) -> list[list[str]]:
+def hands(chosen: Iterable[str], acts: Mapping[str, ApiOperation]) -> list[list[str]]:
     """The chosen routes grouped by resource, largest group first.
 
     A group whose routes take an id also gets the route that creates such objects.
@@ -222,7 +222,7 @@ class Thorough:
         self.worst = 0
         self.asked: dict[str, Asked] = {}
 
-    def run(self, acts: Mapping[str, Operation]) -> None:
+    def run(self, acts: Mapping[str, ApiOperation]) -> None:
         """Run all rounds."""
         self.asked = {label: Asked() for label in acts}
         for number in range(MOST_ROUNDS):

@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from starlette.applications import Starlette
 from tests.interfaces.rest.kit import declare
 from tests.interfaces.rest.witness import Witness
 
 from tidemill import App
 from tidemill.clock import Clock
-from tidemill.rest import ApiSettings
-from tidemill.rest.server import Make, Server, Serving, serve
+from tidemill.rest import ApiSettings, create_api
+from tidemill.web.guard import KeyCache
+from tidemill.web.server import Make, Server, Serving, serve
 
 PATIENCE = 60.0
 
@@ -123,12 +125,17 @@ class Place:
         self.witness.check()
 
 
+def make_api(app: App, settings: ApiSettings, token: str | None) -> Starlette:
+    """Create the API alone."""
+    return create_api(app, auth=KeyCache(app, token), settings=settings)
+
+
 @contextlib.contextmanager
 def place(
     url: str = "memory://",
     *,
     tasks: Callable[[App], object] = declare,
-    make: Make | None = None,
+    make: Make = make_api,
     clock: Clock | None = None,
     **settings: Any,
 ) -> Iterator[Place]:

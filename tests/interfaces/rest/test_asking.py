@@ -11,9 +11,9 @@ import httpx
 import pytest
 from tests.interfaces.rest.kit import Site, site
 
-from tidemill.rest.list_throttle import ListThrottle
-from tidemill.rest.problems import Problem
-from tidemill.rest.threads import Threads
+from tidemill.web.list_throttle import ListThrottle
+from tidemill.web.problems import Problem
+from tidemill.web.threads import Threads
 
 PATIENCE = 60.0
 

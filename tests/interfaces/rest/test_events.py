@@ -11,8 +11,8 @@ from tests.interfaces.rest.served import PATIENCE, Place, place
 
 from tidemill.clock import SystemClock
 from tidemill.domain.access import Role
-from tidemill.rest import streams
-from tidemill.rest.streams import RECHECK
+from tidemill.web import streams
+from tidemill.web.streams import RECHECK
 
 
 def until(true: Callable[[], bool]) -> None:

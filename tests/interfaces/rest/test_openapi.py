@@ -10,7 +10,7 @@ import pytest
 from tests.interfaces.rest.kit import Site
 
 from tidemill.rest.api import all_routes
-from tidemill.rest.masks import masked
+from tidemill.web.masks import masked
 
 
 def test_the_document_is_openapi_3_1_and_has_every_route(shop: Site) -> None:

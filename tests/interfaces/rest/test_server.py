@@ -14,27 +14,27 @@ from urllib.parse import urlsplit
 import pytest
 from click.testing import CliRunner
 from tests.interfaces.cli_kit import make_shop
-from tests.interfaces.rest.served import PATIENCE, place
+from tests.interfaces.rest.served import PATIENCE, make_api, place
 
 from tidemill import App
 from tidemill.cli import commands
 from tidemill.errors import BadSettings
-from tidemill.rest.server import serve
 from tidemill.sockets import is_loopback, listening
+from tidemill.web.server import serve
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org", ""])
 def test_without_a_key_the_server_listens_only_on_loopback(host: str) -> None:
     assert not is_loopback(host)
     with App("memory://") as app, pytest.raises(BadSettings, match=r"no active API key.*keys create"):
-        serve(app, host=host, port=0)
+        serve(app, make=make_api, host=host, port=0)
 
 
 def test_a_revoked_key_does_not_count_as_a_key() -> None:
     with App("memory://") as app:
         app.keys.revoke(app.keys.create("old", role="super_admin").key.id)
         with pytest.raises(BadSettings, match="no active API key"):
-            serve(app, host="0.0.0.0", port=0)
+            serve(app, make=make_api, host="0.0.0.0", port=0)
 
 
 def test_an_address_that_is_in_use_is_reported() -> None:
@@ -43,7 +43,7 @@ def test_an_address_that_is_in_use_is_reported() -> None:
         App("memory://") as app,
         pytest.raises(BadSettings, match="cannot listen"),
     ):
-        serve(app, port=taken.getsockname()[1])
+        serve(app, make=make_api, port=taken.getsockname()[1])
 
 
 def test_two_servers_never_share_a_token() -> None:

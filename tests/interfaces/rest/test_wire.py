@@ -11,8 +11,8 @@ import pytest
 from tests.interfaces.rest.served import PATIENCE, Place, place
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from tidemill.rest import protocols
-from tidemill.rest.settings import ApiSettings
+from tidemill.web import protocols
+from tidemill.web.settings import ApiSettings
 
 PIECE = b"x" * 65_536
 ENOUGH = 64 * 2**20

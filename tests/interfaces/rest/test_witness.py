@@ -16,7 +16,7 @@ from tests.interfaces.rest.served import place
 from tests.interfaces.rest.witness import Witness
 
 from tidemill.rest.api import all_routes
-from tidemill.rest.routes import Operation
+from tidemill.rest.routes import ApiOperation
 
 OURS = "our-own-tenant"
 
@@ -94,7 +94,7 @@ def two() -> Iterator[Two]:
         yield Two(shop)
 
 
-def questions(act: Operation, estate: Estate) -> Iterator[str]:
+def questions(act: ApiOperation, estate: Estate) -> Iterator[str]:
     """URLs of a route that name objects of this estate in the path and in the query."""
     for address in estate.addresses(act.path):
         yield address

@@ -159,13 +159,10 @@ class Keys(StoreApi):
 
     def _remembered(self, id: str) -> Key | None:
         """Return the key with this id, at most ``FRESH`` seconds old."""
+        is_cached, key = self._cached(id)
+        if is_cached:
+            return key
         at = self._client.clock.monotonic()
-        with self._lock:
-            known, missing = self._known.get(id), self._unknown.get(id)
-        if known is not None and at - known[1] < FRESH:
-            return known[0]
-        if missing is not None and at - missing < FRESH:
-            return None
         found = self._store.keys([id])
         with self._lock:  # timestamped before the read, because the result may be that old
             self._known.pop(id, None)
@@ -179,14 +176,14 @@ class Keys(StoreApi):
                     memory.popitem(last=False)
         return found[0] if found else None
 
-    def _fresh(self, id: str) -> bool:
-        """Whether the cache has an answer for this id."""
+    def _cached(self, id: str) -> tuple[bool, Key | None]:
+        """Return whether the cache has an answer for this id, and the key; None if there is no such key."""
         at = self._client.clock.monotonic()
         with self._lock:
             known, missing = self._known.get(id), self._unknown.get(id)
-        return (
-            at - (known[1] if known is not None else missing if missing is not None else at - FRESH) < FRESH
-        )
+        if known is not None and at - known[1] < FRESH:
+            return True, known[0]
+        return missing is not None and at - missing < FRESH, None
 
     def _forget(self, id: str) -> None:
         with self._lock:
@@ -246,12 +243,13 @@ class Keys(StoreApi):
 
     async def aidentify(self, text: str) -> Identity | None:
         parts = read_secret(text)
-        if parts is None or self._fresh(parts.id):  # no store call needed
-            return self.identify(text)
+        is_cached, key = (True, None) if parts is None else self._cached(parts.id)
+        if is_cached:  # no store call needed
+            return identify(key, text, self._client.clock.now())
         return await self._await(self.identify, text)
 
     async def aidentity(self, id: str) -> Identity | None:
-        return self.identity(id) if self._fresh(id) else await self._await(self.identity, id)
+        return self.identity(id) if self._cached(id)[0] else await self._await(self.identity, id)
 
     async def aany(self) -> bool:
         return await self._await(self.any)

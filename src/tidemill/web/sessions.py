@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tidemill.app import App
 
 COOKIE = "tidemill_session"
-SAID = "tidemill_said"
+MESSAGE = "tidemill_said"
 THEME = "tidemill_theme"
 LASTS = 12 * 60 * 60
 """Lifetime of a session in seconds."""
@@ -61,7 +61,7 @@ class Sessions:
             )
         self._secret = given or token or secrets.token_urlsafe(32)
         self._signed = URLSafeTimedSerializer(self._secret, salt="tidemill-session")
-        self._words = URLSafeTimedSerializer(self._secret, salt="tidemill-said")
+        self._messages = URLSafeTimedSerializer(self._secret, salt="tidemill-said")
 
     @property
     def has_token(self) -> bool:
@@ -73,8 +73,8 @@ class Sessions:
         text = text.strip()
         if self.is_token(text):
             return "", Identity(_TOKEN, Role.SUPER_ADMIN, ALL_TENANTS)
-        found = await self._app.keys.aidentify(text)
-        return None if found is None else (text[3:11], found)
+        identity = await self._app.keys.aidentify(text)
+        return None if identity is None else (text[3:11], identity)
 
     def is_token(self, text: str) -> bool:
         """Whether this is the one-time token of this run."""
@@ -86,8 +86,8 @@ class Sessions:
         if not text:
             return None
         try:
-            said = self._signed.loads(text, max_age=LASTS)
-            key, nonce = str(said["key"]), str(said["nonce"])
+            content = self._signed.loads(text, max_age=LASTS)
+            key, nonce = str(content["key"]), str(content["nonce"])
         except (BadData, KeyError, TypeError):
             return None
         if key:
@@ -111,29 +111,29 @@ class Sessions:
 
     # One-time messages after an action ---------------------------------------------------------------------------------
 
-    def say(self, response: Response, request: Request, words: str, *, good: bool) -> None:
+    def show_next(self, response: Response, request: Request, words: str, *, good: bool) -> None:
         """Show a message on the next page."""
-        text = str(self._words.dumps([good, words[:1000]]))
-        self._set(response, request, SAID, text, 60)
+        text = str(self._messages.dumps([good, words[:1000]]))
+        self._set(response, request, MESSAGE, text, 60)
 
-    def said(self, request: Request) -> tuple[bool, str] | None:
+    def message(self, request: Request) -> tuple[bool, str] | None:
         """Return whether the message reports success, and the message itself."""
         try:
-            found: Any = self._words.loads(request.cookies.get(SAID, ""), max_age=60)
-            return bool(found[0]), str(found[1])
+            message: Any = self._messages.loads(request.cookies.get(MESSAGE, ""), max_age=60)
+            return bool(message[0]), str(message[1])
         except (BadData, IndexError, TypeError):
             return None
 
-    def forget_said(self, response: Response, request: Request) -> None:
+    def forget_message(self, response: Response, request: Request) -> None:
         """Delete the message after it was shown."""
-        response.delete_cookie(SAID, path=_path(request))
+        response.delete_cookie(MESSAGE, path=_path(request))
 
     # Appearance --------------------------------------------------------------------------------------------------------
 
     def theme(self, request: Request) -> str:
         """Return the theme: light, dark, or the system's."""
-        found = request.cookies.get(THEME, "")
-        return found if found in THEMES else THEMES[0]
+        theme = request.cookies.get(THEME, "")
+        return theme if theme in THEMES else THEMES[0]
 
     def set_theme(self, response: Response, request: Request, theme: str) -> None:
         self._set(response, request, THEME, theme, 365 * 24 * 60 * 60)

@@ -4,25 +4,26 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Iterable
+from itertools import chain
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tidemill.rest.mount_paths import locate
-from tidemill.rest.problems import NO_NUL, Problem, problem_of
-from tidemill.rest.settings import ApiSettings
+from tidemill.web.mount_paths import located
+from tidemill.web.problems import NO_NUL, Problem, problem_of
+from tidemill.web.settings import ApiSettings
 
-_CORRELATION = re.compile(rb"[A-Za-z0-9._:/+=@-]{1,64}")
+_CORRELATION = re.compile(r"[A-Za-z0-9._:/+=@-]{1,64}")
 
-HEADERS = [
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"cache-control", b"no-store"),
-]
-POLICY = (
-    b"content-security-policy",
-    b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
-)
+HEADERS = {
+    b"x-content-type-options": b"nosniff",
+    b"referrer-policy": b"no-referrer",
+    b"cross-origin-resource-policy": b"same-origin",
+    b"cache-control": b"no-store",
+    b"content-security-policy": b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; "
+    b"form-action 'none'",
+}
+"""Headers of every response that does not set them itself."""
 
 
 class Middleware:
@@ -40,25 +41,28 @@ class Middleware:
             return
         # Copy it, because an outer application may read its scope afterwards.
         scope = dict(scope)
-        given = next((value for name, value in scope["headers"] if name == b"x-correlation-id"), b"")
-        known = _CORRELATION.fullmatch(given) is not None
-        correlation = given.decode() if known else uuid.uuid4().hex
+        # Of a repeated header, the first value is kept.
+        headers = scope["tidemill.headers"] = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in reversed([*scope["headers"]])
+        }
+        given = headers.get("x-correlation-id", "")
+        is_valid = _CORRELATION.fullmatch(given) is not None
+        correlation = given if is_valid else uuid.uuid4().hex
         scope["tidemill.correlation"] = correlation
-        scope["tidemill.correlated"] = known
-        scope["tidemill.bad_correlation"] = bool(given) and not known
+        scope["tidemill.correlated"] = is_valid
+        scope["tidemill.bad_correlation"] = bool(given) and not is_valid
         scope["tidemill.prefix"] = self._prefix
-        locate(scope, self._prefix)
+        scope["path"], scope["root_path"] = located(
+            scope["path"], scope.get("raw_path"), scope.get("root_path", ""), self._prefix
+        )
         begun = False
 
         async def outward(message: Message) -> None:
             nonlocal begun
             if message["type"] == "http.response.start":
                 begun = True
-                headers = list(message.get("headers", ()))
-                names = {name for name, _ in headers}
-                headers.append((b"x-correlation-id", correlation.encode()))
-                headers += [pair for pair in (*HEADERS, POLICY) if pair[0] not in names]
-                message = {**message, "headers": headers}
+                own = [*message.get("headers", ()), (b"x-correlation-id", correlation.encode())]
+                message = {**message, "headers": [*own, *_missing(own)]}
             await send(message)
 
         try:
@@ -73,14 +77,20 @@ class Middleware:
     def _check(self, scope: Scope) -> None:
         if len(scope.get("raw_path") or b"") + len(scope["query_string"]) > self._settings.max_url:
             raise Problem(414, None, f"the address is longer than {self._settings.max_url:,} bytes")
-        headers = scope["headers"]
-        if sum(len(name) + len(value) for name, value in headers) > self._settings.max_headers:
+        if sum(map(len, chain.from_iterable(scope["headers"]))) > self._settings.max_headers:
             raise Problem(431, None, f"the headers are larger than {self._settings.max_headers:,} bytes")
         if "\0" in scope["path"] or b"%00" in scope["query_string"]:
             raise Problem(422, "bad_text", NO_NUL)
         if self._hosts:
-            host = next((value for name, value in headers if name == b"host"), b"").decode("latin-1").lower()
-            bare = re.sub(r":\d+$", "", host)
-            if bare not in self._hosts:
+            host = re.sub(r":\d+$", "", scope["tidemill.headers"].get("host", "").lower())
+            if host not in self._hosts:
                 # This also prevents DNS rebinding: a page in a browser cannot reach this server by a name of its own.
                 raise Problem(421, None, "this server does not accept that host name")
+
+
+def _missing(headers: Iterable[tuple[bytes, bytes]]) -> Iterable[tuple[bytes, bytes]]:
+    """Return the default headers that a response lacks."""
+    own = dict(headers)
+    if HEADERS.keys().isdisjoint(own):
+        return HEADERS.items()
+    return [pair for pair in HEADERS.items() if pair[0] not in own]

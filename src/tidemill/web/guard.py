@@ -17,12 +17,12 @@ from starlette.requests import Request
 from tidemill.clock import Clock
 from tidemill.domain.access import Identity, Role
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.rest.problems import Problem
-from tidemill.rest.settings import ApiSettings
+from tidemill.web.problems import Problem
+from tidemill.web.routes import Operation
+from tidemill.web.settings import ApiSettings
 
 if TYPE_CHECKING:
     from tidemill.app import App
-    from tidemill.rest.routes import Guarded
 
 Auth = Callable[[Request], Awaitable[Identity | None]]
 """Identifies the caller of a request; returns None if unknown. May raise ``Problem``."""
@@ -52,13 +52,17 @@ class KeyCache:
 
 def bearer(request: Request) -> str | None:
     """Return the text after ``Bearer``, or None if there is no such header. Keys are accepted nowhere else."""
-    given = request.headers.getlist("authorization")
-    if not given:
+    headers: dict[str, str] = request.scope["tidemill.headers"]
+    given = headers.get("authorization")
+    if given is None:
         return None
-    scheme, _, text = given[0].partition(" ")
-    if len(given) > 1 or scheme.lower() != "bearer" or not 0 < len(text.strip()) <= LONGEST_KEY:
+    scheme, _, text = given.partition(" ")
+    text = text.strip()
+    if scheme.lower() != "bearer" or not 0 < len(text) <= LONGEST_KEY:
         return ""
-    return text.strip()
+    # Two keys are ambiguous, so neither is accepted.
+    is_repeated = len(headers) < len(request.scope["headers"])
+    return "" if is_repeated and len(request.headers.getlist("authorization")) > 1 else text
 
 
 class Buckets:
@@ -84,10 +88,10 @@ def address_of(request: Request) -> str:
     """Return the client address; for IPv6 the /64 network, which usually belongs to one subscriber."""
     host = request.client.host if request.client else "unknown"
     try:
-        found = ipaddress.ip_address(host)
+        address = ipaddress.ip_address(host)
     except ValueError:
         return host
-    return host if found.version == 4 else str(ipaddress.ip_network((found, 64), strict=False))
+    return host if address.version == 4 else str(ipaddress.ip_network((address, 64), strict=False))
 
 
 class Logins:
@@ -114,49 +118,51 @@ class Logins:
 class Guard:
     """Checks every request before its route runs."""
 
-    def __init__(self, app: App, settings: ApiSettings, auth: Auth) -> None:
+    def __init__(self, settings: ApiSettings, auth: Auth, clock: Clock, tenant: str) -> None:
         self._auth = auth
         self._settings = settings
-        self.nobody = Identity(
-            ANONYMOUS, Role.VIEWER, app._client.tenant
-        )  #: identity of callers without a key
-        self._buckets = Buckets(settings.create_rate, settings.create_burst, app.clock)
-        self.logins = Logins(settings, app.clock)
+        #: Identity of callers without a key.
+        self.anonymous = Identity(ANONYMOUS, Role.VIEWER, tenant)
+        self._buckets = Buckets(settings.create_rate, settings.create_burst, clock)
+        self.logins = Logins(settings, clock)
 
-    async def admit(self, route: Guarded, request: Request) -> Identity:
+    async def admit(self, operation: Operation, request: Request) -> Identity:
         """Return the caller's identity, or raise 401, 403 or 429."""
-        if route.role is None:
-            return self.nobody
-        identity = await self._identity(route, request)
-        if route.mutates and self._settings.read_only:
-            raise Problem(403, "read_only", "this server is read-only")
-        if identity is self.nobody:
+        if operation.role is None:
+            return self.anonymous
+        identity = await self._auth(request)
+        if identity is None:
+            identity = self._without_key(operation, request)
+        self.authorize(operation, identity)
+        if identity is self.anonymous:
             self._limit(f"address {address_of(request)}")
-            return identity
-        if not identity.role.allows(route.role):
-            raise Problem(
-                403, None, f"this requires the role {route.role.value}; yours is {identity.role.value}"
-            )
-        if route.everywhere and identity.tenant != ALL_TENANTS:
-            raise Problem(403, "wrong_tenant", "this requires a key of all tenants; your key is for one")
-        if route.creates:
+        elif operation.creates:
             self._limit(identity.who)
         return identity
 
-    async def _identity(self, route: Guarded, request: Request) -> Identity:
-        shows = "authorization" in request.headers
-        found = await self._auth(request)
-        if found is not None:
-            return found
-        if shows:
+    def authorize(self, operation: Operation, identity: Identity) -> None:
+        """Raise 403 unless this caller may use the operation."""
+        if self._settings.read_only and operation.mutates:
+            raise Problem(403, "read_only", "this server is read-only")
+        if operation.role is None or identity is self.anonymous:
+            return
+        self.check_role(identity, operation.role)
+        if operation.everywhere and identity.tenant != ALL_TENANTS:
+            raise Problem(403, "wrong_tenant", "this requires a key of all tenants; your key is for one")
+
+    def check_role(self, identity: Identity, role: Role) -> None:
+        """Raise 403 if the caller lacks the role."""
+        if not identity.role.allows(role):
+            raise Problem(403, None, f"this requires the role {role.value}; yours is {identity.role.value}")
+
+    def _without_key(self, operation: Operation, request: Request) -> Identity:
+        """Return the anonymous identity if the operation is open to it, or raise 401."""
+        has_key = "authorization" in request.scope["tidemill.headers"]
+        if has_key:
             self.logins.failed(request)
-        if (
-            route.creates
-            and self._settings.allow_anonymous_create
-            # An invalid key is an error, not an anonymous request.
-            and not shows
-        ):
-            return self.nobody
+        # An invalid key is an error, not an anonymous request.
+        elif operation.creates and self._settings.allow_anonymous_create:
+            return self.anonymous
         raise Problem(
             401,
             None,

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from tidemill.rest.api_request import ApiRequest, encode
-from tidemill.rest.problems import Problem
-from tidemill.rest.service import Service
+from tidemill.web.problems import Problem
+from tidemill.web.request import WebRequest
+from tidemill.web.responses import encode
+from tidemill.web.service import Service
 
 RECHECK = 5.0
 """Seconds after which the key is checked again before the next event is sent."""
@@ -81,16 +82,16 @@ class EventStream(Response):
 
     def __init__(
         self,
-        call: ApiRequest,
+        request: WebRequest,
         slot: LatestValue,
         subscribe: Open,
         made: Made,
         recheck: Callable[[], Awaitable[bool]],
     ) -> None:
         super().__init__()
-        self._service: Service = call.service
-        self._head = call.request.method == "HEAD"
-        self._identity = call.identity
+        self._service: Service = request.service
+        self._head = request.request.method == "HEAD"
+        self._identity = request.identity
         self._slot, self._subscribe, self._made, self._recheck = slot, subscribe, made, recheck
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -32,9 +32,9 @@ def masked(value: Any) -> Any:
     """
     if isinstance(value, Mapping):
         return {
-            name: HIDDEN if each is not None and looks_secret(str(name)) else masked(each)
-            for name, each in value.items()
+            name: HIDDEN if item is not None and looks_secret(str(name)) else masked(item)
+            for name, item in value.items()
         }
     if isinstance(value, list | tuple):
-        return [masked(each) for each in value]
+        return [masked(item) for item in value]
     return value

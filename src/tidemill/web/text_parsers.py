@@ -26,10 +26,10 @@ def read_number(text: str, least: int, most: int) -> int:
     >>> read_number("−7", -10, 10)
     -7
     """
-    found = int(text.replace("−", "-")) if _WHOLE.fullmatch(text) else None
-    if found is None or not least <= found <= most:
+    number = int(text.replace("−", "-")) if _WHOLE.fullmatch(text) else None
+    if number is None or not least <= number <= most:
         raise ValueError(f"give a whole number from {least:,} to {most:,}")
-    return found
+    return number
 
 
 def read_span(text: str) -> timedelta:
@@ -78,7 +78,7 @@ def read_moment(text: str, now: datetime) -> datetime:
     ('2026-03-01 10:00:00+00:00', '2026-02-01 06:00:00+00:00')
     """
     try:
-        found = datetime.fromisoformat(text.strip())
+        moment = datetime.fromisoformat(text.strip())
     except ValueError:
         try:
             return now - read_span(text)
@@ -86,9 +86,9 @@ def read_moment(text: str, now: datetime) -> datetime:
             raise ValueError(
                 f"{text[:40]!r} is not a moment; write 2026-03-01 06:00 (UTC), or 2h for two hours ago"
             ) from None
-    if not FIRST_YEAR < found.year < LAST_YEAR:
+    if not FIRST_YEAR < moment.year < LAST_YEAR:
         raise ValueError(f"the year must be between {FIRST_YEAR} and {LAST_YEAR}")
-    return found.astimezone(UTC) if found.tzinfo is not None else found.replace(tzinfo=UTC)
+    return moment.astimezone(UTC) if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def read_json(text: str) -> Any:
@@ -99,8 +99,8 @@ def read_json(text: str) -> Any:
         where = (
             f", line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
         )
-        said = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-        raise ValueError(f"this is not JSON: {said}{where}") from None
+        reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+        raise ValueError(f"this is not JSON: {reason}{where}") from None
     except RecursionError:
         raise ValueError("this is nested too deep") from None
 
@@ -111,7 +111,7 @@ def read_object(text: str) -> dict[str, Any]:
     >>> read_object('{"to": "ada"}')
     {'to': 'ada'}
     """
-    found = read_json(text)
-    if not isinstance(found, dict):
+    value = read_json(text)
+    if not isinstance(value, dict):
         raise ValueError('this is not a JSON object; write {"name": "value"}')
-    return found
+    return value

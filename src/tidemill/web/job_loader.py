@@ -6,15 +6,13 @@ There is no timer. The first request starts a query at once, and requests that a
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
+from tidemill.client.inspection import Inspection
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import JobRow
-
-if TYPE_CHECKING:
-    from tidemill.rest.service import Service
+from tidemill.web.threads import Threads
 
 LARGEST = 200
 """Maximum number of jobs in one query."""
@@ -25,8 +23,8 @@ Wanted = dict[UUID, list["asyncio.Future[JobRow | None]"]]
 class JobLoader:
     """Runs one query at a time per event loop."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self, inspection: Inspection, threads: Threads) -> None:
+        self._inspection, self._threads = inspection, threads
         self._waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, Wanted] = WeakKeyDictionary()
         self._flushing: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Task[None]] = WeakKeyDictionary()
 
@@ -38,24 +36,25 @@ class JobLoader:
         wanted.setdefault(id, []).append(future)
         if loop not in self._flushing:
             self._flushing[loop] = loop.create_task(self._flush(loop, wanted))
-        found = await future
+        job = await future
         # The query covers all tenants, because a batch may mix them. So each caller's tenant is checked here.
-        return found if found is not None and tenant in (ALL_TENANTS, found.tenant) else None
+        return job if job is not None and tenant in (ALL_TENANTS, job.tenant) else None
 
     async def _flush(self, loop: asyncio.AbstractEventLoop, wanted: Wanted) -> None:
         try:
             while wanted:
                 batch = {id: wanted.pop(id) for id in list(wanted)[:LARGEST]}
                 try:
-                    found = await self._service.threads.run(
-                        self._service.app.store.get, list(batch), tenant=ALL_TENANTS
+                    rows = await self._threads.run(
+                        self._inspection.live_jobs, list(batch), tenant=ALL_TENANTS
                     )
                 except Exception as error:  # noqa: BLE001  (the callers receive the error)
-                    for future in (each for futures in batch.values() for each in futures):
-                        if not future.done():
-                            future.set_exception(error)
+                    for futures in batch.values():
+                        for future in futures:
+                            if not future.done():
+                                future.set_exception(error)
                     continue
-                jobs = {job.id: job for job in found}
+                jobs = {job.id: job for job in rows}
                 for id, futures in batch.items():
                     for future in futures:
                         if not future.done():

@@ -153,13 +153,13 @@ def _of_ours(error: errors.TidemillError, instance: str) -> Problem:
 
 def of_validation(error: ValidationError, where: str) -> Problem:
     """Report what is wrong with a query or a body, by field. Input values are omitted: they may be secrets."""
-    found = [
+    faults = [
         {"field": ".".join(str(part) for part in fault["loc"]) or where, "message": _message(fault)}
         for fault in error.errors(include_url=False, include_input=False, include_context=False)[:50]
     ]
-    said = "; ".join(f"{fault['field']}: {fault['message']}" for fault in found[:3])
-    more = f"; and {len(found) - 3} more" if len(found) > 3 else ""
-    return Problem(422, None, f"the {where} is invalid: {said}{more}", errors=found)
+    first = "; ".join(f"{fault['field']}: {fault['message']}" for fault in faults[:3])
+    more = f"; and {len(faults) - 3} more" if len(faults) > 3 else ""
+    return Problem(422, None, f"the {where} is invalid: {first}{more}", errors=faults)
 
 
 def _message(fault: ErrorDetails) -> str:

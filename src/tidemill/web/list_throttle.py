@@ -13,7 +13,7 @@ import contextvars
 from collections.abc import Callable, Hashable
 from weakref import WeakKeyDictionary
 
-from tidemill.rest.threads import Threads, overloaded
+from tidemill.web.threads import Threads, overloaded
 
 ASIDE = 0.1
 """Seconds after which a query no longer counts against ``at_once``: it is waiting for the database, not for Python."""

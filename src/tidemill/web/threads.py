@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from tidemill.rest.problems import Problem
+from tidemill.web.problems import Problem
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from tidemill.rest.settings import ApiSettings
+from tidemill.web.settings import ApiSettings
 
 
 def most_unread(settings: ApiSettings) -> int:

@@ -7,7 +7,6 @@ mount.
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import unquote
 
 
@@ -38,13 +37,6 @@ def located(path: str, raw_path: bytes | None, root_path: str, prefix: str) -> t
     if prefix and not _below(inner, prefix):
         mount = mount.removesuffix(prefix)
     return whole, mount
-
-
-def locate(scope: dict[str, Any], prefix: str) -> None:
-    """Rewrite a scope's ``path`` and ``root_path`` to Starlette's convention."""
-    scope["path"], scope["root_path"] = located(
-        scope["path"], scope.get("raw_path"), scope.get("root_path", ""), prefix
-    )
 
 
 def _below(path: str, base: str) -> bool:

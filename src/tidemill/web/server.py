@@ -14,15 +14,13 @@ from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from tidemill.errors import BadSettings
-from tidemill.rest.api import create_api
-from tidemill.rest.guard import KeyCache
-from tidemill.rest.protocols import options
-from tidemill.rest.service import Service
-from tidemill.rest.settings import LOOPBACK_NAMES, ApiSettings
 from tidemill.sockets import address_of, is_loopback, listening
+from tidemill.web.protocols import options
+from tidemill.web.service import Service
+from tidemill.web.settings import LOOPBACK_NAMES, ApiSettings
 
 if TYPE_CHECKING:
     from tidemill.app import App
@@ -40,7 +38,7 @@ class Serving(NamedTuple):
     token: str | None
 
 
-Make = Callable[["App", ApiSettings, str | None], FastAPI]
+Make = Callable[["App", ApiSettings, str | None], Starlette]
 
 
 class Server(uvicorn.Server):
@@ -65,6 +63,7 @@ class Server(uvicorn.Server):
 def serve(
     app: App,
     *,
+    make: Make,
     host: str = "127.0.0.1",
     port: int = 8080,
     settings: ApiSettings | None = None,
@@ -72,17 +71,16 @@ def serve(
     started: Callable[[Server], object] = lambda _: None,
     sock: socket.socket | None = None,
     token: str | None = None,
-    make: Make | None = None,
 ) -> None:
     """Serve until stopped.
 
     Without an active key, listen only on the loopback interface and require the announced token.
 
-    ``make`` creates the application from the app, its settings and the token; the default is the API alone. ``sock`` is
+    ``make`` creates the application from the app, its settings and the token. ``sock`` is
     a socket already listening on ``host``; it is closed at the end. ``token`` is the token to require if there is no
     key, so that a replacement server accepts the same one; by default a new one is generated.
     """
-    chosen, asked, token = settings or ApiSettings(), token, None
+    settings, announced = settings or ApiSettings(), None
     if not app.keys.any():
         if not is_loopback(host):
             raise BadSettings(
@@ -90,13 +88,13 @@ def serve(
                 "(tidemill keys create NAME --role super_admin), or listen on 127.0.0.1",
                 setting="host",
             )
-        token = asked or secrets.token_urlsafe(TOKEN_BYTES)
-        chosen = replace(chosen, hosts=chosen.hosts or (*LOOPBACK_NAMES, host))
-    api = (make or _api)(app, chosen, token)
-    service: Service = api.state.tidemill
+        announced = token or secrets.token_urlsafe(TOKEN_BYTES)
+        settings = replace(settings, hosts=settings.hosts or (*LOOPBACK_NAMES, host))
+    web_app = make(app, settings, announced)
+    service: Service = web_app.state.tidemill
     with sock or listening(host, port) as bound:
         config = uvicorn.Config(
-            api,
+            web_app,
             log_config=None,
             access_log=False,
             lifespan="on",
@@ -104,16 +102,12 @@ def serve(
             proxy_headers=False,
             server_header=False,
             timeout_graceful_shutdown=GRACE,
-            **options(chosen),
+            **options(settings),
         )
         server = Server(config, service)
         started(server)
-        announce(Serving(address_of(host, bound), token))
+        announce(Serving(address_of(host, bound), announced))
         try:
             server.run(sockets=[bound])
         finally:
             service.close()
-
-
-def _api(app: App, settings: ApiSettings, token: str | None) -> FastAPI:
-    return create_api(app, auth=KeyCache(app, token), settings=settings)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from tidemill.client.changes import Changes
+from tidemill.client.core import Client
+from tidemill.client.inspection import Inspection
 from tidemill.domain.access import Identity
-from tidemill.rest.guard import Guard
-from tidemill.rest.job_loader import JobLoader
-from tidemill.rest.list_throttle import ListThrottle
-from tidemill.rest.settings import ApiSettings
-from tidemill.rest.shutdown import Shutdown
-from tidemill.rest.threads import Threads
+from tidemill.web.guard import Auth, Guard
+from tidemill.web.job_loader import JobLoader
+from tidemill.web.list_throttle import ListThrottle
+from tidemill.web.settings import ApiSettings
+from tidemill.web.shutdown import Shutdown
+from tidemill.web.threads import Threads
 
 if TYPE_CHECKING:
     from tidemill.app import App
@@ -21,20 +22,24 @@ if TYPE_CHECKING:
 class Service:
     """The shared components of one API. They are closed with the app, or earlier."""
 
-    def __init__(self, app: App, settings: ApiSettings) -> None:
+    def __init__(self, app: App, settings: ApiSettings, auth: Auth) -> None:
         self.app = app
         self.settings = settings
+        self.client: Client = app._client
+        self.guard = Guard(settings, auth, app.clock, self.client.tenant)
+        self.inspection = Inspection(self.client)
         self.threads = Threads(settings.threads, settings.max_waiting)
         self.stopping = Shutdown()
-        self.changes = Changes(app.store)
-        self.looking = JobLoader(self)
-        self.asking = ListThrottle(self.threads, settings.lists, settings.threads + settings.max_waiting)
+        self.changes = self.inspection.changes()
+        self.job_loader = JobLoader(self.inspection, self.threads)
+        self.list_throttle = ListThrottle(
+            self.threads, settings.lists, settings.threads + settings.max_waiting
+        )
         self.streams = 0
         self.streams_of: Counter[Identity] = Counter()
         self.checked: tuple[float, str | None] | None = None  #: time and error code of the last store check
-        self.guard: Guard
         self.openapi: dict[str, Any] = {}
-        app._client.at_close(self.close)
+        self.client.at_close(self.close)
 
     def stop(self) -> None:
         """End every stream, so that the server can shut down gracefully. Safe to call from a signal handler."""

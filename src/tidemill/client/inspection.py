@@ -1,0 +1,239 @@
+"""Reads of one store for the HTTP API and the dashboard, by noun and without user conveniences."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from tidemill.client._base import StoreApi
+from tidemill.client.changes import Changes
+from tidemill.client.enqueue.options import CallOptions
+from tidemill.client.enqueue.writer import snapshot
+from tidemill.client.jobs.handle import Job
+from tidemill.client.jobs.origins import Origin, origin
+from tidemill.client.jobs.why import Reason, explain
+from tidemill.client.limits.states import waiting_lanes
+from tidemill.client.stats import loads
+from tidemill.client.stats.loads import QueueFacts, QueueLoads, TaskLoads
+from tidemill.client.stats.snapshot import Snapshot
+from tidemill.client.stats.store_stats import QueueStats, held_by_worker, queue_stats
+from tidemill.domain.cluster import Lease, Worker
+from tidemill.domain.filters import JobFilter
+from tidemill.domain.job import JobRow, LogEntry, levels_from
+from tidemill.domain.limits import Rule
+from tidemill.domain.schedules import Definition, ScheduleRow
+from tidemill.domain.states import JobState
+from tidemill.domain.stats import (
+    EndedGroups,
+    EndedTiming,
+    FailedJob,
+    HeldRow,
+    HeldSelection,
+    Holder,
+    UnfinishedCounts,
+)
+from tidemill.stores.base import SchemaStatus
+from tidemill.tasks.task import Declared
+
+Outcome = tuple[datetime, UUID | None, JobState | None, str | None]
+
+
+class Inspection(StoreApi):
+    """What the pages and routes read. Every read names its tenant; ``"*"`` stands for all tenants."""
+
+    # The store itself --------------------------------------------------------------------------------------------------
+
+    @property
+    def url(self) -> str:
+        """The address of the store, without a password."""
+        return self._store.url
+
+    def check(self) -> None:
+        """Raise a ``StoreError`` unless the store responds and has the required schema."""
+        self._store.check()
+
+    def schema(self) -> SchemaStatus:
+        return self._store.schema()
+
+    def now(self) -> datetime:
+        """Return the store's time, which heartbeats use."""
+        return self._store.now()
+
+    def changes(self) -> Changes:
+        """Return a source of change hints; its owner closes it."""
+        return Changes(self._store)
+
+    # Jobs --------------------------------------------------------------------------------------------------------------
+
+    def job(self, id: UUID, *, tenant: str) -> JobRow:
+        """Return the job with that id, live or archived, or raise ``JobNotFound``."""
+        return self._client.get(id, tenant=tenant, store=None)
+
+    def live_jobs(self, ids: Collection[UUID], *, tenant: str) -> list[JobRow]:
+        """Return the jobs with these ids that are not archived."""
+        return self._store.get(ids, tenant=tenant) if ids else []
+
+    def newest_jobs(
+        self,
+        *,
+        tenant: str,
+        limit: int,
+        states: frozenset[JobState] = frozenset(),
+        task: str | None = None,
+        queue: str | None = None,
+    ) -> list[JobRow]:
+        """Return the newest jobs that match."""
+        where = JobFilter(
+            tenant,
+            states=states,
+            tasks=frozenset() if task is None else frozenset({task}),
+            queues=frozenset() if queue is None else frozenset({queue}),
+        )
+        return list(self._store.jobs(where, limit=limit).items)
+
+    def handle(self, row: JobRow) -> Job[Any]:
+        """Return the handle of a job that was read before."""
+        return Job(self._client, row)
+
+    def planned(self, declared: Declared, options: CallOptions, args: dict[str, Any]) -> JobRow:
+        """Return the job that a call would create if no other job held its unique key."""
+        (job,) = self._client._build(declared, options, [((), args)])
+        return snapshot(job, self._client.clock.now())
+
+    def watch(self, id: UUID, changed: Callable[[JobRow | None], None]) -> Callable[[], None]:
+        """Call ``changed`` on each change of a job; return a function that ends the subscription."""
+        return self._client.waiting(None).watch(id, changed)
+
+    def why(self, row: JobRow, now: datetime) -> list[Reason]:
+        """Return why a job that was just read is not running, or how it ended."""
+        return explain(self._store, row, now)
+
+    def origin(self, row: JobRow) -> Origin:
+        """Return the definition and the schedule that created a job."""
+        return origin(self._store, row)
+
+    def logs(
+        self,
+        row: JobRow,
+        *,
+        limit: int,
+        after: int = 0,
+        before: int | None = None,
+        level: str | None = None,
+    ) -> list[tuple[int, LogEntry]]:
+        """Return log lines of a live job with their positions, of this level and above."""
+        return self._store.logs(
+            row.id, tenant=row.tenant, after=after, before=before, levels=levels_from(level), limit=limit
+        )
+
+    def failed_jobs(self, window: timedelta, *, tenant: str, limit: int) -> list[FailedJob]:
+        """Return the jobs that failed within the window, newest first."""
+        return self._store.troubles(window, tenant=tenant, limit=limit)
+
+    def unfinished(self, *, tenant: str) -> UnfinishedCounts:
+        """Count the unfinished jobs by task and status."""
+        return self._store.crowd(tenant=tenant)
+
+    # Workers -----------------------------------------------------------------------------------------------------------
+
+    def workers(self) -> list[Worker]:
+        return self._store.workers()
+
+    def leases(self) -> list[Lease]:
+        return self._store.leases()
+
+    def holders(self, *, tenant: str) -> list[Holder]:
+        """Count the jobs that each worker holds."""
+        return self._store.holders(tenant=tenant)
+
+    def held_by_worker(self) -> Counter[UUID]:
+        """Count the jobs of all tenants that each worker holds, among the oldest thousand held jobs."""
+        return held_by_worker(self._store)
+
+    def held_jobs(self, *, tenant: str, limit: int, now: datetime) -> list[HeldRow]:
+        """Return the jobs that workers hold, oldest claim first."""
+        return self._store.holding(HeldSelection.ALL, tenant=tenant, limit=limit, now=now)
+
+    # Queues, tasks, tenants and limits ---------------------------------------------------------------------------------
+
+    def snapshot(self, tenant: str) -> Snapshot:
+        """Return a snapshot of this moment for several reports."""
+        return Snapshot.now(self._store, tenant)
+
+    def queue_stats(self, *, tenant: str, also: Iterable[str]) -> list[QueueStats]:
+        """Return the queues with pending jobs, the paused queues, and the queues in ``also``, sorted by name."""
+        return queue_stats(self._store, tenant=tenant, also=also)
+
+    def queue_facts(self, now: datetime, *, tenant: str) -> QueueFacts:
+        """Read the figures that ``queue_loads`` needs."""
+        return loads.queue_facts(self._store, now, tenant=tenant)
+
+    def queue_loads(
+        self,
+        now: datetime,
+        facts: QueueFacts,
+        *,
+        tenant: str,
+        also: Iterable[str] = (),
+        named: str | None = None,
+    ) -> QueueLoads:
+        """Return the load of each active queue, or of the ``named`` one."""
+        return loads.queue_loads(self._store, now, tenant=tenant, also=also, named=named, facts=facts)
+
+    def task_names(self, now: datetime, *, tenant: str, crowd: UnfinishedCounts | None = None) -> set[str]:
+        """Return the tasks that occur in the store."""
+        return loads.task_names(self._store, now, tenant=tenant, crowd=crowd)
+
+    def task_ends(self, now: datetime, *, tenant: str) -> EndedGroups:
+        """Count the jobs of each task that ended in the last 24 hours."""
+        return loads.task_ends(self._store, now, tenant=tenant)
+
+    def task_loads(
+        self,
+        now: datetime,
+        names: Collection[str],
+        crowd: UnfinishedCounts,
+        ends: EndedGroups,
+        *,
+        tenant: str,
+    ) -> TaskLoads:
+        """Return the loads of these tasks, from figures that the caller has already read."""
+        return loads.task_loads(self._store, now, names, tenant=tenant, crowd=crowd, ends=ends)
+
+    def latest_ends(self, task: str, *, tenant: str, limit: int) -> list[EndedTiming]:
+        """Return the timing of a task's latest ended jobs, newest first."""
+        return self._store.lately([task], tenant=tenant, each=limit)
+
+    def waiting_tenants(self) -> set[str]:
+        """Return the tenants with waiting jobs."""
+        return {lane.tenant for lane in waiting_lanes(self._store)}
+
+    def depth(self, *, tenant: str, most: int) -> int:
+        """Count the waiting jobs of a tenant, up to ``most``."""
+        return self._store.depth(tenant=tenant, most=most)
+
+    def limit_rules(self) -> list[Rule]:
+        """Return the stored limits."""
+        return self._store.rules()
+
+    def limits_in_use(self) -> frozenset[str]:
+        """Return the limits that pending jobs carry, and the rules that those limits are keys of."""
+        return loads.waited_for(self._store)
+
+    # Schedules ---------------------------------------------------------------------------------------------------------
+
+    def schedules(self, *, tenant: str) -> list[ScheduleRow]:
+        """Return all schedules, without parsing their triggers."""
+        return self._store.schedules(tenant=tenant)
+
+    def last_outcomes(self, schedules: Iterable[tuple[UUID, str]]) -> dict[UUID, list[Outcome]]:
+        """Return time, job, state and reason of the last fires of these schedules (id and tenant), oldest first."""
+        return loads.last_outcomes(self._store, schedules)
+
+    def definition(self, id: UUID, *, tenant: str) -> Definition | None:
+        """Return a definition, also a deleted one; None if it was never stored in this tenant."""
+        rows = self._store.definitions(tenant=tenant, ids=[id], deleted=True)
+        return rows[0] if rows else None

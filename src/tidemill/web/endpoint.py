@@ -1,0 +1,47 @@
+"""ASGI endpoint of one path with all its methods."""
+
+from __future__ import annotations
+
+from typing import Generic
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from tidemill.web.problems import Problem, problem_of
+from tidemill.web.routes import O
+from tidemill.web.service import Service
+
+
+class Endpoint(Generic[O]):
+    """Finds the operation of a request, responds to it, and converts every error to a response."""
+
+    def __init__(self, service: Service, operations: dict[str, O]) -> None:
+        self.service, self.operations = service, operations
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        try:
+            method = scope["method"]
+            operation = self.operations.get("GET" if method == "HEAD" else method)
+            if operation is None:
+                raise self._not_allowed(method)
+            response = await self.respond(operation, request)
+        except Exception as error:  # noqa: BLE001  (problem_of logs unexpected errors)
+            response = await self.refuse(request, error)
+        await response(scope, receive, send)
+
+    async def respond(self, operation: O, request: Request) -> Response:
+        """Authorise the request and run the operation."""
+        raise NotImplementedError
+
+    async def refuse(self, request: Request, error: Exception) -> Response:
+        """Return the response to an error, by default a problem document."""
+        instance: str = request.scope["tidemill.correlation"]
+        return problem_of(error, instance).response(instance)
+
+    def _not_allowed(self, method: str) -> Problem:
+        allowed = ", ".join(sorted(self.operations))
+        return Problem(
+            405, None, f"{method[:20]} is not allowed here; allowed: {allowed}", headers={"allow": allowed}
+        )

@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.docs.following import Reader, Step, steps  # noqa: E402  (the checkout's own)
+from tests.docs.following import Reader, Step, steps, tutorial  # noqa: E402  (the checkout's own)
 
 
 def readme_example() -> str:
@@ -76,7 +76,7 @@ def main() -> None:
         )
         timed("README: the first job", first_job)
         timed("pip install pytest", lambda: run(str(programs / "pip"), "install", "-q", "pytest"))
-        for step in steps(ROOT / "docs" / "tutorial.md"):
+        for step in (step for page in tutorial() for step in steps(page)):
             timed(f"tutorial: {step.heading}", follow(step))
         print(f"{total:8.1f} s  in all")
     finally:

@@ -18,7 +18,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.peers.listing import ENVIRONMENTS, PEERS, Environment
-from dev import HERE, SUPPORTED, Stop, find_python
+from tools.pythons import HERE, SUPPORTED, find_python
+from tools.terminal import Stop
 
 STAMP = "installed-for-bench"
 _PATIENCE = 900.0

@@ -5,9 +5,12 @@ from tidemill.client.access.identity import acting
 from tidemill.client.enqueue.bound_task import BoundTask, Recipe
 from tidemill.client.jobs.handle import Job
 from tidemill.clock import ManualClock
-from tidemill.domain.access import Role
+from tidemill.domain.access import Identity, Role
+from tidemill.domain.alerts import Thresholds
 from tidemill.domain.breaker import Breaker
 from tidemill.domain.calendar import BusinessCalendar, Exclude
+from tidemill.domain.job import Execution
+from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.retry import Exponential, Fixed, Immediate, Linear, NoRetry
 from tidemill.domain.schedule_rules import (
     All,
@@ -22,8 +25,10 @@ from tidemill.domain.schedule_rules import (
 )
 from tidemill.domain.states import JobState
 from tidemill.domain.unique import Unique
-from tidemill.engine.context import Context
+from tidemill.engine.context import Context, current
 from tidemill.errors import Cancel, PermanentError, Retry, Review, Snooze
+from tidemill.stores.base import Store
+from tidemill.stores.open import open_store
 from tidemill.tasks.events import Event
 from tidemill.tasks.item_task import SKIP, Counts, ItemTask
 from tidemill.tasks.limits import Limit, Rate
@@ -35,6 +40,7 @@ __all__ = [
     "SKIP",
     "All",
     "App",
+    "ArchivePolicy",
     "BoundTask",
     "Breaker",
     "BusinessCalendar",
@@ -46,8 +52,10 @@ __all__ = [
     "Event",
     "Every",
     "Exclude",
+    "Execution",
     "Exponential",
     "Fixed",
+    "Identity",
     "Immediate",
     "ItemTask",
     "Job",
@@ -67,8 +75,12 @@ __all__ = [
     "Review",
     "Role",
     "Snooze",
+    "Store",
     "Task",
+    "Thresholds",
     "Unique",
     "Weekly",
     "acting",
+    "current",
+    "open_store",
 ]

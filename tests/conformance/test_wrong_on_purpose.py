@@ -83,7 +83,7 @@ REVISION = r"(?: and)? (?:\w+\.)?revision = (?:\w+\.|:)revision(?= and)"
 LAST_FIRE = r" and s\.last_fire_at is (?:not distinct from )?(?:x\.|:)expected_fire_at"
 OWNER = r"d\.enabled and (?=d\.deleted_at)"
 CONFLICT = r"\non conflict \(schedule_id, fire_at, scope_key\) do nothing"
-ASKED = r"\s+or r\.cancel_reason is not null and x\.to_state in \([^)]+\)"
+ASKED = r"coalesce\(x\.on_cancel, (?=x\.to_state\) end)|(?<=x\.to_state)\)(?= end)"
 END = r" and (?:\w+\.)?finished_at = (?:\w+\.|:)finished_at"
 
 WINDOW = r" and s\.begun_at > [^\n]+"

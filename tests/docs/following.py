@@ -48,6 +48,12 @@ class Step(NamedTuple):
     parts: list[File | Command]
 
 
+def tutorial() -> list[Path]:
+    """The pages of the tutorial in order; the index has no commands."""
+    folder = Path(__file__).resolve().parents[2] / "docs" / "tutorial"
+    return sorted(folder.glob("[0-9]*.md"))
+
+
 def steps(page: Path) -> list[Step]:
     """The files and commands of a page, in order."""
     found = [Step("", [])]
@@ -65,8 +71,8 @@ def steps(page: Path) -> list[Step]:
             fence, held = "", []
         elif opening := _FENCE.match(line):
             fence, info, start = opening[1] or "text", opening[2], number
-        elif line.startswith("## "):
-            found.append(Step(line[3:], []))
+        elif line.startswith(("# ", "## ")):
+            found.append(Step(line.lstrip("# "), []))
     return [step for step in found if step.parts]
 
 

@@ -1,4 +1,4 @@
-"""Execution of the test modules in docs/testing.md."""
+"""Execution of the test modules in docs/howto/testing.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "testing.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto" / "testing.md"
 
 
 def files() -> dict[str, str]:

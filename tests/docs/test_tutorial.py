@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import sysconfig
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.docs.following import Command, Differs, File, Reader, Step, steps
+from tests.docs.following import Command, Differs, File, Reader, Step, steps, tutorial
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorial.md"
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = tutorial()
 PROGRAMS = Path(sysconfig.get_path("scripts"))
 
 
@@ -22,14 +25,25 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
 
 def test_the_tutorial_works_in_order_and_again_in_the_same_directory(reader: Reader) -> None:
     for _ in range(2):
-        for step in steps(PAGE):
-            reader.follow(step)
+        for page in PAGES:
+            for step in steps(page):
+                reader.follow(step)
 
 
-def test_the_tutorial_has_steps_with_files_and_commands() -> None:
-    found = steps(PAGE)
-    assert len(found) >= 8
-    commands = [part for step in found for part in step.parts if isinstance(part, Command)]
+def test_the_navigation_has_the_pages_of_the_tutorial_in_order() -> None:
+    named = re.findall(r"tutorial/(\d\S+\.md)$", (ROOT / "mkdocs.yml").read_text("utf-8"), flags=re.MULTILINE)
+    assert named == [page.name for page in PAGES]
+
+
+def test_every_page_links_to_the_next() -> None:
+    for page, following in itertools.pairwise(PAGES):
+        assert page.read_text(encoding="utf-8").rstrip().endswith(f"]({following.name})."), page.name
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_of_the_tutorial_shows_output(page: Path) -> None:
+    commands = [part for step in steps(page) for part in step.parts if isinstance(part, Command)]
+    assert commands
     assert all(
         command.output
         for command in commands

@@ -81,6 +81,7 @@ def test_the_metrics_of_a_worker_are_in_prometheus_text_format(
         "tidemill_worker_up 1",
         "tidemill_worker_ready 0",
         "tidemill_worker_leading 1",
+        "tidemill_worker_fires_without_hooks_total 0",
         'tidemill_runner_jobs_total{runner="7"} 5',
         'tidemill_runner_running{runner="7"} 2',
         'tidemill_runner_free_slots{runner="7"} 1',

@@ -250,8 +250,8 @@ def files(paths: Iterable[Path]) -> Iterator[tuple[Path, str]]:
 
 def repository() -> list[Path]:
     """The measured part of the repository."""
-    pages = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs")
-    return [ROOT / "src", ROOT / "tests", *(ROOT / page for page in pages)]
+    pages = ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "changes", "docs")
+    return [ROOT / "src", ROOT / "tests", ROOT / "tools", *(ROOT / page for page in pages)]
 
 
 def measure(paths: Iterable[Path]) -> list[Sentence]:

@@ -17,7 +17,7 @@ VAGUE = ("util", "helper", "manager")
 def source_files() -> Iterator[Path]:
     """All source files of the repository."""
     yield ROOT / "dev.py"
-    for part in ("src", "tests", "bench", "examples"):
+    for part in ("src", "tests", "tools", "bench", "examples"):
         for path in sorted((ROOT / part).rglob("*")):
             if path.suffix in SUFFIXES and "__pycache__" not in path.parts:
                 yield path

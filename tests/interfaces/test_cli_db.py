@@ -71,9 +71,19 @@ def test_the_printed_sql_creates_a_complete_database(tmp_path: Path, fresh_postg
         store.close()
 
 
+@pytest.mark.parametrize("dialect", ["postgres", "sqlite"])
+def test_a_statement_is_printed_with_its_parts(dialect: str) -> None:
+    printed = tidemill("db", "sql", dialect, "finish").stdout
+    assert printed.startswith("-- finish: ")
+    assert "insert into tidemill" in printed
+    assert "id, tenant, queue, task, priority, max_attempts" in printed
+    assert "include:" not in printed
+
+
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
+        (["db", "sql", "sqlite", "step"], 2, "unknown query 'step'; expected one of acquire, "),
         (["db", "migrate", "--store", "redis://x"], 2, "unknown store redis://"),
         (["db", "migrate", "--store", "jobs.db"], 2, "not a store URL"),
         (["db", "sql", "oracle"], 2, "there is no SQL for 'oracle'"),

@@ -185,7 +185,7 @@ def test_an_app_that_cannot_be_imported_is_shown_with_its_traceback(tmp_path: Pa
     assert "cannot start a worker for" in said.stderr
     assert said.stderr.count("\nRuntimeError: this module is broken on purpose") == 1
     assert said.stderr.count("worker_app.py") == 1
-    for frame in ("importlib", "locate.py", "the next"):
+    for frame in ("importlib", "app_lookup.py", "the next"):
         assert frame not in said.stderr
 
 

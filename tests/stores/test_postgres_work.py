@@ -76,10 +76,10 @@ def _rows(node: dict[str, Any]) -> int:
 
 
 def test_a_claim_reads_each_of_many_limit_sets_a_few_times(store: Store, migrated_postgres_url: str) -> None:
-    call = counted_claim(request_of(store), None)
-    assert call is not None
+    counted = counted_claim(request_of(store), None)
+    assert counted is not None
     fill = f"insert into tidemill.uses(name, changed_at) select 'key/' || n, now() from generate_series(0, {GATES - 1}) n"
-    assert GATES < work(migrated_postgres_url, call, fill) < 100 * GATES
+    assert GATES < work(migrated_postgres_url, counted.call, fill) < 100 * GATES
 
 
 def test_finishes_read_each_of_many_limit_sets_a_few_times(store: Store, migrated_postgres_url: str) -> None:

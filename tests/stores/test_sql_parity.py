@@ -44,9 +44,9 @@ commits without a synchronous standby, which SQLite does not have.
 SQL_IN_PYTHON = {
     "sql/migrations.py": "builds the script for other tools",
     "sql/postgres/driver.py": "session settings",
-    "sql/postgres/holding.py": "advisory locks and session settings",
+    "sql/postgres/advisory_locks.py": "advisory locks and session settings",
     "sql/postgres/schema.py": "the table of migrations, which is read before other tables exist",
-    "sql/postgres/signals.py": "LISTEN",
+    "sql/postgres/wakeups.py": "LISTEN",
     "sql/sqlite/connection.py": "pragmas that configure a connection",
     "sql/sqlite/driver.py": "statements that begin and end a transaction",
     "sql/sqlite/schema.py": "the table of migrations, which is read before other tables exist",
@@ -270,7 +270,9 @@ def queries_in_use() -> set[str]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if (
                 isinstance(node, ast.Call)
-                and (getattr(node.func, "attr", None) == "run" or getattr(node.func, "id", None) == "Call")
+                and (
+                    getattr(node.func, "attr", None) == "run" or getattr(node.func, "id", None) == "QueryCall"
+                )
                 and node.args
                 and isinstance(node.args[0], ast.Constant)
             ):

@@ -10,6 +10,7 @@ from tidemill.cli.screen import STYLES, print_json, print_lines
 from tidemill.errors import BadSettings
 from tidemill.stores.base import SchemaStatus
 from tidemill.stores.sql import migrations
+from tidemill.stores.sql.named_queries import load
 
 
 @click.group(cls=InOrder)
@@ -60,10 +61,17 @@ def standing(state: SchemaStatus) -> str:
 
 @db.command()
 @click.argument("dialect", metavar="postgres|sqlite|URL")
-def sql(dialect: str) -> None:
-    """Print the schema as SQL."""
+@click.argument("query", required=False)
+def sql(dialect: str, query: str | None) -> None:
+    """Print the schema as SQL, or the statement of a QUERY such as claim."""
     scheme = dialect.partition("://")[0].lower()
     names = {"postgres": "postgres", "postgresql": "postgres", "sqlite": "sqlite"}
     if scheme not in names:
         raise BadSettings(f"there is no SQL for {dialect!r}; give postgres, sqlite or a store's URL")
-    click.echo(migrations.script(names[scheme]), nl=False)
+    if query is None:
+        click.echo(migrations.script(names[scheme]), nl=False)
+        return
+    queries = load(names[scheme])
+    if query not in queries:
+        raise BadSettings(f"unknown query {query!r}; expected one of {', '.join(queries)}")
+    click.echo(queries[query].text(), nl=False)

@@ -65,7 +65,7 @@ def picture(job: JobRow, executions: Sequence[Execution], now: datetime) -> Time
     >>> from uuid import UUID
     >>> def at(second): return datetime(2026, 1, 1, 0, 0, second, tzinfo=UTC)
     >>> id = UUID(int=1)
-    >>> job = Job(id, "t", JobState.COMPLETED, "a", "q", 0, "{}", 1, 1, 0, 1, at(0), at(0), finished_at=at(10))
+    >>> job = JobRow(id, "t", JobState.COMPLETED, "a", "q", 0, "{}", 1, 1, 0, 1, at(0), at(0), finished_at=at(10))
     >>> done = Execution(id, 1, 1, ExecutionState.SUCCEEDED, None, at(4), at(5), at(10))
     >>> [(piece.kind, piece.x, piece.width) for piece in picture(job, [done], at(30)).pieces]
     [('queued', 0.0, 288.0), ('claimed', 288.0, 72.0), ('succeeded', 360.0, 360.0)]

@@ -79,7 +79,7 @@ def users_place(text: str) -> FrameLocation | None:
     """Return the innermost frame in the user's own code.
 
     >>> users_place('  File "/srv/pay.py", line 7, in charge\\n    x()\\n  File "/usr/lib/python3.12/json/x.py", line 1, in y')
-    Place(file='/srv/pay.py', line=7, name='charge')
+    FrameLocation(file='/srv/pay.py', line=7, name='charge')
     """
     last = None
     for line in text.splitlines():

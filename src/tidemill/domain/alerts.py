@@ -45,14 +45,14 @@ class Alert:
 class Thresholds:
     """The highest acceptable values. Rates are fractions, times are seconds."""
 
-    failure_rate: float = 0.10
+    failure_rate: float = 0.10  #: share of failed jobs among those that ended in the last hour
     failure_sample: float = 10  #: the failure rate is not evaluated below this number of ended jobs
-    stuck_after: float = 300  #: without progress; a job with a timeout must also have used most of it
-    queue_depth: float = 100
-    queue_age: float = 900  #: since the first job of the queue became due
-    orphans: float = 0
-    dead_letters: float = 0  #: newly dead within the window
-    lost_workers: float = 0  #: crashed, or silent past their lease, within ``LOST_FOR``
+    stuck_after: float = 300  #: without progress; a job with a timeout must also have used 80 % of it
+    queue_depth: float = 100  #: jobs that wait in one queue
+    queue_age: float = 900  #: time since the first job of a queue became due
+    orphans: float = 0  #: jobs held by workers that are gone
+    dead_letters: float = 0  #: jobs dead-lettered in the last hour
+    lost_workers: float = 0  #: workers that crashed or lost their lease in the last 15 minutes
     leader_fresh: float = 30  #: a leader counts as alive while its heartbeat is younger than this
     leader_stuck: float = 300  #: a live leader must perform a duty within this time
 

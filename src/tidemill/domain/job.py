@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
-from tidemill.domain.states import HELD, ExecutionState, JobState, allowed
+from tidemill.domain.states import HELD, RELEASED, ExecutionState, JobState, allowed
 from tidemill.errors import BadFilter, IllegalTransition
 
 if TYPE_CHECKING:
@@ -140,6 +140,14 @@ class Transition:
 
     def __post_init__(self) -> None:
         _check(JobState.RUNNING, self.state)
+
+    @property
+    def on_cancel(self) -> JobState | None:
+        """The state to write instead, for the reason of the request, if the row has a cancel request by then; None: the same.
+
+        Only the store can see a request that arrives after the decision, so it receives the outcome for both cases.
+        """
+        return JobState.CANCELLED if self.state in RELEASED else None
 
 
 class Finish(NamedTuple):

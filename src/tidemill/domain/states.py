@@ -45,6 +45,9 @@ ENDED = frozenset({_S.COMPLETED, _S.FAILED, _S.TIMED_OUT, _S.CANCELLED, _S.DEAD_
 
 LIVE = frozenset(JobState) - ENDED
 
+RELEASED = frozenset({_S.PENDING, _S.SCHEDULED, _S.WAITING})
+"""States of a job that runs again without the decision of a person."""
+
 TRANSITIONS: dict[JobState, frozenset[JobState]] = {
     _S.SCHEDULED: frozenset({_S.PENDING, _S.SCHEDULED, _S.CANCELLED}),
     _S.PENDING: frozenset({_S.CLAIMED, _S.RUNNING, _S.SCHEDULED, _S.CANCELLED}),

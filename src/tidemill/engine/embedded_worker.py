@@ -27,7 +27,7 @@ from tidemill.domain.outcome import Released
 from tidemill.domain.releases import CONFIRM
 from tidemill.engine.app_lookup import refuse_while_importing
 from tidemill.engine.completion import Connections
-from tidemill.engine.duties import Outlook, Reclaim, batch_of, duties_here, usual_duties
+from tidemill.engine.duties import LocalFireHooks, Reclaim, batch_of, duties_here, usual_duties
 from tidemill.engine.duties.retention import MEMORY_RETENTION
 from tidemill.engine.duties.settle import Settle
 from tidemill.engine.duty import Done, Duties, Duty
@@ -151,7 +151,7 @@ class EmbeddedWorker:
                 reclaim=reclaim,
                 retention=MEMORY_RETENTION if self._store.url.startswith("memory") else (),
                 facts_of=self._facts_of,
-                outlook=Outlook(self._hooks, self._events),
+                fire_hooks=LocalFireHooks(self._hooks, self._events),
             ),
             coordination=coordination,
             lease_beat=settings.lease_beat,
@@ -173,7 +173,7 @@ class EmbeddedWorker:
                     self._clock,
                     self._node,
                     self._facts_of,
-                    Outlook(self._hooks, self._events),
+                    LocalFireHooks(self._hooks, self._events),
                 ),
                 self._code_check.duty(),
                 *([] if self._confirm is None else [Duty("release", CONFIRM, self._confirm_release)]),

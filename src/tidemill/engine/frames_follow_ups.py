@@ -26,12 +26,12 @@ def following_to_data(jobs: Sequence[NewJob], audit: Sequence[Audited]) -> Data:
     entries = [
         [str(id), entry.who, entry.action, entry.subject, entry.tenant, entry.after] for id, entry in audit
     ]
-    return {"then": [_job_to_data(job) for job in jobs], "audit": entries}
+    return {"then": [job_to_data(job) for job in jobs], "audit": entries}
 
 
 def following_from_data(data: Data) -> tuple[tuple[NewJob, ...], tuple[Audited, ...]]:
     """Decode the jobs and the audit entries."""
-    jobs = tuple(_job_from_data(job) for job in data.get("then", ()))
+    jobs = tuple(job_from_data(job) for job in data.get("then", ()))
     audit = tuple(
         (UUID(id), AuditEntry(who, action, subject, tenant, None, after))
         for id, who, action, subject, tenant, after in data.get("audit", ())
@@ -39,7 +39,8 @@ def following_from_data(data: Data) -> tuple[tuple[NewJob, ...], tuple[Audited, 
     return jobs, audit
 
 
-def _job_to_data(job: NewJob) -> Data:
+def job_to_data(job: NewJob) -> Data:
+    """Encode a new job."""
     hold = job.unique
     return job._asdict() | {
         "id": str(job.id),
@@ -52,7 +53,8 @@ def _job_to_data(job: NewJob) -> Data:
     }
 
 
-def _job_from_data(data: Data) -> NewJob:
+def job_from_data(data: Data) -> NewJob:
+    """Decode a new job."""
     unique = data["unique"]
     changed: Data = {
         "id": UUID(data["id"]),

@@ -26,12 +26,12 @@ SELDOM = 30.0
 class WorkerSettings:
     """Settings of one worker. Durations are ``timedelta``; ``read_settings`` also accepts seconds."""
 
-    queues: tuple[str, ...] | None = None  #: None: every queue
+    queues: tuple[str, ...] | None = None  #: queues that the worker serves; None: every queue
     concurrency: int = 100  #: coroutines that run at a time
     threads: int = 10  #: functions that run at a time
     children: int = 2  #: jobs that run in child processes at a time
     pumps: int = 2  #: connections that claim and finish; 1 where several runners share a machine
-    poll: timedelta = timedelta(seconds=5)
+    poll: timedelta = timedelta(seconds=5)  #: interval of polling without wake-ups
     #: how much work, in run time, is claimed ahead of free slots
     buffer: timedelta = timedelta(milliseconds=100)
     batch: int = 500  #: most jobs per claim
@@ -39,16 +39,16 @@ class WorkerSettings:
     patience: timedelta = timedelta(seconds=5)  #: how long a job may take to stop after it was asked to
     #: how long a job whose arguments do not fit waits for newer code
     newer_code_wait: timedelta = NEWER_CODE_WAIT
-    beat: timedelta = WORKER_BEAT
-    expiry: timedelta = WORKER_EXPIRY
-    lease_beat: timedelta = LEASE_BEAT
-    lease_expiry: timedelta = LEASE_EXPIRY
-    coordination: Coordination | None = None  #: None: the store's default
+    beat: timedelta = WORKER_BEAT  #: interval of the worker's heartbeat
+    expiry: timedelta = WORKER_EXPIRY  #: length of the worker's lease, which a heartbeat renews
+    lease_beat: timedelta = LEASE_BEAT  #: interval at which the leader renews its lease
+    lease_expiry: timedelta = LEASE_EXPIRY  #: length of the leader's lease
+    coordination: Coordination | None = None  #: which workers run the duties; None: the store's default
     #: how long a runner may send no message before it is replaced
     silence: timedelta = timedelta(seconds=120)
     max_jobs: int | None = None  #: a runner is replaced after this many jobs
-    max_age: timedelta | None = None
-    max_memory: int | None = None  #: bytes of resident memory
+    max_age: timedelta | None = None  #: a runner is replaced after this time
+    max_memory: int | None = None  #: a runner is replaced above this many bytes of resident memory
 
     def __post_init__(self) -> None:
         for name in ("concurrency", "threads", "children"):

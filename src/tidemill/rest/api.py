@@ -81,8 +81,7 @@ def create_api(
 ) -> Starlette:
     """Create the HTTP API of an app, ready to serve or mount.
 
-    ``auth`` is a coroutine that identifies the caller of a request (``tidemill.domain.access.Identity``, or None if
-    unknown). Without it, callers need an API key of the app. ``prefix`` is prepended to every path. ``app.close()``
+    ``auth`` is a coroutine that identifies the caller of a request (``tidemill.Identity``, or None if unknown). Without it, callers need an API key of the app. ``prefix`` is prepended to every path. ``app.close()``
     also closes the API.
     """
     api = create_web_app(app, prefix=prefix, auth=auth, settings=settings)

@@ -4,7 +4,8 @@ The conformance suite (``tidemill.testing.conformance``) checks these laws on ev
 
 1.  **A verb is one atomic compare-and-set.** It takes the expected state or token as an argument, applies its whole batch in
     one transaction, and returns what it changed. It never retries a job, judges an expiry or picks a policy: those decisions
-    arrive as arguments (``Transition``, ``Move``, ``Lane``).
+    arrive as arguments (``Transition``, ``Move``, ``Lane``). If a decision depends on something that only the row contains, such as
+    a late cancel request, the arguments contain the outcome of each case (``Transition.on_cancel``).
 2.  **Fenced verbs** (``start``, ``report``, ``log``, ``save_checkpoints``, ``finish``, ``step``) are keyed by job id, token and
     worker, and write only while that worker holds the job with that token. They return the ids that were **lost**: the store
     wrote nothing for those, and the caller must report it and stop. The token rises by exactly one with each claim and never
@@ -65,11 +66,11 @@ from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
 from tidemill.domain.states import JobState
 from tidemill.stores.access import AuditStore, KeyStore
 from tidemill.stores.archive import ArchiveStore
-from tidemill.stores.limits import LimitStore
+from tidemill.stores.limits import LimitRuleStore, LimitStore
 from tidemill.stores.releases import ReleaseStore
-from tidemill.stores.schedules import DefinitionStore, ScheduleStore
+from tidemill.stores.schedules import DefinitionStore, FireStore, ScheduleStore
 from tidemill.stores.settings import SettingsStore
-from tidemill.stores.stats import StatsStore
+from tidemill.stores.stats import OccupancyStore, StatsStore
 from tidemill.stores.step_pipeline import StepPipeline
 
 
@@ -176,8 +177,8 @@ class LifecycleStore(ABC):
 
         Ended jobs keep result, error, reason and their last execution. A job that is released (``pending`` with a new number at the
         end of its lane, ``scheduled``, ``waiting``, ``review_needed``) has ``run_at`` = now + delay and the reason; the result of
-        a review is kept for the reviewer. A job with a cancel request ends as ``cancelled`` for that reason instead of being
-        released, except to a review. ``started_at`` is now − ``started_ago`` if that is given.
+        a review is kept for the reviewer. A job with a cancel request gets the state ``on_cancel`` of its transition for the
+        reason of the request, if there is one: then it is not released. ``started_at`` is now − ``started_ago`` if that is given.
 
         An accepted finish that completes its job also enqueues the jobs of its ``then``, in the same transaction, and records
         the ``audit`` entries of those that were created. A ``then`` job whose unique key is held is omitted. Any other finish
@@ -327,6 +328,10 @@ class WorkerStore(ABC):
     def workers(self) -> list[Worker]:
         """All registered workers, the newest first."""
 
+
+class RecoveryStore(ABC):
+    """What duties find after workers: jobs without a worker, jobs past their timeout, and rows that are no longer needed."""
+
     @abstractmethod
     def orphans(self, limit: int) -> list[Claim]:
         """Jobs held by workers that were declared gone or that have no row, oldest claim first. Read only."""
@@ -391,22 +396,43 @@ class LeaseStore(ABC):
         """
 
 
+class SchemaStore(ABC):
+    """The schema of the database."""
+
+    @abstractmethod
+    def schema(self) -> SchemaStatus:
+        """The state of the schema. Read only."""
+
+    @abstractmethod
+    def migrate(self) -> list[str]:
+        """Apply the pending migrations, one migrator at a time. Returns their names."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Return if the store answers and its schema serves this code; otherwise raise the error."""
+
+
 class Store(
     LifecycleStore,
     ControlStore,
     JobQueries,
     RecordStore,
     WorkerStore,
+    RecoveryStore,
     LeaseStore,
     SettingsStore,
     ArchiveStore,
     DefinitionStore,
     ScheduleStore,
+    FireStore,
+    LimitRuleStore,
     LimitStore,
     AuditStore,
     KeyStore,
     StatsStore,
+    OccupancyStore,
     ReleaseStore,
+    SchemaStore,
 ):
     """A job store."""
 
@@ -421,18 +447,6 @@ class Store(
     @abstractmethod
     def steps_ahead(self) -> StepPipeline | None:
         """A channel for one thread to send steps before the last one is answered; None in stores without one, which are most."""
-
-    @abstractmethod
-    def schema(self) -> SchemaStatus:
-        """The state of the schema. Read only."""
-
-    @abstractmethod
-    def migrate(self) -> list[str]:
-        """Apply the pending migrations, one migrator at a time. Returns their names."""
-
-    @abstractmethod
-    def check(self) -> None:
-        """Return if the store answers and its schema serves this code; otherwise raise the error."""
 
     @abstractmethod
     def now(self) -> datetime:

@@ -33,8 +33,8 @@ class Redated(NamedTuple):
     refused: frozenset[UUID]
 
 
-class LimitStore(ABC):
-    """Limit rules and their use."""
+class LimitRuleStore(ABC):
+    """Stored rules of limits."""
 
     @abstractmethod
     def rules(self) -> list[Rule]:
@@ -47,6 +47,10 @@ class LimitStore(ABC):
     @abstractmethod
     def drop_rules(self, names: Collection[str]) -> frozenset[str]:
         """Delete rules. Returns the names that existed. Counts are kept."""
+
+
+class LimitStore(ABC):
+    """Lanes with limits, and the use of limits."""
 
     @abstractmethod
     def gates(

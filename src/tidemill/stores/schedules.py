@@ -130,6 +130,10 @@ class ScheduleStore(ABC):
     def advance(self, advances: Sequence[Advance]) -> frozenset[UUID]:
         """Advance schedules, each only from the position that was read (law 16). Returns the lost ids."""
 
+
+class FireStore(ABC):
+    """Recorded fires of schedules, and the jobs they became."""
+
     @abstractmethod
     def note_fires(self, fires: Sequence[Fired], *, now: datetime | None = None) -> frozenset[FireKey]:
         """Record fires. Returns the keys of those that were new."""

@@ -31,7 +31,7 @@ from tidemill.domain.stats import (
 
 
 class StatsStore(ABC):
-    """The queries behind statistics, alerts and the dashboard."""
+    """The queries about ended jobs and totals, for statistics, alerts and the dashboard."""
 
     @abstractmethod
     def ended_by(
@@ -81,15 +81,19 @@ class StatsStore(ABC):
         """Failures that ended within the window, latest first: those of the tenant among the ``limit`` latest of all."""
 
     @abstractmethod
-    def depths(self, *, tenant: str, now: datetime | None = None) -> list[Depth]:
-        """The queues with waiting or due jobs, by name. ``oldest_at`` is the earliest due time of the first job of any of its
-        lanes.
-        """
-
-    @abstractmethod
     def lately(self, tasks: Collection[str], *, tenant: str, each: int = SAMPLES) -> list[EndedTiming]:
         """For each task, those of its ``each`` most recently created ended jobs that belong to the tenant; by task, newest
         first.
+        """
+
+
+class OccupancyStore(ABC):
+    """The queries about jobs that wait or are held now."""
+
+    @abstractmethod
+    def depths(self, *, tenant: str, now: datetime | None = None) -> list[Depth]:
+        """The queues with waiting or due jobs, by name. ``oldest_at`` is the earliest due time of the first job of any of its
+        lanes.
         """
 
     @abstractmethod

@@ -97,7 +97,7 @@ class Events:
             self._forward(event)
             return
         for pattern, subscriber in self._subscribers:
-            if pattern == event.name or fnmatch.fnmatchcase(event.name, pattern):
+            if _matches(pattern, event.name):
                 try:
                     subscriber(event)
                 except Exception:  # noqa: BLE001  (a failing subscriber must not affect the others)
@@ -108,9 +108,17 @@ class Events:
         """Whether there is any subscriber."""
         return bool(self._subscribers) or self._forward is not None
 
+    def wants(self, name: str) -> bool:
+        """Whether there is a subscriber for events of this name."""
+        return any(_matches(pattern, name) for pattern, _ in self._subscribers)
+
     def forward(self, receiver: Subscriber) -> None:
         """Pass every event to this receiver instead of the subscribers.
 
         A child process forwards its events to the process of its worker, where the subscribers are called once.
         """
         self._forward = receiver
+
+
+def _matches(pattern: str, name: str) -> bool:
+    return pattern == name or fnmatch.fnmatchcase(name, pattern)

@@ -5,10 +5,10 @@ Every write passes three places: ``before`` anything is sent, ``within`` its tra
 them.
 
 >>> points = Failpoints()
->>> points.arm(Place.AFTER, lambda: print("committed, and nobody knows"))
->>> points.reach(Place.BEFORE, "finish")
->>> points.reach(Place.AFTER, "finish")
-committed, and nobody knows
+>>> points.arm(Failpoint.AFTER, lambda: print("committed, and the caller does not know"))
+>>> points.reach(Failpoint.BEFORE, "finish")
+>>> points.reach(Failpoint.AFTER, "finish")
+committed, and the caller does not know
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ from tidemill.domain.outcome import Failed, Misfit, Outcome, Released, TimedOut
 from tidemill.domain.records import PauseKind
 from tidemill.domain.states import ENDED, JobState
 from tidemill.engine.completion import Connections
-from tidemill.engine.duties import FireDuty, FireHere, Outlook, Wake
+from tidemill.engine.duties import FireDuty, FireHere, LocalFireHooks, Wake
 from tidemill.engine.duty import Done
 from tidemill.engine.exchange.finisher import topics
 from tidemill.engine.node import machine_name, serves
@@ -116,11 +116,11 @@ class Testing:
         self._worker: UUID | None = None
         self._next_due: datetime | None = None
         self._node = machine_name()
-        waiting, outlook = Wake(store, clock, pinned=True), Outlook(hooks, events)
+        waiting, fire_hooks = Wake(store, clock, pinned=True), LocalFireHooks(hooks, events)
         self._firing: tuple[Callable[[], Done], ...] = (
-            FireDuty(store, clock, self._facts_of, outlook, pinned=True, on_waiting=waiting.knows),
+            FireDuty(store, clock, self._facts_of, fire_hooks, pinned=True, on_waiting=waiting.knows),
             FireHere(
-                store, clock, self._node, self._facts_of, outlook, pinned=True, on_waiting=waiting.knows
+                store, clock, self._node, self._facts_of, fire_hooks, pinned=True, on_waiting=waiting.knows
             ),
             waiting,
         )

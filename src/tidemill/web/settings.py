@@ -17,13 +17,13 @@ class ApiSettings:
 
     allow_anonymous_create: bool = False  #: allow creating jobs without a key, in the app's own tenant
     create_rate: float = 100.0  #: jobs per second that one key, or one address without a key, may create
-    create_burst: int = 1_000  #: and the burst size
+    create_burst: int = 1_000  #: burst size of `create_rate`
     login_rate: float = 1.0  #: invalid keys per second allowed from one address
-    login_burst: int = 30  #: and the burst size
-    max_body: int = 1024 * 1024
+    login_burst: int = 30  #: burst size of `login_rate`
+    max_body: int = 1024 * 1024  #: size of a body
     max_depth: int = 64  #: nesting depth of a body
-    max_headers: int = 32 * 1024
-    max_url: int = 8 * 1024
+    max_headers: int = 32 * 1024  #: size of all headers of a request
+    max_url: int = 8 * 1024  #: length of path and query
     threads: int = 16  #: maximum number of concurrent store calls
     lists: int = 2  #: maximum number of concurrent job list queries, except slow ones
     max_waiting: int = 1_000  #: calls that may wait for a thread; beyond that, 503
@@ -31,6 +31,7 @@ class ApiSettings:
     max_streams_per_key: int = 50  #: open event streams per key or signed-in user; beyond that, 429
     request_timeout: float = 30.0  #: seconds within which a request must arrive completely
     heartbeat: float = 15.0  #: seconds between two keep-alive comments in a stream
+    #: how long an `Idempotency-Key` returns the same job after the first request
     idempotency_window: timedelta = timedelta(hours=24)
     read_only: bool = False  #: refuse all changes through this server, whatever the role
     session_secret: str | None = None  #: signs the dashboard's sessions; without it they end with the server

@@ -10,7 +10,6 @@ from tests.interfaces.dashboard.kit import House, house
 
 from tidemill import App, acting
 from tidemill.clock import ManualClock
-from tidemill.dashboard import create_site
 
 
 def turn(shop: House, number: int, who: str = "ann", queue: str = "mail") -> None:
@@ -117,10 +116,3 @@ def test_verification_reports_a_changed_entry(monkeypatch: pytest.MonkeyPatch) -
 
         monkeypatch.setattr(shop.app.store, "audit", changed)
         assert "Broken at entry 3" in person.open("/audit/verify")
-
-
-def test_the_package_exports_create_site() -> None:
-    import tidemill.dashboard
-
-    assert tidemill.dashboard.__all__ == ["create_site"]
-    assert tidemill.dashboard.create_site is create_site

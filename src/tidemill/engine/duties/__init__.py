@@ -12,7 +12,7 @@ from tidemill.clock import Clock
 from tidemill.domain.cluster import Coordination
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.engine.duties.expire import CancelExpired, Expire
-from tidemill.engine.duties.fire import NO_OUTLOOK, FactsOf, FireDuty, Outlook, no_facts
+from tidemill.engine.duties.fire import FactsOf, FireDuty, no_facts
 from tidemill.engine.duties.fire_here import FireHere
 from tidemill.engine.duties.promote import Promote
 from tidemill.engine.duties.reclaim import Reclaim
@@ -22,6 +22,7 @@ from tidemill.engine.duties.sweep import Sweep
 from tidemill.engine.duties.tick import TickDuty
 from tidemill.engine.duties.wake import Wake
 from tidemill.engine.duty import Duty
+from tidemill.engine.fire_hooks import NO_FIRE_HOOKS, FireHooks, LocalFireHooks
 from tidemill.stores.base import Store
 
 __all__ = [
@@ -30,7 +31,7 @@ __all__ = [
     "FactsOf",
     "FireDuty",
     "FireHere",
-    "Outlook",
+    "LocalFireHooks",
     "PolicyOf",
     "Promote",
     "Reclaim",
@@ -61,19 +62,19 @@ def usual_duties(
     reclaim: Reclaim | None = None,
     retention: Sequence[ArchivePolicy] = (),
     facts_of: FactsOf = no_facts,
-    outlook: Outlook = NO_OUTLOOK,
+    fire_hooks: FireHooks = NO_FIRE_HOOKS,
 ) -> list[Duty]:
     """The duties that every worker offers to run.
 
     ``reclaim`` is an instance that other code calls as well. ``retention`` is for stores without an archive.
-    ``facts_of`` returns the options of tasks whose schedules are fired. ``outlook`` contains the hooks and events for
+    ``facts_of`` returns the options of tasks whose schedules are fired. ``fire_hooks`` has the hooks and events for
     their jobs.
     """
     waiting = Wake(store, clock)
     duties = [
         Promote(store, batch=batch, tick=TickDuty(clock)).duty(),
         (reclaim or Reclaim(store, clock, policy_of, random, batch=batch)).duty(),
-        FireDuty(store, clock, facts_of, outlook, batch=batch, on_waiting=waiting.knows).duty(),
+        FireDuty(store, clock, facts_of, fire_hooks, batch=batch, on_waiting=waiting.knows).duty(),
         waiting.duty(),
         Expire(store, clock, policy_of, random, batch=batch).duty(),
         CancelExpired(store, batch=batch).duty(),
@@ -83,7 +84,7 @@ def usual_duties(
 
 
 def duties_here(
-    store: Store, clock: Clock, node: str, facts_of: FactsOf = no_facts, outlook: Outlook = NO_OUTLOOK
+    store: Store, clock: Clock, node: str, facts_of: FactsOf = no_facts, fire_hooks: FireHooks = NO_FIRE_HOOKS
 ) -> list[Duty]:
     """The duties that every node runs for itself, independent of the leader."""
-    return [FireHere(store, clock, node, facts_of, outlook).duty()]
+    return [FireHere(store, clock, node, facts_of, fire_hooks).duty()]

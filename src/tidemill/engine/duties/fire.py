@@ -11,7 +11,6 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
 from uuid import UUID
 
 from tidemill.clock import Clock
@@ -24,11 +23,10 @@ from tidemill.domain.schedules import ActiveJob, Definition, Due, ScheduleRow, S
 from tidemill.domain.states import HELD, LIVE, JobState
 from tidemill.engine.duties.settle import wake
 from tidemill.engine.duty import Done, Duty
+from tidemill.engine.fire_hooks import NO_FIRE_HOOKS, FireHooks, error_text
 from tidemill.errors import StoreBusy, StoreUnavailable
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
-from tidemill.tasks.events import Event, Events
-from tidemill.tasks.hooks import NO_HOOKS, Hooks
 
 _log = logging.getLogger("tidemill.engine")
 
@@ -45,17 +43,6 @@ FactsOf = Callable[[str], Facts | None]
 """Returns a task's options as plain data; None for a task that is unknown here."""
 
 
-class Outlook(NamedTuple):
-    """The app's hooks and this process's event subscribers, which the jobs of schedules pass through."""
-
-    hooks: Hooks
-    events: Events | None
-
-
-NO_OUTLOOK = Outlook(NO_HOOKS, None)
-"""For a supervisor, which runs no user code."""
-
-
 def no_facts(_task: str) -> Facts | None:
     """Return None: no task is known."""
     return None
@@ -65,15 +52,14 @@ class Firing:
     """Shared parts of firing for the cluster and for one node: reads, and the write of plans.
 
     ``pinned`` passes the local time to the store instead of using the store's time; tests with a manual clock use it.
-    ``outlook`` contains the hooks and events of the app, in a process that has imported it.
+    ``fire_hooks`` passes the jobs through the hooks of the app and publishes their events.
     """
 
     def __init__(
-        self, store: Store, clock: Clock, facts_of: FactsOf, outlook: Outlook, *, pinned: bool = False
+        self, store: Store, clock: Clock, facts_of: FactsOf, fire_hooks: FireHooks, *, pinned: bool = False
     ) -> None:
         self._store, self._clock, self._facts_of = store, clock, facts_of
-        self._hooks, self._events = outlook
-        self._pinned = pinned
+        self._fire_hooks, self._pinned = fire_hooks, pinned
         self._complained: set[tuple[UUID, int]] = set()
 
     @property
@@ -122,23 +108,15 @@ class Firing:
     def write(self, plans: Sequence[FirePlan]) -> tuple[list[FirePlan], set[UUID]]:
         """Pass the jobs through the app's hooks, and write all plans.
 
-        Return the written plans, and the schedules that another process has changed or advanced since.
+        Return the written plans, and the schedules that are due again at once: another process has changed or advanced
+        them since, or their hooks have not ended yet.
         """
-        if not self._hooks.on_enqueue:
-            return self._write_all(plans)
-        hooked: list[FirePlan] = []
-        lost: set[UUID] = set()
-        for found in plans:
-            # The task belongs to another app, whose hooks are not loaded here.
-            if self._facts_of(found.schedule.task) is None:
-                hooked.append(found)
-                continue
-            try:
-                # One plan has jobs of one task. The hooks end before the transaction begins: user code holds no lock.
-                hooked.append(found._replace(jobs=tuple(self._hooks.pass_through(found.jobs))))
-            except Exception as error:  # noqa: BLE001  (user code; one schedule must not stop the others)
-                lost |= self._put_off(found, error)[1]
-        written, more = self._write_all(hooked) if hooked else ([], set())
+        # The hooks end before the transaction begins: user code holds no lock.
+        hooked = self._fire_hooks.apply(plans, lambda task: self._facts_of(task) is not None)
+        lost = set(hooked.unanswered)
+        for found, error in hooked.refused:
+            lost |= self._put_off(found, error)[1]
+        written, more = self._write_all(hooked.plans) if hooked.plans else ([], set())
         return written, lost | more
 
     def _write_all(self, plans: Sequence[FirePlan]) -> tuple[list[FirePlan], set[UUID]]:
@@ -149,7 +127,7 @@ class Firing:
             raise
         except Exception as error:  # noqa: BLE001  (one bad schedule must not stop the others)
             if len(plans) == 1:
-                return self._put_off(plans[0], error)
+                return self._put_off(plans[0], error_text(error))
             half = len(plans) // 2
             first, lost = self._write_all(plans[:half])
             second, more = self._write_all(plans[half:])
@@ -176,19 +154,8 @@ class Firing:
                 topics |= self._enqueue(jobs[at : at + _JOBS])
             topics |= self._cancel([job for found in won for job in found.cancels])
         wake(self._store, topics)
-        self._publish(jobs)
+        self._fire_hooks.publish(jobs, self._clock.now())
         return won, lost
-
-    def _publish(self, jobs: Sequence[NewJob]) -> None:
-        """Publish events for the jobs that were just written."""
-        if self._events is None or not self._events.wanted:
-            return
-        now = self._clock.now()
-        for job in jobs:
-            state = JobState.SCHEDULED if job.run_at is not None and job.run_at > now else JobState.PENDING
-            if job.waiting is not None:
-                state = JobState.WAITING
-            self._events.publish(Event("job.enqueued", now, job.id, job.task, job.tenant, state))
 
     def _enqueue(self, jobs: Sequence[NewJob]) -> set[str]:
         written = self._store.enqueue(jobs, now=self.pin)
@@ -223,8 +190,8 @@ class Firing:
             self._store.request_cancel(held, tenant=ALL_TENANTS, reason=reason)
         return {"ended", "cancel"}
 
-    def _put_off(self, found: FirePlan, error: Exception) -> tuple[list[FirePlan], set[UUID]]:
-        self.complain(found.schedule, f"its jobs cannot be written: {type(error).__name__}: {error}")
+    def _put_off(self, found: FirePlan, error: str) -> tuple[list[FirePlan], set[UUID]]:
+        self.complain(found.schedule, f"its jobs cannot be written: {error}")
         later = found.advance._replace(
             last_fire_at=found.advance.expected_fire_at, next_fire_at=self.now() + timedelta(minutes=1)
         )
@@ -248,13 +215,13 @@ class FireDuty(Firing):
         store: Store,
         clock: Clock,
         facts_of: FactsOf = no_facts,
-        outlook: Outlook = NO_OUTLOOK,
+        fire_hooks: FireHooks = NO_FIRE_HOOKS,
         *,
         batch: int = BATCH,
         pinned: bool = False,
         on_waiting: Callable[[Collection[NewJob]], None] | None = None,
     ) -> None:
-        super().__init__(store, clock, facts_of, outlook, pinned=pinned)
+        super().__init__(store, clock, facts_of, fire_hooks, pinned=pinned)
         self._batch, self._on_waiting = batch, on_waiting
         self._unrevised: list[ScheduleRow] | None = None
         self._purge_at = self._asked_at = self._called_at = float("-inf")

@@ -19,8 +19,9 @@ from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import NewJob
 from tidemill.domain.schedule_fires import JOINED, FirePlan, plan_here, rewound_here
 from tidemill.domain.schedules import ActiveJob, Definition, Fired, ScheduleRow, Scope, runner_place
-from tidemill.engine.duties.fire import EVERY, NO_OUTLOOK, TOPICS, FactsOf, Firing, Outlook, no_facts
+from tidemill.engine.duties.fire import EVERY, TOPICS, FactsOf, Firing, no_facts
 from tidemill.engine.duty import Done, Duty
+from tidemill.engine.fire_hooks import NO_FIRE_HOOKS, FireHooks
 from tidemill.engine.node import own_queue
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
@@ -49,12 +50,12 @@ class FireHere(Firing):
         clock: Clock,
         node: str,
         facts_of: FactsOf = no_facts,
-        outlook: Outlook = NO_OUTLOOK,
+        fire_hooks: FireHooks = NO_FIRE_HOOKS,
         *,
         pinned: bool = False,
         on_waiting: Callable[[Collection[NewJob]], None] | None = None,
     ) -> None:
-        super().__init__(store, clock, facts_of, outlook, pinned=pinned)
+        super().__init__(store, clock, facts_of, fire_hooks, pinned=pinned)
         self._node, self._on_waiting = node, on_waiting
         self._began_at: datetime | None = None
         self._last: dict[tuple[UUID, str], Fired] = {}

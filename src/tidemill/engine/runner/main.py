@@ -28,12 +28,13 @@ from tidemill.domain.releases import CONFIRM
 from tidemill.domain.retry import policy_to_data
 from tidemill.engine.app_lookup import Application, find_app, unused_store, user_traceback
 from tidemill.engine.deathwatch import die_with_parent, end_own_descendants, tie_group
-from tidemill.engine.frames import Wire, instant_from_data
+from tidemill.engine.frames import Data, Wire, instant_from_data
 from tidemill.engine.listener import WakeupListener
 from tidemill.engine.log_formats import LEVELS, write_logs
 from tidemill.engine.node import release_here
 from tidemill.engine.runner.code_check import EVERY, CodeCheck
 from tidemill.engine.runner.fence import Fence
+from tidemill.engine.runner.hook_server import HookServer
 from tidemill.engine.runner.runner import Runner
 from tidemill.engine.supervisor.reloader import source_files
 from tidemill.engine.supervisor.terminal import refuse_halts
@@ -61,9 +62,18 @@ class RunnerMain:
     """
 
     def __init__(
-        self, wire: Wire, app_path: str, begin_log: Callable[[], None], *, sources: bool = False
+        self,
+        wire: Wire,
+        app_path: str,
+        begin_log: Callable[[], None],
+        *,
+        sources: bool = False,
+        hooks: Wire | None = None,
     ) -> None:
         self._wire, self._app_path, self._begin_log = wire, app_path, begin_log
+        self._hooks = hooks
+        self._hook_server: HookServer | None = None
+        self._offer: Data = {}
         self._sources = sources
         self._inbox: queue.SimpleQueue[Mapping[str, Any]] = queue.SimpleQueue()
         self._working = threading.Event()
@@ -80,6 +90,7 @@ class RunnerMain:
             sound, broken = examine(app.registry)
             hello = describe(app, sound, broken) | {"warning": unused_store(app, self._app_path)}
             hello |= {"sources": source_files()} if self._sources else {}
+            hello |= {"fires": self._offer_hooks(app)}
         # Importing may raise anything, and the supervisor must get the reason.
         except BaseException as error:  # noqa: BLE001
             self._say("failed", error=explain(error))
@@ -90,6 +101,13 @@ class RunnerMain:
         return self._work(app, sound, message)
 
     # Messages --------------------------------------------------------------------------------------------------------
+
+    def _offer_hooks(self, app: Application) -> Data:
+        """What the app has for the fires of schedules, which the supervisor makes."""
+        if self._hook_server is None and self._hooks is not None:
+            self._hook_server = HookServer(app, self._hooks)
+        self._offer = {} if self._hook_server is None else self._hook_server.offer()
+        return self._offer
 
     def _say(self, kind: str, **facts: object) -> None:
         try:
@@ -147,6 +165,8 @@ class RunnerMain:
         self._say("ready")
         while self._obey(runner):
             self._tell(runner, app.clock.monotonic())
+            if self._offer != self._offer_hooks(app):
+                self._say("fires", **self._offer)
             if app.clock.monotonic() - self._tried_at >= (_CONFIRM if reconciled else _AGAIN):
                 reconciled = confirm(app) if reconciled else prepare(app)
                 self._tried_at = app.clock.monotonic()
@@ -156,6 +176,8 @@ class RunnerMain:
         self._tell(runner, float("inf"))  # report the figures since the last message
         self._say("drained")
         hurry(_LEAVING)
+        if self._hook_server is not None:
+            self._hook_server.close()
         ear.close()
         app._client.close()
         return 0
@@ -342,6 +364,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """Run the program."""
     parser = argparse.ArgumentParser(prog="python -m tidemill.engine.runner.main", description=__doc__)
     parser.add_argument("--fd", type=int, required=True, help="the socket to the supervisor")
+    parser.add_argument("--hooks", type=int, help="the socket for the hooks of fires")
     parser.add_argument("--life", type=int, required=True, help="a pipe that is open as long as it lives")
     parser.add_argument("--parent", type=int, required=True, help="its process id")
     parser.add_argument("--app", required=True, help="where the app is: module:attribute")
@@ -356,10 +379,17 @@ def main(words: Sequence[str] | None = None) -> int:
     os.set_inheritable(given.life, False)
     if not tie_group(given.life):
         die_with_parent(given.parent)
-    connection = socket.socket(fileno=given.fd)
-    connection.set_inheritable(False)
+    wire = wire_of(given.fd)
+    hooks = None if given.hooks is None else wire_of(given.hooks)
     begin_log = partial(write_logs, given.log_level, as_json=given.log_json)
-    return RunnerMain(Wire(connection), given.app, begin_log, sources=given.sources).run()
+    return RunnerMain(wire, given.app, begin_log, sources=given.sources, hooks=hooks).run()
+
+
+def wire_of(descriptor: int) -> Wire:
+    """Take over an inherited socket. Programs that jobs start do not inherit it."""
+    connection = socket.socket(fileno=descriptor)
+    connection.set_inheritable(False)
+    return Wire(connection)
 
 
 if __name__ == "__main__":

@@ -31,7 +31,13 @@ def worker_metrics(alive: bool, ready: bool, facts: Mapping[str, Any], tally: Co
     able.add(int(alive and ready))
     leading = Family("tidemill_worker_leading", "Whether it runs the duties: 1, or 0.")
     leading.add(int(bool(facts.get("leading"))))
-    families: list[Family | Histogram] = [up, able, leading]
+    unhooked = Family(
+        "tidemill_worker_fires_without_hooks_total",
+        "Fires made without the app's enqueue hooks, because no runner answered in time.",
+        "counter",
+    )
+    unhooked.add(int(facts.get("fires_without_hooks", 0)))
+    families: list[Family | Histogram] = [up, able, leading, unhooked]
     for name, metric, words, kind in _COUNTED:
         family = Family(metric, words, "counter" if kind == "counter" else "gauge")
         for runner in facts.get("runners", ()):

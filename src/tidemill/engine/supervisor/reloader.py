@@ -20,7 +20,7 @@ def source_files() -> list[str]:
     installed = {
         Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")
     }
-    installed.add(Path(__file__).resolve().parents[1])
+    installed.add(Path(__file__).resolve().parents[2])
     found: set[Path] = set()
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)

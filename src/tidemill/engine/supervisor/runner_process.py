@@ -97,27 +97,31 @@ class RunnerProcess:
         self._clock, self._emit = clock, emit
         self.started_at = self.spoke_at = clock.monotonic()
         ours, theirs = socket.socketpair()
+        self.hooks, their_hooks = socket.socketpair()  #: for ``runner_hooks``
         # A halted process reads nothing. The timeout keeps a sender in the supervisor from blocking on it.
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _SEND_LIMIT)
         environment = {name: value for name, value in os.environ.items() if name not in _PRIVATE}
         tied, self._life = os.pipe()  # closed by the kernel when this process dies
         words = ["--fd", str(theirs.fileno()), "--life", str(tied), "--parent", str(os.getpid())]
+        words += ["--hooks", str(their_hooks.fileno())]
         try:
             # Its own process group: Ctrl-C in a terminal reaches only the supervisor, and a kill includes the runner's
             # children.
             self._process = subprocess.Popen(  # noqa: S603  (our own interpreter and module)
                 [*command, *words],
                 stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), tied),
+                pass_fds=(theirs.fileno(), their_hooks.fileno(), tied),
                 process_group=0,
                 env=environment,
             )
         except OSError:
             ours.close()
+            self.hooks.close()
             os.close(self._life)
             raise
         finally:
             theirs.close()
+            their_hooks.close()
             os.close(tied)
         self.pid = self._process.pid
         register_child(self.pid)
@@ -185,9 +189,10 @@ class RunnerProcess:
                 end_families([self.pid])
 
     def close(self) -> None:
-        """Release the socket and the pipe after the process has ended."""
+        """Release the sockets and the pipe after the process has ended."""
         self.phase, self._wire = RunnerPhase.GONE, None
         self._socket.close()
+        self.hooks.close()
         life, self._life = self._life, -1
         if life >= 0:
             os.close(life)

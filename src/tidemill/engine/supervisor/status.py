@@ -84,6 +84,7 @@ class SupervisorStatus:
             for runner in crew
         ]
         facts = {"runners": runners, "broken_tasks": dict(self.broken), "leading": self._registrar.leading}
+        facts["fires_without_hooks"] = self._registrar.fire_hooks.skipped
         return HealthVerdict(alive, not reasons, tuple(reasons), facts, lambda: self._tally(crew))
 
     def gone(self, runner: RunnerProcess) -> None:

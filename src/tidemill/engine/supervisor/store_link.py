@@ -31,9 +31,11 @@ from tidemill.engine.duties import FactsOf, Reclaim, batch_of, duties_here, usua
 from tidemill.engine.duties.settle import Settle
 from tidemill.engine.duty import Duties
 from tidemill.engine.exchange.held_job import STOPPING
+from tidemill.engine.fire_hooks import FireHooks
 from tidemill.engine.heartbeat import HeartbeatThread
 from tidemill.engine.listener import WakeupListener
 from tidemill.engine.node import machine_name, process_name
+from tidemill.engine.supervisor.runner_hooks import RunnerHooks
 from tidemill.engine.worker_settings import WorkerSettings, fitted
 from tidemill.errors import BadSettings, StoreBusy, StoreError, StoreUnavailable, TidemillError
 from tidemill.ids import new_id
@@ -134,8 +136,11 @@ class WorkerEnd(StrEnum):
 class StoreLink:
     """Carries out the supervisor's store requests in order. Every method but ``close`` returns at once."""
 
-    def __init__(self, settings: WorkerSettings, clock: Clock, emit: Callable[[Told], None]) -> None:
+    def __init__(
+        self, settings: WorkerSettings, clock: Clock, emit: Callable[[Told], None], fire_hooks: RunnerHooks
+    ) -> None:
         self._settings, self._clock, self._emit = settings, clock, emit
+        self.fire_hooks = fire_hooks
         self._orders: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._closing = threading.Event()
         self._gone: set[UUID] = set()  # workers that no longer need to be registered
@@ -261,6 +266,7 @@ class StoreLink:
                 self._policy_of,
                 self._facts.get,
                 self._emit,
+                self.fire_hooks,
                 alive=lambda: frozenset(self._here),
             )
             self._emit(StoreOpened(store.url))
@@ -328,6 +334,7 @@ class _Parts:
         policy_of: Callable[[Claim, Details], Policy],
         facts_of: FactsOf,
         emit: Callable[[Told], None],
+        fire_hooks: FireHooks,
         *,
         alive: Callable[[], frozenset[UUID]],
     ) -> None:
@@ -354,7 +361,14 @@ class _Parts:
             clock,
             new_id(),
             usual_duties(
-                store, clock, policy_of, random, batch=batch, reclaim=self._reclaim, facts_of=facts_of
+                store,
+                clock,
+                policy_of,
+                random,
+                batch=batch,
+                reclaim=self._reclaim,
+                facts_of=facts_of,
+                fire_hooks=fire_hooks,
             ),
             coordination=coordination,
             lease_beat=settings.lease_beat,
@@ -367,7 +381,7 @@ class _Parts:
             store,
             clock,
             new_id(),
-            duties_here(store, clock, machine_name(), facts_of),
+            duties_here(store, clock, machine_name(), facts_of, fire_hooks),
             coordination=Coordination.EVERYONE,
             random=random,
             ear=self.ear,

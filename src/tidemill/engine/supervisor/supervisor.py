@@ -27,6 +27,7 @@ from tidemill.engine.health import HealthServer, url_of
 from tidemill.engine.node import host_name, machine_name
 from tidemill.engine.supervisor.reloader import Reloader
 from tidemill.engine.supervisor.runner_checks import RunnerChecks, worn
+from tidemill.engine.supervisor.runner_hooks import RunnerHooks
 from tidemill.engine.supervisor.runner_pool import RunnerPool
 from tidemill.engine.supervisor.runner_process import (
     RunnerExited,
@@ -126,7 +127,8 @@ class Supervisor:
         command = runner_command(app, log_level=log_level, log_json=log_json, sources=reload)
         self._reloader = Reloader(lambda: self.signal(signal.SIGHUP)) if reload else None
         self._seats = RunnerPool(processes, command, self._events.put, self._clock)
-        self._registrar = StoreLink(settings, self._clock, self._events.put)
+        self._fire_hooks = RunnerHooks(self._clock)
+        self._registrar = StoreLink(settings, self._clock, self._events.put, self._fire_hooks)
         self._notifier = Notifier(os.environ, self._clock, pid=os.getpid())
         self._vitals = SupervisorStatus(self._seats, self._registrar, self._notifier, processes, self._clock)
         self._checkup = RunnerChecks(
@@ -297,6 +299,8 @@ class Supervisor:
                 self._seats.take_over(runner)
             case "stats":
                 runner.stats = message
+            case "fires":
+                self._fire_hooks.offered(runner, message)
             case "drained":
                 runner.done = True
             case "fenced" if runner.phase is not RunnerPhase.LOST:
@@ -319,21 +323,23 @@ class Supervisor:
             why = "; ".join(f"task {name}: {error}" for name, error in broken.items())
             self._give_up(f"{self._app} is rejected (--strict): {why or 'it declares no task'}")
             return
+        if self._hello is not None and url != self._hello.get("store"):
+            runner.failure = "the app's store is not the one this worker was started with; restart the worker"
+            runner.kill()
+            return
+        # Before the store is opened, because the duties begin with the first fires then.
+        self._registrar.learn(tasks)
+        self._fire_hooks.offered(runner, hello.get("fires"))
         if self._hello is None:
             self._hello = hello
             if hello.get("warning"):
                 _log.warning("%s", hello["warning"])
             self._registrar.open(url, migrate=self._migrate or bool(hello.get("migrate")))
-        elif url != self._hello.get("store"):
-            runner.failure = "the app's store is not the one this worker was started with; restart the worker"
-            runner.kill()
-            return
         for name, error in broken.items():
             _log.error("task %s cannot be run, and its jobs are not claimed: %s", name, error)
         if self._reloader is not None:
             self._reloader.watch(hello.get("sources", ()))
         runner.phase = RunnerPhase.JOINING
-        self._registrar.learn(tasks)
         host = host_name()
         self._registrar.join(
             Worker(
@@ -381,6 +387,7 @@ class Supervisor:
     def _exited(self, runner: RunnerProcess, code: int) -> None:
         lived, asked, phase = runner.age, runner.asked, runner.phase
         self._vitals.gone(runner)
+        self._fire_hooks.gone(runner)
         pause = self._seats.exited(runner)
         clean = runner.done or (asked and code == 0)
         # A lost lease is not the jobs' fault: those that no other worker has claimed are released without a charge.
@@ -447,6 +454,7 @@ class Supervisor:
 
     def _end_all(self, grace: float) -> None:
         self._ending = self._vitals.stopping = True
+        self._fire_hooks.close()
         self._notifier.stopping()
         if self._beside is not None:
             self._beside.stop(grace)

@@ -14,14 +14,14 @@ from tidemill.domain.cluster import CancelRequest, Heartbeat, Lease, Pulse, Work
 from tidemill.domain.job import Claim
 from tidemill.domain.states import JobState
 from tidemill.errors import UsageError
-from tidemill.stores.base import LeaseStore, Lock, WorkerStore
+from tidemill.stores.base import LeaseStore, Lock, RecoveryStore, WorkerStore
 from tidemill.stores.memory import unique_keys
 from tidemill.stores.memory.copies import kept
 from tidemill.stores.memory.core import MemoryPart
 from tidemill.stores.memory.state import State, claim_of
 
 
-class MemoryWorkers(MemoryPart, WorkerStore):
+class MemoryWorkers(MemoryPart, WorkerStore, RecoveryStore):
     """Liveness, one row per worker."""
 
     def register(self, worker: Worker, *, lease: timedelta, now: datetime | None = None) -> Worker:

@@ -57,8 +57,8 @@ def finds(where: JobFilter) -> Callable[[JobRow], bool]:
         error = job.error
         if error is None:
             return False
-        said = json.dumps([error.type, error.message, error.traceback], separators=(",", ":"))
-        return sought.escaped in fold(said)
+        text = json.dumps([error.type, error.message, error.traceback], separators=(",", ":"))
+        return sought.escaped in fold(text)
 
     return found
 
@@ -98,9 +98,9 @@ def page_of(
 ) -> Page[T]:  # fmt: skip
     """The rows after the cursor in the order of their ids, and the next cursor. ``weigh`` returns the size of a row in bytes."""
     size = page_size(limit)
-    found = first_of(rows, id_of, sort=sort, size=size + 1, after=after)
-    items = found[: fitting(map(weigh, found[:size]))]
-    return Page(items, encode_cursor(sort, id_of(items[-1])) if len(found) > len(items) else None)
+    candidates = first_of(rows, id_of, sort=sort, size=size + 1, after=after)
+    items = candidates[: fitting(map(weigh, candidates[:size]))]
+    return Page(items, encode_cursor(sort, id_of(items[-1])) if len(candidates) > len(items) else None)
 
 
 def page_with_text(

@@ -27,7 +27,6 @@ from tidemill.stores.memory.core import MemoryPart, refuse_repeats
 from tidemill.stores.memory.state import State, claim_of, lane_key
 
 _ZERO = timedelta(0)
-_BACK = frozenset({JobState.PENDING, JobState.SCHEDULED, JobState.WAITING})
 
 
 class MemoryLifecycle(MemoryPart, LifecycleStore, AuditStore):
@@ -166,13 +165,13 @@ def _inserted(
 
 def _refuse_known(state: State, jobs: Sequence[NewJob]) -> None:
     seen: set[UUID] = set()
-    known: list[UUID] = []
+    stored: list[UUID] = []
     for new in jobs:
         if new.id in state.jobs or new.id in seen:
-            known.append(new.id)
+            stored.append(new.id)
         seen.add(new.id)
-    if known:
-        raise JobExists(f"job {known[0]} is already stored; nothing was enqueued", ids=tuple(known))
+    if stored:
+        raise JobExists(f"job {stored[0]} is already stored; nothing was enqueued", ids=tuple(stored))
 
 
 def _made(new: NewJob, now: datetime) -> JobRow:
@@ -253,8 +252,8 @@ def _claim(
 def _finished(job: JobRow, finish: Finish, now: datetime) -> tuple[JobRow, Execution]:
     """The job and its execution after a transition."""
     change = finish.transition
-    if job.cancel_reason is not None and change.state in _BACK:
-        change = replace(change, state=JobState.CANCELLED, reason=job.cancel_reason)
+    if job.cancel_reason is not None and change.on_cancel is not None:
+        change = replace(change, state=change.on_cancel, reason=job.cancel_reason)
     started_at = job.started_at
     if finish.started_ago is not None:
         started_at = now - timedelta(seconds=finish.started_ago)

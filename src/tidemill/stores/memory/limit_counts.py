@@ -14,8 +14,8 @@ def use_of(state: State, name: str, rule: Rule | None, now: datetime) -> Use:
     """The use of a name, as far as its rule needs it."""
     counted = state.counted.get(name) or LimitCount()
     window = window_of(rule)
-    known = [part for part in counted.begun if window is not None and part[0] > now - window]
-    begun = [part for part in known if part[0] <= now]
+    starts = [part for part in counted.begun if window is not None and part[0] > now - window]
+    begun = [part for part in starts if part[0] <= now]
     return Use(
         name,
         counted.used,
@@ -24,7 +24,7 @@ def use_of(state: State, name: str, rule: Rule | None, now: datetime) -> Use:
         begun[0][0] if begun else None,
         counted.breaker,
         now,
-        sum(number for at, number in known if at > now),
+        sum(number for at, number in starts if at > now),
     )
 
 

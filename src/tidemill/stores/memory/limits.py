@@ -10,13 +10,13 @@ from tidemill.domain.job import Claim
 from tidemill.domain.lanes import Lane, LaneKey
 from tidemill.domain.limits import Rule, Rules, Use, count, fitting, is_rate, names_of, rule_of
 from tidemill.domain.states import JobState
-from tidemill.stores.limits import LimitStore, Redated
+from tidemill.stores.limits import LimitRuleStore, LimitStore, Redated
 from tidemill.stores.memory import limit_counts
 from tidemill.stores.memory.core import MemoryPart
 from tidemill.stores.memory.state import LimitCount
 
 
-class MemoryLimits(MemoryPart, LimitStore):
+class MemoryLimits(MemoryPart, LimitRuleStore, LimitStore):
     """The verbs of limits."""
 
     def rules(self) -> list[Rule]:
@@ -63,8 +63,8 @@ class MemoryLimits(MemoryPart, LimitStore):
         with self._open() as state:
             moment = self._at(now)
             if names is None:
-                found = [(-counted.used, name) for name, counted in state.counted.items() if counted.used]
-                names = [name for _, name in sorted(found)[: max(limit, 0)]]
+                ranked = [(-counted.used, name) for name, counted in state.counted.items() if counted.used]
+                names = [name for _, name in sorted(ranked)[: max(limit, 0)]]
             return [limit_counts.use_of(state, name, rule_of(name, rules), moment) for name in names]
 
     def redate(
@@ -107,15 +107,15 @@ class MemoryLimits(MemoryPart, LimitStore):
 
     def label(self, task: str, name: str, *, limit: int) -> int:
         with self._open() as state:
-            found = [
+            labelled = [
                 job
                 for job in state.jobs.values()
                 if job.task == task
                 and job.state in (JobState.PENDING, JobState.SCHEDULED)
                 and name not in job.limits
             ][: max(limit, 0)]
-            state.relabel([replace(job, limits=(*job.limits, name)) for job in found])
-            return len(found)
+            state.relabel([replace(job, limits=(*job.limits, name)) for job in labelled])
+            return len(labelled)
 
     def depth(self, *, queue: str | None = None, tenant: str | None = None, most: int) -> int:
         with self._open() as state:
@@ -129,14 +129,14 @@ class MemoryLimits(MemoryPart, LimitStore):
     def forget_uses(self, idle: timedelta, *, limit: int, now: datetime | None = None) -> int:
         with self._open() as state:
             before = self._at(now) - idle
-            found = [
+            idle_names = [
                 name
                 for name, counted in state.counted.items()
                 if not counted.used and counted.changed_at is not None and counted.changed_at < before
             ][: max(limit, 0)]
-            for name in found:
+            for name in idle_names:
                 del state.counted[name]
-            return len(found)
+            return len(idle_names)
 
 
 def _order(key: LaneKey) -> tuple[str, str, int, str]:

@@ -21,32 +21,32 @@ class LockTable:
         self._lock = Lock()
         self._holders: dict[str, MemoryLock] = {}
 
-    def _begin_anew(self) -> None:
+    def _restart_after_fork(self) -> None:
         if self._pid != os.getpid():
             self._begin()
 
     def take(self, name: str) -> MemoryLock | None:
         """A hold on the name, if it is free."""
-        self._begin_anew()
+        self._restart_after_fork()
         hold = MemoryLock(self, name)
         with self._lock:
             return hold if self._holders.setdefault(name, hold) is hold else None
 
     def has(self, hold: MemoryLock) -> bool:
         """Whether this hold still has its name."""
-        self._begin_anew()
+        self._restart_after_fork()
         return self._holders.get(hold.name) is hold
 
     def drop(self, hold: MemoryLock) -> None:
         """Release the name, if this hold still has it."""
-        self._begin_anew()
+        self._restart_after_fork()
         with self._lock:
             if self._holders.get(hold.name) is hold:
                 del self._holders[hold.name]
 
     def drop_all(self) -> None:
         """Release all names."""
-        self._begin_anew()
+        self._restart_after_fork()
         with self._lock:
             self._holders.clear()
 

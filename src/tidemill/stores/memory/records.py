@@ -89,7 +89,7 @@ class MemoryRecords(MemoryPart, RecordStore, AuditStore):
         with self._open() as state:
             # Numbers have no gaps: record n is at index n - 1.
             later = state.audit[max(after, 0) : None if before is None else max(before - 1, 0)]
-            found = [
+            records = [
                 record
                 for record in (reversed(later) if newest else later)
                 if tenant in (ALL_TENANTS, record.entry.tenant)
@@ -97,7 +97,7 @@ class MemoryRecords(MemoryPart, RecordStore, AuditStore):
                 and action in (None, record.entry.action)
                 and subject in (None, record.entry.subject)
             ]
-            return [_shown(record) for record in found[:size]]
+            return [_shown(record) for record in records[:size]]
 
 
 class MemorySettings(MemoryPart, SettingsStore):

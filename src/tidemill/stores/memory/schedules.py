@@ -27,7 +27,7 @@ from tidemill.domain.states import ENDED
 from tidemill.stores.memory.copies import kept
 from tidemill.stores.memory.core import MemoryPart, refuse_repeats
 from tidemill.stores.memory.state import State
-from tidemill.stores.schedules import DefinitionStore, ScheduleStore
+from tidemill.stores.schedules import DefinitionStore, FireStore, ScheduleStore
 
 
 class MemoryDefinitions(MemoryPart, DefinitionStore):
@@ -116,7 +116,7 @@ class MemoryDefinitions(MemoryPart, DefinitionStore):
             return frozenset(row.id for row in dropped)
 
 
-class MemorySchedules(MemoryPart, ScheduleStore):
+class MemorySchedules(MemoryPart, ScheduleStore, FireStore):
     """Stored schedules."""
 
     def put_schedules(

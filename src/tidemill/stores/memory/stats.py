@@ -34,14 +34,14 @@ from tidemill.domain.stats import (
 )
 from tidemill.stores.memory.core import MemoryPart
 from tidemill.stores.memory.state import State
-from tidemill.stores.stats import StatsStore
+from tidemill.stores.stats import OccupancyStore, StatsStore
 
 _ZERO = timedelta(0)
 _S = JobState
 _PLACES = ({_S.PENDING}, {_S.SCHEDULED}, {_S.WAITING, _S.REVIEW_NEEDED}, {_S.CLAIMED, _S.RUNNING})
 
 
-class MemoryStats(MemoryPart, StatsStore):
+class MemoryStats(MemoryPart, StatsStore, OccupancyStore):
     """The queries behind statistics, alerts and the dashboard."""
 
     def ended_by(
@@ -147,14 +147,14 @@ class MemoryStats(MemoryPart, StatsStore):
 
     def lately(self, tasks: Collection[str], *, tenant: str, each: int = SAMPLES) -> list[EndedTiming]:
         with self._open() as state:
-            found = []
+            timings = []
             for task in sorted(set(tasks)):
                 ended = [job for job in state.jobs.values() if job.task == task and job.state in ENDED]
                 ended.sort(key=lambda job: job.id, reverse=True)
-                found += [
+                timings += [
                     _ended_lately(job) for job in ended[: max(each, 0)] if tenant in (ALL_TENANTS, job.tenant)
                 ]
-            return found
+            return timings
 
     def crowd(self, *, tenant: str, look: int = LOOK) -> UnfinishedCounts:
         with self._open() as state:
@@ -181,7 +181,7 @@ class MemoryStats(MemoryPart, StatsStore):
     ) -> list[HeldRow]:
         with self._open() as state:
             moment = self._at(now)
-            found = []
+            jobs = []
             for id in state.held:
                 held = _held(state, state.jobs[id])
                 age = moment - (held.started_at or held.claimed_at)
@@ -190,9 +190,9 @@ class MemoryStats(MemoryPart, StatsStore):
                     and (longer_than is None or age >= longer_than)
                     and _is(held, which, moment)
                 ):
-                    found.append(held)
-            found.sort(key=lambda held: (held.claimed_at, held.id))
-            return found[: max(limit, 0)]
+                    jobs.append(held)
+            jobs.sort(key=lambda held: (held.claimed_at, held.id))
+            return jobs[: max(limit, 0)]
 
     def holders(self, *, tenant: str) -> list[Holder]:
         with self._open() as state:
@@ -263,8 +263,8 @@ def _number(jobs: list[JobRow], states: Iterable[JobState]) -> int:
 def _times(jobs: list[JobRow]) -> tuple[list[timedelta], list[timedelta]]:
     """Run times and lags of the jobs that were started."""
     pairs = [(span_of(job.finished_at, job.started_at), span_of(job.started_at, job.run_at)) for job in jobs]
-    known = [(run, lag) for run, lag in pairs if run is not None and lag is not None]
-    return [run for run, _ in known], [lag for _, lag in known]
+    measured = [(run, lag) for run, lag in pairs if run is not None and lag is not None]
+    return [run for run, _ in measured], [lag for _, lag in measured]
 
 
 def _slot(at: datetime, jobs: list[JobRow], tenant: str, samples: int) -> SeriesStep:
@@ -281,10 +281,10 @@ def _held(state: State, job: JobRow) -> HeldRow:
     assert job.worker is not None
     assert job.claimed_at is not None
     worker = state.workers.get(job.worker)
-    known = (None, None, None) if worker is None else (worker.name, worker.beat_at, worker.expires_at)
+    lease = (None, None, None) if worker is None else (worker.name, worker.beat_at, worker.expires_at)
     return HeldRow(
-        job.id, job.task, job.queue, job.tenant, job.state, job.attempt, job.timeout, job.worker, known[0],
-        job.claimed_at, job.started_at, known[1], known[2], None if job.progress is None else job.progress.at,
+        job.id, job.task, job.queue, job.tenant, job.state, job.attempt, job.timeout, job.worker, lease[0],
+        job.claimed_at, job.started_at, lease[1], lease[2], None if job.progress is None else job.progress.at,
     )  # fmt: skip
 
 

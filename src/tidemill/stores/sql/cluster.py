@@ -10,13 +10,13 @@ from uuid import UUID
 
 from tidemill.domain.cluster import CancelRequest, Heartbeat, Lease, Pulse, Worker, WorkerState
 from tidemill.domain.job import Claim
-from tidemill.stores.base import LeaseStore, Lock, WorkerStore
+from tidemill.stores.base import LeaseStore, Lock, RecoveryStore, WorkerStore
 from tidemill.stores.sql.base import SqlPart
 from tidemill.stores.sql.driver import Row
 from tidemill.stores.sql.job_rows import dump, load_claim, load_worker
 
 
-class SqlWorkers(SqlPart, WorkerStore):
+class SqlWorkers(SqlPart, WorkerStore, RecoveryStore):
     """register, beat, heartbeats, declare_gone, retire, drain, workers, orphans, overdue, sweep."""
 
     def register(self, worker: Worker, *, lease: timedelta, now: datetime | None = None) -> Worker:
@@ -44,9 +44,9 @@ class SqlWorkers(SqlPart, WorkerStore):
         draining = frozenset(row[0] for row in rows if row[1] == WorkerState.DRAINING)
         cancels = [
             CancelRequest(UUID(id), token, worker, reason)
-            for worker, _, found in rows
-            if found is not None
-            for id, token, reason in json.loads(found)
+            for worker, _, requests in rows
+            if requests is not None
+            for id, token, reason in json.loads(requests)
         ]
         return Pulse(frozenset(row[0] for row in rows), draining, sorted(cancels))
 
@@ -108,8 +108,8 @@ class SqlLeases(SqlPart, LeaseStore):
         metadata: Mapping[str, object] | None = None,
         now: datetime | None = None,
     ) -> bool:
-        facts = None if metadata is None else dump(dict(metadata))
-        takes = {"now": now, "name": name, "holder": holder, "term": term, "ttl": ttl, "metadata": facts}
+        text = None if metadata is None else dump(dict(metadata))
+        takes = {"now": now, "name": name, "holder": holder, "term": term, "ttl": ttl, "metadata": text}
         return bool(self._db.run("renew", takes))
 
     def release(self, name: str, holder: UUID, term: int) -> bool:

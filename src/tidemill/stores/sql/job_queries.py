@@ -68,13 +68,13 @@ class SqlQueries(SqlPart, JobQueries):
     def _whole(self, rows: Sequence[Row]) -> list[JobRow]:
         """Jobs of the query ``jobs``, completed with the arguments and results that it left out."""
         heavy = [row[0] for row in rows if row[_HEAVY]]
-        found = {row[0]: row for row in self._db.run("get", {"ids": heavy})} if heavy else {}
+        full_rows = {row[0]: row for row in self._db.run("get", {"ids": heavy})} if heavy else {}
         whole: list[Row] = []
         for row in rows:
             if not row[_HEAVY]:
                 whole.append(row[:_HEAVY])
-            elif row[0] in found:  # otherwise it was deleted in the meantime
-                full = found[row[0]]
+            elif row[0] in full_rows:  # otherwise it was deleted in the meantime
+                full = full_rows[row[0]]
                 # Other columns keep their values, because the job may have changed and no longer match.
                 whole.append(
                     (*row[:_ARGS], full[_ARGS], *row[_ARGS + 1 : _RESULT], full[_RESULT], row[_ERROR])
@@ -84,7 +84,8 @@ class SqlQueries(SqlPart, JobQueries):
     def _with_text(self, where: JobFilter, takes: dict[str, Any], sort: Sort, limit: int) -> Page[JobRow]:
         """The jobs with the text or the id suffix among the next ones; a first query finds where to stop."""
         flags = [sort.value, *filter_flags(where)]
-        last = self._db.run("looked", takes | {"skip": max(where.look, 1) - 1}, flags=flags)
+        scope = {name: value for name, value in takes.items() if name != "limit"}
+        last = self._db.run("looked", scope | {"skip": max(where.look, 1) - 1}, flags=flags)
         if last:
             takes["floor" if sort is Sort.NEWEST else "ceiling"] = last[0][0]
         sought = text_takes(where)
@@ -115,10 +116,10 @@ class SqlQueries(SqlPart, JobQueries):
             return []
         rows = self._db.run("get", {"ids": list(ids), "tenant": tenant_of(tenant)})
         own = [row[0] for row in rows]
-        found = [execution for row in rows if (execution := last_execution(row)) is not None]
+        executions = [execution for row in rows if (execution := last_execution(row)) is not None]
         if own:
-            found += [load_execution(row) for row in self._db.run("executions", {"ids": own})]
-        return sorted(found, key=lambda execution: (execution.job_id, execution.number))
+            executions += [load_execution(row) for row in self._db.run("executions", {"ids": own})]
+        return sorted(executions, key=lambda execution: (execution.job_id, execution.number))
 
     def logs(
         self,
@@ -138,8 +139,8 @@ class SqlQueries(SqlPart, JobQueries):
             "levels": None if levels is None else sorted(levels),
             "limit": page_size(limit),
         }
-        found = [
+        lines = [
             load_log(row)
             for row in self._db.run("logs", takes, flags=("oldest" if before is None else "newest",))
         ]
-        return found if before is None else found[::-1]
+        return lines if before is None else lines[::-1]

@@ -43,9 +43,9 @@ def dump(value: object) -> str:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=True)
 
 
-def dump_facts(facts: Mapping[str, object] | None) -> str | None:
+def dump_facts(mapping: Mapping[str, object] | None) -> str | None:
     """A mapping as JSON text."""
-    return None if facts is None else dump(dict(facts))
+    return None if mapping is None else dump(dict(mapping))
 
 
 def load_facts(text: str | None) -> Any:
@@ -209,8 +209,8 @@ def load_execution(row: Row) -> Execution:
 def load_log(row: Row) -> tuple[int, LogEntry]:
     """A log line and its position from a row of ``logs``."""
     position, job_id, number, at, level, stage, message, details, duration = row
-    facts = None if details is None else json.loads(details)
-    return position, LogEntry(job_id, number, at, message, level, stage, facts, duration)
+    extra = None if details is None else json.loads(details)
+    return position, LogEntry(job_id, number, at, message, level, stage, extra, duration)
 
 
 def load_worker(row: Row) -> Worker:

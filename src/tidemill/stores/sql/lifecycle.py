@@ -80,14 +80,14 @@ class SqlLifecycle(LimitCounts, LifecycleStore, AuditStore):
 
     def promote(self, limit: int, *, look: bool = False, now: datetime | None = None) -> Promoted:
         promote = QueryCall("promote", {"now": now, "limit": limit})
-        found: list[Row] = []
+        queues: list[Row] = []
         if look:
-            rows, found = self._db.run_together([promote, QueryCall("queues", {})])
+            rows, queues = self._db.run_together([promote, QueryCall("queues", {})])
         else:
             rows = self._db.run(*promote)
         lanes = frozenset(LaneKey(*row[:3]) for row in rows if row[0] is not None)
         return Promoted(
-            sum(row[3] for row in rows), lanes, rows[0][4], frozenset(queue for (queue,) in found)
+            sum(row[3] for row in rows), lanes, rows[0][4], frozenset(queue for (queue,) in queues)
         )
 
     def lanes(self, queues: Sequence[str] | None = None) -> list[Lane]:
@@ -217,6 +217,7 @@ def finish_columns(finishes: Sequence[Finish]) -> dict[str, list[Any]]:
     columns["worker"] = [item.claim.worker for item in finishes]
     columns["delay"] = [item.transition.delay for item in finishes]
     columns["refund"] = [item.transition.refund for item in finishes]
+    columns["on_cancel"] = [item.transition.on_cancel for item in finishes]
     return columns
 
 

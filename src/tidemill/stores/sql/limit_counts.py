@@ -96,11 +96,11 @@ class LimitCounts(SqlPart):
     def _note_more(self, claims: Sequence[Claim], lanes: Collection[Lane]) -> None:
         """Record the limits of claims that were counted against more limits than their own."""
         more = {lane.limits for lane in lanes if lane.limits != names_of(lane.gate)}
-        found = [claim for claim in claims if claim.limits in more]
-        if found:
+        labelled = [claim for claim in claims if claim.limits in more]
+        if labelled:
             columns: dict[str, list[Any]] = {
-                "id": [claim.id for claim in found],
-                "limits": [gate_of(claim.limits or ()) for claim in found],
+                "id": [claim.id for claim in labelled],
+                "limits": [gate_of(claim.limits or ()) for claim in labelled],
             }
             self._db.run("note_limits", None, columns)
 
@@ -229,9 +229,9 @@ class LimitCounts(SqlPart):
                 row[0]: (row[1], row[2], row[3]) for row in self._db.run("starts", {"now": now}, columns)
             }
         stored = {row[0]: row for row in rows}
-        found: dict[str, Use] = {}
+        uses: dict[str, Use] = {}
         for name in names:
             _, used, full_until_at, breaker, read_at = stored.get(name, (name, 0, None, None, None))
             jobs, oldest_at, ahead = begun.get(name, (0, None, 0))
-            found[name] = Use(name, used, jobs, full_until_at, oldest_at, breaker, read_at, ahead)
-        return found
+            uses[name] = Use(name, used, jobs, full_until_at, oldest_at, breaker, read_at, ahead)
+        return uses

@@ -14,7 +14,7 @@ from typing import Any
 from tidemill.domain.breaker import Breaker
 from tidemill.domain.lanes import Lane, LaneKey
 from tidemill.domain.limits import LimitKind, Rule, Rules, Use, names_of
-from tidemill.stores.limits import LimitStore
+from tidemill.stores.limits import LimitRuleStore, LimitStore
 from tidemill.stores.sql.driver import Row
 from tidemill.stores.sql.job_rows import at_most
 from tidemill.stores.sql.limit_counts import LimitCounts
@@ -23,7 +23,7 @@ _FIRST = LaneKey("", "", 0)
 """Sorts before every lane, because no queue has an empty name."""
 
 
-class SqlLimits(LimitCounts, LimitStore):
+class SqlLimits(LimitCounts, LimitRuleStore, LimitStore):
     """The verbs of limits."""
 
     def rules(self) -> list[Rule]:
@@ -81,8 +81,8 @@ class SqlLimits(LimitCounts, LimitStore):
                 return []
             wanted = list(dict.fromkeys(names))
             rows = self._db.run("uses", {"now": now, "names": wanted, "limit": len(wanted)})
-            found = self._with_starts(rows, rules, wanted, now)
-            return [found[name] for name in wanted]
+            uses = self._with_starts(rows, rules, wanted, now)
+            return [uses[name] for name in wanted]
         rows = self._db.run("uses", {"now": now, "limit": at_most(limit)}, flags=("held",))
         return list(self._with_starts(rows, rules, [row[0] for row in rows], now).values())
 

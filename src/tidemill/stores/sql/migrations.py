@@ -42,8 +42,8 @@ class Migration:
     @property
     def serves(self) -> int:
         """The oldest code that works with the schema after this migration; without a header, only its own version."""
-        found = _SERVES.search(self.sql)
-        return self.version if found is None else int(found[1])
+        match = _SERVES.search(self.sql)
+        return self.version if match is None else int(match[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +65,15 @@ class Installed(NamedTuple):
 @lru_cache
 def _files(dialect: str) -> tuple[Migration, ...]:
     folder = resources.files(f"tidemill.stores.sql.{dialect}") / "migrations"
-    found = [
+    migrations = [
         Migration(int(match[1]), match[2], file.read_text("utf-8"))
         for file in folder.iterdir()
         if (match := _NAME.match(file.name))
     ]
-    found.sort(key=lambda migration: migration.version)
-    if [migration.version for migration in found] != list(range(len(found))):
+    migrations.sort(key=lambda migration: migration.version)
+    if [migration.version for migration in migrations] != list(range(len(migrations))):
         raise StoreCorrupt(f"the {dialect} migrations are not numbered 0, 1, 2, … without a gap")
-    return tuple(found)
+    return tuple(migrations)
 
 
 def load(dialect: str) -> tuple[Migration, ...]:
@@ -95,8 +95,8 @@ def script(dialect: str) -> str:
         ledger(dialect),
     ]
     for step in load(dialect):
-        facts = f"{step.version}, '{step.name}', '{step.checksum}'"  # from the package's own files: no quoting needed
-        parts += [step.sql, f"insert into {prefix}migrations(version, name, checksum) values ({facts});"]  # noqa: S608
+        row = f"{step.version}, '{step.name}', '{step.checksum}'"  # from the package's own files: no quoting needed
+        parts += [step.sql, f"insert into {prefix}migrations(version, name, checksum) values ({row});"]  # noqa: S608
     random = "gen_random_uuid()::text" if dialect == "postgres" else "lower(hex(randomblob(16)))"
     meta = f"('installation', {random}), ('serves', '{oldest_served(load(dialect))}')"
     parts += [f"insert into {prefix}meta(key, value) values {meta};", "commit;"]  # noqa: S608

@@ -20,7 +20,7 @@ from tidemill.domain.schedules import (
     Scope,
 )
 from tidemill.domain.states import JobState
-from tidemill.stores.schedules import DefinitionStore, ScheduleStore
+from tidemill.stores.schedules import DefinitionStore, FireStore, ScheduleStore
 from tidemill.stores.sql.base import SqlPart
 from tidemill.stores.sql.job_rows import at_most, tenant_of
 from tidemill.stores.sql.schedule_rows import (
@@ -85,7 +85,7 @@ class SqlDefinitions(SqlPart, DefinitionStore):
             return frozenset(dropped)
 
 
-class SqlSchedules(SqlPart, ScheduleStore):
+class SqlSchedules(SqlPart, ScheduleStore, FireStore):
     """put_schedules … drop_schedules; due, advance; note_fires … purge_fires."""
 
     def put_schedules(

@@ -19,15 +19,15 @@ class SqlSettings(SqlPart, SettingsStore):
     """orders, settings, put_settings, drop_settings, pauses, pause, resume."""
 
     def orders(self) -> RuntimeState:
-        found = RuntimeState([], [], [])
+        state = RuntimeState([], [], [])
         for what, name, kind, value, note, most, per, burst, pinned, at, by in self._db.run("orders"):
             if what == "pause":
-                found.pauses.append(_pause((kind, name, note, by, at)))
+                state.pauses.append(_pause((kind, name, note, by, at)))
             elif what == "setting":
-                found.settings.append(Setting(name, json.loads(value), note, at, by))
+                state.settings.append(Setting(name, json.loads(value), note, at, by))
             else:
-                found.rules.append(read_rule((name, kind, most, per, burst, value, pinned, at, by)))
-        return found
+                state.rules.append(read_rule((name, kind, most, per, burst, value, pinned, at, by)))
+        return state
 
     def settings(self) -> list[Setting]:
         return [

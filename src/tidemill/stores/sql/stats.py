@@ -33,14 +33,14 @@ from tidemill.domain.stats import (
 from tidemill.stores.sql.base import SqlPart
 from tidemill.stores.sql.driver import Row
 from tidemill.stores.sql.job_rows import at_most, filter_takes, load_progress, tenant_of
-from tidemill.stores.stats import StatsStore
+from tidemill.stores.stats import OccupancyStore, StatsStore
 
 _PART = r'"((?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*)'
 _ERROR = re.compile(rf"\[{_PART}\",{_PART}")
 """The type and the message at the start of an error's JSON text, which may be truncated after them."""
 
 
-class SqlStats(SqlPart, StatsStore):
+class SqlStats(SqlPart, StatsStore, OccupancyStore):
     """ended_by, count_ended, standing, series, troubles, depths, lately, crowd, holding, holders."""
 
     def ended_by(
@@ -65,8 +65,8 @@ class SqlStats(SqlPart, StatsStore):
         rows = self._db.run("failed_by", takes) if failures else self._db.run("ended_by", takes)
         seen, first_at = rows[0][:2]
         sampled = seen >= look > 0
-        found = [_ended(row[2:], group) for row in rows if row[2] is not None]
-        return EndedGroups(found, first_at if sampled else since, sampled)
+        groups = [_ended(row[2:], group) for row in rows if row[2] is not None]
+        return EndedGroups(groups, first_at if sampled else since, sampled)
 
     def count_ended(
         self, window: timedelta, *, tenant: str, now: datetime | None = None
@@ -179,8 +179,8 @@ def _ended(row: Row, group: Group) -> EndedGroup:
 
 def _trouble(row: Row) -> FailedJob:
     id_, tenant, task, state, finished_at, error, reason = row
-    said = None if error is None else _ERROR.match(error)
-    kind, message = (None, None) if said is None else (_text(said[1]), _text(said[2])[:MESSAGE])
+    match = None if error is None else _ERROR.match(error)
+    kind, message = (None, None) if match is None else (_text(match[1]), _text(match[2])[:MESSAGE])
     return FailedJob(id_, tenant, task, JobState(state), finished_at, kind, message, reason)
 
 

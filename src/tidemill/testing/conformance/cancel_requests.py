@@ -45,6 +45,16 @@ every_way_back = pytest.mark.parametrize(
 )
 
 
+class _FailsOnCancel(Transition):
+    """A transition with another outcome for a cancel request than the domain's own."""
+
+    __slots__ = ()
+
+    @property
+    def on_cancel(self) -> JobState:
+        return S.FAILED
+
+
 def _ask(store: Store, *claims: Claim) -> None:
     """Request the cancellation of these jobs; their worker is not notified."""
     ids = ids_of(claims)
@@ -114,6 +124,18 @@ class AskedLaws:
         assert [get_one(store, claim.id).state for claim in claims] == [
             *(S.CANCELLED, S.SCHEDULED, S.CANCELLED, S.PENDING, S.CANCELLED, S.WAITING)
         ]
+
+    @pytest.mark.parametrize("way", [AGAIN, REVIEW], ids=["retry", "review"])
+    def test_the_outcome_of_a_cancel_request_is_the_one_of_the_transition(
+        self, store: Store, way: Transition
+    ) -> None:
+        put(store, a_job(), a_job())
+        asked, other = claim_all(store)
+        _ask(store, asked)
+        odd = _FailsOnCancel(way.state, way.execution, way.reason, way.delay)
+        assert store.finish([Finish(asked, odd), Finish(other, odd)], now=T0) == frozenset()
+        assert [get_one(store, claim.id).state for claim in (asked, other)] == [S.FAILED, way.state]
+        assert get_one(store, asked.id).reason == "enough"
 
     def test_a_stale_token_cancels_nothing(self, store: Store) -> None:
         claim = claim_one(store, put_one(store))

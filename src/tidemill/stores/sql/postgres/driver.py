@@ -57,7 +57,7 @@ class PostgresDriver:
         self._listeners: set[PostgresListener | DeafListener] = set()
         self._holds: set[advisory_locks.AdvisoryLock] = set()
 
-    def _begin_anew(self) -> None:
+    def _restart_after_fork(self) -> None:
         """Start over in a forked process: threads, listeners and the open transaction belong to the parent."""
         if self._pid != os.getpid():
             self._begin()
@@ -72,10 +72,10 @@ class PostgresDriver:
     def run(
         self, name: str, takes: Takes | None = None, items: Items | None = None, flags: Iterable[str] = ()
     ) -> list[Row]:
-        self._begin_anew()
+        self._restart_after_fork()
         takes = takes or _NO_TAKES
         connection: Connection | None = getattr(self._local, "connection", None)
-        statement = self._statements.get(name, takes, flags if connection is not None else (*flags, "alone"))
+        statement = self._statements.get(name, takes, flags, alone=connection is None)
         try:
             parameters = statement.pack(takes, items)
             if connection is not None:
@@ -117,7 +117,7 @@ class PostgresDriver:
             raise
 
     def run_together(self, calls: Sequence[QueryCall]) -> list[list[Row]]:
-        self._begin_anew()
+        self._restart_after_fork()
         self._ensure()
         if self._pooled or getattr(self._local, "connection", None) is not None:
             with self.transaction():
@@ -138,7 +138,7 @@ class PostgresDriver:
     def run_each(
         self, name: str, takes: Takes, batches: Iterable[Items], keep: Callable[[list[list[Row]]], bool]
     ) -> list[list[Row]] | None:
-        self._begin_anew()
+        self._restart_after_fork()
         if self._pooled or getattr(self._local, "connection", None) is not None:
             return None
         self._ensure()
@@ -159,7 +159,7 @@ class PostgresDriver:
             self._pool.give_back(connection)
 
     def ahead(self) -> PostgresPipeline | None:
-        self._begin_anew()
+        self._restart_after_fork()
         self._ensure()
         if self._pooled:
             return None
@@ -167,7 +167,7 @@ class PostgresDriver:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        self._begin_anew()
+        self._restart_after_fork()
         if getattr(self._local, "connection", None) is not None:
             yield
             return
@@ -301,7 +301,7 @@ class PostgresDriver:
         return f"{self._settings.schema}_wake"
 
     def notify(self, topics: Iterable[str]) -> None:
-        self._begin_anew()
+        self._restart_after_fork()
         if not self._settings.notify:
             return
         if getattr(self._local, "connection", None) is not None:
@@ -311,7 +311,7 @@ class PostgresDriver:
 
     def carried(self, topic: str) -> dict[str, str]:
         """Parameters for a statement that sends this wake-up itself; empty if another way is better."""
-        self._begin_anew()
+        self._restart_after_fork()
         if not self._settings.notify or getattr(self._local, "connection", None) is not None:
             return {}
         if not self._coalescer.carry(topic):
@@ -324,7 +324,7 @@ class PostgresDriver:
             self.run("wake", {"channel": self._channel, "payload": payload})
 
     def listen(self) -> Listener:
-        self._begin_anew()
+        self._restart_after_fork()
         self._ensure()
         self._pool.check()
         listener: PostgresListener | DeafListener
@@ -338,7 +338,7 @@ class PostgresDriver:
     # Holds -----------------------------------------------------------------------------------------------------------
 
     def hold(self, name: str) -> Lock | None:
-        self._begin_anew()
+        self._restart_after_fork()
         self._ensure()
         self._pool.check()
         if self._pooled:
@@ -372,7 +372,7 @@ class PostgresDriver:
             raise
 
     def close(self) -> None:
-        self._begin_anew()
+        self._restart_after_fork()
         self._coalescer.close()
         for listener in list(self._listeners):
             listener.close()

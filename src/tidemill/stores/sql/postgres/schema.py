@@ -66,8 +66,8 @@ def migrate(connection: Connection, schema: str, where: str, qualify: Callable[[
             "select set_config('lock_timeout', '0', true), set_config('statement_timeout', '0', true)"
         )
         connection.execute("select pg_advisory_xact_lock(hashtext(%s))", (f"tidemill migrate {schema}",))
-        have, known = installed(connection, schema, where), migrations.load("postgres")
-        waiting = migrations.pending(known, have, where)
+        have, wanted = installed(connection, schema, where), migrations.load("postgres")
+        waiting = migrations.pending(wanted, have, where)
         if not have.steps and waiting:
             if not _there(connection, schema):
                 connection.execute(f"create schema {schema}", prepare=False)
@@ -90,7 +90,7 @@ def migrate(connection: Connection, schema: str, where: str, qualify: Callable[[
             connection.execute(
                 f"insert into {schema}.meta(key, value) values ('serves', %s)"  # noqa: S608  (a plain name)
                 " on conflict (key) do update set value = excluded.value",
-                (str(migrations.oldest_served(known)),),
+                (str(migrations.oldest_served(wanted)),),
                 prepare=False,
             )
     return done

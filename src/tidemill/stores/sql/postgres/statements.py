@@ -11,7 +11,7 @@ from psycopg.pq import Format
 from psycopg.types.numeric import Int2, Int4, Int8
 
 from tidemill.stores.sql.driver import Items, Takes
-from tidemill.stores.sql.named_queries import NamedQuery, load, parameters, substitute
+from tidemill.stores.sql.named_queries import NamedQuery, load, parameters, refuse_undeclared, substitute
 from tidemill.stores.sql.postgres.arrays import pack
 from tidemill.stores.sql.postgres.values import ARRAYS, Pack, column, given, single
 
@@ -22,6 +22,7 @@ _INTEGERS = {"int2": Int2, "int4": Int4, "int8": Int8}
 class Statement:
     """One query for one set of optional parameters."""
 
+    name: str
     sql: str  #: with named parameters in psycopg's syntax
     takes: tuple[tuple[str, str], ...]
     items: tuple[tuple[str, str], ...]
@@ -32,6 +33,7 @@ class Statement:
     values: tuple[tuple[str, Pack], ...]
     columns: tuple[tuple[str, Pack], ...]
     answers: tuple[int, ...]  #: the types of the result columns
+    declared: frozenset[str]  #: the columns that the file declares
     local: bool  #: it does not wait for a standby, and must not wait for statements that do
 
     def pack(self, takes: Takes, items: Items | None) -> list[bytes | None]:
@@ -40,6 +42,7 @@ class Statement:
             None if (value := takes.get(name)) is None else pack(value) for name, pack in self.values
         ]
         if items is not None:
+            refuse_undeclared(self.name, items, self.declared)
             packed += [pack(items[name]) for name, pack in self.columns]
         return packed
 
@@ -55,6 +58,7 @@ class Statement:
             else:
                 bound[name] = _INTEGERS[kind](value) if kind in _INTEGERS else value
         if items is not None:
+            refuse_undeclared(self.name, items, self.declared)
             for name, kind in self.items:
                 bound[name] = pack(kind, items[name])
         return bound
@@ -68,15 +72,16 @@ class Statements:
         self._queries = load("postgres")
         self._compiled: dict[tuple[str, frozenset[str]], Statement] = {}
 
-    def get(self, name: str, takes: Takes, flags: Iterable[str]) -> Statement:
+    def get(self, name: str, takes: Takes, flags: Iterable[str], *, alone: bool = False) -> Statement:
+        """The statement for a call. ``alone`` adds the lines for a call in its own transaction."""
         query = self._queries[name]
-        present = query.optional and query.optional & (
-            {key for key in takes if takes[key] is not None} | set(flags)
-        )
-        found = self._compiled.get((name, present))
-        if found is None:
-            found = self._compiled[name, present] = self._compile(query, present)
-        return found
+        present = query.present(takes, flags)
+        if alone and "alone" in query.optional:
+            present |= {"alone"}
+        statement = self._compiled.get((name, present))
+        if statement is None:
+            statement = self._compiled[name, present] = self._compile(query, present)
+        return statement
 
     def _compile(self, query: NamedQuery, present: frozenset[str]) -> Statement:
         (text,) = query.statements(present)
@@ -85,19 +90,21 @@ class Statements:
         takes = tuple(pair for pair in query.takes if pair[0] in used)
         items = tuple(pair for pair in query.items if pair[0] in used)
         places = {name: f"${place}" for place, (name, _) in enumerate(takes + items, start=1)}
-        known = [single(kind) for _, kind in takes] + [column(kind) for _, kind in items]
-        packs = [(name, pack) for (name, _), (_, pack) in zip(takes + items, known, strict=True)]
+        types = [single(kind) for _, kind in takes] + [column(kind) for _, kind in items]
+        packs = [(name, pack) for (name, _), (_, pack) in zip(takes + items, types, strict=True)]
         return Statement(
+            name=query.name,
             sql=substitute(text.replace("%", "%%"), {name: f"%({name})s" for name in used}),
             takes=takes,
             items=items,
             gives=bool(query.gives),
             numbered=substitute(text, places).encode(),
-            types=tuple(oid for oid, _ in known),
-            formats=(Format.BINARY,) * len(known),
+            types=tuple(oid for oid, _ in types),
+            formats=(Format.BINARY,) * len(types),
             values=tuple(packs[: len(takes)]),
             columns=tuple(packs[len(takes) :]),
             answers=tuple(given(kind) for _, kind in query.gives),
+            declared=query.columns,
             local="alone" in present,
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from tidemill.domain.decide import COMPLETED
@@ -49,21 +49,21 @@ class PostgresStore(SqlStore):
 
     def _enqueue_made(self, jobs: Iterator[NewJob], now: datetime | None) -> list[Enqueued]:
         """Let the server insert jobs while further ones are created, as long as they are similar."""
-        lots = BulkEnqueue(jobs)
-        if not lots.alike:
-            return self.enqueue(lots.all(), now=now)
+        bulk = BulkEnqueue(jobs)
+        if not bulk.alike:
+            return self.enqueue(bulk.all(), now=now)
         try:
             rows = self._db.run_each(
-                "enqueue_alike", _common(lots.made[0], now), lots.columns(), lambda rows: not any(rows)
+                "enqueue_alike", _common(bulk.made[0], now), bulk.columns(), lambda rows: not any(rows)
             )
         except (DifferentShape, StoreBusy):
             rows = None
         if rows is None:
-            return self.enqueue(lots.all(), now=now)
+            return self.enqueue(bulk.all(), now=now)
         taken = [row[0] for lot in rows for row in lot]
         if taken:
             raise JobExists(f"job {taken[0]} is already stored; nothing was enqueued", ids=frozenset(taken))
-        return [Enqueued(job.id, True) for job in lots.made]
+        return [Enqueued(job.id, True) for job in bulk.made]
 
     def _enqueue_one(self, job: NewJob, now: datetime | None) -> list[Enqueued]:
         takes = _common(job, now)
@@ -104,7 +104,8 @@ class PostgresStore(SqlStore):
             return _stepped(self._db.run(*handoff), request)
         if counted is None:
             return super().step(finishes, request, now=now)
-        lost, _, rows = self._db.run_together([_finish_call(finishes, now), _open_call(counted), counted])
+        calls = [_finish_call(finishes, now), counted.opening(), counted.call]
+        lost, _, rows = self._db.run_together(calls)
         return StepResult(frozenset(row[0] for row in lost), claims_of(rows, request))
 
     def _finish_counted(self, finishes: Sequence[Finish], now: datetime | None) -> frozenset[UUID]:
@@ -116,8 +117,20 @@ class PostgresStore(SqlStore):
         counted = counted_claim(request, now)
         if counted is None or request.handoff:
             return super()._claim_counted(request, now, back)
-        _, rows = self._db.run_together([_open_call(counted), counted])
+        _, rows = self._db.run_together([counted.opening(), counted.call])
         return claims_of(rows, request)
+
+
+class CountedClaim(NamedTuple):
+    """A claim under concurrency limits as one statement, with the names of these limits and their maxima."""
+
+    call: QueryCall
+    names: list[str]
+    maxima: list[int]
+
+    def opening(self) -> QueryCall:
+        """The call that inserts missing counts of the names first; a statement does not see its own inserts."""
+        return QueryCall("open_uses", {"now": self.call.takes["now"], "names": self.names})
 
 
 class _StepPipeline:
@@ -167,7 +180,7 @@ def plain_step(finishes: Sequence[Finish], request: ClaimRequest, now: datetime 
     return QueryCall("step", takes, end_columns(finishes))
 
 
-def counted_claim(request: ClaimRequest, now: datetime | None) -> QueryCall | None:
+def counted_claim(request: ClaimRequest, now: datetime | None) -> CountedClaim | None:
     """The claim as one statement; None if a limit is not a concurrency limit, or not one of the jobs' own."""
     maxima: dict[str, int] = {}
     pairs: list[tuple[int, str]] = []
@@ -187,15 +200,15 @@ def counted_claim(request: ClaimRequest, now: datetime | None) -> QueryCall | No
         "pair_lane": [place for place, _ in pairs],
         "pair_name": [name for _, name in pairs],
         "pair_max": [maxima[name] for _, name in pairs],
-        "names": list(maxima),
-        "maxima": list(maxima.values()),
     }
     columns = gated_columns(request.lanes)
     columns |= {"lane_quota": quotas, "lane_counts": [bool(lane.limits) for lane in request.lanes]}
-    return QueryCall("claim_counted", takes, columns)
+    return CountedClaim(QueryCall("claim_counted", takes, columns), list(maxima), list(maxima.values()))
 
 
-def _handoff_step(finishes: Sequence[Finish], request: ClaimRequest, counted: QueryCall) -> QueryCall | None:
+def _handoff_step(
+    finishes: Sequence[Finish], request: ClaimRequest, counted: CountedClaim
+) -> QueryCall | None:
     """The step as one statement; None if a job is released, has a unique key, belongs to another worker or to no lane."""
     if not _are_all(request.worker, [item.claim.worker for item in finishes]):
         return None
@@ -212,9 +225,12 @@ def _handoff_step(finishes: Sequence[Finish], request: ClaimRequest, counted: Qu
     ):
         return None
     ended = Counter(lanes)
+    claim = counted.call.takes
     takes = {
-        **counted.takes,
+        **{name: claim[name] for name in ("now", "worker", "state", "tasks", "pair_lane", "pair_name")},
         **gated_columns(request.lanes),
+        "names": counted.names,
+        "maxima": counted.maxima,
         "lane_quota": [ended[place] for place in range(1, len(request.lanes) + 1)],
     }
     return QueryCall("step_handoff", takes, {**end_columns(finishes), "lane": lanes})
@@ -230,11 +246,6 @@ def _stepped(rows: Sequence[Row], request: ClaimRequest) -> StepResult:
     lost = [row[_LOST] for row in rows if row[_LOST] is not None]
     claimed = [row[:_LOST] for row in rows if row[_LOST] is None]
     return StepResult(frozenset(lost), claims_of(claimed, request))
-
-
-def _open_call(counted: QueryCall) -> QueryCall:
-    """Insert missing counts for a claim's names first; a statement does not see its own inserts."""
-    return QueryCall("open_uses", {name: counted.takes.get(name) for name in ("now", "names")})
 
 
 def _finish_call(finishes: Sequence[Finish], now: datetime | None) -> QueryCall:

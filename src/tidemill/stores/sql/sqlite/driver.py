@@ -26,7 +26,7 @@ from tidemill.stores.sql.sqlite.statements import Bound, Statements, execute
 from tidemill.stores.sql.sqlite.wakeups import SqliteListener, broadcast
 
 _NO_TAKES: Takes = {}
-_TOLD = (sqlite3.Error, OverflowError, UnicodeEncodeError)
+_TRANSLATED = (sqlite3.Error, OverflowError, UnicodeEncodeError)
 
 
 class SqliteDriver:
@@ -42,10 +42,10 @@ class SqliteDriver:
         self._statements = Statements()
         self._session = FileSession(str(Path(path).absolute()), read_settings(options, url), clock)
         self._holds = FileLocks(self._session.path)
-        self._begin_anew()
+        self._reset()
         forks.watch(self)
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         path = self._session.path
         self._writer: sqlite3.Connection  # the connection of the open transaction
         self._owner: int | None = None  # the thread that has a transaction open
@@ -155,7 +155,7 @@ class SqliteDriver:
         """Translate SQLite's errors."""
         try:
             yield
-        except _TOLD as error:
+        except _TRANSLATED as error:
             if out_of_reach(error):
                 self._session.identify()
             raise translate(error, self._session.path, query) from error
@@ -219,7 +219,7 @@ class SqliteDriver:
     def after_fork_in_child(self) -> None:
         self._holds.after_fork_in_child()
         self._session.after_fork_in_child()
-        self._begin_anew()
+        self._reset()
 
 
 def _roll_back(writer: sqlite3.Connection) -> None:

@@ -36,7 +36,7 @@ def filesystem(mounts: str, path: str) -> str | None:
     >>> filesystem("/dev/sda1 / ext4 rw 0 0\\nnas:/jobs /srv/jobs nfs4 rw 0 0", "/srv/jobs/a.db")
     'nfs4'
     """
-    found: tuple[int, str] | None = None
+    mount: tuple[int, str] | None = None
     for line in mounts.splitlines():
         words = line.split()
         if len(words) < 3:
@@ -46,9 +46,9 @@ def filesystem(mounts: str, path: str) -> str | None:
             point = point.replace(escape, character)
         within = path == point or path.startswith(point.rstrip("/") + "/")
         # Of two mounts at the same point the later one hides the earlier one.
-        if within and (found is None or len(point) >= found[0]):
-            found = (len(point), words[2])
-    return None if found is None else found[1]
+        if within and (mount is None or len(point) >= mount[0]):
+            mount = (len(point), words[2])
+    return None if mount is None else mount[1]
 
 
 def refuse_network(path: str) -> None:
@@ -118,10 +118,10 @@ class FileIdentity:
 
     def _look(self) -> tuple[int, int] | None:
         try:
-            found = os.stat(self._path)  # noqa: PTH116  (runs twice in every transaction, and Path.stat takes three times as long)
+            status = os.stat(self._path)  # noqa: PTH116  (runs twice in every transaction, and Path.stat takes three times as long)
         except OSError:
             return None
-        return found.st_dev, found.st_ino
+        return status.st_dev, status.st_ino
 
     def holds(self) -> bool:
         """Whether the path still leads to the file."""
@@ -129,14 +129,14 @@ class FileIdentity:
 
     def check(self, *, written: bool = False) -> None:
         """Raise an error if the path no longer leads to the file. ``written``: a transaction was just committed to it."""
-        found = self._look()
-        if found == self._known:
+        identity = self._look()
+        if identity == self._known:
             return
-        what = "was deleted or moved away" if found is None else "was replaced by another file"
+        what = "was deleted or moved away" if identity is None else "was replaced by another file"
         last = "; the last change may be in the old file only" if written else ""
         advice = (
             "put the file back"
-            if found is None
+            if identity is None
             else "restart this process to use the new file, or put the old one back"
         )
         raise StoreUnavailable(

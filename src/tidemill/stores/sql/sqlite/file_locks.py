@@ -60,9 +60,9 @@ class FileLocks:
     def __init__(self, path: str) -> None:
         self._path = path
         self._closed = False
-        self._begin_anew()
+        self._reset()
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         self._turn = threading.RLock()
         self._taken: set[FileLock] = set()
 
@@ -122,15 +122,15 @@ class FileLocks:
         """Close the files: the locks belong to the parent, and only closing leaves them in place."""
         for hold in self._taken:
             os.close(hold.file)
-        self._begin_anew()
+        self._reset()
 
 
 def _identity(file: int | Path) -> Identity | None:
     try:
-        found = os.stat(file)  # noqa: PTH116  (also of a descriptor)
+        status = os.stat(file)  # noqa: PTH116  (also of a descriptor)
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _lock(path: Path, database: str) -> int | None:

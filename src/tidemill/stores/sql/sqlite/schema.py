@@ -37,9 +37,9 @@ def tables(connection: sqlite3.Connection) -> list[str]:
 
 def refuse_foreign(connection: sqlite3.Connection, path: str) -> None:
     """Raise an error if the file belongs to another program: it has tables, but no migrations table of Tidemill."""
-    found = tables(connection)
-    if found and _LEDGER not in found:
-        some = ", ".join(found[:2])
+    present = tables(connection)
+    if present and _LEDGER not in present:
+        some = ", ".join(present[:2])
         raise SchemaForeign(
             f"{path} contains tables of another program ({some}); give another file, or share this one: "
             f"add ?shared=1 to the URL, or run tidemill db migrate",
@@ -51,8 +51,8 @@ def migrate(connection: sqlite3.Connection, path: str, now: datetime, patience: 
     """Apply the pending migrations in one transaction; concurrent migrators wait and then find nothing to do."""
     patience(lambda: connection.execute("begin immediate"))
     try:
-        have, known = installed(connection), migrations.load("sqlite")
-        waiting = migrations.pending(known, have, path)
+        have, wanted = installed(connection), migrations.load("sqlite")
+        waiting = migrations.pending(wanted, have, path)
         if not have.steps and waiting:
             for statement in split(migrations.ledger("sqlite")):
                 connection.execute(statement)
@@ -71,7 +71,7 @@ def migrate(connection: sqlite3.Connection, path: str, now: datetime, patience: 
             connection.execute(
                 "insert into tidemill_meta(key, value) values ('serves', ?)"
                 " on conflict (key) do update set value = excluded.value",
-                (str(migrations.oldest_served(known)),),
+                (str(migrations.oldest_served(wanted)),),
             )
         patience(lambda: connection.execute("commit"))
     except BaseException:

@@ -39,9 +39,9 @@ class FileSession:
         self._spoilt = False
         # Of the first file that was opened; this session never opens another one.
         self._identity: FileIdentity | None = None
-        self._begin_anew()
+        self._reset()
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         """Reset to the unopened state."""
         self.writing, self.reading, self._opening = threading.Lock(), threading.Lock(), threading.Lock()
         self._writer: sqlite3.Connection | None = None
@@ -215,7 +215,7 @@ class FileSession:
         left = [connection for connection in (self._writer, self._reader) if connection is not None]
         _INHERITED.extend(left)
         self._spoilt = self._spoilt or bool(left)
-        self._begin_anew()
+        self._reset()
 
 
 _INHERITED: list[sqlite3.Connection] = []

@@ -3,12 +3,12 @@
 
 create temp table if not exists tidemill_item_enqueue(
   n integer primary key, id blob not null unique, tenant text, queue text, task text, priority integer, max_attempts integer,
-  timeout integer, due_at integer, expires_at integer, unique_key text, until_claimed integer, window_ends_at integer,
-  limits text, details text, args text, waiting text, taken integer not null default 0, left_out integer not null default 0);
+  timeout integer, due_at integer, created_at integer, expires_at integer, unique_key text, until_claimed integer,
+  window_ends_at integer, limits text, details text, detailed integer as (details is not null), args text, waiting text, taken integer not null default 0, left_out integer not null default 0);
 
 create temp table if not exists tidemill_item_finish(
   n integer primary key, id blob not null, token integer, worker blob, to_state text, execution text, why text, delay integer,
-  refund integer, crashed integer, result text, error text, started_ago real, ended_ago real);
+  refund integer, crashed integer, result text, error text, started_ago real, ended_ago real, on_cancel text);
 
 create temp table if not exists tidemill_item_move(
   n integer primary key, id blob not null unique, tenant text, expect text, to_state text, why text, delay integer,
@@ -21,7 +21,8 @@ create temp table if not exists tidemill_moved(
   result text);
 
 create temp table if not exists tidemill_held(
-  place integer primary key, n integer not null, ends integer not null, keyed integer not null);
+  place integer primary key, n integer not null, new_state text not null, keyed integer not null,
+  ends integer as (new_state in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered')) stored);
 
 create temp table if not exists tidemill_got(seq integer primary key, keyed integer not null);
 

@@ -27,14 +27,14 @@ def read_settings(options: Mapping[str, str], url: str) -> SqliteSettings:
     >>> read_settings({"synchronous": "normal", "shared": "1"}, "sqlite:///jobs.db").synchronous
     'normal'
     """
-    known = {"synchronous": _synchronous, "busy_timeout": _seconds, "shared": _flag, "force": _flag}
+    readers = {"synchronous": _synchronous, "busy_timeout": _seconds, "shared": _flag, "force": _flag}
     values: dict[str, object] = {}
     for name, text in options.items():
-        if name not in known:
+        if name not in readers:
             raise BadSettings(
-                f"{url}: unknown option {name!r}; expected one of {', '.join(known)}", option=name
+                f"{url}: unknown option {name!r}; expected one of {', '.join(readers)}", option=name
             )
-        values[name] = known[name](name, text, url)
+        values[name] = readers[name](name, text, url)
     return SqliteSettings(**values)  # type: ignore[arg-type]
 
 

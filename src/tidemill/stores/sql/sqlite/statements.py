@@ -17,7 +17,7 @@ from sqlite3 import Connection
 from typing import Any
 
 from tidemill.stores.sql.driver import Items, Row, Takes
-from tidemill.stores.sql.named_queries import NamedQuery, load, parameters, substitute
+from tidemill.stores.sql.named_queries import NamedQuery, load, parameters, refuse_undeclared, substitute
 from tidemill.stores.sql.sqlite.values import ENCODE, Encode, decoder, encoded
 
 _MENTION = re.compile(r"(?<![:\w]):([a-z_]+)")
@@ -45,9 +45,11 @@ class Statement:
 class Program:
     """One query for one set of optional parameters."""
 
+    name: str
     statements: tuple[Statement, ...]
     takes: tuple[tuple[str, Encode], ...]
     items: tuple[tuple[str, Encode], ...]
+    declared: frozenset[str]  #: the columns that the file declares
     timed: bool
     reads: bool
     decode: Callable[[list[Row]], list[Row]]
@@ -57,6 +59,8 @@ class Program:
         given: dict[str, Any] = {name: encode((takes.get(name),))[0] for name, encode in self.takes}
         if self.timed and given["now"] is None:
             given["now"] = ENCODE["timestamptz"]((now(),))[0]
+        if items is not None:
+            refuse_undeclared(self.name, items, self.declared)
         columns = {} if items is None else {name: encoded(encode, items[name]) for name, encode in self.items}
         empty = frozenset(
             name
@@ -66,8 +70,8 @@ class Program:
         bound: Bound = []
         for whole in self.statements:
             if whole.each:
-                said = empty & whole.columns
-                statement = whole if not said or said == whole.columns else without(whole, said)
+                null = empty & whole.columns
+                statement = whole if not null or null == whole.columns else without(whole, null)
                 # zip ends with the batch: repeated values never run out.
                 mentioned = [
                     columns[name] if name in columns else repeat(given[name]) for name in statement.arguments
@@ -83,35 +87,34 @@ class Statements:
 
     def __init__(self) -> None:
         self._queries = load("sqlite")
-        self._optional = {name: query.optional for name, query in self._queries.items()}
         self._programs: dict[tuple[str, frozenset[str]], Program] = {}
 
     def get(self, name: str, takes: Takes, flags: Iterable[str] = ()) -> Program:
-        present = self._optional[name]
-        if present:
-            present &= {key for key in takes if takes[key] is not None}.union(flags)
-        found = self._programs.get((name, present))
-        if found is None:
-            found = self._programs[name, present] = program(self._queries[name], present)
-        return found
+        query = self._queries[name]
+        present = query.present(takes, flags)
+        compiled = self._programs.get((name, present))
+        if compiled is None:
+            compiled = self._programs[name, present] = program(query, present)
+        return compiled
 
 
 def program(query: NamedQuery, present: frozenset[str]) -> Program:
     """Compile a query for a call with these optional parameters."""
     texts = query.statements(present)
     used = {name for text in texts for name in parameters(text)}
-    batch = frozenset(name for name, _ in query.items)
     return Program(
+        name=query.name,
         statements=tuple(
             Statement(
                 sql=re.sub(r"\s+", " ", substitute(text, dict.fromkeys(parameters(text), "?"))),
                 arguments=tuple(_MENTION.findall(text)),
-                columns=batch & set(parameters(text)),
+                columns=query.columns & set(parameters(text)),
             )
             for text in texts
         ),
         takes=tuple((name, ENCODE[kind]) for name, kind in query.takes if name in used),
         items=tuple((name, ENCODE[kind]) for name, kind in query.items if name in used),
+        declared=query.columns,
         timed="now" in used,
         reads=not any(_WRITES.search(text) for text in texts),
         decode=decoder([kind for _, kind in query.gives]),

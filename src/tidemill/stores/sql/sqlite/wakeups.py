@@ -197,8 +197,8 @@ def _room() -> int:
 def _is_ours(folder: Path) -> bool:
     """Whether the path is a real folder of this user, which no other user may write to."""
     try:
-        found = folder.lstat()
+        status = folder.lstat()
     except OSError:
         return False
-    mine = not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
-    return stat.S_ISDIR(found.st_mode) and mine and not found.st_mode & 0o022
+    mine = not hasattr(os, "geteuid") or status.st_uid == os.geteuid()
+    return stat.S_ISDIR(status.st_mode) and mine and not status.st_mode & 0o022

@@ -5,41 +5,13 @@
 -- nothing: one lookup in workers_pkey, before any lane is scanned.
 -- takes: now timestamptz, worker uuid, state text, limit int4, tasks texts
 -- items: lane_queue text, lane_tenant text, lane_priority int2, lane_gate text, lane_low int8, lane_quota int4
--- gives: id uuid, task text, queue text, tenant text, priority int2, attempt int4, max_attempts int4, crashes int4
--- gives: token int8, run_at timestamptz, created_at timestamptz, expires_at timestamptz, timeout interval, args text
--- gives: unique_key text, limits text, detailed bool, seq int8
 with got as (
   delete from tidemill.ready where ctid = any(array(
     select r.ctid
     from unnest(:lane_queue::text[], :lane_tenant::text[], :lane_priority::smallint[], :lane_gate::text[],
                 :lane_low::bigint[], :lane_quota::int[]) as l(queue, tenant, priority, gate, low, quota)
-    cross join lateral (
-      select ctid from tidemill.ready
-      where queue = l.queue and tenant = l.tenant and priority = l.priority and gate = l.gate and seq >= l.low
-        and task = any(:tasks::text[]) -- when tasks
-      order by seq limit l.quota for update skip locked) r
-    where exists (
-      select from tidemill.workers w
-      where w.id = :worker::uuid and w.state <> 'stopped' and w.expires_at > coalesce(:now::timestamptz, now()))
-    limit :limit))
-  returning *),
-begun as (
-  insert into tidemill.running(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
-                               expires_at, timeout, unique_key, limits, detailed, args, state, worker, claimed_at, started_at)
-  select id, tenant, queue, task, priority, attempt + 1, max_attempts, crashes, token + 1, run_at, created_at, expires_at,
-         timeout, case when not until_claimed then unique_key end, limits, detailed, args,
-         case crashes when 0 then :state::text else 'claimed' end, :worker::uuid, coalesce(:now::timestamptz, now()),
-         case when crashes = 0 and :state::text = 'running' then coalesce(:now::timestamptz, now()) end
-  from got),
-keyed as materialized (
-  select u.place, u.stays
-  from (select tenant, unique_key, id from got where until_claimed
-        order by tenant collate "C", unique_key collate "C") g
-  cross join lateral (
-    select ctid as place, coalesce(window_ends_at > coalesce(:now::timestamptz, now()), false) as stays from tidemill.uniques
-    where tenant = g.tenant and key = g.unique_key and job_id = g.id for update) u),
-let_go as (delete from tidemill.uniques where ctid = any(array(select place from keyed where not stays))),
-dimmed as (update tidemill.uniques set live = false where ctid = any(array(select place from keyed where stays)))
-select id, task, queue, tenant, priority, attempt + 1 as attempt, max_attempts, crashes, token + 1 as token, run_at, created_at,
-       expires_at, timeout, args, case when not until_claimed then unique_key end as unique_key, limits, detailed, seq
+    -- include: claim_lanes(gate=l.gate)
+-- include: claim_jobs(clock=now())
+select
+  -- include: claimed_row
 from got

@@ -8,9 +8,6 @@
 -- takes: now timestamptz, worker uuid, state text, limit int4, tasks texts
 -- takes: pair_lane int4s, pair_name texts, pair_max int4s
 -- items: lane_queue text, lane_tenant text, lane_priority int2, lane_gate text, lane_low int8, lane_quota int4, lane_counts bool
--- gives: id uuid, task text, queue text, tenant text, priority int2, attempt int4, max_attempts int4, crashes int4
--- gives: token int8, run_at timestamptz, created_at timestamptz, expires_at timestamptz, timeout interval, args text
--- gives: unique_key text, limits text, detailed bool, seq int8
 with lane as materialized (
   select l.queue, l.tenant, l.priority, l.gate, l.low, l.counts, l.n::int as n, r.jobs
   from unnest(:lane_queue::text[], :lane_tenant::text[], :lane_priority::smallint[], :lane_gate::text[], :lane_low::bigint[],
@@ -18,13 +15,12 @@ with lane as materialized (
     with ordinality as l(queue, tenant, priority, gate, low, quota, counts, n)
   cross join lateral (
     select count(*)::int as jobs from (
-      select from tidemill.ready
-      where queue = l.queue and tenant = l.tenant and priority = l.priority and gate = l.gate and seq >= l.low
-        and task = any(:tasks::text[]) -- when tasks
+      select from
+      -- include: lane_jobs(gate=l.gate)
       limit least(l.quota::bigint, :limit)) w) r
-  where exists (
-    select from tidemill.workers w
-    where w.id = :worker::uuid and w.state <> 'stopped' and w.expires_at > coalesce(:now::timestamptz, now()))),
+  where
+  -- include: live_worker
+  ),
 size as materialized (select array_agg(jobs order by n) as jobs from lane),
 pair as materialized (
   select p.n, p.name, p.max, s.jobs[p.n] as jobs
@@ -50,9 +46,8 @@ got as (
     from (select l.*, case when l.counts then (s.quotas -> l.n::text)::int else l.jobs end as most
           from lane l cross join shared s where l.jobs > 0 order by l.n) l
     cross join lateral (
-      select ctid from tidemill.ready
-      where queue = l.queue and tenant = l.tenant and priority = l.priority and gate = l.gate and seq >= l.low
-        and task = any(:tasks::text[]) -- when tasks
+      select ctid from
+      -- include: lane_jobs(gate=l.gate)
       order by seq limit coalesce(l.most, 0) for update skip locked) r
     limit :limit))
   returning *),
@@ -66,23 +61,7 @@ one_more as (
 more as (
   update tidemill.uses u set used = u.used + t.jobs, changed_at = coalesce(:now::timestamptz, now())
   from taken t where u.name = any(array(select name from taken where jobs > 1)) and t.name = u.name),
-begun as (
-  insert into tidemill.running(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
-                               expires_at, timeout, unique_key, limits, detailed, args, state, worker, claimed_at, started_at)
-  select id, tenant, queue, task, priority, attempt + 1, max_attempts, crashes, token + 1, run_at, created_at, expires_at,
-         timeout, case when not until_claimed then unique_key end, limits, detailed, args,
-         case crashes when 0 then :state::text else 'claimed' end, :worker::uuid, coalesce(:now::timestamptz, clock_timestamp()),
-         case when crashes = 0 and :state::text = 'running' then coalesce(:now::timestamptz, clock_timestamp()) end
-  from got),
-keyed as materialized (
-  select u.place, u.stays
-  from (select tenant, unique_key, id from got where until_claimed
-        order by tenant collate "C", unique_key collate "C") g
-  cross join lateral (
-    select ctid as place, coalesce(window_ends_at > coalesce(:now::timestamptz, now()), false) as stays from tidemill.uniques
-    where tenant = g.tenant and key = g.unique_key and job_id = g.id for update) u),
-let_go as (delete from tidemill.uniques where ctid = any(array(select place from keyed where not stays))),
-dimmed as (update tidemill.uniques set live = false where ctid = any(array(select place from keyed where stays)))
-select id, task, queue, tenant, priority, attempt + 1 as attempt, max_attempts, crashes, token + 1 as token, run_at, created_at,
-       expires_at, timeout, args, case when not until_claimed then unique_key end as unique_key, limits, detailed, seq
+-- include: claim_jobs(clock=clock_timestamp())
+select
+  -- include: claimed_row
 from got

@@ -8,7 +8,7 @@
 -- items: details text, args text, waiting text
 -- gives: id uuid, taken bool
 with item as materialized (
-  select x.*, coalesce(:now::timestamptz, now()) as now,
+  select x.*, x.details is not null as detailed, coalesce(:now::timestamptz, now()) as created_at,
          coalesce(x.run_at, coalesce(:now::timestamptz, now()) + greatest(x.delay, interval '0')) as due_at
   from unnest(:id::uuid[], :tenant::text[], :queue::text[], :task::text[], :priority::smallint[], :max_attempts::int[],
               :timeout::interval[], :run_at::timestamptz[], :delay::interval[], :expires_at::timestamptz[],
@@ -20,16 +20,10 @@ with item as materialized (
             until_claimed, hold, limits, details, args,
             waiting, -- when parks
             n)),
-taken as materialized (
-  select x.id from item x
-  where exists (select from tidemill.ready j where j.id = x.id offset 0)
-     or exists (select from tidemill.scheduled j where j.id = x.id offset 0)
-     or exists (select from tidemill.parked j where j.id = x.id offset 0)
-     or exists (select from tidemill.running j where j.id = x.id offset 0)
-     or exists (select from tidemill.history j where j.id = x.id offset 0)),
+-- include: taken
 held as (
   insert into tidemill.uniques as u (tenant, key, job_id, live, window_ends_at)
-  select distinct on (tenant collate "C", unique_key collate "C") tenant, unique_key, id, true, now + hold
+  select distinct on (tenant collate "C", unique_key collate "C") tenant, unique_key, id, true, created_at + hold
   from item where unique_key is not null and not exists (select from taken)
   order by tenant collate "C", unique_key collate "C", n
   on conflict (tenant, key) do update
@@ -40,27 +34,32 @@ fresh as materialized (
   select * from item
   where not exists (select from taken) and (unique_key is null or id in (select job_id from held))),
 due as (
-  insert into tidemill.ready(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
-                             expires_at, timeout, unique_key, until_claimed, limits, detailed, args)
-  select id, tenant, queue, task, priority, 0, max_attempts, 0, 0, due_at, now, expires_at, timeout, unique_key,
-         until_claimed, limits, details is not null, args
-  from fresh where due_at <= now
+  insert into tidemill.ready(
+    -- include: waiting_columns
+    )
+  select
+    -- include: job_columns
+    , 0, 0, 0, due_at, unique_key, until_claimed
+  from fresh where due_at <= created_at
     and waiting is null -- when parks
   order by n),
 later as (
-  insert into tidemill.scheduled(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at,
-                                 created_at, expires_at, timeout, unique_key, until_claimed, limits, detailed, args)
-  select id, tenant, queue, task, priority, 0, max_attempts, 0, 0, due_at, now, expires_at, timeout, unique_key,
-         until_claimed, limits, details is not null, args
-  from fresh where due_at > now
+  insert into tidemill.scheduled(
+    -- include: waiting_columns
+    )
+  select
+    -- include: job_columns
+    , 0, 0, 0, due_at, unique_key, until_claimed
+  from fresh where due_at > created_at
     and waiting is null -- when parks
   ),
 parked as ( -- when parks
-  insert into tidemill.parked(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, -- when parks
-                              created_at, expires_at, timeout, unique_key, until_claimed, limits, detailed, -- when parks
-                              reason, args, state, wakes) -- when parks
-  select id, tenant, queue, task, priority, 0, max_attempts, 0, 0, now, now, expires_at, timeout, unique_key, -- when parks
-         until_claimed, limits, details is not null, waiting, args, 'waiting', false -- when parks
+  insert into tidemill.parked( -- when parks
+    -- include: waiting_columns -- when parks
+    , reason, state, wakes) -- when parks
+  select -- when parks
+    -- include: job_columns -- when parks
+    , 0, 0, 0, created_at, unique_key, until_claimed, waiting, 'waiting', false -- when parks
   from fresh where waiting is not null), -- when parks
 described as (
   insert into tidemill.details(id, tenant, correlation_id, parent_id, reference_type, reference_id, tags, metadata, headers,

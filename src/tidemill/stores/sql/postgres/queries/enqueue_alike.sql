@@ -6,13 +6,7 @@
 -- gives: id uuid
 with item as materialized (
   select * from unnest(:id::uuid[], :args::text[]) with ordinality as x(id, args, n)),
-taken as materialized (
-  select x.id from item x
-  where exists (select from tidemill.ready j where j.id = x.id offset 0)
-     or exists (select from tidemill.scheduled j where j.id = x.id offset 0)
-     or exists (select from tidemill.parked j where j.id = x.id offset 0)
-     or exists (select from tidemill.running j where j.id = x.id offset 0)
-     or exists (select from tidemill.history j where j.id = x.id offset 0)),
+-- include: taken
 due as (
   insert into tidemill.ready(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
                              expires_at, timeout, until_claimed, detailed, args)

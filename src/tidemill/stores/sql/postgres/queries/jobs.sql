@@ -9,17 +9,11 @@
 -- takes: tag text, metadata text
 -- takes: text text, escaped text, digits text, id_suffix text, floor uuid, ceiling uuid
 -- takes: below uuid, above uuid, limit int4
--- gives: id uuid, tenant text, queue text, task text, priority int2, attempt int4, max_attempts int4, crashes int4
--- gives: token int8, run_at timestamptz, created_at timestamptz, expires_at timestamptz, timeout interval
--- gives: unique_key text, limits text, detailed bool, reason text, args text, state text, execution text, worker uuid
--- gives: claimed_at timestamptz, started_at timestamptz, finished_at timestamptz, cancel_reason text, progress text
--- gives: result text, error text, heavy int8
-select id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at, expires_at, timeout,
-       unique_key, limits, detailed, reason,
-       case when octet_length(args) <= 8192 then args end as args, state, execution, worker, claimed_at, started_at, finished_at,
-       cancel_reason, progress, case when octet_length(result) <= 8192 then result end as result, error,
-       case when octet_length(args) > 8192 or octet_length(result) > 8192
+select
+  -- include: job_row(args=case when octet_length(args) <= 8192 then args end; result=case when octet_length(result) <= 8192 then result end)
+  , case when octet_length(args) > 8192 or octet_length(result) > 8192
          then octet_length(args) + coalesce(octet_length(result), 0) else 0 end::bigint as heavy
+-- gives: heavy int8
 from tidemill.jobs
 where true
   and tenant = :tenant -- when tenant

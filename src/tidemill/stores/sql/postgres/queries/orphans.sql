@@ -1,10 +1,7 @@
 -- orphans: jobs held by workers that were declared gone or that have no row, the oldest claim first.
 -- takes: limit int4
--- gives: id uuid, task text, queue text, tenant text, priority int2, attempt int4, max_attempts int4, crashes int4
--- gives: token int8, run_at timestamptz, created_at timestamptz, expires_at timestamptz, timeout interval, args text
--- gives: unique_key text, limits text, detailed bool, state text, cancel_reason text, worker uuid
-select r.id, r.task, r.queue, r.tenant, r.priority, r.attempt, r.max_attempts, r.crashes, r.token, r.run_at, r.created_at,
-       r.expires_at, r.timeout, r.args, r.unique_key, r.limits, r.detailed, r.state, r.cancel_reason, r.worker
+select
+  -- include: held_row
 from tidemill.running r left join tidemill.workers w on w.id = r.worker
 where w.id is null or w.state = 'stopped'
 order by r.claimed_at, r.id limit :limit

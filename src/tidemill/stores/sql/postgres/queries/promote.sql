@@ -17,19 +17,23 @@ chosen as materialized (
 from_scheduled as (
   delete from tidemill.scheduled
   where ctid = any(array(select place from chosen where not waits))
-  returning id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at, expires_at,
-            timeout, unique_key, until_claimed, limits, detailed, reason, args),
+  returning
+    -- include: waiting_columns
+    , reason),
 from_parked as (
   delete from tidemill.parked
   where ctid = any(array(select place from chosen where waits))
-  returning id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at, expires_at,
-            timeout, unique_key, until_claimed, limits, detailed, reason, args),
+  returning
+    -- include: waiting_columns
+    , reason),
 moved as materialized (select * from from_scheduled union all select * from from_parked),
 into_ready as (
-  insert into tidemill.ready(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
-                             expires_at, timeout, unique_key, until_claimed, limits, detailed, reason, args)
-  select id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at, expires_at, timeout,
-         unique_key, until_claimed, limits, detailed, reason, args
+  insert into tidemill.ready(
+    -- include: waiting_columns
+    , reason)
+  select
+    -- include: waiting_columns
+    , reason
   from moved order by run_at, id),
 grown as (select queue, tenant, priority, count(*) as moved from moved group by queue, tenant, priority),
 next as (

@@ -23,25 +23,14 @@ select r.id, r.task, r.queue, r.tenant, r.priority, r.attempt + 1 as attempt, r.
        r.limits, r.detailed, r.seq
 from temp.tidemill_got g cross join tidemill_ready r on r.seq = g.seq
 ;
-insert into tidemill_running(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
-                             expires_at, timeout, unique_key, limits, detailed, args, state, worker, claimed_at, started_at)
-select r.id, r.tenant, r.queue, r.task, r.priority, r.attempt + 1, r.max_attempts, r.crashes, r.token + 1, r.run_at,
-       r.created_at, r.expires_at, r.timeout, case when not r.until_claimed then r.unique_key end, r.limits, r.detailed, r.args,
-       case r.crashes when 0 then :state else 'claimed' end, :worker, :now,
-       case when r.crashes = 0 and :state = 'running' then :now end
+insert into tidemill_running(
+  -- include: job_columns
+  , attempt, crashes, token, run_at, unique_key, state, worker, claimed_at, started_at)
+select
+  -- include: job_columns(prefix=r)
+  , r.attempt + 1, r.crashes, r.token + 1, r.run_at, case when not r.until_claimed then r.unique_key end,
+  case r.crashes when 0 then :state else 'claimed' end, :worker, :now, case when r.crashes = 0 and :state = 'running' then :now end
 from temp.tidemill_got g cross join tidemill_ready r on r.seq = g.seq
 ;
-delete from temp.tidemill_keyed
-;
-insert into temp.tidemill_keyed(id, tenant, key)
-select r.id, r.tenant, r.unique_key from temp.tidemill_got g cross join tidemill_ready r on r.seq = g.seq where g.keyed
-;
-delete from tidemill_uniques
-where (tenant, key, job_id) in (select tenant, key, id from temp.tidemill_keyed)
-  and (window_ends_at is null or window_ends_at <= :now)
-;
-update tidemill_uniques set live = 0
-where (tenant, key, job_id) in (select tenant, key, id from temp.tidemill_keyed)
-  and window_ends_at > :now
-;
+-- include: release_keys(jobs=temp.tidemill_got g cross join tidemill_ready r on r.seq = g.seq where g.keyed; lets_go=false)
 delete from tidemill_ready where seq in (select seq from temp.tidemill_got)

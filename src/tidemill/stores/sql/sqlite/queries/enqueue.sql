@@ -9,12 +9,12 @@
 -- gives: id uuid, taken bool
 delete from temp.tidemill_item_enqueue
 ;
-insert into temp.tidemill_item_enqueue(id, tenant, queue, task, priority, max_attempts, timeout, due_at, expires_at, unique_key,
-                                       until_claimed, window_ends_at, limits, details,
+insert into temp.tidemill_item_enqueue(id, tenant, queue, task, priority, max_attempts, timeout, due_at, created_at, expires_at,
+                                       unique_key, until_claimed, window_ends_at, limits, details,
                                        waiting, -- when parks
                                        args)
 values (:id, :tenant, :queue, :task, :priority, :max_attempts, :timeout, coalesce(:run_at, :now + max(coalesce(:delay, 0), 0)),
-        :expires_at, :unique_key, :until_claimed, :now + :hold, :limits, :details,
+        :now, :expires_at, :unique_key, :until_claimed, :now + :hold, :limits, :details,
         :waiting, -- when parks
         :args)
 ;
@@ -38,26 +38,31 @@ where exists (select 1 from temp.tidemill_item_enqueue where taken)
          select 1 from tidemill_uniques u
          where u.tenant = x.tenant and u.key = x.unique_key and u.job_id = x.id and u.live))
 ;
-insert into tidemill_ready(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
-                           expires_at, timeout, unique_key, until_claimed, limits, detailed, args)
-select id, tenant, queue, task, priority, 0, max_attempts, 0, 0, due_at, :now, expires_at, timeout, unique_key,
-       until_claimed, limits, details is not null, args
+insert into tidemill_ready(
+  -- include: waiting_columns
+  )
+select
+  -- include: job_columns
+  , 0, 0, 0, due_at, unique_key, until_claimed
 from temp.tidemill_item_enqueue where not left_out and due_at <= :now
   and waiting is null -- when parks
 order by n
 ;
-insert into tidemill_scheduled(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
-                               expires_at, timeout, unique_key, until_claimed, limits, detailed, args)
-select id, tenant, queue, task, priority, 0, max_attempts, 0, 0, due_at, :now, expires_at, timeout, unique_key,
-       until_claimed, limits, details is not null, args
+insert into tidemill_scheduled(
+  -- include: waiting_columns
+  )
+select
+  -- include: job_columns
+  , 0, 0, 0, due_at, unique_key, until_claimed
 from temp.tidemill_item_enqueue where not left_out and due_at > :now
   and waiting is null -- when parks
 ;
-insert into tidemill_parked(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, -- when parks
-                            created_at, expires_at, timeout, unique_key, until_claimed, limits, detailed, -- when parks
-                            reason, args, state, wakes) -- when parks
-select id, tenant, queue, task, priority, 0, max_attempts, 0, 0, :now, :now, expires_at, timeout, unique_key, -- when parks
-       until_claimed, limits, details is not null, waiting, args, 'waiting', 0 -- when parks
+insert into tidemill_parked( -- when parks
+  -- include: waiting_columns -- when parks
+  , reason, state, wakes) -- when parks
+select -- when parks
+  -- include: job_columns -- when parks
+  , 0, 0, 0, created_at, unique_key, until_claimed, waiting, 'waiting', 0 -- when parks
 from temp.tidemill_item_enqueue where not left_out and waiting is not null -- when parks
 ;
 insert into tidemill_details(id, tenant, correlation_id, parent_id, reference_type, reference_id, tags, metadata, headers,

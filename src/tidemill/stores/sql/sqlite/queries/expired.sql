@@ -1,14 +1,8 @@
 -- expired: jobs that no worker holds and whose expiry has passed, the longest expired first; read only.
 -- Indexes: ready_expires, scheduled_expires, parked_expires, which exclude jobs without an expiry; then the primary keys.
 -- takes: now timestamptz, limit int4
--- gives: id uuid, tenant text, queue text, task text, priority int2, attempt int4, max_attempts int4, crashes int4
--- gives: token int8, run_at timestamptz, created_at timestamptz, expires_at timestamptz, timeout interval
--- gives: unique_key text, limits text, detailed bool, reason text, args text, state text, execution text, worker uuid
--- gives: claimed_at timestamptz, started_at timestamptz, finished_at timestamptz, cancel_reason text, progress text
--- gives: result text, error text
-select id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at, expires_at, timeout,
-       unique_key, limits, detailed, reason, args, state, execution, worker, claimed_at, started_at, finished_at,
-       cancel_reason, progress, result, error
+select
+  -- include: job_row(args=args; result=result)
 from tidemill_jobs
 where id in (
   select id from (

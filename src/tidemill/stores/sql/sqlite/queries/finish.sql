@@ -1,27 +1,24 @@
 -- finish: applies every transition of a held job, keyed by id, token and worker; returns the lost ids.
 -- Collects the batch in a temporary table, looks each job up once, and then works table by table. Ended jobs move to history with
--- their last execution; for released jobs that execution becomes a separate row. A released job with a cancel request ends as
--- cancelled instead.
+-- their last execution; for released jobs that execution becomes a separate row. A job with a cancel request gets the
+-- state `on_cancel`, if there is one, for the reason of the request.
 -- takes: now timestamptz
 -- items: id uuid, token int8, worker uuid, to_state text, execution text, reason text, delay interval, refund bool, crashed bool
--- items: result text, error text, started_ago float8, ended_ago float8
+-- items: result text, error text, started_ago float8, ended_ago float8, on_cancel text
 -- gives: id uuid
 delete from temp.tidemill_item_finish
 ;
 delete from temp.tidemill_held
 ;
-delete from temp.tidemill_keyed
-;
 delete from temp.tidemill_lost
 ;
 insert into temp.tidemill_item_finish(id, token, worker, to_state, execution, why, delay, refund, crashed, result, error,
-                                      started_ago, ended_ago)
-values (:id, :token, :worker, :to_state, :execution, :reason, :delay, :refund, :crashed, :result, :error, :started_ago, :ended_ago)
+                                      started_ago, ended_ago, on_cancel)
+values (:id, :token, :worker, :to_state, :execution, :reason, :delay, :refund, :crashed, :result, :error, :started_ago, :ended_ago,
+        :on_cancel)
 ;
-insert into temp.tidemill_held(place, n, ends, keyed)
-select r.rowid, x.n,
-       x.to_state in ('completed', 'failed', 'timed_out', 'cancelled', 'dead_lettered')
-         or r.cancel_reason is not null and x.to_state in ('pending', 'scheduled', 'waiting'),
+insert into temp.tidemill_held(place, n, new_state, keyed)
+select r.rowid, x.n, case when r.cancel_reason is null then x.to_state else coalesce(x.on_cancel, x.to_state) end,
        r.unique_key is not null
 from temp.tidemill_item_finish x cross join tidemill_running r on r.id = x.id and r.token = x.token and r.worker = x.worker
 ;
@@ -30,61 +27,60 @@ select x.id from temp.tidemill_item_finish x
 where (select count(*) from temp.tidemill_held) < (select count(*) from temp.tidemill_item_finish)
   and not exists (select 1 from tidemill_running r where r.id = x.id and r.token = x.token and r.worker = x.worker)
 ;
-insert into tidemill_history(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
-                             expires_at, timeout, unique_key, limits, detailed, reason, args, state, execution, worker,
-                             claimed_at, started_at, finished_at, cancel_reason, progress, result, error)
-select r.id, r.tenant, r.queue, r.task, r.priority, r.attempt, r.max_attempts, r.crashes + x.crashed, r.token, r.run_at,
-       r.created_at, r.expires_at, r.timeout, r.unique_key, r.limits, r.detailed,
-       case when x.to_state in ('pending', 'scheduled', 'waiting') then r.cancel_reason else x.why end, r.args,
-       case when x.to_state in ('pending', 'scheduled', 'waiting') then 'cancelled' else x.to_state end, x.execution, r.worker,
-       r.claimed_at, coalesce(:now - cast(round(x.started_ago * 1000000) as integer), r.started_at),
-       :now - cast(round(x.ended_ago * 1000000) as integer), r.cancel_reason, r.progress, x.result, x.error
-from temp.tidemill_held h cross join temp.tidemill_item_finish x on x.n = h.n cross join tidemill_running r on r.rowid = h.place
+insert into tidemill_history(
+  -- include: job_columns
+  , attempt, crashes, token, run_at, unique_key, reason, state, execution, worker, claimed_at, started_at, finished_at,
+  cancel_reason, progress, result, error)
+select
+  -- include: job_columns(prefix=r)
+  , r.attempt, r.crashes + x.crashed, r.token, r.run_at, r.unique_key,
+  case when h.new_state <> x.to_state then r.cancel_reason else x.why end, h.new_state, x.execution, r.worker, r.claimed_at,
+  coalesce(:now - cast(round(x.started_ago * 1000000) as integer), r.started_at),
+  :now - cast(round(x.ended_ago * 1000000) as integer), r.cancel_reason, r.progress, x.result, x.error
+from
+-- include: finishing
 where h.ends
 ;
 insert into tidemill_executions(job_id, number, attempt, state, worker, claimed_at, started_at, finished_at, error, reason)
 select r.id, r.token, r.attempt, x.execution, r.worker, r.claimed_at,
        coalesce(:now - cast(round(x.started_ago * 1000000) as integer), r.started_at),
        :now - cast(round(x.ended_ago * 1000000) as integer), x.error, x.why
-from temp.tidemill_held h cross join temp.tidemill_item_finish x on x.n = h.n cross join tidemill_running r on r.rowid = h.place
+from
+-- include: finishing
 where not h.ends
 ;
-insert into tidemill_ready(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
-                           expires_at, timeout, unique_key, until_claimed, limits, detailed, reason, args)
-select r.id, r.tenant, r.queue, r.task, r.priority, r.attempt - x.refund, r.max_attempts, r.crashes + x.crashed, r.token,
-       :now + x.delay, r.created_at, r.expires_at, r.timeout, r.unique_key, 0, r.limits, r.detailed, x.why, r.args
-from temp.tidemill_held h cross join temp.tidemill_item_finish x on x.n = h.n cross join tidemill_running r on r.rowid = h.place
-where not h.ends and x.to_state = 'pending' order by x.n
+insert into tidemill_ready(
+  -- include: waiting_columns
+  , reason)
+select
+  -- include: job_columns(prefix=r)
+  , r.attempt - x.refund, r.crashes + x.crashed, r.token, :now + x.delay, r.unique_key, 0, x.why
+from
+-- include: finishing
+where h.new_state = 'pending' order by x.n
 ;
-insert into tidemill_scheduled(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
-                               expires_at, timeout, unique_key, until_claimed, limits, detailed, reason, args)
-select r.id, r.tenant, r.queue, r.task, r.priority, r.attempt - x.refund, r.max_attempts, r.crashes + x.crashed, r.token,
-       :now + x.delay, r.created_at, r.expires_at, r.timeout, r.unique_key, 0, r.limits, r.detailed, x.why, r.args
-from temp.tidemill_held h cross join temp.tidemill_item_finish x on x.n = h.n cross join tidemill_running r on r.rowid = h.place
-where not h.ends and x.to_state = 'scheduled'
+insert into tidemill_scheduled(
+  -- include: waiting_columns
+  , reason)
+select
+  -- include: job_columns(prefix=r)
+  , r.attempt - x.refund, r.crashes + x.crashed, r.token, :now + x.delay, r.unique_key, 0, x.why
+from
+-- include: finishing
+where h.new_state = 'scheduled'
 ;
-insert into tidemill_parked(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
-                            expires_at, timeout, unique_key, until_claimed, limits, detailed, reason, args, state, wakes,
-                            result)
-select r.id, r.tenant, r.queue, r.task, r.priority, r.attempt - x.refund, r.max_attempts, r.crashes + x.crashed, r.token,
-       :now + x.delay, r.created_at, r.expires_at, r.timeout, r.unique_key, 0, r.limits, r.detailed, x.why, r.args,
-       x.to_state, x.to_state = 'waiting' and x.delay > 0, case x.to_state when 'review_needed' then x.result end
-from temp.tidemill_held h cross join temp.tidemill_item_finish x on x.n = h.n cross join tidemill_running r on r.rowid = h.place
-where not h.ends and x.to_state in ('waiting', 'review_needed')
+insert into tidemill_parked(
+  -- include: waiting_columns
+  , reason, state, wakes, result)
+select
+  -- include: job_columns(prefix=r)
+  , r.attempt - x.refund, r.crashes + x.crashed, r.token, :now + x.delay, r.unique_key, 0, x.why,
+  h.new_state, h.new_state = 'waiting' and x.delay > 0, case h.new_state when 'review_needed' then x.result end
+from
+-- include: finishing
+where h.new_state in ('waiting', 'review_needed')
 ;
-insert into temp.tidemill_keyed(id, tenant, key)
-select r.id, r.tenant, r.unique_key
-from temp.tidemill_held h cross join tidemill_running r on r.rowid = h.place
-where h.ends and h.keyed
-;
-delete from tidemill_uniques
-where (tenant, key, job_id) in (select tenant, key, id from temp.tidemill_keyed)
-  and (window_ends_at is null or window_ends_at <= :now)
-;
-update tidemill_uniques set live = 0
-where (tenant, key, job_id) in (select tenant, key, id from temp.tidemill_keyed)
-  and window_ends_at > :now
-;
+-- include: release_keys(jobs=temp.tidemill_held h cross join tidemill_running r on r.rowid = h.place where h.ends and h.keyed; lets_go=false)
 delete from tidemill_running where rowid in (select place from temp.tidemill_held)
 ;
 select id from temp.tidemill_lost

@@ -9,17 +9,11 @@
 -- takes: tag text, metadata text
 -- takes: text text, escaped text, digits text, id_suffix text, floor uuid, ceiling uuid
 -- takes: below uuid, above uuid, limit int4
--- gives: id uuid, tenant text, queue text, task text, priority int2, attempt int4, max_attempts int4, crashes int4
--- gives: token int8, run_at timestamptz, created_at timestamptz, expires_at timestamptz, timeout interval
--- gives: unique_key text, limits text, detailed bool, reason text, args text, state text, execution text, worker uuid
--- gives: claimed_at timestamptz, started_at timestamptz, finished_at timestamptz, cancel_reason text, progress text
--- gives: result text, error text, heavy int8
-select id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at, expires_at, timeout,
-       unique_key, limits, detailed, reason,
-       case when length(cast(args as blob)) <= 8192 then args end as args, state, execution, worker, claimed_at, started_at, finished_at,
-       cancel_reason, progress, case when length(cast(result as blob)) <= 8192 then result end as result, error,
-       case when length(cast(args as blob)) > 8192 or length(cast(result as blob)) > 8192
+select
+  -- include: job_row(args=case when length(cast(args as blob)) <= 8192 then args end; result=case when length(cast(result as blob)) <= 8192 then result end)
+  , case when length(cast(args as blob)) > 8192 or length(cast(result as blob)) > 8192
          then length(cast(args as blob)) + coalesce(length(cast(result as blob)), 0) else 0 end as heavy
+-- gives: heavy int8
 from tidemill_jobs
 where true
   and tenant = :tenant -- when tenant

@@ -16,16 +16,19 @@ select id from (
     where wakes and run_at <= :now order by run_at, id limit max(:limit, 0)))
 order by run_at, id limit max(:limit, 0)
 ;
-insert into tidemill_ready(id, tenant, queue, task, priority, attempt, max_attempts, crashes, token, run_at, created_at,
-                           expires_at, timeout, unique_key, until_claimed, limits, detailed, reason, args)
-select j.id, j.tenant, j.queue, j.task, j.priority, j.attempt, j.max_attempts, j.crashes, j.token, j.run_at, j.created_at,
-       j.expires_at, j.timeout, j.unique_key, j.until_claimed, j.limits, j.detailed, j.reason, j.args
+insert into tidemill_ready(
+  -- include: waiting_columns
+  , reason)
+select
+  -- include: waiting_columns(prefix=j)
+  , j.reason
 from temp.tidemill_due d cross join tidemill_scheduled j on j.id = d.id
 union all
-select j.id, j.tenant, j.queue, j.task, j.priority, j.attempt, j.max_attempts, j.crashes, j.token, j.run_at, j.created_at,
-       j.expires_at, j.timeout, j.unique_key, j.until_claimed, j.limits, j.detailed, j.reason, j.args
+select
+  -- include: waiting_columns(prefix=j)
+  , j.reason
 from temp.tidemill_due d cross join tidemill_parked j on j.id = d.id
-order by 10, 1
+order by j.run_at, j.id
 ;
 delete from tidemill_scheduled where id in (select id from temp.tidemill_due)
 ;

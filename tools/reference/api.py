@@ -1,4 +1,4 @@
-"""Generator of ``docs/reference.md`` with every public name."""
+"""``docs/reference/api.md``: every public name with its signature and docstring."""
 
 from __future__ import annotations
 
@@ -7,23 +7,24 @@ import enum
 import inspect
 from collections.abc import Iterator
 from datetime import timedelta
-from typing import Any
+from typing import Any, ForwardRef
 
 import tidemill
-from tidemill import errors
-from tidemill.app import AppKeywords
-from tidemill.client.enqueue.options import CallKeywords
-from tidemill.tasks.options import TaskOptions
+import tidemill.testing
+from tidemill import dashboard, rest
+from tools.reference.internals import AppKeywords, CallKeywords, TaskOptions
+from tools.reference.markdown import prose, table
 
 HEAD = """# API reference
 
-Every public name of `tidemill` and `tidemill.errors`, with its signature and docstring.
-This page is generated; [tasks and jobs](tasks.md), [schedules](schedules.md) and [limits](limits.md) explain how to use the names.
+Every public name of `tidemill`, `tidemill.rest`, `tidemill.dashboard` and `tidemill.testing`, with its signature and docstring.
+[Tasks and jobs](../tasks.md), [schedules](../schedules.md) and [limits](../limits.md) explain how to use the names.
+[Error codes](errors.md) lists the exceptions in `tidemill.errors`, and [settings](settings.md) the settings of an app.
 """
 
 GROUPS = {
-    "App and tasks": ["App", "BoundTask", "Task", "ItemTask", "Recipe", "Context"],
-    "Jobs": ["Job", "JobState", "Unique"],
+    "App and tasks": ["App", "BoundTask", "Task", "ItemTask", "Recipe", "Context", "current"],
+    "Jobs": ["Job", "JobState", "Execution", "Unique"],
     "Retries": ["Exponential", "Linear", "Fixed", "Immediate", "NoRetry"],
     "Limits": ["Limit", "Rate", "Breaker"],
     "Schedules": [
@@ -31,12 +32,18 @@ GROUPS = {
         "BusinessCalendar", "Exclude",
     ],
     "Signals": ["Retry", "Snooze", "Cancel", "Review", "PermanentError"],
-    "Events, access and tests": ["Event", "Counts", "Role", "acting", "ManualClock"],
+    "Stores and operation": ["open_store", "Store", "ArchivePolicy", "Thresholds"],
+    "Events, access and tests": ["Event", "Counts", "Role", "Identity", "acting", "ManualClock"],
 }  # fmt: skip
 """The section of each name; names in no section go under "Other names"."""
 
-MADE_BY_TIDEMILL = {"BoundTask", "Job", "Context", "Recipe", "Event", "Counts"}
+MADE_BY_TIDEMILL = {"BoundTask", "Job", "Context", "Recipe", "Event", "Counts", "Store"}
 """Classes that users receive and do not construct."""
+
+WITHOUT_MEMBERS = {
+    "Store": "Pass it to `App`, and close it.\nThe verbs are for Tidemill itself and for authors of a [store](../stores.md#your-own-store)."
+}
+"""Classes whose members are not part of the public API, with a note."""
 
 NOTES = {
     "Unique": '`on_conflict` is `"return"` (the existing job is returned), `"replace"` (it is cancelled), `"extend"` (its time is '
@@ -62,7 +69,7 @@ TASK_OPTIONS = {
     "audit": "whether every enqueue is recorded in the audit log",
     "tags": "tags of every job",
     "owner": "the person or team responsible, for people",
-    "description": "what the task does; by default the first line of its docstring",
+    "description": "purpose of the task; by default the first line of its docstring",
     "result_limit": "bytes that a result may have",
     "orphans": "what happens to the jobs of a worker that died",
     "should_retry": "function that receives the execution and returns whether to retry",
@@ -91,7 +98,7 @@ CALL_OPTIONS = {
     "parent": "job that this one belongs to; inside a job it is that job",
     "tags": "tags, in addition to the task's own",
     "metadata": "JSON values by name, which jobs can be found by",
-    "reference": 'what the job is about: `("user", "42")`',
+    "reference": 'subject of the job: `("user", "42")`',
     "unique": "a `Unique` rule for this job",
     "headers": "texts by name, such as `traceparent`, which travel with the job",
     "expires": "the job is cancelled if it has not started by then",
@@ -105,7 +112,7 @@ CALL_OPTIONS = {
 
 def page() -> str:
     """The text of the page."""
-    return "\n".join([HEAD, *_groups(), *_errors()]).rstrip() + "\n"
+    return "\n".join([HEAD, *_groups(), *_web()]).rstrip() + "\n"
 
 
 def _groups() -> Iterator[str]:
@@ -137,7 +144,9 @@ def _entry(name: str, value: Any) -> Iterator[str]:
         yield from _table("Options of `@app.task(…)`:", TASK_OPTIONS)
     if name == "BoundTask":
         yield from _table("Options of `task.using(…)` and of `app.recipe(…)`:", CALL_OPTIONS)
-    if isinstance(value, type):
+    if name in WITHOUT_MEMBERS:
+        yield WITHOUT_MEMBERS[name] + "\n"
+    elif isinstance(value, type):
         yield from _members(value)
 
 
@@ -173,19 +182,22 @@ def _public(owner: type) -> list[tuple[str, Any]]:
 
 
 def _table(title: str, rows: dict[str, str]) -> Iterator[str]:
-    yield "\n".join(
-        [title, "", "| name | meaning |", "|---|---|", *(f"| `{n}` | {text} |" for n, text in rows.items())]
-    )
-    yield ""
+    yield f"{title}\n\n{table(('name', 'meaning'), [(f'`{name}`', text) for name, text in rows.items()])}\n"
 
 
-def _errors() -> Iterator[str]:
-    yield "## Errors\n"
-    yield "Each class has a stable `code`, which HTTP problem documents share. Import them from `tidemill.errors`.\n"
-    yield "| class | code | meaning |\n|---|---|---|"
-    for name, error in inspect.getmembers(errors, inspect.isclass):
-        if error.__module__ == errors.__name__ and issubclass(error, errors.TidemillError):
-            yield f"| `{name}` | `{error.code}` | {_text(error, brief=True)} |"
+def _web() -> Iterator[str]:
+    yield "## Web and tests\n"
+    named = {
+        "tidemill.rest.create_api": rest.create_api,
+        "tidemill.rest.ApiSettings": rest.ApiSettings,
+        "tidemill.dashboard.create_site": dashboard.create_site,
+    }
+    for name, value in named.items():
+        yield f"### {name}\n"
+        yield _code(f"{name.rpartition('.')[2]}{_signature(value)}")
+        yield _text(value) + "\n"
+    yield "### tidemill.testing\n"
+    yield prose(tidemill.testing.__doc__ or "") + "\n"
 
 
 def _code(text: str) -> str:
@@ -237,6 +249,8 @@ def _parameter(parameter: inspect.Parameter) -> str:
 def _annotation(given: Any) -> str:
     if given is inspect.Parameter.empty:
         return ""
+    if isinstance(given, ForwardRef):  # the fields of a NamedTuple
+        return given.__forward_arg__
     return given if isinstance(given, str) else inspect.formatannotation(given)
 
 
@@ -245,7 +259,10 @@ def _default(value: Any) -> str:
     if isinstance(value, enum.Enum):
         return repr(value.value)
     if isinstance(value, timedelta):
-        return f"timedelta(seconds={value.total_seconds():g})"
+        whole_days = value.total_seconds() % 86_400 == 0 and value.days
+        return (
+            f"timedelta(days={value.days})" if whole_days else f"timedelta(seconds={value.total_seconds():g})"
+        )
     text = repr(value)
     return "…" if len(text) > 30 or text.startswith("<") else text
 
@@ -262,13 +279,15 @@ def _text(value: Any, *, brief: bool = False) -> str:
 
 
 def _with_examples(text: str) -> str:
-    """Put ``>>>`` examples into code blocks."""
+    """One sentence per line, with ``>>>`` examples and literal blocks in code blocks."""
     parts = []
     for part in text.split("\n\n"):
         if part.lstrip().startswith(">>>"):
             parts.append(f"```text\n{part}\n```")
-        else:
+        elif part.startswith(("-", "    ")):
             parts.append(part)
+        else:
+            parts.append(prose(part))
     return "\n\n".join(parts)
 
 

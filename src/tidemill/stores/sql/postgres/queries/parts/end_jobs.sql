@@ -1,0 +1,11 @@
+-- end_jobs: moves the jobs of `gone` to history.
+ended as (
+  insert into tidemill.history(
+    -- include: ended_columns
+    )
+  select
+    -- include: job_columns
+    , attempt, crashes + crashed::int, token, run_at, unique_key, reason, to_state, execution, worker, claimed_at,
+    coalesce(coalesce(:now::timestamptz, now()) - make_interval(secs => started_ago), started_at),
+    coalesce(:now::timestamptz, now()) - make_interval(secs => ended_ago), cancel_reason, progress, result, error
+  from gone),

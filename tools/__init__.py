@@ -1,0 +1,1 @@
+"""Contributor tools behind ``dev.py``."""

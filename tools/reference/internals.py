@@ -1,0 +1,24 @@
+"""The private names that the reference pages read, in one place, so that a renamed module changes one file."""
+
+from __future__ import annotations
+
+from tidemill.app import AppKeywords
+from tidemill.cli import commands
+from tidemill.client.control import KNOWN_SETTINGS
+from tidemill.client.enqueue.options import CallKeywords
+from tidemill.engine.worker_settings import WorkerSettings
+from tidemill.rest.api import all_routes
+from tidemill.rest.problems import CODES, STATUSES
+from tidemill.tasks.options import TaskOptions
+
+__all__ = [
+    "CODES",
+    "KNOWN_SETTINGS",
+    "STATUSES",
+    "AppKeywords",
+    "CallKeywords",
+    "TaskOptions",
+    "WorkerSettings",
+    "all_routes",
+    "commands",
+]

@@ -1,0 +1,48 @@
+"""``dev.py test``: pytest, in parallel, and with branch coverage on request."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+from tools.environment import Environment, become
+from tools.terminal import ROOT, heading
+
+# A run with one of these arguments stays in one process. With -k, collecting all tests once is faster than
+# collecting them in every worker.
+_SINGLE = ("-n", "--numprocesses", "--pdb", "--trace", "-k", "--collect-only", "--co")
+
+
+def parallel(arguments: list[str]) -> list[str]:
+    """The arguments that spread a run over the cores, unless the run is small or chooses for itself."""
+    if any(argument.startswith(_SINGLE) or "::" in argument for argument in arguments):
+        return []
+    # Many tests only wait, so one process more than there are cores.
+    return ["-n", str(min(8, (os.cpu_count() or 2) + 1))]
+
+
+def run(env: Environment, arguments: list[str], *, every: bool, coverage: bool) -> int:
+    """Run pytest with these arguments."""
+    heading(f"tests on Python {env.version}" + (", every service required" if every else ""))
+    chosen = [*parallel(arguments), *arguments]
+    extra = {"TIDEMILL_TEST_ALL": "1"} if every else {}
+    if coverage:
+        return measured(env, chosen, extra)
+    return become(env, str(env.python), "-m", "pytest", *chosen, **extra)
+
+
+def measured(env: Environment, arguments: list[str], extra: dict[str, str]) -> int:
+    """Run pytest under coverage, subprocesses included, then print the report and write ``htmlcov``."""
+    variables = dict(env.variables(), **extra)
+    tool = [str(env.python), "-m", "coverage"]
+
+    def call(*command: str) -> int:
+        return subprocess.call([*tool, *command], cwd=ROOT, env=variables)
+
+    call("erase")
+    outcome = call("run", "-m", "pytest", *arguments)
+    # Killed processes leave unreadable data files; combine ignores them and continues.
+    call("combine", "--quiet")
+    call("html", "--quiet")
+    reported = call("report", "--skip-covered", "--sort=cover")
+    return outcome or reported

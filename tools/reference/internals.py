@@ -8,8 +8,8 @@ from tidemill.client.control import KNOWN_SETTINGS
 from tidemill.client.enqueue.options import CallKeywords
 from tidemill.engine.worker_settings import WorkerSettings
 from tidemill.rest.api import all_routes
-from tidemill.rest.problems import CODES, STATUSES
 from tidemill.tasks.options import TaskOptions
+from tidemill.web.problems import CODES, STATUSES
 
 __all__ = [
     "CODES",

@@ -1,7 +1,7 @@
 """Tidemill: background jobs for Python that are simple to start, fast, and cannot be lost."""
 
 from tidemill.app import App
-from tidemill.client.access.identity import acting
+from tidemill.client.access import acting
 from tidemill.client.enqueue.bound_task import BoundTask, Recipe
 from tidemill.client.jobs.handle import Job
 from tidemill.clock import ManualClock

@@ -9,16 +9,15 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 
-from tidemill.client.access.audit import Audit
-from tidemill.client.access.keys import Keys
-from tidemill.client.archive.api import Archive
+from tidemill.client.access import Audit, Keys
+from tidemill.client.archive import Archive
 from tidemill.client.control import Control
 from tidemill.client.core import Client
 from tidemill.client.enqueue.bound_task import BoundTask, Recipe
 from tidemill.client.enqueue.options import CallKeywords
 from tidemill.client.jobs.api import Jobs
 from tidemill.client.jobs.handle import Job
-from tidemill.client.limits.api import Limits
+from tidemill.client.limits import Limits
 from tidemill.client.schedules.api import Schedules
 from tidemill.client.schedules.declarations import Declarations, Reconciled
 from tidemill.client.schedules.definitions import Definitions

@@ -15,8 +15,8 @@ import pytest
 from tests.client.audit_kit import Broken, entries, no_audit
 
 from tidemill import App
-from tidemill.client.access.identity import acting
-from tidemill.client.archive.api import Archive
+from tidemill.client.access import acting
+from tidemill.client.archive import Archive
 from tidemill.client.enqueue.bound_task import BoundTask
 from tidemill.clock import ManualClock
 from tidemill.domain.archive_totals import LEASE, MOST_POLICIES, PolicySums, read_sums

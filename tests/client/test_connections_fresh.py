@@ -15,8 +15,8 @@ from tests.client.connections_kit import ORDER, engine, path_of, prepare
 
 from tidemill import App
 from tidemill.client.own_connection import dispatch
+from tidemill.client.own_connection.adapters import Sqlite3Adapter
 from tidemill.client.own_connection.sansio import UserStatement
-from tidemill.client.own_connection.sqlite3_adapter import Sqlite3Adapter
 from tidemill.errors import SchemaForeign, SchemaOutdated
 from tidemill.stores.sql.driver import Row
 

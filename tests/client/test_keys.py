@@ -13,9 +13,8 @@ import pytest
 from tests.client.schedules_kit import on_each_store
 
 from tidemill import App, ManualClock
+from tidemill.client.access import FRESH, Keys, acting
 from tidemill.client.access import keys as module
-from tidemill.client.access.identity import acting
-from tidemill.client.access.keys import FRESH, Keys
 from tidemill.domain.access import Identity, Role
 from tidemill.domain.access import identify as identify_key
 from tidemill.errors import BadSettings, KeyNotFound

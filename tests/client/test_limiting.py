@@ -14,7 +14,7 @@ import pytest
 from tests.grounds import url_of
 
 from tidemill import App, ManualClock, Rate
-from tidemill.client.limits.cache import COUNTED, FRESH
+from tidemill.client.enqueue.limit_cache import COUNTED, FRESH
 from tidemill.domain.limits import LimitKind, Rule
 from tidemill.errors import BadSettings, QueueFull, StoreUnavailable
 

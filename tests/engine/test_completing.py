@@ -20,7 +20,7 @@ from tests.engine.mill import PATIENCE, Mill, Place, a_place, opened
 from tests.grounds import url_of
 
 from tidemill import App, Context, Fixed
-from tidemill.client.own_connection.completion import OwnConnections
+from tidemill.client.own_connection.dispatch import OwnConnections
 from tidemill.domain.decide import DEFAULT_POLICY, decide
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Finish

@@ -20,7 +20,7 @@ from tidemill.cli.screen import (
     span,
     thousands,
 )
-from tidemill.client.archive.api import BUDGET, MOST, Archive
+from tidemill.client.archive import BUDGET, MOST, Archive
 from tidemill.client.documents import archived_document
 from tidemill.client.stats.reports import document
 

@@ -17,11 +17,11 @@ import click
 from click.core import ParameterSource
 
 from tidemill.cli.screen import clean
-from tidemill.client.access.identity import acting, os_user
+from tidemill.client.access import acting, os_user
 from tidemill.client.control import Control
 from tidemill.client.core import Client
 from tidemill.client.jobs.api import Jobs
-from tidemill.client.limits.api import Limits
+from tidemill.client.limits import Limits
 from tidemill.clock import SystemClock
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import DEFAULT_TENANT

@@ -18,7 +18,7 @@ from tidemill.cli.screen import clean, console, print_json, print_lines, thousan
 from tidemill.client.jobs.actions import BATCH
 from tidemill.client.jobs.api import Acted
 from tidemill.client.jobs.handle import Job
-from tidemill.client.jobs.short_ids import resolve
+from tidemill.client.jobs.lookup import resolve
 from tidemill.domain.decide import Action, expected
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import CHANGEABLE

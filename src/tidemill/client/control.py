@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
 from uuid import UUID
 
 from tidemill.client._base import StoreApi
-from tidemill.client.access.identity import HIDDEN, note, plain, who
-from tidemill.client.stats.store_stats import is_living
+from tidemill.client.access import HIDDEN, note, plain, who
+from tidemill.client.stats.loads import is_living
 from tidemill.domain.bounds import check_attempts, check_text, data_flaw
 from tidemill.domain.cluster import Worker, holder_of
 from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.limits import Rule
 from tidemill.domain.records import Pause, PauseKind, Setting
 from tidemill.errors import BadSettings, LeaseLost, LeaseNotFound, WorkerNotFound
 from tidemill.tasks.options import check_name, check_priority
@@ -269,3 +270,14 @@ def _same(one: object, other: object) -> bool:
 
 def _shown(setting: Setting) -> dict[str, object]:
     return {"value": shown_value(setting), "description": setting.description}
+
+
+def setting_of(task: str, settings: Iterable[Setting]) -> Mapping[str, Any]:
+    """Return the ``max_attempts`` and ``timeout`` that are set for a task, without its limit."""
+    found = next((each.value for each in settings if each.key == TASK_SETTING + task), None)
+    return found if isinstance(found, Mapping) else {}
+
+
+def limit_of(task: str, rules: Iterable[Rule]) -> Rule | None:
+    """Return the limit that was set for a task at run time, ignoring the limit in the code."""
+    return next((rule for rule in rules if rule.name == f"task/{task}" and rule.pinned), None)

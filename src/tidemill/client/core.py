@@ -12,17 +12,17 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from tidemill.client.access.identity import carried, who
-from tidemill.client.archive.documents import read_archived
+from tidemill.client.access import carried, who
+from tidemill.client.archive import read_archived
 from tidemill.client.enqueue.batcher import AsyncBatcher, Batcher
 from tidemill.client.enqueue.builder import Template, tracing
 from tidemill.client.enqueue.follow_ups import collect, collector_for
+from tidemill.client.enqueue.limit_cache import LimitCache
 from tidemill.client.enqueue.options import NO_OPTIONS, CallOptions
 from tidemill.client.enqueue.writer import put, snapshot, wake, write
-from tidemill.client.jobs.waiter import Waiter
-from tidemill.client.limits.cache import LimitCache
 from tidemill.client.own_connection import aenqueue_on, alook_on, enqueue_on, look_on
-from tidemill.client.own_connection.completion import OwnConnections
+from tidemill.client.own_connection.dispatch import OwnConnections
+from tidemill.client.watch import Waiter
 from tidemill.clock import Clock, ManualClock
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Enqueued, JobRow, Move, NewJob

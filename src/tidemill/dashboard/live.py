@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from starlette.responses import Response
 
-from tidemill.client.changes import KINDS
+from tidemill.client.watch import KINDS
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
 from tidemill.domain.access import Role

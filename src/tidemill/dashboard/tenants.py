@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from starlette.responses import Response
 
 from tidemill.client.control import TENANT_SETTING
-from tidemill.client.limits.states import waiting_lanes
+from tidemill.client.limits import waiting_lanes
 from tidemill.client.stats.questions import WINDOWS
 from tidemill.client.stats.reports import Report, TenantLoad
 from tidemill.dashboard.confirmation import ask

@@ -13,7 +13,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from starlette.requests import Request
 from starlette.responses import Response
 
-from tidemill.client.access.identity import acting
+from tidemill.client.access import acting
 from tidemill.client.jobs.handle import Job
 from tidemill.domain.access import Identity, Role
 from tidemill.domain.filters import ALL_TENANTS

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic_core import to_json
 from starlette.responses import Response
 
-from tidemill.client.access.identity import acting
+from tidemill.client.access import acting
 from tidemill.client.enqueue.options import NO_OPTIONS, CallOptions
 from tidemill.client.enqueue.writer import snapshot
 from tidemill.domain.access import Role

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from tidemill.client.changes import Changes
+from tidemill.client.watch import Changes
 from tidemill.domain.access import Identity
 from tidemill.rest.guard import Guard
 from tidemill.rest.job_loader import JobLoader

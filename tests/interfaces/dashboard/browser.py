@@ -27,7 +27,7 @@ from tests.interfaces.rest.kit import declare
 from tests.interfaces.rest.served import Place, place
 
 from tidemill import App, BoundTask, Job
-from tidemill.client.access.identity import acting
+from tidemill.client.access import acting
 from tidemill.clock import Clock
 from tidemill.dashboard import create_site
 from tidemill.domain.access import Role

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tidemill.client.access.identity import enqueued_entries
+from tidemill.client.access import enqueued_entries
 from tidemill.client.enqueue.options import CallOptions
 from tidemill.domain.job import Enqueued, NewJob
 from tidemill.domain.unique import Unique

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from tidemill.client.access.identity import enqueued_entries
+from tidemill.client.access import enqueued_entries
 from tidemill.domain.job import Enqueued, JobRow, NewJob
 from tidemill.domain.states import JobState
 from tidemill.ids import made_at

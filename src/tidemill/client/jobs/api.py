@@ -11,12 +11,12 @@ from itertools import islice
 from typing import Any
 from uuid import UUID
 
-from tidemill.client.access.identity import NAMED, note, plain
+from tidemill.client.access import NAMED, note, plain
 from tidemill.client.core import Client
 from tidemill.client.enqueue.options import id_of, read_reference
 from tidemill.client.jobs.actions import BATCH, cancel_batch, change_batch, check_change
 from tidemill.client.jobs.handle import Job
-from tidemill.client.jobs.origins import definition_id_of, schedule_id_of
+from tidemill.client.jobs.lookup import definition_id_of, schedule_id_of
 from tidemill.client.jobs.why import Reason
 from tidemill.domain.bounds import check_text
 from tidemill.domain.decide import Action, expected, move

@@ -17,8 +17,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from tidemill.client.access.identity import note
-from tidemill.client.archive.documents import read_executions, read_logs
+from tidemill.client.access import note
+from tidemill.client.archive import read_executions, read_logs
 from tidemill.client.enqueue.options import check_when
 from tidemill.client.jobs.actions import cancel_descendants, change_batch, check_change, unchangeable
 from tidemill.client.jobs.known_job import KnownJob

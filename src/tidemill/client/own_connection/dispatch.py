@@ -5,26 +5,37 @@ Matching by name avoids importing database drivers that the user has not install
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, TypeGuard, TypeVar
 from weakref import WeakSet
 
 from tidemill.client.own_connection import failures, postgres, sqlite
-from tidemill.client.own_connection.database_identity import elsewhere
 from tidemill.client.own_connection.sansio import (
     Adapter,
     AsyncAdapter,
+    CompletionWrite,
     ConnectionWrite,
+    EnqueueWrite,
+    PendingOutput,
     SyncAdapter,
     Talk,
     adrive,
     drive,
+    elsewhere,
 )
-from tidemill.client.own_connection.writes import CompletionWrite, EnqueueWrite, PendingOutput
 from tidemill.domain.job import Enqueued, Finish, NewJob
-from tidemill.errors import JobExists, TidemillError, UsageError
+from tidemill.errors import (
+    JobExists,
+    SchemaOutdated,
+    StoreBusy,
+    StoreCorrupt,
+    StoreUnavailable,
+    TidemillError,
+    UsageError,
+)
 from tidemill.stores.base import Store
+from tidemill.stores.sql.sqlite import failures as sqlite_failures
 from tidemill.stores.sql.store import SqlStore
 
 T = TypeVar("T")
@@ -174,19 +185,19 @@ def _told(talk: Talk[T], store: SqlStore) -> Talk[T]:
 def _plain_host(given: Any) -> SyncAdapter:
     match "django" if isinstance(given, str) else _kind(given, _PLAIN):
         case "sqlite3":
-            from tidemill.client.own_connection.sqlite3_adapter import Sqlite3Adapter
+            from tidemill.client.own_connection.adapters import Sqlite3Adapter
 
             return Sqlite3Adapter(given)
         case "psycopg":
-            from tidemill.client.own_connection.psycopg_adapter import PsycopgAdapter
+            from tidemill.client.own_connection.adapters import PsycopgAdapter
 
             return PsycopgAdapter(given)
         case "sqlalchemy":
-            from tidemill.client.own_connection.sqlalchemy_adapter import SqlAlchemyAdapter
+            from tidemill.client.own_connection.adapters import SqlAlchemyAdapter
 
             return SqlAlchemyAdapter(given)
         case "django":
-            from tidemill.client.own_connection.django_adapter import DjangoAdapter
+            from tidemill.client.own_connection.adapters import DjangoAdapter
 
             return DjangoAdapter(given)
         case _ if _kind(given, _ASYNC) is not None:
@@ -198,15 +209,15 @@ def _plain_host(given: Any) -> SyncAdapter:
 async def _async_host(given: Any) -> AsyncAdapter:
     match _kind(given, _ASYNC):
         case "psycopg":
-            from tidemill.client.own_connection.psycopg_adapter import AsyncPsycopgAdapter
+            from tidemill.client.own_connection.adapters import AsyncPsycopgAdapter
 
             return AsyncPsycopgAdapter(given)
         case "asyncpg":
-            from tidemill.client.own_connection.asyncpg_adapter import AsyncpgAdapter
+            from tidemill.client.own_connection.adapters import AsyncpgAdapter
 
             return AsyncpgAdapter(given)
         case "sqlalchemy":
-            from tidemill.client.own_connection.sqlalchemy_adapter import async_host
+            from tidemill.client.own_connection.adapters import async_host
 
             return await async_host(given)
         case _ if isinstance(given, str) or _kind(given, _PLAIN) == "django":
@@ -234,3 +245,81 @@ def _name(given: object) -> str:
 
 def _unknown(given: object) -> UsageError:
     return UsageError(f"connection= cannot be a {_name(given)}; give one of: {KINDS}")
+
+
+_BUSY = frozenset({"40001", "40P01", "55P03", "57014"})
+_MISSING = frozenset({"42P01", "42703", "3F000"})
+_REFUSED = frozenset({"22", "23"})
+_DONE_FOR = "your transaction has failed with it: roll it back and do all of it again"
+
+
+def of_postgres(error: Exception, where: str) -> TidemillError | None:
+    """Return the error to raise instead, or None if the driver's own error is the best one."""
+    for cause in _causes(error):
+        state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
+        if isinstance(state, str):
+            return _said(state, _sentence(cause), where)
+    return None
+
+
+def of_sqlite(error: Exception, path: str) -> TidemillError | None:
+    """Return the error to raise instead, or None if the driver's own error is the best one."""
+    for cause in _causes(error):
+        if isinstance(cause, Exception) and sqlite_failures.code_of(cause):
+            return sqlite_failures.translate(cause, path, "enqueue")
+    return None
+
+
+def _said(state: str, text: str, where: str) -> TidemillError | None:
+    if state == "23505":
+        return JobExists(
+            f"one of these jobs was stored by another process in the meantime ({text}); {_DONE_FOR}"
+        )
+    if state in _BUSY:
+        return StoreBusy(f"{where} is busy ({text}); {_DONE_FOR}")
+    if state in _MISSING:
+        return SchemaOutdated(
+            f"{where} lacks Tidemill's tables ({text}); run: tidemill db migrate --store '{where}'"
+        )
+    if state == "25P02":
+        return UsageError("an earlier statement of your transaction has failed; roll it back and start again")
+    if state == "25006":
+        return StoreUnavailable(
+            f"your transaction may only read ({text}); open one that may write, on the primary"
+        )
+    if state == "42501":
+        return StoreUnavailable(
+            f"{where} denied access ({text}); grant the role of your connection privileges on the schema"
+        )
+    if state[:2] in _REFUSED:
+        return StoreCorrupt(f"{where} refused the data ({text}); {_DONE_FOR}")
+    return None
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and the errors that it wraps, outermost first."""
+    for _ in range(8):
+        if error is None:
+            return
+        yield error
+        error = getattr(error, "orig", None) or error.__cause__
+
+
+def _sentence(error: BaseException) -> str:
+    text = getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
+    return text.strip().splitlines()[0].rstrip(".") if text.strip() else type(error).__name__
+
+
+class OwnConnections:
+    """Completes jobs of one store."""
+
+    def __init__(self, store: Callable[[], Store]) -> None:
+        self._store = store
+
+    def finish(self, connection: object, finish: Finish, words: PendingOutput) -> bool:
+        """Complete a held job inside the user's transaction; return False, writing nothing, if it is no longer held."""
+        return finish_on(connection, self._store(), finish, words)
+
+    async def afinish(self, connection: object, finish: Finish, words: PendingOutput) -> bool:
+        """Asynchronous twin of ``finish``."""
+        return await afinish_on(connection, self._store(), finish, words)

@@ -13,14 +13,17 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
-from tidemill.client.own_connection.database_identity import Identity, elsewhere, remember, remembered
 from tidemill.client.own_connection.sansio import (
     Adapter,
     ConnectionWrite,
+    Identity,
     StoreCall,
     Talk,
     UserStatement,
+    elsewhere,
     rehearsed,
+    remember,
+    remembered,
 )
 from tidemill.errors import JobExists, StoreBusy
 from tidemill.stores.sql.driver import Items, Row, Takes

@@ -20,14 +20,16 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from tidemill.client.own_connection.database_identity import Identity, elsewhere, same_file
 from tidemill.client.own_connection.sansio import (
     Adapter,
     ConnectionWrite,
+    Identity,
     StoreCall,
     Talk,
     UserStatement,
+    elsewhere,
     rehearsed,
+    same_file,
 )
 from tidemill.domain.job import NewJob
 from tidemill.errors import SchemaOutdated

@@ -11,12 +11,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from tidemill.client.access.identity import NAMED
+from tidemill.client.access import NAMED
 from tidemill.client.jobs.handle import Job
-from tidemill.client.schedules.audit import schedule_changes
-from tidemill.client.schedules.handle import Schedule, TenantApi, busy, named, task_facts_of, trigger_refusal
+from tidemill.client.schedules.handle import (
+    Schedule,
+    TenantApi,
+    busy,
+    named,
+    schedule_changes,
+    task_facts_of,
+    trigger_refusal,
+)
 from tidemill.client.schedules.validation import as_trigger, check_key, ruled
-from tidemill.client.stats.store_stats import is_living
+from tidemill.client.stats.loads import is_living
 from tidemill.domain.bounds import check_text
 from tidemill.domain.cluster import is_active
 from tidemill.domain.job import Enqueued, NewJob

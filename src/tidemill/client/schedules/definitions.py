@@ -10,11 +10,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tidemill.client.access.identity import named
+from tidemill.client.access import named
+from tidemill.client.enqueue.limit_cache import drop_rule
 from tidemill.client.jobs.handle import Job
-from tidemill.client.limits.cache import drop_rule
-from tidemill.client.schedules.audit import definition_changes
-from tidemill.client.schedules.handle import TenantApi, busy, definition_refusal, task_facts_of
+from tidemill.client.schedules.handle import (
+    TenantApi,
+    busy,
+    definition_changes,
+    definition_refusal,
+    task_facts_of,
+)
 from tidemill.client.schedules.validation import RULES, check_key, encoded, read_job_options
 from tidemill.domain.bounds import check_text, text_flaw
 from tidemill.domain.job import Enqueued, NewJob

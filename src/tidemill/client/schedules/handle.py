@@ -1,4 +1,4 @@
-"""The schedule handle, and the base class of the schedule and definition APIs."""
+"""The schedule handle, the base class of the schedule and definition APIs, and their audit entries."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any, ParamSpec, TypeVar
 from uuid import UUID
 
 from tidemill.client._base import StoreApi
-from tidemill.client.access.identity import note
+from tidemill.client.access import Facts as Words
+from tidemill.client.access import difference, note
 from tidemill.client.core import Client
 from tidemill.domain.job_requests import Facts as TaskFacts
 from tidemill.domain.schedule_fires import FireRules, read_rules
-from tidemill.domain.schedules import Definition, Scope, Source
+from tidemill.domain.schedules import Definition, ScheduleRow, Scope, Source
 from tidemill.domain.schedules import ScheduleRow as Facts
 from tidemill.domain.triggers.every import Manual
 from tidemill.errors import DefinitionBusy, DefinitionDisabled, SchedulePaused, TidemillError
@@ -215,3 +216,64 @@ def trigger_refusal(facts: Facts, definition: Definition | None) -> TidemillErro
 def task_facts_of(client: Client, task: str) -> TaskFacts | None:
     """Return what this app knows about a task; None for an unknown task."""
     return client.registry.get(task).facts if task in client.registry else None
+
+
+_HIDDEN = ("args", "notifications", "options.metadata", "settings.metadata")
+
+
+def schedule_changes(
+    before: ScheduleRow | None, after: ScheduleRow | None
+) -> tuple[Words | None, Words | None]:
+    """Return the values that differ between two states of a schedule, before and after."""
+    return difference(_schedule(before), _schedule(after), _HIDDEN)
+
+
+def definition_changes(
+    before: Definition | None, after: Definition | None
+) -> tuple[Words | None, Words | None]:
+    """Return the values that differ between two states of a definition, before and after."""
+    return difference(_definition(before), _definition(after), _HIDDEN)
+
+
+def _schedule(facts: ScheduleRow | None) -> Words | None:
+    if facts is None:
+        return None
+    said = {name: value for name, value in facts.options.items() if name not in OWN}
+    return {
+        "id": str(facts.id),
+        "task": facts.task,
+        "definition_id": None if facts.definition_id is None else str(facts.definition_id),
+        "trigger": dict(facts.trigger),
+        "timezone": facts.timezone,
+        "calendar": facts.calendar,
+        "exclude": facts.exclude,
+        "misfire": facts.misfire,
+        "overlap": facts.overlap,
+        "scope": facts.scope.value,
+        "source": facts.source.value,
+        "app": facts.options.get("app"),
+        "enabled": facts.enabled,
+        "note": facts.note,
+        "args": json.loads(facts.args) or None,
+        **_prefixed("options", said),
+    }
+
+
+def _definition(facts: Definition | None) -> Words | None:
+    if facts is None:
+        return None
+    return {
+        "id": str(facts.id),
+        "task": facts.task,
+        "name": facts.name or None,
+        "owner": facts.owner,
+        "version": facts.version,
+        "enabled": facts.enabled,
+        "args": json.loads(facts.args) or None,
+        "notifications": dict(facts.notifications) or None,
+        **_prefixed("settings", facts.settings),
+    }
+
+
+def _prefixed(name: str, values: Mapping[str, object]) -> dict[str, object]:
+    return {f"{name}.{key}": value for key, value in values.items()}

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tidemill.client.core import Client
-from tidemill.client.stats.metrics import Metrics
 from tidemill.client.stats.questions import Questions
 from tidemill.client.stats.reports import (
     ActiveWorker,
@@ -27,6 +26,7 @@ from tidemill.client.stats.reports import (
     ThroughputStep,
     WorkerPerformance,
 )
+from tidemill.client.stats.snapshot import Metrics
 from tidemill.domain.alerts import Alert
 from tidemill.domain.stats import ErrorGroup
 

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from tidemill.client.core import Client
 from tidemill.client.stats import snapshot
+from tidemill.client.stats.loads import is_living, liveness
 from tidemill.client.stats.reports import (
     ActiveWorker,
     DeadLetter,
@@ -28,7 +29,6 @@ from tidemill.client.stats.reports import (
     WorkerPerformance,
 )
 from tidemill.client.stats.snapshot import HOUR, Snapshot, leaders_of
-from tidemill.client.stats.store_stats import is_living, liveness
 from tidemill.domain.alerts import Alert, Thresholds
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.states import JobState

@@ -1,22 +1,22 @@
-"""``app.keys``: creating, listing, revoking and identifying API keys.
-
-Secrets are shown once and never stored. Lookups are cached for five seconds, so a revoked key may be accepted for that
-long.
-"""
+"""Identity, API keys and the audit log: ``app.keys`` and ``app.audit``."""
 
 from __future__ import annotations
 
+import getpass
+import os
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import NamedTuple, ParamSpec, TypeVar
 
 from tidemill.client._base import StoreApi
-from tidemill.client.access.identity import note, who
 from tidemill.client.core import Client
+from tidemill.client.schedules.handle import TenantApi
 from tidemill.domain.access import (
     ID_BYTES,
     SECRET_BYTES,
@@ -32,8 +32,254 @@ from tidemill.domain.access import (
 )
 from tidemill.domain.bounds import check_instant, check_span
 from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import Enqueued, NewJob
+from tidemill.domain.records import GENESIS, AuditEntry, AuditRecord, first_break
 from tidemill.errors import BadSettings, KeyNotFound
+from tidemill.stores.base import Store
+from tidemill.tasks.ambient import current_tenant, tenant_scope
 from tidemill.tasks.options import check_name, check_priority
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Facts = Mapping[str, object]
+
+HIDDEN = "***"
+"""Replaces confidential values in the audit."""
+
+NAMED = 100
+"""Maximum number of ids listed in an entry about many objects."""
+
+_who: ContextVar[str | None] = ContextVar("tidemill_who", default=None)
+
+
+@contextmanager
+def acting(who: str) -> Iterator[None]:
+    """Attribute all actions in the block to this person or program in the audit."""
+    if not who or len(who) > 400 or not who.isprintable():
+        raise BadSettings(f"{who!r} is not a valid actor; give 1 to 400 printable characters")
+    token = _who.set(who)
+    try:
+        yield
+    finally:
+        _who.reset(token)
+
+
+def named() -> str | None:
+    """Return the identity of the enclosing ``acting`` block; None outside of one."""
+    return _who.get()
+
+
+def who() -> str:
+    """Return the acting identity, by default the user of the operating system.
+
+    >>> with acting("ann"):
+    ...     who()
+    'ann'
+    """
+    return _who.get() or f"python:{os_user()}"
+
+
+def os_user() -> str:
+    """Return the operating system user that runs this program."""
+    for name in ("USER", "USERNAME", "LOGNAME"):
+        if said := os.environ.get(name, "").strip():
+            return said if said.isprintable() else "unknown"
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a user id without a name, as in containers
+        return "unknown"
+
+
+def carried(act: Callable[P, R]) -> Callable[P, R]:
+    """Wrap a function for another thread, so that it runs there with the caller's identity and tenant."""
+    by, tenant = _who.get(), current_tenant()
+    if by is None and tenant is None:
+        return act
+
+    def there(*args: P.args, **kwargs: P.kwargs) -> R:
+        with ExitStack() as around:
+            if by is not None:
+                around.enter_context(acting(by))
+            if tenant is not None:
+                around.enter_context(tenant_scope(tenant))
+            return act(*args, **kwargs)
+
+    return there
+
+
+def note(
+    store: Store,
+    action: str,
+    subject: str,
+    tenant: str,
+    *,
+    before: Facts | None = None,
+    after: Facts | None = None,
+    by: str | None = None,
+    now: datetime | None = None,
+) -> None:
+    """Add one audit record, in the open transaction."""
+    store.record([AuditEntry(by or who(), action, subject, tenant, before, after)], now=now)
+
+
+def difference(
+    before: Facts | None, after: Facts | None, hidden: Sequence[str] = ()
+) -> tuple[Facts | None, Facts | None]:
+    """Return the changed values before and after an action: the same names with old and new values.
+
+    >>> difference({"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 5, "c": 4}, hidden=["c"])
+    ({'b': 2, 'c': '***'}, {'b': 5, 'c': '***'})
+    """
+    old, new = before or {}, after or {}
+    names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+
+    def side(facts: Facts | None) -> Facts | None:
+        if facts is None:
+            return None
+        return {
+            name: HIDDEN if name in hidden and facts.get(name) is not None else facts.get(name)
+            for name in names
+        }
+
+    return side(before), side(after)
+
+
+def plain(value: object) -> object:
+    """Convert a value of a filter or a setting to plain JSON data."""
+    match value:
+        case None | bool() | int() | float():
+            return value
+        case str():
+            return str(value)
+        case Mapping():
+            return {str(name): plain(each) for name, each in value.items()}
+        case list() | tuple():
+            return [plain(each) for each in value]
+        case set() | frozenset():
+            return sorted(str(each) for each in value)
+        case datetime():
+            return value.isoformat()
+        case _:
+            return str(getattr(value, "name", value))
+
+
+def enqueued_entries(jobs: Sequence[NewJob], written: Sequence[Enqueued], by: str) -> list[AuditEntry]:
+    """Return the audit entries of enqueued jobs; jobs that were not created are left out."""
+    made = [job for job, answer in zip(jobs, written, strict=True) if answer.created]
+    if not made:
+        return []
+    first = made[0]
+    facts: dict[str, object] = {"task": first.task, "queue": first.queue, "priority": first.priority}
+    if len(made) == 1:
+        return [AuditEntry(by, "job.enqueued", f"job:{first.id}", first.tenant, None, facts)]
+    facts |= {"done": len(made), "ids": [str(job.id) for job in made[:NAMED]]}
+    return [AuditEntry(by, "jobs.enqueued", "jobs", first.tenant, None, facts)]
+
+
+BATCH = 1_000
+
+
+class Verified(NamedTuple):
+    """Result of a verification: the number of intact entries, and the number of the first broken one.
+
+    ``head`` is the hash of the last intact entry. A copy kept elsewhere shows later whether the end was cut off.
+    """
+
+    ok: bool
+    entries: int
+    broken_at: int | None
+    head: str = GENESIS
+
+
+class Audit(TenantApi):
+    """The audit log of an app's store.
+
+    Each method uses the current tenant unless it is called with another tenant, or with ``"*"`` for all tenants.
+    """
+
+    def list(
+        self,
+        *,
+        tenant: str | None = None,
+        after: int = 0,
+        before: int | None = None,
+        who: str | None = None,
+        action: str | None = None,
+        subject: str | None = None,
+        newest: bool = False,
+        limit: int = 100,
+    ) -> Sequence[AuditRecord]:
+        """Return entries by number, or ``newest`` first; continue from the last number with ``after`` or ``before``."""
+        return self._store.audit(
+            tenant=self._tenant(tenant),
+            after=after,
+            before=before,
+            who=who,
+            action=action,
+            subject=subject,
+            newest=newest,
+            limit=limit,
+        )
+
+    def verify(self) -> Verified:
+        """Verify the whole chain, of all tenants, and return where it breaks."""
+        number, head = 0, GENESIS
+        while True:
+            page: Sequence[AuditRecord]
+            try:
+                page = self._store.audit(tenant=ALL_TENANTS, after=number, limit=BATCH)
+                broken = first_break(page, head, number)
+            except (ValueError, OverflowError):  # the entry was tampered with so that it cannot be parsed
+                page = self._readable(number)
+                broken = first_break(page, head, number) or number + len(page) + 1
+            whole = page if broken is None else page[: broken - number - 1]
+            if whole:
+                number, head = whole[-1].number, whole[-1].hash
+            if broken is not None:
+                return Verified(False, number, broken, head)
+            if not page:
+                return Verified(True, number, None, head)
+
+    def _readable(self, after: int) -> Sequence[AuditRecord]:
+        """Return the entries from there on, up to the first that cannot be parsed."""
+        found: list[AuditRecord] = []
+        try:
+            while page := self._store.audit(tenant=ALL_TENANTS, after=after + len(found), limit=1):
+                found += page
+        except (ValueError, OverflowError):
+            pass
+        return found
+
+    # Async twins -------------------------------------------------------------------------------------------------------
+
+    async def alist(
+        self,
+        *,
+        tenant: str | None = None,
+        after: int = 0,
+        before: int | None = None,
+        who: str | None = None,
+        action: str | None = None,
+        subject: str | None = None,
+        newest: bool = False,
+        limit: int = 100,
+    ) -> Sequence[AuditRecord]:
+        return await self._await(
+            self.list,
+            tenant=tenant,
+            after=after,
+            before=before,
+            who=who,
+            action=action,
+            subject=subject,
+            newest=newest,
+            limit=limit,
+        )
+
+    async def averify(self) -> Verified:
+        found: Verified = await self._client.in_thread(self.verify)
+        return found
+
 
 FRESH = 5.0
 """Seconds for which a lookup is cached."""

@@ -18,10 +18,11 @@ from tidemill.client.enqueue.options import CallKeywords
 from tidemill.client.jobs.api import Jobs
 from tidemill.client.jobs.handle import Job
 from tidemill.client.limits import Limits
+from tidemill.client.own_connection import OwnConnections
 from tidemill.client.schedules.api import Schedules
 from tidemill.client.schedules.declarations import Declarations, Reconciled
 from tidemill.client.schedules.definitions import Definitions
-from tidemill.client.schedules.validation import ScheduleKeywords
+from tidemill.client.schedules.schedule import ScheduleKeywords
 from tidemill.client.stats.api import StatsApi
 from tidemill.clock import Clock, SystemClock
 from tidemill.decorators import ScheduledDecorator, TaskDecorator
@@ -36,7 +37,7 @@ from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 from tidemill.tasks.ambient import tenant_scope
 from tidemill.tasks.events import Events, Subscriber, Subscription
-from tidemill.tasks.hooks import EnqueueManager, ExecuteManager, Only
+from tidemill.tasks.hooks import EnqueueManager, ExecuteManager, Hooks, Only
 from tidemill.tasks.limit_rules import read_app_limits
 from tidemill.tasks.limits import Limit, Rate
 from tidemill.tasks.middleware import Middleware
@@ -125,7 +126,7 @@ class App:
             policies=policies,
         )
         self.jobs = Jobs(self._client)
-        self.archive = Archive(self._client)
+        self.archive = Archive(self._client, self.jobs)
         self.definitions = Definitions(self._client)
         self.schedules = Schedules(self._client)
         self.stats = StatsApi(self._client)
@@ -175,6 +176,21 @@ class App:
         """The events of this process, for subscribing."""
         return self._client.events
 
+    @property
+    def stores(self) -> Mapping[str, Store]:
+        """The stores by name."""
+        return self._client.stores
+
+    @property
+    def hooks(self) -> Hooks:
+        """The middleware and the context managers of this app, for workers."""
+        return self._client.hooks
+
+    @property
+    def connections(self) -> OwnConnections:
+        """The completion of jobs on users' own connections, for workers."""
+        return self._client.connections
+
     # Tasks -----------------------------------------------------------------------------------------------------------
 
     @overload
@@ -223,6 +239,10 @@ class App:
     async def aenqueue(self, task: str, /, **arguments: Any) -> Job[Any]:
         """Async version of ``enqueue``."""
         return await self._by_name(task).aenqueue(**arguments)
+
+    def bound_task(self, name: str) -> BoundTask[..., Any]:
+        """Return a declared task by its name or alias: ``app.bound_task("mail.send").using(delay="10m").enqueue(…)``."""
+        return BoundTask(self._client, self.registry.get(name))
 
     def _by_name(self, name: str) -> BoundTask[..., Any]:
         declared = self.registry.get(name) if name in self.registry else undeclared(name)
@@ -369,9 +389,9 @@ class App:
             self.clock,
             chosen,
             events=self.events,
-            hooks=self._client.hooks,
+            hooks=self.hooks,
             app_path=whereabouts(self),
-            connections=self._client.connections,
+            connections=self.connections,
             prepare=self._prepare,
             confirm=self.confirm,
         )
@@ -420,8 +440,8 @@ class App:
             self.registry,
             self.clock,
             events=self.events,
-            hooks=self._client.hooks,
-            connections=self._client.connections,
+            hooks=self.hooks,
+            connections=self.connections,
             prepare=lambda: self._declarations.reconcile_changes(self.name, self.deployment),
         )
 

@@ -12,7 +12,7 @@ import pytest
 
 from tidemill import App
 from tidemill.client.access import acting
-from tidemill.client.access import audit as module
+from tidemill.client import access as module
 from tidemill.domain.records import GENESIS, AuditEntry
 
 CHANGES = {

@@ -24,9 +24,8 @@ def mill(app: App) -> App:
 
 
 def enqueue(app: App, **options: Any) -> Any:
-    from tidemill.client.enqueue.bound_task import BoundTask
 
-    return BoundTask(app._client, app.registry.get("send")).using(**options)
+    return app.bound_task("send").using(**options)
 
 
 # Actor -------------------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 
 from tidemill import App, Unique
 from tidemill.client.enqueue.options import CallKeywords, CallOptions
-from tidemill.client.schedules.validation import RULES, ScheduleKeywords
+from tidemill.client.schedules.schedule import RULES, ScheduleKeywords
 from tidemill.domain.job_requests import OPTIONS
 from tidemill.errors import BadSettings
 from tidemill.tasks.options import TaskKeywords, TaskOptions, read_options

@@ -22,6 +22,7 @@ from tidemill.cli.screen import (
 )
 from tidemill.client.archive import BUDGET, MOST, Archive
 from tidemill.client.documents import archived_document
+from tidemill.client.jobs.api import Jobs
 from tidemill.client.stats.reports import document
 
 
@@ -54,7 +55,7 @@ def run(desk: CommandContext, older_than: timedelta | None, limit: int, budget: 
 
     Each copy is read back before the original is deleted. The exit code is 1 if a policy failed.
     """
-    done = Archive(desk.client).run(older_than=older_than, limit=limit, budget=budget)
+    done = Archive(desk.client, Jobs(desk.client)).run(older_than=older_than, limit=limit, budget=budget)
     if desk.as_json:
         print_json(document(done))
     else:
@@ -98,7 +99,9 @@ def search(desk: CommandContext, where: Where, limit: int, cursor: str | None, o
     --json prints the full documents.
     """
     sort = "oldest" if oldest else "newest"
-    page = Archive(desk.client).search(limit=limit, cursor=cursor, sort=sort, **where.of(desk))
+    page = Archive(desk.client, Jobs(desk.client)).search(
+        limit=limit, cursor=cursor, sort=sort, **where.of(desk)
+    )
     if desk.as_json:
         print_json({"items": [archived_document(each) for each in page.items], "next": page.next})
         return

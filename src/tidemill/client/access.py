@@ -12,11 +12,9 @@ from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, ParamSpec, TypeVar
 
-from tidemill.client._base import StoreApi
-from tidemill.client.core import Client
-from tidemill.client.schedules.handle import TenantApi
+from tidemill.client._base import StoreApi, async_twin
 from tidemill.domain.access import (
     ID_BYTES,
     SECRET_BYTES,
@@ -38,6 +36,9 @@ from tidemill.errors import BadSettings, KeyNotFound
 from tidemill.stores.base import Store
 from tidemill.tasks.ambient import current_tenant, tenant_scope
 from tidemill.tasks.options import check_name, check_priority
+
+if TYPE_CHECKING:
+    from tidemill.client.core import Client
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -120,6 +121,24 @@ def note(
 ) -> None:
     """Add one audit record, in the open transaction."""
     store.record([AuditEntry(by or who(), action, subject, tenant, before, after)], now=now)
+
+
+class TenantApi(StoreApi):
+    """Base class of client APIs whose methods take a tenant."""
+
+    def _tenant(self, given: str | None) -> str:
+        return given or current_tenant() or self._client.tenant
+
+    def _note(
+        self,
+        action: str,
+        subject: str,
+        tenant: str,
+        before: Mapping[str, object] | None = None,
+        after: Mapping[str, object] | None = None,
+    ) -> None:
+        """Add an audit record, in the transaction of the action itself."""
+        note(self._store, action, subject, tenant, before=before, after=after, now=self._pin)
 
 
 def difference(
@@ -252,33 +271,8 @@ class Audit(TenantApi):
 
     # Async twins -------------------------------------------------------------------------------------------------------
 
-    async def alist(
-        self,
-        *,
-        tenant: str | None = None,
-        after: int = 0,
-        before: int | None = None,
-        who: str | None = None,
-        action: str | None = None,
-        subject: str | None = None,
-        newest: bool = False,
-        limit: int = 100,
-    ) -> Sequence[AuditRecord]:
-        return await self._await(
-            self.list,
-            tenant=tenant,
-            after=after,
-            before=before,
-            who=who,
-            action=action,
-            subject=subject,
-            newest=newest,
-            limit=limit,
-        )
-
-    async def averify(self) -> Verified:
-        found: Verified = await self._client.in_thread(self.verify)
-        return found
+    alist = async_twin(list)
+    averify = async_twin(verify)
 
 
 FRESH = 5.0
@@ -468,39 +462,13 @@ class Keys(StoreApi):
 
     # Async twins -------------------------------------------------------------------------------------------------------
 
-    async def acreate(
-        self,
-        name: str,
-        *,
-        role: Role | str = Role.VIEWER,
-        tenant: str | None = None,
-        expires: datetime | timedelta | None = None,
-        max_priority: int | None = None,
-    ) -> NewKey:
-        return await self._await(
-            self.create, name, role=role, tenant=tenant, expires=expires, max_priority=max_priority
-        )
-
-    async def alist(self) -> Sequence[Key]:
-        return await self._await(self.list)
-
-    async def aget(self, id: str) -> Key:
-        return await self._await(self.get, id)
-
-    async def arevoke(self, id: str) -> Key:
-        return await self._await(self.revoke, id)
-
-    async def aidentify(self, text: str) -> Identity | None:
-        parts = read_secret(text)
-        if parts is None or self._fresh(parts.id):  # no store call needed
-            return self.identify(text)
-        return await self._await(self.identify, text)
-
-    async def aidentity(self, id: str) -> Identity | None:
-        return self.identity(id) if self._fresh(id) else await self._await(self.identity, id)
-
-    async def aany(self) -> bool:
-        return await self._await(self.any)
+    acreate = async_twin(create)
+    alist = async_twin(list)
+    aget = async_twin(get)
+    arevoke = async_twin(revoke)
+    aidentify = async_twin(identify)
+    aidentity = async_twin(identity)
+    aany = async_twin(any)
 
 
 def _role(given: Role | str) -> Role:

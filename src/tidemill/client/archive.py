@@ -17,10 +17,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from tidemill.client._base import async_twin
 from tidemill.client.access import NAMED, note
-from tidemill.client.core import Client
 from tidemill.client.enqueue.options import id_of
-from tidemill.client.jobs.api import Jobs
 from tidemill.domain.archive_totals import LEASE, MOST_POLICIES, PolicySums, lease_facts, read_sums
 from tidemill.domain.cluster import holder_facts
 from tidemill.domain.filters import ALL_TENANTS, Page, Sort
@@ -32,6 +31,9 @@ from tidemill.stores.base import Store
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
+
+    from tidemill.client.core import Client
+    from tidemill.client.jobs.api import Jobs
 
 
 @lru_cache(maxsize=3)
@@ -304,9 +306,9 @@ class Archive:
     Each method uses the current tenant unless it is called with another tenant, or with ``"*"`` for all tenants.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, jobs: Jobs) -> None:
         self._client = client
-        self._jobs = Jobs(client)
+        self._jobs = jobs
 
     @property
     def policies(self) -> tuple[ArchivePolicy, ...]:
@@ -339,22 +341,11 @@ class Archive:
                 self._client.store(None).notify(["ended"])
         return done
 
-    async def arun(
-        self,
-        policies: Sequence[ArchivePolicy] | None = None,
-        *,
-        older_than: timedelta | None = None,
-        limit: int = MOST,
-        budget: timedelta = BUDGET,
-        store: str | None = None,
-    ) -> ArchiveRun:
-        done: ArchiveRun = await self._client.in_thread(
-            lambda: self.run(policies, older_than=older_than, limit=limit, budget=budget, store=store)
-        )
-        return done
+    arun = async_twin(run)
 
     def search(
         self,
+        /,
         *,
         limit: int = 100,
         cursor: str | None = None,
@@ -378,9 +369,7 @@ class Archive:
             self._jobs._filter(where), sort=order, limit=limit, after=cursor
         )
 
-    async def asearch(self, **where: Any) -> Page[ArchivedJob]:
-        found: Page[ArchivedJob] = await self._client.in_thread(lambda: self.search(**where))
-        return found
+    asearch = async_twin(search)
 
     def get(self, id: UUID | str, *, tenant: str | None = None, store: str | None = None) -> ArchivedJob:
         """Return the archived job with that id, or raise ``JobNotFound``."""
@@ -392,11 +381,7 @@ class Archive:
             raise JobNotFound(f"there is no archived job {id}", id=id)
         return found[0]
 
-    async def aget(
-        self, id: UUID | str, *, tenant: str | None = None, store: str | None = None
-    ) -> ArchivedJob:
-        found: ArchivedJob = await self._client.in_thread(lambda: self.get(id, tenant=tenant, store=store))
-        return found
+    aget = async_twin(get)
 
     def _store(self, name: str | None) -> Store:
         """Return the named store, by default the store named ``archive`` if there is one."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 from uuid import UUID
 
-from tidemill.client._base import StoreApi
+from tidemill.client._base import StoreApi, async_twin
 from tidemill.client.access import HIDDEN, note, plain, who
 from tidemill.client.stats.loads import is_living
 from tidemill.domain.bounds import check_attempts, check_text, data_flaw
@@ -171,29 +171,14 @@ class Control(StoreApi):
 
     # Async twins -------------------------------------------------------------------------------------------------------
 
-    async def apause(self, kind: PauseKind | str, name: str = "", *, reason: str | None = None) -> Pause:
-        return await self._await(self.pause, kind, name, reason=reason)
-
-    async def aresume(self, kind: PauseKind | str, name: str = "") -> Pause | None:
-        return await self._await(self.resume, kind, name)
-
-    async def apauses(self) -> Sequence[Pause]:
-        return await self._await(self.pauses)
-
-    async def asettings(self) -> Sequence[Setting]:
-        return await self._await(self.settings)
-
-    async def aset(self, key: str, value: object, *, description: str | None = None) -> Setting:
-        return await self._await(self.set, key, value, description=description)
-
-    async def aunset(self, key: str) -> bool:
-        return await self._await(self.unset, key)
-
-    async def adrain(self, worker_id: UUID | str) -> bool:
-        return await self._await(self.drain, worker_id)
-
-    async def arelease(self, lease: str) -> bool:
-        return await self._await(self.release, lease)
+    apause = async_twin(pause)
+    aresume = async_twin(resume)
+    apauses = async_twin(pauses)
+    asettings = async_twin(settings)
+    aset = async_twin(set)
+    aunset = async_twin(unset)
+    adrain = async_twin(drain)
+    arelease = async_twin(release)
 
 
 def _target(kind: PauseKind | str, name: str) -> tuple[PauseKind, str]:

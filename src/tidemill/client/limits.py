@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from tidemill.client._base import StoreApi
+from tidemill.client._base import StoreApi, async_twin
 from tidemill.client.access import difference, note, who
 from tidemill.client.enqueue.limit_cache import count_depth, drop_rule
 from tidemill.domain.breaker import BreakerPhase, BreakerState, phase_at, written
@@ -312,7 +312,7 @@ class Limits(StoreApi):
         return Rule(name, LimitKind.CONCURRENCY, most) if isinstance(most, int) and most else None
 
     def _told(self) -> None:
-        self._client.forget_limits()
+        self._client.enqueuer.forget_limits()
         self._tell(["change"])
 
     def _note(self, verb: str, name: str, old: Rule | None, new: Rule | None) -> None:
@@ -323,30 +323,12 @@ class Limits(StoreApi):
 
     # Async twins -------------------------------------------------------------------------------------------------------
 
-    async def alist(self) -> Sequence[LimitState]:
-        return await self._await(self.list)
-
-    async def aget(self, name: str) -> LimitState:
-        return await self._await(self.get, name)
-
-    async def adeclared(self) -> Mapping[str, Rule]:
-        return self.declared()
-
-    async def aset(
-        self,
-        name: str,
-        max: int,  # noqa: A002  (the name that rules use)
-        *,
-        per: timedelta | None = None,
-        burst: int | None = None,
-    ) -> LimitState:
-        return await self._await(self.set, name, max, per=per, burst=burst)
-
-    async def aunset(self, name: str) -> bool:
-        return await self._await(self.unset, name)
-
-    async def areset_breaker(self, name: str) -> LimitState:
-        return await self._await(self.reset_breaker, name)
+    alist = async_twin(list)
+    aget = async_twin(get)
+    adeclared = async_twin(declared)
+    aset = async_twin(set)
+    aunset = async_twin(unset)
+    areset_breaker = async_twin(reset_breaker)
 
 
 def _facts(rule: Rule | None) -> dict[str, object] | None:

@@ -6,6 +6,7 @@ from typing import Any, Literal, cast
 
 from starlette.responses import Response
 
+from tidemill.client.core import client_of
 from tidemill.client.enqueue.options import NO_OPTIONS, CallOptions
 from tidemill.dashboard.argument_form import PREFIX, WHOLE, arguments_of, read_arguments
 from tidemill.dashboard.form_state import FormError, FormState, complaints, read_span, read_tags, read_whole
@@ -63,7 +64,7 @@ async def _enqueue(
     visit: PageRequest, declared: Declared, options: CallOptions, args: dict[str, Any]
 ) -> Response:
     visit.identity.check_priority(options.given("priority", declared.options.priority))
-    (made,) = await visit.act(visit.app._client.enqueue, declared, options, [((), args)])
+    (made,) = await visit.act(client_of(visit.app).enqueuer.enqueue, declared, options, [((), args)])
     if isinstance(made, NewJob):
         return visit.back(f"/jobs/{made.id}", f"Job {made.id} is enqueued, for tenant {made.tenant}.")
     return visit.back(f"/jobs/{made.id}", "Nothing was enqueued: this job already exists.")

@@ -8,8 +8,8 @@ from typing import Any
 from starlette.responses import Response
 
 from tidemill.client.documents import plain
+from tidemill.client.jobs.api import origin
 from tidemill.client.jobs.handle import Job as Handle
-from tidemill.client.jobs.lookup import origin
 from tidemill.client.jobs.why import explain
 from tidemill.dashboard import snippets, timelines, tracebacks
 from tidemill.dashboard.jobs import took

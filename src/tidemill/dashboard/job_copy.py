@@ -9,6 +9,7 @@ from typing import Any
 
 from starlette.responses import Response
 
+from tidemill.client.core import client_of
 from tidemill.client.documents import plain
 from tidemill.client.enqueue.options import NO_OPTIONS
 from tidemill.dashboard.form_state import refuse_to_look
@@ -79,7 +80,7 @@ def _enqueue(visit: PageRequest, facts: JobRow, args: str, options: dict[str, An
     declared = visit.app.registry.get(facts.task)
     said = {name: value for name, value in options.items() if value is not None}
     values = declared.arguments.load(args)
-    (made,) = visit.app._client.enqueue(declared, NO_OPTIONS.merged(said), [((), values)])
+    (made,) = client_of(visit.app).enqueuer.enqueue(declared, NO_OPTIONS.merged(said), [((), values)])
     return made
 
 

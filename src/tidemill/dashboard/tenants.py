@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from tidemill.client.control import TENANT_SETTING
 from tidemill.client.limits import waiting_lanes
-from tidemill.client.stats.questions import WINDOWS
+from tidemill.client.stats.api import WINDOWS
 from tidemill.client.stats.reports import Report, TenantLoad
 from tidemill.dashboard.confirmation import ask
 from tidemill.dashboard.form_state import read_reason

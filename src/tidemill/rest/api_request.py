@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from tidemill.client.access import acting
+from tidemill.client.core import client_of
 from tidemill.client.jobs.handle import Job
 from tidemill.domain.access import Identity, Role
 from tidemill.domain.filters import ALL_TENANTS
@@ -68,7 +69,7 @@ class ApiRequest:
     @property
     def home(self) -> str:
         """The tenant to write for: the key's, the selected one, or the app's own."""
-        return self.tenant if self.tenant != ALL_TENANTS else self.app._client.tenant
+        return self.tenant if self.tenant != ALL_TENANTS else client_of(self.app).tenant
 
     def chosen(self, wanted: str | None) -> str | None:
         """Return the requested tenant if the caller may use it; None if none was requested."""
@@ -112,12 +113,12 @@ class ApiRequest:
         found = await self.service.looking.get(id, tenant=self.tenant)
         # The job may be in the archive.
         if found is None:
-            found = await self.read(self.app._client.get, id, tenant=self.tenant, store=None)
+            found = await self.read(client_of(self.app).get, id, tenant=self.tenant, store=None)
         return found
 
     async def job(self) -> Job[Any]:
         """Return the job in the path as a handle."""
-        return Job(self.app._client, await self.facts())
+        return Job(client_of(self.app), await self.facts())
 
     # Client calls ------------------------------------------------------------------------------------------------------
 

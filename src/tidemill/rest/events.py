@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import Field
 from starlette.responses import Response
 
+from tidemill.client.core import client_of
 from tidemill.domain.access import Role
 from tidemill.domain.job import JobRow
 from tidemill.domain.states import ENDED
@@ -57,7 +58,7 @@ async def follow_job(call: ApiRequest) -> Response:
         if facts.archived_at is not None:
             slot.put(facts)
             return lambda: None
-        return await call.read(call.app._client.waiting(None).watch, facts.id, slot.put)
+        return await call.read(client_of(call.app).waiting(None).watch, facts.id, slot.put)
 
     def made(job: JobRow | None) -> StreamEvent | None:
         nonlocal seen

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 
+from tidemill.client.core import client_of
 from tidemill.clock import Clock
 from tidemill.domain.access import Identity, Role
 from tidemill.domain.filters import ALL_TENANTS
@@ -118,7 +119,7 @@ class Guard:
         self._auth = auth
         self._settings = settings
         self.nobody = Identity(
-            ANONYMOUS, Role.VIEWER, app._client.tenant
+            ANONYMOUS, Role.VIEWER, client_of(app).tenant
         )  #: identity of callers without a key
         self._buckets = Buckets(settings.create_rate, settings.create_burst, app.clock)
         self.logins = Logins(settings, app.clock)

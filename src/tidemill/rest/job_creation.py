@@ -9,8 +9,9 @@ from pydantic_core import to_json
 from starlette.responses import Response
 
 from tidemill.client.access import acting
+from tidemill.client.core import client_of
 from tidemill.client.enqueue.options import NO_OPTIONS, CallOptions
-from tidemill.client.enqueue.writer import snapshot
+from tidemill.client.enqueue.routes import snapshot
 from tidemill.domain.access import Role
 from tidemill.domain.job import JobRow, NewJob
 from tidemill.domain.trace_context import TRACEPARENT, TRACESTATE, trace_headers, trace_id
@@ -73,7 +74,7 @@ async def _create(call: ApiRequest) -> Response:
     else:
         args = declared.arguments.load(text)
     with acting(call.identity.who):
-        (made,) = await call.app._client.aenqueue(declared, options, [((), args)])
+        (made,) = await client_of(call.app).enqueuer.aenqueue(declared, options, [((), args)])
     if isinstance(made, NewJob):
         job, created = snapshot(made, call.now()), True
     else:
@@ -95,7 +96,7 @@ async def _create(call: ApiRequest) -> Response:
 
 def _asked(call: ApiRequest, declared: Declared, options: CallOptions, args: dict[str, Any]) -> JobRow:
     """Return the job that this request would create without an existing one."""
-    (asked,) = call.app._client._build(declared, options, [((), args)])
+    (asked,) = client_of(call.app).enqueuer.build(declared, options, [((), args)])
     return snapshot(asked, call.now())
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 from starlette.responses import Response
 
+from tidemill.client.core import client_of
 from tidemill.client.documents import execution_document
 from tidemill.client.jobs.handle import Job
 from tidemill.client.jobs.why import explain
@@ -112,7 +113,7 @@ def _lines(job: Job[Any], after: int, limit: int, level: str | None = None) -> S
     if job.archived_at is not None:
         return list(enumerate(job.logs(level=level), 1))[after : after + limit]
     levels = levels_from(level)
-    return job._client.store(None).logs(job.id, tenant=job.tenant, after=after, levels=levels, limit=limit)
+    return client_of(job).store(None).logs(job.id, tenant=job.tenant, after=after, levels=levels, limit=limit)
 
 
 @routes.get("/api/jobs/{id}/children", role=Role.VIEWER, query=PageQuery, answer=Items[JobDocument])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from tidemill.client.core import client_of
 from tidemill.client.watch import Changes
 from tidemill.domain.access import Identity
 from tidemill.rest.guard import Guard
@@ -34,7 +35,7 @@ class Service:
         self.checked: tuple[float, str | None] | None = None  #: time and error code of the last store check
         self.guard: Guard
         self.openapi: dict[str, Any] = {}
-        app._client.at_close(self.close)
+        client_of(app).at_close(self.close)
 
     def stop(self) -> None:
         """End every stream, so that the server can shut down gracefully. Safe to call from a signal handler."""

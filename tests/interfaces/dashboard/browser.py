@@ -93,7 +93,7 @@ class Served:
 
     def enqueue(self, task: str, using: dict[str, Any] | None = None, /, **args: Any) -> Job[Any]:
         """Enqueue a job."""
-        bound: BoundTask[Any, Any] = BoundTask(self.app._client, self.app.registry.get(task))
+        bound: BoundTask[Any, Any] = self.app.bound_task(task)
         return bound.using(**using or {}).enqueue(**args)
 
     def drain(self) -> None:

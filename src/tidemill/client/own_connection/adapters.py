@@ -8,8 +8,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+from tidemill.client.own_connection.dialects import joins
 from tidemill.client.own_connection.sansio import UserStatement
-from tidemill.client.own_connection.sqlite import joins
 from tidemill.errors import UsageError
 from tidemill.stores.sql.driver import Row
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from tidemill.client.core import Client
 from tidemill.client.documents import current_duties, duties_of
 from tidemill.client.stats.loads import crew_of, liveness
 from tidemill.client.stats.reports import Health, Leader, Overview, PolicyArchival, QueueDepth
@@ -37,6 +36,9 @@ from tidemill.domain.stats import (
     mean,
 )
 from tidemill.stores.base import Store
+
+if TYPE_CHECKING:
+    from tidemill.client.core import Client
 
 HOUR = timedelta(hours=1)
 AT_MOST = 1_000

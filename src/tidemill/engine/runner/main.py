@@ -127,8 +127,8 @@ class RunnerMain:
             app.clock,
             ear=ear,
             events=app.events,
-            hooks=app._client.hooks,
-            connections=app._client.connections,
+            hooks=app.hooks,
+            connections=app.connections,
             app_path=self._app_path,
             on_stuck=lambda reason: self._say("stuck", reason=reason),
             fence=self._fence,
@@ -157,7 +157,7 @@ class RunnerMain:
         self._say("drained")
         hurry(_LEAVING)
         ear.close()
-        app._client.close()
+        app.close()
         return 0
 
     def _obey(self, runner: Runner) -> bool:

@@ -17,16 +17,14 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from tidemill import ArchivePolicy, Store, open_store
 from tidemill.domain.cluster import WORKER_EXPIRY, Worker
 from tidemill.domain.decide import COMPLETED, DEFAULT_POLICY, decide
 from tidemill.domain.filters import JobFilter, Sort
 from tidemill.domain.job import Claim, ErrorInfo, Finish, NewJob, UniqueHold
 from tidemill.domain.lanes import ClaimRequest, Watermarks
 from tidemill.domain.outcome import Crashed, Failed
-from tidemill.domain.retention import ArchivePolicy
 from tidemill.ids import new_id
-from tidemill.stores.base import Store
-from tidemill.stores.open import open_store
 
 TENANT = f"demo-{new_id().hex[-8:]}"
 console = Console()

@@ -9,8 +9,19 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from tidemill import App, Context, Counts, Exponential, ItemTask, Job, ManualClock, Review, Task, Unique
-from tidemill.domain.job import Execution
+from tidemill import (
+    App,
+    Context,
+    Counts,
+    Execution,
+    Exponential,
+    ItemTask,
+    Job,
+    ManualClock,
+    Review,
+    Task,
+    Unique,
+)
 
 app = App(sys.argv[1] if len(sys.argv) > 1 else "memory://", clock=ManualClock(), migrate=True)
 

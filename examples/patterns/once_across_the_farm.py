@@ -12,9 +12,7 @@ import contextlib
 import sys
 from datetime import UTC, datetime, timedelta
 
-from tidemill import App, Context, Daily, ManualClock
-from tidemill.stores.base import Store
-from tidemill.stores.open import open_store
+from tidemill import App, Context, Daily, ManualClock, Store, open_store
 
 sent: list[str] = []
 

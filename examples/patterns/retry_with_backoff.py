@@ -12,8 +12,7 @@ import sys
 from datetime import timedelta
 from typing import Any
 
-from tidemill import App, Exponential, Job, ManualClock, PermanentError, Retry, Task
-from tidemill.domain.job import Execution
+from tidemill import App, Execution, Exponential, Job, ManualClock, PermanentError, Retry, Task
 
 calls: list[str] = []
 answers = {"orders": [503, 429, 200], "gone": [404]}

@@ -1,13 +1,25 @@
-"""Tidemill: background jobs for Python that are simple to start, fast, and cannot be lost."""
+"""Tidemill: background jobs for Python that are simple to start, fast, and cannot be lost.
+
+``__all__`` lists what users may import from here. ``tidemill.errors``, ``tidemill.testing``, ``tidemill.rest`` and
+``tidemill.dashboard`` are public as well. Every other module is private and may change in any release.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from tidemill.app import App
 from tidemill.client.access import acting
 from tidemill.client.enqueue.bound_task import BoundTask, Recipe
 from tidemill.client.jobs.handle import Job
 from tidemill.clock import ManualClock
-from tidemill.domain.access import Role
+from tidemill.domain.access import Identity, Role
+from tidemill.domain.alerts import Thresholds
 from tidemill.domain.breaker import Breaker
 from tidemill.domain.calendar import BusinessCalendar, Exclude
+from tidemill.domain.durations import Duration
+from tidemill.domain.job import Execution
+from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.retry import Exponential, Fixed, Immediate, Linear, NoRetry
 from tidemill.domain.schedule_rules import (
     All,
@@ -22,12 +34,17 @@ from tidemill.domain.schedule_rules import (
 )
 from tidemill.domain.states import JobState
 from tidemill.domain.unique import Unique
-from tidemill.engine.context import Context
+from tidemill.engine.context import Context, current
 from tidemill.errors import Cancel, PermanentError, Retry, Review, Snooze
+from tidemill.stores.base import Store
+from tidemill.stores.open import open_store
 from tidemill.tasks.events import Event
 from tidemill.tasks.item_task import SKIP, Counts, ItemTask
 from tidemill.tasks.limits import Limit, Rate
 from tidemill.tasks.task import Task
+
+if TYPE_CHECKING:
+    from tidemill.holidays import country_calendar, country_holidays, exchange_holidays
 
 __version__ = "0.1.0"
 
@@ -35,6 +52,7 @@ __all__ = [
     "SKIP",
     "All",
     "App",
+    "ArchivePolicy",
     "BoundTask",
     "Breaker",
     "BusinessCalendar",
@@ -43,11 +61,14 @@ __all__ = [
     "Counts",
     "Cron",
     "Daily",
+    "Duration",
     "Event",
     "Every",
     "Exclude",
+    "Execution",
     "Exponential",
     "Fixed",
+    "Identity",
     "Immediate",
     "ItemTask",
     "Job",
@@ -67,8 +88,30 @@ __all__ = [
     "Review",
     "Role",
     "Snooze",
+    "Store",
     "Task",
+    "Thresholds",
     "Unique",
     "Weekly",
     "acting",
+    "country_calendar",
+    "country_holidays",
+    "current",
+    "exchange_holidays",
+    "open_store",
 ]
+
+_LAZY = dict.fromkeys(("country_calendar", "country_holidays", "exchange_holidays"), "tidemill.holidays")
+"""Names whose modules few programs need; they are imported on first use."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

@@ -26,6 +26,7 @@ from tidemill.client.schedules.schedule import ScheduleKeywords
 from tidemill.client.stats.api import StatsApi
 from tidemill.clock import Clock, SystemClock
 from tidemill.decorators import ScheduledDecorator, TaskDecorator
+from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.job import DEFAULT_TENANT
 from tidemill.domain.payload import DEFAULT_ARGS_LIMIT, DEFAULT_RESULT_LIMIT, PayloadLimits
 from tidemill.domain.releases import Deployment, read_release
@@ -374,8 +375,7 @@ class App:
     ) -> EmbeddedWorker:
         """Return a worker that runs inside this process: ``with app.worker():`` or ``async with app.worker():``.
 
-        ``threads``, ``children``, ``grace`` and the other worker settings are accepted as well, with durations in
-        seconds.
+        ``threads``, ``children``, ``grace`` and the other worker settings are accepted as well.
         """
         from tidemill.engine.app_lookup import whereabouts
         from tidemill.engine.embedded_worker import EmbeddedWorker
@@ -396,9 +396,9 @@ class App:
             confirm=self.confirm,
         )
 
-    def tick(self, budget: float = 25.0, **settings: Any) -> Tick:
-        """Run due jobs for at most ``budget`` seconds, then return; for hosts that run on a timer."""
-        return self.worker(**settings).tick(budget)
+    def tick(self, budget: Duration = 25.0, **settings: Any) -> Tick:
+        """Run due jobs for at most ``budget``, then return; for hosts that run on a timer."""
+        return self.worker(**settings).tick(read_duration("budget", budget).total_seconds())
 
     def serve(
         self,

@@ -7,9 +7,9 @@ from datetime import date
 
 import pytest
 
+from tidemill import country_calendar, country_holidays, exchange_holidays
 from tidemill.domain.calendar import BusinessCalendar
 from tidemill.errors import BadSchedule, BadSettings
-from tidemill.holidays import country_calendar, country_holidays, exchange_holidays
 
 
 def test_without_the_extra_the_error_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,8 +13,8 @@ import pytest
 from tests.client.schedules_kit import on_each_store
 
 from tidemill import App, ManualClock
-from tidemill.client.access import FRESH, Keys, acting
 from tidemill.client import access as module
+from tidemill.client.access import FRESH, Keys, acting
 from tidemill.client.core import client_of
 from tidemill.domain.access import Identity, Role
 from tidemill.domain.access import identify as identify_key

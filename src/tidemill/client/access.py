@@ -28,7 +28,7 @@ from tidemill.domain.access import (
     secret_hash,
     secret_text,
 )
-from tidemill.domain.bounds import check_instant, check_span
+from tidemill.domain.durations import Duration, read_when
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Enqueued, NewJob
 from tidemill.domain.records import GENESIS, AuditEntry, AuditRecord, first_break
@@ -309,7 +309,7 @@ class Keys(StoreApi):
         *,
         role: Role | str = Role.VIEWER,
         tenant: str | None = None,
-        expires: datetime | timedelta | None = None,
+        expires: datetime | Duration | None = None,
         max_priority: int | None = None,
     ) -> NewKey:
         """Create a key for one tenant, or for all tenants; only this result contains the secret.
@@ -437,19 +437,11 @@ class Keys(StoreApi):
     # Helpers -----------------------------------------------------------------------------------------------------------
 
     def _expiry(self, expires: object) -> datetime | None:
-        if expires is None:
+        when = read_when("expires", expires)
+        if when is None:
             return None
         now = self._client.clock.now()
-        if isinstance(expires, timedelta):
-            check_span("expires", expires)
-            at = now + expires
-        elif not isinstance(expires, datetime) or expires.tzinfo is None:
-            raise BadSettings(
-                f"expires is {expires!r}; give an aware datetime or a timedelta", option="expires"
-            )
-        else:
-            check_instant("expires", expires)
-            at = expires
+        at = now + when if isinstance(when, timedelta) else when
         if at <= now:
             raise BadSettings(f"expires is {at.isoformat()}, which has passed", option="expires")
         return at

@@ -22,6 +22,7 @@ from tidemill.client.access import NAMED, note
 from tidemill.client.enqueue.options import id_of
 from tidemill.domain.archive_totals import LEASE, MOST_POLICIES, PolicySums, lease_facts, read_sums
 from tidemill.domain.cluster import holder_facts
+from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.filters import ALL_TENANTS, Page, Sort
 from tidemill.domain.job import Execution, JobRow, LogEntry
 from tidemill.domain.retention import ArchivedJob, ArchivePolicy, believed, read_policies
@@ -319,9 +320,9 @@ class Archive:
         self,
         policies: Sequence[ArchivePolicy] | None = None,
         *,
-        older_than: timedelta | None = None,
+        older_than: Duration | None = None,
         limit: int = MOST,
-        budget: timedelta = BUDGET,
+        budget: Duration = BUDGET,
         store: str | None = None,
     ) -> ArchiveRun:
         """Archive the jobs of all tenants that are due: at most ``limit`` jobs, for about as long as ``budget``.
@@ -332,10 +333,12 @@ class Archive:
         """
         chosen = self.policies if policies is None else read_policies(policies)
         if older_than is not None:
-            chosen = tuple(replace(policy, max_age=older_than) for policy in chosen)
-        if limit < 1 or budget <= timedelta(0):
+            age = read_duration("older_than", older_than)
+            chosen = tuple(replace(policy, max_age=age) for policy in chosen)
+        span = read_duration("budget", budget)
+        if limit < 1 or span <= timedelta(0):
             raise BadSettings("give a limit of 1 or more, and a budget longer than zero")
-        done = ArchiveRunner(self._client, self._store(store)).run(chosen, limit=limit, budget=budget)
+        done = ArchiveRunner(self._client, self._store(store)).run(chosen, limit=limit, budget=span)
         if done.archived:
             with contextlib.suppress(StoreError):  # a lost notification only delays the watchers
                 self._client.store(None).notify(["ended"])

@@ -14,6 +14,7 @@ from tidemill.client._base import StoreApi, async_twin
 from tidemill.client.access import difference, note, who
 from tidemill.client.enqueue.limit_cache import count_depth, drop_rule
 from tidemill.domain.breaker import BreakerPhase, BreakerState, phase_at, written
+from tidemill.domain.durations import Duration
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.lanes import LaneKey
 from tidemill.domain.limits import ENDLESS, LimitKind, Rule, Rules, Use, is_lifted, opens_at, room, rule_of
@@ -213,7 +214,7 @@ class Limits(StoreApi):
         name: str,
         max: int,  # noqa: A002  (the name that rules use)
         *,
-        per: timedelta | None = None,
+        per: Duration | None = None,
         burst: int | None = None,
     ) -> LimitState:
         """Set a limit that overrides the code: ``max`` jobs at a time, or ``max`` started within ``per``; 0 lifts it.

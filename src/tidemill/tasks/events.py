@@ -69,16 +69,19 @@ class Events:
         self._forward: Subscriber | None = None
         self._lock = threading.Lock()
         self._subscribers: list[tuple[str, Subscriber]] = []
+        self.wanted = False  #: whether there is any subscriber; read for every enqueued job
 
     def subscribe(self, pattern: str, subscriber: Subscriber) -> Subscription:
         """Call the subscriber with every matching event, in the thread that publishes it."""
         entry = (pattern, subscriber)
         with self._lock:
             self._subscribers = [*self._subscribers, entry]
+            self.wanted = True
 
         def close() -> None:
             with self._lock:
                 self._subscribers = [known for known in self._subscribers if known is not entry]
+                self.wanted = bool(self._subscribers) or self._forward is not None
 
         return Subscription(close)
 
@@ -103,14 +106,10 @@ class Events:
                 except Exception:  # noqa: BLE001  (a failing subscriber must not affect the others)
                     _log.exception("a subscriber to %s failed", event.name)
 
-    @property
-    def wanted(self) -> bool:
-        """Whether there is any subscriber."""
-        return bool(self._subscribers) or self._forward is not None
-
     def forward(self, receiver: Subscriber) -> None:
         """Pass every event to this receiver instead of the subscribers.
 
         A child process forwards its events to the process of its worker, where the subscribers are called once.
         """
         self._forward = receiver
+        self.wanted = True

@@ -12,7 +12,6 @@ from uuid import UUID
 from tidemill.clock import Clock
 from tidemill.domain.bounds import (
     check_headers,
-    check_instant,
     check_key,
     check_metadata,
     check_span,
@@ -20,6 +19,7 @@ from tidemill.domain.bounds import (
     check_text,
 )
 from tidemill.domain.decide import OrphanRule
+from tidemill.domain.durations import Duration, read_optional, read_when
 from tidemill.domain.job import NO_DETAILS, Details, NewJob
 from tidemill.domain.job_requests import REFUSED
 from tidemill.domain.payload import PayloadLimits
@@ -33,9 +33,9 @@ from tidemill.tasks.options import (
     check_name,
     check_priority,
     check_queue,
-    check_timeout,
     check_unique,
     read_retry,
+    read_timeout,
 )
 from tidemill.tasks.task import Declared
 
@@ -47,8 +47,8 @@ class CallKeywords(TypedDict, total=False):
 
     priority: int
     queue: str
-    run_after: datetime | timedelta | None
-    delay: timedelta | None
+    run_after: datetime | Duration | None
+    delay: Duration | None
     tenant: str | None
     correlation_id: str | None
     parent: Any
@@ -57,12 +57,12 @@ class CallKeywords(TypedDict, total=False):
     headers: Mapping[str, str]
     reference: tuple[str, str] | None
     unique: Unique | None
-    expires: datetime | timedelta | None
+    expires: datetime | Duration | None
     store: str | None
     audit: bool | None
     connection: Any
     retry: RetryPolicy | str | None
-    timeout: timedelta | None
+    timeout: Duration | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,11 +132,10 @@ def read_call(given: Mapping[str, Any]) -> dict[str, Any]:
     if values.get("tenant") is not None:
         check_name("tenant", values["tenant"])
     if "timeout" in values:
-        check_timeout(values["timeout"])
+        values["timeout"] = read_timeout(values["timeout"])
     if "retry" in values:
         values["retry"] = read_retry(values["retry"])
-    _check_times(values)
-    return values | _details(values)
+    return values | _times(values) | _details(values)
 
 
 def _details(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,35 +154,18 @@ def _details(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _check_times(values: Mapping[str, Any]) -> None:
-    for name in ("run_after", "expires"):
-        check_when(name, values.get(name))
-    if values.get("run_after") is not None and values.get("delay") is not None:
+def _times(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the times and durations of a job."""
+    if given.get("run_after") is not None and given.get("delay") is not None:
         raise BadSettings("run_after and delay are both given; give only one")
-    delay = values.get("delay")
-    if delay is not None and not isinstance(delay, timedelta):
-        raise BadSettings(
-            f"delay is {delay!r}; give a timedelta, such as timedelta(seconds=5)", option="delay"
-        )
-    if delay is not None:
-        check_span("delay", delay)
-
-
-def check_when(name: str, value: datetime | timedelta | None) -> None:
-    """Reject a value that is neither an aware datetime nor a timedelta."""
-    if isinstance(value, datetime) and value.tzinfo is None:
-        raise BadSettings(
-            f"{name} is {value.isoformat()}, which has no time zone; give an aware datetime", option=name
-        )
-    if value is not None and not isinstance(value, datetime | timedelta):
-        raise BadSettings(
-            f"{name} is {value!r}; give an aware datetime or a timedelta, such as timedelta(seconds=5)",
-            option=name,
-        )
-    if isinstance(value, datetime):
-        check_instant(name, value)
-    elif value is not None:
-        check_span(name, value)
+    found: dict[str, Any] = {
+        name: read_when(name, given[name]) for name in ("run_after", "expires") if name in given
+    }
+    if "delay" in given:
+        found["delay"] = read_optional("delay", given["delay"], option="delay")
+        if found["delay"] is not None:
+            check_span("delay", found["delay"])
+    return found
 
 
 def _tags(tags: Any) -> tuple[str, ...]:

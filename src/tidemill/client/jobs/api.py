@@ -278,7 +278,7 @@ class Jobs:
     acount = async_twin(count)
 
     def counts(
-        self, *, most: int | None = None, store: str | None = None, **where: Any
+        self, /, *, most: int | None = None, store: str | None = None, **where: Any
     ) -> dict[JobState, int]:
         """Count the matching jobs by status, up to ``most`` in total. A ``text`` condition reads every candidate."""
         if where.get("text"):
@@ -286,6 +286,8 @@ class Jobs:
             return dict(Counter(row.status for row in (rows if most is None else islice(rows, most))))
         wanted, target = self._filter(where, store), self._client.store(store)
         return {} if _is_empty(where.get("ids")) else target.count(wanted, most=most)
+
+    acounts = async_twin(counts)
 
     # Bulk actions ----------------------------------------------------------------------------------------------------
     #

@@ -20,12 +20,12 @@ from typing import Any, TypeVar
 from tidemill.client._base import async_twin
 from tidemill.client.access import note
 from tidemill.client.archive import read_executions, read_logs
-from tidemill.client.enqueue.options import check_when
 from tidemill.client.jobs.actions import cancel_descendants, change_batch, check_change, unchangeable
 from tidemill.client.jobs.known_job import KnownJob
 from tidemill.client.jobs.why import Reason, explain
 from tidemill.domain.bounds import check_text
 from tidemill.domain.decide import Action, move
+from tidemill.domain.durations import Duration, read_duration, read_when
 from tidemill.domain.filters import JobFilter, Sort
 from tidemill.domain.job import CHANGEABLE, Execution, LogEntry, levels_from
 from tidemill.domain.job import JobRow as Facts
@@ -80,7 +80,7 @@ class Job(KnownJob[R]):
 
     arefresh = async_twin(refresh)
 
-    def result(self, timeout: float | timedelta | None = WAIT) -> R:
+    def result(self, timeout: Duration | None = WAIT) -> R:
         """Wait for the job to end and return the task's result; raises JobFailed, JobCancelled or WaitTimeout."""
         seconds = _seconds(timeout)
         ended, end = self._ending()
@@ -98,7 +98,7 @@ class Job(KnownJob[R]):
             end()
         return self._conclude(facts)
 
-    async def aresult(self, timeout: float | timedelta | None = WAIT) -> R:  # noqa: ASYNC109  (as in its twin)
+    async def aresult(self, timeout: Duration | None = WAIT) -> R:  # noqa: ASYNC109  (as in its twin)
         seconds = _seconds(timeout)
         ended, end = self._ending()
         waiting = asyncio.wrap_future(ended)
@@ -120,7 +120,7 @@ class Job(KnownJob[R]):
     def __await__(self) -> Generator[Any, None, R]:
         return self.aresult().__await__()
 
-    def _late(self, timeout: float | timedelta | None) -> WaitTimeout:
+    def _late(self, timeout: Duration | None) -> WaitTimeout:
         text = f"job {self.id} is still {self._facts.state} after {_seconds(timeout):g} seconds"
         with contextlib.suppress(TidemillError):  # the store is unavailable, or the job was deleted
             text += ": " + " ".join(reason.text for reason in self.why())
@@ -352,12 +352,14 @@ class Job(KnownJob[R]):
 
     arun_now = async_twin(run_now)
 
-    def reschedule(self, at: datetime | timedelta) -> Job[R]:
-        """Move a job that has not started to another time: an aware datetime, or a timedelta from now."""
+    def reschedule(self, at: datetime | Duration) -> Job[R]:
+        """Move a job that has not started to another time: an aware datetime, or a duration from now."""
         store = self._client.store(self._store)
         now = self._client.pin or store.now()
-        check_when("at", at)
-        delay = at if isinstance(at, timedelta) else at - now
+        when = read_when("at", at)
+        if when is None:
+            raise UsageError("at is None; give an aware datetime or a duration")
+        delay = when if isinstance(when, timedelta) else when - now
         if delay <= timedelta(0):
             raise UsageError(f"cannot reschedule job {self.id} to the past; call run_now() to run it at once")
         return self._act(Action.RESCHEDULE, "rescheduled", delay)
@@ -474,5 +476,5 @@ class Job(KnownJob[R]):
         note(store, action, f"job:{self.id}", self.tenant, before=before, after=after, now=pin)
 
 
-def _seconds(timeout: float | timedelta | None) -> float | None:
-    return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+def _seconds(timeout: Duration | None) -> float | None:
+    return None if timeout is None else read_duration("timeout", timeout).total_seconds()

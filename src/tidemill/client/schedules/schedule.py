@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict, TypeVar
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -19,6 +19,7 @@ from tidemill.client.enqueue.options import read_call
 from tidemill.client.enqueue.routes import key_taken
 from tidemill.domain.bounds import data_flaw
 from tidemill.domain.calendar import BusinessCalendar, as_exclude
+from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.job import NewJob
 from tidemill.domain.job_requests import OPTIONS, REFUSED, options_to_data
 from tidemill.domain.job_requests import Facts as TaskFacts
@@ -315,15 +316,15 @@ class ScheduleKeywords(TypedDict, total=False):
     tenant: str | None
     queue: str
     priority: int
-    timeout: timedelta | None
+    timeout: Duration | None
     retry: RetryPolicy | str | None
     tags: Iterable[str]
     metadata: Mapping[str, object]
     reference: tuple[str, str] | None
     correlation_id: str | None
-    expires: timedelta | None
+    expires: Duration | None
     audit: bool | None
-    jitter: timedelta | float
+    jitter: Duration
 
 
 def check_key(what: str, key: object) -> None:
@@ -429,12 +430,10 @@ def read_job_options(given: Mapping[str, Any], own: Sequence[str] = RULES) -> di
             )
     rest = dict(given)
     jitter = rest.pop("jitter", None)
-    if isinstance(jitter, timedelta):
-        jitter = jitter.total_seconds()
-    if jitter is not None and (isinstance(jitter, bool) or not isinstance(jitter, int | float) or jitter < 0):
-        raise BadSchedule(
-            f"jitter: {jitter!r} is not a duration; give a timedelta of zero or more", field="jitter"
-        )
+    if jitter is not None:
+        jitter = read_duration("jitter", jitter, error=BadSchedule, field="jitter").total_seconds()
+        if jitter < 0:
+            raise BadSchedule(f"jitter: {jitter:g} seconds is negative; give zero or more", field="jitter")
     if str(rest.get("queue", "")).startswith(NODE_QUEUE):
         raise BadSchedule(
             f"queue: {rest['queue']!r} begins with {NODE_QUEUE!r}, as only the queues of nodes and runners do; use scope='instance' or scope='process'",
@@ -443,7 +442,7 @@ def read_job_options(given: Mapping[str, Any], own: Sequence[str] = RULES) -> di
     _check_plain("metadata", rest.get("metadata"))
     values = read_call(rest)
     if isinstance(values.get("expires"), datetime):
-        raise BadSchedule("expires: give a timedelta, which counts from each fire", field="expires")
+        raise BadSchedule("expires: give a duration, which counts from each fire", field="expires")
     data = options_to_data(values)
     if "retry" in data and data["retry"] is None:
         raise BadSchedule(

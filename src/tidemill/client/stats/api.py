@@ -31,6 +31,7 @@ from tidemill.client.stats.reports import (
 )
 from tidemill.client.stats.snapshot import HOUR, Metrics, Snapshot, leaders_of
 from tidemill.domain.alerts import Alert, Thresholds
+from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.states import JobState
 from tidemill.domain.stats import (
@@ -115,12 +116,12 @@ class StatsApi:
         look = self._look(tenant, store)
         return Report(look.at, snapshot.deepest(look, limit))
 
-    def active_workers(self, window: timedelta = ACTIVE, *, store: str | None = None) -> Report[ActiveWorker]:
+    def active_workers(self, window: Duration = ACTIVE, *, store: str | None = None) -> Report[ActiveWorker]:
         """Return workers that are alive, hold jobs or ended some within the window, with counts; busiest first."""
         look = self._look(ALL_TENANTS, store)
         known = {worker.id: worker for worker in look.store.workers()}
         holders = {each.worker: each for each in look.store.holders(tenant=ALL_TENANTS)}
-        tally = look.ended(Group.WORKER, window, limit=1000)
+        tally = look.ended(Group.WORKER, _span("window", window), limit=1000)
         ended = {UUID(row.name): row for row in tally.rows if row.name is not None}
         living = {id for id, worker in known.items() if is_living(worker, look.at)}
         rows = []
@@ -158,7 +159,7 @@ class StatsApi:
 
     def stuck(
         self,
-        longer_than: timedelta = STUCK,
+        longer_than: Duration = STUCK,
         *,
         tenant: str | None = None,
         limit: int = 100,
@@ -169,30 +170,31 @@ class StatsApi:
         A job with a timeout must also have used 80 % of it.
         """
         look = self._look(tenant, store)
-        found = snapshot.stuck(look, longer_than, limit)
+        found = snapshot.stuck(look, _span("longer_than", longer_than), limit)
         return Report(look.at, [_held_job(held, look.at) for held in found])
 
     def lag(
         self,
-        window: timedelta = HOUR,
-        longer_than: timedelta = SLOW,
+        window: Duration = HOUR,
+        longer_than: Duration = SLOW,
         *,
         tenant: str | None = None,
         store: str | None = None,
     ) -> Report[TaskLag]:
         """Return tasks whose average delay between due time and start exceeds ``longer_than``; longest delay first."""
         look = self._look(tenant, store)
-        tally = look.ended(Group.TASK, window)
+        tally = look.ended(Group.TASK, _span("window", window))
+        least = _span("longer_than", longer_than)
         rows = [
             TaskLag(row.name or "", row.ran, lag, row.longest_lag)
             for row in tally.rows
-            if (lag := mean(row.lag, row.ran)) is not None and lag > longer_than
+            if (lag := mean(row.lag, row.ran)) is not None and lag > least
         ]
         return _report(look, tally, sorted(rows, key=lambda row: (-row.lag, row.task)))
 
     def failures(
         self,
-        window: timedelta = DAY,
+        window: Duration = DAY,
         *,
         tenant: str | None = None,
         limit: int = 100,
@@ -200,13 +202,15 @@ class StatsApi:
     ) -> Report[TaskFailures]:
         """Return failures by task, with the number of affected tenants; most failures first."""
         look = self._look(tenant, store)
-        tally = look.ended(Group.TASK, window, failures=True, look=LOOK_AT_FAILURES, limit=limit)
+        tally = look.ended(
+            Group.TASK, _span("window", window), failures=True, look=LOOK_AT_FAILURES, limit=limit
+        )
         rows = [TaskFailures(row.name or "", row.total, row.tenants, row.last_at) for row in tally.rows]
         return _report(look, tally, rows)
 
     def worker_performance(
         self,
-        window: timedelta = HOUR,
+        window: Duration = HOUR,
         *,
         tenant: str | None = None,
         limit: int = 100,
@@ -215,7 +219,7 @@ class StatsApi:
         """Return the number of jobs that each worker ended, and their run times; most jobs first."""
         look = self._look(tenant, store)
         names = {worker.id: worker.name for worker in look.store.workers()}
-        tally = look.ended(Group.WORKER, window, limit=limit)
+        tally = look.ended(Group.WORKER, _span("window", window), limit=limit)
         rows = [
             WorkerPerformance(
                 worker := UUID(row.name),
@@ -232,11 +236,11 @@ class StatsApi:
         return _report(look, tally, rows)
 
     def retries(
-        self, window: timedelta = DAY, *, tenant: str | None = None, store: str | None = None
+        self, window: Duration = DAY, *, tenant: str | None = None, store: str | None = None
     ) -> Report[TaskRetries]:
         """Return how many attempts jobs took, by task; most retried first."""
         look = self._look(tenant, store)
-        tally = look.ended(Group.TASK, window)
+        tally = look.ended(Group.TASK, _span("window", window))
         rows = [
             TaskRetries(row.name or "", row.total, row.retried, row.attempts / row.total, row.most_attempts)
             for row in tally.rows
@@ -250,11 +254,11 @@ class StatsApi:
         return Report(look.at, [StatusCount(state, counts[state]) for state in JobState if state in counts])
 
     def durations(
-        self, window: timedelta = HOUR, *, tenant: str | None = None, store: str | None = None
+        self, window: Duration = HOUR, *, tenant: str | None = None, store: str | None = None
     ) -> Report[TaskDuration]:
         """Return how long jobs run, by task; longest average first."""
         look = self._look(tenant, store)
-        tally = look.ended(Group.TASK, window)
+        tally = look.ended(Group.TASK, _span("window", window))
         rows = [
             TaskDuration(row.name or "", row.ran, duration, row.longest)
             for row in tally.rows
@@ -264,7 +268,7 @@ class StatsApi:
 
     def tenants(
         self,
-        window: timedelta = DAY,
+        window: Duration = DAY,
         *,
         tenant: str | None = None,
         limit: int = 100,
@@ -272,7 +276,7 @@ class StatsApi:
     ) -> Report[TenantLoad]:
         """Return jobs, failure rate and average run time by tenant; most jobs first."""
         look = self._look(tenant, store)
-        tally = look.ended(Group.TENANT, window, limit=limit, look=LOOK_AT_TIMES)
+        tally = look.ended(Group.TENANT, _span("window", window), limit=limit, look=LOOK_AT_TIMES)
         rows = [
             TenantLoad(
                 row.name or "",
@@ -288,8 +292,8 @@ class StatsApi:
 
     def throughput(
         self,
-        window: str | timedelta = "1h",
-        step: timedelta | None = None,
+        window: Duration = "1h",
+        step: Duration | None = None,
         *,
         tenant: str | None = None,
         store: str | None = None,
@@ -298,7 +302,13 @@ class StatsApi:
         length, steps = read_window(window)
         look = self._look(tenant, store)
         most = LOOK_AT_TIMES if look.tenant == ALL_TENANTS else 2 * LOOK
-        series = look.store.series(length, step or steps, tenant=look.tenant, look=most, now=look.at)
+        series = look.store.series(
+            length,
+            _span("step", step) if step is not None else steps,
+            tenant=look.tenant,
+            look=most,
+            now=look.at,
+        )
         rows = [
             ThroughputStep(
                 slot.at, slot.total, slot.completed, slot.failed, slot.cancelled,
@@ -310,17 +320,18 @@ class StatsApi:
         return Report(look.at, rows, series.since_at, series.sampled)
 
     def errors(
-        self, window: timedelta = DAY, *, tenant: str | None = None, limit: int = 50, store: str | None = None
+        self, window: Duration = DAY, *, tenant: str | None = None, limit: int = 50, store: str | None = None
     ) -> Report[ErrorGroup]:
         """Return failures grouped by task, error type and message; most frequent first.
 
         Numbers, ids and quoted texts in the message are ignored.
         """
         look = self._look(tenant, store)
-        troubles = look.troubles(window, TROUBLES)
+        reach = _span("window", window)
+        troubles = look.troubles(reach, TROUBLES)
         # For one tenant the store filters after reading, so a short result proves completeness only for all tenants.
         sampled = len(troubles) >= TROUBLES
-        since = troubles[-1].finished_at if sampled else look.at - window
+        since = troubles[-1].finished_at if sampled else look.at - reach
         return Report(look.at, error_groups(troubles, limit), since, sampled)
 
     def dead_letters(
@@ -348,22 +359,22 @@ class StatsApi:
         return Report(look.at, snapshot.archival(look))
 
     def health(
-        self, window: timedelta = HOUR, *, tenant: str | None = None, store: str | None = None
+        self, window: Duration = HOUR, *, tenant: str | None = None, store: str | None = None
     ) -> Health:
         """Return the counts that should be zero, or near it, in a healthy system."""
-        return snapshot.health(self._look(tenant, store), window, STUCK)
+        return snapshot.health(self._look(tenant, store), _span("window", window), STUCK)
 
     def overview(
-        self, window: timedelta = HOUR, *, tenant: str | None = None, store: str | None = None
+        self, window: Duration = HOUR, *, tenant: str | None = None, store: str | None = None
     ) -> Overview:
         """Return one summary: waiting and running jobs, workers, and jobs that ended within the window."""
-        return snapshot.overview(self._look(tenant, store), window)
+        return snapshot.overview(self._look(tenant, store), _span("window", window))
 
     def alerts(
         self,
         thresholds: Thresholds | None = None,
         *,
-        window: timedelta = HOUR,
+        window: Duration = HOUR,
         tenant: str | None = None,
         store: str | None = None,
     ) -> list[Alert]:
@@ -371,7 +382,7 @@ class StatsApi:
 
         Thresholds come from the settings ``alerts.…`` unless they are passed.
         """
-        return snapshot.raised(self._look(tenant, store), thresholds, window)
+        return snapshot.raised(self._look(tenant, store), thresholds, _span("window", window))
 
     def _look(self, tenant: str | None, store: str | None) -> Snapshot:
         return Snapshot.now(self._client.store(store), tenant or current_tenant() or ALL_TENANTS)
@@ -407,17 +418,18 @@ class StatsApi:
     aalerts = async_twin(alerts)
 
 
-def read_window(window: str | timedelta) -> tuple[timedelta, timedelta]:
+def read_window(window: Duration) -> tuple[timedelta, timedelta]:
     """Return a window and its step."""
-    if isinstance(window, timedelta):
-        if window <= timedelta(0):
-            raise BadFilter(f"the window is {window}; give a duration longer than zero")
-        return window, max(window / 60, timedelta(seconds=1))
-    if window not in WINDOWS:
-        raise BadFilter(
-            f"there is no window {window!r}; give {', '.join(WINDOWS)}, or a timedelta", window=window
-        )
-    return WINDOWS[window]
+    if isinstance(window, str) and window in WINDOWS:
+        return WINDOWS[window]
+    span = _span("window", window)
+    if span <= timedelta(0):
+        raise BadFilter(f"the window is {span}; give a duration longer than zero")
+    return span, max(span / 60, timedelta(seconds=1))
+
+
+def _span(name: str, given: Duration) -> timedelta:
+    return read_duration(name, given, error=BadFilter, field=name)
 
 
 def _report(look: Snapshot, tally: EndedGroups, rows: list[Row]) -> Report[Row]:

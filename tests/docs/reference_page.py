@@ -19,32 +19,40 @@ HEAD = """# API reference
 
 Every public name of `tidemill` and `tidemill.errors`, with its signature and docstring.
 This page is generated; [tasks and jobs](tasks.md), [schedules](schedules.md) and [limits](limits.md) explain how to use the names.
+Every parameter that is a `timedelta` here also takes a number of seconds or a text: see [durations](durations.md).
 """
 
 GROUPS = {
     "App and tasks": ["App", "BoundTask", "Task", "ItemTask", "Recipe", "Context"],
-    "Jobs": ["Job", "JobState", "Unique"],
+    "Jobs": ["Job", "JobState", "Execution", "Unique", "Duration", "current"],
     "Retries": ["Exponential", "Linear", "Fixed", "Immediate", "NoRetry"],
     "Limits": ["Limit", "Rate", "Breaker"],
     "Schedules": [
         "Cron", "Every", "Daily", "Weekly", "Monthly", "MonthlyBusinessDay", "Once", "Manual", "All", "SKIP",
-        "BusinessCalendar", "Exclude",
+        "BusinessCalendar", "Exclude", "country_calendar", "country_holidays", "exchange_holidays",
     ],
     "Signals": ["Retry", "Snooze", "Cancel", "Review", "PermanentError"],
-    "Events, access and tests": ["Event", "Counts", "Role", "acting", "ManualClock"],
+    "Stores and archive": ["Store", "open_store", "ArchivePolicy"],
+    "Events, access and tests": ["Event", "Counts", "Thresholds", "Identity", "Role", "acting", "ManualClock"],
 }  # fmt: skip
 """The section of each name; names in no section go under "Other names"."""
 
-MADE_BY_TIDEMILL = {"BoundTask", "Job", "Context", "Recipe", "Event", "Counts"}
+MADE_BY_TIDEMILL = {"BoundTask", "Job", "Context", "Recipe", "Event", "Counts", "Execution", "Store"}
 """Classes that users receive and do not construct."""
 
 NOTES = {
     "Unique": '`on_conflict` is `"return"` (the existing job is returned), `"replace"` (it is cancelled), `"extend"` (its time is '
     'moved to that of the new one: a debounce) or `"raise"` (`JobExists`).',
+    "Store": "[Stores](stores.md) explains the contract.",
     "Limit": "`key` is the name of an argument, or a function of the arguments; each value has a limit of its own.",
     "Rate": "`key` is the name of an argument, or a function of the arguments; each value has a rate of its own.",
 }
 """Additions to the signatures."""
+
+ALIASES = {
+    "Duration": 'A `timedelta`, a number of seconds, or a text such as `"10m"`: see [durations](durations.md).',
+}
+"""Type aliases, with their meaning."""
 
 TASK_OPTIONS = {
     "name": "name of the task; by default the function's name",
@@ -84,8 +92,8 @@ APP_SETTINGS = {
 CALL_OPTIONS = {
     "priority": "-100 to 100; higher runs first",
     "queue": "queue of the job",
-    "run_after": "earliest time: an aware `datetime`, or a `timedelta` from now",
-    "delay": "earliest time as a `timedelta` from now",
+    "run_after": "earliest time: an aware `datetime`, or a duration from now",
+    "delay": "earliest time as a duration from now",
     "tenant": "tenant of the job",
     "correlation_id": "id shared with related jobs",
     "parent": "job that this one belongs to; inside a job it is that job",
@@ -124,6 +132,9 @@ def _entry(name: str, value: Any) -> Iterator[str]:
         yield _text(value) + "\n"
         yield "Values: " + ", ".join(f"`{member.value}`" for member in value) + ".\n"
         return
+    if name in ALIASES:
+        yield ALIASES[name] + "\n"
+        return
     if not callable(value):
         yield f"`{name}`: an instance of `{type(value).__name__}`.\n"
         return
@@ -137,7 +148,7 @@ def _entry(name: str, value: Any) -> Iterator[str]:
         yield from _table("Options of `@app.task(…)`:", TASK_OPTIONS)
     if name == "BoundTask":
         yield from _table("Options of `task.using(…)` and of `app.recipe(…)`:", CALL_OPTIONS)
-    if isinstance(value, type):
+    if isinstance(value, type) and name != "Store":
         yield from _members(value)
 
 

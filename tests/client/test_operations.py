@@ -143,8 +143,9 @@ def test_throughput_counts_all_jobs_that_ended_in_its_window(shop: App) -> None:
         )
     busy = [step for step in shop.stats.throughput("7d") if step.total]
     assert all(step.duration_p50 is not None and step.duration_p95 is not None for step in busy)
-    with pytest.raises(BadFilter, match="1h, 24h, 7d"):
-        shop.stats.throughput("2h")
+    assert len(shop.stats.throughput("2h")) == 60
+    with pytest.raises(BadFilter, match="window: '2x' is not a duration"):
+        shop.stats.throughput("2x")
     with pytest.raises(BadFilter, match="longer than zero"):
         shop.stats.throughput(NOTHING)
 

@@ -132,7 +132,8 @@ def _recipe(span: Duration) -> Any:
 def _of_a_schedule(name: str) -> Callable[[Duration], Any]:
     def read(span: Duration) -> Any:
         with _app() as app:
-            schedule = app.schedules.add(_task(app), "0 2 * * *", "nightly", **{name: span})
+            options: dict[str, Any] = {name: span}
+            schedule = app.schedules.add(_task(app), "0 2 * * *", "nightly", **options)
             return timedelta(seconds=float(str(schedule.options[name])))
 
     return read

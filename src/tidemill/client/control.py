@@ -175,7 +175,7 @@ class Control(StoreApi):
     aresume = async_twin(resume)
     apauses = async_twin(pauses)
     asettings = async_twin(settings)
-    aset = async_twin(set)
+    aset = async_twin(set)  # noqa: A003  (the method above)
     aunset = async_twin(unset)
     adrain = async_twin(drain)
     arelease = async_twin(release)

@@ -324,10 +324,10 @@ class Limits(StoreApi):
 
     # Async twins -------------------------------------------------------------------------------------------------------
 
-    alist = async_twin(list)
+    alist = async_twin(list)  # noqa: A003  (the method above)
     aget = async_twin(get)
     adeclared = async_twin(declared)
-    aset = async_twin(set)
+    aset = async_twin(set)  # noqa: A003  (the method above)
     aunset = async_twin(unset)
     areset_breaker = async_twin(reset_breaker)
 

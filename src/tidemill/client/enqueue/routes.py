@@ -54,9 +54,10 @@ _WAITING = frozenset({JobState.PENDING, JobState.SCHEDULED})
 class Route(NamedTuple):
     """One way to write new jobs."""
 
-    write: Callable[[Enqueuer, Order, Sequence[NewJob]], Sequence[Enqueued]]
+    #: the write of this route; None if each caller passes its own transaction to ``Enqueuer.made``
+    write: Callable[[Order, Sequence[NewJob]], Sequence[Enqueued]] | None
     #: the write on an event loop; None runs ``write`` in a thread
-    awrite: Callable[[Enqueuer, Order, Sequence[NewJob]], Awaitable[Sequence[Enqueued]]] | None = None
+    awrite: Callable[[Order, Sequence[NewJob]], Awaitable[Sequence[Enqueued]]] | None = None
     #: whether the answer of the write is final, so that unique conflicts are settled and events published now
     final: bool = True
     #: whether other rows refer to the jobs, so that hooks may not add, remove or renumber them
@@ -78,6 +79,7 @@ class Order:
     by: str | None = None  #: the identity for the audit, if the call or its task asks for an audit record
     block: Collector | None = None
     batcher: Batcher | None = None
+    async_batcher: AsyncBatcher | None = None
     is_limited: bool = False
 
 
@@ -152,14 +154,11 @@ class Enqueuer:
         return answer
 
     async def _awrite(self, order: Order, step: Step) -> Sequence[Enqueued]:
-        route, chain = order.route, self._hooks.enqueue_middleware
-        awrite = route.awrite
+        awrite, chain = order.route.awrite, self._hooks.enqueue_middleware
         if awrite is not None and (not chain or order.call.connection is not None):
-            answer: Sequence[Enqueued] = await around_async(
-                chain, step, lambda: awrite(self, order, stamped(step))
-            )
+            answer: Sequence[Enqueued] = await around_async(chain, step, lambda: awrite(order, stamped(step)))
             return answer
-        return await asyncio.to_thread(around, chain, step, lambda: route.write(self, order, stamped(step)))
+        return await asyncio.to_thread(around, chain, step, lambda: _written(order, stamped(step)))
 
     def _order(self, declared: Declared, call: CallOptions, number: int, *, streams: bool = True) -> Order:
         """Choose the route of a call; the choice is cached for single jobs that depend on nothing but their task."""
@@ -203,6 +202,7 @@ class Enqueuer:
             by,
             block,
             self._batcher(call.store) if name == "single" else None,
+            self._async_batcher(call.store) if name == "single" else None,
             declared.options.is_limited,
         )
 
@@ -241,9 +241,9 @@ class Enqueuer:
         """Write jobs by their route inside the hooks, and answer with the stored ones."""
         hooks = self._hooks
         if not (hooks.enqueue_managers or hooks.enqueue_middleware):
-            return self._answered(order, jobs, order.route.write(self, order, jobs))
+            return self._answered(order, jobs, _written(order, jobs))
         step = Step("enqueue", order.declared.name, jobs[0].tenant, jobs)
-        written = hooks.enqueue(step, lambda changed: order.route.write(self, order, changed))
+        written = hooks.enqueue(step, lambda changed: _written(order, changed))
         return self._answered(order, step.jobs, written)
 
     def made(self, name: str, jobs: Sequence[NewJob], write: Write) -> list[NewJob]:
@@ -366,8 +366,7 @@ class Enqueuer:
                 found = self._batchers[store] = Batcher(partial(put, self._client.store(store)))
             return found
 
-    def async_batcher(self, store: str | None) -> AsyncBatcher:
-        """Return the group commit of coroutines for that store."""
+    def _async_batcher(self, store: str | None) -> AsyncBatcher:
         with self._lock:
             found = self._async_batchers.get(store)
             if found is None:
@@ -379,16 +378,22 @@ class Enqueuer:
 # The writes of the routes ----------------------------------------------------------------------------------------------
 
 
-def _single(enqueuer: Enqueuer, order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
+def _written(order: Order, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
+    assert order.route.write is not None  # a call never takes a route without one
+    return order.route.write(order, jobs)
+
+
+def _single(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
     assert order.batcher is not None
     return order.batcher.submit(jobs)
 
 
-async def _asingle(enqueuer: Enqueuer, order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
-    return await enqueuer.async_batcher(order.call.store).submit(jobs)
+async def _asingle(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    assert order.async_batcher is not None
+    return await order.async_batcher.submit(jobs)
 
 
-def _batch(enqueuer: Enqueuer, order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
+def _batch(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
     if len(jobs) <= BATCH:
         return put(order.store, jobs, order.by)
     lots = [jobs[at : at + BATCH] for at in range(0, len(jobs), BATCH)]
@@ -396,15 +401,15 @@ def _batch(enqueuer: Enqueuer, order: Order, jobs: Sequence[NewJob]) -> list[Enq
         return [enqueued for lot in lots for enqueued in put(order.store, lot, order.by)]
 
 
-def _on_connection(enqueuer: Enqueuer, order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
+def _on_connection(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
     return enqueue_on(order.call.connection, order.store, jobs, by=order.by)
 
 
-async def _aon_connection(enqueuer: Enqueuer, order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
+async def _aon_connection(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
     return await aenqueue_on(order.call.connection, order.store, jobs, by=order.by)
 
 
-def _collect(enqueuer: Enqueuer, order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
+def _collect(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
     """Add these jobs to the running job's block, with their audit entries if the call asks for them."""
     assert order.block is not None
     written = [Enqueued(job.id, True) for job in jobs]
@@ -419,12 +424,8 @@ def _collect(enqueuer: Enqueuer, order: Order, jobs: Sequence[NewJob]) -> list[E
     return written
 
 
-async def _acollect(enqueuer: Enqueuer, order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
-    return _collect(enqueuer, order, jobs)
-
-
-def _given(enqueuer: Enqueuer, order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
-    raise AssertionError("the caller of this route passes its own write")  # see Enqueuer.made
+async def _acollect(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    return _collect(order, jobs)
 
 
 ROUTES: dict[str, Route] = {
@@ -433,8 +434,8 @@ ROUTES: dict[str, Route] = {
     "stream": Route(_batch),
     "connection": Route(_on_connection, _aon_connection),
     "follow_up": Route(_collect, _acollect, final=False),
-    "trigger": Route(_given, fixed=True),
-    "backfill": Route(_given, fixed=True, hooks_first=True),
+    "trigger": Route(None, fixed=True),
+    "backfill": Route(None, fixed=True, hooks_first=True),
 }
 """Every way to make a job.
 

@@ -257,7 +257,7 @@ class Jobs:
         page = target.jobs(wanted, sort=order, limit=limit, after=cursor)
         return Page([Job(self._client, facts, store) for facts in page.items], page.next)
 
-    alist = async_twin(list)
+    alist = async_twin(list)  # noqa: A003  (the method above)
 
     def stream(
         self, *, batch: int = 100, sort: str = "oldest", store: str | None = None, **where: Any

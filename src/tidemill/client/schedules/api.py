@@ -405,7 +405,7 @@ class Schedules(TenantApi):
     # Async twins -------------------------------------------------------------------------------------------------------
 
     aget = async_twin(get)
-    alist = async_twin(list)
+    alist = async_twin(list)  # noqa: A003  (the method above)
     apreview = async_twin(preview)
     afires = async_twin(fires)
     aadd = async_twin(add)

@@ -278,7 +278,7 @@ class Definitions(TenantApi):
 
     asave = async_twin(save)
     aget = async_twin(get)
-    alist = async_twin(list)
+    alist = async_twin(list)  # noqa: A003  (the method above)
     aversions = async_twin(versions)
     aenable = async_twin(enable)
     adisable = async_twin(disable)

@@ -1,7 +1,15 @@
-"""Tidemill: background jobs for Python that are simple to start, fast, and cannot be lost."""
+"""Tidemill: background jobs for Python that are simple to start, fast, and cannot be lost.
+
+``__all__`` lists what users may import from here. ``tidemill.errors``, ``tidemill.testing``, ``tidemill.rest`` and
+``tidemill.dashboard`` are public as well. Every other module is private and may change in any release.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from tidemill.app import App
-from tidemill.client.access.identity import acting
+from tidemill.client.access import acting
 from tidemill.client.enqueue.bound_task import BoundTask, Recipe
 from tidemill.client.jobs.handle import Job
 from tidemill.clock import ManualClock
@@ -9,6 +17,7 @@ from tidemill.domain.access import Identity, Role
 from tidemill.domain.alerts import Thresholds
 from tidemill.domain.breaker import Breaker
 from tidemill.domain.calendar import BusinessCalendar, Exclude
+from tidemill.domain.durations import Duration
 from tidemill.domain.job import Execution
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.retry import Exponential, Fixed, Immediate, Linear, NoRetry
@@ -34,6 +43,9 @@ from tidemill.tasks.item_task import SKIP, Counts, ItemTask
 from tidemill.tasks.limits import Limit, Rate
 from tidemill.tasks.task import Task
 
+if TYPE_CHECKING:
+    from tidemill.holidays import country_calendar, country_holidays, exchange_holidays
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -49,6 +61,7 @@ __all__ = [
     "Counts",
     "Cron",
     "Daily",
+    "Duration",
     "Event",
     "Every",
     "Exclude",
@@ -81,6 +94,26 @@ __all__ = [
     "Unique",
     "Weekly",
     "acting",
+    "country_calendar",
+    "country_holidays",
     "current",
+    "exchange_holidays",
     "open_store",
 ]
+
+_LAZY = dict.fromkeys(("country_calendar", "country_holidays", "exchange_holidays"), "tidemill.holidays")
+"""Names whose modules few programs need; they are imported on first use."""
+
+
+if not TYPE_CHECKING:  # type checkers still report every unknown name
+
+    def __getattr__(name: str) -> Any:
+        if name not in _LAZY:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import importlib
+
+        return getattr(importlib.import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LAZY})

@@ -9,23 +9,24 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 
-from tidemill.client.access.audit import Audit
-from tidemill.client.access.keys import Keys
-from tidemill.client.archive.api import Archive
+from tidemill.client.access import Audit, Keys
+from tidemill.client.archive import Archive
 from tidemill.client.control import Control
 from tidemill.client.core import Client
 from tidemill.client.enqueue.bound_task import BoundTask, Recipe
 from tidemill.client.enqueue.options import CallKeywords
 from tidemill.client.jobs.api import Jobs
 from tidemill.client.jobs.handle import Job
-from tidemill.client.limits.api import Limits
+from tidemill.client.limits import Limits
+from tidemill.client.own_connection import OwnConnections
 from tidemill.client.schedules.api import Schedules
 from tidemill.client.schedules.declarations import Declarations, Reconciled
 from tidemill.client.schedules.definitions import Definitions
-from tidemill.client.schedules.validation import ScheduleKeywords
+from tidemill.client.schedules.schedule import ScheduleKeywords
 from tidemill.client.stats.api import StatsApi
 from tidemill.clock import Clock, SystemClock
 from tidemill.decorators import ScheduledDecorator, TaskDecorator
+from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.job import DEFAULT_TENANT
 from tidemill.domain.payload import DEFAULT_ARGS_LIMIT, DEFAULT_RESULT_LIMIT, PayloadLimits
 from tidemill.domain.releases import Deployment, read_release
@@ -37,7 +38,7 @@ from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 from tidemill.tasks.ambient import tenant_scope
 from tidemill.tasks.events import Events, Subscriber, Subscription
-from tidemill.tasks.hooks import EnqueueManager, ExecuteManager, Only
+from tidemill.tasks.hooks import EnqueueManager, ExecuteManager, Hooks, Only
 from tidemill.tasks.limit_rules import read_app_limits
 from tidemill.tasks.limits import Limit, Rate
 from tidemill.tasks.middleware import Middleware
@@ -126,7 +127,7 @@ class App:
             policies=policies,
         )
         self.jobs = Jobs(self._client)
-        self.archive = Archive(self._client)
+        self.archive = Archive(self._client, self.jobs)
         self.definitions = Definitions(self._client)
         self.schedules = Schedules(self._client)
         self.stats = StatsApi(self._client)
@@ -176,6 +177,21 @@ class App:
         """The events of this process, for subscribing."""
         return self._client.events
 
+    @property
+    def stores(self) -> Mapping[str, Store]:
+        """The stores by name."""
+        return self._client.stores
+
+    @property
+    def hooks(self) -> Hooks:
+        """The middleware and the context managers of this app, for workers."""
+        return self._client.hooks
+
+    @property
+    def connections(self) -> OwnConnections:
+        """The completion of jobs on users' own connections, for workers."""
+        return self._client.connections
+
     # Tasks -----------------------------------------------------------------------------------------------------------
 
     @overload
@@ -224,6 +240,10 @@ class App:
     async def aenqueue(self, task: str, /, **arguments: Any) -> Job[Any]:
         """Async version of ``enqueue``."""
         return await self._by_name(task).aenqueue(**arguments)
+
+    def bound_task(self, name: str) -> BoundTask[..., Any]:
+        """Return a declared task by its name or alias: ``app.bound_task("mail.send").using(delay="10m").enqueue(…)``."""
+        return BoundTask(self._client, self.registry.get(name))
 
     def _by_name(self, name: str) -> BoundTask[..., Any]:
         declared = self.registry.get(name) if name in self.registry else undeclared(name)
@@ -355,8 +375,7 @@ class App:
     ) -> EmbeddedWorker:
         """Return a worker that runs inside this process: ``with app.worker():`` or ``async with app.worker():``.
 
-        ``threads``, ``children``, ``grace`` and the other worker settings are accepted as well, with durations in
-        seconds.
+        ``threads``, ``children``, ``grace`` and the other worker settings are accepted as well.
         """
         from tidemill.engine.app_lookup import whereabouts
         from tidemill.engine.embedded_worker import EmbeddedWorker
@@ -370,16 +389,16 @@ class App:
             self.clock,
             chosen,
             events=self.events,
-            hooks=self._client.hooks,
+            hooks=self.hooks,
             app_path=whereabouts(self),
-            connections=self._client.connections,
+            connections=self.connections,
             prepare=self._prepare,
             confirm=self.confirm,
         )
 
-    def tick(self, budget: float = 25.0, **settings: Any) -> Tick:
-        """Run due jobs for at most ``budget`` seconds, then return; for hosts that run on a timer."""
-        return self.worker(**settings).tick(budget)
+    def tick(self, budget: Duration = 25.0, **settings: Any) -> Tick:
+        """Run due jobs for at most ``budget``, then return; for hosts that run on a timer."""
+        return self.worker(**settings).tick(read_duration("budget", budget).total_seconds())
 
     def serve(
         self,
@@ -421,8 +440,8 @@ class App:
             self.registry,
             self.clock,
             events=self.events,
-            hooks=self._client.hooks,
-            connections=self._client.connections,
+            hooks=self.hooks,
+            connections=self.connections,
             prepare=lambda: self._declarations.reconcile_changes(self.name, self.deployment),
         )
 

@@ -10,6 +10,8 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Protocol
 
+from tidemill.domain.durations import Duration, read_duration
+
 
 class Clock(Protocol):
     """A source of aware UTC instants and monotonic seconds."""
@@ -30,7 +32,7 @@ class ManualClock:
     """A clock for tests that changes only when it is advanced.
 
     >>> clock = ManualClock(datetime(2026, 1, 1, tzinfo=UTC))
-    >>> clock.advance(timedelta(minutes=5)).isoformat()
+    >>> clock.advance("5m").isoformat()
     '2026-01-01T00:05:00+00:00'
     """
 
@@ -44,15 +46,16 @@ class ManualClock:
     def monotonic(self) -> float:
         return self._seconds
 
-    def advance(self, by: timedelta) -> datetime:
+    def advance(self, by: Duration) -> datetime:
         """Advance both clocks; a negative duration raises ``ValueError``."""
-        if by < timedelta(0):
+        span = read_duration("by", by)
+        if span < timedelta(0):
             raise ValueError("a manual clock cannot be turned back; use leap() to step the wall clock")
-        self._now += by
-        self._seconds += by.total_seconds()
+        self._now += span
+        self._seconds += span.total_seconds()
         return self._now
 
-    def leap(self, by: timedelta) -> datetime:
+    def leap(self, by: Duration) -> datetime:
         """Step only the wall clock, forward or back, as NTP or a failover may do."""
-        self._now += by
+        self._now += read_duration("by", by)
         return self._now

@@ -316,7 +316,7 @@ def _rebuilt(kind: type[Signal], args: tuple[object, ...], facts: dict[str, obje
 class Retry(Signal):
     """Retry this job, after a delay if one is given; uses an attempt."""
 
-    def __init__(self, after: timedelta | None = None, reason: str | None = None) -> None:
+    def __init__(self, after: timedelta | float | str | None = None, reason: str | None = None) -> None:
         super().__init__(reason or "retry")
         self.after = after
         self.reason = reason
@@ -325,7 +325,7 @@ class Retry(Signal):
 class Snooze(Signal):
     """Postpone this job without using an attempt."""
 
-    def __init__(self, for_: timedelta, reason: str | None = None) -> None:
+    def __init__(self, for_: timedelta | float | str, reason: str | None = None) -> None:
         super().__init__(reason or "snooze")
         self.for_ = for_
         self.reason = reason

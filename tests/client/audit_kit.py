@@ -41,18 +41,7 @@ def with_tasks(app: App) -> App:
 def jobs(app: App, count: int, task: str = "send") -> list[Job[Any]]:
     """Enqueue jobs whose arguments must not appear in the audit log."""
     given = {"to": SECRET} if task == "send" else {"what": SECRET}
-    return [
-        Job(app._client, facts)
-        for facts in app._client.enqueue(
-            app.registry.get(task), _no_options(), [((), given) for _ in range(count)]
-        )
-    ]
-
-
-def _no_options() -> Any:
-    from tidemill.client.enqueue.options import NO_OPTIONS
-
-    return NO_OPTIONS
+    return app.bound_task(task).enqueue_many([given] * count)
 
 
 def claimed(app: App, limit: int = 1) -> list[Claim]:

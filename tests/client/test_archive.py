@@ -15,9 +15,8 @@ import pytest
 from tests.client.audit_kit import Broken, entries, no_audit
 
 from tidemill import App
-from tidemill.client.access.identity import acting
-from tidemill.client.archive.api import Archive
-from tidemill.client.enqueue.bound_task import BoundTask
+from tidemill.client.access import acting
+from tidemill.client.archive import Archive
 from tidemill.clock import ManualClock
 from tidemill.domain.archive_totals import LEASE, MOST_POLICIES, PolicySums, read_sums
 from tidemill.domain.filters import ALL_TENANTS
@@ -41,7 +40,7 @@ def work(app: App, good: int = 3, bad: int = 2) -> list[str]:
         def _bad(number: int) -> None:
             raise PermanentError(f"number {number}")
 
-    one, other = (BoundTask[Any, Any](app._client, app.registry.get(name)) for name in ("good", "bad"))
+    one, other = (app.bound_task(name) for name in ("good", "bad"))
     done = [one.enqueue(number=number) for number in range(good)]
     done += [other.enqueue(number=number) for number in range(bad)]
     app.testing().drain()

@@ -11,8 +11,8 @@ import psycopg
 import pytest
 
 from tidemill import App
-from tidemill.client.access import audit as module
-from tidemill.client.access.identity import acting
+from tidemill.client import access as module
+from tidemill.client.access import acting
 from tidemill.domain.records import GENESIS, AuditEntry
 
 CHANGES = {

@@ -11,7 +11,7 @@ from tests.client.audit_kit import acts, entries, undone
 from tests.client.schedules_kit import HOUR, MIDNIGHT, on_each_store
 
 from tidemill import App, Every, ManualClock
-from tidemill.client.access.identity import acting
+from tidemill.client.access import acting
 from tidemill.errors import DefinitionExists, ScheduleExists
 
 ARGS = {"to": "open sesame"}

@@ -7,7 +7,7 @@ from datetime import date
 
 import pytest
 
-from tidemill.client.schedules.holidays import country_calendar, country_holidays, exchange_holidays
+from tidemill import country_calendar, country_holidays, exchange_holidays
 from tidemill.domain.calendar import BusinessCalendar
 from tidemill.errors import BadSchedule, BadSettings
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from tidemill import App, ManualClock
-from tidemill.client.limits.cache import FRESH
+from tidemill.client.enqueue.limit_cache import FRESH
 from tidemill.errors import BadSettings, PriorityTooHigh
 
 

@@ -14,9 +14,9 @@ from sqlalchemy.orm import Session
 from tests.client.connections_kit import ORDER, engine, path_of, prepare
 
 from tidemill import App
-from tidemill.client.own_connection import dispatch
+from tidemill.client import own_connection
+from tidemill.client.own_connection.adapters import Sqlite3Adapter
 from tidemill.client.own_connection.sansio import UserStatement
-from tidemill.client.own_connection.sqlite3_adapter import Sqlite3Adapter
 from tidemill.errors import SchemaForeign, SchemaOutdated
 from tidemill.stores.sql.driver import Row
 
@@ -53,7 +53,7 @@ def asynchronous(monkeypatch: pytest.MonkeyPatch) -> None:
     async def host(given: sqlite3.Connection) -> AsyncSqlite3Host:
         return AsyncSqlite3Host(given)
 
-    monkeypatch.setattr(dispatch, "_async_host", host)
+    monkeypatch.setattr(own_connection, "_async_host", host)
 
 
 def test_an_app_that_migrates_creates_its_tables_before_any_transaction_locks(url: str) -> None:

@@ -29,7 +29,7 @@ from tests.client.connections_kit import (
 )
 
 from tidemill.client.own_connection import enqueue_on
-from tidemill.client.own_connection.sqlite import _UNHEX, statements
+from tidemill.client.own_connection.dialects import _UNHEX, statements
 from tidemill.clock import ManualClock
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import Details, JobRow, NewJob, UniqueHold

@@ -10,7 +10,7 @@ import pytest
 from tests.client.audit_kit import HOUR, acts, entries, undone
 
 from tidemill import App
-from tidemill.client.access.identity import acting
+from tidemill.client.access import acting
 from tidemill.client.control import Control
 from tidemill.domain.cluster import Worker, WorkerState
 from tidemill.domain.records import PauseKind

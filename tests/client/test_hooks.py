@@ -359,9 +359,8 @@ def test_a_subscription_by_app_on_lasts_until_it_is_closed(app: App) -> None:
 
 
 def _send(app: App) -> Any:
-    from tidemill.client.enqueue.bound_task import BoundTask
 
-    return BoundTask(app._client, app.registry.get("send"))
+    return app.bound_task("send")
 
 
 def _declare(app: App) -> Any:

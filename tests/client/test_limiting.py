@@ -14,7 +14,8 @@ import pytest
 from tests.grounds import url_of
 
 from tidemill import App, ManualClock, Rate
-from tidemill.client.limits.cache import COUNTED, FRESH
+from tidemill.client.core import client_of
+from tidemill.client.enqueue.limit_cache import COUNTED, FRESH
 from tidemill.domain.limits import LimitKind, Rule
 from tidemill.errors import BadSettings, QueueFull, StoreUnavailable
 
@@ -158,7 +159,7 @@ def test_concurrent_enqueues_inside_and_outside_a_transaction_do_not_deadlock(ap
     with app.store.transaction():
         task.enqueue_many([{}, {}])
         other.start()
-        app._client.limiting(None).forget()
+        client_of(app).enqueuer.forget_limits()
         task.enqueue_many([{}, {}])
     other.join(60)
     assert not other.is_alive()

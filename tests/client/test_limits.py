@@ -12,8 +12,8 @@ from tests.client.audit_kit import HOUR, acts, entries, undone
 from tests.client.limits_kit import claim
 
 from tidemill import App, Breaker, Limit, Rate
-from tidemill.client.access.identity import acting
-from tidemill.client.limits.api import Limits
+from tidemill.client.access import acting
+from tidemill.client.limits import Limits
 from tidemill.domain.breaker import BreakerPhase, BreakerState, written
 from tidemill.domain.limits import LimitKind, Rule
 from tidemill.errors import BadSettings, LimitNotFound
@@ -121,7 +121,7 @@ def test_a_new_limit_applies_to_waiting_and_to_future_jobs(app: App) -> None:
 
 
 def test_many_jobs_get_a_limit_in_batches(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidemill.client.limits.api.LABELLED", 3)
+    monkeypatch.setattr("tidemill.client.limits.LABELLED", 3)
     task = app.task(name="send")(send)
     task.enqueue_many([{}] * 10)
     app.limits.set("task/send", 1)

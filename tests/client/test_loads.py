@@ -8,7 +8,6 @@ from datetime import timedelta
 import pytest
 
 from tidemill import App, ManualClock, PermanentError, Review
-from tidemill.client.enqueue.options import NO_OPTIONS
 from tidemill.client.stats.loads import (
     last_outcomes,
     queue_loads,
@@ -43,9 +42,8 @@ def app(clock: ManualClock) -> Iterator[App]:
 
 
 def ask(app: App, task: str, number: int = 1, tenant: str = "default") -> None:
-    bound = app.registry.get(task)
     with app.tenant(tenant):
-        app._client.enqueue(bound, NO_OPTIONS, [((), {})] * number)
+        app.bound_task(task).enqueue_many([{}] * number)
 
 
 def test_throughput_and_drain_time_of_a_queue_cover_the_last_ten_minutes(

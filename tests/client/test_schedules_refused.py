@@ -157,7 +157,7 @@ BAD: list[tuple[str, Callable[[App], object], type[TidemillError], str, str]] = 
         lambda app: app.schedules.add("send", Daily("06:00"), "k", args=TO, jitter=-1),
         BadSchedule,
         "jitter",
-        "is not a duration",
+        "is negative; give zero or more",
     ),
     (
         "metadata",
@@ -171,7 +171,7 @@ BAD: list[tuple[str, Callable[[App], object], type[TidemillError], str, str]] = 
         lambda app: app.schedules.add("send", Daily("06:00"), "k", args=TO, expires=MIDNIGHT),
         BadSchedule,
         "expires",
-        "give a timedelta",
+        "give a duration",
     ),
     (
         "priority",

@@ -8,8 +8,8 @@ from uuid import UUID
 
 import pytest
 
-from tidemill.client.jobs import short_ids
-from tidemill.client.jobs.short_ids import resolve, short
+from tidemill.client.jobs import api as short_ids
+from tidemill.client.jobs.api import resolve, short
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.errors import BadSettings, JobNotFound
 from tidemill.stores.base import Store

@@ -37,7 +37,7 @@ TABLE: list[tuple[Callable[[Any], object], Any, str, str]] = [
     (Cron, "* 2 * *", "expression", "has 4 fields"),
     (Cron, "30 2 31 2 *", "day-of-month", "never fires: month 2 has no day 31"),
     (Every, timedelta(minutes=-5), "interval", "is not between one second and five years"),
-    (Every, "5 minutes", "interval", "is not a timedelta"),
+    (Every, "5 minutes", "interval", "is not a duration; give a timedelta, seconds, or text such as '10m'"),
     (Daily, "25:00", "at", "'25:00' is not a time of day"),
     (lambda days: Weekly(days, "09:00"), None, "days", "None is not a weekday"),
     (lambda days: Weekly(days, "09:00"), 5, "days", "5 is not a weekday"),

@@ -20,7 +20,8 @@ from tests.engine.mill import PATIENCE, Mill, Place, a_place, opened
 from tests.grounds import url_of
 
 from tidemill import App, Context, Fixed
-from tidemill.client.own_connection.completion import OwnConnections
+from tidemill.client.core import client_of
+from tidemill.client.own_connection import OwnConnections
 from tidemill.domain.decide import DEFAULT_POLICY, decide
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Finish
@@ -47,7 +48,7 @@ def mill(place: Place, tmp_path: Path) -> Iterator[Mill]:
         prepare(url)
         with opened(url) as mill:
             # The client checks the type of its store, which the fault-injecting proxy hides.
-            mill.app._client.connections = OwnConnections(lambda: mill.line.real)
+            client_of(mill.app).connections = OwnConnections(lambda: mill.line.real)
             yield mill
 
 

@@ -24,7 +24,7 @@ from tests.faults.sampler import Sampler
 from tests.faults.schedulers import PLANS, SECOND, Plan
 from tests.faults.traffic import Operator, Producers
 
-from tidemill.client.schedules.handle import Schedule
+from tidemill.client.schedules.schedule import Schedule
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.schedule_rules import All
 from tidemill.errors import StoreError

@@ -21,7 +21,7 @@ from tests.faults.stepping import Step, Timeline
 from tests.faults.tasks import FIRES
 from tests.faults.traffic import WHO, Cancelled, Operator, unwanted
 
-from tidemill.client.schedules.handle import Schedule
+from tidemill.client.schedules.schedule import Schedule
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
 from tidemill.domain.job import Execution, JobRow
 from tidemill.domain.schedules import Fired

@@ -12,7 +12,7 @@ import psycopg
 from tests.faults.write_paths import path
 
 from tidemill import App
-from tidemill.client.access.identity import acting
+from tidemill.client.access import acting
 from tidemill.client.own_connection import enqueue_on
 from tidemill.clock import ManualClock, SystemClock
 from tidemill.domain.decide import COMPLETED, Policy

@@ -21,7 +21,7 @@ from tests.faults.checks import Verdict, judge
 from tests.faults.kit import Harness, Worker, clock, figures, own_harness, pause, until
 from tests.faults.tasks import FIRES
 
-from tidemill.client.schedules.handle import Schedule
+from tidemill.client.schedules.schedule import Schedule
 from tidemill.domain.job import JobRow
 from tidemill.domain.schedule_rules import All, Cron, Every, Misfire, Overlap, Trigger
 from tidemill.domain.schedules import Fired

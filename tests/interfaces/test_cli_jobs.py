@@ -63,7 +63,7 @@ def test_enqueue_validates_arguments_and_accepts_every_option(shop: Shop) -> Non
 
 def test_the_headers_of_a_job_are_shown(shop: Shop) -> None:
     with shop.app() as app:
-        send: BoundTask[..., Any] = BoundTask(app._client, app.registry.get("send"))
+        send: BoundTask[..., Any] = app.bound_task("send")
         id = str(send.using(headers={"trace": "1"}).enqueue(to="ann").id)
     assert shop.json("jobs", "show", id)["headers"] == {"trace": "1"}
     assert '{"trace": "1"}' in shop.run("jobs", "show", id).stdout
@@ -198,9 +198,7 @@ def test_control_characters_in_text_are_escaped(shop: Shop, env: dict[str, str])
 def test_a_job_is_shown_with_its_executions_logs_and_children(shop: Shop) -> None:
     ids = fill(shop)
     with shop.app() as app:
-        send = app.registry.get("send")
-        parent: BoundTask[..., str] = BoundTask(app._client, send).using(parent=ids["completed"])
-        parent.enqueue(to="child")
+        app.bound_task("send").using(parent=ids["completed"]).enqueue(to="child")
     shown = shop.json("jobs", "show", ids["completed"])
     assert shown["value"] == "sent to ann"
     assert [execution["status"] for execution in shown["executions"]] == ["succeeded"]
@@ -317,7 +315,7 @@ def test_a_bulk_action_shows_the_count_and_asks_for_confirmation(shop: Shop) -> 
 
 def test_a_bulk_action_processes_all_pages_of_matching_jobs(shop: Shop) -> None:
     with shop.app() as app:
-        task: BoundTask[..., str] = BoundTask(app._client, app.registry.get("send"))
+        task: BoundTask[..., str] = app.bound_task("send")
         task.enqueue_many({"to": str(number)} for number in range(1203))
         task.using(delay=timedelta(hours=1)).enqueue(to="later")
     assert shop.json("jobs", "cancel", "--status", "pending", "--yes") == {"done": 1203, "skipped": 0}

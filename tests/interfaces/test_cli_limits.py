@@ -9,7 +9,6 @@ from tests.client.limits_kit import claim
 from tests.interfaces.cli_kit import Shop, call, make_shop
 
 from tidemill.cli import commands
-from tidemill.client.enqueue.options import NO_OPTIONS
 
 MORE = """
 from tidemill import Breaker, Limit, Rate
@@ -37,8 +36,7 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_limits_are_listed_with_their_maximum_and_their_use(shop: Shop) -> None:
     assert shop.run("limits", "list").stdout.startswith("no limits")
     with shop.app() as app:
-        task = app.registry.get("charge")
-        app._client.enqueue(task, NO_OPTIONS, [((), {"account": 7})] * 3)
+        app.bound_task("charge").enqueue_many([{"account": 7}] * 3)
         claim(app.store)
     text = shop.run("limits", "list").stdout
     lines = {line.split()[0]: line for line in text.splitlines()}

@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from tidemill.cli.top import MOST_RUNNING, Frame, draw
-from tidemill.client.stats.store_stats import Stats, gather
+from tidemill.client.stats.loads import Stats, gather
 from tidemill.clock import SystemClock
 from tidemill.domain.cluster import Worker
 from tidemill.domain.job import JobRow

@@ -8,8 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from tidemill.client.jobs.why import WhyInput, explain, reasons
-from tidemill.client.jobs.why_limits import LimitUsage
+from tidemill.client.jobs.why import LimitUsage, WhyInput, explain, reasons
 from tidemill.clock import ManualClock
 from tidemill.domain.cluster import Worker, WorkerState
 from tidemill.domain.filters import ALL_TENANTS

@@ -11,7 +11,7 @@ from tests.client.limits_kit import claim
 from tests.grounds import url_of
 
 from tidemill import App, Breaker, Job, Limit, Rate
-from tidemill.client.access.identity import acting
+from tidemill.client.access import acting
 from tidemill.client.jobs.why import Reason, explain
 from tidemill.domain.breaker import BreakerPhase, BreakerState, written
 from tidemill.domain.cluster import Worker

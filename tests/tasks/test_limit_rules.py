@@ -110,7 +110,8 @@ def test_omitted_parameters_of_a_rate_keep_their_values() -> None:
         ("queue/a", {"most": 2**31}, "max is"),
         ("queue/a", {"most": 1, "burst": 3}, "give per too"),
         ("queue/a", {"most": 1, "per": timedelta(0)}, "longer than zero"),
-        ("queue/a", {"most": 1, "per": 5}, "longer than zero"),
+        ("queue/a", {"most": 1, "per": -5}, "longer than zero"),
+        ("queue/a", {"most": 1, "per": "5x"}, "limit queue/a: per: '5x' is not a duration"),
         (
             "queue/a",
             {"most": 1, "per": timedelta.max},

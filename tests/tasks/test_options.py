@@ -9,7 +9,7 @@ import pytest
 
 from tidemill import App, Unique
 from tidemill.client.enqueue.options import CallKeywords, CallOptions
-from tidemill.client.schedules.validation import RULES, ScheduleKeywords
+from tidemill.client.schedules.schedule import RULES, ScheduleKeywords
 from tidemill.domain.job_requests import OPTIONS
 from tidemill.errors import BadSettings
 from tidemill.tasks.options import TaskKeywords, TaskOptions, read_options
@@ -37,7 +37,7 @@ def test_type_checkers_know_every_option() -> None:
         ("queue", " mail", "no blanks at its ends"),
         ("queue", None, "is not a queue's name"),
         ("name", 7, "is not a task's name"),
-        ("timeout", 5, "give a timedelta"),
+        ("timeout", "5x", "give a timedelta, seconds, or text"),
         ("breaker", 5, "give a name or a Breaker"),
         ("tags", "one", "give a list or a tuple"),
     ],
@@ -62,7 +62,7 @@ def test_string_options_are_read() -> None:
         ("unique", 5, "give Unique(…), or None"),
         ("tags", 5, "give a list of texts"),
         ("tags", [5], "give a list of texts"),
-        ("delay", 5, "give a timedelta"),
+        ("delay", "5x", "give a timedelta, seconds, or text"),
     ],
 )
 def test_an_invalid_call_option_is_refused_before_anything_is_enqueued(

@@ -197,4 +197,4 @@ def test_the_plugin_isolates_the_configured_app_in_every_test(tmp_path: Path, fi
 
 
 def _double(app: App) -> BoundTask[..., int]:
-    return BoundTask(app._client, app.registry.get("double"))
+    return app.bound_task("double")

@@ -5,7 +5,26 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any, assert_type
 
-from tidemill import App, Context, Cron, Exponential, Job, Task, Unique
+from tidemill import (
+    App,
+    ArchivePolicy,
+    Breaker,
+    Context,
+    Cron,
+    Duration,
+    Every,
+    Execution,
+    Exponential,
+    Fixed,
+    Job,
+    Rate,
+    Retry,
+    Snooze,
+    Task,
+    Unique,
+    current,
+    open_store,
+)
 
 app = App("memory://")
 
@@ -93,3 +112,29 @@ async def async_calls() -> None:
     assert_type(await job.aresult(timeout=5), int)
     async for seen in job.awatch():
         assert_type(seen, Job[int])
+
+
+def durations(span: Duration) -> None:
+    app.task(timeout="10m", limits=[Rate(5, per="1s")], breaker=Breaker("api", window=60, rest="30s"))
+    app.task(timeout=600, retry=Exponential(initial="5s", cap=300), unique=Unique(within="1h"))
+    assert_type(Fixed(wait=span).wait, timedelta)
+    assert_type(Every("6h").interval, timedelta)
+    plain.using(delay="10m", timeout=5, expires="1h", run_after=0.5)
+    app.schedule(clean, Every(300), jitter="30s", timeout="1h")
+    plain.enqueue(1).result(timeout="90s")
+    plain.enqueue(1).reschedule("1h")
+    App("memory://", archive=[ArchivePolicy("old", max_age="90d")])
+    app.tick("25s")
+
+
+def signals(execution: Execution) -> Duration:
+    if execution.attempt > 1:
+        raise Retry(after="10m")
+    raise Snooze(60)
+
+
+async def twins() -> None:
+    assert_type(await plain.enqueue(1).arefresh(), Job[float])
+    assert_type(await app.jobs.acount(status="failed"), int)
+    assert_type((await app.jobs.aget("x")).id == current().job.id, bool)
+    open_store("memory://").close()

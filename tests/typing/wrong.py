@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tidemill import App, Context
+import tidemill
+from tidemill import App, Context, Every, Fixed, Rate
 
 app = App("memory://")
 
@@ -51,3 +52,18 @@ def calls(ctx: Context) -> None:
     number: str = plain(1)  # wrong
     later: int = backup(ctx, "/backup")  # wrong
     print(text, number, later)
+
+
+async def durations() -> None:
+    app.task(timeout=[10])  # wrong
+    app.task(timeuot="10m")  # wrong
+    Fixed(wait=None)  # wrong
+    Fixed(waits="10m")  # wrong
+    Rate(5, per=None)  # wrong
+    Every(interval=b"10m")  # wrong
+    plain.using(delay=[10])  # wrong
+    plain.enqueue(1).result(timeout=b"10m")  # wrong
+    app.schedule(clean, Every(300), jiter="30s")  # wrong
+    await plain.enqueue(1).acancel(raeson="late")  # wrong
+    await app.limits.aset("queue/mail", 5, per=[1])  # wrong
+    print(tidemill.Misspelt)  # wrong

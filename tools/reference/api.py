@@ -20,16 +20,17 @@ HEAD = """# API reference
 Every public name of `tidemill`, `tidemill.rest`, `tidemill.dashboard` and `tidemill.testing`, with its signature and docstring.
 [Tasks and jobs](../tasks.md), [schedules](../schedules.md) and [limits](../limits.md) explain how to use the names.
 [Error codes](errors.md) lists the exceptions in `tidemill.errors`, and [settings](settings.md) the settings of an app.
+Every parameter that is a `timedelta` here also takes a number of seconds or a text: see [durations](../durations.md).
 """
 
 GROUPS = {
     "App and tasks": ["App", "BoundTask", "Task", "ItemTask", "Recipe", "Context", "current"],
-    "Jobs": ["Job", "JobState", "Execution", "Unique"],
+    "Jobs": ["Job", "JobState", "Execution", "Unique", "Duration"],
     "Retries": ["Exponential", "Linear", "Fixed", "Immediate", "NoRetry"],
     "Limits": ["Limit", "Rate", "Breaker"],
     "Schedules": [
         "Cron", "Every", "Daily", "Weekly", "Monthly", "MonthlyBusinessDay", "Once", "Manual", "All", "SKIP",
-        "BusinessCalendar", "Exclude",
+        "BusinessCalendar", "Exclude", "country_calendar", "country_holidays", "exchange_holidays",
     ],
     "Signals": ["Retry", "Snooze", "Cancel", "Review", "PermanentError"],
     "Stores and operation": ["open_store", "Store", "ArchivePolicy", "Thresholds"],
@@ -37,7 +38,7 @@ GROUPS = {
 }  # fmt: skip
 """The section of each name; names in no section go under "Other names"."""
 
-MADE_BY_TIDEMILL = {"BoundTask", "Job", "Context", "Recipe", "Event", "Counts", "Store"}
+MADE_BY_TIDEMILL = {"BoundTask", "Job", "Context", "Recipe", "Event", "Counts", "Execution", "Store"}
 """Classes that users receive and do not construct."""
 
 WITHOUT_MEMBERS = {
@@ -48,10 +49,16 @@ WITHOUT_MEMBERS = {
 NOTES = {
     "Unique": '`on_conflict` is `"return"` (the existing job is returned), `"replace"` (it is cancelled), `"extend"` (its time is '
     'moved to that of the new one: a debounce) or `"raise"` (`JobExists`).',
+    "Store": "[Stores](stores.md) explains the contract.",
     "Limit": "`key` is the name of an argument, or a function of the arguments; each value has a limit of its own.",
     "Rate": "`key` is the name of an argument, or a function of the arguments; each value has a rate of its own.",
 }
 """Additions to the signatures."""
+
+ALIASES = {
+    "Duration": 'A `timedelta`, a number of seconds, or a text such as `"10m"`: see [durations](durations.md).',
+}
+"""Type aliases, with their meaning."""
 
 TASK_OPTIONS = {
     "name": "name of the task; by default the function's name",
@@ -91,8 +98,8 @@ APP_SETTINGS = {
 CALL_OPTIONS = {
     "priority": "-100 to 100; higher runs first",
     "queue": "queue of the job",
-    "run_after": "earliest time: an aware `datetime`, or a `timedelta` from now",
-    "delay": "earliest time as a `timedelta` from now",
+    "run_after": "earliest time: an aware `datetime`, or a duration from now",
+    "delay": "earliest time as a duration from now",
     "tenant": "tenant of the job",
     "correlation_id": "id shared with related jobs",
     "parent": "job that this one belongs to; inside a job it is that job",
@@ -130,6 +137,9 @@ def _entry(name: str, value: Any) -> Iterator[str]:
     if isinstance(value, type) and issubclass(value, enum.Enum):
         yield _text(value) + "\n"
         yield "Values: " + ", ".join(f"`{member.value}`" for member in value) + ".\n"
+        return
+    if name in ALIASES:
+        yield ALIASES[name] + "\n"
         return
     if not callable(value):
         yield f"`{name}`: an instance of `{type(value).__name__}`.\n"

@@ -20,8 +20,9 @@ from tidemill.cli.screen import (
     span,
     thousands,
 )
-from tidemill.client.archive.api import BUDGET, MOST, Archive
+from tidemill.client.archive import BUDGET, MOST, Archive
 from tidemill.client.documents import archived_document
+from tidemill.client.jobs.api import Jobs
 from tidemill.client.stats.reports import document
 
 
@@ -54,7 +55,9 @@ def run(context: CommandContext, older_than: timedelta | None, limit: int, budge
 
     Each copy is read back before the original is deleted. The exit code is 1 if a policy failed.
     """
-    done = Archive(context.client).run(older_than=older_than, limit=limit, budget=budget)
+    done = Archive(context.client, Jobs(context.client)).run(
+        older_than=older_than, limit=limit, budget=budget
+    )
     if context.as_json:
         print_json(document(done))
     else:
@@ -98,7 +101,9 @@ def search(context: CommandContext, where: Where, limit: int, cursor: str | None
     --json prints the full documents.
     """
     sort = "oldest" if oldest else "newest"
-    page = Archive(context.client).search(limit=limit, cursor=cursor, sort=sort, **where.of(context))
+    page = Archive(context.client, Jobs(context.client)).search(
+        limit=limit, cursor=cursor, sort=sort, **where.of(context)
+    )
     if context.as_json:
         print_json({"items": [archived_document(item) for item in page.items], "next": page.next})
         return

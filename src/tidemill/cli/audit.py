@@ -10,7 +10,7 @@ import click
 from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import STYLES, Column, print_json, print_lines, print_table, stamp, thousands
-from tidemill.client.access.audit import Audit
+from tidemill.client.access import Audit
 from tidemill.client.documents import audit_document
 from tidemill.domain.records import AuditEntry
 

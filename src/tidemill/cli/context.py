@@ -17,11 +17,11 @@ import click
 from click.core import ParameterSource
 
 from tidemill.cli.screen import clean
-from tidemill.client.access.identity import acting, os_user
+from tidemill.client.access import acting, os_user
 from tidemill.client.control import Control
-from tidemill.client.core import Client
+from tidemill.client.core import Client, client_of
 from tidemill.client.jobs.api import Jobs
-from tidemill.client.limits.api import Limits
+from tidemill.client.limits import Limits
 from tidemill.clock import SystemClock
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import DEFAULT_TENANT
@@ -77,8 +77,7 @@ class CommandContext:
     def _found(self) -> Client:
         if self.app:
             self._app = opened_app(self.app)
-            client: Client = self._app._client
-            return client
+            return client_of(self._app)
         stores = {"default": open_store(self.url or "")}
         return Client(stores, clock=SystemClock(), tenant=DEFAULT_TENANT, limits=PayloadLimits())
 

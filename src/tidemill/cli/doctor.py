@@ -17,7 +17,7 @@ from tidemill.cli import pause_actions
 from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.doctor_sqlite import look_at_file
 from tidemill.cli.screen import STYLES, age, clean, print_json, put, span, thousands
-from tidemill.client.stats.store_stats import crew_of, is_living, waiting_tasks
+from tidemill.client.stats.loads import crew_of, is_living, waiting_tasks
 from tidemill.domain.archive_totals import LEASE as ARCHIVE
 from tidemill.domain.cluster import Worker
 from tidemill.domain.filters import ALL_TENANTS, JobFilter

@@ -13,7 +13,7 @@ from tidemill.cli.completion import queue_names, task_names
 from tidemill.cli.context import CommandContext
 from tidemill.cli.parsers import instant as an_instant
 from tidemill.cli.parsers import metadata, moment, reference
-from tidemill.client.jobs.short_ids import resolve
+from tidemill.client.jobs.api import resolve
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.states import ENDED, JobState
 

@@ -16,9 +16,8 @@ from tidemill.cli.job_views import one
 from tidemill.cli.parsers import duration, instant
 from tidemill.cli.screen import clean, console, print_json, print_lines, thousands
 from tidemill.client.jobs.actions import BATCH
-from tidemill.client.jobs.api import Acted
+from tidemill.client.jobs.api import Acted, resolve
 from tidemill.client.jobs.handle import Job
-from tidemill.client.jobs.short_ids import resolve
 from tidemill.domain.decide import Action, expected
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import CHANGEABLE

@@ -29,9 +29,8 @@ from tidemill.cli.screen import (
     thousands,
 )
 from tidemill.client import documents
+from tidemill.client.jobs.api import SHOWN, Origin, origin, resolve
 from tidemill.client.jobs.handle import Job
-from tidemill.client.jobs.origins import Origin, origin
-from tidemill.client.jobs.short_ids import SHOWN, resolve
 from tidemill.client.jobs.why import explain
 from tidemill.domain.estimate import eta_of, fraction_done
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort

@@ -13,7 +13,7 @@ from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import duration
 from tidemill.cli.screen import Column, age, print_json, print_lines, print_table, stamp
-from tidemill.client.access.keys import Keys
+from tidemill.client.access import Keys
 from tidemill.client.documents import key_document, key_state
 from tidemill.domain.access import Role
 from tidemill.domain.filters import ALL_TENANTS

@@ -23,8 +23,7 @@ from tidemill.cli.screen import (
     thousands,
 )
 from tidemill.client.documents import limit_document
-from tidemill.client.limits.states import LimitState
-from tidemill.client.limits.texts import allows
+from tidemill.client.limits import LimitState, allows
 from tidemill.domain.limits import LimitKind, Rule
 
 USES = (Column("limit", flexible=True), Column("used", right=True), Column("says", flexible=True))

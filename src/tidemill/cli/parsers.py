@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,27 +10,8 @@ from typing import Any
 import click
 
 from tidemill.domain.bounds import LONGEST
+from tidemill.domain.durations import parse_duration
 from tidemill.errors import BadArguments
-
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|[smhdw])")
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-
-
-def read_duration(text: str) -> timedelta | None:
-    """Parse a duration such as ``90``, ``30s``, ``5m`` or ``1h30m``; return None if it is invalid.
-
-    >>> read_duration("1h30m")
-    datetime.timedelta(seconds=5400)
-    """
-    bare = text.strip().lower()
-    try:
-        if re.fullmatch(r"\d+(\.\d+)?", bare):
-            return timedelta(seconds=float(bare))
-        if not bare or _PART.sub("", bare).strip():
-            return None
-        return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(bare)))
-    except OverflowError:
-        return None
 
 
 def read_instant(text: str) -> datetime | None:
@@ -50,7 +30,7 @@ def read_instant(text: str) -> datetime | None:
 
 def duration(text: str) -> timedelta:
     """Option type of a duration."""
-    length = read_duration(text)
+    length = parse_duration(text)
     if length is None:
         raise click.BadParameter(f"{text!r} is not a duration; write 30s, 5m, 2h, 1d or 1h30m")
     return _bearable(length, text)
@@ -66,7 +46,7 @@ def instant(text: str) -> datetime:
 
 def moment(text: str) -> datetime | timedelta:
     """Option type of an instant, or of a duration before now."""
-    ago = read_duration(text)
+    ago = parse_duration(text)
     if ago is not None:
         return _bearable(ago, text)
     at = read_instant(text)

@@ -13,7 +13,7 @@ from tidemill.cli.context import CommandContext, tenant_option, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import Column, print_json, print_table, span, thousands
 from tidemill.client.documents import instant, pause_document
-from tidemill.client.stats.store_stats import QueueStats, is_living, queue_stats
+from tidemill.client.stats.loads import QueueStats, is_living, queue_stats
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.records import PauseKind
 from tidemill.errors import UsageError

@@ -14,7 +14,7 @@ from tidemill.cli.parsers import instant as an_instant
 from tidemill.cli.screen import STYLES, print_json, print_lines, stamp, thousands
 from tidemill.client.documents import instant, schedule_document
 from tidemill.client.schedules.api import Schedules
-from tidemill.client.schedules.handle import Schedule
+from tidemill.client.schedules.schedule import Schedule
 from tidemill.domain.schedule_rules import (
     OVERLAPS,
     All,

@@ -22,7 +22,7 @@ from tidemill.cli.schedule_actions import add, backfill, pause, remove, resume, 
 from tidemill.cli.screen import Column, age, heading, print_facts, print_json, print_table, stamp
 from tidemill.client.documents import fire_document, instant, schedule_document
 from tidemill.client.schedules.api import Schedules
-from tidemill.client.schedules.handle import Schedule
+from tidemill.client.schedules.schedule import Schedule
 from tidemill.domain.schedules import Fired
 
 

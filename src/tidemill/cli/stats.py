@@ -14,7 +14,7 @@ from tidemill.cli.parsers import duration
 from tidemill.cli.queues import QUEUES, queue_document, queue_rows
 from tidemill.cli.screen import Column, heading, print_facts, print_json, print_table, span, thousands
 from tidemill.client.documents import instant, limit_document, pause_document
-from tidemill.client.stats.store_stats import Stats, gather
+from tidemill.client.stats.loads import Stats, gather
 from tidemill.domain.records import PauseKind
 from tidemill.domain.states import JobState
 from tidemill.errors import BadFilter

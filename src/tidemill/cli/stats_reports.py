@@ -24,8 +24,7 @@ from tidemill.cli.screen import (
     span,
     thousands,
 )
-from tidemill.client.stats.api import NAMED, StatsApi
-from tidemill.client.stats.questions import WINDOWS
+from tidemill.client.stats.api import NAMED, WINDOWS, StatsApi
 from tidemill.client.stats.reports import Report, ThroughputStep, document
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.errors import BadFilter

@@ -11,10 +11,9 @@ from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.limits import allowed
 from tidemill.cli.parsers import duration
 from tidemill.cli.screen import print_json, print_lines, span
-from tidemill.client.control import TASK_SETTING
+from tidemill.client.control import TASK_SETTING, limit_of, setting_of
 from tidemill.client.documents import seconds
-from tidemill.client.limits.texts import NO_LIMIT
-from tidemill.client.task_settings import limit_of, setting_of
+from tidemill.client.limits import NO_LIMIT
 from tidemill.domain.limits import Rule
 
 KEYS = ("max_attempts", "timeout", "max_concurrent")

@@ -26,8 +26,8 @@ from tidemill.cli.screen import (
 from tidemill.cli.task_settings import set_document, set_task, set_words, task_rule, task_setting
 from tidemill.cli.tasks_check import check_tasks
 from tidemill.client.documents import pause_document, seconds
-from tidemill.client.limits.texts import NO_LIMIT
-from tidemill.client.stats.store_stats import is_living, waiting_tasks
+from tidemill.client.limits import NO_LIMIT
+from tidemill.client.stats.loads import is_living, waiting_tasks
 from tidemill.domain.filters import JobFilter
 from tidemill.domain.records import Pause, PauseKind
 from tidemill.domain.retry import policy_to_data, policy_words

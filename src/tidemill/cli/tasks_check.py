@@ -8,9 +8,9 @@ from __future__ import annotations
 import click
 
 from tidemill.cli.app_argument import app_named
+from tidemill.cli.code_fit import CodeFit, check_waiting
 from tidemill.cli.context import CommandContext, tenant_option
 from tidemill.cli.screen import Column, print_json, print_lines, print_table, thousands
-from tidemill.client.jobs.code_fit import CodeFit, check_waiting
 from tidemill.stores.open import open_store
 
 

@@ -12,7 +12,7 @@ from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import Column, print_json, print_lines, print_table, thousands
 from tidemill.client.control import TENANT_SETTING, Control
-from tidemill.client.limits.states import waiting_lanes
+from tidemill.client.limits import waiting_lanes
 from tidemill.client.stats.api import StatsApi
 from tidemill.domain.records import PauseKind
 

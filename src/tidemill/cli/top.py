@@ -42,7 +42,7 @@ from tidemill.cli.screen import (
 )
 from tidemill.cli.stats import stats_document, workers_line
 from tidemill.client import documents
-from tidemill.client.stats.store_stats import Stats, gather, held_by_worker, is_living, liveness
+from tidemill.client.stats.loads import Stats, gather, held_by_worker, is_living, liveness
 from tidemill.domain.cluster import Worker
 from tidemill.domain.estimate import eta_of, fraction_done
 from tidemill.domain.filters import JobFilter, Sort

@@ -8,7 +8,7 @@ from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import Column, print_json, print_lines, print_table, span
 from tidemill.client.documents import worker_document
-from tidemill.client.stats.store_stats import held_by_worker, is_living, liveness
+from tidemill.client.stats.loads import held_by_worker, is_living, liveness
 from tidemill.domain.cluster import Worker, WorkerState
 from tidemill.errors import BadFilter
 

@@ -1,18 +1,46 @@
-"""Base class of the store-wide client APIs."""
+"""What the client APIs share: the store, its time, tenants, and the async twins of their methods."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+import functools
+from collections.abc import Callable, Coroutine, Iterable
 from datetime import datetime
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from tidemill.client.core import Client
 from tidemill.errors import StoreError
 from tidemill.stores.base import Store
 
+if TYPE_CHECKING:
+    from tidemill.client.core import Client
+
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S")
+
+TWINS: dict[str, Callable[..., Any]] = {}
+"""Every async twin by its qualified name, such as ``Jobs.aget``. A test runs each of them."""
+
+
+def async_twin(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
+    """Return the async version of a method: ``aget = async_twin(get)`` in the body of the class.
+
+    The method runs in a thread of the client, with the caller's tenant and identity. Its object needs the attribute
+    ``_client``.
+    """
+    name = method.__name__
+
+    async def twin(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        # Look the method up, so that the twin of an overridden method calls the override.
+        act = functools.partial(getattr(self, name), *args, **kwargs)
+        return await self._client.in_thread(act)
+
+    functools.update_wrapper(twin, method)
+    owner, _, _ = method.__qualname__.rpartition(".")
+    twin.__name__, twin.__qualname__ = f"a{name}", f"{owner}.a{name}"
+    twin.__doc__ = f"Async version of ``{name}``."
+    TWINS[twin.__qualname__] = twin
+    return twin
 
 
 class StoreApi:
@@ -36,8 +64,3 @@ class StoreApi:
     def _tell(self, topics: Iterable[str]) -> None:
         with contextlib.suppress(StoreError):  # a lost notification only causes a delay
             self._store.notify(topics)
-
-    async def _await(self, verb: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run a method in a thread and await it."""
-        found: R = await self._client.in_thread(lambda: verb(*args, **kwargs))
-        return found

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
 from uuid import UUID
 
-from tidemill.client._base import StoreApi
-from tidemill.client.access.identity import HIDDEN, note, plain, who
-from tidemill.client.stats.store_stats import is_living
+from tidemill.client._base import StoreApi, async_twin
+from tidemill.client.access import HIDDEN, note, plain, who
+from tidemill.client.stats.loads import is_living
 from tidemill.domain.bounds import check_attempts, check_text, data_flaw
 from tidemill.domain.cluster import Worker, holder_of
 from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.limits import Rule
 from tidemill.domain.records import Pause, PauseKind, Setting
 from tidemill.errors import BadSettings, LeaseLost, LeaseNotFound, WorkerNotFound
 from tidemill.tasks.options import check_name, check_priority
@@ -179,32 +180,15 @@ class Control(StoreApi):
 
     # Async twins -------------------------------------------------------------------------------------------------------
 
-    async def apause(self, kind: PauseKind | str, name: str = "", *, reason: str | None = None) -> Pause:
-        return await self._await(self.pause, kind, name, reason=reason)
-
-    async def aresume(self, kind: PauseKind | str, name: str = "") -> Pause | None:
-        return await self._await(self.resume, kind, name)
-
-    async def apauses(self) -> Sequence[Pause]:
-        return await self._await(self.pauses)
-
-    async def asettings(self) -> Sequence[Setting]:
-        return await self._await(self.settings)
-
-    async def aset(self, key: str, value: object, *, description: str | None = None) -> Setting:
-        return await self._await(self.set, key, value, description=description)
-
-    async def aunset(self, key: str) -> bool:
-        return await self._await(self.unset, key)
-
-    async def adrain(self, worker_id: UUID | str) -> bool:
-        return await self._await(self.drain, worker_id)
-
-    async def arelease(self, lease: str) -> bool:
-        return await self._await(self.release, lease)
-
-    async def aset_all(self, values: Mapping[str, object]) -> None:
-        return await self._await(self.set_all, values)
+    apause = async_twin(pause)
+    aresume = async_twin(resume)
+    apauses = async_twin(pauses)
+    asettings = async_twin(settings)
+    aset = async_twin(set)  # noqa: A003  (the method above)
+    aunset = async_twin(unset)
+    adrain = async_twin(drain)
+    arelease = async_twin(release)
+    aset_all = async_twin(set_all)
 
 
 def _target(kind: PauseKind | str, name: str) -> tuple[PauseKind, str]:
@@ -281,3 +265,14 @@ def _same(one: object, other: object) -> bool:
 
 def _shown(setting: Setting) -> dict[str, object]:
     return {"value": shown_value(setting), "description": setting.description}
+
+
+def setting_of(task: str, settings: Iterable[Setting]) -> Mapping[str, Any]:
+    """Return the ``max_attempts`` and ``timeout`` that are set for a task, without its limit."""
+    found = next((each.value for each in settings if each.key == TASK_SETTING + task), None)
+    return found if isinstance(found, Mapping) else {}
+
+
+def limit_of(task: str, rules: Iterable[Rule]) -> Rule | None:
+    """Return the limit that was set for a task at run time, ignoring the limit in the code."""
+    return next((rule for rule in rules if rule.name == f"task/{task}" and rule.pinned), None)

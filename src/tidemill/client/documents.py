@@ -14,9 +14,9 @@ from uuid import UUID
 
 from pydantic_core import from_json
 
-from tidemill.client.limits.states import LimitState
-from tidemill.client.schedules.handle import Schedule
-from tidemill.client.stats.store_stats import liveness
+from tidemill.client.limits import LimitState
+from tidemill.client.schedules.schedule import Schedule
+from tidemill.client.stats.loads import liveness
 from tidemill.domain.access import Key
 from tidemill.domain.archive_totals import LEASE as ARCHIVE
 from tidemill.domain.cluster import Lease, Worker, holder_of

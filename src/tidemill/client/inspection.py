@@ -9,17 +9,23 @@ from typing import Any
 from uuid import UUID
 
 from tidemill.client._base import StoreApi
-from tidemill.client.changes import Changes
 from tidemill.client.enqueue.options import CallOptions
-from tidemill.client.enqueue.writer import snapshot
+from tidemill.client.enqueue.routes import snapshot
+from tidemill.client.jobs.api import Origin, origin
 from tidemill.client.jobs.handle import Job
-from tidemill.client.jobs.origins import Origin, origin
 from tidemill.client.jobs.why import Reason, explain
-from tidemill.client.limits.states import waiting_lanes
+from tidemill.client.limits import waiting_lanes
 from tidemill.client.stats import loads
-from tidemill.client.stats.loads import QueueFacts, QueueLoads, TaskLoads
+from tidemill.client.stats.loads import (
+    QueueFacts,
+    QueueLoads,
+    QueueStats,
+    TaskLoads,
+    held_by_worker,
+    queue_stats,
+)
 from tidemill.client.stats.snapshot import Snapshot
-from tidemill.client.stats.store_stats import QueueStats, held_by_worker, queue_stats
+from tidemill.client.watch import Changes
 from tidemill.domain.cluster import Lease, Worker
 from tidemill.domain.filters import JobFilter
 from tidemill.domain.job import JobRow, LogEntry, levels_from
@@ -100,7 +106,7 @@ class Inspection(StoreApi):
 
     def planned(self, declared: Declared, options: CallOptions, args: dict[str, Any]) -> JobRow:
         """Return the job that a call would create if no other job held its unique key."""
-        (job,) = self._client._build(declared, options, [((), args)])
+        (job,) = self._client.enqueuer.build(declared, options, [((), args)])
         return snapshot(job, self._client.clock.now())
 
     def watch(self, id: UUID, changed: Callable[[JobRow | None], None]) -> Callable[[], None]:

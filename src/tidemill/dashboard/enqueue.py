@@ -63,7 +63,7 @@ async def _enqueue(
     visit: PageRequest, declared: Declared, options: CallOptions, args: dict[str, Any]
 ) -> Response:
     visit.identity.check_priority(options.given("priority", declared.options.priority))
-    (made,) = await visit.act(visit.service.client.enqueue, declared, options, [((), args)])
+    (made,) = await visit.act(visit.service.client.enqueuer.enqueue, declared, options, [((), args)])
     if isinstance(made, NewJob):
         return visit.back(f"/jobs/{made.id}", f"Job {made.id} is enqueued, for tenant {made.tenant}.")
     return visit.back(f"/jobs/{made.id}", "Nothing was enqueued: this job already exists.")

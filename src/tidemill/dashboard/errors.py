@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from starlette.responses import Response
 
 from tidemill.client.jobs.api import Acted
-from tidemill.client.stats.questions import TROUBLES, WINDOWS
+from tidemill.client.stats.api import TROUBLES, WINDOWS
 from tidemill.dashboard import charts, tracebacks
 from tidemill.dashboard.job_filter import FAILED, in_words
 from tidemill.dashboard.page_request import PageRequest

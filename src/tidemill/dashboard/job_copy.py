@@ -79,7 +79,7 @@ def _enqueue(visit: PageRequest, row: JobRow, args: str, options: dict[str, Any]
     declared = visit.app.registry.get(row.task)
     given = {name: value for name, value in options.items() if value is not None}
     values = declared.arguments.load(args)
-    (made,) = visit.service.client.enqueue(declared, NO_OPTIONS.merged(given), [((), values)])
+    (made,) = visit.service.client.enqueuer.enqueue(declared, NO_OPTIONS.merged(given), [((), values)])
     return made
 
 

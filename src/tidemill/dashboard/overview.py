@@ -8,10 +8,10 @@ from typing import Any
 from starlette.responses import Response
 
 from tidemill.client.stats import snapshot
-from tidemill.client.stats.questions import WINDOWS
+from tidemill.client.stats.api import WINDOWS
+from tidemill.client.stats.loads import liveness
 from tidemill.client.stats.reports import Report, ThroughputStep
 from tidemill.client.stats.snapshot import HOUR
-from tidemill.client.stats.store_stats import liveness
 from tidemill.dashboard import charts
 from tidemill.dashboard.alert_links import concern
 from tidemill.dashboard.page_request import PageRequest

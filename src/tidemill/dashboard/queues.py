@@ -6,10 +6,8 @@ from typing import Any, NamedTuple
 
 from starlette.responses import Response
 
-from tidemill.client.limits.states import LimitState
-from tidemill.client.limits.texts import allows
-from tidemill.client.stats.loads import QueueFacts, serving
-from tidemill.client.stats.store_stats import is_living
+from tidemill.client.limits import LimitState, allows
+from tidemill.client.stats.loads import QueueFacts, is_living, serving
 from tidemill.dashboard.formats import percent, span
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from tidemill.client.schedules.handle import Schedule
+from tidemill.client.schedules.schedule import Schedule
 from tidemill.dashboard import schedule_form
 from tidemill.dashboard.form_state import UNITS, FormState, complaints, refuse_to_look
 from tidemill.dashboard.page_request import PageRequest

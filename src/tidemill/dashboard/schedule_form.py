@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, cast
 
-from tidemill.client.schedules.handle import Schedule
+from tidemill.client.schedules.schedule import Schedule
 from tidemill.dashboard.form_state import (
     FormError,
     FormState,

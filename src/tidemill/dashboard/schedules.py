@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 from starlette.responses import Response
 
 from tidemill.client.schedules.api import REMOVED
-from tidemill.client.schedules.handle import Schedule, trigger_refusal
+from tidemill.client.schedules.schedule import Schedule, trigger_refusal
 from tidemill.dashboard.form_state import read_reason, refuse_to_look
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes

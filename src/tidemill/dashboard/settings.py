@@ -13,10 +13,10 @@ from urllib.parse import unquote, urlsplit
 
 from starlette.responses import Response
 
-from tidemill.client.access.identity import HIDDEN
+from tidemill.client.access import HIDDEN
 from tidemill.client.control import KNOWN_SETTINGS, shown_value
 from tidemill.client.documents import key_state
-from tidemill.client.stats.store_stats import is_living
+from tidemill.client.stats.loads import is_living
 from tidemill.dashboard.confirmation import ask
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes

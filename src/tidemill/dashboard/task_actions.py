@@ -11,8 +11,7 @@ from urllib.parse import quote
 
 from starlette.responses import Response
 
-from tidemill.client.control import TASK_SETTING
-from tidemill.client.task_settings import limit_of
+from tidemill.client.control import TASK_SETTING, limit_of
 from tidemill.dashboard.form_state import (
     UNITS,
     FormError,

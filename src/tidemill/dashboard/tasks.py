@@ -7,8 +7,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from tidemill.client import task_settings
-from tidemill.client.limits.states import LimitState
+from tidemill.client import control
+from tidemill.client.limits import LimitState
 from tidemill.client.stats.loads import task_load
 from tidemill.dashboard import charts
 from tidemill.dashboard.argument_form import arguments_of, takes_more
@@ -167,4 +167,4 @@ def bars(lately: list[EndedTiming]) -> list[dict[str, Any]]:
 
 def setting_of(visit: PageRequest, name: str) -> Mapping[str, Any]:
     """Return the runtime settings of a task, without its limit."""
-    return task_settings.setting_of(name, visit.app.control.settings())
+    return control.setting_of(name, visit.app.control.settings())

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from starlette.responses import Response
 
 from tidemill.client.control import TENANT_SETTING
-from tidemill.client.stats.questions import WINDOWS
+from tidemill.client.stats.api import WINDOWS
 from tidemill.client.stats.reports import Report, TenantLoad
 from tidemill.dashboard.confirmation import ask
 from tidemill.dashboard.form_state import read_reason

@@ -11,8 +11,8 @@ from uuid import UUID
 from starlette.responses import Response
 
 from tidemill.client.documents import current_duties
+from tidemill.client.stats.loads import is_living, liveness
 from tidemill.client.stats.snapshot import last_tick
-from tidemill.client.stats.store_stats import is_living, liveness
 from tidemill.dashboard.confirmation import ask
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes

@@ -10,8 +10,9 @@ import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from tidemill.domain.durations import Duration, set_durations
 from tidemill.errors import BadSettings
 
 SLICES = 10
@@ -43,7 +44,20 @@ class Breaker:
     rest: timedelta = timedelta(seconds=30)
     probes: int = 1
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            name: str,
+            failures: float = 0.5,
+            least: int = 10,
+            window: Duration = ...,
+            rest: Duration = ...,
+            probes: int = 1,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
+        set_durations(self, "Breaker", window=self.window, rest=self.rest)
         if not self.name or not self.name.isprintable() or len(self.name) > 200:
             raise BadSettings(
                 f"{self.name!r} is not a valid breaker name; give 1 to 200 printable characters"

@@ -11,8 +11,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 from uuid import UUID
 
+from tidemill.domain.durations import Duration, set_durations
 from tidemill.domain.job import Details, ErrorInfo, Execution, JobRow, LogEntry, Progress
 from tidemill.domain.states import ENDED, JobState
 from tidemill.errors import BadSettings
@@ -33,7 +35,20 @@ class ArchivePolicy:
     tier: str = DEFAULT_TIER
     batch: int = DEFAULT_BATCH
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            name: str,
+            states: frozenset[JobState] = ENDED,
+            tasks: frozenset[str] = frozenset(),
+            max_age: Duration = DEFAULT_AGE,
+            tier: str = DEFAULT_TIER,
+            batch: int = DEFAULT_BATCH,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
+        set_durations(self, f"archive policy {self.name}", max_age=self.max_age)
         if not self.states <= ENDED:
             raise BadSettings(f"archive policy {self.name}: only ended jobs can be archived", name=self.name)
         if self.batch < 1 or self.max_age < timedelta(0):

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from tidemill.domain.bounds import LONGEST, check_attempts, span_words
+from tidemill.domain.durations import Duration, set_durations
 from tidemill.errors import BadSettings
 
 _ZERO = timedelta(0)
@@ -64,7 +65,14 @@ class Immediate:
     jitter: float = 0.0
     cap: timedelta | None = None
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self, max_attempts: int = 3, jitter: float = 0.0, cap: Duration | None = None
+        ) -> None: ...
+
     def __post_init__(self) -> None:
+        set_durations(self, "Immediate", cap=self.cap)
         _check("Immediate", self.max_attempts, self.jitter, self.cap)
 
     def delay(self, attempt: int, jitter: float) -> timedelta:
@@ -80,7 +88,18 @@ class Fixed:
     jitter: float = 0.0
     cap: timedelta | None = None
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            max_attempts: int = 4,
+            wait: Duration = ...,
+            jitter: float = 0.0,
+            cap: Duration | None = None,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
+        set_durations(self, "Fixed", wait=self.wait, cap=self.cap)
         _check("Fixed", self.max_attempts, self.jitter, self.cap, self.wait)
 
     def delay(self, attempt: int, jitter: float) -> timedelta:
@@ -96,7 +115,18 @@ class Linear:
     jitter: float = 0.0
     cap: timedelta | None = _DEFAULT_CAP
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            max_attempts: int = 4,
+            initial: Duration = ...,
+            jitter: float = 0.0,
+            cap: Duration | None = ...,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
+        set_durations(self, "Linear", initial=self.initial, cap=self.cap)
         _check("Linear", self.max_attempts, self.jitter, self.cap, self.initial)
 
     def delay(self, attempt: int, jitter: float) -> timedelta:
@@ -118,7 +148,19 @@ class Exponential:
     jitter: float = 0.5
     cap: timedelta | None = _DEFAULT_CAP
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            max_attempts: int = 4,
+            initial: Duration = ...,
+            factor: float = 2.0,
+            jitter: float = 0.5,
+            cap: Duration | None = ...,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
+        set_durations(self, "Exponential", initial=self.initial, cap=self.cap)
         _check("Exponential", self.max_attempts, self.jitter, self.cap, self.initial)
         if not 1.0 <= self.factor < float("inf"):
             raise BadSettings(

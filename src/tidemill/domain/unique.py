@@ -7,9 +7,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from tidemill.domain.bounds import check_span, span_words
+from tidemill.domain.durations import Duration, set_durations
 from tidemill.domain.job import UniqueHold
 from tidemill.errors import BadSettings
 
@@ -30,7 +31,18 @@ class Unique:
     states: Literal["pending", "live"] = "live"
     on_conflict: OnConflict = "return"
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            by: tuple[str, ...] = (),
+            within: Duration | None = None,
+            states: Literal["pending", "live"] = "live",
+            on_conflict: OnConflict = "return",
+        ) -> None: ...
+
     def __post_init__(self) -> None:
+        set_durations(self, "Unique", within=self.within)
         by: object = self.by
         if isinstance(by, str):
             raise BadSettings(f"Unique: by is the text {by!r}; give a tuple of names: by=({by!r},)")

@@ -20,10 +20,12 @@ from weakref import WeakKeyDictionary
 
 from tidemill.clock import Clock
 from tidemill.engine.app_factories import apps_in, call_factory, is_factory
+from tidemill.engine.completion import Connections
 from tidemill.errors import BadSettings, UsageError
 from tidemill.stores.base import Store
 from tidemill.stores.open import without_driver
 from tidemill.tasks.events import Events
+from tidemill.tasks.hooks import Hooks
 from tidemill.tasks.registry import Registry
 
 _imports: list[str] = []
@@ -38,7 +40,6 @@ class Application(Protocol):
     clock: Clock
     migrates: bool
     deployed_at: datetime | None
-    _client: Any
 
     @property
     def store(self) -> Store: ...
@@ -47,7 +48,16 @@ class Application(Protocol):
     def registry(self) -> Registry: ...
 
     @property
+    def stores(self) -> Mapping[str, Store]: ...
+
+    @property
     def events(self) -> Events: ...
+
+    @property
+    def hooks(self) -> Hooks: ...
+
+    @property
+    def connections(self) -> Connections: ...
 
     def store_url(self) -> str | None: ...
 
@@ -56,6 +66,8 @@ class Application(Protocol):
     def reconcile(self) -> object: ...
 
     def confirm(self) -> None: ...
+
+    def close(self) -> None: ...
 
 
 class _StartedByImport(UsageError):

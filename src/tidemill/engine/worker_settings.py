@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 from tidemill.domain.cluster import LEASE_BEAT, LEASE_EXPIRY, WORKER_BEAT, WORKER_EXPIRY, Coordination
+from tidemill.domain.durations import read_duration
 from tidemill.domain.misfits import NEWER_CODE_WAIT
 from tidemill.engine.process_memory import resident_memory
 from tidemill.errors import BadSettings
@@ -75,7 +76,7 @@ class WorkerSettings:
 
 
 def read_settings(given: dict[str, Any]) -> WorkerSettings:
-    """Build settings from user input: seconds for durations, a list for queues, a string for the coordination."""
+    """Build settings from user input: durations as users give them, a list for queues, a string for the coordination."""
     known = {field.name: field for field in fields(WorkerSettings)}
     unknown = sorted(set(given) - set(known))
     if unknown:
@@ -85,8 +86,8 @@ def read_settings(given: dict[str, Any]) -> WorkerSettings:
         )
     values = {name: value for name, value in given.items() if value is not None}
     for name, value in values.items():
-        if "timedelta" in str(known[name].type) and isinstance(value, (int, float)):
-            values[name] = timedelta(seconds=value)
+        if "timedelta" in str(known[name].type):
+            values[name] = read_duration(name, value, setting=name)
     if isinstance(values.get("queues"), str):
         values["queues"] = [part.strip() for part in values["queues"].split(",") if part.strip()]
     if "queues" in values:

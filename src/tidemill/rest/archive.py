@@ -9,7 +9,7 @@ from uuid import UUID
 from pydantic import Field
 from starlette.responses import Response
 
-from tidemill.client.archive.api import BUDGET, MOST
+from tidemill.client.archive import BUDGET, MOST
 from tidemill.client.documents import archived_document
 from tidemill.client.stats.reports import document
 from tidemill.domain.access import Role

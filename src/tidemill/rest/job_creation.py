@@ -8,9 +8,9 @@ from typing import Any
 from pydantic_core import to_json
 from starlette.responses import Response
 
-from tidemill.client.access.identity import acting
+from tidemill.client.access import acting
 from tidemill.client.enqueue.options import NO_OPTIONS, CallOptions
-from tidemill.client.enqueue.writer import snapshot
+from tidemill.client.enqueue.routes import snapshot
 from tidemill.domain.access import Role
 from tidemill.domain.job import JobRow, NewJob
 from tidemill.domain.trace_context import TRACEPARENT, TRACESTATE, trace_headers, trace_id
@@ -61,7 +61,7 @@ async def create_job(call: ApiRequest) -> Response:
     else:
         args = declared.arguments.load(text)
     with acting(call.identity.who), tenant_scope(call.home):
-        (enqueued,) = await call.service.client.aenqueue(declared, options, [((), args)])
+        (enqueued,) = await call.service.client.enqueuer.aenqueue(declared, options, [((), args)])
         if isinstance(enqueued, JobRow) and isinstance(options.unique, Idempotent):
             check_same(enqueued, call.inspection.planned(declared, options, args))
     now = call.now()

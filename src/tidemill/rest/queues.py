@@ -8,7 +8,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from tidemill.client.documents import instant, pause_document
-from tidemill.client.stats.store_stats import QueueStats
+from tidemill.client.stats.loads import QueueStats
 from tidemill.domain.access import Role
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.records import PauseKind

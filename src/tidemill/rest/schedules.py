@@ -13,7 +13,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from tidemill.client.documents import schedule_document
-from tidemill.client.schedules.handle import Schedule
+from tidemill.client.schedules.schedule import Schedule
 from tidemill.domain.access import Role
 from tidemill.domain.calendar import BusinessCalendar, Exclude
 from tidemill.domain.schedule_rules import misfire_from_data, trigger_from_data

@@ -9,7 +9,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from tidemill.client.documents import lease_document, worker_document
-from tidemill.client.stats.store_stats import is_living
+from tidemill.client.stats.loads import is_living
 from tidemill.domain.access import Role
 from tidemill.domain.cluster import Worker
 from tidemill.errors import WorkerNotFound

@@ -52,28 +52,28 @@ class Collector(Protocol):
     def add(self, jobs: Sequence[NewJob], audit: Sequence[Audited]) -> None: ...
 
 
-_job: ContextVar[Ambient | None] = ContextVar("tidemill_job", default=None)
-_tenant: ContextVar[str | None] = ContextVar("tidemill_tenant", default=None)
-_collector: ContextVar[Collector | None] = ContextVar("tidemill_collector", default=None)
+JOB: ContextVar[Ambient | None] = ContextVar("tidemill_job", default=None)
+TENANT: ContextVar[str | None] = ContextVar("tidemill_tenant", default=None)
+COLLECTOR: ContextVar[Collector | None] = ContextVar("tidemill_collector", default=None)
 
 
 def current_job() -> Ambient | None:
     """Return the job this code runs in, if any."""
-    return _job.get()
+    return JOB.get()
 
 
 def current_tenant() -> str | None:
     """Return the tenant this code acts for: that of the innermost scope, else that of the job."""
-    scope = _tenant.get()
+    scope = TENANT.get()
     if scope is not None:
         return scope
-    job = _job.get()
+    job = JOB.get()
     return None if job is None else job.tenant
 
 
 def current_collector() -> Collector | None:
     """Return the innermost open block around this code, if any."""
-    found = _collector.get()
+    found = COLLECTOR.get()
     return found if found is not None and found.is_open else None
 
 
@@ -87,31 +87,31 @@ class inside_job:  # noqa: N801
         self._job = job
 
     def __enter__(self) -> None:
-        self._token = _job.set(self._job)
-        self._scope = None if _tenant.get() is None else _tenant.set(None)
+        self._token = JOB.set(self._job)
+        self._scope = None if TENANT.get() is None else TENANT.set(None)
 
     def __exit__(self, *_: object) -> None:
         if self._scope is not None:
-            _tenant.reset(self._scope)
-        _job.reset(self._token)
+            TENANT.reset(self._scope)
+        JOB.reset(self._token)
 
 
 @contextmanager
 def tenant_scope(tenant: str) -> Iterator[None]:
     """Run the block for this tenant."""
-    token = _tenant.set(tenant)
+    token = TENANT.set(tenant)
     try:
         yield
     finally:
-        _tenant.reset(token)
+        TENANT.reset(token)
 
 
 def collecting(block: Collector) -> tuple[Collector | None, Token[Collector | None]]:
     """Make this block the collector. Returns the outer block and the token for ``stop_collecting``."""
-    outer = _collector.get()
-    return outer, _collector.set(block)
+    outer = COLLECTOR.get()
+    return outer, COLLECTOR.set(block)
 
 
 def stop_collecting(token: Token[Collector | None]) -> None:
     """Restore the outer block as the collector."""
-    _collector.reset(token)
+    COLLECTOR.reset(token)

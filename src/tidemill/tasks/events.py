@@ -69,16 +69,19 @@ class Events:
         self._forward: Subscriber | None = None
         self._lock = threading.Lock()
         self._subscribers: list[tuple[str, Subscriber]] = []
+        self.wanted = False  #: whether there is any subscriber; read for every enqueued job
 
     def subscribe(self, pattern: str, subscriber: Subscriber) -> Subscription:
         """Call the subscriber with every matching event, in the thread that publishes it."""
         entry = (pattern, subscriber)
         with self._lock:
             self._subscribers = [*self._subscribers, entry]
+            self.wanted = True
 
         def close() -> None:
             with self._lock:
                 self._subscribers = [known for known in self._subscribers if known is not entry]
+                self.wanted = bool(self._subscribers) or self._forward is not None
 
         return Subscription(close)
 
@@ -103,11 +106,6 @@ class Events:
                 except Exception:  # noqa: BLE001  (a failing subscriber must not affect the others)
                     _log.exception("a subscriber to %s failed", event.name)
 
-    @property
-    def wanted(self) -> bool:
-        """Whether there is any subscriber."""
-        return bool(self._subscribers) or self._forward is not None
-
     def wants(self, name: str) -> bool:
         """Whether there is a subscriber for events of this name."""
         return any(_matches(pattern, name) for pattern, _ in self._subscribers)
@@ -118,6 +116,7 @@ class Events:
         A child process forwards its events to the process of its worker, where the subscribers are called once.
         """
         self._forward = receiver
+        self.wanted = True
 
 
 def _matches(pattern: str, name: str) -> bool:

@@ -6,10 +6,10 @@ This module does not access the store. The caller must check whether a task decl
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
+from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.limits import ENDLESS, LimitKind, Rule
 from tidemill.errors import BadSettings
 from tidemill.tasks.limits import Limit, Rate, check_rate
@@ -87,7 +87,7 @@ def rule_for(
     name: str,
     most: Any,
     *,
-    per: timedelta | None = None,
+    per: Duration | None = None,
     burst: Any = None,
     before: Rule | None = None,
     pinned: bool = False,
@@ -108,8 +108,9 @@ def rule_for(
         if burst is not None:
             raise BadSettings(f"limit {name}: a burst needs a rate; give per too", name=name, option="burst")
         return Rule(name, LimitKind.CONCURRENCY, most, pinned=pinned)
-    check_rate(f"limit {name}", per, burst, name=name)
-    return Rule(name, LimitKind.RATE, most, per, burst, pinned=pinned)
+    span = read_duration(f"limit {name}: per", per, name=name, option="per")
+    check_rate(f"limit {name}", span, burst, name=name)
+    return Rule(name, LimitKind.RATE, most, span, burst, pinned=pinned)
 
 
 def read_app_limits(given: object) -> dict[str, Rule]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tidemill.domain.bounds import LONGEST
 from tidemill.domain.breaker import Breaker
+from tidemill.domain.durations import Duration, set_durations
 from tidemill.domain.limits import ENDLESS, LimitKind, Rule, key_text
 from tidemill.errors import BadArguments, BadSettings
 
@@ -45,7 +46,7 @@ class Rate:
     With ``burst`` it is a token bucket instead: up to ``burst`` jobs may start at once, and the bucket refills at
     ``max`` per ``per``.
 
-    >>> Rate(100, per=timedelta(seconds=1)).per
+    >>> Rate(100, per="1s").per
     datetime.timedelta(seconds=1)
     """
 
@@ -56,8 +57,21 @@ class Rate:
     name: str | None = None
     by_tenant: bool = False
 
+    if TYPE_CHECKING:
+
+        def __init__(
+            self,
+            max: int,  # noqa: A002  (the name that rules use)
+            per: Duration,
+            key: Key | None = None,
+            burst: int | None = None,
+            name: str | None = None,
+            by_tenant: bool = False,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         _check_max(self, self.max)
+        set_durations(self, "Rate", per=self.per)
         check_rate("Rate", self.per, self.burst)
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict
 from tidemill.domain.bounds import check_attempts, check_span, check_tags, check_text
 from tidemill.domain.breaker import Breaker
 from tidemill.domain.decide import OrphanRule, Policy
+from tidemill.domain.durations import Duration, read_optional
 from tidemill.domain.job import (
     DEFAULT_QUEUE,
     DEFAULT_TIMEOUT,
@@ -56,7 +57,7 @@ class TaskOptions:
     result_limit: int = DEFAULT_RESULT_LIMIT
     orphans: OrphanRule = OrphanRule.REQUEUE
     should_retry: Callable[[Execution], bool] | None = None
-    retry_delay: Callable[[Execution], timedelta | None] | None = None
+    retry_delay: Callable[[Execution], Duration | None] | None = None
     aliases: tuple[str, ...] = ()  #: names under which older code stored jobs of this task
     extra: Extra = "refuse"  #: how to treat arguments of a stored job that the function does not have
 
@@ -64,7 +65,7 @@ class TaskOptions:
         check_name("task", self.name)
         check_queue(self.queue)
         check_priority(self.priority)
-        check_timeout(self.timeout)
+        object.__setattr__(self, "timeout", read_timeout(self.timeout))
         if not _is_whole(self.max_concurrent) or self.max_concurrent < 0:
             raise BadSettings(
                 f"task {self.name}: max_concurrent is {self.max_concurrent!r}; give a whole number, 0 for no limit"
@@ -123,7 +124,7 @@ class TaskKeywords(TypedDict, total=False):
     priority: int
     retry: RetryPolicy | str | int | None
     max_retries: int
-    timeout: timedelta | None
+    timeout: Duration | None
     max_concurrent: int
     limits: Sequence[Limit | Rate] | Limit | Rate
     breaker: Breaker | str | None
@@ -138,7 +139,7 @@ class TaskKeywords(TypedDict, total=False):
     result_limit: int
     orphans: OrphanRule | str
     should_retry: Callable[[Execution], bool] | None
-    retry_delay: Callable[[Execution], timedelta | None] | None
+    retry_delay: Callable[[Execution], Duration | None] | None
     aliases: Sequence[str]
     extra: Extra
 
@@ -237,16 +238,14 @@ def check_priority(priority: int) -> None:
         )
 
 
-def check_timeout(timeout: timedelta | None) -> None:
-    """Check a timeout, which must be positive, or None for no limit."""
-    if timeout is not None and not isinstance(timeout, timedelta):
-        raise BadSettings(
-            f"timeout is {timeout!r}; give a timedelta, such as timedelta(seconds=30), or None for no limit"
-        )
+def read_timeout(given: object) -> timedelta | None:
+    """Return a timeout, which must be positive, or None for no limit."""
+    timeout = read_optional("timeout", given, option="timeout")
     if timeout is not None and timeout <= timedelta(0):
         raise BadSettings(f"timeout is {timeout}; give a duration longer than zero, or None for no limit")
     if timeout is not None:
         check_span("timeout", timeout)
+    return timeout
 
 
 def check_unique(rule: object) -> None:

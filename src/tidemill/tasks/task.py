@@ -8,11 +8,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from tidemill.domain.decide import Policy, stored_policy
+from tidemill.domain.durations import Duration
 from tidemill.domain.job import Details, Execution
 from tidemill.domain.job_requests import task_facts
 from tidemill.errors import BadSettings, TaskNotFound
@@ -40,7 +40,7 @@ class Task(Generic[C, R]):
         """Whether to retry after this failed execution. The retry policy still limits the number of attempts."""
         return True
 
-    def retry_delay(self, execution: Execution) -> timedelta | None:
+    def retry_delay(self, execution: Execution) -> Duration | None:
         """Return how long to wait before the next attempt. None leaves it to the retry policy."""
         return None
 

@@ -18,6 +18,7 @@ from uuid import UUID
 from tidemill.clock import Clock, ManualClock
 from tidemill.domain.cluster import Worker
 from tidemill.domain.decide import COMPLETED, decide
+from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
 from tidemill.domain.job import NO_DETAILS, Claim, Details, Finish, JobRow, LogEntry
 from tidemill.domain.job_requests import Facts
@@ -159,26 +160,26 @@ class Testing:
         return done
 
     def run_until_idle(
-        self, max_time: timedelta = timedelta(days=1), limit: int = 10_000, raise_errors: bool = False
+        self, max_time: Duration = "1d", limit: int = 10_000, raise_errors: bool = False
     ) -> Drained:
         """Drain, and advance the clock to the next due job, until none is due within ``max_time`` from now."""
-        end = self.clock.now() + max_time
+        end = self.clock.now() + read_duration("max_time", max_time)
         done = self.drain(limit, raise_errors)
         while done.processed < limit and self._go_to_next(end):
             done += self.drain(limit - done.processed, raise_errors)
         return done
 
     async def arun_until_idle(
-        self, max_time: timedelta = timedelta(days=1), limit: int = 10_000, raise_errors: bool = False
+        self, max_time: Duration = "1d", limit: int = 10_000, raise_errors: bool = False
     ) -> Drained:
         """The same inside a running event loop."""
-        end = self.clock.now() + max_time
+        end = self.clock.now() + read_duration("max_time", max_time)
         done = await self.adrain(limit, raise_errors)
         while done.processed < limit and self._go_to_next(end):
             done += await self.adrain(limit - done.processed, raise_errors)
         return done
 
-    def advance(self, by: timedelta) -> datetime:
+    def advance(self, by: Duration) -> datetime:
         """Advance the clock; this runs no jobs."""
         if not isinstance(self.clock, ManualClock):
             raise UsageError(

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from starlette.responses import Response
 
-from tidemill.client.changes import KINDS
+from tidemill.client.watch import KINDS
 from tidemill.web.request import WebRequest
 from tidemill.web.streams import EventStream, LatestKinds, StreamEvent
 

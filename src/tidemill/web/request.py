@@ -10,7 +10,7 @@ from uuid import UUID
 
 from starlette.requests import Request
 
-from tidemill.client.access.identity import acting
+from tidemill.client.access import acting
 from tidemill.client.jobs.handle import Job
 from tidemill.domain.access import Identity, Role
 from tidemill.domain.filters import ALL_TENANTS

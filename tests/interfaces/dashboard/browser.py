@@ -27,7 +27,7 @@ from tests.interfaces.rest.kit import declare
 from tests.interfaces.rest.served import Place, place
 
 from tidemill import App, BoundTask, Job
-from tidemill.client.access.identity import acting
+from tidemill.client.access import acting
 from tidemill.clock import Clock
 from tidemill.dashboard import create_site
 from tidemill.domain.access import Role
@@ -93,7 +93,7 @@ class Served:
 
     def enqueue(self, task: str, using: dict[str, Any] | None = None, /, **args: Any) -> Job[Any]:
         """Enqueue a job."""
-        bound: BoundTask[Any, Any] = BoundTask(self.app._client, self.app.registry.get(task))
+        bound: BoundTask[Any, Any] = self.app.bound_task(task)
         return bound.using(**using or {}).enqueue(**args)
 
     def drain(self) -> None:

@@ -18,7 +18,7 @@ def put(
     """Enqueue jobs of one task."""
     args = options.pop("args", ARGS.get(task, {}))
     with app.tenant(tenant):
-        made: BoundTask[..., Any] = BoundTask(app._client, app.registry.get(task)).using(**options)
+        made: BoundTask[..., Any] = app.bound_task(task).using(**options)
         return [made.enqueue(**args) for _ in range(number)]
 
 

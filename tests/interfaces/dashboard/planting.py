@@ -14,7 +14,7 @@ from tests.interfaces.dashboard.hostile import HOSTILE, NAMES
 from tests.interfaces.dashboard.tour import addresses
 
 from tidemill import App, BoundTask, Breaker, Context, Daily, Every, JobState, Limit, PermanentError, Review
-from tidemill.client.access.identity import acting
+from tidemill.client.access import acting
 from tidemill.domain.bounds import LONGEST_KEY, LONGEST_TAG
 from tidemill.domain.cluster import Worker
 from tidemill.domain.filters import ALL_TENANTS

@@ -30,7 +30,7 @@ from tidemill import (
     Rate,
     Review,
 )
-from tidemill.client.access.identity import acting
+from tidemill.client.access import acting
 from tidemill.domain.cluster import Worker
 from tidemill.domain.job import Claim, LogEntry, Progress, ProgressReport
 from tidemill.domain.lanes import ClaimRequest

@@ -11,7 +11,7 @@ import pytest
 from tests.interfaces.dashboard.kit import House, forms
 
 from tidemill import Cron, Daily, Every, Manual
-from tidemill.client.schedules.handle import Schedule
+from tidemill.client.schedules.schedule import Schedule
 from tidemill.domain.schedules import Fired
 from tidemill.ids import new_id
 

@@ -10,7 +10,6 @@ import pytest
 from tests.interfaces.dashboard.crowd import words
 from tests.interfaces.dashboard.kit import House, Person
 
-from tidemill.client.enqueue.options import NO_OPTIONS
 from tidemill.domain.job import NewJob
 from tidemill.domain.states import JobState
 from tidemill.ids import new_id
@@ -36,8 +35,8 @@ def beside(page: str, field: str) -> str:
 def test_every_task_is_listed_with_its_failure_rate(shop: House) -> None:
     with shop.app.tenant("acme"):
         for _ in range(3):
-            shop.app._client.enqueue(shop.app.registry.get("send"), NO_OPTIONS, [((), {"to": "ada"})])
-        shop.app._client.enqueue(shop.app.registry.get("fail"), NO_OPTIONS, [((), {"words": "no"})])
+            shop.app.bound_task("send").enqueue(to="ada")
+        shop.app.bound_task("fail").enqueue(words="no")
     shop.drain()
     page = shop.person("viewer", "acme").open("/tasks")
     for name in shop.app.registry.names():
@@ -48,9 +47,8 @@ def test_every_task_is_listed_with_its_failure_rate(shop: House) -> None:
 
 
 def test_the_failures_of_a_task_are_those_of_the_last_day(shop: House) -> None:
-    fail = shop.app.registry.get("fail")
     with shop.app.tenant("acme"):
-        shop.app._client.enqueue(fail, NO_OPTIONS, [((), {"words": "no"})] * 3)
+        shop.app.bound_task("fail").enqueue_many([{"words": "no"}] * 3)
         shop.drain()
         shop.app.store.enqueue([_job("fail", "acme") for _ in range(120)])
         shop.app.jobs.cancel(task="fail", status="pending")
@@ -64,7 +62,7 @@ def test_the_failures_of_a_task_are_those_of_the_last_day(shop: House) -> None:
 
 def test_jobs_in_review_are_shown_with_their_task(shop: House) -> None:
     with shop.app.tenant("acme"):
-        shop.app._client.enqueue(shop.app.registry.get("look"), NO_OPTIONS, [((), {"what": "this"})] * 2)
+        shop.app.bound_task("look").enqueue_many([{"what": "this"}] * 2)
     shop.drain()
     person = shop.person("viewer", "acme")
     assert '<a href="/jobs?task=look&amp;status=review_needed">2</a>' in person.open("/tasks")
@@ -256,7 +254,7 @@ def test_settings_need_a_super_admin_of_all_tenants(shop: House) -> None:
 
 def test_a_task_shows_the_latest_jobs_of_the_tenant_only(shop: House) -> None:
     with shop.app.tenant("acme"):
-        (job,) = shop.app._client.enqueue(shop.app.registry.get("send"), NO_OPTIONS, [((), {"to": "ada"})])
+        job = shop.app.bound_task("send").enqueue(to="ada")
     shop.drain()
     assert str(job.id) in shop.person("viewer", "acme").open("/tasks/send")
     assert str(job.id) not in shop.person("viewer", "other").open("/tasks/send")

@@ -90,5 +90,5 @@ def test_a_read_only_site_shows_no_form_that_could_not_be_sent(path: str) -> Non
 
 def asked_for(app: App, task: str, **args: Any) -> str:
     """Enqueue a job from code and return its id."""
-    bound: BoundTask[Any, Any] = BoundTask(app._client, app.registry.get(task))
+    bound: BoundTask[Any, Any] = app.bound_task(task)
     return str(bound.enqueue(**args).id)

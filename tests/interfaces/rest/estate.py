@@ -80,7 +80,7 @@ def furnish(app: App, tenant: str, *, role: str = "super_admin") -> Estate:
 
 
 def _enqueue(app: App, task: str, mark: str) -> UUID:
-    bound: BoundTask[Any, Any] = BoundTask(app._client, app.registry.get(task))
+    bound: BoundTask[Any, Any] = app.bound_task(task)
     job = bound.using(
         run_after=FAR,
         tags=[f"{mark}-tag"],

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from tests.interfaces.rest.served import PATIENCE, Place, place
 
+from tidemill.client.core import client_of
 from tidemill.clock import SystemClock
 from tidemill.domain.access import Role
 from tidemill.web import streams
@@ -123,7 +124,7 @@ def test_a_disconnected_client_is_removed() -> None:
         until(lambda: where.server._service.streams == 1)
         stream.close()
         until(lambda: where.server._service.streams == 0)
-        until(lambda: not where.app._client.waiting(None)._watchers)
+        until(lambda: not client_of(where.app).waiting(None)._watchers)
 
 
 def test_many_streams_query_the_store_no_more_often_than_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ import pytest
 from tests.interfaces.cli_kit import Shop, make_shop
 
 from tidemill import App
-from tidemill.client.access.keys import FRESH
+from tidemill.client.access import FRESH
 from tidemill.clock import SystemClock
 
 PATIENCE = 60.0

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from tidemill import App
+from tidemill.client.core import client_of
 from tidemill.client.documents import job_document
 from tidemill.domain.access import Key, read_secret, secret_hash
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
@@ -99,7 +100,7 @@ class Witness:
     def _reader(self, heard: Heard, keys: Mapping[str, Key]) -> str:
         """The tenant of the key; the app's own tenant without a key, and ``_NOBODY`` for a wrong key."""
         if heard.authorization is None:
-            return self._app._client.tenant
+            return client_of(self._app).tenant
         text = heard.authorization.partition(" ")[2].strip()
         parts = read_secret(text)
         key = None if parts is None else keys.get(parts.id)

@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from typing import Any, TypedDict
 from uuid import UUID
 
+from tidemill.clock import Clock
 from tidemill.domain.bounds import (
     check_headers,
-    check_instant,
     check_key,
     check_metadata,
     check_span,
     check_tags,
     check_text,
 )
+from tidemill.domain.decide import OrphanRule
+from tidemill.domain.durations import Duration, read_optional, read_when
+from tidemill.domain.job import NO_DETAILS, Details, NewJob
 from tidemill.domain.job_requests import REFUSED
-from tidemill.domain.retry import RetryPolicy
+from tidemill.domain.payload import PayloadLimits
+from tidemill.domain.retry import RetryPolicy, policy_to_data
 from tidemill.domain.unique import Unique
 from tidemill.errors import BadSettings
+from tidemill.ids import new_id
+from tidemill.tasks.ambient import current_job, current_tenant
+from tidemill.tasks.limits import names_for
 from tidemill.tasks.options import (
     check_name,
     check_priority,
     check_queue,
-    check_timeout,
     check_unique,
     read_retry,
+    read_timeout,
 )
+from tidemill.tasks.task import Declared
 
 _UNSET: Any = object()
 
@@ -38,8 +47,8 @@ class CallKeywords(TypedDict, total=False):
 
     priority: int
     queue: str
-    run_after: datetime | timedelta | None
-    delay: timedelta | None
+    run_after: datetime | Duration | None
+    delay: Duration | None
     tenant: str | None
     correlation_id: str | None
     parent: Any
@@ -48,12 +57,12 @@ class CallKeywords(TypedDict, total=False):
     headers: Mapping[str, str]
     reference: tuple[str, str] | None
     unique: Unique | None
-    expires: datetime | timedelta | None
+    expires: datetime | Duration | None
     store: str | None
     audit: bool | None
     connection: Any
     retry: RetryPolicy | str | None
-    timeout: timedelta | None
+    timeout: Duration | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,11 +132,10 @@ def read_call(given: Mapping[str, Any]) -> dict[str, Any]:
     if values.get("tenant") is not None:
         check_name("tenant", values["tenant"])
     if "timeout" in values:
-        check_timeout(values["timeout"])
+        values["timeout"] = read_timeout(values["timeout"])
     if "retry" in values:
         values["retry"] = read_retry(values["retry"])
-    _check_times(values)
-    return values | _details(values)
+    return values | _times(values) | _details(values)
 
 
 def _details(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,35 +154,18 @@ def _details(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _check_times(values: Mapping[str, Any]) -> None:
-    for name in ("run_after", "expires"):
-        check_when(name, values.get(name))
-    if values.get("run_after") is not None and values.get("delay") is not None:
+def _times(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the times and durations of a job."""
+    if given.get("run_after") is not None and given.get("delay") is not None:
         raise BadSettings("run_after and delay are both given; give only one")
-    delay = values.get("delay")
-    if delay is not None and not isinstance(delay, timedelta):
-        raise BadSettings(
-            f"delay is {delay!r}; give a timedelta, such as timedelta(seconds=5)", option="delay"
-        )
-    if delay is not None:
-        check_span("delay", delay)
-
-
-def check_when(name: str, value: datetime | timedelta | None) -> None:
-    """Reject a value that is neither an aware datetime nor a timedelta."""
-    if isinstance(value, datetime) and value.tzinfo is None:
-        raise BadSettings(
-            f"{name} is {value.isoformat()}, which has no time zone; give an aware datetime", option=name
-        )
-    if value is not None and not isinstance(value, datetime | timedelta):
-        raise BadSettings(
-            f"{name} is {value!r}; give an aware datetime or a timedelta, such as timedelta(seconds=5)",
-            option=name,
-        )
-    if isinstance(value, datetime):
-        check_instant(name, value)
-    elif value is not None:
-        check_span(name, value)
+    found: dict[str, Any] = {
+        name: read_when(name, given[name]) for name in ("run_after", "expires") if name in given
+    }
+    if "delay" in given:
+        found["delay"] = read_optional("delay", given["delay"], option="delay")
+        if found["delay"] is not None:
+            check_span("delay", found["delay"])
+    return found
 
 
 def _tags(tags: Any) -> tuple[str, ...]:
@@ -224,3 +215,118 @@ def id_of(job: Any) -> UUID | None:
         case _:
             found: UUID = job.id
             return found
+
+
+# Jobs from options ------------------------------------------------------------------------------------------------------
+
+LONGEST_CORRELATION = 64
+
+
+class Template:
+    """The common part of one call's jobs, computed once."""
+
+    def __init__(
+        self, declared: Declared, call: CallOptions, *, tenant: str, limits: PayloadLimits, clock: Clock
+    ) -> None:
+        self.declared = declared
+        options = declared.options
+        retry: RetryPolicy = call.given("retry", options.retry)
+        self._name = options.name
+        self._dump = declared.arguments.dump
+        self._limits, self._most = limits, limits.args
+        self._unique: Unique | None = call.given("unique", options.unique)
+        self._by = _unique_names(declared, self._unique)
+        self._plain = NewJob(
+            id=new_id(),
+            task=options.name,
+            tenant=call.tenant or current_tenant() or tenant,
+            queue=call.given("queue", options.queue),
+            priority=call.given("priority", options.priority),
+            max_attempts=retry.max_attempts,
+            timeout=call.given("timeout", options.timeout),
+            run_at=call.run_after if isinstance(call.run_after, datetime) else None,
+            delay=call.run_after if isinstance(call.run_after, timedelta) else call.delay,
+            expires_at=clock.now() + call.expires if isinstance(call.expires, timedelta) else call.expires,
+            details=_job_details(declared, call),
+        )
+        self._rest = self._plain[3:]
+        self._counted = options if options.is_limited else None
+        self._defaults = declared.arguments.defaults() if options.limits else {}
+
+    def job(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewJob:
+        """Return the job for these arguments; rejects invalid and oversized ones."""
+        encoded = self._dump(tuple(args), kwargs)
+        text = encoded.text
+        if len(text) > self._most or not text.isascii():  # the length in bytes is needed only here
+            self._limits.check_args(self._name, text)
+        job = NewJob._make((new_id(), self._name, text, *self._rest))
+        if self._counted is not None:
+            names = names_for(self._counted, job.tenant, lambda: {**self._defaults, **encoded.values})
+            job = job._replace(limits=names)
+        if self._unique is None:
+            return job
+        return job._replace(unique=self._unique.hold(self._name, {**self._by, **encoded.values}))
+
+
+def _unique_names(declared: Declared, unique: Unique | None) -> dict[str, object]:
+    """Return the arguments that form a unique key; one that a call leaves at its default counts as null."""
+    if unique is None:
+        return {}
+    unknown = [name for name in unique.by if name not in declared.arguments.names]
+    if unknown:
+        known = ", ".join(declared.arguments.names) or "none"
+        raise BadSettings(f"task {declared.name}: unique is by {unknown[0]!r}, its arguments are {known}")
+    return dict.fromkeys(unique.by)
+
+
+def _job_details(declared: Declared, call: CallOptions) -> Details:
+    surroundings = current_job()
+    parent = id_of(call.given("parent", None if surroundings is None else surroundings.job_id))
+    correlation = call.correlation_id or (
+        surroundings.correlation_id if surroundings is not None else _trace_id()
+    )
+    if correlation is not None and not 0 < len(correlation) <= LONGEST_CORRELATION:
+        raise BadSettings(
+            f"correlation_id has {len(correlation)} characters; give 1 to {LONGEST_CORRELATION}"
+        )
+    tags = tuple(dict.fromkeys((*declared.options.tags, *call.tags)))
+    check_tags(f"task {declared.name}: tags", tags)
+    options = _stored(declared, call)
+    if not (correlation or parent or tags or call.metadata or call.headers or call.reference or options):
+        return NO_DETAILS
+    return Details(
+        correlation_id=correlation,
+        parent_id=parent,
+        reference=call.reference,
+        tags=tags,
+        metadata=dict(call.metadata),
+        headers=dict(call.headers),
+        options=options,
+    )
+
+
+def _stored(declared: Declared, call: CallOptions) -> dict[str, object]:
+    """Return the options stored with the job, for processes that handle it without knowing the task."""
+    options: dict[str, object] = {}
+    if declared.options.orphans is not OrphanRule.REQUEUE:
+        options["orphans"] = declared.options.orphans.value
+    policy = call.given("retry", None)
+    if policy is not None:
+        data = policy_to_data(policy)
+        if data is None:
+            raise BadSettings(
+                f"{policy!r} cannot be stored with a job; use one of our policies, or set it on the task"
+            )
+        options["retry"] = data
+    if call.audit is not None:
+        options["audit"] = call.audit
+    return options
+
+
+def _trace_id() -> str | None:
+    """Return the id of the current trace if OpenTelemetry is in use; this function never imports it."""
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return None
+    context = trace.get_current_span().get_span_context()
+    return format(context.trace_id, "032x") if context.is_valid else None

@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from uuid import UUID
 
-from tidemill.client.access.identity import NAMED, note
+from tidemill.client.access import NAMED, note
 from tidemill.client.core import Client
-from tidemill.client.limits.cache import ceilings, check_ceiling
+from tidemill.client.enqueue.limit_cache import ceilings, check_ceiling
 from tidemill.domain.decide import Action, expected, move
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
 from tidemill.domain.job import CHANGEABLE, Change, JobRow

@@ -17,14 +17,15 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from tidemill.client.access.identity import note
-from tidemill.client.archive.documents import read_executions, read_logs
-from tidemill.client.enqueue.options import check_when
+from tidemill.client._base import async_twin
+from tidemill.client.access import note
+from tidemill.client.archive import read_executions, read_logs
 from tidemill.client.jobs.actions import cancel_descendants, change_batch, check_change, unchangeable
 from tidemill.client.jobs.known_job import KnownJob
 from tidemill.client.jobs.why import Reason, explain
 from tidemill.domain.bounds import check_text
 from tidemill.domain.decide import Action, move
+from tidemill.domain.durations import Duration, read_duration, read_when
 from tidemill.domain.filters import JobFilter, Sort
 from tidemill.domain.job import CHANGEABLE, Execution, LogEntry, levels_from
 from tidemill.domain.job import JobRow as Facts
@@ -77,11 +78,9 @@ class Job(KnownJob[R]):
         self._facts = self._client.get(self.id, tenant=self.tenant, store=self._store)
         return self
 
-    async def arefresh(self) -> Job[R]:
-        found: Job[R] = await self._client.in_thread(self.refresh)
-        return found
+    arefresh = async_twin(refresh)
 
-    def result(self, timeout: float | timedelta | None = WAIT) -> R:
+    def result(self, timeout: Duration | None = WAIT) -> R:
         """Wait for the job to end and return the task's result; raises JobFailed, JobCancelled or WaitTimeout."""
         seconds = _seconds(timeout)
         ended, end = self._ending()
@@ -99,7 +98,7 @@ class Job(KnownJob[R]):
             end()
         return self._conclude(facts)
 
-    async def aresult(self, timeout: float | timedelta | None = WAIT) -> R:  # noqa: ASYNC109  (as in its twin)
+    async def aresult(self, timeout: Duration | None = WAIT) -> R:  # noqa: ASYNC109  (as in its twin)
         seconds = _seconds(timeout)
         ended, end = self._ending()
         waiting = asyncio.wrap_future(ended)
@@ -121,7 +120,7 @@ class Job(KnownJob[R]):
     def __await__(self) -> Generator[Any, None, R]:
         return self.aresult().__await__()
 
-    def _late(self, timeout: float | timedelta | None) -> WaitTimeout:
+    def _late(self, timeout: Duration | None) -> WaitTimeout:
         text = f"job {self.id} is still {self._facts.state} after {_seconds(timeout):g} seconds"
         with contextlib.suppress(TidemillError):  # the store is unavailable, or the job was deleted
             text += ": " + " ".join(reason.text for reason in self.why())
@@ -156,9 +155,7 @@ class Job(KnownJob[R]):
         store = self._client.store(self._store)
         return explain(store, self._facts, self._client.pin or store.now())
 
-    async def awhy(self) -> list[Reason]:
-        found: list[Reason] = await self._client.in_thread(self.why)
-        return found
+    awhy = async_twin(why)
 
     def _ending(self) -> tuple[Future[Facts | None], Callable[[], None]]:
         """Return a future of this job's final snapshot, and a function that stops watching the job."""
@@ -264,9 +261,7 @@ class Job(KnownJob[R]):
             found = read_executions(kept)
         return sorted(found, key=lambda execution: execution.number, reverse=True)
 
-    async def aexecutions(self) -> list[Execution]:
-        found: list[Execution] = await self._client.in_thread(self.executions)
-        return found
+    aexecutions = async_twin(executions)
 
     def logs(self, *, level: str | None = None) -> list[LogEntry]:
         """Return the job's log lines in order; with ``level``, only lines of that level and above."""
@@ -280,9 +275,7 @@ class Job(KnownJob[R]):
             return [entry for entry in read_logs(kept) if levels is None or entry.level in levels]
         return lines
 
-    async def alogs(self, *, level: str | None = None) -> list[LogEntry]:
-        found: list[LogEntry] = await self._client.in_thread(lambda: self.logs(level=level))
-        return found
+    alogs = async_twin(logs)
 
     def _kept(self) -> ArchivedJob | None:
         """Return the archived copy, if any; a job that has not ended is never archived."""
@@ -302,9 +295,7 @@ class Job(KnownJob[R]):
                 return found
             after = page.next
 
-    async def achildren(self) -> list[Job[Any]]:
-        found: list[Job[Any]] = await self._client.in_thread(self.children)
-        return found
+    achildren = async_twin(children)
 
     def parent(self) -> Job[Any] | None:
         """Return the job that enqueued this one, if any."""
@@ -314,9 +305,7 @@ class Job(KnownJob[R]):
             self._client, self._client.get(self.parent_id, tenant=self.tenant, store=self._store), self._store
         )
 
-    async def aparent(self) -> Job[Any] | None:
-        found: Job[Any] | None = await self._client.in_thread(self.parent)
-        return found
+    aparent = async_twin(parent)
 
     # Actions ---------------------------------------------------------------------------------------------------------
 
@@ -349,39 +338,33 @@ class Job(KnownJob[R]):
             self._client.publish_acts("job.cancel_requested", [self._facts], reason=said)
         return self
 
-    async def acancel(self, reason: str | None = None, *, children: bool = False) -> Job[R]:
-        found: Job[R] = await self._client.in_thread(lambda: self.cancel(reason, children=children))
-        return found
+    acancel = async_twin(cancel)
 
     def retry(self) -> Job[R]:
         """Give an ended job another chain of attempts."""
         return self._act(Action.RETRY, "retried manually")
 
-    async def aretry(self) -> Job[R]:
-        found: Job[R] = await self._client.in_thread(self.retry)
-        return found
+    aretry = async_twin(retry)
 
     def run_now(self) -> Job[R]:
         """Make a job that is scheduled, or that waits for its next attempt, pending immediately."""
         return self._act(Action.RUN_NOW, "run now")
 
-    async def arun_now(self) -> Job[R]:
-        found: Job[R] = await self._client.in_thread(self.run_now)
-        return found
+    arun_now = async_twin(run_now)
 
-    def reschedule(self, at: datetime | timedelta) -> Job[R]:
-        """Move a job that has not started to another time: an aware datetime, or a timedelta from now."""
+    def reschedule(self, at: datetime | Duration) -> Job[R]:
+        """Move a job that has not started to another time: an aware datetime, or a duration from now."""
         store = self._client.store(self._store)
         now = self._client.pin or store.now()
-        check_when("at", at)
-        delay = at if isinstance(at, timedelta) else at - now
+        when = read_when("at", at)
+        if when is None:
+            raise UsageError("at is None; give an aware datetime or a duration")
+        delay = when if isinstance(when, timedelta) else when - now
         if delay <= timedelta(0):
             raise UsageError(f"cannot reschedule job {self.id} to the past; call run_now() to run it at once")
         return self._act(Action.RESCHEDULE, "rescheduled", delay)
 
-    async def areschedule(self, at: datetime | timedelta) -> Job[R]:
-        found: Job[R] = await self._client.in_thread(self.reschedule, at)
-        return found
+    areschedule = async_twin(reschedule)
 
     def change(self, *, priority: int | None = None, queue: str | None = None) -> Job[R]:
         """Change the priority or the queue, or both, of a job that is waiting to run (pending or scheduled)."""
@@ -407,17 +390,13 @@ class Job(KnownJob[R]):
                 return self.refresh()
         raise IllegalTransition(f"job {self.id} changes state too often; it is {self.status} now", id=self.id)
 
-    async def achange(self, *, priority: int | None = None, queue: str | None = None) -> Job[R]:
-        found: Job[R] = await self._client.in_thread(lambda: self.change(priority=priority, queue=queue))
-        return found
+    achange = async_twin(change)
 
     def rerun(self) -> Job[R]:
         """Run a job that waits for review again, with all its attempts."""
         return self._act(Action.RERUN, "rerun manually")
 
-    async def arerun(self) -> Job[R]:
-        found: Job[R] = await self._client.in_thread(self.rerun)
-        return found
+    arerun = async_twin(rerun)
 
     def approve(self, comment: str | None = None) -> Job[R]:
         """Complete a job that waits for review. Its output becomes the result and must match the task's return type."""
@@ -425,18 +404,14 @@ class Job(KnownJob[R]):
         self._check_output()
         return self._act(Action.APPROVE, comment or "approved")
 
-    async def aapprove(self, comment: str | None = None) -> Job[R]:
-        found: Job[R] = await self._client.in_thread(self.approve, comment)
-        return found
+    aapprove = async_twin(approve)
 
     def reject(self, comment: str | None = None) -> Job[R]:
         """Fail a job that waits for review."""
         check_text("comment", comment)
         return self._act(Action.REJECT, comment or "rejected")
 
-    async def areject(self, comment: str | None = None) -> Job[R]:
-        found: Job[R] = await self._client.in_thread(self.reject, comment)
-        return found
+    areject = async_twin(reject)
 
     def delete(self) -> None:
         """Delete an ended job with its executions and logs."""
@@ -451,8 +426,7 @@ class Job(KnownJob[R]):
             self._note("job.deleted", None)
         self._client.publish_acts("job.deleted", [self._facts])
 
-    async def adelete(self) -> None:
-        await self._client.in_thread(self.delete)
+    adelete = async_twin(delete)
 
     def _act(self, action: Action, reason: str, delay: timedelta = timedelta(0)) -> Job[R]:
         """Apply the action to the current state of the job, and retry if a concurrent change comes first."""
@@ -502,5 +476,5 @@ class Job(KnownJob[R]):
         note(store, action, f"job:{self.id}", self.tenant, before=before, after=after, now=pin)
 
 
-def _seconds(timeout: float | timedelta | None) -> float | None:
-    return timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+def _seconds(timeout: Duration | None) -> float | None:
+    return None if timeout is None else read_duration("timeout", timeout).total_seconds()

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
-from tidemill.client.core import Client
-from tidemill.client.enqueue.writer import snapshot
+from tidemill.client.enqueue.routes import snapshot
 from tidemill.domain.estimate import eta_of, fraction_done, percent_done
 from tidemill.domain.job import ErrorInfo, NewJob
 from tidemill.domain.job import JobRow as Facts
 from tidemill.domain.states import ENDED, JobState
 from tidemill.domain.trace_context import trace_id
+
+if TYPE_CHECKING:
+    from tidemill.client.core import Client
 
 R = TypeVar("R")
 

@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
+from weakref import WeakKeyDictionary
 
-from tidemill.domain.job import NewJob
+from tidemill.client.access import enqueued_entries
+from tidemill.domain.job import Enqueued, Finish, LogEntry, NewJob, ProgressReport
+from tidemill.errors import UsageError
 from tidemill.stores.sql.driver import Driver, Items, Row, Takes
 from tidemill.stores.sql.lifecycle import SqlLifecycle
 from tidemill.stores.sql.records import SqlRecords
+from tidemill.stores.sql.store import SqlStore
 
 T = TypeVar("T")
 
@@ -177,3 +182,112 @@ def rehearsed(work: ConnectionWrite[T], now: datetime | None, run: Run) -> Talk[
         except _NextStatement as asks:
             name, takes, items = asks.name, asks.takes, asks.items
         answers.append((yield from run(name, takes, items)))
+
+
+class PendingOutput(Protocol):
+    """Log lines and progress of the running job that the worker has not written yet."""
+
+    def flush(self) -> None:
+        """Write them now, outside the user's transaction."""
+
+    def unwritten(self) -> tuple[Sequence[LogEntry], Sequence[ProgressReport]]:
+        """Return a copy of them."""
+
+
+class EnqueueWrite(ConnectionWrite[list[Enqueued]]):
+    """Enqueues new jobs, with an audit entry if ``by`` is given."""
+
+    tables = ("tidemill_item_enqueue", "tidemill_holders")
+
+    def __init__(self, jobs: Sequence[NewJob], by: str | None) -> None:
+        super().__init__(jobs)
+        self._by = by
+
+    def act(self, rehearsal: Replay, now: datetime | None) -> list[Enqueued]:
+        written = rehearsal.enqueue(self.jobs, now=now)
+        if self._by is not None:
+            rehearsal.record(enqueued_entries(self.jobs, written, self._by), now=now)
+        return written
+
+    def topics(self, answer: list[Enqueued]) -> frozenset[str]:
+        return frozenset(
+            f"ready:{job.queue}" for job, enqueued in zip(self.jobs, answer, strict=True) if enqueued.created
+        )
+
+
+class CompletionWrite(ConnectionWrite[bool]):
+    """Completes a held job, with its log lines and follow-up jobs; the result is False if the job is no longer held."""
+
+    tables = (
+        *EnqueueWrite.tables,
+        "tidemill_item_finish",
+        "tidemill_held",
+        "tidemill_keyed",
+        "tidemill_lost",
+    )
+
+    def __init__(self, finish: Finish, words: PendingOutput) -> None:
+        super().__init__(finish.then)
+        self._finish, self._words = finish, words
+        self._unwritten: tuple[Sequence[LogEntry], Sequence[ProgressReport]] = (), ()
+
+    @property
+    def in_rounds(self) -> bool:
+        return True
+
+    def before(self, dialect: str) -> Talk[None]:
+        # A completed job accepts no further log lines. SQLite allows one writer at a time, which may be the user's
+        # transaction, so on SQLite that transaction writes the lines. If it rolls back, the worker still has them.
+        if dialect == "sqlite":
+            self._unwritten = yield StoreCall(self._words.unwritten)
+        else:
+            yield StoreCall(self._words.flush)
+
+    def act(self, rehearsal: Replay, now: datetime | None) -> bool:
+        entries, reports = self._unwritten
+        rehearsal.log(entries)
+        rehearsal.report(reports, now=now)
+        return not rehearsal.finish([self._finish], now=now)
+
+    def topics(self, answer: bool) -> frozenset[str]:
+        if not answer:
+            return frozenset()
+        later = {"scheduled" if job.run_at or job.delay else f"ready:{job.queue}" for job in self.jobs}
+        return frozenset({"ended", *later})
+
+
+Identity = tuple[str, str]
+
+_KNOWN: WeakKeyDictionary[object, dict[str, Identity]] = WeakKeyDictionary()
+"""Cached identities of physical connections, by schema. A connection never changes its database."""
+
+
+def remembered(key: object, schema: str) -> Identity | None:
+    """Return the cached identity of this connection."""
+    try:
+        return _KNOWN.get(key, {}).get(schema)
+    except TypeError:  # the object does not support weak references
+        return None
+
+
+def remember(key: object, schema: str, identity: Identity) -> None:
+    """Cache an identity for the lifetime of the connection, if it supports weak references."""
+    with suppress(TypeError):
+        _KNOWN.setdefault(key, {})[schema] = identity
+
+
+def same_file(one: str, other: str) -> bool:
+    """Whether two paths lead to the same file."""
+    try:
+        return one == other or Path(one).samefile(other)
+    except OSError:
+        return False
+
+
+def elsewhere(store: SqlStore, place: str) -> UsageError:
+    """Return the error for a connection to another database."""
+    where = f" (it is to {place})" if place else ""
+    return UsageError(
+        f"the connection is to another database than the store {store.url}{where}; enqueue without connection=, or give a"
+        " connection to the store's own database"
+    )

@@ -11,12 +11,22 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
-from tidemill.client.access.identity import NAMED
+from tidemill.client._base import async_twin
+from tidemill.client.access import NAMED, TenantApi
+from tidemill.client.enqueue.routes import insert_new
 from tidemill.client.jobs.handle import Job
-from tidemill.client.schedules.audit import schedule_changes
-from tidemill.client.schedules.handle import Schedule, TenantApi, busy, named, task_facts_of, trigger_refusal
-from tidemill.client.schedules.validation import as_trigger, check_key, ruled
-from tidemill.client.stats.store_stats import is_living
+from tidemill.client.schedules.schedule import (
+    Schedule,
+    as_trigger,
+    check_key,
+    named,
+    ruled,
+    schedule_changes,
+    taken_error,
+    task_facts_of,
+    trigger_refusal,
+)
+from tidemill.client.stats.loads import is_living
 from tidemill.domain.bounds import check_text
 from tidemill.domain.cluster import is_active
 from tidemill.domain.job import Enqueued, NewJob
@@ -26,7 +36,7 @@ from tidemill.domain.schedule_rules import Misfire, Overlap
 from tidemill.domain.schedules import CLUSTER_KEY, Definition, Fired, Scope, Source, runner_place
 from tidemill.domain.schedules import ScheduleRow as Facts
 from tidemill.domain.triggers.base import Trigger
-from tidemill.errors import BadSchedule, JobExists, ScheduleExists, ScheduleNotFound
+from tidemill.errors import BadSchedule, ScheduleExists, ScheduleNotFound
 from tidemill.ids import new_id
 from tidemill.tasks.options import check_name
 
@@ -107,6 +117,7 @@ class Schedules(TenantApi):
 
     def add(
         self,
+        /,
         task: Any,
         trigger: Trigger | str,
         key: str,
@@ -159,7 +170,7 @@ class Schedules(TenantApi):
         )
         return ruled(base, said, declared, definition, self._client.clock.now(), self._client.limits)
 
-    def update(self, key: str | UUID, *, tenant: str | None = None, **changes: Any) -> Schedule:
+    def update(self, /, key: str | UUID, *, tenant: str | None = None, **changes: Any) -> Schedule:
         """Change the rules, the arguments or the job options of a schedule, with effect from now on."""
         facts = self._facts(key, tenant)
         if facts.source is Source.CODE:
@@ -257,14 +268,13 @@ class Schedules(TenantApi):
                         [Fired(facts.id, at, scope_key, facts.tenant, job.id, "by hand")], now=self._pin
                     ):
                         at += _TICK
-                written = self._enqueue(changed, definition)
+                written = insert_new(self._store, changed, taken_error(definition), self._pin)
                 ids = [str(job.id) for job in changed[:NAMED]]
                 after = {"jobs": ids, **({"force": True} if force else {})}
                 self._note("schedule.triggered", f"schedule:{facts.key}", facts.tenant, after=after)
             return written
 
-        made = self._client.enqueue_made([job for job, _ in jobs], write)
-        self._tell({f"ready:{job.queue}" for job in made})
+        made = self._client.enqueuer.made("trigger", [job for job, _ in jobs], write)
         return Job(self._client, made[0])
 
     def _places(self, facts: Facts, now: datetime) -> Sequence[str | None]:
@@ -340,22 +350,29 @@ class Schedules(TenantApi):
             fire_job(facts, definition, known, at, new_id())._replace(run_at=None, unique=None)
             for at in chosen
         ]
-        # Run the hooks before the store reports which fires are new: they must not run inside its transaction.
-        jobs = self._client.hooks.pass_through(made)
-        fires = [
-            Fired(facts.id, at, CLUSTER_KEY, facts.tenant, job.id, "back-filled")
-            for at, job in zip(chosen, jobs, strict=True)
-        ]
-        with self._store.transaction():
-            new = self._store.note_fires(fires, now=self._pin)
-            fresh = [job for job, fire in zip(jobs, fires, strict=True) if fire.key in new]
-            if fresh:
-                self._enqueue(fresh)
-                after = {"fires": len(fresh), "first": chosen[0].isoformat(), "last": chosen[-1].isoformat()}
-                self._note("schedule.backfilled", f"schedule:{facts.key}", facts.tenant, after=after)
-        self._client.publish_enqueued(fresh)
-        self._tell({f"ready:{job.queue}" for job in fresh})
-        return [fire.fire_at for fire in fires if fire.key in new]
+        new: set[datetime] = set()
+
+        def write(jobs: Sequence[NewJob]) -> list[Enqueued]:
+            fires = {
+                job.id: Fired(facts.id, at, CLUSTER_KEY, facts.tenant, job.id, "back-filled")
+                for at, job in zip(chosen, jobs, strict=True)
+            }
+            with self._store.transaction():
+                noted = self._store.note_fires(list(fires.values()), now=self._pin)
+                fresh = [job for job in jobs if fires[job.id].key in noted]
+                if fresh:
+                    insert_new(self._store, fresh, taken_error(None), self._pin)
+                    after = {
+                        "fires": len(fresh),
+                        "first": chosen[0].isoformat(),
+                        "last": chosen[-1].isoformat(),
+                    }
+                    self._note("schedule.backfilled", f"schedule:{facts.key}", facts.tenant, after=after)
+            new.update(fires[job.id].fire_at for job in fresh)
+            return [Enqueued(job.id, fires[job.id].key in noted) for job in jobs]
+
+        self._client.enqueuer.made("backfill", made, write)
+        return [at for at in chosen if at in new]
 
     # Helpers -----------------------------------------------------------------------------------------------------------
 
@@ -385,58 +402,16 @@ class Schedules(TenantApi):
     def _known(self, facts: Facts) -> TaskFacts | None:
         return task_facts_of(self._client, facts.task)
 
-    def _enqueue(self, jobs: Sequence[NewJob], definition: Definition | None = None) -> Sequence[Enqueued]:
-        written = self._store.enqueue(jobs, now=self._pin)
-        for job, answer in zip(jobs, written, strict=True):
-            if not answer.created and definition is not None and refuses(definition):
-                raise busy(definition, answer.id)
-            if not answer.created:
-                raise JobExists(
-                    f"job {answer.id} of task {job.task} holds the same unique key",
-                    id=answer.id,
-                    task=job.task,
-                )
-        return written
-
     # Async twins -------------------------------------------------------------------------------------------------------
 
-    async def aget(self, key: str | UUID, *, tenant: str | None = None) -> Schedule:
-        return await self._await(self.get, key, tenant=tenant)
-
-    async def alist(self, *, tenant: str | None = None, **where: Any) -> Sequence[Schedule]:
-        return await self._await(self.list, tenant=tenant, **where)
-
-    async def apreview(
-        self, key: str | UUID, n: int = 5, *, after: datetime | None = None, tenant: str | None = None
-    ) -> Sequence[datetime]:
-        return await self._await(self.preview, key, n, after=after, tenant=tenant)
-
-    async def afires(self, key: str | UUID, *, tenant: str | None = None, **where: Any) -> Sequence[Fired]:
-        return await self._await(self.fires, key, tenant=tenant, **where)
-
-    async def aadd(
-        self, task: Any, trigger: Trigger | str, key: str, *, tenant: str | None = None, **said: Any
-    ) -> Schedule:
-        return await self._await(self.add, task, trigger, key, tenant=tenant, **said)
-
-    async def aupdate(self, key: str | UUID, *, tenant: str | None = None, **changes: Any) -> Schedule:
-        return await self._await(self.update, key, tenant=tenant, **changes)
-
-    async def apause(
-        self, key: str | UUID, *, reason: str | None = None, tenant: str | None = None
-    ) -> Schedule:
-        return await self._await(self.pause, key, reason=reason, tenant=tenant)
-
-    async def aresume(self, key: str | UUID, *, tenant: str | None = None) -> Schedule:
-        return await self._await(self.resume, key, tenant=tenant)
-
-    async def aremove(self, key: str | UUID, *, force: bool = False, tenant: str | None = None) -> None:
-        await self._await(self.remove, key, force=force, tenant=tenant)
-
-    async def atrigger(self, key: str | UUID, *, force: bool = False, tenant: str | None = None) -> Job[Any]:
-        return await self._await(self.trigger, key, force=force, tenant=tenant)
-
-    async def abackfill(
-        self, key: str | UUID, start: datetime, end: datetime, *, tenant: str | None = None, **how: Any
-    ) -> Backfilled:
-        return await self._await(self.backfill, key, start, end, tenant=tenant, **how)
+    aget = async_twin(get)
+    alist = async_twin(list)  # noqa: A003  (the method above)
+    apreview = async_twin(preview)
+    afires = async_twin(fires)
+    aadd = async_twin(add)
+    aupdate = async_twin(update)
+    apause = async_twin(pause)
+    aresume = async_twin(resume)
+    aremove = async_twin(remove)
+    atrigger = async_twin(trigger)
+    abackfill = async_twin(backfill)

@@ -15,11 +15,10 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from tidemill.client.access.identity import named, note
+from tidemill.client.access import named, note
 from tidemill.client.core import Client
 from tidemill.client.schedules.api import REMOVED, TOPICS, Schedules
-from tidemill.client.schedules.audit import schedule_changes
-from tidemill.client.schedules.validation import dated, same_rules
+from tidemill.client.schedules.schedule import dated, same_rules, schedule_changes
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.releases import (
     CONFIRM,

@@ -10,19 +10,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tidemill.client.access.identity import named
+from tidemill.client._base import async_twin
+from tidemill.client.access import TenantApi, named
+from tidemill.client.enqueue.limit_cache import drop_rule
+from tidemill.client.enqueue.routes import insert_new
 from tidemill.client.jobs.handle import Job
-from tidemill.client.limits.cache import drop_rule
-from tidemill.client.schedules.audit import definition_changes
-from tidemill.client.schedules.handle import TenantApi, busy, definition_refusal, task_facts_of
-from tidemill.client.schedules.validation import RULES, check_key, encoded, read_job_options
+from tidemill.client.schedules.schedule import (
+    RULES,
+    check_key,
+    definition_changes,
+    definition_refusal,
+    encoded,
+    read_job_options,
+    taken_error,
+    task_facts_of,
+)
 from tidemill.domain.bounds import check_text, text_flaw
 from tidemill.domain.job import Enqueued, NewJob
 from tidemill.domain.job_requests import request
 from tidemill.domain.limits import LimitKind, Rule
 from tidemill.domain.schedule_fires import definition_limit, limited, refuses
 from tidemill.domain.schedules import Definition, DefinitionVersion
-from tidemill.errors import BadArguments, BadSchedule, DefinitionExists, DefinitionNotFound, JobExists
+from tidemill.errors import BadArguments, BadSchedule, DefinitionExists, DefinitionNotFound
 from tidemill.ids import new_id
 from tidemill.tasks.limits import called_names
 from tidemill.tasks.task import Declared
@@ -43,6 +52,7 @@ class Definitions(TenantApi):
 
     def save(
         self,
+        /,
         key: str,
         task: Any = None,
         *,
@@ -168,14 +178,7 @@ class Definitions(TenantApi):
 
         def write(jobs: Sequence[NewJob]) -> list[Enqueued]:
             with self._store.transaction():
-                written = self._store.enqueue(jobs, now=self._pin)
-                for answer in written:
-                    if not answer.created and refuses(found):
-                        raise busy(found, answer.id)
-                    if not answer.created:
-                        raise JobExists(
-                            f"job {answer.id} of task {found.task} holds the same unique key", id=answer.id
-                        )
+                written = insert_new(self._store, jobs, taken_error(found), self._pin)
                 after = {
                     "jobs": [str(job.id)],
                     "version": found.version,
@@ -184,8 +187,7 @@ class Definitions(TenantApi):
                 self._note("definition.triggered", f"definition:{found.key}", found.tenant, after=after)
             return written
 
-        (made,) = self._client.enqueue_made([job], write)
-        self._tell([f"ready:{made.queue}"])
+        (made,) = self._client.enqueuer.made("trigger", [job], write)
         return Job(self._client, made)
 
     def remove(self, key: str, *, tenant: str | None = None) -> None:
@@ -274,43 +276,15 @@ class Definitions(TenantApi):
 
     # Async twins -------------------------------------------------------------------------------------------------------
 
-    async def asave(
-        self, key: str, task: Any = None, *, tenant: str | None = None, **said: Any
-    ) -> Definition:
-        return await self._await(self.save, key, task, tenant=tenant, **said)
-
-    async def aget(self, key: str, *, tenant: str | None = None) -> Definition:
-        return await self._await(self.get, key, tenant=tenant)
-
-    async def alist(self, *, tenant: str | None = None, **where: Any) -> Sequence[Definition]:
-        return await self._await(self.list, tenant=tenant, **where)
-
-    async def aversions(self, key: str, *, tenant: str | None = None) -> Sequence[DefinitionVersion]:
-        return await self._await(self.versions, key, tenant=tenant)
-
-    async def aenable(self, key: str, *, tenant: str | None = None) -> Definition:
-        return await self._await(self.enable, key, tenant=tenant)
-
-    async def adisable(self, key: str, *, tenant: str | None = None) -> Definition:
-        return await self._await(self.disable, key, tenant=tenant)
-
-    async def atrigger(
-        self,
-        key: str,
-        *,
-        args: Mapping[str, Any] | None = None,
-        force: bool = False,
-        tenant: str | None = None,
-    ) -> Job[Any]:
-        return await self._await(self.trigger, key, args=args, force=force, tenant=tenant)
-
-    async def aremove(self, key: str, *, tenant: str | None = None) -> None:
-        await self._await(self.remove, key, tenant=tenant)
-
-    async def arestore(
-        self, key: str, version: int | None = None, *, by: str | None = None, tenant: str | None = None
-    ) -> Definition:
-        return await self._await(self.restore, key, version, by=by, tenant=tenant)
+    asave = async_twin(save)
+    aget = async_twin(get)
+    alist = async_twin(list)  # noqa: A003  (the method above)
+    aversions = async_twin(versions)
+    aenable = async_twin(enable)
+    adisable = async_twin(disable)
+    atrigger = async_twin(trigger)
+    aremove = async_twin(remove)
+    arestore = async_twin(restore)
 
 
 def _name(task: Any) -> str:

@@ -1,13 +1,14 @@
-"""``app.stats``: the named questions and their asynchronous twins."""
+"""``app.stats``: operators' questions about a store; bounded reads only."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from datetime import datetime, timedelta
+from uuid import UUID
 
+from tidemill.client._base import async_twin
 from tidemill.client.core import Client
-from tidemill.client.stats.metrics import Metrics
-from tidemill.client.stats.questions import Questions
+from tidemill.client.stats import snapshot
+from tidemill.client.stats.loads import is_living, liveness
 from tidemill.client.stats.reports import (
     ActiveWorker,
     DeadLetter,
@@ -18,6 +19,7 @@ from tidemill.client.stats.reports import (
     PolicyArchival,
     QueueDepth,
     Report,
+    Row,
     StatusCount,
     TaskDuration,
     TaskFailures,
@@ -27,10 +29,41 @@ from tidemill.client.stats.reports import (
     ThroughputStep,
     WorkerPerformance,
 )
-from tidemill.domain.alerts import Alert
-from tidemill.domain.stats import ErrorGroup
+from tidemill.client.stats.snapshot import HOUR, Metrics, Snapshot, leaders_of
+from tidemill.domain.alerts import Alert, Thresholds
+from tidemill.domain.durations import Duration, read_duration
+from tidemill.domain.filters import ALL_TENANTS, JobFilter
+from tidemill.domain.states import JobState
+from tidemill.domain.stats import (
+    LOOK,
+    LOOK_AT_FAILURES,
+    LOOK_AT_TIMES,
+    EndedGroups,
+    ErrorGroup,
+    Group,
+    HeldRow,
+    HeldSelection,
+    error_groups,
+    mean,
+    quantile,
+)
+from tidemill.errors import BadFilter
+from tidemill.tasks.ambient import current_tenant
 
-R = TypeVar("R")
+DAY = timedelta(hours=24)
+ACTIVE = timedelta(minutes=5)
+STUCK = timedelta(seconds=300)
+SLOW = timedelta(seconds=60)
+WINDOWS = {
+    "1h": (HOUR, timedelta(minutes=1)),
+    "24h": (DAY, timedelta(minutes=15)),
+    "7d": (timedelta(days=7), HOUR),
+}
+"""The named windows of ``throughput``, each with its step."""
+
+TROUBLES = 2_000
+"""Maximum number of failures that ``errors`` reads to group them."""
+
 
 NAMED = (
     "queue_depth",
@@ -55,8 +88,11 @@ NAMED = (
 """The questions that the command line and the HTTP API offer by name."""
 
 
-class StatsApi(Questions):
-    """The questions and their asynchronous twins: ``await app.stats.alag(…)`` takes the arguments of ``lag``.
+class StatsApi:
+    """The statistics of an app's store.
+
+    Each method covers the given tenant, else the current tenant if there is one, else all tenants. Every method has an
+    asynchronous twin with the prefix ``a``.
 
     >>> from tidemill import App
     >>> app = App("memory://")
@@ -66,76 +102,356 @@ class StatsApi(Questions):
     """
 
     def __init__(self, client: Client) -> None:
-        super().__init__(client)
+        self._client = client
         self._metrics = Metrics(client)
 
     def metrics(self) -> str:
         """Return the store's metrics in Prometheus text format; at most five seconds old."""
         return self._metrics.text()
 
-    async def ametrics(self) -> str:
-        return await self._later(self.metrics)
+    def queue_depth(
+        self, *, tenant: str | None = None, limit: int = 100, store: str | None = None
+    ) -> Report[QueueDepth]:
+        """Return the number of pending jobs that are due in each queue, deepest first."""
+        look = self._look(tenant, store)
+        return Report(look.at, snapshot.deepest(look, limit))
 
-    async def _later(self, ask: Callable[..., R], *args: Any, **how: Any) -> R:
-        answer: R = await self._client.in_thread(lambda: ask(*args, **how))
-        return answer
+    def active_workers(self, window: Duration = ACTIVE, *, store: str | None = None) -> Report[ActiveWorker]:
+        """Return workers that are alive, hold jobs or ended some within the window, with counts; busiest first."""
+        look = self._look(ALL_TENANTS, store)
+        known = {worker.id: worker for worker in look.store.workers()}
+        holders = {each.worker: each for each in look.store.holders(tenant=ALL_TENANTS)}
+        tally = look.ended(Group.WORKER, _span("window", window), limit=1000)
+        ended = {UUID(row.name): row for row in tally.rows if row.name is not None}
+        living = {id for id, worker in known.items() if is_living(worker, look.at)}
+        rows = []
+        for id in living | set(holders) | set(ended):
+            worker, held, done = known.get(id), holders.get(id), ended.get(id)
+            rows.append(
+                ActiveWorker(
+                    worker=id,
+                    name=worker.name if worker else None,
+                    host=worker.host if worker else None,
+                    liveness=liveness(worker, look.at) if worker else "gone",
+                    slots=worker.concurrency if worker else 0,
+                    claimed=held.claimed if held else 0,
+                    running=held.running if held else 0,
+                    ended=done.total if done else 0,
+                    failed=done.failed if done else 0,
+                    last_claim_at=held.last_claim_at if held else None,
+                    beat_at=worker.beat_at if worker else None,
+                )
+            )
+        rows.sort(key=lambda row: (-(row.claimed + row.running), -row.ended, row.worker))
+        return Report(look.at, rows, tally.since_at, tally.sampled)
 
-    async def aqueue_depth(self, *args: Any, **how: Any) -> Report[QueueDepth]:
-        return await self._later(self.queue_depth, *args, **how)
+    def orphans(
+        self, *, tenant: str | None = None, limit: int = 100, store: str | None = None
+    ) -> Report[HeldJobReport]:
+        """Return jobs held by workers that are gone, with the time since their last heartbeat; oldest claim first."""
+        return self._held(self._look(tenant, store), HeldSelection.ORPHANED, None, limit)
 
-    async def aactive_workers(self, *args: Any, **how: Any) -> Report[ActiveWorker]:
-        return await self._later(self.active_workers, *args, **how)
+    def overdue(
+        self, *, tenant: str | None = None, limit: int = 100, store: str | None = None
+    ) -> Report[HeldJobReport]:
+        """Return jobs that have been running for longer than their timeout."""
+        return self._held(self._look(tenant, store), HeldSelection.OVERDUE, None, limit)
 
-    async def aorphans(self, *args: Any, **how: Any) -> Report[HeldJobReport]:
-        return await self._later(self.orphans, *args, **how)
+    def stuck(
+        self,
+        longer_than: Duration = STUCK,
+        *,
+        tenant: str | None = None,
+        limit: int = 100,
+        store: str | None = None,
+    ) -> Report[HeldJobReport]:
+        """Return jobs without a start or progress for longer than ``longer_than``.
 
-    async def aoverdue(self, *args: Any, **how: Any) -> Report[HeldJobReport]:
-        return await self._later(self.overdue, *args, **how)
+        A job with a timeout must also have used 80 % of it.
+        """
+        look = self._look(tenant, store)
+        found = snapshot.stuck(look, _span("longer_than", longer_than), limit)
+        return Report(look.at, [_held_job(held, look.at) for held in found])
 
-    async def astuck(self, *args: Any, **how: Any) -> Report[HeldJobReport]:
-        return await self._later(self.stuck, *args, **how)
+    def lag(
+        self,
+        window: Duration = HOUR,
+        longer_than: Duration = SLOW,
+        *,
+        tenant: str | None = None,
+        store: str | None = None,
+    ) -> Report[TaskLag]:
+        """Return tasks whose average delay between due time and start exceeds ``longer_than``; longest delay first."""
+        look = self._look(tenant, store)
+        tally = look.ended(Group.TASK, _span("window", window))
+        least = _span("longer_than", longer_than)
+        rows = [
+            TaskLag(row.name or "", row.ran, lag, row.longest_lag)
+            for row in tally.rows
+            if (lag := mean(row.lag, row.ran)) is not None and lag > least
+        ]
+        return _report(look, tally, sorted(rows, key=lambda row: (-row.lag, row.task)))
 
-    async def alag(self, *args: Any, **how: Any) -> Report[TaskLag]:
-        return await self._later(self.lag, *args, **how)
+    def failures(
+        self,
+        window: Duration = DAY,
+        *,
+        tenant: str | None = None,
+        limit: int = 100,
+        store: str | None = None,
+    ) -> Report[TaskFailures]:
+        """Return failures by task, with the number of affected tenants; most failures first."""
+        look = self._look(tenant, store)
+        tally = look.ended(
+            Group.TASK, _span("window", window), failures=True, look=LOOK_AT_FAILURES, limit=limit
+        )
+        rows = [TaskFailures(row.name or "", row.total, row.tenants, row.last_at) for row in tally.rows]
+        return _report(look, tally, rows)
 
-    async def afailures(self, *args: Any, **how: Any) -> Report[TaskFailures]:
-        return await self._later(self.failures, *args, **how)
+    def worker_performance(
+        self,
+        window: Duration = HOUR,
+        *,
+        tenant: str | None = None,
+        limit: int = 100,
+        store: str | None = None,
+    ) -> Report[WorkerPerformance]:
+        """Return the number of jobs that each worker ended, and their run times; most jobs first."""
+        look = self._look(tenant, store)
+        names = {worker.id: worker.name for worker in look.store.workers()}
+        tally = look.ended(Group.WORKER, _span("window", window), limit=limit)
+        rows = [
+            WorkerPerformance(
+                worker := UUID(row.name),
+                names.get(worker),
+                row.total,
+                row.completed,
+                row.failed,
+                mean(row.run_time, row.ran),
+                row.longest,
+            )
+            for row in tally.rows
+            if row.name is not None
+        ]
+        return _report(look, tally, rows)
 
-    async def aworker_performance(self, *args: Any, **how: Any) -> Report[WorkerPerformance]:
-        return await self._later(self.worker_performance, *args, **how)
+    def retries(
+        self, window: Duration = DAY, *, tenant: str | None = None, store: str | None = None
+    ) -> Report[TaskRetries]:
+        """Return how many attempts jobs took, by task; most retried first."""
+        look = self._look(tenant, store)
+        tally = look.ended(Group.TASK, _span("window", window))
+        rows = [
+            TaskRetries(row.name or "", row.total, row.retried, row.attempts / row.total, row.most_attempts)
+            for row in tally.rows
+        ]
+        return _report(look, tally, sorted(rows, key=lambda row: (-row.retried, row.task)))
 
-    async def aretries(self, *args: Any, **how: Any) -> Report[TaskRetries]:
-        return await self._later(self.retries, *args, **how)
+    def by_status(self, *, tenant: str | None = None, store: str | None = None) -> Report[StatusCount]:
+        """Return the number of jobs in each state."""
+        look = self._look(tenant, store)
+        counts = look.store.standing(tenant=look.tenant)
+        return Report(look.at, [StatusCount(state, counts[state]) for state in JobState if state in counts])
 
-    async def aby_status(self, *args: Any, **how: Any) -> Report[StatusCount]:
-        return await self._later(self.by_status, *args, **how)
+    def durations(
+        self, window: Duration = HOUR, *, tenant: str | None = None, store: str | None = None
+    ) -> Report[TaskDuration]:
+        """Return how long jobs run, by task; longest average first."""
+        look = self._look(tenant, store)
+        tally = look.ended(Group.TASK, _span("window", window))
+        rows = [
+            TaskDuration(row.name or "", row.ran, duration, row.longest)
+            for row in tally.rows
+            if (duration := mean(row.run_time, row.ran)) is not None
+        ]
+        return _report(look, tally, sorted(rows, key=lambda row: (-row.duration, row.task)))
 
-    async def adurations(self, *args: Any, **how: Any) -> Report[TaskDuration]:
-        return await self._later(self.durations, *args, **how)
+    def tenants(
+        self,
+        window: Duration = DAY,
+        *,
+        tenant: str | None = None,
+        limit: int = 100,
+        store: str | None = None,
+    ) -> Report[TenantLoad]:
+        """Return jobs, failure rate and average run time by tenant; most jobs first."""
+        look = self._look(tenant, store)
+        tally = look.ended(Group.TENANT, _span("window", window), limit=limit, look=LOOK_AT_TIMES)
+        rows = [
+            TenantLoad(
+                row.name or "",
+                row.total,
+                row.completed,
+                row.failed,
+                row.failed / row.total,
+                mean(row.run_time, row.ran),
+            )
+            for row in tally.rows
+        ]
+        return _report(look, tally, rows)
 
-    async def atenants(self, *args: Any, **how: Any) -> Report[TenantLoad]:
-        return await self._later(self.tenants, *args, **how)
+    def throughput(
+        self,
+        window: Duration = "1h",
+        step: Duration | None = None,
+        *,
+        tenant: str | None = None,
+        store: str | None = None,
+    ) -> Report[ThroughputStep]:
+        """Return ended jobs per step: ``"1h"`` by minute, ``"24h"`` by quarter hour, ``"7d"`` by hour, or as given."""
+        length, steps = read_window(window)
+        look = self._look(tenant, store)
+        most = LOOK_AT_TIMES if look.tenant == ALL_TENANTS else 2 * LOOK
+        series = look.store.series(
+            length,
+            _span("step", step) if step is not None else steps,
+            tenant=look.tenant,
+            look=most,
+            now=look.at,
+        )
+        rows = [
+            ThroughputStep(
+                slot.at, slot.total, slot.completed, slot.failed, slot.cancelled,
+                quantile(slot.run_times, 0.5), quantile(slot.run_times, 0.95),
+                quantile(slot.lags, 0.5), quantile(slot.lags, 0.95),
+            )
+            for slot in series.slots
+        ]  # fmt: skip
+        return Report(look.at, rows, series.since_at, series.sampled)
 
-    async def athroughput(self, *args: Any, **how: Any) -> Report[ThroughputStep]:
-        return await self._later(self.throughput, *args, **how)
+    def errors(
+        self, window: Duration = DAY, *, tenant: str | None = None, limit: int = 50, store: str | None = None
+    ) -> Report[ErrorGroup]:
+        """Return failures grouped by task, error type and message; most frequent first.
 
-    async def aerrors(self, *args: Any, **how: Any) -> Report[ErrorGroup]:
-        return await self._later(self.errors, *args, **how)
+        Numbers, ids and quoted texts in the message are ignored.
+        """
+        look = self._look(tenant, store)
+        reach = _span("window", window)
+        troubles = look.troubles(reach, TROUBLES)
+        # For one tenant the store filters after reading, so a short result proves completeness only for all tenants.
+        sampled = len(troubles) >= TROUBLES
+        since = troubles[-1].finished_at if sampled else look.at - reach
+        return Report(look.at, error_groups(troubles, limit), since, sampled)
 
-    async def adead_letters(self, *args: Any, **how: Any) -> Report[DeadLetter]:
-        return await self._later(self.dead_letters, *args, **how)
+    def dead_letters(
+        self, *, tenant: str | None = None, limit: int = 100, store: str | None = None
+    ) -> Report[DeadLetter]:
+        """Return the latest jobs that have exhausted their attempts."""
+        look = self._look(tenant, store)
+        where = JobFilter(look.tenant, states=frozenset({JobState.DEAD_LETTERED}))
+        rows = [
+            DeadLetter(
+                job.id, job.task, job.queue, job.tenant, job.attempt, job.crashes, job.finished_at, job.reason
+            )
+            for job in look.store.jobs(where, limit=limit).items
+        ]
+        return Report(look.at, rows)
 
-    async def aleaders(self, *args: Any, **how: Any) -> Report[Leader]:
-        return await self._later(self.leaders, *args, **how)
+    def leaders(self, *, store: str | None = None) -> Report[Leader]:
+        """Return every lease: its holder, the time it was acquired, and the results of its duties."""
+        look = self._look(ALL_TENANTS, store)
+        return Report(look.at, leaders_of(look))
 
-    async def aarchival(self, *args: Any, **how: Any) -> Report[PolicyArchival]:
-        return await self._later(self.archival, *args, **how)
+    def archival(self, *, store: str | None = None) -> Report[PolicyArchival]:
+        """Return the number of jobs that each archive policy has moved so far, in all its runs."""
+        look = self._look(ALL_TENANTS, store)
+        return Report(look.at, snapshot.archival(look))
 
-    async def ahealth(self, *args: Any, **how: Any) -> Health:
-        return await self._later(self.health, *args, **how)
+    def health(
+        self, window: Duration = HOUR, *, tenant: str | None = None, store: str | None = None
+    ) -> Health:
+        """Return the counts that should be zero, or near it, in a healthy system."""
+        return snapshot.health(self._look(tenant, store), _span("window", window), STUCK)
 
-    async def aoverview(self, *args: Any, **how: Any) -> Overview:
-        return await self._later(self.overview, *args, **how)
+    def overview(
+        self, window: Duration = HOUR, *, tenant: str | None = None, store: str | None = None
+    ) -> Overview:
+        """Return one summary: waiting and running jobs, workers, and jobs that ended within the window."""
+        return snapshot.overview(self._look(tenant, store), _span("window", window))
 
-    async def aalerts(self, *args: Any, **how: Any) -> list[Alert]:
-        return await self._later(self.alerts, *args, **how)
+    def alerts(
+        self,
+        thresholds: Thresholds | None = None,
+        *,
+        window: Duration = HOUR,
+        tenant: str | None = None,
+        store: str | None = None,
+    ) -> list[Alert]:
+        """Return the values that exceed their threshold, critical ones first.
+
+        Thresholds come from the settings ``alerts.…`` unless they are passed.
+        """
+        return snapshot.raised(self._look(tenant, store), thresholds, _span("window", window))
+
+    def _look(self, tenant: str | None, store: str | None) -> Snapshot:
+        return Snapshot.now(self._client.store(store), tenant or current_tenant() or ALL_TENANTS)
+
+    def _held(
+        self, look: Snapshot, which: HeldSelection, longer_than: timedelta | None, limit: int
+    ) -> Report[HeldJobReport]:
+        found = look.holding(which, longer_than=longer_than, limit=limit)
+        return Report(look.at, [_held_job(held, look.at) for held in found])
+
+    # Async twins -------------------------------------------------------------------------------------------------------
+
+    ametrics = async_twin(metrics)
+    aqueue_depth = async_twin(queue_depth)
+    aactive_workers = async_twin(active_workers)
+    aorphans = async_twin(orphans)
+    aoverdue = async_twin(overdue)
+    astuck = async_twin(stuck)
+    alag = async_twin(lag)
+    afailures = async_twin(failures)
+    aworker_performance = async_twin(worker_performance)
+    aretries = async_twin(retries)
+    aby_status = async_twin(by_status)
+    adurations = async_twin(durations)
+    atenants = async_twin(tenants)
+    athroughput = async_twin(throughput)
+    aerrors = async_twin(errors)
+    adead_letters = async_twin(dead_letters)
+    aleaders = async_twin(leaders)
+    aarchival = async_twin(archival)
+    ahealth = async_twin(health)
+    aoverview = async_twin(overview)
+    aalerts = async_twin(alerts)
+
+
+def read_window(window: Duration) -> tuple[timedelta, timedelta]:
+    """Return a window and its step."""
+    if isinstance(window, str) and window in WINDOWS:
+        return WINDOWS[window]
+    span = _span("window", window)
+    if span <= timedelta(0):
+        raise BadFilter(f"the window is {span}; give a duration longer than zero")
+    return span, max(span / 60, timedelta(seconds=1))
+
+
+def _span(name: str, given: Duration) -> timedelta:
+    return read_duration(name, given, error=BadFilter, field=name)
+
+
+def _report(look: Snapshot, tally: EndedGroups, rows: list[Row]) -> Report[Row]:
+    return Report(look.at, rows, tally.since_at, tally.sampled)
+
+
+def _held_job(held: HeldRow, now: datetime) -> HeldJobReport:
+    held_for = now - (held.started_at or held.claimed_at)
+    over = None if held.timeout is None or held.started_at is None else now - held.started_at - held.timeout
+    return HeldJobReport(
+        id=held.id,
+        task=held.task,
+        queue=held.queue,
+        tenant=held.tenant,
+        status=held.state,
+        attempt=held.attempt,
+        worker=held.worker,
+        worker_name=held.worker_name,
+        started_at=held.started_at,
+        held_for=held_for,
+        quiet_for=max(now - held.heard_at, timedelta(0)),
+        timeout=held.timeout,
+        over=over if over is not None and over >= timedelta(0) else None,
+        silent_for=None if held.beat_at is None else now - held.beat_at,
+    )

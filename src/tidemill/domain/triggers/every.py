@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from tidemill.domain.calendar import BusinessCalendar, Exclude
+from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.triggers.base import Trigger, instant_of
 from tidemill.domain.triggers.timeline import MICRO, Timeline, TimelineSteps
 from tidemill.domain.triggers.words import instant_text, sentence, span_text
@@ -25,19 +26,21 @@ class Every(Trigger, kind="every"):
     """At ``anchor``, and every ``interval`` of real time after it, regardless of zones and daylight saving.
 
     Without an anchor the intervals count from 1970-01-01 UTC, so that restarts and edits do not shift them:
-    ``Every(timedelta(hours=6))`` fires at 00:00, 06:00, 12:00 and 18:00 UTC. Excluded days are skipped, never rolled.
+    ``Every("6h")`` fires at 00:00, 06:00, 12:00 and 18:00 UTC. Excluded days are skipped, never rolled.
     """
 
     interval: timedelta
     anchor: datetime | None = None
 
+    if TYPE_CHECKING:
+
+        def __init__(self, interval: Duration, anchor: datetime | None = None) -> None: ...
+
     def __post_init__(self) -> None:
-        if not isinstance(self.interval, timedelta):
-            raise BadSchedule(
-                f"interval: {self.interval!r} is not a timedelta; give timedelta(minutes=5)",
-                field="interval",
-                value=self.interval,
-            )
+        span = read_duration(
+            "interval", self.interval, error=BadSchedule, field="interval", value=self.interval
+        )
+        object.__setattr__(self, "interval", span)
         if not _SHORTEST <= self.interval <= _LONGEST:
             raise BadSchedule(
                 f"interval: {self.interval} is not between one second and five years",

@@ -100,7 +100,7 @@ class _Sender:
 
     def __init__(self, child: Child, own: _Run, declared: Declared, claim: Claim) -> None:
         self._child, self._run, self.declared, self.claim = child, own, declared, claim
-        self.connections: Connections = child.app._client.connections
+        self.connections: Connections = child.app.connections
         self._began = child.app.clock.monotonic()
         # All processes of a machine share the monotonic clock.
         self.start_by: float | None = own.order["start_by"]
@@ -279,7 +279,7 @@ class Child:
             job,
             _Sender(self, own, declared, claim),
             self.app.clock,
-            self.app._client.hooks,
+            self.app.hooks,
         )
         if not declared.is_async:
             return run(*work)
@@ -391,7 +391,7 @@ def refuse_memory_stores(app: Application) -> None:
             "use sqlite:///… or postgresql://…, or run the task without isolation='process'"
         )
 
-    for store in app._client.stores.values():
+    for store in app.stores.values():
         if isinstance(store, MemoryStore):
             vars(store)["_refuse_closed"] = refuse
 

@@ -18,6 +18,7 @@ from types import CoroutineType
 from typing import Any, NamedTuple
 
 from tidemill.clock import Clock
+from tidemill.domain.durations import read_duration
 from tidemill.domain.job import Claim, ErrorInfo, Finish, JobRow, NewJob, Transition
 from tidemill.domain.outcome import (
     Cancelled,
@@ -335,6 +336,4 @@ def _need_no_loop(declared: Declared) -> None:
 
 
 def _span(signal: Signal, value: object) -> timedelta:
-    if not isinstance(value, timedelta):
-        raise UsageError(f"{type(signal).__name__} takes a timedelta, not {value!r}")
-    return value
+    return read_duration(type(signal).__name__, value, error=UsageError)

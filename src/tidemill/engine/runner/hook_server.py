@@ -26,7 +26,7 @@ class HookServer:
 
     def offer(self) -> Data:
         """What this app has for the fires of schedules. The thread is started if that is anything."""
-        hooks: bool = self._app._client.hooks.on_enqueue
+        hooks = self._app.hooks.on_enqueue
         events = self._app.events.wants(ENQUEUED)
         if (hooks or events) and self._thread.ident is None:
             self._thread.start()
@@ -62,7 +62,7 @@ class HookServer:
         try:
             jobs = jobs_from_data(message)
             if jobs[0].task in self._app.registry:  # otherwise another app has the hooks of this task
-                jobs = tuple(self._app._client.hooks.pass_through(jobs))
+                jobs = tuple(self._app.hooks.pass_through(jobs))
             return apply_to_data(jobs)
         # Also SystemExit and CancelledError: the supervisor waits for an answer.
         except BaseException as error:  # noqa: BLE001

@@ -145,8 +145,8 @@ class RunnerMain:
             app.clock,
             ear=ear,
             events=app.events,
-            hooks=app._client.hooks,
-            connections=app._client.connections,
+            hooks=app.hooks,
+            connections=app.connections,
             app_path=self._app_path,
             on_stuck=lambda reason: self._say("stuck", reason=reason),
             fence=self._fence,
@@ -179,7 +179,7 @@ class RunnerMain:
         if self._hook_server is not None:
             self._hook_server.close()
         ear.close()
-        app._client.close()
+        app.close()
         return 0
 
     def _obey(self, runner: Runner) -> bool:

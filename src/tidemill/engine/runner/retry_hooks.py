@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
+from tidemill.domain.durations import read_optional
 from tidemill.domain.job import Claim, ErrorInfo, Execution, JobRow
 from tidemill.domain.outcome import TimedOut
 from tidemill.domain.states import ExecutionState
@@ -110,6 +111,8 @@ def _ask(
         return None
     try:
         answer = hook(execution)
+        if kind is timedelta:
+            return read_optional(f"{name} of task {declared.name}", answer, error=UsageError)
         if answer is None or isinstance(answer, kind):
             return answer
         raise UsageError(f"{name} of task {declared.name} returned {answer!r}, not a {kind.__name__}")

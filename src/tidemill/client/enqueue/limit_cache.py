@@ -40,7 +40,6 @@ class LimitCache:
         self._store, self._clock, self._own = store, clock, own
         # Never held during a store call: the call may wait for a transaction in which another thread enqueues.
         self._lock = threading.Lock()
-        self._read_at = float("-inf")
         self._rules: dict[str, Rule] | None = None
         self._tasks: frozenset[str] = frozenset()
         self._depths: dict[str, Rule] = {}
@@ -48,25 +47,22 @@ class LimitCache:
         self._declared: dict[str, Declared] = {}
         self._counted: dict[Place, tuple[int, float]] = {}
         self._ceilings: dict[str, int] = {}  # highest allowed priority by tenant
+        self.due_at = float("-inf")  #: when the rules are read again, on the monotonic clock
+        self.is_silent = True  #: whether no rule affects enqueueing
 
     # Rules -------------------------------------------------------------------------------------------------------------
 
-    @property
-    def is_silent(self) -> bool:
-        """Whether no rule affects enqueueing."""
-        return not self._tasks and not self._depths and not self._ceilings
-
     def asks(self) -> bool:
         """Whether the next call may have to read from the store."""
-        return bool(self._depths) or self._clock.monotonic() - self._read_at >= FRESH
+        return bool(self._depths) or self._clock.monotonic() >= self.due_at
 
     def forget(self) -> None:
         """Expire the cache after a change, so that the rules are read again."""
-        self._read_at = float("-inf")
+        self.due_at = float("-inf")
 
     def look(self, declared: Declared) -> None:
         """Refresh the cached rules if they are old, and store the task's rules if this client has not done so."""
-        if self._clock.monotonic() - self._read_at >= FRESH:
+        if self._clock.monotonic() >= self.due_at:
             self._read()
         if declared.options.is_limited and self._declared.get(declared.name) is not declared:
             self._write(rules_of(declared.options), change=False)
@@ -94,11 +90,12 @@ class LimitCache:
         at = self._clock.monotonic()
         known = self._rules is not None
         if known:
-            self._read_at = at  # concurrent callers use the cached rules during this read
+            self.due_at = at + FRESH  # concurrent callers use the cached rules during this read
         try:
             self._learn(self._store.rules(), at)
             self._ceilings = ceilings(self._store.settings())
-            self._mend()
+            self._sort()
+            self._restore_lost()
         except StoreError:
             if not known:
                 raise
@@ -108,7 +105,7 @@ class LimitCache:
         with self._lock:
             self._rules = {rule.name: rule for rule in rules}
             self._sort()
-            self._read_at = at
+            self.due_at = at + FRESH
 
     def _sort(self) -> None:
         """Select the rules that affect enqueueing."""
@@ -119,8 +116,9 @@ class LimitCache:
             if name.startswith("task/") and rule.max > 0 and (rule.pinned or name in self._own)
         )
         self._depths = {name: rule for name, rule in known.items() if rule.kind is LimitKind.DEPTH}
+        self.is_silent = not self._tasks and not self._depths and not self._ceilings
 
-    def _mend(self) -> None:
+    def _restore_lost(self) -> None:
         """Store the app's rules the first time, and store again those that were lost.
 
         A rule is lost if its transaction was rolled back, or if a person removed it without knowing that the code

@@ -1,1 +1,0 @@
-"""Identity of the caller, API keys and the audit log."""

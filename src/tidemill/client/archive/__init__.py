@@ -1,1 +1,0 @@
-"""Archiving of ended jobs, and reading of archived ones."""

@@ -1,0 +1,567 @@
+"""The routes by which jobs are made, in one table, and what all of them share.
+
+A route decides where new jobs are written. Hooks, limits, audit entries, wake-ups and events are applied here, in
+``Enqueuer``, for every route alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
+
+from tidemill.client.access import enqueued_entries, who
+from tidemill.client.archive import read_archived
+from tidemill.client.enqueue.batcher import AsyncBatcher, Batcher
+from tidemill.client.enqueue.limit_cache import LimitCache
+from tidemill.client.enqueue.options import NO_OPTIONS, CallOptions, Template
+from tidemill.client.own_connection import aenqueue_on, alook_on, enqueue_on, look_on
+from tidemill.domain.filters import ALL_TENANTS
+from tidemill.domain.job import Enqueued, JobRow, Move, NewJob
+from tidemill.domain.states import JobState
+from tidemill.domain.unique import Unique
+from tidemill.errors import JobExists, StoreError, UsageError
+from tidemill.ids import made_at
+from tidemill.stores.base import Store
+from tidemill.tasks.ambient import COLLECTOR, JOB, TENANT, Collector, current_collector
+from tidemill.tasks.events import Event
+from tidemill.tasks.hooks import carried_out, check_same, stamped
+from tidemill.tasks.middleware import Step, around, around_async
+from tidemill.tasks.task import Declared
+
+if TYPE_CHECKING:
+    from tidemill.client.core import Client
+
+Call = tuple[Sequence[Any], Mapping[str, Any]]
+Write = Callable[[Sequence[NewJob]], Sequence[Enqueued]]
+
+BATCH = 1_000
+"""Maximum number of jobs that ``enqueue_many`` writes in one statement."""
+
+MANY = 400
+"""Number of jobs in one call from which the store inserts some while the client builds the rest."""
+
+MOST_ORDERS = 10_000
+"""Maximum number of cached orders, one per task and tenant; requests may name many tenants."""
+
+_WAITING = frozenset({JobState.PENDING, JobState.SCHEDULED})
+
+
+class Route(NamedTuple):
+    """One way to write new jobs."""
+
+    #: the write of this route; None if each caller passes its own transaction to ``Enqueuer.made``
+    write: Callable[[Order, Sequence[NewJob]], Sequence[Enqueued]] | None
+    #: the write on an event loop; None runs ``write`` in a thread
+    awrite: Callable[[Order, Sequence[NewJob]], Awaitable[Sequence[Enqueued]]] | None = None
+    #: whether the answer of the write is final, so that unique conflicts are settled and events published now
+    final: bool = True
+    #: whether other rows refer to the jobs, so that hooks may not add, remove or renumber them
+    fixed: bool = False
+    #: whether hooks end before the write, which then says which jobs are new
+    hooks_first: bool = False
+
+
+@dataclass(slots=True)
+class Order:
+    """One call that makes jobs of one task: its options, and the route that its jobs take."""
+
+    declared: Declared
+    call: CallOptions
+    route: Route
+    store: Store
+    limits: LimitCache
+    template: Template
+    by: str | None = None  #: the identity for the audit, if the call or its task asks for an audit record
+    block: Collector | None = None
+    batcher: Batcher | None = None
+    async_batcher: AsyncBatcher | None = None
+    is_limited: bool = False
+
+
+class Enqueuer:
+    """Makes jobs for a client. Its caches depend on the client's stores and clock."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._hooks, self._events = client.hooks, client.events
+        self._monotonic = client.clock.monotonic
+        self._lock = threading.Lock()
+        self._limits: dict[str | None, LimitCache] = {}
+        self._batchers: dict[str | None, Batcher] = {}
+        self._async_batchers: dict[str | None, AsyncBatcher] = {}
+        self._orders: dict[tuple[int, str | None], Order] = {}
+
+    def limits(self, store: str | None) -> LimitCache:
+        """Return the cached limits of that store."""
+        found = self._limits.get(store)
+        if found is None:
+            made = LimitCache(self._client.store(store), self._client.clock, self._client.rules)
+            found = self._limits.setdefault(store, made)
+        return found
+
+    def forget_limits(self) -> None:
+        """Drop the cached limits after a change, so that the next call reads them again."""
+        for limits in list(self._limits.values()):
+            limits.forget()
+
+    # From a call -------------------------------------------------------------------------------------------------------
+
+    def enqueue(self, declared: Declared, call: CallOptions, calls: Sequence[Call]) -> list[JobRow | NewJob]:
+        """Store the jobs of these calls and return them, or the existing jobs that hold their unique keys."""
+        if call.connection is not None:
+            look_on(call.connection, self._client.store(call.store))
+        order = self._order(declared, call, len(calls))
+        if order.route is ROUTES["stream"]:
+            return self._stream(order, calls)
+        jobs = self._built(order, calls)
+        return self._run(order, jobs) if jobs else []
+
+    def build(self, declared: Declared, call: CallOptions, calls: Sequence[Call]) -> list[NewJob]:
+        """Return the jobs that ``enqueue`` would store, without storing them."""
+        return self._built(self._order(declared, call, len(calls)), calls)
+
+    async def aenqueue(
+        self, declared: Declared, call: CallOptions, calls: Sequence[Call]
+    ) -> list[JobRow | NewJob]:
+        """Async version of ``enqueue``. Middleware runs in a thread, so that it cannot block the event loop.
+
+        Context managers of hooks are entered here, in the caller's own context.
+        """
+        if call.connection is not None:
+            await alook_on(call.connection, self._client.store(call.store))
+        order = self._order(declared, call, len(calls), streams=False)
+        if order.limits.asks():
+            jobs = await asyncio.to_thread(self._built, order, calls)
+        else:
+            jobs = self._built(order, calls)
+        if not jobs:
+            return []
+        step = Step("enqueue", declared.name, jobs[0].tenant, jobs)
+        answered: Sequence[Enqueued] | None = None
+        with self._hooks.entered(step):
+            answered = await self._awrite(order, step)
+        written = carried_out(step, answered)
+        if call.connection is not None or all(enqueued.created for enqueued in written):
+            return self._answered(order, step.jobs, written)
+        answer: list[JobRow | NewJob] = await self._client.in_thread(
+            self._answered, order, step.jobs, written
+        )
+        return answer
+
+    async def _awrite(self, order: Order, step: Step) -> Sequence[Enqueued]:
+        awrite, chain = order.route.awrite, self._hooks.enqueue_middleware
+        if awrite is not None and (not chain or order.call.connection is not None):
+            answer: Sequence[Enqueued] = await around_async(chain, step, lambda: awrite(order, stamped(step)))
+            return answer
+        return await asyncio.to_thread(around, chain, step, lambda: _written(order, stamped(step)))
+
+    def _order(self, declared: Declared, call: CallOptions, number: int, *, streams: bool = True) -> Order:
+        """Choose the route of a call; the choice is cached for single jobs that depend on nothing but their task."""
+        plain = call is NO_OPTIONS and number == 1 and JOB.get() is None and COLLECTOR.get() is None
+        if not plain or "opentelemetry.trace" in sys.modules:
+            return self._new_order(declared, call, number, streams=streams)
+        key = (id(declared), TENANT.get())
+        order = self._orders.get(key)
+        if order is None or order.declared is not declared:
+            order = self._new_order(declared, call, number, streams=streams)
+            if order.by is None:
+                if len(self._orders) >= MOST_ORDERS:
+                    self._orders.clear()
+                self._orders[key] = order
+        return order
+
+    def _new_order(self, declared: Declared, call: CallOptions, number: int, *, streams: bool) -> Order:
+        client = self._client
+        block = collector_for(client, declared, call)
+        by = audited_by(declared, call)
+        unique: Unique | None = call.given("unique", declared.options.unique)
+        limits = self.limits(call.store)
+        if block is not None:
+            name = "follow_up"
+        elif call.connection is not None:
+            name = "connection"
+            _check_changes_nothing_else(unique)
+        elif number == 1 and by is None:
+            name = "single"
+        elif (
+            streams and number >= MANY and by is None and unique is None and self._is_silent(declared, limits)
+        ):
+            name = "stream"
+        else:
+            name = "batch"
+        return Order(
+            declared,
+            call,
+            ROUTES[name],
+            client.store(call.store),
+            limits,
+            Template(declared, call, tenant=client.tenant, limits=client.limits, clock=client.clock),
+            by,
+            block,
+            self._batcher(call.store) if name == "single" else None,
+            self._async_batcher(call.store) if name == "single" else None,
+            declared.options.is_limited,
+        )
+
+    def _is_silent(self, declared: Declared, limits: LimitCache) -> bool:
+        """Whether no hook and no limit needs to see all the jobs before the first one is written."""
+        limits.look(declared)
+        return limits.is_silent and not self._hooks.on_enqueue
+
+    def _built(self, order: Order, calls: Sequence[Call]) -> list[NewJob]:
+        make = order.template.job
+        jobs = [make(args, kwargs) for args, kwargs in calls]
+        limits = order.limits
+        # A worker only enforces limits that are in the store, so the first call of a task stores its limits.
+        if jobs and (order.is_limited or not limits.is_silent or self._monotonic() >= limits.due_at):
+            limits.look(order.declared)
+            return limits.admitted(order.declared, jobs)
+        return jobs
+
+    def _stream(self, order: Order, calls: Sequence[Call]) -> list[JobRow | NewJob]:
+        """Build jobs while the store inserts earlier ones; the call stores all of them or none."""
+        jobs = list[NewJob]()
+
+        def made() -> Iterator[NewJob]:
+            for args, kwargs in calls:
+                job = order.template.job(args, kwargs)
+                jobs.append(job)
+                yield job
+
+        written = order.store.enqueue(made())
+        wake(order.store, jobs[:1])
+        return self._answered(order, jobs, written)
+
+    # What every route shares -------------------------------------------------------------------------------------------
+
+    def _run(self, order: Order, jobs: Sequence[NewJob]) -> list[JobRow | NewJob]:
+        """Write jobs by their route inside the hooks, and answer with the stored ones."""
+        hooks = self._hooks
+        if not (hooks.enqueue_managers or hooks.enqueue_middleware):
+            return self._answered(order, jobs, _written(order, jobs))
+        step = Step("enqueue", order.declared.name, jobs[0].tenant, jobs)
+        written = hooks.enqueue(step, lambda changed: _written(order, changed))
+        return self._answered(order, step.jobs, written)
+
+    def made(self, name: str, jobs: Sequence[NewJob], write: Write) -> list[NewJob]:
+        """Store jobs of one task that were not built from a call but from a schedule or a definition.
+
+        ``name`` is the route, and ``write`` its transaction. The jobs that it reports as created are published and
+        returned, and workers are notified about them.
+        """
+        route, hooks = ROUTES[name], self._hooks
+        if route.hooks_first:
+            jobs = hooks.pass_through(jobs)
+            written = write(jobs)
+        elif hooks.on_enqueue:
+            step = Step("enqueue", jobs[0].task, jobs[0].tenant, jobs)
+            written = hooks.enqueue(step, write)
+            if route.fixed:
+                check_same(step, jobs)
+            jobs = step.jobs
+        else:
+            written = write(jobs)
+        new = [job for job, answer in zip(jobs, written, strict=True) if answer.created]
+        self.publish(new)
+        if new:
+            with contextlib.suppress(StoreError):  # a lost notification only causes a delay
+                wake(self._client.store(None), new)
+        return new
+
+    def _answered(
+        self, order: Order, jobs: Sequence[NewJob], written: Sequence[Enqueued]
+    ) -> list[JobRow | NewJob]:
+        """Return the stored jobs; apply the conflict rule to each job whose unique key was already taken."""
+        if not order.route.final or (
+            not self._events.wanted and all(enqueued.created for enqueued in written)
+        ):
+            return list(jobs)
+        answers: list[JobRow | NewJob] = []
+        for job, enqueued in zip(jobs, written, strict=True):
+            if not enqueued.created:
+                answers.append(self._settle(order, job, enqueued.id))
+                continue
+            answers.append(job)
+            self.publish([job])
+        return answers
+
+    def publish(self, jobs: Sequence[NewJob]) -> None:
+        """Publish jobs that were just stored."""
+        if self._events.wanted:
+            for job in jobs:
+                seen = snapshot(job, self._client.clock.now())
+                state = JobState.WAITING if job.waiting is not None else seen.state
+                self._events.publish(
+                    Event("job.enqueued", seen.created_at, job.id, job.task, job.tenant, state)
+                )
+
+    # Unique conflicts --------------------------------------------------------------------------------------------------
+
+    def _settle(self, order: Order, job: NewJob, holder: UUID) -> JobRow | NewJob:
+        """Resolve a unique key conflict: return, replace or delay the job that holds the key, or raise JobExists."""
+        rule: Unique = order.call.given("unique", order.declared.options.unique)
+        store = order.store
+        if order.call.connection is not None and rule.on_conflict != "raise":
+            # Only the caller's open transaction may see the holder, so its id is all that is known here.
+            return job._replace(id=holder)
+        if rule.on_conflict == "raise":
+            raise key_taken(job, holder)
+        if rule.on_conflict == "replace":
+            replaced = self._replace(order, job, holder)
+            if replaced is not None:
+                return replaced
+        if rule.on_conflict == "extend":
+            now = self._client.clock.now()
+            wait = snapshot(job, now).run_at - now
+            if wait > timedelta(0):
+                later = Move(
+                    holder, job.tenant, _WAITING, JobState.SCHEDULED, "postponed by a later call", wait
+                )
+                store.move([later])
+        found = store.get([holder], tenant=ALL_TENANTS)
+        if found:
+            return found[0]
+        (again,) = put(store, [job], order.by)  # the holder was deleted after the conflict
+        if again.created:
+            self.publish([job])
+            return job
+        return self._left(store, job, holder) if again.id == holder else self._settle(order, job, again.id)
+
+    def _replace(self, order: Order, job: NewJob, holder: UUID) -> JobRow | NewJob | None:
+        """Cancel the waiting holder of the key and store the job; None if the holder is no longer waiting."""
+        store = order.store
+        away = Move(
+            holder, job.tenant, _WAITING, JobState.CANCELLED, f"replaced by job {job.id}", lets_go=True
+        )
+        with store.transaction():
+            again = write(store, [job], order.by)[0] if store.move([away]) else None
+        if again is None:
+            return None
+        wake(store, [job])
+        if not again.created:
+            return self._settle(order, job, again.id)
+        self.publish([job])
+        return job
+
+    def _left(self, store: Store, job: NewJob, holder: UUID) -> JobRow:
+        """Return the archived copy of a job that keeps its unique key until the window ends."""
+        kept = self._client.stores.get("archive", store).archived([holder], tenant=ALL_TENANTS)
+        if not kept:
+            raise JobExists(
+                f"job {holder} of task {job.task}, which is no longer stored, holds the same unique key until its window ends",
+                id=holder,
+                task=job.task,
+            )
+        return read_archived(kept[0])
+
+    # Group commit ------------------------------------------------------------------------------------------------------
+
+    def _batcher(self, store: str | None) -> Batcher:
+        with self._lock:
+            found = self._batchers.get(store)
+            if found is None:
+                found = self._batchers[store] = Batcher(partial(put, self._client.store(store)))
+            return found
+
+    def _async_batcher(self, store: str | None) -> AsyncBatcher:
+        with self._lock:
+            found = self._async_batchers.get(store)
+            if found is None:
+                write = partial(put, self._client.store(store))
+                found = self._async_batchers[store] = AsyncBatcher(write, self._client.executor)
+            return found
+
+
+# The writes of the routes ----------------------------------------------------------------------------------------------
+
+
+def _written(order: Order, jobs: Sequence[NewJob]) -> Sequence[Enqueued]:
+    assert order.route.write is not None  # a call never takes a route without one
+    return order.route.write(order, jobs)
+
+
+def _single(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    assert order.batcher is not None
+    return order.batcher.submit(jobs)
+
+
+async def _asingle(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    assert order.async_batcher is not None
+    return await order.async_batcher.submit(jobs)
+
+
+def _batch(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    if len(jobs) <= BATCH:
+        return put(order.store, jobs, order.by)
+    lots = [jobs[at : at + BATCH] for at in range(0, len(jobs), BATCH)]
+    with order.store.transaction():
+        return [enqueued for lot in lots for enqueued in put(order.store, lot, order.by)]
+
+
+def _on_connection(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    return enqueue_on(order.call.connection, order.store, jobs, by=order.by)
+
+
+async def _aon_connection(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    return await aenqueue_on(order.call.connection, order.store, jobs, by=order.by)
+
+
+def _collect(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    """Add these jobs to the running job's block, with their audit entries if the call asks for them."""
+    assert order.block is not None
+    written = [Enqueued(job.id, True) for job in jobs]
+    audit = []
+    if order.by is not None:
+        audit = [
+            (job.id, entry)
+            for job, answer in zip(jobs, written, strict=True)
+            for entry in enqueued_entries([job], [answer], order.by)
+        ]
+    order.block.add(jobs, audit)
+    return written
+
+
+async def _acollect(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    return _collect(order, jobs)
+
+
+ROUTES: dict[str, Route] = {
+    "single": Route(_single, _asingle),
+    "batch": Route(_batch),
+    "stream": Route(_batch),
+    "connection": Route(_on_connection, _aon_connection),
+    "follow_up": Route(_collect, _acollect, final=False),
+    "trigger": Route(None, fixed=True),
+    "backfill": Route(None, fixed=True, hooks_first=True),
+}
+"""Every way to make a job.
+
+``single``: one job, which shares a commit with concurrent calls. ``batch``: several jobs, or audited ones. ``stream``:
+many plain jobs, written while they are built. ``connection``: in the user's own transaction. ``follow_up``: collected
+by ``ctx.transaction()`` or ``ctx.then`` and written with the completion of the running job. ``trigger``: by hand, from
+a schedule or a definition. ``backfill``: the missed fires of a schedule.
+"""
+
+
+# Conditions and writes that routes share -------------------------------------------------------------------------------
+
+
+def collector_for(client: Client, declared: Declared, call: CallOptions) -> Collector | None:
+    """Return the block that collects this call's jobs; None if they go to a store or to the user's connection.
+
+    Raises ``UsageError`` for a call that cannot be stored with the running job's completion.
+    """
+    block = current_collector()
+    if block is None:
+        return None
+    if call.connection is not None:
+        if block.only:
+            raise UsageError(
+                f"ctx.then writes {declared.name} with the completion of this job, not on connection=; leave connection= out,"
+                " or call enqueue"
+            )
+        return None
+    running = block.declared
+    if running.name not in client.registry or client.registry.get(running.name) is not running:
+        raise UsageError(
+            f"{declared.name} is a task of another app than {running.name}, the running job; enqueue it outside"
+            " ctx.transaction()"
+        )
+    if client.store(call.store) is not client.store(None):
+        raise UsageError(
+            f"{declared.name} goes to the store {call.store!r}, which is not the store of the running job;"
+            " enqueue it outside ctx.transaction()"
+        )
+    rule: Unique | None = call.given("unique", declared.options.unique)
+    if rule is not None and rule.on_conflict != "return":
+        raise UsageError(
+            f"{declared.name} has on_conflict={rule.on_conflict!r}, which needs the store's answer, and the job is written only"
+            " when this one completes; use on_conflict='return', or enqueue it outside ctx.transaction()"
+        )
+    return block
+
+
+def _check_changes_nothing_else(rule: Unique | None) -> None:
+    if rule is not None and rule.on_conflict in ("replace", "extend"):
+        raise UsageError(
+            f"on_conflict={rule.on_conflict!r} changes another job, which a connection= of yours cannot"
+        )
+
+
+def audited_by(declared: Declared, call: CallOptions) -> str | None:
+    """Return the identity for the audit, if the call or its task asks for an audit record."""
+    audited = declared.options.audit if call.audit is None else call.audit
+    return who() if audited else None
+
+
+def put(store: Store, jobs: Sequence[NewJob], by: str | None = None) -> list[Enqueued]:
+    """Store a batch, with an audit record if ``by`` is given, and wake the workers."""
+    written = store.enqueue(jobs) if by is None else write(store, jobs, by)
+    wake(store, jobs)
+    return written
+
+
+def write(store: Store, jobs: Sequence[NewJob], by: str | None) -> list[Enqueued]:
+    """Store a batch, with an audit record if ``by`` is given."""
+    if by is None:
+        return store.enqueue(jobs)
+    with store.transaction():
+        written = store.enqueue(jobs)
+        store.record(enqueued_entries(jobs, written, by))
+    return written
+
+
+def insert_new(
+    store: Store, jobs: Sequence[NewJob], taken: Callable[[NewJob, UUID], Exception], now: datetime | None
+) -> list[Enqueued]:
+    """Store jobs whose unique keys must be free; ``taken`` makes the error for a key that another job holds."""
+    written = store.enqueue(jobs, now=now)
+    for job, answer in zip(jobs, written, strict=True):
+        if not answer.created:
+            raise taken(job, answer.id)
+    return written
+
+
+def key_taken(job: NewJob, holder: UUID) -> JobExists:
+    """Return the error for a unique key that another job holds."""
+    return JobExists(f"job {holder} of task {job.task} holds the same unique key", id=holder, task=job.task)
+
+
+def wake(store: Store, jobs: Sequence[NewJob]) -> None:
+    """Notify the workers that wait for such jobs."""
+    # A job for later wakes no worker, but the process that promotes scheduled jobs must learn its due time.
+    store.notify({"scheduled" if job.run_at or job.delay else f"ready:{job.queue}" for job in jobs})
+
+
+def snapshot(job: NewJob, now: datetime) -> JobRow:
+    """Return a new job as requested, without reading it back from the store."""
+    created_at = min(made_at(job.id), now)
+    run_at = job.run_at or created_at + (job.delay or timedelta(0))
+    return JobRow(
+        id=job.id,
+        task=job.task,
+        state=JobState.SCHEDULED if run_at > now else JobState.PENDING,
+        tenant=job.tenant,
+        queue=job.queue,
+        priority=job.priority,
+        args=job.args,
+        attempt=0,
+        max_attempts=job.max_attempts,
+        crashes=0,
+        token=0,
+        run_at=run_at,
+        created_at=created_at,
+        expires_at=job.expires_at,
+        timeout=job.timeout,
+        unique_key=job.unique.key if job.unique is not None else None,
+        limits=job.limits,
+        details=job.details,
+    )

@@ -1,1 +1,0 @@
-"""Limits: reading, setting, and checks at enqueue."""

@@ -1,0 +1,495 @@
+"""A schedule: its handle, the validation of its rules and options, and its audit entries.
+
+Everything is checked before anything is written. This module does not access a store.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypedDict, TypeVar
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+from tidemill.client.access import Facts as Words
+from tidemill.client.access import difference
+from tidemill.client.enqueue.options import read_call
+from tidemill.client.enqueue.routes import key_taken
+from tidemill.domain.bounds import data_flaw
+from tidemill.domain.calendar import BusinessCalendar, as_exclude
+from tidemill.domain.durations import Duration, read_duration
+from tidemill.domain.job import NewJob
+from tidemill.domain.job_requests import OPTIONS, REFUSED, options_to_data
+from tidemill.domain.job_requests import Facts as TaskFacts
+from tidemill.domain.payload import PayloadLimits
+from tidemill.domain.retry import RetryPolicy
+from tidemill.domain.schedule_fires import NODE_QUEUE, FireRules, merged_args, read_rules, refuses
+from tidemill.domain.schedule_rules import (
+    Cron,
+    Misfire,
+    Overlap,
+    check_misfire,
+    check_overlap,
+    first_fire,
+    misfire_to_data,
+)
+from tidemill.domain.schedules import Definition, ScheduleRow, Scope, Source
+from tidemill.domain.schedules import ScheduleRow as Facts
+from tidemill.domain.triggers.base import Trigger
+from tidemill.domain.triggers.every import Manual
+from tidemill.domain.zones import zone_of
+from tidemill.errors import (
+    BadArguments,
+    BadSchedule,
+    BadSettings,
+    DefinitionBusy,
+    DefinitionDisabled,
+    SchedulePaused,
+    TidemillError,
+)
+from tidemill.tasks.limits import called_names
+from tidemill.tasks.options import check_name
+from tidemill.tasks.task import Declared
+
+if TYPE_CHECKING:
+    from tidemill.client.core import Client
+
+OWN = ("defaults", "app", "limits")
+"""Internal entries in a schedule's options that are not options of its jobs."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Schedule:
+    """A schedule as it was last read from the store."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self._rules: FireRules | None = None
+        self.broken: str | None = (
+            None  #: why this process cannot read the schedule, which therefore does not fire
+        )
+        try:
+            self._rules = read_rules(facts)
+        except TidemillError as error:
+            self.broken = str(error)
+
+    @property
+    def id(self) -> UUID:
+        return self.facts.id
+
+    @property
+    def key(self) -> str:
+        return self.facts.key
+
+    @property
+    def task(self) -> str:
+        return self.facts.task
+
+    @property
+    def tenant(self) -> str:
+        return self.facts.tenant
+
+    @property
+    def trigger(self) -> Any:
+        """The trigger; the stored data if this process cannot read it."""
+        return self.facts.trigger if self._rules is None else self._rules.trigger
+
+    @property
+    def words(self) -> str:
+        """The trigger as a text."""
+        return "cannot be read here" if self._rules is None else self._rules.trigger.explain()
+
+    @property
+    def timezone(self) -> str:
+        return self.facts.timezone
+
+    @property
+    def calendar(self) -> Any:
+        return None if self._rules is None else self._rules.calendar
+
+    @property
+    def exclude(self) -> Any:
+        return None if self._rules is None else self._rules.exclude
+
+    @property
+    def misfire(self) -> Any:
+        return self.facts.misfire if self._rules is None else self._rules.misfire
+
+    @property
+    def overlap(self) -> str:
+        return self.facts.overlap
+
+    @property
+    def scope(self) -> Scope:
+        return self.facts.scope
+
+    @property
+    def source(self) -> Source:
+        return self.facts.source
+
+    @property
+    def enabled(self) -> bool:
+        return self.facts.enabled
+
+    @property
+    def note(self) -> str | None:
+        """Why the schedule is disabled, if a reason was given."""
+        return self.facts.note
+
+    @property
+    def args(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.facts.args)
+        return found
+
+    @property
+    def options(self) -> dict[str, object]:
+        """The options of its jobs."""
+        return {name: value for name, value in self.facts.options.items() if name not in OWN}
+
+    @property
+    def app(self) -> str | None:
+        """The app whose code declares the schedule."""
+        found = self.facts.options.get("app")
+        return None if found is None else str(found)
+
+    @property
+    def definition_id(self) -> UUID | None:
+        return self.facts.definition_id
+
+    @property
+    def last_fire_at(self) -> datetime | None:
+        return self.facts.last_fire_at
+
+    @property
+    def next_fire_at(self) -> datetime | None:
+        """The next fire time; None while the schedule is disabled."""
+        return self.facts.next_fire_at if self.enabled else None
+
+    def __repr__(self) -> str:
+        return f"<Schedule {self.key} of {self.task}: {self.words}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Schedule) and other.facts == self.facts
+
+    def __hash__(self) -> int:
+        return hash(self.id)
+
+
+def named(key: str | UUID) -> dict[str, Any]:
+    """Return the store's query arguments for a key or an id."""
+    if isinstance(key, UUID):
+        return {"ids": [key]}
+    try:
+        return {"ids": [UUID(key)]}
+    except (ValueError, AttributeError, TypeError):
+        return {"keys": [key]}
+
+
+def definition_refusal(definition: Definition | None) -> TidemillError | None:
+    """Return the error for triggering a disabled definition; None if it is enabled."""
+    if definition is None or definition.enabled:
+        return None
+    return DefinitionDisabled(
+        f"definition {definition.key!r} of tenant {definition.tenant} is disabled; enable it, or trigger it with force",
+        key=definition.key,
+        tenant=definition.tenant,
+    )
+
+
+def busy(definition: Definition, holder: UUID) -> DefinitionBusy:
+    """Return the error for triggering a definition that refuses a second job."""
+    return DefinitionBusy(
+        f"definition {definition.key!r} of tenant {definition.tenant} refuses a second job, and job {holder} has not ended; "
+        "wait for it, or save the definition with on_busy='queue'",
+        key=definition.key,
+        tenant=definition.tenant,
+        id=holder,
+    )
+
+
+def taken_error(definition: Definition | None) -> Callable[[NewJob, UUID], Exception]:
+    """Return the function that makes the error for a unique key that another job holds."""
+    if definition is not None and refuses(definition):
+        return lambda _, holder: busy(definition, holder)
+    return key_taken
+
+
+def trigger_refusal(facts: Facts, definition: Definition | None) -> TidemillError | None:
+    """Return why a schedule refuses a manual trigger; None if it does not.
+
+    A pause stops the automatic fires of a schedule, and an operator may still trigger it. A schedule with a manual
+    trigger has no other fires that a pause could stop.
+    """
+    if facts.trigger.get("kind") == Manual.kind and not facts.enabled:
+        return SchedulePaused(
+            f"schedule {facts.key!r} of tenant {facts.tenant} is paused; resume it, or trigger it with force",
+            key=facts.key,
+            tenant=facts.tenant,
+        )
+    return definition_refusal(definition)
+
+
+def task_facts_of(client: Client, task: str) -> TaskFacts | None:
+    """Return what this app knows about a task; None for an unknown task."""
+    return client.registry.get(task).facts if task in client.registry else None
+
+
+_HIDDEN = ("args", "notifications", "options.metadata", "settings.metadata")
+
+
+def schedule_changes(
+    before: ScheduleRow | None, after: ScheduleRow | None
+) -> tuple[Words | None, Words | None]:
+    """Return the values that differ between two states of a schedule, before and after."""
+    return difference(_schedule(before), _schedule(after), _HIDDEN)
+
+
+def definition_changes(
+    before: Definition | None, after: Definition | None
+) -> tuple[Words | None, Words | None]:
+    """Return the values that differ between two states of a definition, before and after."""
+    return difference(_definition(before), _definition(after), _HIDDEN)
+
+
+def _schedule(facts: ScheduleRow | None) -> Words | None:
+    if facts is None:
+        return None
+    said = {name: value for name, value in facts.options.items() if name not in OWN}
+    return {
+        "id": str(facts.id),
+        "task": facts.task,
+        "definition_id": None if facts.definition_id is None else str(facts.definition_id),
+        "trigger": dict(facts.trigger),
+        "timezone": facts.timezone,
+        "calendar": facts.calendar,
+        "exclude": facts.exclude,
+        "misfire": facts.misfire,
+        "overlap": facts.overlap,
+        "scope": facts.scope.value,
+        "source": facts.source.value,
+        "app": facts.options.get("app"),
+        "enabled": facts.enabled,
+        "note": facts.note,
+        "args": json.loads(facts.args) or None,
+        **_prefixed("options", said),
+    }
+
+
+def _definition(facts: Definition | None) -> Words | None:
+    if facts is None:
+        return None
+    return {
+        "id": str(facts.id),
+        "task": facts.task,
+        "name": facts.name or None,
+        "owner": facts.owner,
+        "version": facts.version,
+        "enabled": facts.enabled,
+        "args": json.loads(facts.args) or None,
+        "notifications": dict(facts.notifications) or None,
+        **_prefixed("settings", facts.settings),
+    }
+
+
+def _prefixed(name: str, values: Mapping[str, object]) -> dict[str, object]:
+    return {f"{name}.{key}": value for key, value in values.items()}
+
+
+RULES = ("trigger", "args", "timezone", "misfire", "overlap", "calendar", "exclude", "scope")
+"""The rules of a schedule; every other keyword is an option of its jobs."""
+
+
+class ScheduleKeywords(TypedDict, total=False):
+    """Keyword arguments of ``app.schedule`` other than task, trigger and key, for type checkers."""
+
+    args: Mapping[str, Any] | None
+    timezone: str
+    misfire: Misfire
+    overlap: Overlap
+    calendar: BusinessCalendar | None
+    exclude: Any
+    scope: Literal["cluster", "instance"] | Scope | None
+    tenant: str | None
+    queue: str
+    priority: int
+    timeout: Duration | None
+    retry: RetryPolicy | str | None
+    tags: Iterable[str]
+    metadata: Mapping[str, object]
+    reference: tuple[str, str] | None
+    correlation_id: str | None
+    expires: Duration | None
+    audit: bool | None
+    jitter: Duration
+
+
+def check_key(what: str, key: object) -> None:
+    """Check that a key is a valid name."""
+    if not isinstance(key, str):
+        raise BadSchedule(f"key: {key!r} is not a {what}'s key; give a text", field="key", value=key)
+    try:
+        check_name(what, key)
+    except BadSettings as error:
+        raise BadSchedule(f"key: {error}", field="key", value=key) from None
+
+
+def ruled(
+    base: Facts,
+    said: Mapping[str, Any],
+    declared: Declared,
+    definition: Definition | None,
+    now: datetime,
+    limits: PayloadLimits,
+) -> Facts:
+    """Return the schedule with these rules and options applied, and with its next fire."""
+    changes: dict[str, Any] = {}
+    options: dict[str, Any] = {}
+    for name, value in said.items():
+        if name in RULES:
+            changes[name] = _rule(name, value)
+        else:
+            options[name] = value
+    if "args" in said or not base.revision:
+        changes["args"] = _args(declared, definition, said.get("args"), limits)
+    kept = {name: value for name, value in base.options.items() if name not in ("defaults", "limits")}
+    changes["options"] = {**kept, **read_job_options(options), "defaults": declared.facts}
+    made = replace(base, **changes)
+    # Compute limit keys that need the task's code now: the process that fires the schedule may not have the code.
+    if names := called_names(declared.options, made.tenant, lambda: _values(declared, made, definition)):
+        made = replace(made, options={**made.options, "limits": list(names)})
+    return dated(made, now)
+
+
+def dated(schedule: Facts, now: datetime) -> Facts:
+    """Return the schedule with its next fire after ``now``."""
+    rules = read_rules(schedule)
+    following = first_fire(rules.trigger, now, rules.zone, rules.calendar, rules.exclude)
+    return replace(schedule, next_fire_at=following)
+
+
+def _values(declared: Declared, made: Facts, definition: Definition | None) -> dict[str, Any]:
+    return {**declared.arguments.defaults(), **json.loads(merged_args(made, definition))}
+
+
+def _rule(name: str, value: Any) -> Any:
+    match name:
+        case "trigger":
+            return as_trigger(value).to_data()
+        case "timezone":
+            return value.key if isinstance(value, ZoneInfo) else zone_of(value).key
+        case "misfire":
+            check_misfire(value)
+            return misfire_to_data(value)
+        case "overlap":
+            check_overlap(value)
+        case "calendar" if value is not None:
+            if not isinstance(value, BusinessCalendar):
+                raise BadSchedule(
+                    f"calendar: {value!r} is not a BusinessCalendar", field="calendar", value=value
+                )
+            return value.to_data()
+        case "exclude" if value is not None:
+            found = as_exclude(value)
+            return None if found is None else found.to_data()
+        case "scope":
+            if value not in tuple(Scope):
+                raise BadSchedule(
+                    f"scope: {value!r} is not a scope; choose {' or '.join(Scope)}",
+                    field="scope",
+                    value=value,
+                )
+            return Scope(value)
+    return value
+
+
+def as_trigger(given: object) -> Trigger:
+    """Return a trigger, parsing a text as a cron expression."""
+    if isinstance(given, str):
+        return Cron(given)
+    if not isinstance(given, Trigger):
+        raise BadSchedule(
+            f"trigger: {given!r} is not a trigger; give one such as Cron('0 2 * * *') or Daily('06:00')",
+            field="trigger",
+            value=given,
+        )
+    return given
+
+
+def read_job_options(given: Mapping[str, Any], own: Sequence[str] = RULES) -> dict[str, object]:
+    """Check the options of the jobs and return them as plain data. ``own`` lists other valid options for errors."""
+    for name in given:
+        if name in REFUSED:
+            raise BadSchedule(f"{name}: {REFUSED[name]}", field=name)
+        if name not in OPTIONS:
+            raise BadSchedule(
+                f"{name}: there is no such option here; there are {', '.join((*own, *OPTIONS))}", field=name
+            )
+    rest = dict(given)
+    jitter = rest.pop("jitter", None)
+    if jitter is not None:
+        jitter = read_duration("jitter", jitter, error=BadSchedule, field="jitter").total_seconds()
+        if jitter < 0:
+            raise BadSchedule(f"jitter: {jitter:g} seconds is negative; give zero or more", field="jitter")
+    if str(rest.get("queue", "")).startswith(NODE_QUEUE):
+        raise BadSchedule(
+            f"queue: {rest['queue']!r} begins with {NODE_QUEUE!r}, as only the queues of nodes and runners do; use scope='instance' or scope='process'",
+            field="queue",
+        )
+    _check_plain("metadata", rest.get("metadata"))
+    values = read_call(rest)
+    if isinstance(values.get("expires"), datetime):
+        raise BadSchedule("expires: give a duration, which counts from each fire", field="expires")
+    data = options_to_data(values)
+    if "retry" in data and data["retry"] is None:
+        raise BadSchedule(
+            f"retry: {values['retry']!r} cannot be stored; use one of our policies, or set it on the task",
+            field="retry",
+        )
+    if jitter is not None:
+        data["jitter"] = jitter
+    for name, value in data.items():
+        _check_plain(name, value)
+    return data
+
+
+def _check_plain(name: str, value: object) -> None:
+    if flaw := data_flaw(value):
+        raise BadSchedule(f"{name}: it cannot be stored, for it is not plain data: {flaw}", field=name)
+
+
+def _args(declared: Declared, definition: Definition | None, given: object, limits: PayloadLimits) -> str:
+    """Return the schedule's own arguments as JSON, checked together with those of its definition."""
+    own = {} if given is None else given
+    if not isinstance(own, Mapping) or not all(isinstance(name, str) for name in own):
+        raise BadArguments(
+            f"args: {given!r} are not arguments; give a dictionary by their names", field="args"
+        )
+    around = {} if definition is None else declared.arguments.load(definition.args)
+    text = declared.arguments.dump((), {**around, **own}).text
+    limits.check_args(declared.name, text)
+    if definition is None:
+        return text
+    return json.dumps({name: value for name, value in json.loads(text).items() if name in own})
+
+
+def encoded(declared: Declared, given: Mapping[str, Any], limits: PayloadLimits) -> str:
+    """Return a call's arguments as JSON."""
+    return _args(declared, None, given, limits)
+
+
+def same_rules(one: Facts, other: Facts) -> bool:
+    """Whether two schedules have the same rules; the stored defaults of their tasks are ignored."""
+    return _words(one) == _words(other)
+
+
+def _words(facts: Facts) -> str:
+    options = {name: value for name, value in facts.options.items() if name != "defaults"}
+    said = [
+        facts.task, facts.trigger, facts.timezone, facts.calendar, facts.exclude, json.loads(facts.args), facts.misfire,
+        facts.overlap, facts.scope, str(facts.definition_id), options,
+    ]  # fmt: skip
+    return json.dumps(said, sort_keys=True, default=str)

@@ -16,7 +16,7 @@ import tidemill
 ROOT = Path(__file__).resolve().parents[2]
 CLIENT = ROOT / "src" / "tidemill" / "client"
 PUBLIC = ("tidemill.errors", "tidemill.testing", "tidemill.rest", "tidemill.dashboard", "tidemill.contrib")
-MOST_FILES = 35
+MOST_FILES = 32
 
 FOR_STORE_AUTHORS = {"docs/stores.md", "docs/states.md", "examples/first_look.py"}
 """Pages about the store contract and the transition table, which use the types behind the public names."""
@@ -68,7 +68,11 @@ def test_docs_and_examples_import_public_names_only() -> None:
 
 
 def test_only_the_app_and_the_client_reach_for_the_client_of_an_app() -> None:
-    allowed = {ROOT / "src" / "tidemill" / "app.py", Path(__file__).resolve()}
+    allowed = {
+        ROOT / "src" / "tidemill" / "app.py",
+        Path(__file__).resolve(),
+        Path(__file__).with_name("test_store_calls.py").resolve(),
+    }
     found = {
         path.relative_to(ROOT).as_posix(): lines
         for part in ("src", "tests", "bench", "examples")
@@ -83,7 +87,9 @@ def test_only_the_app_and_the_client_reach_for_the_client_of_an_app() -> None:
 
 
 def test_the_client_has_few_modules() -> None:
-    assert len(list(CLIENT.rglob("*.py"))) <= MOST_FILES
+    # The one-line docstring of a package is not counted.
+    modules = [path for path in CLIENT.rglob("*.py") if len(path.read_text("utf-8").splitlines()) > 1]
+    assert len(modules) <= MOST_FILES
 
 
 def test_jobs_are_stored_by_the_routes_only() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from tidemill.client.core import Client
+from tidemill.client.core import Client, client_of
 from tidemill.client.inspection import Inspection
 from tidemill.domain.access import Identity
 from tidemill.web.guard import Auth, Guard
@@ -25,7 +25,7 @@ class Service:
     def __init__(self, app: App, settings: ApiSettings, auth: Auth) -> None:
         self.app = app
         self.settings = settings
-        self.client: Client = app._client
+        self.client: Client = client_of(app)
         self.guard = Guard(settings, auth, app.clock, self.client.tenant)
         self.inspection = Inspection(self.client)
         self.threads = Threads(settings.threads, settings.max_waiting)

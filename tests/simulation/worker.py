@@ -26,7 +26,7 @@ from tidemill.engine.duties import usual_duties
 from tidemill.engine.duty import Done, Duties, Duty
 from tidemill.engine.exchange.claimer import Claimer
 from tidemill.engine.exchange.finisher import Settled, release
-from tidemill.engine.exchange.held_job import STOPPING, HeldJob
+from tidemill.engine.exchange.held_job import STOPPING, HeldJob, Phase
 from tidemill.engine.exchange.job_starts import details_of, held_of, mark_running, supersede
 from tidemill.engine.exchange.planner import ExecutorLoad, Planner
 from tidemill.engine.exchange.pump import Pump
@@ -286,7 +286,7 @@ class VirtualWorker:
         return self.stopping or (claim.expires_at is not None and claim.expires_at <= self.clock.now())
 
     def _begin(self, held: HeldJob) -> None:
-        if held.settled:
+        if not held.is_open:
             self.pump.outbox.append((held, None))
             return
         held.began = self.clock.monotonic()
@@ -338,8 +338,8 @@ class VirtualWorker:
 
     def lose(self, jobs: Iterable[HeldJob]) -> None:
         """Drop jobs that this worker no longer holds."""
-        for held in [held for held in jobs if not held.settled]:
-            held.lost = held.settled = True
+        for held in [held for held in jobs if held.is_open]:
+            held.phase = Phase.LOST
             self._stop(held)
             if self._held.get(held.claim.id.int) is held:
                 del self._held[held.claim.id.int]

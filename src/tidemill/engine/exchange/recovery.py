@@ -202,7 +202,7 @@ class Recovery:
         """
         stored = {(claim.id, claim.token) for claim in claims}
         self._owner.lose(
-            [held for held in mine if not held.settled and (held.claim.id, held.claim.token) not in stored]
+            [held for held in mine if held.is_open and (held.claim.id, held.claim.token) not in stored]
         )
         known = {(held.claim.id, held.claim.token) for held in mine}
         unknown = [claim for claim in claims if (claim.id, claim.token) not in known]

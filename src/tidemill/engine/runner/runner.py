@@ -17,7 +17,7 @@ from tidemill.domain.limits import Rules
 from tidemill.engine.completion import Connections
 from tidemill.engine.exchange.claimer import Claimer
 from tidemill.engine.exchange.finisher import Settled, release, settle_as
-from tidemill.engine.exchange.held_job import STOPPING, HeldJob
+from tidemill.engine.exchange.held_job import LOST, STOPPING, HeldJob
 from tidemill.engine.exchange.job_starts import details_of, held_of, lots_of, mark_running, supersede
 from tidemill.engine.exchange.loop_pump import LoopPump
 from tidemill.engine.exchange.planner import Planner, RunnerStats, stats_of
@@ -168,11 +168,11 @@ class Runner:
         self._stopping = True  # claims that are under way are released
         self.drain()
         self._hand_back()
-        if grace and (running := [held for held in self.holding() if not held.settled]):
+        if grace and (running := [held for held in self.holding() if held.is_open]):
             _log.info("waiting up to %g s for %d running jobs: %s", grace, len(running), names(running[:10]))
         if not self.wait_empty(grace):
             self._hand_back()
-            left = [held for held in self.holding() if not held.settled]
+            left = [held for held in self.holding() if held.is_open]
             _log.info("%d jobs are asked to stop: %s", len(left), names(left[:10]))
             at = self.clock.monotonic()
             for held in left:
@@ -180,7 +180,7 @@ class Runner:
                 held.stopped_at = held.stopped_at or at
                 self.stop_job(held)
             if left and not self.wait_empty(min(self.settings.patience.total_seconds(), LAST_WORD)):
-                self._release([held for held in self.holding() if not held.settled])
+                self._release([held for held in self.holding() if held.is_open])
         self._pump.flushed(5.0)
         self.close()
 
@@ -267,8 +267,11 @@ class Runner:
                 return  # the jobs are recovered when our lease expires
             mine = [self._held[id] for id in self._held.keys() & taken.keys()]
             self._held.update(taken)
-        supersede(mine, taken)
-        self.lose(mine)  # another worker or a rewound database has already put them back into their queue
+        if mine:  # another worker or a rewound database has already put them back into their queue
+            with self._pump.changed:
+                supersede(mine, taken)
+                gone = self._mark_lost(mine)
+            self._drop(gone)
         self._quarantine.add(apart)
         lots[PROCESS], elsewhere = self._alone.admit(lots[PROCESS])
         self._news.started([*apart, *(held for lot in lots.values() for held in lot)])
@@ -298,7 +301,7 @@ class Runner:
         if held.claim.crashes:
             self.lose(mark_running(self.store, [held], self._pump))
         held.began = self.clock.monotonic()
-        return not held.settled
+        return held.is_open
 
     def look(self) -> None:
         """Run the periodic checks of the fence and the child processes."""
@@ -416,14 +419,25 @@ class Runner:
 
     def lose(self, jobs: Iterable[HeldJob]) -> None:
         """Stop jobs that this worker no longer holds, and write nothing more about them."""
-        found = [held for held in jobs if not held.settled]
+        with self._pump.changed:
+            gone = self._mark_lost(jobs)
+        self._drop(gone)
+
+    def _mark_lost(self, jobs: Iterable[HeldJob]) -> list[HeldJob]:
+        """Mark the undecided ones of these jobs as lost, and return them. Requires the lock of the exchange."""
+        found = [held for held in jobs if held.is_open]
+        for held in found:
+            held.phase = LOST
+        return found
+
+    def _drop(self, found: Sequence[HeldJob]) -> None:
+        """Stop the handlers of lost jobs, and forget the jobs."""
         if not found:
             return
         _log.warning(
             "%d jobs were taken over by another worker and are stopped: %s", len(found), names(found[:10])
         )
         for held in found:
-            held.lost = held.settled = True
             self.stop_job(held)
         with self._lock:
             for held in found:

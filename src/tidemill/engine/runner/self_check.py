@@ -94,7 +94,7 @@ def _blocking(inside: Any, jobs: Sequence[HeldJob]) -> str | None:
 
 def _overdue(held: HeldJob, now: float) -> float:
     """Return the seconds that a job has run past its timeout without being ended."""
-    if held.began is None or held.claim.timeout is None or held.over or held.settled:
+    if held.began is None or held.claim.timeout is None or held.over or not held.is_open:
         return 0.0
     return max(0.0, now - held.began - held.claim.timeout.total_seconds())
 

@@ -1,6 +1,6 @@
 """Outcomes that are waiting to be written to the store.
 
-``reached`` may be changed from any thread. All other changes require the pump's lock. The outbox itself writes nothing.
+``reached`` may be changed from any thread. All other changes require the lock of the exchange. The outbox itself writes nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Writing of results that the store did not accept in a normal batch.
 
 The functions here write results again after an outage, or one by one if the store rejects one of them. They try each
-result once. The pump decides when to try again.
+result once. The exchange decides when to try again.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class LoopExecutor:
         (self._loop or self._start()).call_soon_threadsafe(self._fill)
 
     def _start(self) -> asyncio.AbstractEventLoop:
-        with self._starting:  # two pump threads may submit the first jobs at once
+        with self._starting:  # two threads may submit the first jobs at once
             if self._loop is None:
                 loop = new_loop()
                 self._thread = threading.Thread(

@@ -63,8 +63,8 @@ class World:
 
     def __post_init__(self) -> None:
         kinds = {
-            LOOP: ExecutorLoad(LOOP, 4, ("coroutine",)),
-            THREAD: ExecutorLoad(THREAD, 2, ("function",)),
+            LOOP: ExecutorLoad(LOOP, 12, ("coroutine",)),
+            THREAD: ExecutorLoad(THREAD, 3, ("function",)),
         }
         self.planner = Planner(kinds, buffer=0.0, batch=BATCH)
         self.machine = ExchangeMachine(self.planner)
@@ -74,15 +74,15 @@ class World:
         self.loop = Actor("loop", "run")
         self.apart: list[Actor] = []
         self.flights: deque[Work] = deque()
-        self.interrupted = self.asked = False
+        self.interrupted = self.asked = self.busy = False
         self.rests = 0  #: scheduled calls of ``loop_rests``
 
     # Events from outside -------------------------------------------------------------------------------------------------
 
-    def announce(self, *, known: bool) -> None:
-        """A job arrives in the store, and a wake-up in the worker."""
-        self.known += known
-        self.unknown += not known
+    def announce(self, jobs: int, *, known: bool) -> None:
+        """Jobs arrive in the store, and a wake-up in the worker."""
+        self.known += jobs * known
+        self.unknown += jobs * (not known)
         idle = self.loop.stage == "run" and not self.running[LOOP]
         if self.machine.ring(self.now, loop_idle=idle):
             self.interrupted = True
@@ -100,6 +100,10 @@ class World:
         else:
             self._notify()
         return True
+
+    def look_back(self) -> None:
+        """A later comparison with the store is due."""
+        self._recover_apart()
 
     def close(self) -> None:
         self.machine.close()
@@ -134,9 +138,13 @@ class World:
             return self.machine.alone or self.machine.closed
         return actor.stage not in ("wait", "end")
 
-    def advance(self, actor: Actor, *, fails: bool = False) -> None:
-        """Let an actor do what it does until it next waits, or releases the lock."""
-        getattr(self, f"_{actor.stage}")(actor, fails)
+    def advance(self, actor: Actor, *, fails: bool = False, busy: bool = False) -> None:
+        """Let an actor do what it does until it next waits, or releases the lock.
+
+        A store call fails, or the store is busy and has done nothing.
+        """
+        self.busy = busy
+        getattr(self, f"_{actor.stage}")(actor, fails or busy)
 
     def _look(self, thread: Actor, fails: bool) -> None:
         if self.machine.closed:
@@ -153,7 +161,7 @@ class World:
             self._notify()
 
     def _take(self, share: Share, by: Actor) -> Work | None:
-        results = []
+        results: list[int] = []
         while share.results and self.outbox and len(results) < BATCH:
             result, kind = self.outbox.popleft()
             self.planner.kinds[kind].load -= 1
@@ -185,7 +193,7 @@ class World:
             self._keep(work)
             self.machine.store_failed()
             if actor is not self.loop:
-                if self.machine.recovery_begins():
+                if not self.busy and self.machine.recovery_begins():
                     actor.stage, actor.work = "alone", work
                     return
             else:
@@ -246,12 +254,12 @@ class World:
     def _recover_apart(self) -> None:
         self.machine.step_begins()
         actor = Actor("recovery", "alone")
-        if not self.machine.recovery_begins():
+        if self.busy or not self.machine.recovery_begins():
             actor.stage = "leave"
         self.apart.append(actor)
 
     def _leave(self, actor: Actor, fails: bool) -> None:
-        """Another thread recovers already."""
+        """The store was only busy, or another thread recovers already."""
         self._end_step(actor)
 
     def _alone(self, actor: Actor, fails: bool) -> None:
@@ -259,7 +267,9 @@ class World:
 
     def _recover(self, actor: Actor, fails: bool) -> None:
         if not self.machine.closed:
-            others = [other for other in self.actors if other is not actor and other.stage in ("ask", "recover")]
+            others = [
+                other for other in self.actors if other is not actor and other.stage in ("ask", "recover")
+            ]
             assert not others, "one thread recovers alone"
             assert not self.flights, "one thread recovers alone"
             self.machine.store_answered()
@@ -315,7 +325,9 @@ class World:
     def check(self) -> None:
         """Check what holds at any time."""
         machine = self.machine
-        under_way = [actor for actor in self.actors if actor.stage in ("step", "ask", "alone", "recover", "leave")]
+        under_way = [
+            actor for actor in self.actors if actor.stage in ("step", "ask", "alone", "recover", "leave")
+        ]
         assert machine.steps == len(under_way) + len(self.flights)
         assert machine.flights == len(self.flights) <= FLIGHTS
         assert machine.role is not LoopRole.ASKED or not self.flights
@@ -329,7 +341,7 @@ class World:
 
     def settle(self) -> None:
         """Let everything run to its end without further faults, wake-ups or polls."""
-        for _ in range(400):
+        for _ in range(5000):
             ready = [actor for actor in self.actors if self.can_advance(actor)]
             if ready:
                 for actor in ready:
@@ -341,7 +353,9 @@ class World:
                     break
                 idle = self.machine.role is LoopRole.AWAY
                 self.pass_time(RESERVE)
-                if idle and all(thread.until is None or thread.until > self.now + 1e6 for thread in self.pool):
+                if idle and all(
+                    thread.until is None or thread.until > self.now + 1e6 for thread in self.pool
+                ):
                     break
         self.check()
         assert not self.machine.steps
@@ -351,5 +365,3 @@ class World:
         assert not self.outbox, "every result is written"
         if self.machine.claiming:
             assert (self.known, self.unknown) == (0, 0), "no wake-up is lost"
-
-

@@ -12,9 +12,9 @@ from tidemill.domain.cluster import Worker
 from tidemill.domain.job import NewJob
 from tidemill.domain.lanes import SAFETY, Lane
 from tidemill.domain.limits import LimitKind, Rule
-from tidemill.engine.exchange.claimer import Claimer
 from tidemill.engine.exchange.lane_reader import LATEST, PAGE, SOONEST
 from tidemill.engine.exchange.planner import ClaimPlan, ExecutorLoad, Planner
+from tidemill.engine.exchange.sources import Claimer
 from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.memory import MemoryStore

@@ -17,7 +17,6 @@ from tests.engine.mill import PATIENCE, Mill, Place, a_place, opened
 from tidemill import Context, Fixed
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.states import JobState
-from tidemill.engine.exchange.loop_pump import LoopPump
 from tidemill.engine.runner.runner import Runner
 from tidemill.errors import StoreError
 from tidemill.stores.wait_function import meanwhile
@@ -269,10 +268,8 @@ def test_an_abandoned_worker_with_pipelined_steps_writes_nothing_more(mill: Mill
         eventually(lambda: runner.stats().done > 100, PATIENCE)
         runner.abandon()
         found = count(mill)
-        pump = runner._pump
-        assert isinstance(pump, LoopPump)
-        assert not pump._flights
-        assert not pump._stepping
+        assert not runner._exchange.loop._flights
+        assert not runner._exchange._machine.steps
     assert count(mill) == found
     assert sum(found.values()) == MANY
 

@@ -22,8 +22,8 @@ from tidemill.domain.schedules import runner_place
 from tidemill.domain.states import JobState
 from tidemill.engine.duties import FireHere
 from tidemill.engine.duty import Done
-from tidemill.engine.exchange.claimer import Claimer
 from tidemill.engine.exchange.planner import Planner
+from tidemill.engine.exchange.sources import Claimer
 from tidemill.engine.node import VARIABLE, concerns, host_name, machine_name, own_queue, serves
 from tidemill.errors import BadSchedule, BadSettings, StoreUnavailable
 from tidemill.ids import new_id

@@ -20,6 +20,7 @@ from tidemill import Context, Fixed
 from tidemill.domain.job import NewJob
 from tidemill.domain.records import Pause, PauseKind
 from tidemill.domain.states import ExecutionState, JobState
+from tidemill.engine.exchange.held_job import Phase
 from tidemill.errors import StoreCorrupt, StoreUnavailable
 from tidemill.ids import new_id
 
@@ -315,7 +316,7 @@ def test_two_ends_of_one_job_are_never_written_together(small: Mill) -> None:
         assert reached.wait(PATIENCE)
         twin = seen[1]
         for late in (held, held, twin):
-            late.settled = False
+            late.phase = Phase.OPEN
             runner._ended(late, None)
         go_on.set()
         small.ends(other)

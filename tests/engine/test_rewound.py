@@ -19,7 +19,7 @@ from tidemill.domain.job import Claim, Finish
 from tidemill.domain.lanes import ClaimRequest
 from tidemill.domain.states import JobState
 from tidemill.engine.exchange.finisher import release
-from tidemill.engine.exchange.held_job import HeldJob
+from tidemill.engine.exchange.held_job import HeldJob, Phase
 from tidemill.engine.exchange.outbox import Outbox
 from tidemill.engine.listener import RECONNECTED
 from tidemill.engine.runner.runner import Runner
@@ -265,7 +265,7 @@ def test_an_end_of_a_claim_that_was_issued_again_is_not_written(mill: Mill) -> N
     with mill.runner() as runner:
         old, new = (HeldJob(claim, declared, mill.row(job).details, runner, "loop") for _ in range(2))
         outbox.decide([release(old, "before", 0.0)])
-        old.superseded = True
+        old.phase = Phase.SUPERSEDED
         outbox.decide([release(new, "after", 0.0)])
         assert [item.held for item in outbox.take_decided(10)] == [new]
         assert not outbox

@@ -262,7 +262,7 @@ def test_a_drained_worker_finishes_its_jobs_and_claims_no_more(mill: Mill, gate:
         mill.becomes(held, S.RUNNING)
         assert worker.id is not None
         mill.line.real.drain([worker.id])
-        eventually(lambda: worker._runner is not None and not worker._runner._pump._claiming)
+        eventually(lambda: worker._runner is not None and not worker._runner._exchange.claiming)
         later = work.enqueue()
         gate.set()
         assert held.result(PATIENCE) == "done"

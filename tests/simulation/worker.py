@@ -24,12 +24,13 @@ from tidemill.domain.job import Claim, Details, ErrorInfo, LogEntry, Progress, P
 from tidemill.domain.outcome import Failed, Outcome, Snoozed, Succeeded, Suspended
 from tidemill.engine.duties import usual_duties
 from tidemill.engine.duty import Done, Duties, Duty
-from tidemill.engine.exchange.claimer import Claimer
+from tidemill.engine.exchange.exchange import Exchange
 from tidemill.engine.exchange.finisher import Settled, release
-from tidemill.engine.exchange.held_job import STOPPING, HeldJob
+from tidemill.engine.exchange.held_job import STOPPING, HeldJob, Phase
 from tidemill.engine.exchange.job_starts import details_of, held_of, mark_running, supersede
 from tidemill.engine.exchange.planner import ExecutorLoad, Planner
-from tidemill.engine.exchange.pump import Pump
+from tidemill.engine.exchange.shared import SharedState
+from tidemill.engine.exchange.sources import Claimer
 from tidemill.engine.exchange.start_deadlines import Permits
 from tidemill.engine.executors.kinds import LOOP
 from tidemill.engine.heartbeat import HeartbeatThread
@@ -64,41 +65,24 @@ class TurnCondition(threading.Condition):
         return value
 
 
-class TurnPump(Pump):
-    """The pump, one step at a time, on the simulated clock."""
+class SimulatedState(SharedState):
+    """The shared state of an exchange whose threads wait in simulated time and are actors."""
 
-    sleep: Callable[[float], None]
-    enter: Callable[[str, Callable[[], None]], Actor]
-
-    def _apart(self, act: Callable[[], None]) -> None:
-        self.enter("look-back", act)
+    def __init__(
+        self,
+        planner: Planner,
+        sleep: Callable[[float], None],
+        enter: Callable[[str, Callable[[], None]], Actor],
+    ) -> None:
+        super().__init__(planner)
+        self.calm = TurnCondition(self.changed, sleep)
+        self._sleep, self._enter = sleep, enter
 
     def rest(self, seconds: float) -> None:
-        self.sleep(seconds)
+        self._sleep(seconds)
 
-    def turn(self) -> bool:
-        """Run one round of the pump's thread; return whether there was work."""
-        with self.changed:
-            settled, plan = self._look()
-            if not settled and plan is None:
-                return False
-            self._stepping += 1
-        try:
-            self._step(settled, plan, self._trouble)
-        finally:
-            self._stepped()
-        return True
-
-    def idle(self) -> float:
-        """Return the seconds until the pump polls."""
-        with self.changed:
-            wait = self._idle()
-            return POLL if wait is None else wait
-
-    @property
-    def empty(self) -> bool:
-        """Return whether all ends are written."""
-        return not self._outbox
+    def run_apart(self, act: Callable[[], None], name: str) -> None:
+        self._enter(name, act)
 
 
 @dataclass(slots=True)
@@ -139,19 +123,26 @@ class VirtualWorker:
         planner = Planner({LOOP: self._kind}, buffer=0.5, batch=BATCH)
         self._claimer = Claimer(self.store, self.clock, id, None, planner)
         self.permits = Permits(self.store, self.clock, lambda: self._claimer.rules, self.lose)
-        self.pump = TurnPump(
-            self.store, self.clock, id, planner, self._claimer, self, threads=0, batch=BATCH, poll=self._poll
+        self.shared = SimulatedState(planner, simulator.sleep, self._enter)
+        self.exchange = Exchange(
+            self.store,
+            self.clock,
+            id,
+            planner,
+            self._claimer,
+            self,
+            threads=0,
+            batch=BATCH,
+            poll=self._poll,
+            shared=self.shared,
         )
-        self.pump.sleep = simulator.sleep
-        self.pump.enter = self._enter
-        self.pump._calm = TurnCondition(self.pump.changed, simulator.sleep)
         self.heart = HeartbeatThread(
             self.store,
             self.clock,
             beat=BEAT,
             expiry=EXPIRY,
             on_cancel=self._cancel,
-            on_drain=lambda _: self.pump.pause(),
+            on_drain=lambda _: self.exchange.pause(),
             on_lost=lambda _: self._abandon(),
             random=rng,
         )
@@ -205,15 +196,21 @@ class VirtualWorker:
     def _work(self) -> None:
         while not self.over and not self.heart.ages():
             self.simulator.sleep(0.1)  # wait until the worker is registered
-        self.pump._claiming = True
+        self.exchange.start()
         while not self.over:
             if self.stopping:
                 self._hand_back()
                 return
             self._end_runs()
-            if not self.pump.turn():
+            if not self.exchange.threads.turn():
                 ends = min((run.ends for run in self._runs), default=float("inf"))
-                self.simulator.sleep(max(min(self.pump.idle(), ends - self.clock.monotonic()), 0.001))
+                self.simulator.sleep(max(min(self._idle(), ends - self.clock.monotonic()), 0.001))
+
+    def _idle(self) -> float:
+        """Return the seconds for which a thread of the exchange would wait."""
+        with self.shared.changed:
+            wait = self.exchange.threads.idle()
+        return POLL if wait is None else wait
 
     def _poll(self) -> float:
         at = min(self._claimer.read_at + POLL, self._claimer.retry_at)
@@ -223,12 +220,12 @@ class VirtualWorker:
 
     def _hand_back(self) -> None:
         """Stop gracefully: release running jobs, then retire the worker."""
-        self.pump.pause()
+        self.exchange.pause()
         for held in list(self._held.values()):
             held.releasing = True
             self._stop(held)
-        while not self.over and (not self.pump.empty or self._held):
-            if not self.pump.turn():
+        while not self.over and (self.shared.outbox or self._held):
+            if not self.exchange.threads.turn():
                 break
         self.over = True
         self.heart.remove(self.id)
@@ -238,9 +235,9 @@ class VirtualWorker:
         """Stop after the lease is lost, and write nothing."""
         self.simulator.say(f"{short(self.id)} has lost its lease")
         self.over = True
-        self.pump.pause()
+        self.exchange.pause()
         self.lose(list(self._held.values()))
-        self.pump.close()
+        self.exchange.close()
         self._leave()
 
     def die(self) -> None:
@@ -258,9 +255,9 @@ class VirtualWorker:
     # Jobs, as a runner holds them ----------------------------------------------------------------------------------------
 
     def take_over(self, claims: Sequence[Claim], dated: float | None = None) -> None:
-        details = details_of(self.store, claims, self.pump)
+        details = details_of(self.store, claims, self.exchange)
         taken = held_of(claims, details, self._registry, self, alone=False)
-        if self.over or self.pump.closed:
+        if self.over or self.exchange.closed:
             return  # the claims are reclaimed when the lease expires
         late = [held for held in taken.values() if self._is_late(held.claim)]
         mine = [self._held[id] for id in self._held.keys() & taken.keys()]
@@ -268,7 +265,7 @@ class VirtualWorker:
         supersede(mine, taken)
         self.lose(mine)
         jobs = [held for held in taken.values() if held not in late]
-        self.lose(mark_running(self.store, [held for held in jobs if held.claim.crashes], self.pump))
+        self.lose(mark_running(self.store, [held for held in jobs if held.claim.crashes], self.exchange))
         if self._is_gone():
             return
         self._kind.load += len(jobs)
@@ -276,7 +273,7 @@ class VirtualWorker:
             self._begin(held)
         if late:
             at = self.clock.monotonic()
-            self.pump.settle([release(held, STOPPING, at) for held in late])
+            self.exchange.settle([release(held, STOPPING, at) for held in late])
 
     def _is_gone(self) -> bool:
         """Return whether the worker has ended in between."""
@@ -286,8 +283,8 @@ class VirtualWorker:
         return self.stopping or (claim.expires_at is not None and claim.expires_at <= self.clock.now())
 
     def _begin(self, held: HeldJob) -> None:
-        if held.settled:
-            self.pump.outbox.append((held, None))
+        if not held.is_open:
+            self.exchange.outbox.append((held, None))
             return
         held.began = self.clock.monotonic()
         seconds = self._rng.choice([0.05, 0.5, 2.0, 6.0, 20.0, 60.0])
@@ -313,19 +310,21 @@ class VirtualWorker:
             held, outcome = run.held, run.outcome
             if outcome is None:
                 held.timed_out = True
-                self.pump.outbox.append((held, None))
+                self.exchange.outbox.append((held, None))
             else:
                 result = outcome.result if isinstance(outcome, Succeeded) else None
                 error = outcome.error if isinstance(outcome, Failed) else None
                 assert held.began is not None
-                self.pump.outbox.append((held, ExecutionEnd(outcome, result, error, held.began, run.ends)))
+                self.exchange.outbox.append(
+                    (held, ExecutionEnd(outcome, result, error, held.began, run.ends))
+                )
 
     def _stop(self, held: HeldJob) -> bool:
         for run in self._runs:
             if run.held is held:
                 self._runs.remove(run)
                 self.history.ended(run.effect)
-                self.pump.outbox.append((held, None))
+                self.exchange.outbox.append((held, None))
                 return True
         return False
 
@@ -338,8 +337,8 @@ class VirtualWorker:
 
     def lose(self, jobs: Iterable[HeldJob]) -> None:
         """Drop jobs that this worker no longer holds."""
-        for held in [held for held in jobs if not held.settled]:
-            held.lost = held.settled = True
+        for held in [held for held in jobs if held.is_open]:
+            held.phase = Phase.LOST
             self._stop(held)
             if self._held.get(held.claim.id.int) is held:
                 del self._held[held.claim.id.int]

@@ -1,8 +1,9 @@
-"""A claimed job in a runner: its claim, its state, and the outlet of its context."""
+"""A claimed job in a runner: its claim, its phase, and the outlet of its context."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from enum import Enum
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -18,6 +19,35 @@ from tidemill.tasks.task import Declared
 
 STOPPING = "the worker is stopping"
 LEASE_LOST = "the worker lost its lease"
+
+
+class Phase(Enum):
+    """How far the result of a held job is.
+
+    ::
+
+        OPEN ──▶ DECIDED ──▶ SUPERSEDED
+          └────▶ LOST
+
+    Every change is made under the lock of the exchange, so that a job is either decided or lost, never both. Reading
+    needs no lock.
+    """
+
+    OPEN = "open"
+    """The result is not decided; the handler may be waiting or running, or it has just ended."""
+
+    DECIDED = "decided"
+    """The result is decided. Whatever the handler does later is ignored."""
+
+    LOST = "lost"
+    """This worker no longer holds the job, and nothing is written for it."""
+
+    SUPERSEDED = "superseded"
+    """The store issued the same token to this worker again, so a result that is still unwritten is dropped."""
+
+
+# Module globals: the hot path compares phases, and a member of an Enum class is slow to look up before Python 3.12.
+OPEN, DECIDED, LOST, SUPERSEDED = Phase
 
 
 class StartRenewal(Protocol):
@@ -60,16 +90,14 @@ class HeldJob:
         "details",
         "handle",
         "kind",
-        "lost",
         "over",
+        "phase",
+        "refused",
         "releasing",
         "renewals",
-        "settled",
         "start_by",
         "stopped_at",
-        "superseded",
         "timed_out",
-        "warned",
     )
 
     def __init__(
@@ -79,14 +107,13 @@ class HeldJob:
         self.began: float | None = None  #: monotonic time at which it began
         self.handle: Any = None  #: the handle with which the executor stops it
         self.cancel_reason: str | None = claim.cancel_reason
-        self.lost = False  #: this worker no longer holds the job; nothing is written for it
-        self.timed_out = False
-        self.releasing = False
-        self.superseded = False  #: the store issued the same token to this worker again
+        self.phase = OPEN
+        # The flags below are no phases: each is set by another thread, without a lock, in any phase.
+        self.timed_out = False  #: the watchdog has asked it to stop at its timeout
+        self.releasing = False  #: the stopping worker has asked it to stop
         self.stopped_at: float | None = None  #: when it was first asked to stop
-        self.settled = False  #: its result is decided; later calls of the handler are ignored
+        self.refused = False  #: the store has refused a checkpoint of the handler
         self.over = False  #: the handler has ended and its slot is free
-        self.warned = False
         self.renewals = 0  #: how often its start was recorded again
         #: under a rate limit: the monotonic time by which it has to start
         self.start_by: float | None = None
@@ -95,6 +122,16 @@ class HeldJob:
     @property
     def id(self) -> UUID:
         return self.claim.id
+
+    @property
+    def lost(self) -> bool:
+        """Whether this worker no longer holds the job, as far as it knows."""
+        return self.phase is LOST or self.refused
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the job is held and its result is not decided."""
+        return self.phase is OPEN
 
     def job(self) -> JobRow:
         """The job as its context shows it."""
@@ -134,11 +171,11 @@ class HeldJob:
     # Outlet ------------------------------------------------------------------------------------------------------------
 
     def report(self, progress: Progress) -> None:
-        if not self.settled:
+        if self.phase is OPEN:
             self.desk.report(self, progress)
 
     def log(self, entry: LogEntry) -> None:
-        if not self.settled:
+        if self.phase is OPEN:
             self.desk.log(self, entry)
 
     def checkpoint(self, name: str) -> str | None:
@@ -146,10 +183,10 @@ class HeldJob:
 
     def save_checkpoint(self, name: str, value: str) -> None:
         claim = self.claim
-        if self.lost or self.superseded:
+        if self.lost or self.phase is SUPERSEDED:
             return
         if self.desk.store.save_checkpoints([Checkpoint(claim.id, claim.token, claim.worker, name, value)]):
-            self.lost = True
+            self.refused = True
 
     def is_timed_out(self) -> bool:
         return self.timed_out

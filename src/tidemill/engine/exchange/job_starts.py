@@ -13,7 +13,7 @@ from uuid import UUID
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import NO_DETAILS, Claim, Details
 from tidemill.domain.states import JobState
-from tidemill.engine.exchange.held_job import HeldJob, RunnerServices
+from tidemill.engine.exchange.held_job import DECIDED, SUPERSEDED, HeldJob, RunnerServices
 from tidemill.engine.executors.kinds import LOOP, PROCESS, THREAD, kind_of
 from tidemill.errors import StoreError
 from tidemill.stores.base import Store
@@ -72,14 +72,14 @@ def held_of(
 
 
 def supersede(mine: Sequence[HeldJob], taken: Mapping[int, HeldJob]) -> None:
-    """Mark jobs that were claimed again with the same token.
+    """Mark decided jobs that were claimed again with the same token. Requires the lock of the exchange.
 
     That happens after the database was restored to an earlier state. Without the mark, a pending write of the old
-    execution would pass the fence of the new claim.
+    execution would pass the fence of the new claim. A job without a decided result has no pending write.
     """
     for held in mine:
-        if held.claim.token == taken[held.claim.id.int].claim.token:
-            held.superseded = True
+        if held.phase is DECIDED and held.claim.token == taken[held.claim.id.int].claim.token:
+            held.phase = SUPERSEDED
 
 
 def lots_of(

@@ -175,18 +175,8 @@ class LaneReader:
         found = [self._limited(lane) for lane in page if self._serves(lane)]
         names = list(dict.fromkeys(name for lane in found for name in lane.limits))
         rated = self._rates and any(is_rate(rule_of(name, self._rules)) for name in names)
-        closed: set[str] = set()
-        soonest = rate_opens = float("inf")
-        for use in self._store.uses(self._rules, names) if names else ():
-            rule = rule_of(use.name, self._rules)
-            now = use.now or self._clock.now()
-            if room(rule, use, now) <= 0 and overfull(rule, use, now) is None:
-                closed.add(use.name)
-                at = opens_at(rule, use, now)
-                if at is not None:
-                    left = (at - now).total_seconds()
-                    soonest = min(soonest, left)
-                    rate_opens = min(rate_opens, left) if is_rate(rule) else rate_opens
+        closed, soonest, rate_opens = self._closed_limits(names)
+        shut = {lane.key for lane in found if closed.intersection(lane.limits)}
         with self._lock:
             self._barren, self._reading = self._barren + 1, self._clock.monotonic() - begun
             # Continue after the whole page, even if all of it belongs to other nodes, so that later pages are reached.
@@ -194,15 +184,29 @@ class LaneReader:
             known = self._rate_opens_at if first is not None else float("inf")
             self._rate_opens_at = min(known, self._clock.monotonic() + rate_opens)
             self._planner.rated = rated or (first is not None and self._planner.rated)
-            self._turns.seen(
-                (lane for lane in found if not closed.intersection(lane.limits)), anew=first is None
-            )
+            self._turns.seen((lane for lane in found if lane.key not in shut), anew=first is None)
             for gates in self._gates.values() or (self._gates_for(()),):
-                shut = {lane.key for lane in found if closed.intersection(lane.limits)}
                 gates.seen(found, shut, self._clock.monotonic())
                 if first is None and self._after is None:
                     gates.gone({lane.key for lane in found})
             self._look_again(soonest)
+
+    def _closed_limits(self, names: Sequence[str]) -> tuple[set[str], float, float]:
+        """Return the limits without room, and the seconds until the first of them, and the first rate, reopens."""
+        closed: set[str] = set()
+        soonest = rate_opens = float("inf")
+        for use in self._store.uses(self._rules, names) if names else ():
+            rule = rule_of(use.name, self._rules)
+            now = use.now or self._clock.now()
+            if room(rule, use, now) > 0 or overfull(rule, use, now) is not None:
+                continue
+            closed.add(use.name)
+            at = opens_at(rule, use, now)
+            if at is not None:
+                left = (at - now).total_seconds()
+                soonest = min(soonest, left)
+                rate_opens = min(rate_opens, left) if is_rate(rule) else rate_opens
+        return closed, soonest, rate_opens
 
     def _gates_for(self, kinds: tuple[str, ...]) -> LimitedLanes:
         """The state of the gates for tasks of these kinds; initially all known gates."""

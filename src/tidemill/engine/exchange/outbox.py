@@ -1,6 +1,6 @@
 """Outcomes that are waiting to be written to the store.
 
-``reached`` may be changed from any thread. All other changes require the pump's lock. The outbox itself writes nothing.
+``reached`` may be changed from any thread. All other changes require the lock of the exchange. The outbox itself writes nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from uuid import UUID
 
 from tidemill.engine.exchange.finisher import Settled, settle
-from tidemill.engine.exchange.held_job import HeldJob
+from tidemill.engine.exchange.held_job import DECIDED, OPEN, SUPERSEDED, HeldJob
 from tidemill.engine.exchange.planner import ExecutorLoad
 from tidemill.engine.runner.execution import ExecutionEnd
 
@@ -31,8 +31,8 @@ class Outbox:
     def decide(self, settled: Sequence[Settled]) -> None:
         """Queue these outcomes, except for jobs whose handler already has one."""
         for item in settled:
-            if not item.held.settled:
-                item.held.settled = True
+            if item.held.phase is OPEN:
+                item.held.phase = DECIDED
                 self._decided.append(item)
 
     def keep(self, settled: Sequence[Settled]) -> None:
@@ -52,8 +52,8 @@ class Outbox:
             count[kind] += 1
             if ended is not None:
                 seconds[kind] += ended.ended - ended.began
-            if not held.settled:
-                held.settled = True
+            if held.phase is OPEN:
+                held.phase = DECIDED
                 id = held.claim.id.int
                 (self._decided if id in ids else taken).append(settle(held, ended, at))
                 ids.add(id)
@@ -73,7 +73,7 @@ class Outbox:
         second: list[Settled] = []
         while self._decided and len(taken) < most:
             item = self._decided.popleft()
-            if item.held.superseded:
+            if item.held.phase is SUPERSEDED:
                 continue
             if taken.setdefault(item.claim.id, item) is not item:
                 second.append(item)

@@ -109,12 +109,8 @@ class Planner:
         meant = [kind for kind in self.kinds.values() if only in (None, kind.name) and kind.name != without]
         if not self.hot and any(kind.asked for kind in meant):
             return None
-        rooms = {
-            kind.name: kind.free() if kind.held_back else kind.room(self.buffer, self.batch, rated=self.rated)
-            for kind in meant
-            if kind.tasks and (kind.held_back or not kind.dry)
-        }
-        able = [name for name, room in rooms.items() if room > 0]
+        rooms = {kind.name: room for kind in meant if (room := self._room(kind)) > 0}
+        able = list(rooms)
         if not able:
             return None
         if self.split and len(able) > 1:
@@ -123,6 +119,14 @@ class Planner:
         limit = min(self.batch, *(rooms[name] for name in able))
         start = limit <= min(self.kinds[name].free() for name in able)
         return ClaimPlan(tuple(able), limit, start, min(self.kinds[name].soon() for name in able))
+
+    def _room(self, kind: ExecutorLoad) -> int:
+        """Return how many jobs may be claimed for one kind."""
+        if not kind.tasks:
+            return 0
+        if kind.held_back:
+            return kind.free()
+        return 0 if kind.dry else kind.room(self.buffer, self.batch, rated=self.rated)
 
     def begin(self, plan: ClaimPlan) -> None:
         """Record that this claim is sent."""

@@ -1,7 +1,7 @@
 """Writing of results that the store did not accept in a normal batch.
 
 The functions here write results again after an outage, or one by one if the store rejects one of them. They try each
-result once. The pump decides when to try again.
+result once. The exchange decides when to try again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from uuid import UUID
 from tidemill.clock import Clock
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS
-from tidemill.domain.job import ErrorInfo
+from tidemill.domain.job import ErrorInfo, JobRow
 from tidemill.domain.outcome import Failed
 from tidemill.domain.states import JobState
 from tidemill.engine.exchange.finisher import Settled, settle_as
@@ -73,25 +73,25 @@ def look_up_completed(store: Store, settled: Sequence[Settled], lost: frozenset[
     except StoreError:
         left = {item.claim.id for item in unsure}
         return WriteAnswer([item for item in settled if item.claim.id not in left], lost - left, unsure)
-    completed = {
-        item.claim.id
-        for item in unsure
-        if (job := found.get(item.claim.id)) is not None
-        and job.token == item.claim.token
-        and job.state is JobState.COMPLETED
-    }
-    for item in unsure:
-        if item.claim.id in completed and item.transition is not COMPLETED:
-            _log.warning(
-                "job %s was completed by its own transaction; how its handler ended is not recorded: %s",
-                item.claim.id,
-                item.transition.reason or item.transition.state,
-            )
+    completed = {item.claim.id for item in unsure if _is_completed(found.get(item.claim.id), item)}
     written = [
         item._replace(transition=COMPLETED, error=None) if item.claim.id in completed else item
         for item in settled
     ]
     return WriteAnswer(written, lost - completed, [])
+
+
+def _is_completed(job: JobRow | None, item: Settled) -> bool:
+    """Whether the claim of this result completed the job. A result that says otherwise is logged."""
+    if job is None or job.token != item.claim.token or job.state is not JobState.COMPLETED:
+        return False
+    if item.transition is not COMPLETED:
+        _log.warning(
+            "job %s was completed by its own transaction; how its handler ended is not recorded: %s",
+            item.claim.id,
+            item.transition.reason or item.transition.state,
+        )
+    return True
 
 
 class SortedResults(NamedTuple):

@@ -18,7 +18,7 @@ from tidemill.clock import Clock
 from tidemill.domain.outcome import Failed
 from tidemill.engine import sanitize
 from tidemill.engine.deathwatch import Forks, end_fork
-from tidemill.engine.exchange.held_job import HeldJob
+from tidemill.engine.exchange.held_job import OPEN, HeldJob
 from tidemill.engine.exchange.loop_io import LoopStepper, new_loop
 from tidemill.engine.runner.execution import ExecutionEnd, arun, run
 from tidemill.stores.wait_function import meanwhile
@@ -77,7 +77,7 @@ class LoopExecutor:
         (self._loop or self._start()).call_soon_threadsafe(self._fill)
 
     def _start(self) -> asyncio.AbstractEventLoop:
-        with self._starting:  # two pump threads may submit the first jobs at once
+        with self._starting:  # two threads may submit the first jobs at once
             if self._loop is None:
                 loop = new_loop()
                 self._thread = threading.Thread(
@@ -201,7 +201,7 @@ class LoopExecutor:
                 held = self._waiting.popleft()
             except IndexError:
                 return None
-            if not held.settled:
+            if held.phase is OPEN:
                 return held
             self._on_ended(held, None)
             self._ask_turn()
@@ -331,7 +331,7 @@ class ThreadExecutor:
                 return
 
     def _run(self, held: HeldJob) -> None:
-        if held.settled:
+        if not held.is_open:
             self._on_ended(held, None)
             return
         held.began = self._clock.monotonic()

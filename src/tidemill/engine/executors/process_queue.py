@@ -109,7 +109,7 @@ class ProcessQueue:
             while self._waiting and self._processes.places(spare=True) > 0:
                 held = self._waiting.popleft()
                 suspect = bool(held.claim.crashes)
-                if held.settled:
+                if not held.is_open:
                     over.append(held)
                 elif self._processes.places(spare=suspect) <= 0:
                     passed.append(held)

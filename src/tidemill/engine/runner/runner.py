@@ -17,12 +17,12 @@ from tidemill.domain.job import Claim
 from tidemill.domain.limits import Rules
 from tidemill.domain.outcome import Misfit
 from tidemill.engine.completion import Connections
-from tidemill.engine.exchange.claimer import Claimer
+from tidemill.engine.exchange.exchange import Exchange
 from tidemill.engine.exchange.finisher import Settled, release, settle_as
-from tidemill.engine.exchange.held_job import STOPPING, HeldJob
+from tidemill.engine.exchange.held_job import LOST, STOPPING, HeldJob
 from tidemill.engine.exchange.job_starts import details_of, held_of, lots_of, mark_running, supersede
-from tidemill.engine.exchange.loop_pump import LoopPump
 from tidemill.engine.exchange.planner import Planner, RunnerStats, stats_of
+from tidemill.engine.exchange.sources import Claimer
 from tidemill.engine.exchange.start_deadlines import Permits
 from tidemill.engine.executors.kinds import LOOP, PROCESS, THREAD, kinds_of
 from tidemill.engine.executors.local import Executor, LoopExecutor, ThreadExecutor, names
@@ -103,7 +103,7 @@ class Runner:
         self._claimer = Claimer(store, clock, worker, settings.queues, planner)
         self.permits = Permits(store, clock, lambda: self.rules, self.lose)
         self._breakers = BreakerReports(store, lambda: self.rules, lambda: self._news.wake({"change"}))
-        self._pump = LoopPump(
+        self._exchange = Exchange(
             store,
             clock,
             worker,
@@ -115,9 +115,11 @@ class Runner:
             poll=self._poll,
             may_claim=lambda: fence is None or fence.holds,
         )
-        self._outbox = self._pump.outbox
-        self._loop = LoopExecutor(settings.concurrency, clock, hooks, self._ended, self._turned, self._pump)
-        self._pump.attach(self._loop, ear)
+        self._outbox = self._exchange.outbox
+        self._loop = LoopExecutor(
+            settings.concurrency, clock, hooks, self._ended, self._turned, self._exchange.loop
+        )
+        self._exchange.loop.attach(self._loop, ear)
         self._lanes: dict[str, Executor] = {LOOP: self._loop, THREAD: self._threads, PROCESS: self._alone}
         self._watch = Watchdog(
             store, clock, self, self._loop, settings.patience.total_seconds(), self._note_stuck
@@ -131,15 +133,15 @@ class Runner:
         if self._ear is not None:
             self._ear.subscribe(self._heard)
         self._watch.start()
-        self._pump.start()
+        self._exchange.start()
 
     def wake(self) -> None:
         """Claim soon, because there may be new jobs."""
-        self._pump.ring()
+        self._exchange.ring()
 
     def drain(self) -> None:
         """Stop claiming; held jobs are still finished."""
-        self._pump.pause()
+        self._exchange.pause()
 
     def wait_empty(self, timeout: float | None = None) -> bool:
         """Wait until no job is held. Returns False on timeout."""
@@ -158,24 +160,24 @@ class Runner:
 
     def rest(self, seconds: float) -> None:
         """Wait this many seconds, or until this runner is closed."""
-        self._pump.rest(seconds)
+        self._exchange.rest(seconds)
 
     @property
     def quiet(self) -> bool:
-        """Whether no job is held and the pump is idle."""
-        # Check the pump first: it is not quiet until its claims are held.
-        return self._pump.quiet and not self._held
+        """Whether no job is held and the exchange is idle."""
+        # Check the exchange first: it is not quiet until its claims are held.
+        return self._exchange.quiet and not self._held
 
     def stop(self, grace: float) -> None:
         """Stop claiming, wait for running jobs, then ask them to stop, then release the rest."""
         self._stopping = True  # claims that are under way are released
         self.drain()
         self._hand_back()
-        if grace and (running := [held for held in self.holding() if not held.settled]):
+        if grace and (running := [held for held in self.holding() if held.is_open]):
             _log.info("waiting up to %g s for %d running jobs: %s", grace, len(running), names(running[:10]))
         if not self.wait_empty(grace):
             self._hand_back()
-            left = [held for held in self.holding() if not held.settled]
+            left = [held for held in self.holding() if held.is_open]
             _log.info("%d jobs are asked to stop: %s", len(left), names(left[:10]))
             at = self.clock.monotonic()
             for held in left:
@@ -183,8 +185,8 @@ class Runner:
                 held.stopped_at = held.stopped_at or at
                 self.stop_job(held)
             if left and not self.wait_empty(min(self.settings.patience.total_seconds(), LAST_WORD)):
-                self._release([held for held in self.holding() if not held.settled])
-        self._pump.flushed(5.0)
+                self._release([held for held in self.holding() if held.is_open])
+        self._exchange.flushed(5.0)
         self.close()
 
     def _hand_back(self) -> None:
@@ -196,7 +198,7 @@ class Runner:
         """Stop all jobs and write nothing, because the lease is lost and other workers may run the jobs now."""
         with self._lock:
             self._abandoned = True
-        self._pump.pause()
+        self._exchange.pause()
         self.lose(self.holding())
         self.close()
 
@@ -210,7 +212,7 @@ class Runner:
                 self._ear.unsubscribe(self._heard)
             self._watch.close()
             self._misfits.close()
-            self._pump.close()
+            self._exchange.close()
             self._breakers.close()
             self._scribe.close()
             self._loop.close()
@@ -219,23 +221,23 @@ class Runner:
 
     def stats(self) -> RunnerStats:
         """Return the current figures."""
-        return stats_of(self._kinds.values(), self.tally, self._stuck, store_ok=self._pump.store_ok)
+        return stats_of(self._kinds.values(), self.tally, self._stuck, store_ok=self._exchange.store_ok)
 
     def condition(self) -> Condition:
         """Return the state from which the supervisor judges the runner's health. Call it about once a second."""
-        return self._check.look(self._loop, self._pump, self.holding(), self.clock.monotonic())
+        return self._check.look(self._loop, self._exchange, self.holding(), self.clock.monotonic())
 
     # Wake-ups and polling ---------------------------------------------------------------------------------------------
 
     def _heard(self, heard: frozenset[str]) -> None:
         if RECONNECTED in heard:
-            self._pump.reconnected()
+            self._exchange.reconnected()
         if "change" in heard:
             self._claimer.forget_pauses()
         if "change" in heard or any(
             concerns(topic, self.settings.queues, self._node, self.worker) for topic in heard
         ):
-            self._pump.ring()
+            self._exchange.ring()
             self._watch.rouse()  # start the watch here, where no job waits for it, and not when a job starts
 
     def _poll(self) -> float:
@@ -254,7 +256,7 @@ class Runner:
         """
         if self.config.tasks:
             claims = [self.config.applied(claim, self._registry.name_of(claim.task)) for claim in claims]
-        details = details_of(self.store, claims, self._pump)
+        details = details_of(self.store, claims, self._exchange)
         taken = held_of(claims, details, self._registry, self, alone=self._alone.is_open)
         now = self.clock.now()
         back = [
@@ -266,12 +268,15 @@ class Runner:
         if self._claimer.rates:
             self.permits.give(chain(apart, *lots.values()), dated)
         with self._lock:
-            if self._abandoned or self._pump.closed:
+            if self._abandoned or self._exchange.closed:
                 return  # the jobs are recovered when our lease expires
             mine = [self._held[id] for id in self._held.keys() & taken.keys()]
             self._held.update(taken)
-        supersede(mine, taken)
-        self.lose(mine)  # another worker or a rewound database has already put them back into their queue
+        if mine:  # another worker or a rewound database has already put them back into their queue
+            with self._exchange.changed:
+                supersede(mine, taken)
+                gone = self._mark_lost(mine)
+            self._drop(gone)
         self._quarantine.add(apart)
         lots[PROCESS], elsewhere = self._alone.admit(lots[PROCESS])
         self._news.started(chain(apart, *lots.values()))
@@ -281,10 +286,10 @@ class Runner:
             self._release(back)
         if elsewhere:
             at = self.clock.monotonic()
-            self._pump.settle([settle_as(held, outcome, None, at) for held, outcome in elsewhere])
+            self._exchange.settle([settle_as(held, outcome, None, at) for held, outcome in elsewhere])
 
     def _submit(self, lots: Mapping[str, Sequence[HeldJob]]) -> None:
-        with self._pump.changed:
+        with self._exchange.changed:
             for kind, lot in lots.items():
                 self._kinds[kind].load += len(lot)
         for kind, lot in lots.items():
@@ -293,15 +298,15 @@ class Runner:
 
     def _begin_here(self, held: HeldJob) -> None:
         """Start a suspect in this process, where nothing else runs."""
-        self.lose(mark_running(self.store, [held], self._pump))
+        self.lose(mark_running(self.store, [held], self._exchange))
         self._submit({held.kind: [held]})
 
     def _begin_alone(self, held: HeldJob) -> bool:
         """Record the start of a job in a ready child. Returns whether this worker still holds the job."""
         if held.claim.crashes:
-            self.lose(mark_running(self.store, [held], self._pump))
+            self.lose(mark_running(self.store, [held], self._exchange))
         held.began = self.clock.monotonic()
-        return not held.settled
+        return held.is_open
 
     def look(self) -> None:
         """Run the periodic checks of the fence and the child processes."""
@@ -321,7 +326,7 @@ class Runner:
     # Finished jobs ----------------------------------------------------------------------------------------------------
 
     def _ended(self, held: HeldJob, ended: ExecutionEnd | None) -> None:
-        """Queue the outcome of a handler that ended on the loop. The pump is notified once per turn of the loop."""
+        """Queue the outcome of a handler that ended on the loop. The exchange is notified once per turn of the loop."""
         # The type is checked here, because every job passes this point and nearly none is a misfit.
         if ended is not None and type(ended.outcome) is Misfit and self._misfits.takes(held, ended):
             return
@@ -329,7 +334,7 @@ class Runner:
         self._outbox.append((held, ended))
 
     def _turned(self) -> None:
-        self._pump.knock()
+        self._exchange.knock()
 
     def _ended_in_thread(self, held: HeldJob, ended: ExecutionEnd | None) -> None:
         if not self._misfits.takes(held, ended):
@@ -337,8 +342,8 @@ class Runner:
 
     def _put_out(self, held: HeldJob, ended: ExecutionEnd | None) -> None:
         held.over = True
-        self._pump.outbox.append((held, ended))
-        self._pump.knock()
+        self._exchange.outbox.append((held, ended))
+        self._exchange.knock()
 
     def about_to_write(self, settled: Sequence[Settled]) -> None:
         """Write log lines and progress of these jobs first, because that requires holding the jobs."""
@@ -350,7 +355,7 @@ class Runner:
         with self._lock:
             for item in settled:
                 id = item.claim.id.int
-                if jobs.get(id) is item.held:  # another pump thread may have claimed it again
+                if jobs.get(id) is item.held:  # another thread may have claimed it again
                     del jobs[id]
             self.tally.note(settled)
             if lost:
@@ -391,12 +396,12 @@ class Runner:
     def _call_off(self, held: HeldJob) -> bool:
         """Cancel a job that has not started. Returns False if it has."""
         if self._quarantine.withdraw(held):
-            self._pump.settle([settle_as(held, held.outcome(None), None, self.clock.monotonic())])
+            self._exchange.settle([settle_as(held, held.outcome(None), None, self.clock.monotonic())])
             return True
         if not self._lanes[held.kind].withdraw(held):
             return False
-        self._pump.outbox.append((held, None))
-        self._pump.knock()
+        self._exchange.outbox.append((held, None))
+        self._exchange.knock()
         return True
 
     def stop_job(self, held: HeldJob) -> None:
@@ -417,19 +422,30 @@ class Runner:
             self._time_out(held)
         if held.kind == THREAD and self._threads.give_up(held):
             # The slot is free: a new thread replaces the abandoned one.
-            self._pump.outbox.append((held, None))
-            self._pump.knock()
+            self._exchange.outbox.append((held, None))
+            self._exchange.knock()
 
     def lose(self, jobs: Iterable[HeldJob]) -> None:
         """Stop jobs that this worker no longer holds, and write nothing more about them."""
-        found = [held for held in jobs if not held.settled]
+        with self._exchange.changed:
+            gone = self._mark_lost(jobs)
+        self._drop(gone)
+
+    def _mark_lost(self, jobs: Iterable[HeldJob]) -> list[HeldJob]:
+        """Mark the undecided ones of these jobs as lost, and return them. Requires the lock of the exchange."""
+        found = [held for held in jobs if held.is_open]
+        for held in found:
+            held.phase = LOST
+        return found
+
+    def _drop(self, found: Sequence[HeldJob]) -> None:
+        """Stop the handlers of lost jobs, and forget the jobs."""
         if not found:
             return
         _log.warning(
             "%d jobs were taken over by another worker and are stopped: %s", len(found), names(found[:10])
         )
         for held in found:
-            held.lost = held.settled = True
             self.stop_job(held)
         with self._lock:
             for held in found:
@@ -442,7 +458,7 @@ class Runner:
     def _time_out(self, held: HeldJob) -> None:
         assert held.claim.timeout is not None
         outcome = held.timed_out_after(held.claim.timeout)
-        self._pump.settle([settle_as(held, outcome, None, self.clock.monotonic())])
+        self._exchange.settle([settle_as(held, outcome, None, self.clock.monotonic())])
 
     def _lose_held(self, jobs: Iterable[HeldJob]) -> None:
         """Stop jobs whose output the store refused, except those that the user's transaction may have completed."""
@@ -450,7 +466,7 @@ class Runner:
 
     def _release(self, jobs: Sequence[HeldJob]) -> None:
         at = self.clock.monotonic()
-        self._pump.settle([release(held, STOPPING, at) for held in jobs])
+        self._exchange.settle([release(held, STOPPING, at) for held in jobs])
 
     def _note_stuck(self, reason: str) -> None:
         if self._stuck is None:

@@ -1,4 +1,4 @@
-"""A runner's report on its own health: loop, pump, files and overdue jobs.
+"""A runner's report on its own health: loop, exchange, files and overdue jobs.
 
 The supervisor combines it with its own observations; see ``domain.runner_health``.
 """
@@ -39,9 +39,10 @@ class LoopProbe(Protocol):
 
 
 class ExchangeProbe(Protocol):
-    """The pump."""
+    """The exchange with the store."""
 
-    steps: int
+    @property
+    def steps(self) -> int: ...
 
     @property
     def owes_a_step(self) -> bool: ...
@@ -62,11 +63,13 @@ class SelfCheck:
         self._steps = -1
         self._last = Condition()
 
-    def look(self, loop: LoopProbe, pump: ExchangeProbe, jobs: Sequence[HeldJob], now: float) -> Condition:
+    def look(
+        self, loop: LoopProbe, exchange: ExchangeProbe, jobs: Sequence[HeldJob], now: float
+    ) -> Condition:
         """Return the current condition of these parts."""
         since = 0.0 if self._looked_at is None else min(now - self._looked_at, _LONGEST_STEP)
         self._looked_at = now
-        moved, self._steps = pump.steps != self._steps, pump.steps
+        moved, self._steps = exchange.steps != self._steps, exchange.steps
         last = self._last
 
         def added(so_far: float, *, wrong: bool) -> float:
@@ -76,8 +79,8 @@ class SelfCheck:
         self._last = Condition(
             loop=added(last.loop, wrong=away),
             loop_waiting=away and loop.crowded,
-            pump=added(last.pump, wrong=pump.store_ok and pump.owes_a_step and not moved),
-            store=added(last.store, wrong=not pump.store_ok),
+            pump=added(last.pump, wrong=exchange.store_ok and exchange.owes_a_step and not moved),
+            store=added(last.store, wrong=not exchange.store_ok),
             files=added(last.files, wrong=not can_open_files()),
             overdue=max((_overdue(held, now) for held in jobs), default=0.0),
             blocking=_blocking(loop.guilty(), jobs) if away else None,
@@ -94,7 +97,7 @@ def _blocking(inside: Any, jobs: Sequence[HeldJob]) -> str | None:
 
 def _overdue(held: HeldJob, now: float) -> float:
     """Return the seconds that a job has run past its timeout without being ended."""
-    if held.began is None or held.claim.timeout is None or held.over or held.settled:
+    if held.began is None or held.claim.timeout is None or held.over or not held.is_open:
         return 0.0
     return max(0.0, now - held.began - held.claim.timeout.total_seconds())
 

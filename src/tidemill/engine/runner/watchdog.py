@@ -68,6 +68,7 @@ class Watchdog:
     ) -> None:
         self._store, self._clock, self._owner, self._loop = store, clock, owner, loop
         self._patience, self._on_stuck = patience, on_stuck
+        self._warned: set[HeldJob] = set()  # held jobs that have blocked the event loop
         self._busy = threading.Event()
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="tidemill-watch", daemon=True)
@@ -124,7 +125,7 @@ class Watchdog:
         elif (
             held.stopped_at is not None
             and (held.timed_out or held.releasing)
-            and not held.settled
+            and held.is_open
             and at - held.stopped_at >= self._patience
         ):
             self._owner.give_up(held)
@@ -157,10 +158,11 @@ class Watchdog:
         # The same executor coroutine may have just started its next job. Blame only a job that ran during the whole
         # blockage.
         since = self._clock.monotonic() - BLOCKED / 2
+        self._warned.intersection_update(jobs)
         for held in jobs:
             began = held.began
-            if held.handle is inside and began is not None and began <= since and not held.warned:
-                held.warned = True
+            if held.handle is inside and began is not None and began <= since and held not in self._warned:
+                self._warned.add(held)
                 text = (
                     f"task {held.claim.task} has blocked the event loop for {away:.1f} s: all coroutines of this"
                     " worker wait for it; make it a plain def, or await asyncio.to_thread(...)"

@@ -29,7 +29,7 @@ from tidemill.engine.exchange.finisher import Settled, release
 from tidemill.engine.exchange.held_job import STOPPING, HeldJob, Phase
 from tidemill.engine.exchange.job_starts import details_of, held_of, mark_running, supersede
 from tidemill.engine.exchange.planner import ExecutorLoad, Planner
-from tidemill.engine.exchange.shared import SharedState
+from tidemill.engine.exchange.shared_state import SharedState
 from tidemill.engine.exchange.sources import Claimer
 from tidemill.engine.exchange.start_deadlines import Permits
 from tidemill.engine.executors.kinds import LOOP

@@ -1,6 +1,6 @@
 """The HTTP API's own process under ``tidemill up``, started by it alone: ``python -m tidemill.cli.up_api --app …``.
 
-The socket it serves on is its parent's, so that a restart refuses nobody; so is the token, so that it stays the same.
+The parent opens the socket, so that a restart refuses no client, and creates the token, so that it stays the same.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the client APIs share: the store, its time, tenants, and the async twins of their methods."""
+"""Base class of the client APIs, and the async twins of their methods."""
 
 from __future__ import annotations
 

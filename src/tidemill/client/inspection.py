@@ -48,7 +48,7 @@ Outcome = tuple[datetime, UUID | None, JobState | None, str | None]
 
 
 class Inspection(StoreApi):
-    """What the pages and routes read. Every read names its tenant; ``"*"`` stands for all tenants."""
+    """The reads of pages and routes. Every read names its tenant; ``"*"`` stands for all tenants."""
 
     # The store itself --------------------------------------------------------------------------------------------------
 

@@ -106,7 +106,7 @@ def _office(app: App) -> list[BoundTask[Any, Any]]:
 
     @app.task(name="count_visitors", priority=10)
     async def count_visitors() -> int:
-        """What a schedule does every five seconds."""
+        """The work of a schedule that fires every five seconds."""
         await asyncio.sleep(0.05)
         return _dice.randrange(1000)
 

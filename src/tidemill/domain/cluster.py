@@ -128,7 +128,7 @@ class LeaseHolder(NamedTuple):
 
 
 def holder_facts(name: str, workers: Iterable[UUID]) -> dict[str, object]:
-    """What a holder records about itself in its lease."""
+    """The data that a holder records about itself in its lease."""
     return {"name": name, "workers": sorted(str(id) for id in workers)}
 
 

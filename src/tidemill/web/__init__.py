@@ -1,4 +1,4 @@
-"""What the HTTP API and the dashboard share: requests, routes, guard, errors, streams, server.
+"""The web kit of the HTTP API and the dashboard: requests, routes, guard, errors, streams, server.
 
 -   ``app`` creates the ASGI application; every endpoint of it is guarded.
 -   ``routes`` declares operations, and ``endpoint`` serves those of one path.

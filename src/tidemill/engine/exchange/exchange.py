@@ -19,7 +19,7 @@ from tidemill.engine.exchange.finisher import Settled
 from tidemill.engine.exchange.loop import LoopDriver
 from tidemill.engine.exchange.planner import Planner
 from tidemill.engine.exchange.recovery import Recovery
-from tidemill.engine.exchange.shared import SharedState
+from tidemill.engine.exchange.shared_state import SharedState
 from tidemill.engine.exchange.sources import Claimer
 from tidemill.engine.exchange.step_runner import ExchangeOwner, StepRunner
 from tidemill.engine.exchange.threads import ThreadDriver

@@ -24,7 +24,7 @@ from tidemill.engine.exchange.finisher import Settled
 from tidemill.engine.exchange.machine import FLIGHTS, LoopTurn
 from tidemill.engine.exchange.planner import ClaimPlan
 from tidemill.engine.exchange.recovery import Recovery
-from tidemill.engine.exchange.shared import SharedState
+from tidemill.engine.exchange.shared_state import SharedState
 from tidemill.engine.exchange.sources import Claimer
 from tidemill.engine.exchange.step_runner import StepInFlight, StepRunner
 from tidemill.engine.executors.local import LoopExecutor

@@ -47,7 +47,7 @@ LONGEST_PAUSE = 2.0
 
 
 class ExchangeState(Enum):
-    """What the exchange is doing as a whole."""
+    """The state of the exchange as a whole."""
 
     IDLE = "idle"
     POLLING = "polling"
@@ -58,7 +58,7 @@ class ExchangeState(Enum):
 
 
 class LoopRole(Enum):
-    """What the event loop's thread does for the exchange."""
+    """The part of the event loop's thread in the exchange."""
 
     AWAY = "away"
     """It only runs jobs."""

@@ -13,7 +13,7 @@ from tidemill.engine.exchange.finisher import Settled
 from tidemill.engine.exchange.held_job import HeldJob
 from tidemill.engine.exchange.machine import LONGEST_PAUSE
 from tidemill.engine.exchange.result_writer import is_trouble, write_again
-from tidemill.engine.exchange.shared import SharedState
+from tidemill.engine.exchange.shared_state import SharedState
 from tidemill.engine.exchange.step_runner import ExchangeOwner, StepRunner
 from tidemill.errors import StoreBusy, StoreError
 from tidemill.stores.base import Store

@@ -25,7 +25,7 @@ from tidemill.engine.exchange.held_job import HeldJob
 from tidemill.engine.exchange.machine import LaneLook, Wakeup
 from tidemill.engine.exchange.planner import ClaimPlan
 from tidemill.engine.exchange.result_writer import is_trouble, look_up_completed, one_by_one
-from tidemill.engine.exchange.shared import SharedState
+from tidemill.engine.exchange.shared_state import SharedState
 from tidemill.engine.exchange.sources import Claimer
 from tidemill.engine.exchange.start_deadlines import Stamp
 from tidemill.engine.runner.counters import Counters

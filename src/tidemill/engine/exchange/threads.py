@@ -14,7 +14,7 @@ from tidemill.clock import Clock
 from tidemill.engine.exchange.finisher import Settled
 from tidemill.engine.exchange.planner import ClaimPlan
 from tidemill.engine.exchange.recovery import Recovery
-from tidemill.engine.exchange.shared import SharedState
+from tidemill.engine.exchange.shared_state import SharedState
 from tidemill.engine.exchange.step_runner import StepRunner
 
 _log = logging.getLogger("tidemill.engine")

@@ -25,7 +25,7 @@ class HookServer:
         self._thread = threading.Thread(target=self._serve, name="tidemill-fire-hooks", daemon=True)
 
     def offer(self) -> Data:
-        """What this app has for the fires of schedules. The thread is started if that is anything."""
+        """The hooks and subscribers of this app for the fires of schedules. The thread is started if that is anything."""
         hooks = self._app.hooks.on_enqueue
         events = self._app.events.wants(ENQUEUED)
         if (hooks or events) and self._thread.ident is None:

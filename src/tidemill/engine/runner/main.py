@@ -103,7 +103,7 @@ class RunnerMain:
     # Messages --------------------------------------------------------------------------------------------------------
 
     def _offer_hooks(self, app: Application) -> Data:
-        """What the app has for the fires of schedules, which the supervisor makes."""
+        """The hooks and subscribers of the app for fires, which the supervisor makes."""
         if self._hook_server is None and self._hooks is not None:
             self._hook_server = HookServer(app, self._hooks)
         self._offer = {} if self._hook_server is None else self._hook_server.offer()

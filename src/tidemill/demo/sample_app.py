@@ -84,7 +84,7 @@ def make_work(every_kind: bool = False) -> int:
 
 @app.task(name="tidy", queue="demo", retry=None, timeout=timedelta(minutes=1))
 def tidy() -> int:
-    """What ended a while ago goes, and so do old fires: nothing here grows for ever."""
+    """Delete jobs and fires that ended a while ago, so that the demo does not grow without bound."""
     app.store.purge_fires(app.clock.now() - KEPT, limit=1_000)
     return Retention(app.store, _policies)().items
 

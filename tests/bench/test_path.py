@@ -12,7 +12,7 @@ import pytest
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parents[2]
-MOST_MODULES = 18
+MOST_MODULES = 19
 """Modules of Tidemill that run code for one ``enqueue`` on PostgreSQL."""
 
 MOST_CALLS = 95

@@ -226,6 +226,7 @@ STORIES: dict[str, Story] = {
     "Control.asettings": _reading("control", "settings"),
     "Control.aset": (lambda it: it.app.control.aset("colour", "red"), lambda setting: setting.value == "red"),
     "Control.aunset": (lambda it: it.app.control.aunset("colour"), True),
+    "Control.aset_all": (lambda it: it.app.control.aset_all({"shape": "round", "size": 3}), None),
     "Control.adrain": (lambda it: it.app.control.adrain(it.worker.id), True),
     "Control.arelease": (lambda it: it.app.control.arelease("duties"), True),
     # Keys, audit and limits

@@ -49,14 +49,14 @@ WITHOUT_MEMBERS = {
 NOTES = {
     "Unique": '`on_conflict` is `"return"` (the existing job is returned), `"replace"` (it is cancelled), `"extend"` (its time is '
     'moved to that of the new one: a debounce) or `"raise"` (`JobExists`).',
-    "Store": "[Stores](stores.md) explains the contract.",
+    "Store": "[Stores](../stores.md) explains the contract.",
     "Limit": "`key` is the name of an argument, or a function of the arguments; each value has a limit of its own.",
     "Rate": "`key` is the name of an argument, or a function of the arguments; each value has a rate of its own.",
 }
 """Additions to the signatures."""
 
 ALIASES = {
-    "Duration": 'A `timedelta`, a number of seconds, or a text such as `"10m"`: see [durations](durations.md).',
+    "Duration": 'A `timedelta`, a number of seconds, or a text such as `"10m"`: see [durations](../durations.md).',
 }
 """Type aliases, with their meaning."""
 

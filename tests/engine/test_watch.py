@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
+from tests.engine.cluster_kit import eventually
 from tests.engine.mill import PATIENCE, Mill, open_gate, opened
 
 from tidemill.client.jobs.handle import Job as Handle
@@ -63,9 +64,66 @@ def test_the_fence_opens_while_the_store_does_not_answer(mill: Mill, gate: threa
     reached, _ = mill.line.hold_up("start", times=float("inf"))
     with mill.runner(concurrency=1, fence=fence):
         assert reached.wait(PATIENCE)
-        fence._limit = fence._stall = 0.0  # the lease ends now
+        fence.until, fence._stall = float("-inf"), 0.0  # the lease ends now
         assert lost.wait(SOON)
         gate.set()
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "thread"])
+def test_no_job_begins_after_the_lease_has_lapsed(mill: Mill, kind: str) -> None:
+    clock = SystemClock()
+    fence = Fence(clock, new_id(), limit=3600.0, confirmed=clock.monotonic())
+    ran: list[int] = []
+    lapsed: list[int] = []
+
+    def work(n: int) -> None:
+        ran.append(n)
+        # Once jobs are claimed ahead, the lease lapses, as if the process had been halted.
+        if not lapsed and len(runner.holding()) > 5:
+            lapsed.append(len(ran))
+            fence.until = float("-inf")
+
+    @mill.app.task
+    async def coroutine(n: int) -> None:
+        work(n)
+
+    @mill.app.task
+    def thread(n: int) -> None:
+        work(n)
+
+    with mill.runner(concurrency=1, threads=1, fence=fence) as runner:
+        jobs = (coroutine if kind == "coroutine" else thread).enqueue_many([{"n": n} for n in range(1000)])
+        eventually(lambda: lapsed and not runner.holding(), PATIENCE)
+        assert len(ran) == lapsed[0]
+        left = [mill.row(job) for job in jobs if mill.state(job) is not JobState.COMPLETED]
+        assert {(row.state, row.attempt) for row in left} == {(JobState.PENDING, 0)}
+        assert len(left) == 1000 - len(ran)
+        fence.confirm(clock.monotonic())
+        runner.wake()
+        mill.ends(*jobs)
+    assert sorted(ran) == list(range(1000))
+
+
+def test_no_job_begins_in_a_child_process_after_the_lease_has_lapsed(
+    mill: Mill, gate: threading.Event
+) -> None:
+    clock = SystemClock()
+    fence = Fence(clock, new_id(), limit=3600.0, confirmed=clock.monotonic())
+
+    @mill.app.task
+    def work() -> None:
+        gate.wait(PATIENCE)
+
+    job = work.enqueue()
+    with mill.runner(fence=fence) as runner:
+        mill.becomes(job, JobState.RUNNING)
+        (held,) = runner.holding()
+        assert runner._begin_alone(held)
+        fence.until = float("-inf")
+        assert not runner._begin_alone(held)
+        fence.confirm(clock.monotonic())
+        gate.set()
+        mill.ends(job)
 
 
 def test_a_background_thread_takes_one_call_at_a_time() -> None:

@@ -1,7 +1,7 @@
 """Executors for coroutines on an event loop and for functions on threads.
 
 They run jobs and report how they ended. They decide nothing about jobs and write nothing. The executor for processes is
-in ``isolated``.
+in ``processes``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from contextvars import Context, copy_context
 from typing import Any, Protocol
 
 from tidemill.clock import Clock
-from tidemill.domain.outcome import Failed
+from tidemill.domain.outcome import Failed, Released
 from tidemill.engine import sanitize
 from tidemill.engine.deathwatch import Forks, end_fork
 from tidemill.engine.exchange.held_job import OPEN, HeldJob
@@ -45,6 +45,22 @@ class Executor(Protocol):
     def withdraw(self, held: HeldJob | None = None) -> list[HeldJob]: ...
 
 
+class LeaseTime(Protocol):
+    """The worker's lease, by the monotonic clock of the executor."""
+
+    @property
+    def until(self) -> float: ...
+
+
+class _Endless:
+    """The lease of a worker that no other process observes."""
+
+    until = float("inf")
+
+
+ENDLESS = _Endless()
+
+
 class LoopExecutor:
     """Runs up to ``slots`` coroutines at a time on an event loop in its own thread."""
 
@@ -56,8 +72,9 @@ class LoopExecutor:
         on_ended: OnEnded,
         on_turn: Callable[[], None],
         steps: LoopStepper | None = None,
+        lease: LeaseTime = ENDLESS,
     ) -> None:
-        self.slots = slots
+        self.slots, self._lease = slots, lease
         self._steps, self._waiting_here, self._over = steps, False, False
         self._clock, self._hooks, self._on_ended, self._on_turn = clock, hooks, on_ended, on_turn
         self._forks = Forks.number
@@ -172,7 +189,12 @@ class LoopExecutor:
         me, clean, monotonic = asyncio.current_task(), copy_context(), self._clock.monotonic
         turned_at = monotonic()
         while (held := self._next()) is not None:
-            held.handle, held.began = me, monotonic()
+            began = monotonic()
+            if began >= self._lease.until:
+                self._on_ended(held, unstarted(began))
+                self._ask_turn()
+                continue
+            held.handle, held.began = me, began
             ended: ExecutionEnd | None
             try:
                 ended = await arun(held.declared, held.claim, held.job, held, self._clock, self._hooks)
@@ -288,8 +310,10 @@ class LoopExecutor:
 class ThreadExecutor:
     """Runs up to ``slots`` functions at a time, each on its own thread."""
 
-    def __init__(self, slots: int, clock: Clock, hooks: Hooks, on_ended: OnEnded) -> None:
-        self.slots = slots
+    def __init__(
+        self, slots: int, clock: Clock, hooks: Hooks, on_ended: OnEnded, lease: LeaseTime = ENDLESS
+    ) -> None:
+        self.slots, self._lease = slots, lease
         self._clock, self._hooks, self._on_ended = clock, hooks, on_ended
         self._forks = Forks.number
         self._changed = threading.Condition()
@@ -334,7 +358,11 @@ class ThreadExecutor:
         if not held.is_open:
             self._on_ended(held, None)
             return
-        held.began = self._clock.monotonic()
+        began = self._clock.monotonic()
+        if began >= self._lease.until:
+            self._on_ended(held, unstarted(began))
+            return
+        held.began = began
         ended: ExecutionEnd | None
         try:
             ended = run(held.declared, held.claim, held.job, held, self._clock, self._hooks)
@@ -393,6 +421,17 @@ def withdrawn(waiting: deque[HeldJob], held: HeldJob | None) -> list[HeldJob]:
             taken.append(waiting.popleft())
     except (IndexError, ValueError):
         return taken
+
+
+def unstarted(now: float) -> ExecutionEnd:
+    """The end of a job that may not begin, because the worker's lease may have passed to another worker.
+
+    A process that was halted reaches this point with jobs that others have claimed since. If the lease was not lost
+    after all, the job returns to its queue.
+    """
+    return ExecutionEnd(
+        Released("the worker could not confirm its lease before it began"), None, None, now, now
+    )
 
 
 def _failed(held: HeldJob, error: BaseException, clock: Clock) -> ExecutionEnd:

@@ -32,6 +32,7 @@ class Fence:
     def __init__(self, clock: Clock, worker: UUID, *, limit: float, confirmed: float) -> None:
         self._clock, self.worker, self._limit = clock, worker, limit
         self._confirmed = confirmed
+        self.until = confirmed + limit  #: the monotonic time until which the lease is reliable
         self.on_lost: Callable[[], None] | None = None
         self._stall = min(STALL, limit / 12)
         self._open_since, self._looks = 0.0, 0
@@ -39,11 +40,12 @@ class Fence:
     def confirm(self, at: float) -> None:
         """Record that the store answered a beat that was sent at this monotonic time."""
         self._confirmed = max(self._confirmed, min(at, self._clock.monotonic()))
+        self.until = self._confirmed + self._limit
 
     @property
     def holds(self) -> bool:
-        """Whether jobs may be claimed."""
-        return self._clock.monotonic() - self._confirmed < self._limit
+        """Whether jobs may be claimed and begun."""
+        return self._clock.monotonic() < self.until
 
     def look(self) -> None:
         """Call ``on_lost`` if jobs must be dropped. One thread calls this repeatedly while jobs are held."""

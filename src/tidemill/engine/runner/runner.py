@@ -25,7 +25,7 @@ from tidemill.engine.exchange.planner import Planner, RunnerStats, stats_of
 from tidemill.engine.exchange.sources import Claimer
 from tidemill.engine.exchange.start_deadlines import Permits
 from tidemill.engine.executors.kinds import LOOP, PROCESS, THREAD, kinds_of
-from tidemill.engine.executors.local import Executor, LoopExecutor, ThreadExecutor, names
+from tidemill.engine.executors.local import ENDLESS, Executor, LoopExecutor, ThreadExecutor, names
 from tidemill.engine.executors.process_queue import ProcessQueue
 from tidemill.engine.job_log import log_ends
 from tidemill.engine.listener import RECONNECTED, TICK, WakeupListener
@@ -93,7 +93,8 @@ class Runner:
         # Progress and log lines of jobs go directly to the scribe.
         self.report, self.log = self._scribe.report, self._scribe.log
         self.flush, self.unwritten = self._scribe.flush, self._scribe.unwritten
-        self._threads = ThreadExecutor(settings.threads, clock, hooks, self._ended_in_thread)
+        lease = ENDLESS if fence is None else fence
+        self._threads = ThreadExecutor(settings.threads, clock, hooks, self._ended_in_thread, lease)
         self._alone = ProcessQueue(
             app_path, settings, clock, self._begin_alone, self._ended_in_thread, self._news.publish
         )
@@ -117,7 +118,7 @@ class Runner:
         )
         self._outbox = self._exchange.outbox
         self._loop = LoopExecutor(
-            settings.concurrency, clock, hooks, self._ended, self._turned, self._exchange.loop
+            settings.concurrency, clock, hooks, self._ended, self._turned, self._exchange.loop, lease
         )
         self._exchange.loop.attach(self._loop, ear)
         self._lanes: dict[str, Executor] = {LOOP: self._loop, THREAD: self._threads, PROCESS: self._alone}
@@ -306,7 +307,7 @@ class Runner:
         if held.claim.crashes:
             self.lose(mark_running(self.store, [held], self._exchange))
         held.began = self.clock.monotonic()
-        return held.is_open
+        return held.is_open and (self._fence is None or held.began < self._fence.until)
 
     def look(self) -> None:
         """Run the periodic checks of the fence and the child processes."""

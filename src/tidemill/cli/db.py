@@ -63,7 +63,7 @@ def standing(state: SchemaStatus) -> str:
 @click.argument("dialect", metavar="postgres|sqlite|URL")
 @click.argument("query", required=False)
 def sql(dialect: str, query: str | None) -> None:
-    """Print the schema as SQL, or the statement of a QUERY such as claim."""
+    """Print the schema as SQL, or the statement of one QUERY."""
     scheme = dialect.partition("://")[0].lower()
     names = {"postgres": "postgres", "postgresql": "postgres", "sqlite": "sqlite"}
     if scheme not in names:

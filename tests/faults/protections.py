@@ -42,10 +42,16 @@ def _cut(pattern: str, instead: str) -> None:
             raise AssertionError(f"{dialect}: no query contains {pattern}")
 
 
+def _set_endless(fence: object, name: str, value: object) -> None:
+    """Set an attribute of a fence whose lease never ends."""
+    object.__setattr__(fence, name, float("inf") if name == "until" else value)
+
+
 def _lease_fence() -> None:
     """Runners continue without a confirmed heartbeat, and the store lets a worker claim without a live lease."""
     _change("engine.runner.fence", "Fence.holds", True)
     _change("engine.runner.fence", "Fence.look", lambda _self: None)
+    _change("engine.runner.fence", "Fence.__setattr__", _set_endless)
     _cut(r"w\.state <> 'stopped' and w\.expires_at > (coalesce\(:now::timestamptz, now\(\)\)|:now)", "true")
 
 

@@ -68,7 +68,7 @@ def test_the_error_names_the_place_and_the_value() -> None:
     with pytest.raises(BadSettings) as caught:
         read_duration("timeout", "10x", option="timeout")
     assert str(caught.value) == f"timeout: '10x' is not a duration; {EXPECTED}"
-    assert caught.value.facts["option"] == "timeout"
+    assert caught.value.details["option"] == "timeout"
 
 
 @given(st.timedeltas(min_value=timedelta(0), max_value=LONGEST))
@@ -111,22 +111,22 @@ def _send() -> None: ...
 
 def _timeout_of_a_task(span: Duration) -> Any:
     with _app() as app:
-        return _task(app, timeout=span).enqueue().facts.timeout
+        return _task(app, timeout=span).enqueue().row.timeout
 
 
 def _using(name: str) -> Callable[[Duration], Any]:
     def read(span: Duration) -> Any:
         with _app() as app:
             job = _task(app).using(**{name: span}).enqueue()
-            at = job.facts.expires_at if name == "expires" else job.run_at
-            return job.facts.timeout if name == "timeout" else at - START
+            at = job.row.expires_at if name == "expires" else job.run_at
+            return job.row.timeout if name == "timeout" else at - START
 
     return read
 
 
 def _recipe(span: Duration) -> Any:
     with _app() as app:
-        return app.recipe(timeout=span)(_task(app)).enqueue().facts.timeout
+        return app.recipe(timeout=span)(_task(app)).enqueue().row.timeout
 
 
 def _of_a_schedule(name: str) -> Callable[[Duration], Any]:
@@ -281,7 +281,7 @@ def test_every_place_refuses_other_texts_and_says_what_to_give(place: str) -> No
 def test_a_wrong_interval_is_a_bad_schedule() -> None:
     with pytest.raises(BadSchedule, match="interval: '10x' is not a duration") as caught:
         Every("10x")
-    assert caught.value.facts["field"] == "interval"
+    assert caught.value.details["field"] == "interval"
 
 
 def test_waiting_for_a_result_takes_any_duration() -> None:

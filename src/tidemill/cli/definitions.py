@@ -14,7 +14,7 @@ from tidemill.cli.screen import (
     Column,
     age,
     heading,
-    print_facts,
+    print_fields,
     print_json,
     print_lines,
     print_table,
@@ -76,7 +76,7 @@ def show(context: CommandContext, key: str, tenant: str | None) -> None:
             | {"versions": [definition_document(version.definition) for version in versions]}
         )
         return
-    print_facts(
+    print_fields(
         [
             ("definition", definition.key),
             ("name", definition.name or None),

@@ -16,7 +16,7 @@ from tidemill.cli.groups import InOrder
 from tidemill.cli.screen import (
     Column,
     heading,
-    print_facts,
+    print_fields,
     print_json,
     print_lines,
     print_table,
@@ -110,7 +110,7 @@ def show(context: CommandContext, name: str, tenant: str) -> None:
         lines += _option_lines(task)
     lines.append(("set", set_words(task_setting(context, name), task_rule(context, name))))
     lines.append(("paused", pause_actions.said(pause, context.now())))
-    print_facts(lines)
+    print_fields(lines)
     if task is not None:
         heading("Arguments")
         _print_arguments(task.arguments.schema())

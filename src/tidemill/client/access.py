@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-Facts = Mapping[str, object]
+AuditData = Mapping[str, object]
 
 HIDDEN = "***"
 """Replaces confidential values in the audit."""
@@ -114,8 +114,8 @@ def note(
     subject: str,
     tenant: str,
     *,
-    before: Facts | None = None,
-    after: Facts | None = None,
+    before: AuditData | None = None,
+    after: AuditData | None = None,
     by: str | None = None,
     now: datetime | None = None,
 ) -> None:
@@ -142,8 +142,8 @@ class TenantApi(StoreApi):
 
 
 def difference(
-    before: Facts | None, after: Facts | None, hidden: Sequence[str] = ()
-) -> tuple[Facts | None, Facts | None]:
+    before: AuditData | None, after: AuditData | None, hidden: Sequence[str] = ()
+) -> tuple[AuditData | None, AuditData | None]:
     """Return the changed values before and after an action: the same names with old and new values.
 
     >>> difference({"a": 1, "b": 2, "c": 3}, {"a": 1, "b": 5, "c": 4}, hidden=["c"])
@@ -152,11 +152,11 @@ def difference(
     old, new = before or {}, after or {}
     names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
 
-    def side(facts: Facts | None) -> Facts | None:
-        if facts is None:
+    def side(data: AuditData | None) -> AuditData | None:
+        if data is None:
             return None
         return {
-            name: HIDDEN if name in hidden and facts.get(name) is not None else facts.get(name)
+            name: HIDDEN if name in hidden and data.get(name) is not None else data.get(name)
             for name in names
         }
 
@@ -188,11 +188,11 @@ def enqueued_entries(jobs: Sequence[NewJob], written: Sequence[Enqueued], by: st
     if not made:
         return []
     first = made[0]
-    facts: dict[str, object] = {"task": first.task, "queue": first.queue, "priority": first.priority}
+    data: dict[str, object] = {"task": first.task, "queue": first.queue, "priority": first.priority}
     if len(made) == 1:
-        return [AuditEntry(by, "job.enqueued", f"job:{first.id}", first.tenant, None, facts)]
-    facts |= {"done": len(made), "ids": [str(job.id) for job in made[:NAMED]]}
-    return [AuditEntry(by, "jobs.enqueued", "jobs", first.tenant, None, facts)]
+        return [AuditEntry(by, "job.enqueued", f"job:{first.id}", first.tenant, None, data)]
+    data |= {"done": len(made), "ids": [str(job.id) for job in made[:NAMED]]}
+    return [AuditEntry(by, "jobs.enqueued", "jobs", first.tenant, None, data)]
 
 
 BATCH = 1_000
@@ -340,7 +340,7 @@ class Keys(StoreApi):
             with self._store.transaction():
                 if self._store.put_keys([key], now=self._pin):
                     continue  # the id is taken
-                self._note("created", key, None, _facts(key))
+                self._note("created", key, None, _data(key))
             self._forget(id)
             self._tell(["change"])
             (stored,) = self._store.keys([id])
@@ -476,7 +476,7 @@ def _role(given: Role | str) -> Role:
         raise BadSettings(f"there is no role {given!r}; there are {', '.join(Role)}", option="role") from None
 
 
-def _facts(key: Key) -> dict[str, object]:
+def _data(key: Key) -> dict[str, object]:
     return {
         "name": key.name,
         "role": key.role.value,

@@ -199,7 +199,7 @@ def duties_of(lease: Lease) -> dict[str, Mapping[str, Any]]:
     said = lease.metadata.get("duties", lease.metadata)
     if not isinstance(said, Mapping):
         return {}
-    return {str(name): facts for name, facts in said.items() if isinstance(facts, Mapping)}
+    return {str(name): row for name, row in said.items() if isinstance(row, Mapping)}
 
 
 def current_duties(lease: Lease, now: datetime) -> dict[str, Mapping[str, Any]]:
@@ -225,7 +225,7 @@ def lease_document(lease: Lease, now: datetime, workers: Iterable[Worker]) -> di
         "acquired_at": instant(lease.acquired_at),
         "beat_at": instant(lease.beat_at),
         "expires_at": instant(lease.expires_at),
-        "duties": {name: dict(facts) for name, facts in current_duties(lease, now).items()},
+        "duties": {name: dict(row) for name, row in current_duties(lease, now).items()},
     }
 
 
@@ -281,31 +281,31 @@ def audit_document(record: AuditRecord) -> dict[str, object]:
 
 def schedule_document(found: Schedule) -> dict[str, object]:
     """Return the document of one schedule."""
-    facts = found.facts
+    row = found.row
     return {
-        "id": str(facts.id),
-        "key": facts.key,
-        "task": facts.task,
-        "tenant": facts.tenant,
-        "definition_id": None if facts.definition_id is None else str(facts.definition_id),
-        "trigger": dict(facts.trigger),
+        "id": str(row.id),
+        "key": row.key,
+        "task": row.task,
+        "tenant": row.tenant,
+        "definition_id": None if row.definition_id is None else str(row.definition_id),
+        "trigger": dict(row.trigger),
         "words": found.words,
-        "timezone": facts.timezone,
-        "calendar": facts.calendar,
-        "exclude": facts.exclude,
-        "args": plain(facts.args),
+        "timezone": row.timezone,
+        "calendar": row.calendar,
+        "exclude": row.exclude,
+        "args": plain(row.args),
         "options": found.options,
-        "misfire": facts.misfire,
-        "overlap": facts.overlap,
-        "scope": facts.scope.value,
-        "source": facts.source.value,
+        "misfire": row.misfire,
+        "overlap": row.overlap,
+        "scope": row.scope.value,
+        "source": row.source.value,
         "app": found.app,
-        "enabled": facts.enabled,
-        "note": facts.note,
+        "enabled": row.enabled,
+        "note": row.note,
         "broken": found.broken,
-        "created_at": instant(facts.created_at),
-        "updated_at": instant(facts.updated_at),
-        "last_fire_at": instant(facts.last_fire_at),
+        "created_at": instant(row.created_at),
+        "updated_at": instant(row.updated_at),
+        "last_fire_at": instant(row.last_fire_at),
         "next_fire_at": instant(found.next_fire_at),
     }
 

@@ -319,7 +319,7 @@ class Limits(StoreApi):
     def _note(self, verb: str, name: str, old: Rule | None, new: Rule | None) -> None:
         scope, _, rest = name.removeprefix("depth/").partition("/")
         tenant = rest if scope == "tenant" and rest else ALL_TENANTS
-        was, now = difference(_facts(old), _facts(new))
+        was, now = difference(_data(old), _data(new))
         note(self._store, f"limit.{verb}", f"limit:{name}", tenant, before=was, after=now, now=self._pin)
 
     # Async twins -------------------------------------------------------------------------------------------------------
@@ -332,7 +332,7 @@ class Limits(StoreApi):
     areset_breaker = async_twin(reset_breaker)
 
 
-def _facts(rule: Rule | None) -> dict[str, object] | None:
+def _data(rule: Rule | None) -> dict[str, object] | None:
     if rule is None or is_lifted(rule):
         return None
     per = None if rule.per is None else rule.per.total_seconds()

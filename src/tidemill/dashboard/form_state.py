@@ -19,9 +19,9 @@ LONGEST_WORDS = 2_000
 """Maximum number of characters of a reason or a comment."""
 
 
-def refuse_to_look(visit: PageRequest) -> None:
+def refuse_to_look(request: PageRequest) -> None:
     """Raise 403 if the dashboard is read-only, so that it shows no forms."""
-    if visit.service.settings.read_only:
+    if request.service.settings.read_only:
         raise Problem(403, "read_only", "this dashboard is read-only")
 
 
@@ -72,7 +72,7 @@ def complaints(
     if isinstance(error, StoreError):
         # A store error is not caused by the input.
         raise error
-    faults = error.facts.get("errors")
+    faults = error.details.get("errors")
     if isinstance(faults, list) and faults:
         if arguments is None:
             message = "; ".join(f"{fault['field']}: {fault['message']}" for fault in faults[:10])
@@ -85,7 +85,7 @@ def complaints(
                 f"{messages[arguments + name]}; {message}" if arguments + name in messages else message
             )
         return messages
-    named = error.facts.get("field") or error.facts.get("option")
+    named = error.details.get("field") or error.details.get("option")
     return {fields.get(str(named), ""): error.message}
 
 

@@ -48,10 +48,10 @@ def parts(years: int, zones: int, expressions: int, seed: int) -> list[Part]:
 def do(part: Part) -> Tally:
     """Compare all schedules in one zone."""
     clock = WallClock(part.zone, part.first_year, part.years)
-    tally = Tally()
+    counts = Tally()
     for case in _cases(part.expressions, part.seed):
-        tally.add(compare(case, clock))
-    return tally
+        counts.add(compare(case, clock))
+    return counts
 
 
 @lru_cache(maxsize=1)
@@ -82,8 +82,8 @@ def main() -> int:
     began = clock.monotonic()
     every = parts(given.years, given.zones, given.expressions, given.seed)
     total = Tally()
-    for number, tally in enumerate(_done(every, given.processes), start=1):
-        total.add(tally)
+    for number, counts in enumerate(_done(every, given.processes), start=1):
+        total.add(counts)
         print(
             f"{number}/{len(every)} zones, {total.listed:,} fires listed, {total.counted:,} counted,"
             f" {total.wrong} wrong, {clock.monotonic() - began:.0f} s",

@@ -23,7 +23,7 @@ from tidemill.client.schedules.schedule import (
     encoded,
     read_job_options,
     taken_error,
-    task_facts_of,
+    task_data_of,
 )
 from tidemill.domain.bounds import check_text, text_flaw
 from tidemill.domain.job import Enqueued, NewJob
@@ -164,7 +164,7 @@ class Definitions(TenantApi):
             new_id(),
             found.task,
             tenant=found.tenant,
-            facts=task_facts_of(self._client, found.task) or {},
+            task_data=task_data_of(self._client, found.task) or {},
             layers=[found.settings],
             args=encoded(declared, merged, self._client.limits),
             run_at=None,

@@ -153,8 +153,8 @@ def health(look: Snapshot, window: timedelta, quiet: timedelta) -> Health:
 
 def overview(look: Snapshot, window: timedelta) -> Overview:
     """Return the summary. The cost of its reads does not grow with the history."""
-    tally = look.states(window)
-    ended, counts = _sum(tally), look.counts(window)
+    groups = look.states(window)
+    ended, counts = _sum(groups), look.counts(window)
     minute = look.last_minute()
     depths = look.depths()
     oldest = min((depth.oldest_at for depth in depths if depth.oldest_at is not None), default=None)
@@ -162,8 +162,8 @@ def overview(look: Snapshot, window: timedelta) -> Overview:
     judged = counts.completed + counts.failed
     return Overview(
         at=look.at,
-        since_at=tally.since_at,
-        sampled=tally.sampled,
+        since_at=groups.since_at,
+        sampled=groups.sampled,
         counts={state.value: number for state, number in _live(look).items()},
         depth=sum(depth.pending + depth.late for depth in depths),
         oldest_age=None if oldest is None else max(look.at - oldest, _NONE),
@@ -310,9 +310,9 @@ def last_tick(lease: Lease) -> datetime | None:
     return max(found, default=None)
 
 
-def _sum(tally: EndedGroups) -> EndedGroup:
-    """Sum all rows of a tally into one."""
-    rows = tally.rows
+def _sum(groups: EndedGroups) -> EndedGroup:
+    """Sum the groups into one."""
+    rows = groups.rows
     return EndedGroup(
         name=None,
         total=sum(row.total for row in rows),
@@ -328,7 +328,7 @@ def _sum(tally: EndedGroups) -> EndedGroup:
         lag=sum((row.lag for row in rows), _NONE),
         longest_lag=max((row.longest_lag for row in rows), default=_NONE),
         tenants=0,
-        last_at=max((row.last_at for row in rows), default=tally.since_at),
+        last_at=max((row.last_at for row in rows), default=groups.since_at),
     )
 
 

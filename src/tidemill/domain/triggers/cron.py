@@ -105,12 +105,12 @@ class Cron(Trigger, kind="cron"):
         clock = (tuple(sorted(sim.hours)), tuple(sorted(sim.minutes)), tuple(sorted(sim.seconds)))
         return cron_words(clock, reading.fields[3:], both_days=sim.day_and)
 
-    def facts(self) -> dict[str, object]:
+    def fields(self) -> dict[str, object]:
         return {"expression": self.expression}
 
     @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> Cron:
-        return cls(facts["expression"])
+    def from_fields(cls, fields: Mapping[str, Any]) -> Cron:
+        return cls(fields["expression"])
 
     def timeline(
         self, zone: ZoneInfo, calendar: BusinessCalendar | None, exclude: Exclude | None

@@ -86,7 +86,7 @@ class OutputWriter:
 
     def _rouse(self) -> None:
         if self._thread is None and not self._closed:
-            self._thread = threading.Thread(target=self._loop, name="tidemill-scribe", daemon=True)
+            self._thread = threading.Thread(target=self._loop, name="tidemill-output", daemon=True)
             self._thread.start()
         self._changed.notify()
 

@@ -146,7 +146,7 @@ def test_many_unknown_ids_neither_grow_the_cache_nor_evict_known_keys(
     assert asked == []
     for each in range(20):
         assert face.identify(app.keys.create(f"k{each}").secret) is not None
-    assert len(face._known) == 10
+    assert len(face._keys_by_id) == 10
 
 
 def test_whether_a_live_key_exists_is_known_within_five_seconds(app: App) -> None:

@@ -99,9 +99,9 @@ def test_asyncio_tasks_started_inside_share_the_block_while_it_is_open(small: Ha
             await task
 
     with small.worker():
-        mill_job = parent.enqueue()
-        small.ends(mill_job)
-        assert small.state(mill_job) is S.COMPLETED
+        parent_job = parent.enqueue()
+        small.ends(parent_job)
+        assert small.state(parent_job) is S.COMPLETED
     assert [each.args for each in stored(small, "following")] == [
         '{"who":"after the block, written at once"}'
     ]

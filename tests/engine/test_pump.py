@@ -194,7 +194,7 @@ def test_after_a_change_notification_pauses_are_read_before_the_next_claim(
         eventually(lambda: runner.quiet)
         small.line.real.pause([Pause(kind, "" if kind is PauseKind.ALL else "default")])
         (job,) = small.line.real.enqueue([NewJob(new_id(), "default")])
-        small.line.count_anew()
+        small.line.reset_counts()
         small.line.real.notify(["change", "ready:default"])
         eventually(lambda: small.line.calls_of("lanes") > 0 and runner.quiet)
         assert small.state(job.id) is S.PENDING

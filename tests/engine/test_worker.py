@@ -202,13 +202,13 @@ def test_paused_jobs_do_not_start_and_continue_soon_after_the_resume(
 
     with harness.worker(poll=60) as worker, harness.app.tenant("acme"):
         assert held_back.enqueue().result(PATIENCE) == "done"
-        harness.line.count_anew()
+        harness.line.reset_counts()
         harness.pause(kind, name)
         # It has been notified. A claim that was in flight did not see the pause yet.
         eventually(
             lambda: harness.line.calls_of("orders") and worker._runner is not None and worker._runner.quiet
         )
-        harness.line.count_anew()
+        harness.line.reset_counts()
         job = held_back.enqueue()
         eventually(lambda: harness.line.calls_of("lanes") > 0)  # it was notified, and read the lanes
         if kind is not PauseKind.ALL:
@@ -308,7 +308,7 @@ def test_an_idle_worker_makes_few_calls_to_the_server(postgres: Any, tmp_path: P
         harness.app.task(name="work")(lambda: None)
         with harness.worker():
             eventually(lambda: harness.line.calls_of("sweep") > 0, 20)  # all duties have run once
-            harness.line.count_anew()
+            harness.line.reset_counts()
             threading.Event().wait(6.0)
             asked = harness.line.asked()
         assert sum(asked.values()) / 6.0 < 4.0, asked

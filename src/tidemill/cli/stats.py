@@ -91,7 +91,7 @@ def _now(stats: Stats, now: datetime) -> Iterator[tuple[str, object]]:
     yield "oldest pending", None if oldest is None else span(now - oldest)
     for pause in stats.pauses:
         if pause.kind is not PauseKind.QUEUE:
-            yield "paused", f"{pause_actions.what(pause)}, {pause_actions.said(pause, now)}"
+            yield "paused", f"{pause_actions.what(pause)}, {pause_actions.pause_words(pause, now)}"
 
 
 def workers_line(stats: Stats) -> str:

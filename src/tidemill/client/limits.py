@@ -20,7 +20,7 @@ from tidemill.domain.lanes import LaneKey
 from tidemill.domain.limits import ENDLESS, LimitKind, Rule, Rules, Use, is_lifted, opens_at, room, rule_of
 from tidemill.errors import LimitNotFound, StoreBusy
 from tidemill.stores.base import Store
-from tidemill.tasks.limit_rules import EACH, check_known, rule_for, scope_of
+from tidemill.tasks.limit_rules import PER_NAME, check_known, rule_for, scope_of
 from tidemill.tasks.limits import rule_name, rules_of_all
 
 NO_LIMIT = "no limit"
@@ -124,7 +124,7 @@ def limit_states(store: Store, now: datetime, *, keyed: Collection[str] = ()) ->
             found.append(_depth_state(store, rule, rules))
             continue
         state = state_of(name, rule, own[name], now)
-        if name in EACH or name in keyed or name in keys:
+        if name in PER_NAME or name in keyed or name in keys:
             shown = keys.get(name, [])
             used = sum(key.used for key in shown)
             state = replace(state, used=used, room=None, opens_at=None, keys=tuple(shown[:MOST_KEYS]))
@@ -149,7 +149,7 @@ def limit_state(store: Store, name: str, now: datetime, *, keyed: Collection[str
 
 
 def _depth_state(store: Store, rule: Rule, rules: Rules) -> LimitState:
-    if rule.name not in EACH:
+    if rule.name not in PER_NAME:
         return _depth_of(store, rule.name, rule)
     at = 0 if rule.name == "depth/queue" else 1
     places = sorted({key[at] for key in waiting_lanes(store)})[:MOST_QUEUES]

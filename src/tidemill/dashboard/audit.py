@@ -61,7 +61,7 @@ async def audit(request: PageRequest) -> Response:
     """List the matching entries, newest first."""
     conditions = {name: request.query.get(name) for name in ("who", "action", "subject")}
     since = request.query.get("since")
-    before = request.query.whole("before", 0, most=2**62) or None
+    before = request.query.whole_number("before", 0, most=2**62) or None
     wrong = None
     try:
         since_at = _day(since)

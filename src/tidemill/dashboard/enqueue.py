@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 from starlette.responses import Response
 
 from tidemill.client.enqueue.options import NO_OPTIONS, CallOptions
-from tidemill.dashboard.argument_form import PREFIX, WHOLE, arguments_of, read_arguments
+from tidemill.dashboard.argument_form import JSON_FIELD, PREFIX, arguments_of, read_arguments
 from tidemill.dashboard.form_state import FormError, FormState, complaints, read_span, read_tags, read_whole
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
@@ -41,7 +41,7 @@ async def enqueue(request: PageRequest) -> Response:
         return await show(request, name, FormState(request.form, {"": error.message}))
     arguments = arguments_of(declared.arguments.schema())
     text, errors = read_arguments(request.form, arguments)
-    fields = None if request.form.get(WHOLE) is not None else PREFIX
+    fields = None if request.form.get(JSON_FIELD) is not None else PREFIX
     try:
         options = _options(request)
         if not errors:
@@ -50,12 +50,12 @@ async def enqueue(request: PageRequest) -> Response:
     except FormError as wrong:
         errors[wrong.field] = wrong.words
     except TidemillError as error:
-        errors |= complaints(error, {**OPTION_FIELDS, "args": WHOLE}, arguments=fields)
+        errors |= complaints(error, {**OPTION_FIELDS, "args": JSON_FIELD}, arguments=fields)
         # Show an error about an argument without a field of its own as an error of the whole form.
-        fields_shown = {argument.field for argument in arguments} | set(OPTION_FIELDS) | {WHOLE, ""}
+        fields_shown = {argument.field for argument in arguments} | set(OPTION_FIELDS) | {JSON_FIELD, ""}
         for field in [field for field in errors if field not in fields_shown]:
             message = f"{field.removeprefix(PREFIX)}: {errors.pop(field)}"
-            errors[WHOLE if fields is None else ""] = message
+            errors[JSON_FIELD if fields is None else ""] = message
     return await show(request, name, FormState(request.form, errors))
 
 

@@ -38,7 +38,7 @@ async def job(request: PageRequest) -> Response:
         job = await request.job()
     except JobNotFound:
         return request.render("job_gone.html", 404, id=request.id())
-    before = request.query.whole("before", _END, most=_END)
+    before = request.query.whole_number("before", _END, most=_END)
     values = await request.read(_look, request, job, before)
     return request.render("job.html", **shown(request, job.row), **values)
 

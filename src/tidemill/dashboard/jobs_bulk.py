@@ -163,7 +163,7 @@ async def _go_on(request: PageRequest, act: BulkAction, filter_input: FilterInpu
         raise Problem(422, None, "No jobs are selected: choose a filter on the Jobs page first.")
     where = _narrowed(request, act, filter_input)
     form = request.form
-    done, skipped = form.whole("done", 0, most=10**12), form.whole("skipped", 0, most=10**12)
+    done, skipped = form.whole_number("done", 0, most=10**12), form.whole_number("skipped", 0, most=10**12)
     cursor, until = form.get("cursor"), _moment(request)
     if where is not None:
         where["created_before"] = min(where.get("created_before", until), until)

@@ -27,7 +27,7 @@ from tidemill.domain.limits import Rule
 from tidemill.domain.records import PauseKind
 from tidemill.domain.states import HELD, JobState
 from tidemill.errors import TidemillError
-from tidemill.tasks.limit_rules import EACH
+from tidemill.tasks.limit_rules import PER_NAME
 from tidemill.tasks.options import check_queue
 
 pages = PageRoutes()
@@ -177,7 +177,7 @@ def _rule(request: PageRequest, name: str) -> Rule | None:
 
 async def _form(request: PageRequest, form: FormState, fixed: str | None) -> Response:
     declared = await request.read(request.app.limits.declared)
-    names = {*declared, *EACH, *(f"queue/{task.options.queue}" for task in request.app.registry)}
+    names = {*declared, *PER_NAME, *(f"queue/{task.options.queue}" for task in request.app.registry)}
     names |= {f"task/{name}" for name in request.app.registry.names()}
     return request.render(
         "limit.html",

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from starlette.responses import Response
 
 from tidemill.client.limits import LimitState, allows
-from tidemill.client.stats.loads import QueueFacts, is_living, serving
+from tidemill.client.stats.loads import QueueCounts, is_living, serving
 from tidemill.dashboard.formats import percent, span
 from tidemill.dashboard.page_request import PageRequest
 from tidemill.dashboard.pages import PageRoutes
@@ -44,17 +44,17 @@ class LimitRow(NamedTuple):
 @pages.get("/queues", role=Role.VIEWER)
 async def queues(request: PageRequest) -> Response:
     """List all queues, and all limits for users who may see all tenants."""
-    values = await request.read(_list, request, await _facts(request))
+    values = await request.read(_list, request, await _counts(request))
     return request.render("queues.html", **values)
 
 
-async def _facts(request: PageRequest) -> QueueFacts:
+async def _counts(request: PageRequest) -> QueueCounts:
     """Return the cached job counts. Pauses and workers are read on every request."""
     about = ("queues", request.tenant)
     return await request.cached(about, request.inspection.queue_counts, request.now(), tenant=request.tenant)
 
 
-def _list(request: PageRequest, figures: QueueFacts) -> dict[str, Any]:
+def _list(request: PageRequest, figures: QueueCounts) -> dict[str, Any]:
     also = {task.options.queue for task in request.app.registry}
     loads = request.inspection.queue_loads(request.now(), figures, tenant=request.tenant, also=also)
     everywhere, control = request.identity.tenant == ALL_TENANTS, request.app.control
@@ -98,11 +98,11 @@ def limit_row(state: LimitState, behind: frozenset[str], declared: Rule | None =
 @pages.get("/queues/{name:path}", role=Role.VIEWER)
 async def queue(request: PageRequest) -> Response:
     """Show one queue: its load, its workers, its running jobs and its limits."""
-    values = await request.read(_look, request, request.path["name"], await _facts(request))
+    values = await request.read(_look, request, request.path["name"], await _counts(request))
     return request.render("queue.html", **values)
 
 
-def _look(request: PageRequest, name: str, figures: QueueFacts) -> dict[str, Any]:
+def _look(request: PageRequest, name: str, figures: QueueCounts) -> dict[str, Any]:
     inspection, now = request.inspection, request.now()
     everywhere = request.identity.tenant == ALL_TENANTS
     (load,) = inspection.queue_loads(now, figures, tenant=request.tenant, named=name).rows

@@ -64,7 +64,7 @@ async def schedules(request: PageRequest) -> Response:
     """List the matching schedules of one page."""
     words = request.query.get("q")
     status = request.query.get("status") or request.query.get("state")
-    page = request.query.whole("page", 1, least=1, most=100_000)
+    page = request.query.whole_number("page", 1, least=1, most=100_000)
     values = await request.read(_list, request, words, status if status in STATES else None, page)
     return request.render(
         "schedules.html", words=words, chosen=status, page=page, statuses=STATES, state_of=state_of, **values
@@ -95,7 +95,7 @@ def _list(request: PageRequest, words: str | None, status: str | None, page: int
 @pages.get("/schedules/{id}", role=Role.VIEWER)
 async def schedule(request: PageRequest) -> Response:
     """Show one schedule."""
-    count = request.query.whole("n", 5, least=1, most=MOST_SHOWN)
+    count = request.query.whole_number("n", 5, least=1, most=MOST_SHOWN)
     before = _instant(request, "before")
     values = await request.read(_look, request, count, before)
     return request.render("schedule.html", count=count, **values)

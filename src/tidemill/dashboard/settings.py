@@ -172,7 +172,7 @@ def _look(request: PageRequest) -> dict[str, Any]:
     rules = request.identity.role.allows(Role.SUPER_ADMIN)
     stored = request.app.control.settings() if whole else []
     return {
-        "facts": _facts(request) if whole else _versions(),
+        "facts": _environment(request) if whole else _versions(),
         "thresholds": _thresholds(stored) if whole else None,
         "settings": [SettingRow(setting, shown_value(setting)) for setting in stored]
         if whole and rules
@@ -213,7 +213,7 @@ def _versions() -> dict[str, str]:
     return {"Tidemill": ours, "Python": platform.python_version()}
 
 
-def _facts(request: PageRequest) -> dict[str, str]:
+def _environment(request: PageRequest) -> dict[str, str]:
     inspection = request.inspection
     kind = urlsplit(inspection.url).scheme
     rows = _versions()

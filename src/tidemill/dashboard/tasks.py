@@ -39,7 +39,7 @@ SHOWN = 10
 async def tasks(request: PageRequest) -> Response:
     """List the matching tasks of one page."""
     words = request.query.get("q")
-    page = request.query.whole("page", 1, least=1, most=100_000)
+    page = request.query.whole_number("page", 1, least=1, most=100_000)
     values = await request.read(_list, request, *await _counts(request), words, page)
     return request.render("tasks.html", words=words, page=page, **values)
 

@@ -263,7 +263,7 @@ def _jobs(number: int) -> str:
 
 
 def _first(instants: Iterable[datetime | None]) -> datetime | None:
-    return min((each for each in instants if each is not None), default=None)
+    return min((instant for instant in instants if instant is not None), default=None)
 
 
 _CHECKS = (_failure_rate, _stuck, _depth, _workers, _lost, _orphans, _dead, _leaders)

@@ -88,9 +88,9 @@ _NUMBERS = ("verified", "failed", "changed", "bytes", "age", "errors", "seconds"
 
 def read_sums(metadata: Mapping[str, object]) -> dict[str, PolicySums]:
     """The totals in a lease's metadata, by policy; unreadable values count as zero."""
-    said = metadata.get("policies")
+    policies = metadata.get("policies")
     found: dict[str, PolicySums] = {}
-    for policy, data in said.items() if isinstance(said, Mapping) else ():
+    for policy, data in policies.items() if isinstance(policies, Mapping) else ():
         if not isinstance(data, Mapping) or len(found) >= MOST_POLICIES:
             continue
         sums = found[str(policy)] = PolicySums(str(policy), str(data.get("tier", "")))
@@ -113,11 +113,11 @@ def lease_data(sums: Mapping[str, PolicySums], *, at: datetime, took: timedelta)
         "duties": {
             LEASE: {
                 "last_tick": at.isoformat(),
-                "items": sum(each.archived for each in sums.values()),
-                "errors": sum(each.failed + each.errors for each in sums.values()),
+                "items": sum(total.archived for total in sums.values()),
+                "errors": sum(total.failed + total.errors for total in sums.values()),
                 "last_error": None,
                 "took_ms": round(took.total_seconds() * 1000, 3),
             }
         },
-        "policies": {name: each.data() for name, each in sums.items()},
+        "policies": {name: total.data() for name, total in sums.items()},
     }

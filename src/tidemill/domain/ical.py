@@ -110,7 +110,7 @@ def _days(event: Event, replaced: dict[str, set[date]], through: int) -> Iterato
 
 
 def _listed(event: Event, name: str) -> list[date]:
-    return [_moment(event, each)[0] for line in event.get(name, ()) for each in line.split(",")]
+    return [_moment(event, part)[0] for line in event.get(name, ()) for part in line.split(",")]
 
 
 def _length(event: Event, first: date, second: int) -> int:

@@ -1,6 +1,6 @@
 """Job requests built from stored options of tasks, definitions and schedules.
 
-Options are those of ``using`` as plain data: durations are seconds, policies are the output of ``policy_to_data``. Facts are a
+Options are those of ``using`` as plain data: durations are seconds, policies are the output of ``policy_to_data``. ``TaskData`` is a
 task's options in the same form, for workers that fire schedules of tasks they do not import.
 """
 
@@ -108,36 +108,38 @@ def request(
     args: str,
     run_at: datetime | None,
 ) -> NewJob:
-    """The job described by a task's facts and the option layers; a later layer wins, tags and metadata are merged."""
-    said: dict[str, Any] = {}
+    """The job described by a task's data and the option layers; a later layer wins, tags and metadata are merged."""
+    options: dict[str, Any] = {}
     tags: list[str] = _texts(task_data.get("tags"))
     metadata: dict[str, object] = {}
     for layer in layers:
-        said |= layer
+        options |= layer
         tags += _texts(layer.get("tags"))
         metadata |= _mapping(layer.get("metadata"))
-    retry = said.get("retry")
+    retry = options.get("retry")
     timeout = (
-        said["timeout"] if "timeout" in said else task_data.get("timeout", DEFAULT_TIMEOUT.total_seconds())
+        options["timeout"]
+        if "timeout" in options
+        else task_data.get("timeout", DEFAULT_TIMEOUT.total_seconds())
     )
-    expires = said.get("expires")
+    expires = options.get("expires")
     attempts = (
         policy_from_data(retry).max_attempts
         if isinstance(retry, Mapping)
         else task_data.get("max_attempts", DEFAULT_MAX_ATTEMPTS)
     )
-    stored = {name: said[name] for name in ("retry", "audit") if said.get(name) is not None}
+    stored = {name: options[name] for name in ("retry", "audit") if options.get(name) is not None}
     if task_data.get("orphans") not in (None, "requeue"):
         stored["orphans"] = task_data["orphans"]
-    reference = said.get("reference")
-    names = limit_names(task, task_data, tenant, args) | set(_texts(said.get("limits")))
+    reference = options.get("reference")
+    names = limit_names(task, task_data, tenant, args) | set(_texts(options.get("limits")))
     return NewJob(
         id=id,
         task=task,
         args=args,
         tenant=tenant,
-        queue=str(said.get("queue") or task_data.get("queue") or DEFAULT_QUEUE),
-        priority=_whole(said.get("priority", task_data.get("priority", 0))),
+        queue=str(options.get("queue") or task_data.get("queue") or DEFAULT_QUEUE),
+        priority=_whole(options.get("priority", task_data.get("priority", 0))),
         max_attempts=_whole(attempts),
         timeout=None if timeout is None else timedelta(seconds=float(str(timeout))),
         run_at=run_at,
@@ -145,7 +147,7 @@ def request(
         unique=_hold(task, task_data.get("unique"), args),
         limits=tuple(sorted(names)),
         details=Details(
-            correlation_id=said.get("correlation_id"),
+            correlation_id=options.get("correlation_id"),
             reference=(str(reference[0]), str(reference[1])) if reference else None,
             tags=tuple(dict.fromkeys(tags)),
             metadata=metadata,
@@ -181,7 +183,7 @@ def limit_names(task: str, task_data: TaskData, tenant: str, args: str) -> set[s
 
 
 def _texts(given: object) -> list[str]:
-    return [str(each) for each in given] if isinstance(given, list | tuple) else []
+    return [str(value) for value in given] if isinstance(given, list | tuple) else []
 
 
 def _mapping(given: object) -> Mapping[str, object]:
@@ -189,7 +191,7 @@ def _mapping(given: object) -> Mapping[str, object]:
 
 
 def _mappings(given: object) -> list[Mapping[str, object]]:
-    return [each for each in given if isinstance(each, Mapping)] if isinstance(given, list | tuple) else []
+    return [value for value in given if isinstance(value, Mapping)] if isinstance(given, list | tuple) else []
 
 
 def _whole(given: object) -> int:

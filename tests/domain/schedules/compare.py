@@ -20,7 +20,7 @@ _FEW = 4
 
 
 @dataclass
-class Tally:
+class OutcomeCounts:
     """The number of comparisons, and the differences."""
 
     schedules: int = 0
@@ -32,7 +32,7 @@ class Tally:
     miscounted: int = 0
     differences: list[str] = field(default_factory=list)
 
-    def add(self, other: Tally) -> None:
+    def add(self, other: OutcomeCounts) -> None:
         for name in ("schedules", "listed", "counted", "doubled", "skipped", "extra", "miscounted"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.differences += other.differences[: max(20 - len(self.differences), 0)]
@@ -48,9 +48,9 @@ class Tally:
             self.differences.append(f"{clock.name}, {case.label}: {what} {when.isoformat()} ({shown})")
 
 
-def compare(case: Case, clock: WallClock) -> Tally:
+def compare(case: Case, clock: WallClock) -> OutcomeCounts:
     """Compare one schedule in one zone."""
-    counts = Tally(schedules=1)
+    counts = OutcomeCounts(schedules=1)
     expected = case.rule.count(clock, clock.start, clock.end)
     _count(counts, case, clock, clock.start, clock.end, expected)
     if expected <= LISTED:
@@ -66,7 +66,7 @@ def compare(case: Case, clock: WallClock) -> Tally:
 
 
 def _list(
-    counts: Tally, case: Case, clock: WallClock, start: int, end: int, *, backwards: bool = False
+    counts: OutcomeCounts, case: Case, clock: WallClock, start: int, end: int, *, backwards: bool = False
 ) -> None:
     expected = case.rule.fires(clock, start, end)
     fires = case.trigger.between(
@@ -93,7 +93,7 @@ def _list(
         counts.differences.append(f"{clock.name}, {case.label}: {way}out of order")
 
 
-def _count(counts: Tally, case: Case, clock: WallClock, start: int, end: int, expected: int) -> None:
+def _count(counts: OutcomeCounts, case: Case, clock: WallClock, start: int, end: int, expected: int) -> None:
     counted = case.trigger.count_between(
         _instant(start), _instant(end), clock.zone, case.calendar, case.exclude
     )

@@ -64,13 +64,13 @@ def resolve(store: Store, text: str, *, tenant: str) -> UUID:
         raise BadSettings(f"{text!r} is too short for a job id; give at least {LEAST} characters", id=text)
     found = {job.id: job for job in _with_prefix(store, digits, tenant)}
     prefixed = len(found)
-    ending, whole = _with_suffix(store, digits, tenant)
+    ending, everything = _with_suffix(store, digits, tenant)
     found |= {job.id: job for job in ending}
     if not found:
-        raise JobNotFound(_nothing(text, whole=whole), id=text)
+        raise JobNotFound(_nothing(text, everything=everything), id=text)
     if len(found) > 1:
         raise BadSettings(_ambiguous(text, list(found.values())), id=text)
-    if not prefixed and not whole and len(digits) < LEAST_SUFFIX:
+    if not prefixed and not everything and len(digits) < LEAST_SUFFIX:
         raise BadSettings(
             f"{text!r} may be the end of several ids, as the store has more than {LOOK:,} jobs; "
             f"give at least {LEAST_SUFFIX} characters",
@@ -90,15 +90,15 @@ def _with_prefix(store: Store, digits: str, tenant: str) -> list[JobRow]:
 def _with_suffix(store: Store, digits: str, tenant: str) -> tuple[list[JobRow], bool]:
     """Return the jobs whose id ends with these digits, and whether every job of the store was searched."""
     page = store.jobs(JobFilter(tenant, id_suffix=digits), limit=CANDIDATES + 1)
-    found, whole = page.items, page.next is None
-    if not whole:
+    found, everything = page.items, page.next is None
+    if not everything:
         found += store.jobs(JobFilter(tenant, states=ACTIVE, id_suffix=digits), limit=CANDIDATES + 1).items
     # A store that ignores this condition must not return another job.
-    return [job for job in found if job.id.hex.endswith(digits)], whole
+    return [job for job in found if job.id.hex.endswith(digits)], everything
 
 
-def _nothing(text: str, *, whole: bool) -> str:
-    if whole:
+def _nothing(text: str, *, everything: bool) -> str:
+    if everything:
         return f"no job has an id that begins or ends with {text!r}"
     return (
         f"no job has an id that begins with {text!r}, and neither the newest {LOOK:,} jobs nor the active ones "
@@ -306,17 +306,17 @@ class Jobs:
         Cancelling starts with the newest job, because workers start with the oldest.
         """
         check_text("reason", reason)
-        said = reason or "cancelled"
+        why = reason or "cancelled"
         target = self._client.store(store)
 
         def act(batch: Batch) -> Collection[UUID]:
-            return cancel_batch(target, batch, said)
+            return cancel_batch(target, batch, why)
 
         states = expected(Action.CANCEL) | HELD
         # Jobs enqueued from now on are newer than the first row read, so the rows can be streamed instead of read up
         # front.
         rows = self._found(where, store, states, sort="newest")
-        return self._each("cancelled", rows, where, store, act, asked, reason=said)
+        return self._each("cancelled", rows, where, store, act, asked, reason=why)
 
     def retry(self, /, *, store: str | None = None, asked: Where | None = None, **where: Any) -> Acted:
         """Give every ended job that matches another chain of attempts."""
@@ -486,10 +486,10 @@ def _asked_before(row: JobRow) -> bool:
 
 def _words(where: Where) -> dict[str, object]:
     """Return a filter for the audit, with the number of ids in place of the ids."""
-    said = {name: plain(value) for name, value in where.items() if name != "ids"}
+    filters = {name: plain(value) for name, value in where.items() if name != "ids"}
     if "ids" in where:
-        said["ids"] = len(list(_several(where["ids"])))
-    return said
+        filters["ids"] = len(list(_several(where["ids"])))
+    return filters
 
 
 def _is_empty(given: Any) -> bool:

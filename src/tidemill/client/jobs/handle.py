@@ -130,7 +130,7 @@ class Job(KnownJob[R]):
     def _warn_of_waiting(self) -> None:
         """Log why the wait may never end: no worker is alive, or the waiting job holds the slot that this one needs."""
         try:
-            reason = next((each for each in self.why() if each.code in _HOPELESS), None)
+            reason = next((reason for reason in self.why() if reason.code in _HOPELESS), None)
         except TidemillError:
             return
         if reason is not None:
@@ -315,26 +315,26 @@ class Job(KnownJob[R]):
         and so on. In that case the job itself may already have ended.
         """
         check_text("reason", reason)
-        store, said = self._client.store(self._store), reason or "cancelled"
+        store, reason = self._client.store(self._store), reason or "cancelled"
         self.refresh()
         self._refuse_archived("cancel")
         if children:
             done = self if self.ended else self.cancel(reason)
-            cancel_descendants(self._client, store, self._row, said)
+            cancel_descendants(self._client, store, self._row, reason)
             return done
         if self._row.state not in HELD:
-            return self._act(Action.CANCEL, said)
+            return self._act(Action.CANCEL, reason)
         with store.transaction():
-            asked = store.request_cancel([self.id], tenant=self.tenant, reason=said)
+            asked = store.request_cancel([self.id], tenant=self.tenant, reason=reason)
             if asked and self._row.cancel_reason is None:  # the audit names only the first requester
-                self._note("job.cancel_requested", {"status": self.status.value, "reason": said})
+                self._note("job.cancel_requested", {"status": self.status.value, "reason": reason})
         if not asked:
             return self.cancel(reason)  # the job ended or was released after it was read
         store.notify(["cancel"])
         first = self._row.cancel_reason is None
         self.refresh()
         if first:
-            self._client.publish_acts("job.cancel_requested", [self._row], reason=said)
+            self._client.publish_acts("job.cancel_requested", [self._row], reason=reason)
         return self
 
     acancel = async_twin(cancel)

@@ -146,7 +146,7 @@ class Schedules(TenantApi):
         return self.get(row.id, tenant=row.tenant)
 
     def value(
-        self, task: Any, trigger: Any, key: str, *, tenant: str | None = None, **said: Any
+        self, task: Any, trigger: Any, key: str, *, tenant: str | None = None, **options: Any
     ) -> ScheduleRow:
         """Check a schedule and return it as it would be stored; writes nothing."""
         check_key("schedule", key)
@@ -155,8 +155,8 @@ class Schedules(TenantApi):
         declared = self._client.registry.get(str(name))
         whose = definition.tenant if definition is not None else self._tenant(tenant)
         check_name("tenant", whose)
-        if said.get("scope") is None:
-            said["scope"] = declared.options.scope
+        if options.get("scope") is None:
+            options["scope"] = declared.options.scope
         base = ScheduleRow(
             id=new_id(),
             key=key,
@@ -165,7 +165,7 @@ class Schedules(TenantApi):
             tenant=whose,
             definition_id=None if definition is None else definition.id,
         )
-        return ruled(base, said, declared, definition, self._client.clock.now(), self._client.limits)
+        return ruled(base, options, declared, definition, self._client.clock.now(), self._client.limits)
 
     def update(self, /, key: str | UUID, *, tenant: str | None = None, **changes: Any) -> Schedule:
         """Change the rules, the arguments or the job options of a schedule, with effect from now on."""
@@ -245,7 +245,7 @@ class Schedules(TenantApi):
         now = self._client.clock.now()
         jobs = []
         for place in self._places(row, now):
-            job = fire_job(row, definition, self._known(row), now, new_id())._replace(run_at=None)
+            job = fire_job(row, definition, self._task_data(row), now, new_id())._replace(run_at=None)
             scope_key = CLUSTER_KEY
             if place is not None:
                 # A separate key, because a node computes its missed fires from its last scheduled fire, and this is
@@ -278,11 +278,11 @@ class Schedules(TenantApi):
         """Return where a trigger creates jobs: on no particular node, on every live node, or in every live runner."""
         if row.scope is Scope.CLUSTER:
             return (None,)
-        living = [each for each in self._store.workers() if is_living(each, now)]
+        living = [worker for worker in self._store.workers() if is_living(worker, now)]
         if row.scope is Scope.INSTANCE:
-            places = sorted({each.node for each in living})
+            places = sorted({worker.node for worker in living})
         else:
-            places = sorted(runner_place(each.node, each.id) for each in living if is_active(each))
+            places = sorted(runner_place(worker.node, worker.id) for worker in living if is_active(worker))
         if not places:
             what = "on every node" if row.scope is Scope.INSTANCE else "in every runner"
             raise BadSchedule(f"schedule {row.key!r} fires {what}, and none is alive", field="scope")
@@ -301,7 +301,7 @@ class Schedules(TenantApi):
         """Create the missing fires of a past range, the first ``limit`` of them."""
         row = self._row(key, tenant)
         self._check_range(row, start, end)
-        definition, known = self._definition(row), self._known(row)
+        definition, task_data = self._definition(row), self._task_data(row)
         there = self._existing(row, start, end)
         wanted = read_rules(row).between(start - _TICK, end, limit + len(there) + 1)
         missing = [at for at in wanted if at not in there]
@@ -311,7 +311,7 @@ class Schedules(TenantApi):
         made = [
             fire_at
             for at in range(0, len(chosen), _BATCH)
-            for fire_at in self._backfill(row, definition, known, chosen[at : at + _BATCH])
+            for fire_at in self._backfill(row, definition, task_data, chosen[at : at + _BATCH])
         ]
         return Backfilled(tuple(made), len(there) + len(chosen) - len(made), more)
 
@@ -344,11 +344,12 @@ class Schedules(TenantApi):
         self,
         row: ScheduleRow,
         definition: Definition | None,
-        known: TaskData | None,
+        task_data: TaskData | None,
         chosen: Sequence[datetime],
     ) -> Sequence[datetime]:
         made = [
-            fire_job(row, definition, known, at, new_id())._replace(run_at=None, unique=None) for at in chosen
+            fire_job(row, definition, task_data, at, new_id())._replace(run_at=None, unique=None)
+            for at in chosen
         ]
         new: set[datetime] = set()
 
@@ -399,7 +400,7 @@ class Schedules(TenantApi):
         (found,) = self._store.definitions(tenant=row.tenant, ids=[row.definition_id], deleted=True)
         return found
 
-    def _known(self, row: ScheduleRow) -> TaskData | None:
+    def _task_data(self, row: ScheduleRow) -> TaskData | None:
         return task_data_of(self._client, row.task)
 
     # Async twins -------------------------------------------------------------------------------------------------------

@@ -82,9 +82,9 @@ class Declarations:
         self._recorded = False  # whether the store keeps a release record for this app
         self._warned = self._warned_of_limits = False
 
-    def add(self, task: Any, trigger: Any, key: str, **said: Any) -> ScheduleRow:
+    def add(self, task: Any, trigger: Any, key: str, **options: Any) -> ScheduleRow:
         """Declare a schedule: check it now, and store it when a worker starts."""
-        schedule = replace(self._schedules.value(task, trigger, key, **said), source=Source.CODE)
+        schedule = replace(self._schedules.value(task, trigger, key, **options), source=Source.CODE)
         known = self._declared.get((schedule.tenant, schedule.key))
         if known is not None and not same_rules(known, schedule):
             raise ScheduleExists(

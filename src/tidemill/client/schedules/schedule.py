@@ -255,7 +255,7 @@ def definition_changes(
 def _schedule(row: ScheduleRow | None) -> AuditData | None:
     if row is None:
         return None
-    said = {name: value for name, value in row.options.items() if name not in OWN}
+    options = {name: value for name, value in row.options.items() if name not in OWN}
     return {
         "id": str(row.id),
         "task": row.task,
@@ -272,7 +272,7 @@ def _schedule(row: ScheduleRow | None) -> AuditData | None:
         "enabled": row.enabled,
         "note": row.note,
         "args": json.loads(row.args) or None,
-        **_prefixed("options", said),
+        **_prefixed("options", options),
     }
 
 
@@ -336,7 +336,7 @@ def check_key(what: str, key: object) -> None:
 
 def ruled(
     base: ScheduleRow,
-    said: Mapping[str, Any],
+    settings: Mapping[str, Any],
     declared: Declared,
     definition: Definition | None,
     now: datetime,
@@ -345,13 +345,13 @@ def ruled(
     """Return the schedule with these rules and options applied, and with its next fire."""
     changes: dict[str, Any] = {}
     options: dict[str, Any] = {}
-    for name, value in said.items():
+    for name, value in settings.items():
         if name in RULES:
             changes[name] = _rule(name, value)
         else:
             options[name] = value
-    if "args" in said or not base.revision:
-        changes["args"] = _args(declared, definition, said.get("args"), limits)
+    if "args" in settings or not base.revision:
+        changes["args"] = _args(declared, definition, settings.get("args"), limits)
     kept = {name: value for name, value in base.options.items() if name not in ("defaults", "limits")}
     changes["options"] = {**kept, **read_job_options(options), "defaults": declared.data}
     made = replace(base, **changes)
@@ -485,8 +485,8 @@ def same_rules(one: ScheduleRow, other: ScheduleRow) -> bool:
 
 def _words(row: ScheduleRow) -> str:
     options = {name: value for name, value in row.options.items() if name != "defaults"}
-    said = [
+    fields = [
         row.task, row.trigger, row.timezone, row.calendar, row.exclude, json.loads(row.args), row.misfire,
         row.overlap, row.scope, str(row.definition_id), options,
     ]  # fmt: skip
-    return json.dumps(said, sort_keys=True, default=str)
+    return json.dumps(fields, sort_keys=True, default=str)

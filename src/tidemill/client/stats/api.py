@@ -120,7 +120,7 @@ class StatsApi:
         """Return workers that are alive, hold jobs or ended some within the window, with counts; busiest first."""
         look = self._look(ALL_TENANTS, store)
         known = {worker.id: worker for worker in look.store.workers()}
-        holders = {each.worker: each for each in look.store.holders(tenant=ALL_TENANTS)}
+        holders = {holder.worker: holder for holder in look.store.holders(tenant=ALL_TENANTS)}
         groups = look.ended(Group.WORKER, _span("window", window), limit=1000)
         ended = {UUID(row.name): row for row in groups.rows if row.name is not None}
         living = {id for id, worker in known.items() if is_living(worker, look.at)}

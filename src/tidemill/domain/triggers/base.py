@@ -88,7 +88,7 @@ class Trigger(ABC):
             while at is not None and at <= end and (limit is None or len(found) < limit):
                 found.append(at)
                 at = fires.after(at)
-        return [EPOCH + each * _MICROSECOND for each in found]
+        return [EPOCH + tick * _MICROSECOND for tick in found]
 
     def count_between(
         self,

@@ -35,14 +35,14 @@ def _read_times(at: At) -> str:
         at.split(",") if isinstance(at, str) else at if isinstance(at, list | tuple) else [at]
     )
     seconds: set[int] = set()
-    for each in given:
-        if isinstance(each, time) and each.tzinfo is None and not each.microsecond:
-            seconds.add(each.hour * 3600 + each.minute * 60 + each.second)
+    for value in given:
+        if isinstance(value, time) and value.tzinfo is None and not value.microsecond:
+            seconds.add(value.hour * 3600 + value.minute * 60 + value.second)
             continue
-        match = _TIME.fullmatch(each.strip()) if isinstance(each, str) else None
+        match = _TIME.fullmatch(value.strip()) if isinstance(value, str) else None
         if match is None:
             raise BadSchedule(
-                f"at: {each!r} is not a time of day; write '06:00' or '06:00:30'", field="at", value=each
+                f"at: {value!r} is not a time of day; write '06:00' or '06:00:30'", field="at", value=value
             )
         seconds.add(int(match[1]) * 3600 + int(match[2]) * 60 + int(match[3] or 0))
     if not seconds:
@@ -99,7 +99,7 @@ class BusinessDay(NamedTuple):
     calendar: BusinessCalendar
 
     def days_of(self, year: int, month: int) -> Sequence[int]:
-        found = (self._day(*each) for each in ((year, month), *self._carriers(year, month)))
+        found = (self._day(*value) for value in ((year, month), *self._carriers(year, month)))
         return sorted(
             {day.day for day in found if day is not None and (day.year, day.month) == (year, month)}
         )

@@ -196,10 +196,10 @@ class Firing:
             self._store.request_cancel(held, tenant=ALL_TENANTS, reason=reason)
         return {"ended", "cancel"}
 
-    def _put_off(self, found: FirePlan, error: str) -> tuple[list[FirePlan], set[UUID]]:
-        self.complain(found.schedule, f"its jobs cannot be written: {error}")
-        later = found.advance._replace(
-            last_fire_at=found.advance.expected_fire_at, next_fire_at=self.now() + timedelta(minutes=1)
+    def _put_off(self, schedule: FirePlan, error: str) -> tuple[list[FirePlan], set[UUID]]:
+        self.complain(schedule.schedule, f"its jobs cannot be written: {error}")
+        later = schedule.advance._replace(
+            last_fire_at=schedule.advance.expected_fire_at, next_fire_at=self.now() + timedelta(minutes=1)
         )
         lost = self._store.advance([later])
         return [], set(lost)

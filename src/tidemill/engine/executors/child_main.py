@@ -166,7 +166,7 @@ class Child:
         self._asks = itertools.count(1)
         self._answers: dict[int, queue.SimpleQueue[Data]] = {}
         self._surroundings = _ChildServices()
-        self._known = descendants(os.getpid())  # processes that the app started while it was imported
+        self._own_processes = descendants(os.getpid())  # processes that the app started while it was imported
         app.events.forward(self._forward)
 
     def serve(self) -> None:
@@ -303,7 +303,7 @@ class Child:
         except ChildProcessError:
             return None
         living = descendants(os.getpid())
-        return "it left processes behind" if not living or living - self._known else None
+        return "it left processes behind" if not living or living - self._own_processes else None
 
 
 try:

@@ -439,22 +439,22 @@ class Runner:
             held.phase = LOST
         return found
 
-    def _drop(self, found: Sequence[HeldJob]) -> None:
+    def _drop(self, jobs: Sequence[HeldJob]) -> None:
         """Stop the handlers of lost jobs, and forget the jobs."""
-        if not found:
+        if not jobs:
             return
         _log.warning(
-            "%d jobs were taken over by another worker and are stopped: %s", len(found), names(found[:10])
+            "%d jobs were taken over by another worker and are stopped: %s", len(jobs), names(jobs[:10])
         )
-        for held in found:
+        for held in jobs:
             self.stop_job(held)
         with self._lock:
-            for held in found:
+            for held in jobs:
                 if self._held.get(held.claim.id.int) is held:
                     del self._held[held.claim.id.int]
             if not self._held:
                 self._empty.notify_all()
-        self._output_writer.forget([held.claim.id for held in found])
+        self._output_writer.forget([held.claim.id for held in jobs])
 
     def _time_out(self, held: HeldJob) -> None:
         assert held.claim.timeout is not None

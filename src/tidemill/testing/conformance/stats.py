@@ -79,7 +79,7 @@ class TallyLaws:
         assert store.count_ended(HOUR, tenant="b", now=at(60)) == {S.TIMED_OUT: 1}
         assert store.count_ended(HOUR, tenant="nobody", now=at(60)) == {}
 
-    def test_without_ended_jobs_the_tally_is_empty(self, store: Store) -> None:
+    def test_without_ended_jobs_there_are_no_groups(self, store: Store) -> None:
         for state in sorted(set(S) - ENDED):
             bring(store, state)
         groups = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, now=at(60))
@@ -148,7 +148,7 @@ class TallyLaws:
             groups = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, now=at(seconds))
             assert sum(row.total for row in groups.rows) == total
 
-    def test_a_tenant_sees_only_its_own_tally(self, store: Store) -> None:
+    def test_a_tenant_sees_only_its_own_groups(self, store: Store) -> None:
         end(store, tenant="a")
         end(store, S.FAILED, tenant="b")
         for failures in (False, True):
@@ -164,7 +164,7 @@ class TallyLaws:
             assert [row.name for row in groups.rows] == names
 
     @pytest.mark.parametrize("failures", [True, False])
-    def test_a_sampled_tally_covers_the_latest_jobs_and_is_marked(self, store: Store, failures: bool) -> None:
+    def test_a_sample_covers_the_latest_jobs_and_is_marked(self, store: Store, failures: bool) -> None:
         for n, state in enumerate([S.FAILED, S.TIMED_OUT, S.DEAD_LETTERED, S.FAILED]):
             end(store, state, takes=n, task=f"t{n}")
         groups = store.ended_by(Group.TASK, HOUR, tenant=ALL_TENANTS, failures=failures, look=2, now=at(9))
@@ -182,7 +182,7 @@ class TallyLaws:
         groups = store.ended_by(Group.TASK, HOUR, tenant="a", look=1, now=at(9))
         assert (groups.rows, groups.sampled) == ([], True)
 
-    def test_a_tally_of_failures_samples_only_failures(self, store: Store) -> None:
+    def test_groups_of_failures_sample_only_failures(self, store: Store) -> None:
         for state in sorted(ENDED):
             end(store, state, takes=1)
         end(store, takes=9)

@@ -14,6 +14,7 @@ from uuid import UUID
 import psycopg
 import pytest
 from psycopg import sql
+from tests.servers.postgres import TestPostgres
 
 from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort, encode_cursor
@@ -28,7 +29,6 @@ from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 from tidemill.stores.sql.postgres.driver import PostgresDriver
-from tidemill.testing.postgres import TestPostgres
 
 pytestmark = pytest.mark.long
 

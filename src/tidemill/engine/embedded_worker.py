@@ -37,8 +37,8 @@ from tidemill.engine.heartbeat import HeartbeatThread
 from tidemill.engine.listener import WakeupListener
 from tidemill.engine.node import host_name, machine_name, process_name, release_here
 from tidemill.engine.runner.code_check import CodeCheck
-from tidemill.engine.runner.fence import Fence
 from tidemill.engine.runner.runner import Runner
+from tidemill.engine.runner.watchdog import Fence
 from tidemill.engine.worker_settings import WorkerSettings, fitted
 from tidemill.errors import StoreError, UsageError
 from tidemill.ids import new_id

@@ -33,9 +33,9 @@ from tidemill.engine.listener import WakeupListener
 from tidemill.engine.log_formats import LEVELS, write_logs
 from tidemill.engine.node import release_here
 from tidemill.engine.runner.code_check import EVERY, CodeCheck
-from tidemill.engine.runner.fence import Fence
 from tidemill.engine.runner.hook_server import HookServer
 from tidemill.engine.runner.runner import Runner
+from tidemill.engine.runner.watchdog import Fence
 from tidemill.engine.supervisor.reloader import source_files
 from tidemill.engine.supervisor.terminal import refuse_halts
 from tidemill.engine.worker_settings import fitted, read_settings

@@ -103,7 +103,11 @@ class HeldJob:
     def __init__(
         self, claim: Claim, declared: Declared, details: Details, desk: RunnerServices, kind: str
     ) -> None:
-        self.claim, self.declared, self.details, self.desk, self.kind = claim, declared, details, desk, kind
+        self.claim = claim
+        self.declared = declared
+        self.details = details
+        self.desk = desk
+        self.kind = kind
         self.began: float | None = None  #: monotonic time at which it began
         self.handle: Any = None  #: the handle with which the executor stops it
         self.cancel_reason: str | None = claim.cancel_reason

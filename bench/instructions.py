@@ -81,6 +81,10 @@ def drained(version: Version, kind: str, jobs: int, concurrency: int, locate: Lo
 
 def per_job(version: Version, kind: str, jobs: tuple[int, int], concurrency: int, locate: Locate) -> float:
     """Return the instructions of one job."""
+    # The first drain compiles modules, which must not count for one of the two.
+    url = locate(kind)
+    version.load("fill", url, jobs[0])
+    version.load("drain", url, jobs[0], concurrency)
     few, many = (drained(version, kind, number, concurrency, locate) for number in jobs)
     return (many - few) / (jobs[1] - jobs[0])
 
@@ -103,9 +107,12 @@ def locator(scratch: Path, stack: ExitStack) -> Locate:
 
 
 def read_counts(words: str) -> tuple[int, int]:
-    few, many = map(int, words.split(","))
+    try:
+        few, many = map(int, words.split(","))
+    except ValueError:
+        few = many = 0
     if not 0 < few < many:
-        raise ValueError(words)
+        raise argparse.ArgumentTypeError(f"{words!r} is not a smaller and a larger number, such as 1000,6000")
     return few, many
 
 

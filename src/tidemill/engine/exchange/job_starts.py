@@ -67,7 +67,7 @@ def held_of(
             # A suspect runs in its own process. If it causes the crashes, it takes no other job with it.
             kind = PROCESS
         id = claim.id
-        asked_with = details.get(id, NO_DETAILS) if details else NO_DETAILS
+        asked_with = details.get(id, NO_DETAILS) if details and claim.detailed else NO_DETAILS
         held[id.int] = HeldJob(claim, declared, asked_with, desk, kind)
     return held
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from tidemill.domain.decide import COMPLETED
 from tidemill.domain.job import Claim, Enqueued, Finish, NewJob, ProgressReport
 from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
 from tidemill.domain.limits import count, gate_of
@@ -222,7 +223,9 @@ def finish_call(finishes: Sequence[Finish], now: datetime | None, *flags: str) -
     """The call that applies these finishes. Lines for jobs that do not end are present if there is one."""
     columns = end_columns(finishes) | _transition_columns(finishes, _RELEASE_COLUMNS)
     columns["worker"] = [item.claim.worker for item in finishes]
-    if not ENDED.issuperset(columns["to_state"]):
+    # Nearly all jobs complete, and for those the test needs no hash of an enumeration's member.
+    others = [item.transition for item in finishes if item.transition is not COMPLETED]
+    if not all(transition.state in ENDED for transition in others):
         flags = ("releases", *flags)
     return QueryCall("finish", {"now": now}, columns, flags)
 

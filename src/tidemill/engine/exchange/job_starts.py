@@ -50,7 +50,7 @@ def held_of(
     claims: Sequence[Claim],
     details: Mapping[UUID, Details],
     registry: Registry,
-    desk: RunnerServices,
+    services: RunnerServices,
     *,
     alone: bool,
 ) -> dict[int, HeldJob]:
@@ -68,7 +68,7 @@ def held_of(
             kind = PROCESS
         id = claim.id
         asked_with = details.get(id, NO_DETAILS) if details and claim.detailed else NO_DETAILS
-        held[id.int] = HeldJob(claim, declared, asked_with, desk, kind)
+        held[id.int] = HeldJob(claim, declared, asked_with, services, kind)
     return held
 
 

@@ -198,7 +198,7 @@ def claims_of(rows: Sequence[Row], request: ClaimRequest) -> list[Claim]:
     return claims
 
 
-def end_columns(finishes: Sequence[Finish]) -> dict[str, Sequence[Any]]:
+def end_columns(finishes: Sequence[Finish]) -> dict[str, list[Any]]:
     """The columns of finished jobs."""
     return done_columns(finishes) | {
         "error": [None if item.error is None else dump_error(item.error) for item in finishes],
@@ -206,16 +206,16 @@ def end_columns(finishes: Sequence[Finish]) -> dict[str, Sequence[Any]]:
     }
 
 
-def done_columns(finishes: Sequence[Finish]) -> dict[str, Sequence[Any]]:
+def done_columns(finishes: Sequence[Finish]) -> dict[str, list[Any]]:
     """The columns in which successful jobs differ."""
     # ``zip`` reads the tuples at once; attribute by attribute, they cost each job several times as much.
     claims, _, results, _, started_ago, ended_ago, _, _ = zip(*finishes, strict=True)
     return {
         "id": [claim.id for claim in claims],
         "token": [claim.token for claim in claims],
-        "result": results,
-        "started_ago": started_ago,
-        "ended_ago": ended_ago,
+        "result": list(results),
+        "started_ago": list(started_ago),
+        "ended_ago": list(ended_ago),
     }
 
 
@@ -230,7 +230,7 @@ def finish_call(finishes: Sequence[Finish], now: datetime | None, *flags: str) -
     return QueryCall("finish", {"now": now}, columns, flags)
 
 
-def _transition_columns(finishes: Sequence[Finish], names: Mapping[str, str]) -> dict[str, Sequence[Any]]:
+def _transition_columns(finishes: Sequence[Finish], names: Mapping[str, str]) -> dict[str, list[Any]]:
     """Columns with these attributes of the transitions. Most batches have one transition, which is read once."""
     transitions = [item.transition for item in finishes]
     if transitions.count(transitions[0]) == len(transitions):

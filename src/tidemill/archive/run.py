@@ -11,7 +11,7 @@ from tidemill.archive.lease import ArchiveLease
 from tidemill.archive.places import ArchivePlace
 from tidemill.archive.sources import LiveSource, Source, TierSource
 from tidemill.clock import Clock
-from tidemill.domain.archive_totals import PolicySums
+from tidemill.domain.archive_totals import PolicySums, RunRecord
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.records import AuditEntry
 from tidemill.domain.retention import (
@@ -125,7 +125,7 @@ class ArchiveRunner:
                 run.took = timedelta(seconds=self._clock.monotonic() - began)
                 self._ended(policy, run)
         finally:
-            self._lease.give_back()
+            self._lease.give_back(self._recorded(at, runs))
         if errors and len(errors) == len(runs):
             raise errors[0]
         return ArchiveRun(
@@ -136,6 +136,16 @@ class ArchiveRunner:
             more=any(run.more for run in runs),
             took=self._lease.took(),
             policies=runs,
+        )
+
+    def _recorded(self, at: datetime, runs: Sequence[PolicyRun]) -> RunRecord:
+        return RunRecord(
+            at,
+            self._lease.took(),
+            sum(run.archived for run in runs),
+            sum(run.failed for run in runs),
+            sum(run.error is not None for run in runs),
+            any(run.more for run in runs),
         )
 
     def _ended(self, policy: ArchivePolicy, run: PolicyRun) -> None:
@@ -287,6 +297,7 @@ class _PolicyStep:
 
         A source outside of the jobs' store is emptied first, under a renewed lease, because it may be slow.
         """
+        gone: list[ArchivedJob] = []
         apart = self._source.store is not self._jobs
         if apart:
             self._lease.renew()

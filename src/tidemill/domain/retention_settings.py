@@ -16,7 +16,7 @@ INTERVAL = "retention.interval"
 """Settings of a store that take precedence over the app's own: a boolean, and a number of seconds."""
 
 SHORTEST = timedelta(seconds=1)
-PACE = 0.1
+PACE = 0.05
 
 
 @dataclass(frozen=True, slots=True)

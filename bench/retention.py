@@ -1,7 +1,7 @@
 """Benchmark of archiving while a worker drains.
 
     python3 dev.py bench retention [--postgres URL] [--stores postgres,sqlite] [--jobs 100000] [--drain 50000] [--rounds 3]
-                                   [--pace 0.05] [--json FILE]
+                                   [--pace SHARE] [--json FILE]
 
 ``--jobs`` finished jobs are due for the archive. Every round drains ``--drain`` new jobs twice with ``tidemill worker``, once with
 retention off and once with retention on, in alternating order. The ratio compares the two rates of one round. Finally one run without
@@ -45,7 +45,11 @@ TARGET = 0.95
 def working(url: str, archive: str, options: argparse.Namespace, folder: Path) -> Iterator[None]:
     """Run ``tidemill worker``."""
     words = ["worker", "bench.retention_app:app", "--processes", "1", "--concurrency", "200"]
-    more = {"TIDEMILL_STORE": url, "BENCH_ARCHIVE": archive, "BENCH_PACE": str(options.pace)}
+    more = {
+        "TIDEMILL_STORE": url,
+        "BENCH_ARCHIVE": archive,
+        "BENCH_PACE": "" if options.pace is None else str(options.pace),
+    }
     with (folder / "worker.log").open("wb") as log:
         worker = subprocess.Popen(
             [sys.executable, "-m", "tidemill", *words],
@@ -128,7 +132,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=100_000, help="finished jobs that are due")
     parser.add_argument("--drain", type=int, default=50_000, help="jobs that a worker drains")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--pace", type=float, default=0.05)
+    parser.add_argument(
+        "--pace", type=float, help="share of time to archive; the default is that of the store"
+    )
     parser.add_argument("--json", metavar="FILE")
     options = parser.parse_args()
     if not 1 <= options.rounds <= MOST_ROUNDS // 2:

@@ -16,7 +16,7 @@ app = App(
         enabled=os.environ.get("BENCH_ARCHIVE") == "on",
         interval="1s",
         policies=[ArchivePolicy("old", tasks=["send_email"], max_age=0)],
-        pace=float(os.environ.get("BENCH_PACE", "0.05")),
+        pace=float(_pace) if (_pace := os.environ.get("BENCH_PACE")) else None,
     )
 )
 

@@ -10,6 +10,7 @@ from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.filters import Where, archive_filtered
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import duration
+from tidemill.cli.retention import explain, policies, settings
 from tidemill.cli.screen import (
     Column,
     age,
@@ -24,11 +25,12 @@ from tidemill.client.archive import BUDGET, MOST, Archive
 from tidemill.client.documents import archived_document
 from tidemill.client.jobs.api import Jobs
 from tidemill.client.stats.reports import document
+from tidemill.errors import BadSettings
 
 
 @click.group(cls=InOrder)
 def archive() -> None:
-    """Archive ended jobs and search the archive."""
+    """Archive ended jobs, search the archive, and show how long jobs are kept."""
 
 
 @archive.command()
@@ -36,7 +38,7 @@ def archive() -> None:
     "--older-than",
     type=duration,
     metavar="DURATION",
-    help="Minimum time since the end, instead of the policies' own.",
+    help="Minimum time since the end, instead of that of the policies for live jobs.",
 )
 @click.option(
     "--limit", type=click.IntRange(1), default=MOST, show_default=True, help="Maximum number of jobs."
@@ -55,6 +57,10 @@ def run(context: CommandContext, older_than: timedelta | None, limit: int, budge
 
     Each copy is read back before the original is deleted. The exit code is 1 if a policy failed.
     """
+    if not context.app:
+        raise BadSettings(
+            "archive run needs the policies of an app; pass --app module:app, or set TIDEMILL_APP"
+        )
     done = Archive(context.client, Jobs(context.client)).run(
         older_than=older_than, limit=limit, budget=budget
     )
@@ -131,3 +137,7 @@ def search(context: CommandContext, where: Where, limit: int, cursor: str | None
     print_table(columns, rows, empty="no archived jobs")
     if page.next is not None:
         print_lines([(f"more: --cursor {page.next}", "dim")])
+
+
+for command in (policies, explain, settings):
+    archive.add_command(command)

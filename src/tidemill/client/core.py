@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Protocol
 from uuid import UUID
 
+from tidemill.archive.places import ArchivePlace, StorePlace
 from tidemill.client.access import carried, who
 from tidemill.client.archive import read_archived
 from tidemill.client.enqueue.routes import Enqueuer
@@ -21,7 +22,8 @@ from tidemill.clock import Clock, ManualClock
 from tidemill.domain.job import JobRow
 from tidemill.domain.limits import Rule
 from tidemill.domain.payload import PayloadLimits
-from tidemill.domain.retention import DEFAULT_POLICIES, ArchivedJob, ArchivePolicy
+from tidemill.domain.retention import ARCHIVE, ArchivedJob
+from tidemill.domain.retention_settings import Retention
 from tidemill.errors import BadSettings, JobNotFound
 from tidemill.stores.base import Store
 from tidemill.tasks.events import Event, Events
@@ -51,12 +53,13 @@ class Client:
         tenant: str,
         limits: PayloadLimits,
         rules: Mapping[str, Rule] | None = None,
-        policies: Sequence[ArchivePolicy] = DEFAULT_POLICIES,
+        retention: Retention | None = None,
     ) -> None:
         self.tenant = tenant
         self.limits = limits
         self.rules = dict(rules or {})  #: limits that the app itself declares
-        self.policies = tuple(policies)  #: which ended jobs are archived, and when
+        self.retention = retention or Retention()
+        self.policies = self.retention.effective()  #: which ended jobs leave the live tables, and when
         self.registry = Registry()
         self.events = Events()
         self.hooks = Hooks()
@@ -100,6 +103,10 @@ class Client:
             raise BadSettings(
                 f"there is no store named {wanted!r}; there are {', '.join(sorted(self.stores))}"
             ) from None
+
+    def place(self, name: str) -> ArchivePlace:
+        """Return the place of archived jobs with the name of a store; without a store ``archive``, the jobs' own store."""
+        return StorePlace(self.store(None if name == ARCHIVE and ARCHIVE not in self.stores else name))
 
     @property
     def pin(self) -> datetime | None:

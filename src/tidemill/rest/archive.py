@@ -131,6 +131,99 @@ async def run_archive(request: ApiRequest) -> Response:
     return request.reply(document(done))
 
 
+class RunRecordDocument(Document):
+    """One of the latest archive runs."""
+
+    at: Instant
+    took: float = Field(description="Seconds.")
+    archived: int
+    failed: int
+    errors: int = Field(description="Policies that ended with an error.")
+    more: bool
+
+
+class PolicyDocument(Document):
+    """A retention policy in effect, with its totals."""
+
+    name: str
+    default: bool
+    states: list[str]
+    tasks: list[str] = Field(description="Names or patterns; empty for all.")
+    tenants: list[str] = Field(description="Empty for all.")
+    from_tier: str | None = Field(description="Null for the live tables.")
+    to: str | None = Field(description="Store of the copies; null if jobs are deleted.")
+    tier: str | None
+    max_age: float | None = Field(description="Seconds since the end.")
+    max_count: int | None
+    delete_from_source: bool
+    batch: int
+    comment: str
+    archived: int
+    failed: int
+    bytes: int
+    last_at: Instant | None
+    mismatch_at: Instant | None = Field(description="Since when copies differ from what was written.")
+    overdue_since: Instant | None
+
+
+class RetentionDocument(Document):
+    """The state of retention."""
+
+    enabled: bool
+    interval: float = Field(description="Seconds.")
+    running: bool
+    last: RunRecordDocument | None
+    next_at: Instant | None
+    oldest_ended_at: Instant | None
+    overdue: bool
+    runs: list[RunRecordDocument] = Field(description="The latest first.")
+    policies: list[PolicyDocument]
+
+
+@routes.get("/api/archive", role=Role.VIEWER, answer=RetentionDocument, everywhere=True)
+async def get_retention(request: ApiRequest) -> Response:
+    """Show whether retention is on, its latest and next run, and its policies."""
+    return request.reply(document(await request.read(request.app.archive.status)))
+
+
+class ConsideredDocument(Document):
+    """A policy that was considered for a job."""
+
+    policy: str
+    applies: bool
+    reason: str
+    comment: str
+
+
+class RetentionChoiceDocument(Document):
+    """Which policy governs a job, when the job is due, and where it goes."""
+
+    id: UUID
+    task: str
+    tenant: str
+    state: Status
+    tier: str
+    ended_at: Instant | None
+    considered: list[ConsideredDocument]
+    policy: str | None
+    due_at: Instant | None = Field(description="When the job is due by its age.")
+    max_count: int | None
+    over_count: bool = Field(description="Whether enough newer jobs have ended.")
+    to: str | None
+    to_tier: str | None
+    text: list[str] = Field(description="The same for people.")
+
+
+@routes.get("/api/archive/explain/{id}", role=Role.VIEWER, answer=RetentionChoiceDocument)
+async def explain_retention(request: ApiRequest) -> Response:
+    """Explain which retention policy governs a job."""
+    job = await request.job()
+    choice = await request.read(request.app.archive.explain, job.id, tenant=job.tenant)
+    considered = [item._asdict() for item in choice.considered]
+    text = choice.lines(request.app.clock.now())
+    return request.reply({**document(choice), "considered": considered, "text": text})
+
+
 def _shown(request: ApiRequest, archived: ArchivedJob) -> dict[str, Any]:
     shown: dict[str, Any] = archived_document(archived)
     if not request.sees_secrets:

@@ -1,4 +1,4 @@
-"""Retention: deletes ended jobs after some time in a store without an archive."""
+"""Deletion of ended jobs in a store without an archive."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tidemill.stores.base import Store
 EVERY = timedelta(seconds=30)
 
 MEMORY_RETENTION = (
-    ArchivePolicy("completed", frozenset({JobState.COMPLETED}), max_age=timedelta(minutes=15)),
-    ArchivePolicy("ended", ENDED - {JobState.COMPLETED}, max_age=timedelta(minutes=60)),
+    ArchivePolicy("completed", frozenset({JobState.COMPLETED}), max_age=timedelta(minutes=15), to=None),
+    ArchivePolicy("ended", ENDED - {JobState.COMPLETED}, max_age=timedelta(minutes=60), to=None),
 )
 """The retention of an in-memory store: 15 minutes for completed jobs, one hour for all other ended jobs."""
 
 
-class Retention:
+class DropEnded:
     """Deletes one batch of each policy. Nothing is archived."""
 
     def __init__(self, store: Store, policies: Sequence[ArchivePolicy] = MEMORY_RETENTION) -> None:
@@ -28,7 +28,7 @@ class Retention:
     def __call__(self) -> Done:
         items, more = 0, False
         for policy in self._policies:
-            due = self._store.archivable(policy)
+            due = self._store.archivable(policy.aged(self._store.now()), policy=policy.name, tier=policy.tier)
             gone = self._store.forget(due) if due else frozenset()
             items += len(gone)
             more = more or (len(due) >= policy.batch and bool(gone))

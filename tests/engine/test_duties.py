@@ -24,13 +24,12 @@ from tidemill.engine.duties import (
     Expire,
     Promote,
     Reclaim,
-    Retention,
     Sweep,
     TickDuty,
     batch_of,
     usual_duties,
 )
-from tidemill.engine.duties.retention import MEMORY_RETENTION
+from tidemill.engine.duties.drop_ended import MEMORY_RETENTION
 from tidemill.engine.duty import Done
 from tidemill.errors import StoreCorrupt, StoreUnavailable
 from tidemill.stores.base import Listener
@@ -318,7 +317,7 @@ def test_ended_jobs_in_memory_are_deleted_after_15_minutes_or_an_hour(mill: Mill
     held = mill.memory.orphans(1000)
     mill.memory.finish([Finish(claim, COMPLETED) for claim in held])
     assert mill.reclaim().now([other]) == 2
-    retention = Retention(mill.store)
+    retention = DropEnded(mill.store)
     mill.clock.advance(timedelta(minutes=14))
     assert retention() == Done(0)
     mill.clock.advance(MINUTE)

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Protocol
 from uuid import UUID
 
+from tidemill.archive.places import ArchivePlace, StorePlace
 from tidemill.client.access import carried, who
 from tidemill.client.archive import read_archived
 from tidemill.client.enqueue.routes import Enqueuer
@@ -21,7 +22,7 @@ from tidemill.clock import Clock, ManualClock
 from tidemill.domain.job import JobRow
 from tidemill.domain.limits import Rule
 from tidemill.domain.payload import PayloadLimits
-from tidemill.domain.retention import DEFAULT_POLICIES, ArchivedJob, ArchivePolicy
+from tidemill.domain.retention import ARCHIVE, DEFAULT_POLICIES, ArchivedJob, ArchivePolicy
 from tidemill.errors import BadSettings, JobNotFound
 from tidemill.stores.base import Store
 from tidemill.tasks.events import Event, Events
@@ -100,6 +101,10 @@ class Client:
             raise BadSettings(
                 f"there is no store named {wanted!r}; there are {', '.join(sorted(self.stores))}"
             ) from None
+
+    def place(self, name: str) -> ArchivePlace:
+        """Return the place of archived jobs with the name of a store; without a store ``archive``, the jobs' own store."""
+        return StorePlace(self.store(None if name == ARCHIVE and ARCHIVE not in self.stores else name))
 
     @property
     def pin(self) -> datetime | None:

@@ -18,7 +18,7 @@ from tidemill.domain.cluster import Lease, Worker, holder_of
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.prometheus import MOST_LABELS, OTHER, Family, Histogram, bounded, rendered
 from tidemill.domain.records import PauseKind
-from tidemill.domain.retention import ArchivePolicy
+from tidemill.domain.retention import Selection, Selector
 from tidemill.domain.states import HELD, LIVE, JobState
 from tidemill.domain.stats import (
     FAILURES,
@@ -341,9 +341,6 @@ FRESH = 5.0
 
 RECENT = timedelta(minutes=5)
 
-OLDEST = ArchivePolicy("oldest", max_age=timedelta(0), batch=1)
-"""Selects the job that ended first."""
-
 
 class Metrics:
     """The metrics of an app's store, read by one thread at a time."""
@@ -485,7 +482,7 @@ def _archival(policies: Mapping[str, PolicySums]) -> list[Family | Histogram]:
 
 def _history(look: Snapshot) -> Family:
     """Return the age of the oldest ended job that is not archived; steady growth means that archiving has stopped."""
-    oldest = look.store.archivable(OLDEST, now=look.at)
+    oldest = look.store.archivable(Selection(Selector(), limit=1), policy="", tier="")
     age = Family("tidemill_history_age_seconds", "How long ago the oldest job ended that is not archived.")
     age.add((look.at - oldest[0].finished_at).total_seconds() if oldest else 0)
     return age

@@ -11,12 +11,12 @@ from random import Random
 from tidemill.clock import Clock
 from tidemill.domain.cluster import Coordination
 from tidemill.domain.retention import ArchivePolicy
+from tidemill.engine.duties.drop_ended import DropEnded
 from tidemill.engine.duties.expire import CancelExpired, Expire
 from tidemill.engine.duties.fire import FactsOf, FireDuty, no_facts
 from tidemill.engine.duties.fire_here import FireHere
 from tidemill.engine.duties.promote import Promote
 from tidemill.engine.duties.reclaim import Reclaim
-from tidemill.engine.duties.retention import Retention
 from tidemill.engine.duties.settle import PolicyOf
 from tidemill.engine.duties.sweep import Sweep
 from tidemill.engine.duties.tick import TickDuty
@@ -27,6 +27,7 @@ from tidemill.stores.base import Store
 
 __all__ = [
     "CancelExpired",
+    "DropEnded",
     "Expire",
     "FactsOf",
     "FireDuty",
@@ -35,7 +36,6 @@ __all__ = [
     "PolicyOf",
     "Promote",
     "Reclaim",
-    "Retention",
     "Sweep",
     "TickDuty",
     "Wake",
@@ -80,7 +80,7 @@ def usual_duties(
         CancelExpired(store, batch=batch).duty(),
         Sweep(store).duty(),
     ]
-    return duties + ([Retention(store, retention).duty()] if retention else [])
+    return duties + ([DropEnded(store, retention).duty()] if retention else [])
 
 
 def duties_here(

@@ -215,6 +215,14 @@ DEFAULT_POLICIES = (
 """The default policies: every ended job is archived after thirty days."""
 
 
+class RestoredJob(NamedTuple):
+    """An archived job as its rows, for the live tables."""
+
+    job: JobRow
+    executions: tuple[Execution, ...] = ()
+    logs: tuple[LogEntry, ...] = ()
+
+
 def believed(
     documents: Sequence[ArchivedJob], copies: Sequence[ArchivedJob]
 ) -> tuple[list[ArchivedJob], list[ArchivedJob]]:

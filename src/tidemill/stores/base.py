@@ -66,6 +66,7 @@ from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
 from tidemill.domain.states import JobState
 from tidemill.stores.access import AuditStore, KeyStore
 from tidemill.stores.archive import ArchiveStore
+from tidemill.stores.archive_control import ArchiveControlStore
 from tidemill.stores.archive_files import ArchiveFileStore
 from tidemill.stores.limits import LimitRuleStore, LimitStore
 from tidemill.stores.releases import ReleaseStore
@@ -424,6 +425,7 @@ class Store(
     SettingsStore,
     ArchiveStore,
     ArchiveFileStore,
+    ArchiveControlStore,
     DefinitionStore,
     ScheduleStore,
     FireStore,

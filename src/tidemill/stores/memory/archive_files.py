@@ -73,6 +73,7 @@ class MemoryArchiveFiles(MemoryPart, ArchiveFileStore):
                 and (task is None or task in files[entry.file].tasks)
                 and tier in (None, files[entry.file].tier)
             ]
+            rows.sort(key=lambda entry: entry.file, reverse=True)
             return page_of(rows, lambda entry: entry.id, sort=sort, limit=limit, after=after)
 
 

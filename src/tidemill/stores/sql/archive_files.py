@@ -16,7 +16,7 @@ from tidemill.stores.sql.job_rows import dump, page_takes, tenant_of
 
 _LISTS = ("tenants", "tasks", "states")
 _FIELDS = (
-    "id", "place", "path", "tier", "format", "rows", "bytes", "sha256", "first_id", "last_id", "first_end", "last_end",
+    "id", "place", "path", "tier", "format", "rows", "bytes", "first_id", "last_id", "first_end", "last_end",
     "archived_at",
 )  # fmt: skip
 
@@ -27,6 +27,7 @@ class SqlArchiveFiles(SqlPart, ArchiveFileStore):
     def add_archive_file(self, manifest: Manifest) -> None:
         file, entries = manifest.file, manifest.entries
         takes: dict[str, object] = {name: getattr(file, name) for name in _FIELDS}
+        takes["checksum"] = file.sha256
         takes |= {name: dump(sorted(getattr(file, name))) for name in _LISTS}
         takes["frames"] = dump([list(frame) for frame in file.frames])
         with self._db.transaction():

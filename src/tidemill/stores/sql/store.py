@@ -9,6 +9,7 @@ from datetime import datetime
 from tidemill.errors import StoreCorrupt
 from tidemill.stores.base import Listener, SchemaStatus, Store
 from tidemill.stores.sql.archive import SqlArchive
+from tidemill.stores.sql.archive_control import SqlArchiveControl
 from tidemill.stores.sql.archive_files import SqlArchiveFiles
 from tidemill.stores.sql.cluster import SqlLeases, SqlWorkers
 from tidemill.stores.sql.control import SqlControl
@@ -35,6 +36,7 @@ class SqlStore(
     SqlSettings,
     SqlArchive,
     SqlArchiveFiles,
+    SqlArchiveControl,
     SqlDefinitions,
     SqlSchedules,
     SqlLimits,

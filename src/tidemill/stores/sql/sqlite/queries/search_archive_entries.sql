@@ -10,6 +10,6 @@ where f.place = :place
   and f.tier = :tier -- when tier
   and e.id < :below -- when below
   and e.id > :above -- when above
-order by e.id desc -- when newest
-order by e.id -- when oldest
+order by e.id desc, e.file desc -- when newest
+order by e.id, e.file desc -- when oldest
 limit :limit

@@ -129,9 +129,9 @@ def _zstd() -> Any:
     return zstd
 
 
-def _encode_parquet(documents: Sequence[ArchivedJob]) -> bytes:
+def parquet_table(documents: Sequence[ArchivedJob]) -> Any:
+    """Documents as an Arrow table with one column for each field."""
     import pyarrow
-    from pyarrow import parquet
 
     instant = pyarrow.timestamp("us", tz="UTC")
     columns: dict[str, tuple[Any, list[Any]]] = {
@@ -148,8 +148,14 @@ def _encode_parquet(documents: Sequence[ArchivedJob]) -> bytes:
     for name in _INSTANTS:
         columns[name] = (instant, [getattr(document, name) for document in documents])
     arrays = {name: pyarrow.array(values, type=kind) for name, (kind, values) in columns.items()}
+    return pyarrow.table(arrays)
+
+
+def _encode_parquet(documents: Sequence[ArchivedJob]) -> bytes:
+    from pyarrow import parquet
+
     buffer = io.BytesIO()
-    parquet.write_table(pyarrow.table(arrays), buffer, compression="zstd")
+    parquet.write_table(parquet_table(documents), buffer, compression="zstd")
     return buffer.getvalue()
 
 

@@ -261,7 +261,7 @@ def archive_document(
         raise BadSettings(f"job {job.id} is {job.state}; only ended jobs are archived", id=job.id)
     body = {
         "format": 1,
-        "job": {name: value for name, value in _fields(job).items() if name != "archived_at"},
+        "job": {name: value for name, value in _fields(job).items() if name not in _ADDED},
         "executions": [_fields(execution) for execution in executions],
         "logs": [_fields(entry) for entry in logs],
     }
@@ -282,6 +282,10 @@ def archive_document(
         document=text,
         fingerprint=fingerprint(text),
     )
+
+
+_ADDED = ("archived_at", "tier")
+"""Fields of an archived job that its document does not contain."""
 
 
 def _fields(value: JobRow | Execution | LogEntry | Details | ErrorInfo | Progress) -> dict[str, object]:

@@ -43,6 +43,10 @@ class ArchiveFileStore(ABC):
         """
 
     @abstractmethod
+    def archive_places(self) -> list[str]:
+        """The places that have files, in the order of their names."""
+
+    @abstractmethod
     def archive_entries(self, place: str, ids: Collection[UUID]) -> list[ArchiveEntry]:
         """The entries of these jobs in a place, by id; of several files with the same job, the newest file first."""
 

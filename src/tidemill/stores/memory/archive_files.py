@@ -47,6 +47,10 @@ class MemoryArchiveFiles(MemoryPart, ArchiveFileStore):
             ]
             return sorted(rows, key=lambda file: (file.first_end, file.id))
 
+    def archive_places(self) -> list[str]:
+        with self._open() as state:
+            return sorted({manifest.file.place for manifest in state.archive_files.values()})
+
     def archive_entries(self, place: str, ids: Collection[UUID]) -> list[ArchiveEntry]:
         wanted = set(ids)
         with self._open() as state:

@@ -61,6 +61,9 @@ class SqlArchiveFiles(SqlPart, ArchiveFileStore):
         }
         return [_load(row) for row in self._db.run("archive_files", takes)]
 
+    def archive_places(self) -> list[str]:
+        return [row[0] for row in self._db.run("archive_places")]
+
     def archive_entries(self, place: str, ids: Collection[UUID]) -> list[ArchiveEntry]:
         if not ids:
             return []

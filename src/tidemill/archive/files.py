@@ -129,7 +129,9 @@ class FilePlace:
         for file in self._catalogue.archive_files(self.url, files=files):
             content = self._objects.read(file.path)
             if content is None or sha256(content) != file.sha256:
-                _log.error("archive file %s in %s is missing or differs from its manifest", file.path, self.url)
+                _log.error(
+                    "archive file %s in %s is missing or differs from its manifest", file.path, self.url
+                )
                 if file.id in self._written:
                     self._discard([file])
                 continue
@@ -183,7 +185,9 @@ class FilePlace:
                 self._objects.delete([self._manifest_path(manifest.file.id), manifest.file.path])
                 self._catalogue.remove_archive_files([manifest.file.id])
                 self._restore_entry(file)
-                raise StoreCorrupt(f"{self.url} did not keep {manifest.file.path}; nothing was removed", url=self.url)
+                raise StoreCorrupt(
+                    f"{self.url} did not keep {manifest.file.path}; nothing was removed", url=self.url
+                )
         self._discard([file])
 
     def _restore_entry(self, file: ArchiveFile) -> None:

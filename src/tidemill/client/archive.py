@@ -156,7 +156,7 @@ class Archive:
 
     aget = async_twin(get)
 
-    def export(self, target: str | Path | IO[bytes], *, format: str = "jsonl", **where: Any) -> int:
+    def export(self, target: str | Path | IO[bytes], /, *, format: str = "jsonl", **where: Any) -> int:
         """Write the archived jobs that match to a file, in batches of 500, the oldest first. Returns their number.
 
         ``format`` is ``jsonl`` (one JSON object per line, with the whole document) or ``parquet``.

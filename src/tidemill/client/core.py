@@ -18,8 +18,8 @@ from tidemill.client.access import carried, who
 from tidemill.client.archive_documents import read_archived
 from tidemill.client.enqueue.routes import Enqueuer
 from tidemill.client.own_connection import OwnConnections
-from tidemill.client.watch import Waiter
 from tidemill.client.tiers import TierChoice
+from tidemill.client.watch import Waiter
 from tidemill.clock import Clock, ManualClock
 from tidemill.domain.job import JobRow
 from tidemill.domain.limits import Rule

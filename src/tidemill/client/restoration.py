@@ -29,9 +29,7 @@ class Restored:
     retried: list[UUID] = field(default_factory=list)  #: of the restored jobs
 
 
-def restore(
-    client: Client, ids: Sequence[UUID], *, tenant: str, store: str | None, retry: bool
-) -> Restored:
+def restore(client: Client, ids: Sequence[UUID], *, tenant: str, store: str | None, retry: bool) -> Restored:
     """Restore jobs of a tenant in batches; each batch is one transaction with its audit entry."""
     done = Restored()
     unique = list(dict.fromkeys(ids))
@@ -57,7 +55,9 @@ def _restore_batch(
     with target.transaction():
         new = target.restore(jobs)
         rows = [item.job for item in jobs if item.job.id in new]
-        retried = target.move([move(row, Action.RETRY, "restored and retried") for row in rows]) if retry else ()
+        retried = (
+            target.move([move(row, Action.RETRY, "restored and retried") for row in rows]) if retry else ()
+        )
         if rows:
             after = {
                 "done": len(rows),

@@ -78,10 +78,8 @@ def read_tiers(given: str | Iterable[str] | None) -> TierChoice:
     names = [given] if isinstance(given, str) else list(given)
     if ALL in names:
         return TierChoice(tables=True, files=True)
-    if not names or not all(isinstance(name, str) and name for name in names):
-        raise BadFilter(
-            f"tiers is {given!r}; give 'live', 'tables', 'all', or names of tiers", field="tiers"
-        )
+    if not names or not all(names):
+        raise BadFilter(f"tiers is {given!r}; give 'live', 'tables', 'all', or names of tiers", field="tiers")
     others = frozenset(names) - {LIVE_TIER, TABLES}
     tables = TABLES in names
     if tables and others:

@@ -132,6 +132,44 @@ async def delete(visit: PageRequest) -> Response:
     return visit.back("/jobs", f"Job {job.id} of task {job.task} is deleted.")
 
 
+@pages.post("/jobs/{id}/restore", role=Role.ADMIN)
+async def restore(visit: PageRequest) -> Response:
+    """Put an archived job back into the live tables, and retry it if the form asks for that."""
+    job = await visit.job()
+    retry = visit.form.get("retry") == "1"
+    done = await visit.act(visit.app.archive.restore, [job.id], retry=retry, tenant=job.tenant)
+    if done.restored:
+        words = "The job is restored and pending again." if done.retried else "The job is restored."
+        return visit.back(f"/jobs/{job.id}", words)
+    if done.live:
+        return visit.back(f"/jobs/{job.id}", "The job is live already.", good=False)
+    return visit.back(f"/jobs/{job.id}", "Its archived document is damaged or missing.", good=False)
+
+
+@pages.get("/jobs/{id}/erase", role=Role.ADMIN)
+async def ask_erase(visit: PageRequest) -> Response:
+    """Ask for confirmation before a job is erased."""
+    refuse_to_look(visit)
+    job = await visit.job_row()
+    possible = job.state in ENDED
+    copies = ""
+    if possible:
+        found = await visit.read(visit.app.archive.erase, dry_run=True, ids=[job.id], tenant=job.tenant)
+        copies = ", ".join(f"{count} in {tier}" for tier, count in found.tiers.items())
+    return visit.render("job_erase.html", job=job, possible=possible, copies=copies)
+
+
+@pages.post("/jobs/{id}/erase", role=Role.ADMIN)
+async def erase(visit: PageRequest) -> Response:
+    """Erase a job in every tier."""
+    job = await visit.job()
+    try:
+        await visit.act(visit.app.archive.erase, ids=[job.id], tenant=job.tenant)
+    except JobError as error:
+        return visit.back(f"/jobs/{job.id}", _sentence(error.message), good=False)
+    return visit.back("/jobs", f"Job {job.id} of task {job.task} is erased.")
+
+
 async def _done(
     visit: PageRequest, act: Callable[..., Any], words: Callable[[], str], *args: Any, **how: Any
 ) -> Response:

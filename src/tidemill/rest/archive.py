@@ -13,13 +13,18 @@ from tidemill.client.archive import BUDGET, MOST
 from tidemill.client.documents import archived_document
 from tidemill.client.stats.reports import document
 from tidemill.domain.access import Role
+from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.retention import ArchivedJob
+from tidemill.errors import BadFilter
 from tidemill.rest.api_request import ApiRequest
-from tidemill.rest.job_models import Status
+from tidemill.rest.job_models import Reference, Status
+from tidemill.rest.models import MOST as MOST_IDS
 from tidemill.rest.models import BodyModel, Cursor, Document, Instant, Items, Limit, QueryModel, Seconds
 from tidemill.rest.routes import Routes
 
 routes = Routes("archive")
+
+_INSIDE = "Inside the documents, so a page reads up to 2,000 of them and may hold fewer items than requested."
 
 
 class ArchiveQuery(QueryModel):
@@ -33,9 +38,30 @@ class ArchiveQuery(QueryModel):
     parent_id: UUID | None = None
     created_after: Instant | None = None
     created_before: Instant | None = None
+    reference: str | None = Field(
+        None, pattern=r"^[^:]+:.*$", description="As `kind:id`. " + _INSIDE, examples=["user:42"]
+    )
+    tag: str | None = Field(None, description=_INSIDE)
+    metadata: list[Annotated[str, Field(pattern=r"^[^=]+=.*$")]] = Field(
+        [], max_length=20, description="As `key=value`; may be repeated. " + _INSIDE
+    )
+    tiers: list[Annotated[str, Field(min_length=1)]] = Field(
+        [], max_length=20, description="Names of tiers, or `tables`; default: all. May be repeated."
+    )
     sort: Literal["newest", "oldest"] = "newest"
     limit: Limit = 100
     cursor: Cursor = None
+
+    def conditions(self) -> dict[str, Any]:
+        """Return the arguments of ``app.archive.search``."""
+        left_out = {"tenant", "sort", "limit", "cursor", "tiers"}
+        conditions = self.model_dump(exclude=left_out, exclude_defaults=True)
+        if self.reference is not None:
+            kind, _, id = self.reference.partition(":")
+            conditions["reference"] = (kind, id)
+        if self.metadata:
+            conditions["metadata"] = dict(pair.split("=", 1) for pair in self.metadata)
+        return conditions
 
 
 class ArchivedDocument(Document):
@@ -61,14 +87,14 @@ class ArchivedDocument(Document):
 async def search_archive(call: ApiRequest) -> Response:
     """List archived jobs."""
     query: ArchiveQuery = call.query
-    where = query.model_dump(exclude={"tenant", "sort", "limit", "cursor"}, exclude_defaults=True)
     page = await call.read(
         call.app.archive.search,
         limit=query.limit,
         cursor=query.cursor,
         sort=query.sort,
+        tiers=query.tiers or "all",
         tenant=call.tenant,
-        **where,
+        **query.conditions(),
     )
     return call.page([_shown(call, job) for job in page.items], page.next)
 
@@ -128,6 +154,66 @@ async def run_archive(call: ApiRequest) -> Response:
         limit=body.limit,
         budget=timedelta(seconds=body.budget),
     )
+    return call.reply(document(done))
+
+
+class RestoreBody(BodyModel):
+    """Archived jobs to restore."""
+
+    ids: list[UUID] = Field(min_length=1, max_length=MOST_IDS)
+    retry: bool = Field(False, description="Also give the jobs another chain of attempts.")
+
+
+class RestoredDocument(Document):
+    """Result of restoring jobs: each id is in one of the first four lists."""
+
+    restored: list[UUID]
+    live: list[UUID] = Field(description="A live job has this id; nothing was changed.")
+    missing: list[UUID] = Field(description="No tier has this job.")
+    damaged: list[UUID] = Field(description="The document differs from its fingerprint.")
+    retried: list[UUID] = Field(description="Restored jobs that are pending again.")
+
+
+@routes.post("/api/archive/restore", role=Role.ADMIN, body=RestoreBody, answer=RestoredDocument)
+async def restore_jobs(call: ApiRequest) -> Response:
+    """Put archived jobs with their executions and logs back into the live tables."""
+    body: RestoreBody = call.body
+    done = await call.act(call.app.archive.restore, body.ids, retry=body.retry, tenant=call.tenant)
+    return call.reply(document(done))
+
+
+class EraseBody(BodyModel):
+    """Jobs to erase. All conditions must match."""
+
+    ids: list[UUID] = Field([], max_length=MOST_IDS)
+    reference: Reference | None = Field(None, description="As `kind:id`, or as a pair.")
+    metadata: dict[str, str] = Field({})
+    whole_tenant: bool = Field(
+        False, description="Erase every job of the tenant that the query parameter `tenant` or the key names."
+    )
+    dry_run: bool = Field(True, description="Only count; send false to erase.")
+
+
+class ErasedDocument(Document):
+    """Result of an erasure."""
+
+    jobs: int
+    tiers: dict[str, int] = Field(description="Copies by tier; `live` are rows of the live tables.")
+    dry_run: bool
+
+
+@routes.post("/api/archive/erase", role=Role.ADMIN, body=EraseBody, answer=ErasedDocument)
+async def erase_jobs(call: ApiRequest) -> Response:
+    """Erase ended jobs in every tier for good, with their executions, logs, documents and file contents.
+
+    Without `dry_run: false`, this only counts. The audit log keeps the ids and the counts. A job that has not ended is refused
+    with 409, and nothing is erased.
+    """
+    body: EraseBody = call.body
+    conditions = body.model_dump(exclude={"dry_run", "whole_tenant"}, exclude_defaults=True)
+    if not conditions and (not body.whole_tenant or call.tenant == ALL_TENANTS):
+        raise BadFilter("give ids, a reference, metadata, or whole_tenant together with a tenant")
+    done = await call.act(call.app.archive.erase, dry_run=body.dry_run, tenant=call.tenant, **conditions)
     return call.reply(document(done))
 
 

@@ -57,6 +57,7 @@ def _page(call: ApiRequest) -> bytes:
         limit=query.limit,
         cursor=query.cursor,
         sort=query.sort,
+        tiers=query.tiers or None,
         tenant=call.tenant,
         # Otherwise a search would reveal masked values.
         text_in_args=call.sees_secrets,

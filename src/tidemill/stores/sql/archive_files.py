@@ -91,12 +91,6 @@ class SqlArchiveFiles(SqlPart, ArchiveFileStore):
 
 
 def _load(row: Row) -> ArchiveFile:
-    tenants, tasks, states, frames = (json.loads(text) for text in row[12:16])
-    return ArchiveFile(
-        *row[:12],
-        tenants=frozenset(tenants),
-        tasks=frozenset(tasks),
-        states=frozenset(states),
-        frames=tuple(ArchiveFrame(*frame) for frame in frames),
-        archived_at=row[16],
-    )
+    tenants, tasks, states = (frozenset(json.loads(text)) for text in row[12:15])
+    frames = tuple(ArchiveFrame(*frame) for frame in json.loads(row[15]))
+    return ArchiveFile(*(*row[:12], tenants, tasks, states, frames, row[16]))

@@ -21,6 +21,7 @@ from tidemill.domain.job import Claim, Details, Finish
 from tidemill.domain.retry import Fixed
 from tidemill.domain.states import ExecutionState, JobState
 from tidemill.engine.duties import (
+    DropEnded,
     Expire,
     Promote,
     Reclaim,

@@ -45,7 +45,7 @@ def path(name: str, verbs: str, arrange: Arrange, act: Act, **more: Any) -> None
 
 READS = frozenset({
     "lanes", "get", "jobs", "count", "held", "expired", "executions", "logs", "checkpoints", "workers", "orphans", "overdue",
-    "leases", "orders", "settings", "pauses", "archivable", "archived", "search_archive", "definitions", "definition_versions",
+    "leases", "orders", "settings", "pauses", "archivable", "archived", "archived_due", "ended_beyond", "search_archive", "definitions", "definition_versions",
     "schedules", "due", "fires", "last_fires", "active_jobs", "rules", "gates", "uses", "depth", "audit", "keys", "ended_by",
     "count_ended", "heartbeats", "release_of", "standing", "series", "troubles", "depths", "holding", "holders", "lately", "crowd", "schema", "check", "now",
 })  # fmt: skip

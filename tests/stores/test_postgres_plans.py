@@ -28,6 +28,7 @@ from tidemill.ids import new_id
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 from tidemill.stores.sql.postgres.driver import PostgresDriver
+from tidemill.testing.conformance.kit import due
 from tidemill.testing.postgres import TestPostgres
 
 pytestmark = pytest.mark.long
@@ -153,7 +154,7 @@ VERBS = {
     "held": Verb(lambda s: s.held(new_id()), some("running_worker")),
     "beat": Verb(lambda s: s.beat([new_id()], lease=timedelta(hours=1)), some("running_worker")),
     "archivable": Verb(
-        lambda s: s.archivable(ArchivePolicy("old", max_age=timedelta(hours=1), batch=100), now=NOW),
+        lambda s: due(s, ArchivePolicy("old", max_age=timedelta(hours=1), batch=100), NOW),
         some("history_finished"),
     ),
     "get": Verb(lambda s: s.get([new_id(), new_id()], tenant=ALL_TENANTS), KEYS),

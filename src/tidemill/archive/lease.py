@@ -9,7 +9,15 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from tidemill.clock import Clock
-from tidemill.domain.archive_totals import LEASE, MOST_POLICIES, PolicySums, lease_facts, read_sums
+from tidemill.domain.archive_totals import (
+    LEASE,
+    MOST_POLICIES,
+    PolicySums,
+    RunRecord,
+    lease_facts,
+    read_runs,
+    read_sums,
+)
 from tidemill.domain.cluster import Lease, holder_facts
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.errors import ArchiveRunning, LeaseLost, StoreError
@@ -35,6 +43,7 @@ class ArchiveLease:
         self._term = 0
         self._began = clock.monotonic()
         self.sums: dict[str, PolicySums] = {}
+        self._runs: list[RunRecord] = []
 
     def take(self) -> None:
         """Acquire the lease and load the totals of earlier runs from it, or raise ``ArchiveRunning``."""
@@ -61,6 +70,7 @@ class ArchiveLease:
             if lease.term != (0 if known is None else known.term) + 1:
                 raise _Again
             sums = {} if known is None else read_sums(known.metadata)
+            self._runs = [] if known is None else read_runs(known.metadata)
             self._term = lease.term
             self._renew(sums, self.now())
         self.sums = sums
@@ -81,7 +91,7 @@ class ArchiveLease:
         self._renew(sums, self.now())
 
     def _renew(self, sums: dict[str, PolicySums], at: datetime) -> None:
-        facts = lease_facts(sums, at=at, took=self.took())
+        facts = lease_facts(sums, at=at, took=self.took(), runs=self._runs)
         facts["holder"] = holder_facts(f"{socket.gethostname()}-{os.getpid()}", ())
         kept = self._store.renew(LEASE, self._holder, self._term, ttl=TTL, metadata=facts, now=self._pin)
         if not kept:
@@ -90,8 +100,9 @@ class ArchiveLease:
                 name=LEASE,
             )
 
-    def give_back(self) -> None:
-        """Release the lease. If the store is unavailable, the lease expires by itself."""
+    def give_back(self, record: RunRecord) -> None:
+        """Record the run and release the lease. If the store is unavailable, the lease expires by itself."""
+        self._runs = [record, *self._runs]
         with contextlib.suppress(StoreError, LeaseLost), self._store.transaction():
             self._renew(self.sums, self.now())
             self._store.release(LEASE, self._holder, self._term)

@@ -11,7 +11,7 @@ from tidemill.archive.lease import ArchiveLease
 from tidemill.archive.places import ArchivePlace
 from tidemill.archive.sources import LiveSource, Source, TierSource
 from tidemill.clock import Clock
-from tidemill.domain.archive_totals import PolicySums
+from tidemill.domain.archive_totals import PolicySums, RunRecord
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.records import AuditEntry
 from tidemill.domain.retention import (
@@ -20,10 +20,12 @@ from tidemill.domain.retention import (
     ArchivedJob,
     ArchivePolicy,
     Position,
+    Selector,
     believed,
 )
 from tidemill.domain.retention_choice import governed_by, source_store
-from tidemill.errors import StoreError
+from tidemill.domain.states import ENDED
+from tidemill.errors import StoreBusy, StoreError
 from tidemill.stores.base import Store
 
 _log = logging.getLogger("tidemill.archive")
@@ -106,6 +108,7 @@ class ArchiveRunner:
         until = self._clock.monotonic() + budget.total_seconds()
         at = self._lease.now()
         self._lease.take()
+        self._make_months()
         runs: list[PolicyRun] = []
         errors: list[StoreError] = []
         try:
@@ -125,7 +128,7 @@ class ArchiveRunner:
                 run.took = timedelta(seconds=self._clock.monotonic() - began)
                 self._ended(policy, run)
         finally:
-            self._lease.give_back()
+            self._lease.give_back(self._recorded(at, runs))
         if errors and len(errors) == len(runs):
             raise errors[0]
         return ArchiveRun(
@@ -137,6 +140,23 @@ class ArchiveRunner:
             took=self._lease.took(),
             policies=runs,
         )
+
+    def _recorded(self, at: datetime, runs: Sequence[PolicyRun]) -> RunRecord:
+        return RunRecord(
+            at,
+            self._lease.took(),
+            sum(run.archived for run in runs),
+            sum(run.failed for run in runs),
+            sum(run.error is not None for run in runs),
+            any(run.more for run in runs),
+        )
+
+    def _make_months(self) -> None:
+        """Make partitions ahead. Without them, documents go to the default partition until a later run moves them."""
+        try:
+            self._jobs.make_archive_months(now=self._pin)
+        except StoreError as error:
+            _log.warning("cannot make the partitions of the archive now: %s", error)
 
     def _ended(self, policy: ArchivePolicy, run: PolicyRun) -> None:
         if run.archived or run.verified or run.failed or run.error:
@@ -202,6 +222,7 @@ class _PolicyStep:
         if last is None:
             return
         self._selection = replace(self._selection, until=last, after=self._copied())
+        self._drop_months(last)
         while True:
             if room <= 0 or self._clock.monotonic() >= until or self._runner._stopped:
                 self._run.more = self._run.more or bool(self._due(1))
@@ -219,6 +240,30 @@ class _PolicyStep:
             if len(due) < limit or self._mismatches >= MOST_MISMATCHES:
                 return
             self._runner._stop_after(self._clock.monotonic() - began)
+
+    def _drop_months(self, last: Position) -> None:
+        """Drop whole partitions of the tier that a policy without other conditions deletes."""
+        policy, store = self._policy, self._source.store
+        everything = Selector(ENDED)
+        if (
+            policy.to is not None
+            or policy.from_tier is None
+            or store is None
+            or policy.max_count is not None
+            or self._selection.rule != everything
+            or self._selection.exclude
+        ):
+            return
+        try:
+            dropped = store.drop_archive_months(policy.from_tier, last.ended_at)
+        except StoreBusy as error:
+            _log.warning("cannot drop months of the archive now: %s", error)
+            return
+        if dropped:
+            self._run.archived += dropped
+            facts: dict[str, object] = {"policy": policy.name, "from": policy.from_tier, "done": dropped}
+            entry = AuditEntry(self._runner._by, "jobs.purged", "jobs", ALL_TENANTS, None, facts)
+            self._jobs.record([entry], now=self._runner._pin)
 
     def _due(self, limit: int) -> list[ArchivedJob]:
         return self._source.due(
@@ -287,6 +332,7 @@ class _PolicyStep:
 
         A source outside of the jobs' store is emptied first, under a renewed lease, because it may be slow.
         """
+        gone: list[ArchivedJob] = []
         apart = self._source.store is not self._jobs
         if apart:
             self._lease.renew()

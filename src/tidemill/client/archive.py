@@ -13,19 +13,23 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 from uuid import UUID
 
+from tidemill.archive.duty import RetentionDuty
 from tidemill.archive.export import check_export, write_export
 from tidemill.archive.places import ArchivePlace, FileCatalogue
-from tidemill.archive.run import ArchiveRun, ArchiveRunner
+from tidemill.archive.run import ArchivedBatch, ArchiveRun, ArchiveRunner
 from tidemill.client._base import async_twin
 from tidemill.client.access import who
 from tidemill.client.enqueue.options import id_of
 from tidemill.client.erasure import Erased, Erasure
 from tidemill.client.restoration import Restored, restore
+from tidemill.client.retention import RetentionStatus, retention_choice, retention_status
 from tidemill.client.tiers import ALL, MergedReader, TierChoice, archive_reader, archive_readers, read_tiers
 from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.filters import Page, Sort
-from tidemill.domain.retention import ArchivedJob, ArchivePolicy, read_policies
+from tidemill.domain.retention import LIVE_TIER, ArchivedJob, ArchivePolicy, read_policies
+from tidemill.domain.retention_choice import RetentionChoice
 from tidemill.errors import BadFilter, BadSettings, JobNotFound, StoreError
+from tidemill.tasks.events import Event
 
 if TYPE_CHECKING:
     from tidemill.client.core import Client
@@ -51,8 +55,30 @@ class Archive:
 
     @property
     def policies(self) -> tuple[ArchivePolicy, ...]:
-        """The archive policies of ``App(archive=[…])``; the default archives every ended job after thirty days."""
+        """The policies in effect: those of ``App(retention=…)``, then the defaults, which archive after thirty days."""
         return self._client.policies
+
+    def status(self) -> RetentionStatus:
+        """Return whether retention is on, its latest and next run, and the policies with their totals."""
+        return retention_status(self._client)
+
+    astatus = async_twin(status)
+
+    def explain(self, id: UUID | str, *, tenant: str | None = None) -> RetentionChoice:
+        """Explain which policy governs a job: which were considered, when the job is due, and where it goes."""
+        wanted = id_of(id)
+        if wanted is None:
+            raise JobNotFound(f"there is no job {id}", id=id)
+        return retention_choice(self._client, wanted, tenant=self._jobs._tenant(tenant))
+
+    aexplain = async_twin(explain)
+
+    def duty(self) -> RetentionDuty:
+        """Return the retention duty of this app, which its workers perform."""
+        client = self._client
+        return RetentionDuty(
+            client.store(None), client.place, client.clock, client.retention, client.policies, self._publish
+        )
 
     def run(
         self,
@@ -65,27 +91,27 @@ class Archive:
     ) -> ArchiveRun:
         """Archive the jobs of all tenants that are due: at most ``limit`` jobs, for about as long as ``budget``.
 
-        Each copy is read back before the original is deleted. ``older_than`` overrides the age in the policies.
+        Each copy is read back before the original is deleted. ``older_than`` overrides the age in the policies of
+        the live tables.
         ``store`` names the store of the copies; the default is the store named ``archive`` if there is one. Raises
         ``ArchiveRunning`` during another run.
         """
         chosen = self.policies if policies is None else read_policies(policies)
         if older_than is not None:
             age = read_duration("older_than", older_than)
-            chosen = tuple(replace(policy, max_age=age) for policy in chosen)
+            chosen = tuple(
+                replace(policy, max_age=age) if policy.from_tier is None else policy for policy in chosen
+            )
         span = read_duration("budget", budget)
         if limit < 1 or span <= timedelta(0):
             raise BadSettings("give a limit of 1 or more, and a budget longer than zero")
         if store is not None:
             chosen = tuple(policy if policy.to is None else replace(policy, to=store) for policy in chosen)
         client = self._client
-        done = ArchiveRunner(client.store(None), client.place, client.clock, by=who(), pin=client.pin).run(
-            chosen, limit=limit, budget=span
+        runner = ArchiveRunner(
+            client.store(None), client.place, client.clock, by=who(), pin=client.pin, done=self._publish
         )
-        if done.archived:
-            with contextlib.suppress(StoreError):  # a lost notification only delays the watchers
-                self._client.store(None).notify(["ended"])
-        return done
+        return runner.run(chosen, limit=limit, budget=span)
 
     arun = async_twin(run)
 
@@ -217,3 +243,22 @@ class Archive:
         return {place.url: place.rebuild() for place in files}
 
     arebuild = async_twin(rebuild)
+
+    def _publish(self, batch: ArchivedBatch) -> None:
+        """Notify watchers, and publish one event for each job that left its tier."""
+        client, policy = self._client, batch.policy
+        with contextlib.suppress(StoreError):  # a lost notification only delays the watchers
+            client.store(None).notify(["ended"])
+        if not client.events.wanted:
+            return
+        facts: dict[str, object] = {
+            "policy": policy.name,
+            "from_tier": policy.from_tier or LIVE_TIER,
+            "to": policy.to,
+            "tier": None if policy.to is None else policy.tier,
+            "archived_at": batch.at,
+        }
+        name = "job.purged" if policy.to is None else "job.archived"
+        for job in batch.documents:
+            data = facts | {"age": batch.at - job.finished_at}
+            client.events.publish(Event(name, batch.at, job.id, job.task, job.tenant, job.state, data))

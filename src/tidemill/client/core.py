@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
@@ -24,7 +24,8 @@ from tidemill.clock import Clock, ManualClock
 from tidemill.domain.job import JobRow
 from tidemill.domain.limits import Rule
 from tidemill.domain.payload import PayloadLimits
-from tidemill.domain.retention import ARCHIVE, DEFAULT_POLICIES, ArchivedJob, ArchivePolicy
+from tidemill.domain.retention import ARCHIVE, ArchivedJob
+from tidemill.domain.retention_settings import Retention
 from tidemill.errors import BadSettings, JobNotFound
 from tidemill.stores.base import Store
 from tidemill.tasks.events import Event, Events
@@ -57,13 +58,14 @@ class Client:
         tenant: str,
         limits: PayloadLimits,
         rules: Mapping[str, Rule] | None = None,
-        policies: Sequence[ArchivePolicy] = DEFAULT_POLICIES,
+        retention: Retention | None = None,
         places: Mapping[str, str] | None = None,
     ) -> None:
         self.tenant = tenant
         self.limits = limits
         self.rules = dict(rules or {})  #: limits that the app itself declares
-        self.policies = tuple(policies)  #: which ended jobs are archived, and when
+        self.retention = retention or Retention()
+        self.policies = self.retention.effective()  #: which ended jobs leave the live tables, and when
         self.places = dict(places or {})  #: URLs of the stores that hold only archive files
         self.registry = Registry()
         self.events = Events()

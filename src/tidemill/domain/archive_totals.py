@@ -19,6 +19,9 @@ LEASE = "archive"
 BOUNDS = (0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0)
 """Upper bounds, in seconds, of the run-time buckets; one more bucket counts longer runs."""
 
+MOST_RUNS = 10
+"""Number of runs that the lease keeps."""
+
 MOST_POLICIES = 50
 """Number of policies with separate totals."""
 
@@ -132,7 +135,58 @@ def read_sums(metadata: Mapping[str, object]) -> dict[str, PolicySums]:
     return found
 
 
-def lease_facts(sums: Mapping[str, PolicySums], *, at: datetime, took: timedelta) -> dict[str, object]:
+@dataclass(frozen=True, slots=True)
+class RunRecord:
+    """The result of one run, as the lease keeps it."""
+
+    at: datetime  #: when it began
+    took: timedelta
+    archived: int
+    failed: int = 0
+    errors: int = 0  #: policies that ended with an error
+    more: bool = False  #: whether due jobs were left
+
+    def data(self) -> dict[str, object]:
+        """The record as lease metadata."""
+        return {
+            "at": self.at.isoformat(),
+            "took": self.took.total_seconds(),
+            "archived": self.archived,
+            "failed": self.failed,
+            "errors": self.errors,
+            "more": self.more,
+        }
+
+
+def read_runs(metadata: Mapping[str, object]) -> list[RunRecord]:
+    """The latest runs in a lease's metadata, the newest first; unreadable records are left out."""
+    said = metadata.get("runs")
+    found: list[RunRecord] = []
+    for facts in said if isinstance(said, Sequence) and not isinstance(said, str) else ():
+        try:
+            found.append(
+                RunRecord(
+                    datetime.fromisoformat(facts["at"]),
+                    timedelta(seconds=float(facts["took"])),
+                    int(facts["archived"]),
+                    int(facts.get("failed", 0)),
+                    int(facts.get("errors", 0)),
+                    bool(facts.get("more", False)),
+                )
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            continue
+    return found[:MOST_RUNS]
+
+
+def last_run(metadata: Mapping[str, object]) -> RunRecord | None:
+    """The latest run."""
+    return next(iter(read_runs(metadata)), None)
+
+
+def lease_facts(
+    sums: Mapping[str, PolicySums], *, at: datetime, took: timedelta, runs: Sequence[RunRecord] = ()
+) -> dict[str, object]:
     """The lease metadata: the totals, and the generic duty report that every lease carries."""
     return {
         "duties": {
@@ -145,4 +199,5 @@ def lease_facts(sums: Mapping[str, PolicySums], *, at: datetime, took: timedelta
             }
         },
         "policies": {name: each.data() for name, each in sums.items()},
+        "runs": [run.data() for run in runs[:MOST_RUNS]],
     }

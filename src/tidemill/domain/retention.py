@@ -168,6 +168,11 @@ class ArchivePolicy:
         """The jobs to which the policy applies."""
         return Selector(self.states, self.tasks, self.tenants)
 
+    def aged(self, now: datetime) -> Selection:
+        """The jobs in its tier that are due by their age, whatever other policies say."""
+        last = Position(now - (self.max_age or timedelta(0)), LAST_ID)
+        return Selection(self.selector, self.from_tier, until=last, limit=self.batch)
+
 
 def _names(label: str, name: str, given: object) -> frozenset[str]:
     if isinstance(given, str) or not isinstance(given, Iterable):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from tidemill.domain.retention import LAST_ID, ArchivePolicy, Position, Selection
+from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.states import ENDED, JobState
 from tidemill.engine.duty import Done, Duty
 from tidemill.stores.base import Store
@@ -28,9 +28,7 @@ class DropEnded:
     def __call__(self) -> Done:
         items, more = 0, False
         for policy in self._policies:
-            last = Position(self._store.now() - (policy.max_age or timedelta(0)), LAST_ID)
-            selection = Selection(policy.selector, until=last, limit=policy.batch)
-            due = self._store.archivable(selection, policy=policy.name, tier=policy.tier)
+            due = self._store.archivable(policy.aged(self._store.now()), policy=policy.name, tier=policy.tier)
             gone = self._store.forget(due) if due else frozenset()
             items += len(gone)
             more = more or (len(due) >= policy.batch and bool(gone))

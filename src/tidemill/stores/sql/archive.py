@@ -47,8 +47,11 @@ class SqlArchive(SqlPart, ArchiveStore):
         return [load_archived(row) for row in self._db.run("archived_due", takes)]
 
     def ended_beyond(self, selection: Selection, newest: int) -> Position | None:
-        takes = _range_takes(selection) | {"tier": selection.tier, "newest": at_most(newest)}
-        rows = self._db.run("ended_beyond", takes, flags=("live",) if selection.tier is None else ())
+        takes = _range_takes(selection) | {"newest": at_most(newest)}
+        if selection.tier is None:
+            rows = self._db.run("ended_beyond", takes)
+        else:
+            rows = self._db.run("archived_beyond", takes | {"tier": selection.tier})
         return Position(*rows[0]) if rows else None
 
     def _written(self, rows: Sequence[Row]) -> tuple[dict[UUID, list[Execution]], dict[UUID, list[LogEntry]]]:

@@ -290,7 +290,10 @@ class FilePlace:
 
     def get(self, ids: Collection[UUID], *, tenant: str) -> list[ArchivedJob]:
         """Return the documents with these ids, by id: one look-up, and one ranged read for each frame."""
-        stored = self._stored(self._catalogue.archive_entries(self.url, ids), strict=True)
+        newest_entries: dict[UUID, ArchiveEntry] = {}
+        for entry in self._catalogue.archive_entries(self.url, ids):
+            newest_entries.setdefault(entry.id, entry)
+        stored = self._stored(list(newest_entries.values()), strict=True)
         newest = [copies[0][1] for _, copies in sorted(stored.items())]
         return [document for document in newest if tenant in (ALL_TENANTS, document.tenant)]
 

@@ -210,7 +210,7 @@ def test_a_file_without_a_manifest_is_deleted_after_a_day(app: App, tmp_path: Pa
     names = [str(file.id) for file in app.store.archive_files(place.url)]
     left = [
         kept.with_name(name.replace(names[0][-4:], end) + ".jsonl.zst")
-        for name, end in zip(names * 2, ("aaaa", "bbbb"))
+        for name, end in zip(names * 2, ("aaaa", "bbbb"), strict=True)
     ]
     for path in left:
         path.write_bytes(b"half")

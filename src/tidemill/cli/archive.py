@@ -11,6 +11,7 @@ from tidemill.cli.context import CommandContext, with_context
 from tidemill.cli.filters import Where, archive_filtered, tier_option
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import duration
+from tidemill.cli.retention import explain, policies, settings
 from tidemill.cli.screen import (
     Column,
     age,
@@ -25,11 +26,12 @@ from tidemill.client.archive import BUDGET, MOST, Archive
 from tidemill.client.documents import archived_document
 from tidemill.client.jobs.api import Jobs
 from tidemill.client.stats.reports import document
+from tidemill.errors import BadSettings
 
 
 @click.group(cls=InOrder)
 def archive() -> None:
-    """Archive ended jobs; search, restore, export and erase archived jobs."""
+    """Archive ended jobs; search, restore, export and erase archived ones; show how long jobs are kept."""
 
 
 @archive.command()
@@ -37,7 +39,7 @@ def archive() -> None:
     "--older-than",
     type=duration,
     metavar="DURATION",
-    help="Minimum time since the end, instead of the policies' own.",
+    help="Minimum time since the end, instead of that of the policies for live jobs.",
 )
 @click.option(
     "--limit", type=click.IntRange(1), default=MOST, show_default=True, help="Maximum number of jobs."
@@ -56,6 +58,10 @@ def run(context: CommandContext, older_than: timedelta | None, limit: int, budge
 
     Each copy is read back before the original is deleted. The exit code is 1 if a policy failed.
     """
+    if not context.app:
+        raise BadSettings(
+            "archive run needs the policies of an app; pass --app module:app, or set TIDEMILL_APP"
+        )
     done = Archive(context.client, Jobs(context.client)).run(
         older_than=older_than, limit=limit, budget=budget
     )
@@ -143,5 +149,5 @@ def search(
         print_lines([(f"more: --cursor {page.next}", "dim")])
 
 
-for _command in (restore, export, erase, rebuild):
-    archive.add_command(_command)
+for command in (restore, export, erase, rebuild, policies, explain, settings):
+    archive.add_command(command)

@@ -186,11 +186,9 @@ def _considered(
     comment = policy.comment
     if policy.from_tier != tier:
         return Considered(policy.name, False, f"reads from tier {policy.from_tier or LIVE_TIER}", comment)
-    rule = policy.selector
-    mismatch = _mismatch(rule, state, task, tenant)
+    mismatch = _mismatch(policy.selector, state, task, tenant)
     if not ended:
-        mismatch = mismatch if state in ENDED or policy.tasks or policy.tenants else None
-        return Considered(policy.name, False, mismatch or "the job has not ended", comment)
+        return Considered(policy.name, False, "the job has not ended", comment)
     if mismatch is not None:
         return Considered(policy.name, False, mismatch, comment)
     if policy is chosen:
@@ -206,27 +204,13 @@ def _considered(
 
 
 def _mismatch(rule: Selector, state: JobState, task: str, tenant: str) -> str | None:
-    for name, value, wanted, fits in (
-        ("state", state, rule.states, state in rule.states),
-        (
-            "tenant",
-            tenant,
-            rule.tenants,
-            replace(rule, states=ENDED, tasks=frozenset()).matches(_ANY_END, task, tenant),
-        ),
-        (
-            "task",
-            task,
-            rule.tasks,
-            replace(rule, states=ENDED, tenants=frozenset()).matches(_ANY_END, task, tenant),
-        ),
-    ):
-        if not fits:
-            return f"is for {name} {', '.join(sorted(wanted))}, not {value}"
+    if state not in rule.states:
+        return f"is for state {', '.join(sorted(rule.states))}, not {state}"
+    if rule.tenants and tenant not in rule.tenants:
+        return "is for other tenants"  # their names are not for everyone who may see this job
+    if not rule.matches(state, task, tenant):
+        return f"is for task {', '.join(sorted(rule.tasks))}, not {task}"
     return None
-
-
-_ANY_END = JobState.COMPLETED
 
 
 def _narrowness(policy: ArchivePolicy) -> str:

@@ -13,12 +13,9 @@ from tidemill.client.archive import BUDGET, MOST
 from tidemill.client.documents import archived_document
 from tidemill.client.stats.reports import document
 from tidemill.domain.access import Role
-from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.retention import ArchivedJob
-from tidemill.errors import BadFilter
 from tidemill.rest.api_request import ApiRequest
-from tidemill.rest.job_models import Reference, Status
-from tidemill.rest.models import MOST as MOST_IDS
+from tidemill.rest.job_models import Status
 from tidemill.rest.models import BodyModel, Cursor, Document, Instant, Items, Limit, QueryModel, Seconds
 from tidemill.rest.routes import Routes
 
@@ -157,64 +154,97 @@ async def run_archive(call: ApiRequest) -> Response:
     return call.reply(document(done))
 
 
-class RestoreBody(BodyModel):
-    """Archived jobs to restore."""
+class RunRecordDocument(Document):
+    """One of the latest archive runs."""
 
-    ids: list[UUID] = Field(min_length=1, max_length=MOST_IDS)
-    retry: bool = Field(False, description="Also give the jobs another chain of attempts.")
-
-
-class RestoredDocument(Document):
-    """Result of restoring jobs: each id is in one of the first four lists."""
-
-    restored: list[UUID]
-    live: list[UUID] = Field(description="A live job has this id; nothing was changed.")
-    missing: list[UUID] = Field(description="No tier has this job.")
-    damaged: list[UUID] = Field(description="The document differs from its fingerprint.")
-    retried: list[UUID] = Field(description="Restored jobs that are pending again.")
+    at: Instant
+    took: float = Field(description="Seconds.")
+    archived: int
+    failed: int
+    errors: int = Field(description="Policies that ended with an error.")
+    more: bool
 
 
-@routes.post("/api/archive/restore", role=Role.ADMIN, body=RestoreBody, answer=RestoredDocument)
-async def restore_jobs(call: ApiRequest) -> Response:
-    """Put archived jobs with their executions and logs back into the live tables."""
-    body: RestoreBody = call.body
-    done = await call.act(call.app.archive.restore, body.ids, retry=body.retry, tenant=call.tenant)
-    return call.reply(document(done))
+class PolicyDocument(Document):
+    """A retention policy in effect, with its totals."""
+
+    name: str
+    default: bool
+    states: list[str]
+    tasks: list[str] = Field(description="Names or patterns; empty for all.")
+    tenants: list[str] = Field(description="Empty for all.")
+    from_tier: str | None = Field(description="Null for the live tables.")
+    to: str | None = Field(description="Store of the copies; null if jobs are deleted.")
+    tier: str | None
+    max_age: float | None = Field(description="Seconds since the end.")
+    max_count: int | None
+    delete_from_source: bool
+    batch: int
+    comment: str
+    archived: int
+    failed: int
+    bytes: int
+    last_at: Instant | None
+    mismatch_at: Instant | None = Field(description="Since when copies differ from what was written.")
+    overdue_since: Instant | None
 
 
-class EraseBody(BodyModel):
-    """Jobs to erase. All conditions must match."""
+class RetentionDocument(Document):
+    """The state of retention."""
 
-    ids: list[UUID] = Field([], max_length=MOST_IDS)
-    reference: Reference | None = Field(None, description="As `kind:id`, or as a pair.")
-    metadata: dict[str, str] = Field({})
-    whole_tenant: bool = Field(
-        False, description="Erase every job of the tenant that the query parameter `tenant` or the key names."
-    )
-    dry_run: bool = Field(True, description="Only count; send false to erase.")
-
-
-class ErasedDocument(Document):
-    """Result of an erasure."""
-
-    jobs: int
-    tiers: dict[str, int] = Field(description="Copies by tier; `live` are rows of the live tables.")
-    dry_run: bool
+    enabled: bool
+    interval: float = Field(description="Seconds.")
+    running: bool
+    last: RunRecordDocument | None
+    next_at: Instant | None
+    oldest_ended_at: Instant | None
+    overdue: bool
+    runs: list[RunRecordDocument] = Field(description="The latest first.")
+    policies: list[PolicyDocument]
 
 
-@routes.post("/api/archive/erase", role=Role.ADMIN, body=EraseBody, answer=ErasedDocument)
-async def erase_jobs(call: ApiRequest) -> Response:
-    """Erase ended jobs in every tier for good, with their executions, logs, documents and file contents.
+@routes.get("/api/archive", role=Role.VIEWER, answer=RetentionDocument, everywhere=True)
+async def get_retention(call: ApiRequest) -> Response:
+    """Show whether retention is on, its latest and next run, and its policies."""
+    return call.reply(document(await call.read(call.app.archive.status)))
 
-    Without `dry_run: false`, this only counts. The audit log keeps the ids and the counts. A job that has not ended is refused
-    with 409, and nothing is erased.
-    """
-    body: EraseBody = call.body
-    conditions = body.model_dump(exclude={"dry_run", "whole_tenant"}, exclude_defaults=True)
-    if not conditions and (not body.whole_tenant or call.tenant == ALL_TENANTS):
-        raise BadFilter("give ids, a reference, metadata, or whole_tenant together with a tenant")
-    done = await call.act(call.app.archive.erase, dry_run=body.dry_run, tenant=call.tenant, **conditions)
-    return call.reply(document(done))
+
+class ConsideredDocument(Document):
+    """A policy that was considered for a job."""
+
+    policy: str
+    applies: bool
+    reason: str
+    comment: str
+
+
+class RetentionChoiceDocument(Document):
+    """Which policy governs a job, when the job is due, and where it goes."""
+
+    id: UUID
+    task: str
+    tenant: str
+    state: Status
+    tier: str
+    ended_at: Instant | None
+    considered: list[ConsideredDocument]
+    policy: str | None
+    due_at: Instant | None = Field(description="When the job is due by its age.")
+    max_count: int | None
+    over_count: bool = Field(description="Whether enough newer jobs have ended.")
+    to: str | None
+    to_tier: str | None
+    text: list[str] = Field(description="The same for people.")
+
+
+@routes.get("/api/archive/explain/{id}", role=Role.VIEWER, answer=RetentionChoiceDocument)
+async def explain_retention(call: ApiRequest) -> Response:
+    """Explain which retention policy governs a job."""
+    job = await call.job()
+    choice = await call.read(call.app.archive.explain, job.id, tenant=job.tenant)
+    considered = [item._asdict() for item in choice.considered]
+    text = choice.lines(call.app.clock.now())
+    return call.reply({**document(choice), "considered": considered, "text": text})
 
 
 def _shown(call: ApiRequest, archived: ArchivedJob) -> dict[str, Any]:

@@ -11,7 +11,16 @@ from tidemill.client.documents import current_duties, duties_of
 from tidemill.client.stats.loads import crew_of, liveness
 from tidemill.client.stats.reports import Health, Leader, Overview, PolicyArchival, QueueDepth
 from tidemill.domain import alerts
-from tidemill.domain.alerts import LOST_FOR, Alert, AlertInput, LeaderFact, LostWorker, QueueFact, Thresholds
+from tidemill.domain.alerts import (
+    LOST_FOR,
+    Alert,
+    AlertInput,
+    LeaderFact,
+    LostWorker,
+    MismatchFact,
+    QueueFact,
+    Thresholds,
+)
 from tidemill.domain.archive_totals import BOUNDS, PolicySums, read_sums
 from tidemill.domain.archive_totals import LEASE as ARCHIVE
 from tidemill.domain.cluster import Lease, Worker, holder_of
@@ -214,6 +223,7 @@ def raised(look: Snapshot, thresholds: Thresholds | None, window: timedelta) -> 
     workers = look.store.workers()
     crew = crew_of(workers, look.at)
     paused = [pause for pause in look.store.pauses() if pause.kind is PauseKind.ALL]
+    leases = look.store.leases()
     facts = AlertInput(
         now=look.at,
         window=window,
@@ -231,8 +241,13 @@ def raised(look: Snapshot, thresholds: Thresholds | None, window: timedelta) -> 
         paused_at=paused[0].paused_at if paused else None,
         leaders=tuple(
             LeaderFact(lease.name, lease.acquired_at, lease.beat_at, last_tick(lease))
-            for lease in look.store.leases()
+            for lease in leases
             if lease.holder is not None and lease.acquired_at is not None and lease.beat_at is not None
+        ),
+        mismatches=tuple(
+            MismatchFact(sums.policy, datetime.fromisoformat(sums.mismatch_at))
+            for sums in archival_of(leases).values()
+            if sums.mismatch_at is not None and look.tenant == ALL_TENANTS
         ),
     )
     return wrong + alerts.alerts(facts, limits)

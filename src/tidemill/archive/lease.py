@@ -14,11 +14,11 @@ from tidemill.domain.archive_totals import (
     MOST_POLICIES,
     PolicySums,
     RunRecord,
-    lease_facts,
+    lease_data,
     read_runs,
     read_sums,
 )
-from tidemill.domain.cluster import Lease, holder_facts
+from tidemill.domain.cluster import Lease, holder_data
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.errors import ArchiveRunning, LeaseLost, StoreError
 from tidemill.ids import new_id
@@ -91,8 +91,8 @@ class ArchiveLease:
         self._renew(sums, self.now())
 
     def _renew(self, sums: dict[str, PolicySums], at: datetime) -> None:
-        facts = lease_facts(sums, at=at, took=self.took(), runs=self._runs)
-        facts["holder"] = holder_facts(f"{socket.gethostname()}-{os.getpid()}", ())
+        facts = lease_data(sums, at=at, took=self.took(), runs=self._runs)
+        facts["holder"] = holder_data(f"{socket.gethostname()}-{os.getpid()}", ())
         kept = self._store.renew(LEASE, self._holder, self._term, ttl=TTL, metadata=facts, now=self._pin)
         if not kept:
             raise LeaseLost(

@@ -13,7 +13,7 @@ from tidemill.cli.parsers import duration
 from tidemill.cli.screen import (
     Column,
     age,
-    print_facts,
+    print_fields,
     print_json,
     print_lines,
     print_table,
@@ -64,7 +64,7 @@ def policies(context: CommandContext) -> None:
         for policy in status.policies
     ]
     print_table(columns, rows, empty="there are no policies")
-    print_facts(retention_facts(status, now))
+    print_fields(retention_facts(status, now))
 
 
 def applies_to(policy: PolicyStatus) -> str:
@@ -169,4 +169,4 @@ def settings(context: CommandContext, enabled: bool | None, interval: timedelta 
             document({"enabled": status.enabled, "interval": status.interval, "next_at": status.next_at})
         )
         return
-    print_facts(retention_facts(status, context.now()))
+    print_fields(retention_facts(status, context.now()))

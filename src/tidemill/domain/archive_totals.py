@@ -114,19 +114,19 @@ def _digest(selection: Selection) -> str:
 
 def read_sums(metadata: Mapping[str, object]) -> dict[str, PolicySums]:
     """The totals in a lease's metadata, by policy; unreadable values count as zero."""
-    said = metadata.get("policies")
+    policies = metadata.get("policies")
     found: dict[str, PolicySums] = {}
-    for policy, facts in said.items() if isinstance(said, Mapping) else ():
-        if not isinstance(facts, Mapping) or len(found) >= MOST_POLICIES:
+    for policy, data in policies.items() if isinstance(policies, Mapping) else ():
+        if not isinstance(data, Mapping) or len(found) >= MOST_POLICIES:
             continue
-        sums = found[str(policy)] = PolicySums(str(policy), str(facts.get("tier", "")))
+        sums = found[str(policy)] = PolicySums(str(policy), str(data.get("tier", "")))
         for name in _NUMBERS:
-            value = facts.get(name)
+            value = data.get(name)
             if isinstance(value, int | float) and not isinstance(value, bool):
                 setattr(sums, name, value)
-        statuses, buckets = facts.get("statuses"), facts.get("buckets")
+        statuses, buckets = data.get("statuses"), data.get("buckets")
         for name in _TEXTS:
-            text = facts.get(name)
+            text = data.get(name)
             setattr(sums, name, text if isinstance(text, str) else None)
         if isinstance(statuses, Mapping):
             sums.statuses = {str(name): count for name, count in statuses.items() if isinstance(count, int)}
@@ -162,16 +162,16 @@ def read_runs(metadata: Mapping[str, object]) -> list[RunRecord]:
     """The latest runs in a lease's metadata, the newest first; unreadable records are left out."""
     said = metadata.get("runs")
     found: list[RunRecord] = []
-    for facts in said if isinstance(said, Sequence) and not isinstance(said, str) else ():
+    for data in said if isinstance(said, Sequence) and not isinstance(said, str) else ():
         try:
             found.append(
                 RunRecord(
-                    datetime.fromisoformat(facts["at"]),
-                    timedelta(seconds=float(facts["took"])),
-                    int(facts["archived"]),
-                    int(facts.get("failed", 0)),
-                    int(facts.get("errors", 0)),
-                    bool(facts.get("more", False)),
+                    datetime.fromisoformat(data["at"]),
+                    timedelta(seconds=float(data["took"])),
+                    int(data["archived"]),
+                    int(data.get("failed", 0)),
+                    int(data.get("errors", 0)),
+                    bool(data.get("more", False)),
                 )
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
@@ -184,7 +184,7 @@ def last_run(metadata: Mapping[str, object]) -> RunRecord | None:
     return next(iter(read_runs(metadata)), None)
 
 
-def lease_facts(
+def lease_data(
     sums: Mapping[str, PolicySums], *, at: datetime, took: timedelta, runs: Sequence[RunRecord] = ()
 ) -> dict[str, object]:
     """The lease metadata: the totals, and the generic duty report that every lease carries."""
@@ -192,8 +192,8 @@ def lease_facts(
         "duties": {
             LEASE: {
                 "last_tick": at.isoformat(),
-                "items": sum(each.archived for each in sums.values()),
-                "errors": sum(each.failed + each.errors for each in sums.values()),
+                "items": sum(total.archived for total in sums.values()),
+                "errors": sum(total.failed + total.errors for total in sums.values()),
                 "last_error": None,
                 "took_ms": round(took.total_seconds() * 1000, 3),
             }

@@ -81,19 +81,19 @@ class ArchivedDocument(Document):
 
 
 @routes.get("/api/archive/jobs", role=Role.VIEWER, query=ArchiveQuery, answer=Items[ArchivedDocument])
-async def search_archive(call: ApiRequest) -> Response:
+async def search_archive(request: ApiRequest) -> Response:
     """List archived jobs."""
-    query: ArchiveQuery = call.query
-    page = await call.read(
-        call.app.archive.search,
+    query: ArchiveQuery = request.query
+    page = await request.read(
+        request.app.archive.search,
         limit=query.limit,
         cursor=query.cursor,
         sort=query.sort,
         tiers=query.tiers or "all",
-        tenant=call.tenant,
+        tenant=request.tenant,
         **query.conditions(),
     )
-    return call.page([_shown(call, job) for job in page.items], page.next)
+    return request.page([_shown(request, job) for job in page.items], page.next)
 
 
 class ArchiveBody(BodyModel):
@@ -142,16 +142,16 @@ class ArchiveRunDocument(Document):
     answer=ArchiveRunDocument,
     everywhere=True,
 )
-async def run_archive(call: ApiRequest) -> Response:
+async def run_archive(request: ApiRequest) -> Response:
     """Archive the jobs that are due. Each copy is read back before the original is deleted. One run at a time per store."""
-    body: ArchiveBody = call.body
-    done = await call.act(
-        call.app.archive.run,
+    body: ArchiveBody = request.body
+    done = await request.act(
+        request.app.archive.run,
         older_than=None if body.older_than is None else timedelta(seconds=body.older_than),
         limit=body.limit,
         budget=timedelta(seconds=body.budget),
     )
-    return call.reply(document(done))
+    return request.reply(document(done))
 
 
 class RunRecordDocument(Document):
@@ -204,9 +204,9 @@ class RetentionDocument(Document):
 
 
 @routes.get("/api/archive", role=Role.VIEWER, answer=RetentionDocument, everywhere=True)
-async def get_retention(call: ApiRequest) -> Response:
+async def get_retention(request: ApiRequest) -> Response:
     """Show whether retention is on, its latest and next run, and its policies."""
-    return call.reply(document(await call.read(call.app.archive.status)))
+    return request.reply(document(await request.read(request.app.archive.status)))
 
 
 class ConsideredDocument(Document):
@@ -238,23 +238,23 @@ class RetentionChoiceDocument(Document):
 
 
 @routes.get("/api/archive/explain/{id}", role=Role.VIEWER, answer=RetentionChoiceDocument)
-async def explain_retention(call: ApiRequest) -> Response:
+async def explain_retention(request: ApiRequest) -> Response:
     """Explain which retention policy governs a job."""
-    job = await call.job()
-    choice = await call.read(call.app.archive.explain, job.id, tenant=job.tenant)
+    job = await request.job()
+    choice = await request.read(request.app.archive.explain, job.id, tenant=job.tenant)
     considered = [item._asdict() for item in choice.considered]
-    text = choice.lines(call.app.clock.now())
-    return call.reply({**document(choice), "considered": considered, "text": text})
+    text = choice.lines(request.app.clock.now())
+    return request.reply({**document(choice), "considered": considered, "text": text})
 
 
-def _shown(call: ApiRequest, archived: ArchivedJob) -> dict[str, Any]:
+def _shown(request: ApiRequest, archived: ArchivedJob) -> dict[str, Any]:
     shown: dict[str, Any] = archived_document(archived)
-    if not call.sees_secrets:
+    if not request.sees_secrets:
         content = shown["document"]
         job = dict(content.get("job", {}))
         # Arguments and result are JSON strings inside the document, so masking cannot see the names in them.
         for name in ("args", "result"):
             if job.get(name) is not None:
                 job[name] = "***"
-        shown["document"] = call.masked({**content, "job": job})
+        shown["document"] = request.masked({**content, "job": job})
     return shown

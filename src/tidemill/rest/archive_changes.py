@@ -37,11 +37,11 @@ class RestoredDocument(Document):
 
 
 @routes.post("/api/archive/restore", role=Role.ADMIN, body=RestoreBody, answer=RestoredDocument)
-async def restore_jobs(call: ApiRequest) -> Response:
+async def restore_jobs(request: ApiRequest) -> Response:
     """Put archived jobs with their executions and logs back into the live tables."""
-    body: RestoreBody = call.body
-    done = await call.act(call.app.archive.restore, body.ids, retry=body.retry, tenant=call.tenant)
-    return call.reply(document(done))
+    body: RestoreBody = request.body
+    done = await request.act(request.app.archive.restore, body.ids, retry=body.retry, tenant=request.tenant)
+    return request.reply(document(done))
 
 
 class EraseBody(BodyModel):
@@ -65,15 +65,17 @@ class ErasedDocument(Document):
 
 
 @routes.post("/api/archive/erase", role=Role.ADMIN, body=EraseBody, answer=ErasedDocument)
-async def erase_jobs(call: ApiRequest) -> Response:
+async def erase_jobs(request: ApiRequest) -> Response:
     """Erase ended jobs in every tier for good, with their executions, logs, documents and file contents.
 
     Without `dry_run: false`, this only counts. The audit log keeps the ids and the counts. A job that has not ended is refused
     with 409, and nothing is erased.
     """
-    body: EraseBody = call.body
+    body: EraseBody = request.body
     conditions = body.model_dump(exclude={"dry_run", "whole_tenant"}, exclude_defaults=True)
-    if not conditions and (not body.whole_tenant or call.tenant == ALL_TENANTS):
+    if not conditions and (not body.whole_tenant or request.tenant == ALL_TENANTS):
         raise BadFilter("give ids, a reference, metadata, or whole_tenant together with a tenant")
-    done = await call.act(call.app.archive.erase, dry_run=body.dry_run, tenant=call.tenant, **conditions)
-    return call.reply(document(done))
+    done = await request.act(
+        request.app.archive.erase, dry_run=body.dry_run, tenant=request.tenant, **conditions
+    )
+    return request.reply(document(done))

@@ -24,13 +24,13 @@ def page_of(
 
 
 def page_with_text(
-    rows: Iterable[T], id_of: Callable[[T], UUID], found: Callable[[T], bool], *,
+    rows: Iterable[T], id_of: Callable[[T], UUID], jobs: Callable[[T], bool], *,
     sort: Sort, limit: int, after: str | None, look: int, weigh: Callable[[T], int] = lambda _: 0,
 ) -> Page[T]:  # fmt: skip
     """The same, of those among the next ``look`` rows that contain the text."""
     size = page_size(limit)
     looked = first_of(rows, id_of, sort=sort, size=look, after=after)
-    items = [row for row in looked if found(row)]
+    items = [row for row in looked if jobs(row)]
     kept = items[: fitting(map(weigh, items[:size]))]
     if len(items) > len(kept):
         return Page(kept, encode_cursor(sort, id_of(kept[-1])))

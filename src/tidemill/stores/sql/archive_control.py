@@ -12,7 +12,7 @@ from tidemill.domain.limits import gate_of
 from tidemill.domain.retention import RestoredJob
 from tidemill.stores.archive_control import ArchiveControlStore
 from tidemill.stores.sql.base import SqlPart
-from tidemill.stores.sql.job_rows import dump, dump_details, dump_error, dump_facts, tenant_of
+from tidemill.stores.sql.job_rows import dump, dump_details, dump_error, dump_mapping, tenant_of
 
 _PLAIN = (
     "id", "tenant", "queue", "task", "priority", "attempt", "max_attempts", "crashes", "token", "run_at", "created_at",
@@ -61,7 +61,7 @@ class SqlArchiveControl(SqlPart, ArchiveControlStore):
                 error=lambda execution: dump_error(execution.error),
             )
             lines = [entry for item in kept for entry in item.logs]
-            self._insert("restore_logs", lines, _LOG, details=lambda entry: dump_facts(entry.details))
+            self._insert("restore_logs", lines, _LOG, details=lambda entry: dump_mapping(entry.details))
         return new
 
     def _insert(

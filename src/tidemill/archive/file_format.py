@@ -119,14 +119,17 @@ def _zstd() -> Any:
     """The zstd module: part of Python from 3.14 on, else a backport."""
     try:
         if sys.version_info >= (3, 14):
-            from compression import zstd
+            import compression.zstd
+
+            return compression.zstd
         else:
-            from backports import zstd
+            import backports.zstd
+
+            return backports.zstd
     except ImportError:
         raise BadSettings(
             "archive files need the extra 'files'; run: pip install 'tidemill[files]'"
         ) from None
-    return zstd
 
 
 def parquet_table(documents: Sequence[ArchivedJob]) -> Any:

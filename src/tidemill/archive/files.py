@@ -104,8 +104,8 @@ class FilePlace:
             sha256=sha256(content),
             first_id=rows[0].id,
             last_id=rows[-1].id,
-            first_end=min(ends),
-            last_end=max(ends),
+            first_ended_at=min(ends),
+            last_ended_at=max(ends),
             tenants=frozenset(document.tenant for document in rows),
             tasks=frozenset(document.task for document in rows),
             states=frozenset(document.state.value for document in rows),
@@ -125,7 +125,7 @@ class FilePlace:
         """Read the whole files of a write back, and delete those of them that are wrong."""
         wanted = set(receipt.ids)
         files = [UUID(text) for text in receipt.location.split(",") if text]
-        found: list[ArchivedJob] = []
+        rows_found: list[ArchivedJob] = []
         for file in self._catalogue.archive_files(self.url, files=files):
             content = self._objects.read(file.path)
             if content is None or sha256(content) != file.sha256:
@@ -137,9 +137,9 @@ class FilePlace:
                 continue
             for frame in file.frames:
                 part = content[frame.offset : frame.offset + frame.length]
-                found += [document for document in decode_frame(part, file.format) if document.id in wanted]
+                rows_found += [document for document in decode_frame(part, file.format) if document.id in wanted]
         self._written.difference_update(files)
-        return found
+        return rows_found
 
     def remove(self, documents: Sequence[ArchivedJob]) -> frozenset[UUID]:
         """Delete these documents, each only if its tier and fingerprint are unchanged; their files are rewritten."""
@@ -167,19 +167,19 @@ class FilePlace:
         gone: set[UUID] = set()
         for file in self._catalogue.archive_files(self.url, files=by_file):
             rows = list(self._rows(file))
-            kept = [row for row in rows if (row.id, row.tier, row.fingerprint) not in unwanted]
-            if len(kept) < len(rows):
-                self._replace(file, kept)
-                gone |= {row.id for row in rows} - {row.id for row in kept}
+            remaining = [row for row in rows if (row.id, row.tier, row.fingerprint) not in unwanted]
+            if len(remaining) < len(rows):
+                self._replace(file, remaining)
+                gone |= {row.id for row in rows} - {row.id for row in remaining}
         return frozenset(gone)
 
-    def _replace(self, file: ArchiveFile, kept: Sequence[ArchivedJob]) -> None:
-        """Put a file with the kept documents into the place of another one.
+    def _replace(self, file: ArchiveFile, remaining: Sequence[ArchivedJob]) -> None:
+        """Put a file with the remaining documents into the place of another one.
 
         The manifest of the new file names the old one, so a crash in between cannot bring its documents back.
         """
-        if kept:
-            manifest = self._write(kept, file.tier, file.archived_at, replaces=(file.id,))
+        if remaining:
+            manifest = self._write(remaining, file.tier, file.archived_at, replaces=(file.id,))
             content = self._objects.read(manifest.file.path)
             if content is None or sha256(content) != manifest.file.sha256:
                 self._objects.delete([self._manifest_path(manifest.file.id), manifest.file.path])
@@ -207,10 +207,10 @@ class FilePlace:
         """Add committed files to the catalogue that a crashed run wrote; skipped between batches of one run."""
         if self._checked_at is not None and time.monotonic() - self._checked_at < _BATCHES_IN_A_ROW:
             return
-        known = self._catalogue.archive_files(self.url, after=_floor(new_id(), months=1))
-        newest = max((file.id for file in known), default=None)
+        catalogued = self._catalogue.archive_files(self.url, after=_floor(new_id(), months=1))
+        newest = max((file.id for file in catalogued), default=None)
         floor = UUID(int=0) if newest is None else _earlier(newest)
-        ids = {file.id for file in known}
+        ids = {file.id for file in catalogued}
         for path in self._manifests(floor):
             if _file_of(path) not in ids:
                 self._adopt(path)
@@ -243,8 +243,8 @@ class FilePlace:
             if manifest.file.id in replaced:
                 self._discard([manifest.file])
         current = [manifest for manifest in manifests if manifest.file.id not in replaced]
-        known = {file.id for file in self._catalogue.archive_files(self.url)}
-        self._catalogue.remove_archive_files(known - {manifest.file.id for manifest in current})
+        catalogued = {file.id for file in self._catalogue.archive_files(self.url)}
+        self._catalogue.remove_archive_files(catalogued - {manifest.file.id for manifest in current})
         for manifest in current:
             self._catalogue.add_archive_file(manifest)
         self.sweep(everything=True)
@@ -252,14 +252,14 @@ class FilePlace:
 
     def sweep(self, *, everything: bool = False) -> int:
         """Delete files without a manifest that are older than a day. Returns their number."""
-        known = {file.path for file in self._catalogue.archive_files(self.url)} if everything else set()
+        catalogued = {file.path for file in self._catalogue.archive_files(self.url)} if everything else set()
         limit = self._catalogue.now() - ABANDONED
         months = None if everything else {_month(new_id()), _month(_floor(new_id(), months=1))}
         abandoned = []
         for item in self._objects.list(self._root):
             parts = item.path.split("/")
             id = _file_of(item.path)
-            if "manifest" in parts or id is None or item.modified_at > limit or item.path in known:
+            if "manifest" in parts or id is None or item.modified_at > limit or item.path in catalogued:
                 continue
             if months is None or parts[-2] in months:
                 abandoned.append((item.path, id))
@@ -304,7 +304,7 @@ class FilePlace:
         task = next(iter(where.tasks)) if len(where.tasks) == 1 else None
         tier = next(iter(where.tiers)) if len(where.tiers) == 1 else None
         reader = _FrameReader(self)
-        found: list[ArchivedJob] = []
+        rows_found: list[ArchivedJob] = []
         seen: UUID | None = None
         while True:
             page = self._catalogue.search_archive_entries(
@@ -314,36 +314,36 @@ class FilePlace:
                 # Of several copies of a job, the first one counts: it is in the newest file.
                 document = None if entry.id == seen else reader.document(entry)
                 if document is not None and matches_archived(where, document):
-                    found.append(document)
+                    rows_found.append(document)
                 after, seen = encode_cursor(sort, entry.id), entry.id
-                if len(found) == limit or reader.frames >= FRAMES_PER_PAGE:
+                if len(rows_found) == limit or reader.frames >= FRAMES_PER_PAGE:
                     last = entry is page.items[-1] and page.next is None
-                    return Page(found, None if last else after)
+                    return Page(rows_found, None if last else after)
             if page.next is None:
-                return Page(found)
+                return Page(rows_found)
 
     def due(self, selection: Selection) -> list[ArchivedJob]:
         """Return the documents of a selection of one tier, the longest ended first."""
-        found: list[tuple[Position, ArchivedJob]] = []
+        rows_found: list[tuple[Position, ArchivedJob]] = []
         for file in self._selected(selection):
-            if len(found) >= selection.limit and file.first_end > found[selection.limit - 1][0].ended_at:
+            if len(rows_found) >= selection.limit and file.first_ended_at > rows_found[selection.limit - 1][0].ended_at:
                 break
-            found += [(row.position, row) for row in self._rows(file) if _chosen(selection, row)]
-            found.sort(key=lambda pair: pair[0])
-        return [document for _, document in found[: selection.limit]]
+            rows_found += [(row.position, row) for row in self._rows(file) if _chosen(selection, row)]
+            rows_found.sort(key=lambda pair: pair[0])
+        return [document for _, document in rows_found[: selection.limit]]
 
     def beyond(self, selection: Selection, newest: int) -> Position | None:
         """Return the last ended job of a selection without its ``newest`` ones; None if there are no others."""
-        kept: list[Position] = []
-        for file in sorted(self._selected(selection), key=lambda file: file.last_end, reverse=True):
-            if len(kept) > newest and file.last_end < kept[0].ended_at:
+        remaining: list[Position] = []
+        for file in sorted(self._selected(selection), key=lambda file: file.last_ended_at, reverse=True):
+            if len(remaining) > newest and file.last_ended_at < remaining[0].ended_at:
                 break
             for row in self._rows(file):
                 if _chosen(selection, row):
-                    heapq.heappush(kept, row.position)
-                    if len(kept) > newest + 1:
-                        heapq.heappop(kept)
-        return kept[0] if len(kept) > newest else None
+                    heapq.heappush(remaining, row.position)
+                    if len(remaining) > newest + 1:
+                        heapq.heappop(remaining)
+        return remaining[0] if len(remaining) > newest else None
 
     def _selected(self, selection: Selection) -> list[ArchiveFile]:
         """The files that may hold documents of a selection."""
@@ -354,7 +354,7 @@ class FilePlace:
         return [
             file
             for file in files
-            if (after is None or file.last_end >= after.ended_at)
+            if (after is None or file.last_ended_at >= after.ended_at)
             and not file.states.isdisjoint(rule.states)
             and (not rule.tenants or not file.tenants.isdisjoint(rule.tenants))
         ]
@@ -433,19 +433,19 @@ class _FrameReader:
         key = (entry.file, entry.frame)
         if key not in self._rows:
             if entry.file not in self._files:
-                found = self._place.catalogue.archive_files(self._place.url, files=[entry.file])
-                if not found:
+                rows_found = self._place.catalogue.archive_files(self._place.url, files=[entry.file])
+                if not rows_found:
                     return None
-                self._files[entry.file] = found[0]
+                self._files[entry.file] = rows_found[0]
             self._rows[key] = {row.id: row for row in self._place.frame(self._files[entry.file], entry.frame)}
         return self._rows[key].get(entry.id)
 
 
 def _by_file(entries: Iterable[ArchiveEntry]) -> dict[UUID, set[UUID]]:
-    found: dict[UUID, set[UUID]] = defaultdict(set)
+    rows_found: dict[UUID, set[UUID]] = defaultdict(set)
     for entry in entries:
-        found[entry.file].add(entry.id)
-    return found
+        rows_found[entry.file].add(entry.id)
+    return rows_found
 
 
 def _chosen(selection: Selection, row: ArchivedJob) -> bool:

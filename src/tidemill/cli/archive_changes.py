@@ -14,7 +14,7 @@ from tidemill.cli.filters import Where, archive_filtered, tier_option
 from tidemill.cli.parsers import metadata, reference
 from tidemill.cli.screen import Column, print_json, print_lines, print_table, thousands
 from tidemill.client.archive import Archive
-from tidemill.client.erasure import Erased
+from tidemill.archive.erasure import Erased
 from tidemill.client.jobs.api import Jobs
 from tidemill.client.stats.reports import document
 from tidemill.domain.filters import ALL_TENANTS
@@ -43,11 +43,11 @@ def restore(context: CommandContext, ids: tuple[UUID, ...], retry: bool, tenant:
     if context.as_json:
         print_json(document(done))
     else:
-        said = [f"{_counted(len(done.restored))} restored"]
-        said += [f"{_counted(len(done.retried))} retried"] if retry else []
-        notes = ((done.live, "already live"), (done.missing, "not found"), (done.damaged, "damaged"))
-        said += [f"{', '.join(map(str, ids))}: {words}" for ids, words in notes if ids]
-        print_lines([(line, "") for line in said])
+        lines = [f"{_counted(len(done.restored))} restored"]
+        lines += [f"{_counted(len(done.retried))} retried"] if retry else []
+        notes = ((done.live, "already live"), (done.missing, "not counted"), (done.damaged, "damaged"))
+        lines += [f"{', '.join(map(str, ids))}: {words}" for ids, words in notes if ids]
+        print_lines([(line, "") for line in lines])
     if done.missing or done.damaged:
         click.get_current_context().exit(1)
 
@@ -108,12 +108,12 @@ def erase(
         raise BadSettings("specify the jobs with --id, --tenant, --reference or --metadata")
     where["tenant"] = tenant or ALL_TENANTS
     archive = _archive(context)
-    found = archive.erase(dry_run=True, **where)
-    if dry_run or not found.jobs:
-        _show(context, found)
+    counted = archive.erase(dry_run=True, **where)
+    if dry_run or not counted.jobs:
+        _show(context, counted)
         return
     if not yes:
-        ask_first(f"Erase {_counted(found.jobs)} in every tier? This cannot be undone.")
+        ask_first(f"Erase {_counted(counted.jobs)} in every tier? This cannot be undone.")
     _show(context, archive.erase(**where))
 
 

@@ -20,12 +20,12 @@ from tidemill.archive.run import ArchivedBatch, ArchiveRun, ArchiveRunner
 from tidemill.client._base import async_twin
 from tidemill.client.access import who
 from tidemill.client.enqueue.options import id_of
-from tidemill.client.erasure import Erased, Erasure
-from tidemill.client.restoration import Restored, restore
+from tidemill.archive.erasure import Erased, Erasure
+from tidemill.archive.restoration import Restored, restore
 from tidemill.client.retention import RetentionStatus, retention_choice, retention_status
-from tidemill.client.tiers import ALL, MergedReader, TierChoice, archive_reader, archive_readers, read_tiers
+from tidemill.archive.tiers import ALL, MergedReader, TierChoice, archive_reader, archive_readers, read_tiers
 from tidemill.domain.durations import Duration, read_duration
-from tidemill.domain.filters import Page, Sort
+from tidemill.domain.filters import ALL_TENANTS, Page, Sort
 from tidemill.domain.retention import LIVE_TIER, ArchivedJob, ArchivePolicy, read_policies
 from tidemill.domain.retention_choice import RetentionChoice
 from tidemill.errors import BadFilter, BadSettings, JobNotFound, StoreError
@@ -140,7 +140,7 @@ class Archive:
             raise BadFilter(f"sort is {sort!r}; choose newest or oldest") from None
         choice, wanted = read_tiers(tiers), self._jobs._filter(where)
         if store is None:
-            readers = archive_readers(self._client, wanted, choice, order)
+            readers = archive_readers(self._client.archive_places(choice), wanted, choice, order)
         else:
             narrowed = replace(wanted, tiers=choice.names)
             readers = [archive_reader(self._client.place(store), narrowed, order)]
@@ -171,14 +171,14 @@ class Archive:
     def get(self, id: UUID | str, *, tenant: str | None = None, store: str | None = None) -> ArchivedJob:
         """Return the archived job with that id, or raise ``JobNotFound``."""
         wanted, owner = id_of(id), self._jobs._tenant(tenant)
-        found: ArchivedJob | None = None
+        copy: ArchivedJob | None = None
         if wanted is not None and store is not None:
-            found = next(iter(self._client.place(store).get([wanted], tenant=owner)), None)
+            copy = next(iter(self._client.place(store).get([wanted], tenant=owner)), None)
         elif wanted is not None:
-            found = self._client.archived(wanted, tenant=owner, store=None)
-        if found is None:
+            copy = self._client.archived(wanted, tenant=owner, store=None)
+        if copy is None:
             raise JobNotFound(f"there is no archived job {id}", id=id)
-        return found
+        return copy
 
     aget = async_twin(get)
 
@@ -212,7 +212,9 @@ class Archive:
         of attempts. Restored jobs do not take their unique keys again until they are retried.
         """
         wanted = [found for id in ids if (found := id_of(id)) is not None]
-        return restore(self._client, wanted, tenant=self._jobs._tenant(tenant), store=store, retry=retry)
+        return restore(
+            self._client, wanted, tenant=self._jobs._tenant(tenant), store=store, retry=retry, by=who()
+        )
 
     arestore = async_twin(restore)
 
@@ -223,7 +225,18 @@ class Archive:
         the ids and the counts. Raises ``IllegalTransition`` and erases nothing while one of the jobs has not ended:
         cancel it first. ``dry_run`` only counts.
         """
-        return Erasure(self._client, self._jobs, self, where, store).run(dry_run=dry_run)
+        wanted = self._jobs._filter(where, store)
+        for name, value in where.items():
+            # Most likely an unset variable, which must not match every job.
+            if isinstance(value, list | tuple | set | frozenset | dict | str) and not value:
+                raise BadFilter(f"{name} is empty; give one, or leave it out", field=name)
+        if not wanted.narrows and where.get("tenant") in (None, ALL_TENANTS):
+            raise BadFilter("erase needs ids, a reference, metadata, a tenant or another condition")
+        erasure = Erasure(self._client, self._client.store(store), tenant=wanted.tenant, by=who())
+        erasure.add_live(job.row for job in self._jobs.stream(batch=500, store=store, **where))
+        for place in self._client.archive_places():
+            erasure.add_archived(self._stream_of(place, where))
+        return erasure.run(dry_run=dry_run)
 
     aerase = async_twin(erase)
 

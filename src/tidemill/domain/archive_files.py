@@ -44,8 +44,8 @@ class ArchiveFile:
     sha256: str
     first_id: UUID
     last_id: UUID
-    first_end: datetime
-    last_end: datetime
+    first_ended_at: datetime
+    last_ended_at: datetime
     tenants: frozenset[str]
     tasks: frozenset[str]
     states: frozenset[str]
@@ -80,8 +80,8 @@ def dump_manifest(manifest: Manifest) -> bytes:
         "sha256": file.sha256,
         "first_id": str(file.first_id),
         "last_id": str(file.last_id),
-        "first_end": file.first_end.astimezone(UTC).isoformat(),
-        "last_end": file.last_end.astimezone(UTC).isoformat(),
+        "first_ended_at": file.first_ended_at.astimezone(UTC).isoformat(),
+        "last_ended_at": file.last_ended_at.astimezone(UTC).isoformat(),
         "archived_at": file.archived_at.astimezone(UTC).isoformat(),
         "tenants": sorted(file.tenants),
         "tasks": sorted(file.tasks),
@@ -113,8 +113,8 @@ def load_manifest(text: bytes, place: str) -> Manifest:
             sha256=body["sha256"],
             first_id=UUID(body["first_id"]),
             last_id=UUID(body["last_id"]),
-            first_end=datetime.fromisoformat(body["first_end"]),
-            last_end=datetime.fromisoformat(body["last_end"]),
+            first_ended_at=datetime.fromisoformat(body["first_ended_at"]),
+            last_ended_at=datetime.fromisoformat(body["last_ended_at"]),
             tenants=frozenset(body["tenants"]),
             tasks=frozenset(body["tasks"]),
             states=frozenset(body["states"]),

@@ -30,7 +30,7 @@ def finds(where: JobFilter) -> Callable[[JobRow], bool]:
     """A function that checks whether a job has the id suffix and contains the text."""
     sought = needle(where.text or "")
 
-    def found(job: JobRow) -> bool:
+    def contains(job: JobRow) -> bool:
         if where.id_suffix is not None and not job.id.hex.endswith(where.id_suffix):
             return False
         if sought.plain in fold(job.task) or (sought.digits is not None and sought.digits in job.id.hex):
@@ -45,7 +45,7 @@ def finds(where: JobFilter) -> Callable[[JobRow], bool]:
         text = json.dumps([error.type, error.message, error.traceback], separators=(",", ":"))
         return sought.escaped in fold(text)
 
-    return found
+    return contains
 
 
 def matches_archived(where: JobFilter, document: ArchivedJob) -> bool:

@@ -19,7 +19,7 @@ from tidemill.client.jobs.actions import BATCH, cancel_batch, change_batch, chec
 from tidemill.client.jobs.handle import Job
 from tidemill.client.jobs.why import Reason
 from tidemill.client.schedules.schedule import named
-from tidemill.client.tiers import merged_jobs, read_tiers
+from tidemill.archive.tiers import merged_jobs, read_tiers
 from tidemill.domain.bounds import check_text
 from tidemill.domain.decide import Action, expected, move
 from tidemill.domain.filters import LOOK, JobFilter, Page, Sort, encode_cursor
@@ -262,7 +262,9 @@ class Jobs:
         if _is_empty(where.get("ids")):
             return Page([])
         if choice.archived:
-            merged = merged_jobs(self._client, wanted, choice, sort=order, store=store)
+            merged = merged_jobs(
+                self._client.store(store), self._client.archive_places(choice), wanted, choice, sort=order
+            )
             page = merged.page(limit, cursor)
         else:
             page = self._client.store(store).jobs(wanted, sort=order, limit=limit, after=cursor)

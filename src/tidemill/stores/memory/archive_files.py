@@ -43,9 +43,9 @@ class MemoryArchiveFiles(MemoryPart, ArchiveFileStore):
                 and (files is None or file.id in files)
                 and (after is None or file.id > after)
                 and tier in (None, file.tier)
-                and (ended_by is None or file.first_end <= ended_by)
+                and (ended_by is None or file.first_ended_at <= ended_by)
             ]
-            return sorted(rows, key=lambda file: (file.first_end, file.id))
+            return sorted(rows, key=lambda file: (file.first_ended_at, file.id))
 
     def archive_places(self) -> list[str]:
         with self._open() as state:

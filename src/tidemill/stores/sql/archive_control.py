@@ -50,9 +50,9 @@ class SqlArchiveControl(SqlPart, ArchiveControlStore):
         }
         with self._db.transaction():
             new = frozenset(row[0] for row in self._db.run("restore", None, columns))
-            kept = [item for item in jobs if item.job.id in new]
+            inserted = [item for item in jobs if item.job.id in new]
             earlier = [
-                execution for item in kept for execution in item.executions if execution is not _last(item)
+                execution for item in inserted for execution in item.executions if execution is not _last(item)
             ]
             self._insert(
                 "restore_executions",
@@ -60,7 +60,7 @@ class SqlArchiveControl(SqlPart, ArchiveControlStore):
                 _EXECUTION,
                 error=lambda execution: dump_error(execution.error),
             )
-            lines = [entry for item in kept for entry in item.logs]
+            lines = [entry for item in inserted for entry in item.logs]
             self._insert("restore_logs", lines, _LOG, details=lambda entry: dump_mapping(entry.details))
         return new
 

@@ -16,7 +16,7 @@ from tidemill.stores.sql.job_rows import dump, page_takes, tenant_of
 
 _LISTS = ("tenants", "tasks", "states")
 _FIELDS = (
-    "id", "place", "path", "tier", "format", "rows", "bytes", "first_id", "last_id", "first_end", "last_end",
+    "id", "place", "path", "tier", "format", "rows", "bytes", "first_id", "last_id", "first_ended_at", "last_ended_at",
     "archived_at",
 )  # fmt: skip
 

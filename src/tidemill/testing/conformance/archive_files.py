@@ -40,8 +40,8 @@ def a_manifest(
         sha256="ab" * 32,
         first_id=min(ids),
         last_id=max(ids),
-        first_end=ended,
-        last_end=ended + HOUR,
+        first_ended_at=ended,
+        last_ended_at=ended + HOUR,
         tenants=frozenset(tenants),
         tasks=frozenset(tasks),
         states=frozenset({"completed"}),
@@ -128,15 +128,15 @@ class ArchiveFileLaws:
                 break
         assert seen == (ids if sort is Sort.OLDEST else ids[::-1])
 
-        def found(tenant: str, task: str | None = None, tier: str | None = None) -> set[UUID]:
+        def ids_found(tenant: str, task: str | None = None, tier: str | None = None) -> set[UUID]:
             page = store.search_archive_entries(PLACE, tenant=tenant, task=task, tier=tier)
             return {entry.id for entry in page.items}
 
-        assert found("default") == set(ids[::2])
-        assert found("def") == set()
-        assert found("default", "mail") == set(ids[::2])
-        assert found("default", "work") == found("default", "aXb") == set()
-        assert found(ALL_TENANTS, tier="warm") == set(ids[1::2])
+        assert ids_found("default") == set(ids[::2])
+        assert ids_found("def") == set()
+        assert ids_found("default", "mail") == set(ids[::2])
+        assert ids_found("default", "work") == ids_found("default", "aXb") == set()
+        assert ids_found(ALL_TENANTS, tier="warm") == set(ids[1::2])
 
     def test_an_invalid_page_of_entries_is_refused(self, store: Store) -> None:
         with pytest.raises(BadFilter):

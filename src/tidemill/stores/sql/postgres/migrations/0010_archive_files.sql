@@ -12,14 +12,14 @@ create table tidemill.archive_files(
   sha256 text not null,
   first_id uuid not null,
   last_id uuid not null,
-  first_end timestamptz not null,
-  last_end timestamptz not null,
+  first_ended_at timestamptz not null,
+  last_ended_at timestamptz not null,
   tenants text not null,
   tasks text not null,
   states text not null,
   frames text not null,
   archived_at timestamptz not null);
-create index archive_files_ended on tidemill.archive_files(place, tier, first_end, id);
+create index archive_files_ended on tidemill.archive_files(place, tier, first_ended_at, id);
 
 create table tidemill.archive_entries(
   id uuid not null,
@@ -28,8 +28,8 @@ create table tidemill.archive_entries(
   primary key (id, file));
 
 -- The smallest id of an instant: a UUID of version 7 begins with its milliseconds.
-create function tidemill.id_floor(instant timestamptz) returns uuid language sql immutable as
-$$ select (lpad(to_hex(floor(extract(epoch from instant) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid $$;
+create function tidemill.id_floor(floor_at timestamptz) returns uuid language sql immutable as
+$$ select (lpad(to_hex(floor(extract(epoch from floor_at) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid $$;
 
 alter table tidemill.archive rename to archive_before;
 alter table tidemill.archive_before rename constraint archive_pkey to archive_before_pkey;
@@ -57,9 +57,9 @@ begin
 end $$;
 
 -- Makes the partition of a month; documents of that month leave the default partition. False if it exists.
-create function tidemill.make_archive_month(month timestamptz) returns boolean language plpgsql as $$
+create function tidemill.make_archive_month(month_at timestamptz) returns boolean language plpgsql as $$
 declare
-  start timestamp := date_trunc('month', month at time zone 'UTC');
+  start timestamp := date_trunc('month', month_at at time zone 'UTC');
   name text := 'archive_' || to_char(start, 'YYYY_MM');
   low uuid := tidemill.id_floor(start at time zone 'UTC');
   high uuid := tidemill.id_floor((start + interval '1 month') at time zone 'UTC');
@@ -84,7 +84,7 @@ begin
 end $$;
 
 -- Drops the months whose documents are all of one tier and ended before an instant; returns the number of documents.
-create function tidemill.drop_archive_months(only_tier text, ended_before timestamptz) returns bigint language plpgsql as $$
+create function tidemill.drop_archive_months(only_tier text, until_at timestamptz) returns bigint language plpgsql as $$
 declare
   part record;
   kept boolean;
@@ -97,16 +97,16 @@ begin
     select c.relname as name
     from pg_catalog.pg_inherits i join pg_catalog.pg_class c on c.oid = i.inhrelid
     where i.inhparent = 'tidemill.archive'::regclass and c.relname <> 'archive_default'
-      and (regexp_match(pg_get_expr(c.relpartbound, c.oid), 'TO \(''([^'']+)''\)'))[1]::uuid <= tidemill.id_floor(ended_before)
+      and (regexp_match(pg_get_expr(c.relpartbound, c.oid), 'TO \(''([^'']+)''\)'))[1]::uuid <= tidemill.id_floor(until_at)
     order by c.relname
   loop
     execute format('select exists (select 1 from tidemill.%I where tier > $1 or tier < $1) '
                    'or exists (select 1 from tidemill.%I where tier = $1 and finished_at >= $2)', part.name, part.name)
-      into kept using only_tier, ended_before;
+      into kept using only_tier, until_at;
     continue when kept;
     execute format('lock table tidemill.%I in access exclusive mode', part.name);
     execute format('select count(*), coalesce(bool_or(tier <> $1 or finished_at >= $2), false) from tidemill.%I', part.name)
-      into counted, kept using only_tier, ended_before;
+      into counted, kept using only_tier, until_at;
     continue when kept;
     total := total + counted;
     if part.name = 'archive_before' then

@@ -12,14 +12,14 @@ create table tidemill_archive_files(
   sha256 text not null,
   first_id blob not null,
   last_id blob not null,
-  first_end integer not null,
-  last_end integer not null,
+  first_ended_at integer not null,
+  last_ended_at integer not null,
   tenants text not null,
   tasks text not null,
   states text not null,
   frames text not null,
   archived_at integer not null) strict;
-create index tidemill_archive_files_ended on tidemill_archive_files(place, tier, first_end, id);
+create index tidemill_archive_files_ended on tidemill_archive_files(place, tier, first_ended_at, id);
 
 create table tidemill_archive_entries(
   id blob not null,

@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import Protocol
 from uuid import UUID
 
-from tidemill.client.access import NAMED, note
-from tidemill.client.archive_documents import read_restored
+from tidemill.archive.contents import read_restored
 from tidemill.domain.decide import Action, move
+from tidemill.archive.places import ArchivePlace
+from tidemill.archive.run import NAMED
+from tidemill.domain.job import JobRow
+from tidemill.domain.records import AuditEntry
 from tidemill.domain.retention import ArchivedJob
-
-if TYPE_CHECKING:
-    from tidemill.client.core import Client
+from tidemill.stores.base import Store
 
 BATCH = 500
+
+
+class ArchiveClient(Protocol):
+    """The parts of a client that changes of archived jobs need."""
+
+    @property
+    def pin(self) -> datetime | None:
+        """The time to pass to a store; None for the store's own clock."""
+
+    def store(self, name: str | None) -> Store:
+        """Return the store with this name."""
+
+    def archive_places(self) -> list[ArchivePlace]:
+        """Return the places of archived jobs: tables first, then files."""
+
+    def publish_acts(self, name: str, jobs: Iterable[JobRow]) -> None:
+        """Publish an action on these jobs."""
+
 
 
 @dataclass(slots=True)
@@ -29,21 +49,28 @@ class Restored:
     retried: list[UUID] = field(default_factory=list)  #: of the restored jobs
 
 
-def restore(client: Client, ids: Sequence[UUID], *, tenant: str, store: str | None, retry: bool) -> Restored:
+def restore(
+    client: ArchiveClient, ids: Sequence[UUID], *, tenant: str, store: str | None, retry: bool, by: str
+) -> Restored:
     """Restore jobs of a tenant in batches; each batch is one transaction with its audit entry."""
     done = Restored()
     unique = list(dict.fromkeys(ids))
     for start in range(0, len(unique), BATCH):
-        _restore_batch(client, unique[start : start + BATCH], tenant, store, retry, done)
+        _restore_batch(client, unique[start : start + BATCH], tenant, client.store(store), retry, by, done)
     if done.restored:
         client.store(store).notify(["ended", "change"])
     return done
 
 
 def _restore_batch(
-    client: Client, ids: Sequence[UUID], tenant: str, store: str | None, retry: bool, done: Restored
+    client: ArchiveClient,
+    ids: Sequence[UUID],
+    tenant: str,
+    target: Store,
+    retry: bool,
+    by: str,
+    done: Restored,
 ) -> None:
-    target = client.store(store)
     live = {job.id for job in target.get(ids, tenant=tenant)}
     done.live += [id for id in ids if id in live]
     copies = _copies(client, [id for id in ids if id not in live], tenant)
@@ -59,13 +86,14 @@ def _restore_batch(
             target.move([move(row, Action.RETRY, "restored and retried") for row in rows]) if retry else ()
         )
         if rows:
-            after = {
+            after: dict[str, object] = {
                 "done": len(rows),
                 "retried": len(retried),
                 "tiers": sorted({copies[row.id].tier for row in rows}),
                 "ids": [str(row.id) for row in rows[:NAMED]],
             }
-            note(target, "jobs.restored", "jobs", tenant, after=after, now=client.pin)
+            entry = AuditEntry(by, "jobs.restored", "jobs", tenant, None, after)
+            target.record([entry], now=client.pin)
     done.restored += [row.id for row in rows]
     # A job with this id appeared since it was looked up.
     done.live += [item.job.id for item in jobs if item.job.id not in new]
@@ -75,12 +103,12 @@ def _restore_batch(
         target.notify([f"ready:{queue}" for queue in {row.queue for row in rows}])
 
 
-def _copies(client: Client, ids: Sequence[UUID], tenant: str) -> dict[UUID, ArchivedJob]:
+def _copies(client: ArchiveClient, ids: Sequence[UUID], tenant: str) -> dict[UUID, ArchivedJob]:
     """The copies by id, each from the first place that has one."""
-    found: dict[UUID, ArchivedJob] = {}
+    copies: dict[UUID, ArchivedJob] = {}
     for place in client.archive_places():
-        left = [id for id in ids if id not in found]
+        left = [id for id in ids if id not in copies]
         if not left:
             break
-        found |= {copy.id: copy for copy in place.get(left, tenant=tenant)}
-    return found
+        copies |= {copy.id: copy for copy in place.get(left, tenant=tenant)}
+    return copies

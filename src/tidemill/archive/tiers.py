@@ -10,19 +10,17 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from tidemill.archive.places import ArchivePlace
-from tidemill.client.archive_documents import read_archived
+from tidemill.archive.contents import read_archived
 from tidemill.domain.filters import JobFilter, Page, Sort, decode_cursor, encode_cursor, page_size
 from tidemill.domain.job import JobRow
 from tidemill.domain.job_match import finds, matches
 from tidemill.domain.retention import LIVE_TIER, ArchivedJob
 from tidemill.errors import BadFilter
-
-if TYPE_CHECKING:
-    from tidemill.client.core import Client
+from tidemill.stores.base import Store
 
 T = TypeVar("T")
 Reader = Callable[[int, str | None], Page[T]]
@@ -88,11 +86,11 @@ def read_tiers(given: str | Iterable[str] | None) -> TierChoice:
 
 
 def archive_readers(
-    client: Client, where: JobFilter, choice: TierChoice, sort: Sort
+    places: Iterable[ArchivePlace], where: JobFilter, choice: TierChoice, sort: Sort
 ) -> list[Reader[ArchivedJob]]:
     """Return a reader for each place that may hold archived jobs of this choice."""
     wanted = replace(where, tiers=choice.names)
-    return [archive_reader(place, wanted, sort) for place in client.archive_places(choice)]
+    return [archive_reader(place, wanted, sort) for place in places]
 
 
 def archive_reader(place: ArchivePlace, where: JobFilter, sort: Sort) -> Reader[ArchivedJob]:
@@ -104,7 +102,7 @@ def archive_reader(place: ArchivePlace, where: JobFilter, sort: Sort) -> Reader[
     contains = finds(where) if where.scans else lambda _: True
 
     def read(limit: int, after: str | None) -> Page[ArchivedJob]:
-        found: list[ArchivedJob] = []
+        matching: list[ArchivedJob] = []
         looked = 0
         while looked < SCAN:
             page = place.search(outer, sort=sort, limit=min(SCAN - looked, 500), after=after)
@@ -112,13 +110,13 @@ def archive_reader(place: ArchivePlace, where: JobFilter, sort: Sort) -> Reader[
                 looked += 1
                 job = read_archived(document)
                 if matches(where, job) and contains(job):
-                    found.append(document)
-                    if len(found) == limit:
-                        return Page(found, encode_cursor(sort, document.id))
+                    matching.append(document)
+                    if len(matching) == limit:
+                        return Page(matching, encode_cursor(sort, document.id))
             after = page.next
             if after is None:
-                return Page(found)
-        return Page(found, after)
+                return Page(matching)
+        return Page(matching, after)
 
     return read
 
@@ -161,15 +159,14 @@ class MergedReader(Generic[T]):
 
 
 def merged_jobs(
-    client: Client, where: JobFilter, choice: TierChoice, *, sort: Sort, store: str | None
+    live: Store, places: Iterable[ArchivePlace], where: JobFilter, choice: TierChoice, *, sort: Sort
 ) -> MergedReader[JobRow]:
     """Return the merged reader of live and archived jobs."""
     readers: list[Reader[JobRow]] = []
     if choice.live:
-        live = client.store(store)
         readers.append(lambda limit, after: live.jobs(where, sort=sort, limit=limit, after=after))
     if choice.archived:
-        readers += [_as_jobs(read) for read in archive_readers(client, where, choice, sort)]
+        readers += [_as_jobs(read) for read in archive_readers(places, where, choice, sort)]
     return MergedReader(readers, lambda job: job.id, sort)
 
 

@@ -21,25 +21,25 @@ def _reader(kind: Any) -> TypeAdapter[Any]:
     return TypeAdapter(kind)
 
 
-def read_archived(kept: ArchivedJob) -> JobRow:
+def read_archived(copy: ArchivedJob) -> JobRow:
     """Return the job as it was when it left the live tables, with ``archived_at`` and ``tier`` set."""
-    found: JobRow = _reader(JobRow).validate_python(json.loads(kept.document)["job"])
-    return replace(found, archived_at=kept.archived_at, tier=kept.tier)
+    value: JobRow = _reader(JobRow).validate_python(json.loads(copy.document)["job"])
+    return replace(value, archived_at=copy.archived_at, tier=copy.tier)
 
 
-def read_executions(kept: ArchivedJob) -> list[Execution]:
+def read_executions(copy: ArchivedJob) -> list[Execution]:
     """Return every attempt at the job."""
-    found: list[Execution] = _reader(list[Execution]).validate_python(json.loads(kept.document)["executions"])
-    return found
+    value: list[Execution] = _reader(list[Execution]).validate_python(json.loads(copy.document)["executions"])
+    return value
 
 
-def read_logs(kept: ArchivedJob) -> list[LogEntry]:
+def read_logs(copy: ArchivedJob) -> list[LogEntry]:
     """Return the log lines of the job, in order."""
-    found: list[LogEntry] = _reader(list[LogEntry]).validate_python(json.loads(kept.document)["logs"])
-    return found
+    value: list[LogEntry] = _reader(list[LogEntry]).validate_python(json.loads(copy.document)["logs"])
+    return value
 
 
-def read_restored(kept: ArchivedJob) -> RestoredJob:
+def read_restored(copy: ArchivedJob) -> RestoredJob:
     """Return everything that the document contains, for the live tables."""
-    job = replace(read_archived(kept), archived_at=None, tier=None)
-    return RestoredJob(job, tuple(read_executions(kept)), tuple(read_logs(kept)))
+    job = replace(read_archived(copy), archived_at=None, tier=None)
+    return RestoredJob(job, tuple(read_executions(copy)), tuple(read_logs(copy)))

@@ -182,7 +182,7 @@ def test_policies_per_task_keep_compliance_jobs_a_year_and_metrics_an_hour(make:
         f"compliance.check job {compliance} of tenant default is completed in tier live; it ended {when(app, compliance)}",
         "  - metrics        is for task metrics.*, not compliance.check",
         "  * compliance     applies: matches a task pattern",
-        "  - completed      compliance is more specific: it matches a task pattern, this one names states",
+        "  - completed      compliance is more specific: it matches a task pattern, this one is the default for its states",
         "  - failed         is for state failed, timed_out, not completed",
         "  - cancelled      is for state cancelled, not completed",
         "  - dead_lettered  is for state dead_lettered, not completed",

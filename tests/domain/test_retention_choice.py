@@ -78,6 +78,13 @@ def test_tenants_count_more_than_tasks_and_tasks_more_than_states() -> None:
     assert ranked(given) == [by_tenant, by_name, by_pattern, by_state, everything]
 
 
+def test_a_policy_for_all_ended_jobs_replaces_the_defaults() -> None:
+    week = ArchivePolicy("week", max_age="7d")
+    policies = Retention(policies=[week]).effective()
+    for state in sorted(ENDED):
+        assert governing(policies, tier=None, state=state, task="a", tenant="t") is week
+
+
 def test_equally_specific_policies_win_in_their_order() -> None:
     first, second = ArchivePolicy("first"), ArchivePolicy("second")
     found = explain(
@@ -123,7 +130,7 @@ def test_the_compliance_example_is_explained() -> None:
     assert found.lines(T0 + 31 * DAY) == [
         f"compliance.report job {ID} of tenant t is completed in tier live; it ended 2026-01-01 00:00:00 UTC",
         "  * compliance     applies: matches a task pattern (law requires a year)",
-        "  - completed      compliance is more specific: it matches a task pattern, this one names states",
+        "  - completed      compliance is more specific: it matches a task pattern, this one is the default for its states",
         "  - failed         is for state failed, timed_out, not completed",
         "  - cancelled      is for state cancelled, not completed",
         "  - dead_lettered  is for state dead_lettered, not completed",

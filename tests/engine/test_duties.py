@@ -30,7 +30,7 @@ from tidemill.engine.duties import (
     batch_of,
     usual_duties,
 )
-from tidemill.engine.duties.drop_ended import MEMORY_RETENTION
+from tidemill.engine.duties.removal import MEMORY_RETENTION
 from tidemill.engine.duty import Done
 from tidemill.errors import StoreCorrupt, StoreUnavailable
 from tidemill.stores.base import Listener

@@ -91,7 +91,7 @@ def test_explain_names_the_policy_of_a_job(shop: Shop) -> None:
     (job,) = shop.json("jobs", "list", "--status", "failed")["items"]
     lines = shop.run("archive", "explain", job["id"]).stdout.splitlines()
     assert lines[0].startswith(f"fail job {job['id']} of tenant default is failed in tier live; it ended ")
-    assert "  * failed         applies: names states" in lines
+    assert "  * failed         applies: is the default for its states" in lines
     assert "  - completed      is for state completed, not failed" in lines
     assert lines[-1].startswith("it moves to tier archive of store archive on ")
     found = shop.json("archive", "explain", job["id"][:13])

@@ -20,7 +20,7 @@ from tidemill.archive.run import ArchivedBatch, ArchiveRun, ArchiveRunner
 from tidemill.clock import Clock, ManualClock
 from tidemill.domain.archive_totals import last_run
 from tidemill.domain.retention import ArchivePolicy
-from tidemill.domain.retention_settings import Retention, in_effect
+from tidemill.domain.retention_settings import Retention, in_effect, pace_of
 from tidemill.errors import ArchiveRunning, LeaseLost, StoreError
 from tidemill.stores.base import Store
 
@@ -88,7 +88,7 @@ class RetentionDuty:
         return (last.at + interval - (self._pin or self.jobs.now())).total_seconds()
 
     def _run(self, wait: Callable[[float], bool], limit: int, budget: timedelta) -> ArchiveRun:
-        idle = 1 / self.retention.pace - 1
+        idle = 1 / pace_of(self.retention, self.jobs.url) - 1
 
         def pause(seconds: float) -> bool:
             return not wait(min(seconds * idle, _LONGEST_PAUSE))

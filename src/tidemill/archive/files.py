@@ -137,7 +137,9 @@ class FilePlace:
                 continue
             for frame in file.frames:
                 part = content[frame.offset : frame.offset + frame.length]
-                rows_found += [document for document in decode_frame(part, file.format) if document.id in wanted]
+                rows_found += [
+                    document for document in decode_frame(part, file.format) if document.id in wanted
+                ]
         self._written.difference_update(files)
         return rows_found
 
@@ -326,7 +328,10 @@ class FilePlace:
         """Return the documents of a selection of one tier, the longest ended first."""
         rows_found: list[tuple[Position, ArchivedJob]] = []
         for file in self._selected(selection):
-            if len(rows_found) >= selection.limit and file.first_ended_at > rows_found[selection.limit - 1][0].ended_at:
+            if (
+                len(rows_found) >= selection.limit
+                and file.first_ended_at > rows_found[selection.limit - 1][0].ended_at
+            ):
                 break
             rows_found += [(row.position, row) for row in self._rows(file) if _chosen(selection, row)]
             rows_found.sort(key=lambda pair: pair[0])

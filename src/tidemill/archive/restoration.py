@@ -9,9 +9,9 @@ from typing import Protocol
 from uuid import UUID
 
 from tidemill.archive.contents import read_restored
-from tidemill.domain.decide import Action, move
 from tidemill.archive.places import ArchivePlace
 from tidemill.archive.run import NAMED
+from tidemill.domain.decide import Action, move
 from tidemill.domain.job import JobRow
 from tidemill.domain.records import AuditEntry
 from tidemill.domain.retention import ArchivedJob
@@ -35,7 +35,6 @@ class ArchiveClient(Protocol):
 
     def publish_acts(self, name: str, jobs: Iterable[JobRow]) -> None:
         """Publish an action on these jobs."""
-
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from tidemill.archive.lease import ArchiveLease
 from tidemill.archive.places import ArchivePlace
-from tidemill.archive.sources import LiveSource, Source, TierSource
+from tidemill.archive.sources import JobSource, LiveSource, TierSource
 from tidemill.clock import Clock
 from tidemill.domain.archive_totals import PolicySums, RunRecord
 from tidemill.domain.filters import ALL_TENANTS
@@ -192,7 +192,7 @@ class _PolicyStep:
         self._selection = governed_by(policy, policies)
         self._mismatches = 0
 
-    def _source_of(self, policies: Sequence[ArchivePolicy]) -> Source:
+    def _source_of(self, policies: Sequence[ArchivePolicy]) -> JobSource:
         tier = self._policy.from_tier
         if tier is None:
             return LiveSource(self._jobs)

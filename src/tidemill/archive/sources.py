@@ -12,7 +12,7 @@ from tidemill.domain.retention import ArchivedJob, Position, Selection
 from tidemill.stores.base import Store
 
 
-class Source(Protocol):
+class JobSource(Protocol):
     """Where the jobs of a policy are before they move."""
 
     @property

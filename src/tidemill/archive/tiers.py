@@ -13,8 +13,8 @@ from itertools import islice
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
-from tidemill.archive.places import ArchivePlace
 from tidemill.archive.contents import read_archived
+from tidemill.archive.places import ArchivePlace
 from tidemill.domain.filters import JobFilter, Page, Sort, decode_cursor, encode_cursor, page_size
 from tidemill.domain.job import JobRow
 from tidemill.domain.job_match import finds, matches

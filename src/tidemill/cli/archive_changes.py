@@ -8,13 +8,13 @@ from uuid import UUID
 
 import click
 
+from tidemill.archive.erasure import Erased
 from tidemill.archive.export import FORMATS
 from tidemill.cli.context import CommandContext, ask_first, with_context
 from tidemill.cli.filters import Where, archive_filtered, tier_option
 from tidemill.cli.parsers import metadata, reference
 from tidemill.cli.screen import Column, print_json, print_lines, print_table, thousands
 from tidemill.client.archive import Archive
-from tidemill.archive.erasure import Erased
 from tidemill.client.jobs.api import Jobs
 from tidemill.client.stats.reports import document
 from tidemill.domain.filters import ALL_TENANTS

@@ -111,9 +111,10 @@ def retention_line(status: RetentionStatus, now: datetime) -> str:
         words.append("no run yet")
     if status.running:
         words.append("running now")
-    elif status.next_at is not None:
-        left = status.next_at - now
-        words.append("next run due" if left <= timedelta(0) else f"next run in {span(left)}")
+    elif status.last is None or status.next_at is None or status.next_at <= now:
+        words.append("next run due")
+    else:
+        words.append(f"next run in {span(status.next_at - now)}")
     return ", ".join(words)
 
 

@@ -14,16 +14,16 @@ from typing import IO, TYPE_CHECKING, Any
 from uuid import UUID
 
 from tidemill.archive.duty import RetentionDuty
+from tidemill.archive.erasure import Erased, Erasure
 from tidemill.archive.export import check_export, write_export
 from tidemill.archive.places import ArchivePlace, FileCatalogue
+from tidemill.archive.restoration import Restored, restore
 from tidemill.archive.run import ArchivedBatch, ArchiveRun, ArchiveRunner
+from tidemill.archive.tiers import ALL, MergedReader, TierChoice, archive_reader, archive_readers, read_tiers
 from tidemill.client._base import async_twin
 from tidemill.client.access import who
 from tidemill.client.enqueue.options import id_of
-from tidemill.archive.erasure import Erased, Erasure
-from tidemill.archive.restoration import Restored, restore
 from tidemill.client.retention import RetentionStatus, retention_choice, retention_status
-from tidemill.archive.tiers import ALL, MergedReader, TierChoice, archive_reader, archive_readers, read_tiers
 from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.filters import ALL_TENANTS, Page, Sort
 from tidemill.domain.retention import LIVE_TIER, ArchivedJob, ArchivePolicy, read_policies

@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any, Protocol
 from uuid import UUID
 
+from tidemill.archive.contents import read_archived
 from tidemill.archive.objects import is_file_url, parse_location
 from tidemill.archive.places import ArchivePlace, StorePlace
+from tidemill.archive.tiers import TierChoice
 from tidemill.client.access import carried, who
-from tidemill.archive.contents import read_archived
 from tidemill.client.enqueue.routes import Enqueuer
 from tidemill.client.own_connection import OwnConnections
-from tidemill.archive.tiers import TierChoice
 from tidemill.client.watch import Waiter
 from tidemill.clock import Clock, ManualClock
 from tidemill.domain.job import JobRow

@@ -16,7 +16,7 @@ from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.schedule_rules import Cron, Every
 from tidemill.domain.states import ENDED, JobState
-from tidemill.engine.duties.drop_ended import DropEnded
+from tidemill.engine.duties.removal import DropEnded
 
 TENANTS = ("acme", "globex")
 KEPT = timedelta(minutes=15)

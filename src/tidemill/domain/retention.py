@@ -9,10 +9,11 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
 from tidemill.domain.durations import Duration, set_durations
@@ -266,11 +267,11 @@ def archive_document(
         raise BadSettings(f"job {job.id} is {job.state}; only ended jobs are archived", id=job.id)
     body = {
         "format": 1,
-        "job": {name: value for name, value in _fields(job).items() if name not in _ADDED},
+        "job": {name: getattr(job, name) for name in _JOB_FIELDS},
         "executions": [_fields(execution) for execution in executions],
         "logs": [_fields(entry) for entry in logs],
     }
-    text = json.dumps(body, default=_plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    text = _ENCODER.encode(body)
     return ArchivedJob(
         id=job.id,
         tenant=job.tenant,
@@ -289,27 +290,47 @@ def archive_document(
     )
 
 
-_ADDED = ("archived_at", "tier")
-"""Fields of an archived job that its document does not contain."""
+@lru_cache
+def _names_of(kind: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
 
 
-def _fields(value: JobRow | Execution | LogEntry | Details | ErrorInfo | Progress) -> dict[str, object]:
-    return {field.name: getattr(value, field.name) for field in fields(value)}
+_JOB_FIELDS = tuple(name for name in _names_of(JobRow) if name not in ("archived_at", "tier"))
+
+
+def _fields(value: Execution | LogEntry | Details | ErrorInfo | Progress) -> dict[str, object]:
+    kind: Any = type(value)
+    return {name: getattr(value, name) for name in _names_of(kind)}
+
+
+def _instant(value: datetime) -> str:
+    return value.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+_PLAIN: dict[type, Callable[[Any], object]] = {
+    datetime: _instant,
+    UUID: str,
+    timedelta: timedelta.total_seconds,
+    Details: _fields,
+    ErrorInfo: _fields,
+    Progress: _fields,
+}
+"""Conversions by exact type: an archive run converts a dozen values of each job."""
 
 
 def _plain(value: object) -> object:
+    convert = _PLAIN.get(type(value))
+    if convert is not None:
+        return convert(value)
     match value:
-        case Details() | ErrorInfo() | Progress():
-            return _fields(value)
         case Mapping():
             return dict(value)
         case datetime():
-            return value.astimezone(UTC).isoformat(timespec="microseconds")
-        case timedelta():
-            return value.total_seconds()
-        case UUID():
-            return str(value)
+            return _instant(value)
         case frozenset() | set():
             return sorted(str(item) for item in value)
         case _:
             raise TypeError(f"{type(value).__name__} cannot be stored in an archive document")
+
+
+_ENCODER = json.JSONEncoder(default=_plain, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

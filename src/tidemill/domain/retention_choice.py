@@ -12,6 +12,7 @@ from tidemill.domain.bounds import span_words
 from tidemill.domain.retention import (
     ANY,
     ARCHIVE,
+    DEFAULT_POLICIES,
     LIVE_TIER,
     ArchivePolicy,
     Position,
@@ -21,13 +22,14 @@ from tidemill.domain.retention import (
 from tidemill.domain.states import ENDED, JobState
 
 
-def precedence(policy: ArchivePolicy) -> tuple[bool, int, bool]:
+def precedence(policy: ArchivePolicy) -> tuple[bool, bool, int, bool]:
     """How specific a policy is; the greater value wins.
 
-    Tenants count more than tasks, names of tasks more than patterns, tasks more than states.
+    Tenants count more than tasks, names of tasks more than patterns, tasks more than states. A default counts least, so
+    that a policy for all ended jobs replaces the defaults.
     """
     tasks = 0 if not policy.tasks else 1 if any(ANY in task for task in policy.tasks) else 2
-    return bool(policy.tenants), tasks, policy.states < ENDED
+    return policy not in DEFAULT_POLICIES, bool(policy.tenants), tasks, policy.states < ENDED
 
 
 def ranked(policies: Sequence[ArchivePolicy]) -> list[ArchivePolicy]:
@@ -214,7 +216,9 @@ def _mismatch(rule: Selector, state: JobState, task: str, tenant: str) -> str | 
 
 
 def _narrowness(policy: ArchivePolicy) -> str:
-    tenants, tasks, states = precedence(policy)
+    own, tenants, tasks, states = precedence(policy)
+    if not own:
+        return "is the default for its states"
     parts = (
         ["names tenants"] * tenants
         + ["", "matches a task pattern", "names tasks"][tasks : tasks + 1]

@@ -31,7 +31,7 @@ from tidemill.domain.retention import ArchivePolicy
 from tidemill.engine.app_lookup import refuse_while_importing
 from tidemill.engine.completion import Connections
 from tidemill.engine.duties import LocalFireHooks, Reclaim, batch_of, duties_here, usual_duties
-from tidemill.engine.duties.drop_ended import MEMORY_RETENTION
+from tidemill.engine.duties.removal import MEMORY_RETENTION
 from tidemill.engine.duties.settle import Settle
 from tidemill.engine.duty import Done, Duties, Duty
 from tidemill.engine.exchange.held_job import LEASE_LOST

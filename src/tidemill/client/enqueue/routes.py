@@ -17,8 +17,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
 
-from tidemill.client.access import enqueued_entries, who
 from tidemill.archive.contents import read_archived
+from tidemill.client.access import enqueued_entries, who
 from tidemill.client.enqueue.batcher import AsyncBatcher, Batcher
 from tidemill.client.enqueue.limit_cache import LimitCache
 from tidemill.client.enqueue.options import NO_OPTIONS, CallOptions, Template

@@ -11,6 +11,7 @@ from itertools import islice, takewhile
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from tidemill.archive.tiers import merged_jobs, read_tiers
 from tidemill.client._base import async_twin
 from tidemill.client.access import NAMED, note, plain
 from tidemill.client.core import Client
@@ -19,7 +20,6 @@ from tidemill.client.jobs.actions import BATCH, cancel_batch, change_batch, chec
 from tidemill.client.jobs.handle import Job
 from tidemill.client.jobs.why import Reason
 from tidemill.client.schedules.schedule import named
-from tidemill.archive.tiers import merged_jobs, read_tiers
 from tidemill.domain.bounds import check_text
 from tidemill.domain.decide import Action, expected, move
 from tidemill.domain.filters import LOOK, JobFilter, Page, Sort, encode_cursor

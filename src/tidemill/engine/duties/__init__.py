@@ -11,12 +11,12 @@ from random import Random
 from tidemill.clock import Clock
 from tidemill.domain.cluster import Coordination
 from tidemill.domain.retention import ArchivePolicy
-from tidemill.engine.duties.drop_ended import DropEnded
 from tidemill.engine.duties.expire import CancelExpired, Expire
 from tidemill.engine.duties.fire import FireDuty, TaskDataOf, no_task_data
 from tidemill.engine.duties.fire_here import FireHere
 from tidemill.engine.duties.promote import Promote
 from tidemill.engine.duties.reclaim import Reclaim
+from tidemill.engine.duties.removal import DropEnded
 from tidemill.engine.duties.settle import PolicyOf
 from tidemill.engine.duties.sweep import Sweep
 from tidemill.engine.duties.tick import TickDuty

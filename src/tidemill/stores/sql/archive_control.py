@@ -52,7 +52,10 @@ class SqlArchiveControl(SqlPart, ArchiveControlStore):
             new = frozenset(row[0] for row in self._db.run("restore", None, columns))
             inserted = [item for item in jobs if item.job.id in new]
             earlier = [
-                execution for item in inserted for execution in item.executions if execution is not _last(item)
+                execution
+                for item in inserted
+                for execution in item.executions
+                if execution is not _last(item)
             ]
             self._insert(
                 "restore_executions",

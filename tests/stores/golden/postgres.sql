@@ -5,9 +5,9 @@ create table tidemill.archive(id uuid not null, tenant text collate "C" not null
 create table tidemill.archive_entries(id uuid not null, file uuid not null, frame integer not null);
 create table tidemill.archive_files(id uuid not null, place text collate "C" not null, path text not null,
   tier text not null, format text not null, rows bigint not null, bytes bigint not null, sha256 text not null,
-  first_id uuid not null, last_id uuid not null, first_end timestamptz not null, last_end timestamptz not null,
-  tenants text not null, tasks text not null, states text not null, frames text not null,
-  archived_at timestamptz not null);
+  first_id uuid not null, last_id uuid not null, first_ended_at timestamptz not null,
+  last_ended_at timestamptz not null, tenants text not null, tasks text not null, states text not null,
+  frames text not null, archived_at timestamptz not null);
 create table tidemill.audit(number bigint not null, at timestamptz not null, tenant text collate "C" not null,
   who text not null, action text not null, subject text not null, before text, after text, hash text not null);
 create table tidemill.checkpoints(job_id uuid not null, name text not null, value text,
@@ -162,7 +162,7 @@ alter table tidemill.workers add PRIMARY KEY (id);
 CREATE INDEX archive_correlation ON ONLY tidemill.archive USING btree (correlation_id,
   id) WHERE (correlation_id IS NOT NULL);
 CREATE INDEX archive_ended ON ONLY tidemill.archive USING btree (tier, finished_at);
-CREATE INDEX archive_files_ended ON tidemill.archive_files USING btree (place, tier, first_end, id);
+CREATE INDEX archive_files_ended ON tidemill.archive_files USING btree (place, tier, first_ended_at, id);
 CREATE INDEX archive_parent ON ONLY tidemill.archive USING btree (parent_id, id) WHERE (parent_id IS NOT NULL);
 CREATE INDEX archive_task ON ONLY tidemill.archive USING btree (task, id);
 CREATE INDEX definitions_task ON tidemill.definitions USING btree (tenant, task);
@@ -242,21 +242,21 @@ create view tidemill.jobs as SELECT ready.id, ready.tenant, ready.queue, ready.t
   history.claimed_at, history.started_at, history.finished_at, history.cancel_reason, history.progress, history.result,
   history.error FROM tidemill.history;
 CREATE OR REPLACE FUNCTION tidemill.drop_archive_months(only_tier text,
-  ended_before timestamptz) RETURNS bigint LANGUAGE plpgsql AS $function$ declare part record; kept boolean; counted bigint; total bigint := 0; begin perform pg_advisory_xact_lock(hashtext('tidemill.archive')); perform set_config('lock_timeout',
+  until_at timestamptz) RETURNS bigint LANGUAGE plpgsql AS $function$ declare part record; kept boolean; counted bigint; total bigint := 0; begin perform pg_advisory_xact_lock(hashtext('tidemill.archive')); perform set_config('lock_timeout',
   '200ms',
   true); for part in select c.relname as name from pg_catalog.pg_inherits i join pg_catalog.pg_class c on c.oid = i.inhrelid where i.inhparent = 'tidemill.archive'::regclass and c.relname <> 'archive_default' and (regexp_match(pg_get_expr(c.relpartbound,
   c.oid),
-  'TO \(''([^'']+)''\)'))[1]::uuid <= tidemill.id_floor(ended_before) order by c.relname loop execute format('select exists (select 1 from tidemill.%I where tier > $1 or tier < $1) ' 'or exists (select 1 from tidemill.%I where tier = $1 and finished_at >= $2)',
+  'TO \(''([^'']+)''\)'))[1]::uuid <= tidemill.id_floor(until_at) order by c.relname loop execute format('select exists (select 1 from tidemill.%I where tier > $1 or tier < $1) ' 'or exists (select 1 from tidemill.%I where tier = $1 and finished_at >= $2)',
   part.name, part.name) into kept using only_tier,
-  ended_before; continue when kept; execute format('lock table tidemill.%I in access exclusive mode',
+  until_at; continue when kept; execute format('lock table tidemill.%I in access exclusive mode',
   part.name); execute format('select count(*), coalesce(bool_or(tier <> $1 or finished_at >= $2),
   false) from tidemill.%I', part.name) into counted, kept using only_tier,
-  ended_before; continue when kept; total := total + counted; if part.name = 'archive_before' then truncate tidemill.archive_before; else execute format('drop table tidemill.%I',
+  until_at; continue when kept; total := total + counted; if part.name = 'archive_before' then truncate tidemill.archive_before; else execute format('drop table tidemill.%I',
   part.name); end if; end loop; return total; end $function$;
-CREATE OR REPLACE FUNCTION tidemill.id_floor(instant timestamptz) RETURNS uuid LANGUAGE sql IMMUTABLE AS $function$ select (lpad(to_hex(floor(extract(epoch from instant) * 1000)::bigint),
+CREATE OR REPLACE FUNCTION tidemill.id_floor(floor_at timestamptz) RETURNS uuid LANGUAGE sql IMMUTABLE AS $function$ select (lpad(to_hex(floor(extract(epoch from floor_at) * 1000)::bigint),
   12, '0') || repeat('0', 20))::uuid $function$;
-CREATE OR REPLACE FUNCTION tidemill.make_archive_month(month timestamptz) RETURNS boolean LANGUAGE plpgsql AS $function$ declare start timestamp := date_trunc('month',
-  month at time zone 'UTC'); name text := 'archive_' || to_char(start,
+CREATE OR REPLACE FUNCTION tidemill.make_archive_month(month_at timestamptz) RETURNS boolean LANGUAGE plpgsql AS $function$ declare start timestamp := date_trunc('month',
+  month_at at time zone 'UTC'); name text := 'archive_' || to_char(start,
   'YYYY_MM'); low uuid := tidemill.id_floor(start at time zone 'UTC'); high uuid := tidemill.id_floor((start + interval '1 month') at time zone 'UTC'); begin perform pg_advisory_xact_lock(hashtext('tidemill.archive')); if exists ( select 1 from pg_catalog.pg_inherits i where i.inhparent = 'tidemill.archive'::regclass and (i.inhrelid = to_regclass('tidemill.' || name) or (i.inhrelid = 'tidemill.archive_before'::regclass and low < (select (regexp_match(pg_get_expr(c.relpartbound,
   c.oid),
   'TO \(''([^'']+)''\)'))[1]::uuid from pg_catalog.pg_class c where c.oid = i.inhrelid)))) then return false; end if; perform set_config('lock_timeout',

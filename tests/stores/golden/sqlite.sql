@@ -6,7 +6,7 @@ CREATE TABLE tidemill_archive_entries( id blob not null, file blob not null, fra
   file)) strict, without rowid;
 CREATE TABLE tidemill_archive_files( id blob primary key not null, place text not null, path text not null,
   tier text not null, format text not null, rows integer not null, bytes integer not null, sha256 text not null,
-  first_id blob not null, last_id blob not null, first_end integer not null, last_end integer not null,
+  first_id blob not null, last_id blob not null, first_ended_at integer not null, last_ended_at integer not null,
   tenants text not null, tasks text not null, states text not null, frames text not null,
   archived_at integer not null) strict;
 CREATE TABLE tidemill_audit( number integer primary key, at integer not null, tenant text not null, who text not null,
@@ -106,7 +106,7 @@ CREATE TABLE tidemill_workers( id blob not null primary key, name text not null,
   started_at integer not null, beat_at integer not null, expires_at integer not null, beats integer not null) strict;
 CREATE INDEX tidemill_archive_correlation on tidemill_archive(correlation_id, id) where correlation_id is not null;
 CREATE INDEX tidemill_archive_ended on tidemill_archive(tier, finished_at, id);
-CREATE INDEX tidemill_archive_files_ended on tidemill_archive_files(place, tier, first_end, id);
+CREATE INDEX tidemill_archive_files_ended on tidemill_archive_files(place, tier, first_ended_at, id);
 CREATE INDEX tidemill_archive_parent on tidemill_archive(parent_id, id) where parent_id is not null;
 CREATE INDEX tidemill_archive_task on tidemill_archive(task, id);
 CREATE UNIQUE INDEX tidemill_definitions_key on tidemill_definitions(tenant, key) where deleted_at is null;

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypedDict, TypeVar, Unpack, overload
 
 from tidemill.archive.duty import RetentionDuty
+from tidemill.archive.objects import is_file_url, parse_location
 from tidemill.client.access import Audit, Keys
 from tidemill.client.archive import Archive
 from tidemill.client.control import Control
@@ -72,11 +73,26 @@ class AppKeywords(TypedDict, total=False):
     retention: Retention | Sequence[ArchivePolicy]
 
 
+def _split(given: Mapping[str, str | Store]) -> tuple[dict[str, str], dict[str, str | Store]]:
+    """Separate the places of archive files from the stores of jobs."""
+    places = {name: url for name, url in given.items() if isinstance(url, str) and is_file_url(url)}
+    for name, url in places.items():
+        location = parse_location(url)
+        if name in ("default", "jobs") or len(places) == len(given):
+            raise BadSettings(
+                f"store {name!r} is {location.url}, which holds archive files only; "
+                "give live jobs a database, such as sqlite:///jobs.db, and name this one 'archive'",
+                store=name,
+            )
+    return places, {name: where for name, where in given.items() if name not in places}
+
+
 class App:
     """Tasks and the stores that hold their jobs.
 
     ``App()`` keeps jobs in memory, or in the store that ``TIDEMILL_STORE`` names. ``App("sqlite:///jobs.db")`` uses a
     file, ``App("postgresql://…")`` a database. ``stores={"default": …, "jobs": …, "archive": …}`` names several stores.
+    The archive may also be a directory or a bucket: ``"file:///srv/archive"``, ``"s3://bucket/prefix"``.
 
     >>> app = App("memory://")
     >>> @app.task
@@ -112,6 +128,7 @@ class App:
         given = stores or {
             "default": store if store is not None else os.environ.get("TIDEMILL_STORE") or "memory://"
         }
+        places, given = _split(given)
         self._urls = {name: where if isinstance(where, str) else None for name, where in given.items()}
         self.migrates = migrate = bool(settings.get("migrate", False))
         limits = PayloadLimits(
@@ -127,6 +144,7 @@ class App:
             limits=limits,
             rules=rules,
             retention=retention,
+            places=places,
         )
         self.jobs = Jobs(self._client)
         self.archive = Archive(self._client, self.jobs)

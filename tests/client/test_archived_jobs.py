@@ -95,7 +95,7 @@ def test_an_archived_job_cannot_be_changed(
 ) -> None:
     for job in (archived[1], app.jobs.get(archived[1].id)):
         with pytest.raises(
-            IllegalTransition, match=f"cannot {verb} job .*: it was archived .* enqueue a new job"
+            IllegalTransition, match=f"cannot {verb} job .*: it was archived .* restore it first"
         ):
             act(job)
 

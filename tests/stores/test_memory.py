@@ -39,6 +39,7 @@ from tidemill.errors import IllegalTransition, JobExists, StoreUnavailable, Usag
 from tidemill.ids import new_id
 from tidemill.stores.memory import MemoryStore
 from tidemill.stores.memory.state import State
+from tidemill.testing.conformance.archive_files import a_manifest
 from tidemill.testing.conformance.kit import asks
 
 SECOND = timedelta(seconds=1)
@@ -86,6 +87,7 @@ def touch_everything(store: MemoryStore) -> None:
     store.record([AuditEntry("ann", "paused", "queue/slow", "default")])
     store.put_keys([Key("ab12cd34", "ci", Role.VIEWER)])
     store.put_archive(store.archivable(Selection(Selector()), policy="now", tier="archive"))
+    store.add_archive_file(a_manifest([ended.id]))
     store.enqueue([NewJob(new_id(), "t", waiting="its turn", expires_at=store._clock.now())])
     schedule = ScheduleRow(new_id(), "nightly", "t", {"every": 60})
     store.put_definition(Definition(new_id(), "report", "t"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 from uuid import UUID
 
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Page, Sort
@@ -54,6 +54,19 @@ class ArchivePlace(Protocol):
     def remove(self, documents: Sequence[ArchivedJob]) -> frozenset[UUID]:
         """Delete these documents, each only if its tier and fingerprint are unchanged. Returns the deleted ids."""
 
+    def erase(self, ids: Collection[UUID], *, tenant: str) -> frozenset[UUID]:
+        """Delete every copy of these jobs, whatever its tier. Returns the deleted ids."""
+
+
+@runtime_checkable
+class FileCatalogue(Protocol):
+    """A place whose catalogue can be rebuilt."""
+
+    url: str
+
+    def rebuild(self) -> int:
+        """Rebuild the catalogue. Returns the number of files."""
+
 
 class StorePlace:
     """The archive tables of a store."""
@@ -96,3 +109,7 @@ class StorePlace:
     def remove(self, documents: Sequence[ArchivedJob]) -> frozenset[UUID]:
         """Delete these documents, each only if its tier and fingerprint are unchanged."""
         return self._store.remove_archived(documents)
+
+    def erase(self, ids: Collection[UUID], *, tenant: str) -> frozenset[UUID]:
+        """Delete the documents of these jobs."""
+        return self._store.erase_archived(ids, tenant=tenant)

@@ -20,10 +20,12 @@ from tidemill.domain.retention import (
     ArchivedJob,
     ArchivePolicy,
     Position,
+    Selector,
     believed,
 )
 from tidemill.domain.retention_choice import governed_by, source_store
-from tidemill.errors import StoreError
+from tidemill.domain.states import ENDED
+from tidemill.errors import StoreBusy, StoreError
 from tidemill.stores.base import Store
 
 _log = logging.getLogger("tidemill.archive")
@@ -106,6 +108,7 @@ class ArchiveRunner:
         until = self._clock.monotonic() + budget.total_seconds()
         at = self._lease.now()
         self._lease.take()
+        self._make_months()
         runs: list[PolicyRun] = []
         errors: list[StoreError] = []
         try:
@@ -147,6 +150,13 @@ class ArchiveRunner:
             sum(run.error is not None for run in runs),
             any(run.more for run in runs),
         )
+
+    def _make_months(self) -> None:
+        """Make partitions ahead. Without them, documents go to the default partition until a later run moves them."""
+        try:
+            self._jobs.make_archive_months(now=self._pin)
+        except StoreError as error:
+            _log.warning("cannot make the partitions of the archive now: %s", error)
 
     def _ended(self, policy: ArchivePolicy, run: PolicyRun) -> None:
         if run.archived or run.verified or run.failed or run.error:
@@ -212,6 +222,7 @@ class _PolicyStep:
         if last is None:
             return
         self._selection = replace(self._selection, until=last, after=self._copied())
+        self._drop_months(last)
         while True:
             if room <= 0 or self._clock.monotonic() >= until or self._runner._stopped:
                 self._run.more = self._run.more or bool(self._due(1))
@@ -229,6 +240,30 @@ class _PolicyStep:
             if len(due) < limit or self._mismatches >= MOST_MISMATCHES:
                 return
             self._runner._stop_after(self._clock.monotonic() - began)
+
+    def _drop_months(self, last: Position) -> None:
+        """Drop whole partitions of the tier that a policy without other conditions deletes."""
+        policy, store = self._policy, self._source.store
+        everything = Selector(ENDED)
+        if (
+            policy.to is not None
+            or policy.from_tier is None
+            or store is None
+            or policy.max_count is not None
+            or self._selection.rule != everything
+            or self._selection.exclude
+        ):
+            return
+        try:
+            dropped = store.drop_archive_months(policy.from_tier, last.ended_at)
+        except StoreBusy as error:
+            _log.warning("cannot drop months of the archive now: %s", error)
+            return
+        if dropped:
+            self._run.archived += dropped
+            facts: dict[str, object] = {"policy": policy.name, "from": policy.from_tier, "done": dropped}
+            entry = AuditEntry(self._runner._by, "jobs.purged", "jobs", ALL_TENANTS, None, facts)
+            self._jobs.record([entry], now=self._runner._pin)
 
     def _due(self, limit: int) -> list[ArchivedJob]:
         return self._source.due(

@@ -1,4 +1,4 @@
-"""``tidemill archive``: archive ended jobs and search the archive."""
+"""``tidemill archive``: archive ended jobs, and search, restore, export and erase archived ones."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from datetime import timedelta
 
 import click
 
+from tidemill.cli.archive_changes import erase, export, rebuild, restore
 from tidemill.cli.context import CommandContext, with_context
-from tidemill.cli.filters import Where, archive_filtered
+from tidemill.cli.filters import Where, archive_filtered, tier_option
 from tidemill.cli.groups import InOrder
 from tidemill.cli.parsers import duration
 from tidemill.cli.retention import explain, policies, settings
@@ -30,7 +31,7 @@ from tidemill.errors import BadSettings
 
 @click.group(cls=InOrder)
 def archive() -> None:
-    """Archive ended jobs, search the archive, and show how long jobs are kept."""
+    """Archive ended jobs; search, restore, export and erase archived ones; show how long jobs are kept."""
 
 
 @archive.command()
@@ -100,15 +101,24 @@ def run(context: CommandContext, older_than: timedelta | None, limit: int, budge
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 1000), help="Jobs per page.")
 @click.option("--cursor", metavar="TEXT", help="Cursor printed by the previous page.")
 @click.option("--oldest", is_flag=True, help="List the oldest first.")
+@tier_option("all")
 @with_context
-def search(context: CommandContext, where: Where, limit: int, cursor: str | None, oldest: bool) -> None:
+def search(
+    context: CommandContext,
+    where: Where,
+    limit: int,
+    cursor: str | None,
+    oldest: bool,
+    tiers: tuple[str, ...],
+) -> None:
     """List archived jobs, newest first.
 
-    --json prints the full documents.
+    Tags, references, metadata, text, definitions and schedules are inside the documents: for them a page reads up to
+    2,000 documents. --json prints the full documents.
     """
     sort = "oldest" if oldest else "newest"
     page = Archive(context.client, Jobs(context.client)).search(
-        limit=limit, cursor=cursor, sort=sort, **where.of(context)
+        limit=limit, cursor=cursor, sort=sort, tiers=tiers or "all", **where.of(context)
     )
     if context.as_json:
         print_json({"items": [archived_document(item) for item in page.items], "next": page.next})
@@ -139,5 +149,5 @@ def search(context: CommandContext, where: Where, limit: int, cursor: str | None
         print_lines([(f"more: --cursor {page.next}", "dim")])
 
 
-for command in (policies, explain, settings):
+for command in (restore, export, erase, rebuild, policies, explain, settings):
     archive.add_command(command)

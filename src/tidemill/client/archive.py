@@ -6,69 +6,35 @@ A run copies a batch, verifies the copy, and only then deletes the jobs from the
 from __future__ import annotations
 
 import contextlib
-import json
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
 from uuid import UUID
 
 from tidemill.archive.duty import RetentionDuty
+from tidemill.archive.erasure import Erased, Erasure
+from tidemill.archive.export import check_export, write_export
+from tidemill.archive.places import ArchivePlace, FileCatalogue
+from tidemill.archive.restoration import Restored, restore
 from tidemill.archive.run import ArchivedBatch, ArchiveRun, ArchiveRunner
+from tidemill.archive.tiers import ALL, MergedReader, TierChoice, archive_reader, archive_readers, read_tiers
 from tidemill.client._base import async_twin
 from tidemill.client.access import who
 from tidemill.client.enqueue.options import id_of
 from tidemill.client.retention import RetentionStatus, retention_choice, retention_status
 from tidemill.domain.durations import Duration, read_duration
-from tidemill.domain.filters import Page, Sort
-from tidemill.domain.job import Execution, JobRow, LogEntry
+from tidemill.domain.filters import ALL_TENANTS, Page, Sort
 from tidemill.domain.retention import LIVE_TIER, ArchivedJob, ArchivePolicy, read_policies
 from tidemill.domain.retention_choice import RetentionChoice
 from tidemill.errors import BadFilter, BadSettings, JobNotFound, StoreError
-from tidemill.stores.base import Store
 from tidemill.tasks.events import Event
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-
     from tidemill.client.core import Client
     from tidemill.client.jobs.api import Jobs
 
-
-@lru_cache(maxsize=3)
-def _reader(kind: Any) -> TypeAdapter[Any]:
-    from pydantic import TypeAdapter  # imported here so that declaring a task does not load pydantic
-
-    return TypeAdapter(kind)
-
-
-def read_archived(kept: ArchivedJob) -> JobRow:
-    """Return the job as it was when it left the live tables, with ``archived_at`` set."""
-    found: JobRow = _reader(JobRow).validate_python(json.loads(kept.document)["job"])
-    return replace(found, archived_at=kept.archived_at)
-
-
-def read_executions(kept: ArchivedJob) -> list[Execution]:
-    """Return every attempt at the job."""
-    found: list[Execution] = _reader(list[Execution]).validate_python(json.loads(kept.document)["executions"])
-    return found
-
-
-def read_logs(kept: ArchivedJob) -> list[LogEntry]:
-    """Return the log lines of the job, in order."""
-    found: list[LogEntry] = _reader(list[LogEntry]).validate_python(json.loads(kept.document)["logs"])
-    return found
-
-
-_INSIDE = (
-    "definition",
-    "schedule",
-    "reference",
-    "tag",
-    "metadata",
-    "text",
-)  # inside the document, which stores do not search
 
 MOST = 5_000
 """Default maximum of jobs that one run moves."""
@@ -149,6 +115,8 @@ class Archive:
 
     arun = async_twin(run)
 
+    # Reading ---------------------------------------------------------------------------------------------------------
+
     def search(
         self,
         /,
@@ -156,38 +124,138 @@ class Archive:
         limit: int = 100,
         cursor: str | None = None,
         sort: str = "newest",
+        tiers: str | Collection[str] = ALL,
         store: str | None = None,
         **where: Any,
     ) -> Page[ArchivedJob]:
-        """Return one page of the archived jobs that match.
+        """Return one page of the archived jobs that match, with the conditions of ``app.jobs.list``.
 
-        The conditions are those of ``app.jobs.list``, except for fields inside the document: ``definition``,
-        ``schedule``, ``reference``, ``tag``, ``metadata`` and ``text``.
+        Tables and files are merged by id. ``store`` names one of them, by its name or its URL, and ``tiers`` some tiers.
+        Definition, schedule, reference, tag, metadata and text are inside the documents: for them a page reads up to
+        2,000 documents that match the other conditions, so it may hold fewer jobs than ``limit`` and have a next page.
         """
-        inside = [name for name in _INSIDE if where.get(name)]
-        if inside:
-            raise BadFilter(f"archived jobs cannot be found by {inside[0]}, which is inside the document")
         try:
             order = Sort(sort)
         except ValueError:
             raise BadFilter(f"sort is {sort!r}; choose newest or oldest") from None
-        return self._store(store).search_archive(
-            self._jobs._filter(where), sort=order, limit=limit, after=cursor
-        )
+        choice, wanted = read_tiers(tiers), self._jobs._filter(where)
+        if store is None:
+            readers = archive_readers(self._client.archive_places(choice), wanted, choice, order)
+        else:
+            narrowed = replace(wanted, tiers=choice.names)
+            readers = [archive_reader(self._client.place(store), narrowed, order)]
+        return MergedReader(readers, lambda document: document.id, order).page(limit, cursor)
 
     asearch = async_twin(search)
 
+    def stream(self, *, batch: int = 100, sort: str = "oldest", **where: Any) -> Iterator[ArchivedJob]:
+        """Yield every archived job that matches, reading in batches; the arguments are those of ``search``."""
+        cursor: str | None = None
+        while True:
+            page = self.search(limit=batch, cursor=cursor, sort=sort, **where)
+            yield from page.items
+            if page.next is None:
+                return
+            cursor = page.next
+
+    def _stream_of(self, place: ArchivePlace, where: Mapping[str, Any]) -> Iterator[ArchivedJob]:
+        """Yield the jobs of one place that match."""
+        read, cursor = archive_reader(place, self._jobs._filter(where), Sort.OLDEST), None
+        while True:
+            page = read(500, cursor)
+            yield from page.items
+            if page.next is None:
+                return
+            cursor = page.next
+
     def get(self, id: UUID | str, *, tenant: str | None = None, store: str | None = None) -> ArchivedJob:
         """Return the archived job with that id, or raise ``JobNotFound``."""
-        wanted = id_of(id)
-        found = (
-            [] if wanted is None else self._store(store).archived([wanted], tenant=self._jobs._tenant(tenant))
-        )
-        if not found:
+        wanted, owner = id_of(id), self._jobs._tenant(tenant)
+        copy: ArchivedJob | None = None
+        if wanted is not None and store is not None:
+            copy = next(iter(self._client.place(store).get([wanted], tenant=owner)), None)
+        elif wanted is not None:
+            copy = self._client.archived(wanted, tenant=owner, store=None)
+        if copy is None:
             raise JobNotFound(f"there is no archived job {id}", id=id)
-        return found[0]
+        return copy
 
     aget = async_twin(get)
+
+    def export(self, target: str | Path | IO[bytes], /, *, format: str = "jsonl", **where: Any) -> int:
+        """Write the archived jobs that match to a file, in batches of 500, the oldest first. Returns their number.
+
+        ``format`` is ``jsonl`` (one JSON object per line, with the whole document) or ``parquet``.
+        """
+        check_export(format)
+        jobs = self.stream(batch=500, **where)
+        if isinstance(target, str | Path):
+            with Path(target).open("wb") as file:
+                return write_export(jobs, file, format)
+        return write_export(jobs, target, format)
+
+    aexport = async_twin(export)
+
+    # Changes ---------------------------------------------------------------------------------------------------------
+
+    def restore(
+        self,
+        ids: Iterable[UUID | str],
+        *,
+        retry: bool = False,
+        tenant: str | None = None,
+        store: str | None = None,
+    ) -> Restored:
+        """Put archived jobs with their executions and logs back into the live tables, unless they are there.
+
+        The archive keeps its copies. The next archive run moves the jobs again unless ``retry`` gives them another chain
+        of attempts. Restored jobs do not take their unique keys again until they are retried.
+        """
+        wanted = [found for id in ids if (found := id_of(id)) is not None]
+        return restore(
+            self._client, wanted, tenant=self._jobs._tenant(tenant), store=store, retry=retry, by=who()
+        )
+
+    arestore = async_twin(restore)
+
+    def erase(self, /, *, dry_run: bool = False, store: str | None = None, **where: Any) -> Erased:
+        """Erase jobs in every tier for good: by ``ids``, ``reference``, ``metadata``, ``tenant`` or other conditions.
+
+        Rows, executions, logs and documents are deleted, and files with such documents are rewritten. The audit log keeps
+        the ids and the counts. Raises ``IllegalTransition`` and erases nothing while one of the jobs has not ended:
+        cancel it first. ``dry_run`` only counts.
+        """
+        wanted = self._jobs._filter(where, store)
+        for name, value in where.items():
+            # Most likely an unset variable, which must not match every job.
+            if isinstance(value, list | tuple | set | frozenset | dict | str) and not value:
+                raise BadFilter(f"{name} is empty; give one, or leave it out", field=name)
+        if not wanted.narrows and where.get("tenant") in (None, ALL_TENANTS):
+            raise BadFilter("erase needs ids, a reference, metadata, a tenant or another condition")
+        erasure = Erasure(self._client, self._client.store(store), tenant=wanted.tenant, by=who())
+        erasure.add_live(job.row for job in self._jobs.stream(batch=500, store=store, **where))
+        for place in self._client.archive_places():
+            erasure.add_archived(self._stream_of(place, where))
+        return erasure.run(dry_run=dry_run)
+
+    aerase = async_twin(erase)
+
+    def rebuild(self, store: str | None = None) -> dict[str, int]:
+        """Rebuild the catalogue of archive files from their manifests; return the number of files of each place.
+
+        Also deletes files that a crashed run left without a manifest more than a day ago. ``store`` names one place.
+        """
+        places = (
+            [self._client.place(store)]
+            if store is not None
+            else self._client.archive_places(TierChoice(files=True))
+        )
+        files = [place for place in places if isinstance(place, FileCatalogue)]
+        if store is not None and not files:
+            raise BadSettings(f"store {store!r} is a database; only archive files have a catalogue")
+        return {place.url: place.rebuild() for place in files}
+
+    arebuild = async_twin(rebuild)
 
     def _publish(self, batch: ArchivedBatch) -> None:
         """Notify watchers, and publish one event for each job that left its tier."""
@@ -207,7 +275,3 @@ class Archive:
         for job in batch.documents:
             data = facts | {"age": batch.at - job.finished_at}
             client.events.publish(Event(name, batch.at, job.id, job.task, job.tenant, job.state, data))
-
-    def _store(self, name: str | None) -> Store:
-        """Return the named store, by default the store named ``archive`` if there is one."""
-        return self._client.store(name or ("archive" if "archive" in self._client.stores else None))

@@ -221,6 +221,14 @@ DEFAULT_POLICIES = (
 """The default policies: every ended job is archived after thirty days."""
 
 
+class RestoredJob(NamedTuple):
+    """An archived job as its rows, for the live tables."""
+
+    job: JobRow
+    executions: tuple[Execution, ...] = ()
+    logs: tuple[LogEntry, ...] = ()
+
+
 def believed(
     documents: Sequence[ArchivedJob], copies: Sequence[ArchivedJob]
 ) -> tuple[list[ArchivedJob], list[ArchivedJob]]:
@@ -287,7 +295,7 @@ def _names_of(kind: type[Any]) -> tuple[str, ...]:
     return tuple(field.name for field in fields(kind))
 
 
-_JOB_FIELDS = tuple(name for name in _names_of(JobRow) if name != "archived_at")
+_JOB_FIELDS = tuple(name for name in _names_of(JobRow) if name not in ("archived_at", "tier"))
 
 
 def _fields(value: Execution | LogEntry | Details | ErrorInfo | Progress) -> dict[str, object]:

@@ -21,6 +21,8 @@ from tidemill.rest.routes import Routes
 
 routes = Routes("archive")
 
+_INSIDE = "Inside the documents, so a page reads up to 2,000 of them and may hold fewer items than requested."
+
 
 class ArchiveQuery(QueryModel):
     """Filter and page of archived jobs."""
@@ -33,9 +35,30 @@ class ArchiveQuery(QueryModel):
     parent_id: UUID | None = None
     created_after: Instant | None = None
     created_before: Instant | None = None
+    reference: str | None = Field(
+        None, pattern=r"^[^:]+:.*$", description="As `kind:id`. " + _INSIDE, examples=["user:42"]
+    )
+    tag: str | None = Field(None, description=_INSIDE)
+    metadata: list[Annotated[str, Field(pattern=r"^[^=]+=.*$")]] = Field(
+        [], max_length=20, description="As `key=value`; may be repeated. " + _INSIDE
+    )
+    tiers: list[Annotated[str, Field(min_length=1)]] = Field(
+        [], max_length=20, description="Names of tiers, or `tables`; default: all. May be repeated."
+    )
     sort: Literal["newest", "oldest"] = "newest"
     limit: Limit = 100
     cursor: Cursor = None
+
+    def conditions(self) -> dict[str, Any]:
+        """Return the arguments of ``app.archive.search``."""
+        left_out = {"tenant", "sort", "limit", "cursor", "tiers"}
+        conditions = self.model_dump(exclude=left_out, exclude_defaults=True)
+        if self.reference is not None:
+            kind, _, id = self.reference.partition(":")
+            conditions["reference"] = (kind, id)
+        if self.metadata:
+            conditions["metadata"] = dict(pair.split("=", 1) for pair in self.metadata)
+        return conditions
 
 
 class ArchivedDocument(Document):
@@ -61,14 +84,14 @@ class ArchivedDocument(Document):
 async def search_archive(request: ApiRequest) -> Response:
     """List archived jobs."""
     query: ArchiveQuery = request.query
-    where = query.model_dump(exclude={"tenant", "sort", "limit", "cursor"}, exclude_defaults=True)
     page = await request.read(
         request.app.archive.search,
         limit=query.limit,
         cursor=query.cursor,
         sort=query.sort,
+        tiers=query.tiers or "all",
         tenant=request.tenant,
-        **where,
+        **query.conditions(),
     )
     return request.page([_shown(request, job) for job in page.items], page.next)
 

@@ -66,6 +66,8 @@ from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
 from tidemill.domain.states import JobState
 from tidemill.stores.access import AuditStore, KeyStore
 from tidemill.stores.archive import ArchiveStore
+from tidemill.stores.archive_control import ArchiveControlStore
+from tidemill.stores.archive_files import ArchiveFileStore
 from tidemill.stores.limits import LimitRuleStore, LimitStore
 from tidemill.stores.schedules import DefinitionStore, FireStore, ReleaseStore, ScheduleStore
 from tidemill.stores.settings import SettingsStore
@@ -421,6 +423,8 @@ class Store(
     LeaseStore,
     SettingsStore,
     ArchiveStore,
+    ArchiveFileStore,
+    ArchiveControlStore,
     DefinitionStore,
     ScheduleStore,
     FireStore,

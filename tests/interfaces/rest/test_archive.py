@@ -72,7 +72,7 @@ def test_an_archived_job_is_read_like_any_other_job(ended: Site) -> None:
         refused = problem(ended.call("POST", f"{path}/{verb}"), 409, "illegal_transition")
         assert "it was archived" in refused["detail"]
     refused = problem(ended.call("DELETE", path, role="admin"), 409, "illegal_transition")
-    assert "archived jobs cannot be changed" in refused["detail"]
+    assert "restore it first" in refused["detail"]
 
 
 def test_the_event_stream_of_an_archived_job_ends_at_once() -> None:

@@ -12,12 +12,13 @@ from uuid import UUID
 
 from tidemill.domain.filters import ALL_TENANTS, UNARCHIVED, JobFilter, Page, Sort
 from tidemill.domain.job import JobRow
+from tidemill.domain.job_match import matches_archived
 from tidemill.domain.retention import ArchivedJob, Position, Selection, archive_document
 from tidemill.domain.states import ENDED
 from tidemill.errors import BadFilter
 from tidemill.stores.archive import ArchiveStore
 from tidemill.stores.memory.core import MemoryPart
-from tidemill.stores.memory.filters import matches_archived, page_of
+from tidemill.stores.memory.filters import page_of
 from tidemill.stores.memory.job_queries import executions_of
 from tidemill.stores.memory.state import State
 

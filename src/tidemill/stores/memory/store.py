@@ -11,6 +11,8 @@ from datetime import datetime
 from tidemill.clock import Clock
 from tidemill.stores.base import Listener, SchemaStatus, Store
 from tidemill.stores.memory.archive import MemoryArchive
+from tidemill.stores.memory.archive_control import MemoryArchiveControl
+from tidemill.stores.memory.archive_files import MemoryArchiveFiles
 from tidemill.stores.memory.cluster import MemoryLeases, MemoryWorkers
 from tidemill.stores.memory.control import MemoryControl
 from tidemill.stores.memory.job_queries import MemoryQueries
@@ -35,6 +37,8 @@ class MemoryStore(
     MemoryLeases,
     MemorySettings,
     MemoryArchive,
+    MemoryArchiveFiles,
+    MemoryArchiveControl,
     MemoryDefinitions,
     MemorySchedules,
     MemoryLimits,

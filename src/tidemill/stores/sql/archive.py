@@ -103,6 +103,7 @@ class SqlArchive(SqlPart, ArchiveStore):
                 raise BadFilter(f"archived jobs cannot be searched by {name}; leave it out", field=name)
         takes = filter_takes(where) | page_takes(sort, page_size(limit), after)
         takes["states"] = sorted(where.states) or None
+        takes["tiers"] = sorted(where.tiers) or None
         for name in ("trouble", "reference_type", "reference_id", "tag", "metadata", *_ORIGINS):
             del takes[name]
         rows = self._db.run("search_archive", takes, flags=(sort.value,))

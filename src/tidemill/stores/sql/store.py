@@ -9,6 +9,8 @@ from datetime import datetime
 from tidemill.errors import StoreCorrupt
 from tidemill.stores.base import Listener, SchemaStatus, Store
 from tidemill.stores.sql.archive import SqlArchive
+from tidemill.stores.sql.archive_control import SqlArchiveControl
+from tidemill.stores.sql.archive_files import SqlArchiveFiles
 from tidemill.stores.sql.cluster import SqlLeases, SqlWorkers
 from tidemill.stores.sql.control import SqlControl
 from tidemill.stores.sql.driver import Driver
@@ -32,6 +34,8 @@ class SqlStore(
     SqlLeases,
     SqlSettings,
     SqlArchive,
+    SqlArchiveFiles,
+    SqlArchiveControl,
     SqlDefinitions,
     SqlSchedules,
     SqlLimits,

@@ -87,6 +87,8 @@ from tidemill.testing.conformance.archive import (  # noqa: E402
     ForgetLaws,
     TierLaws,
 )
+from tidemill.testing.conformance.archive_control import EraseLaws, RestoreLaws  # noqa: E402
+from tidemill.testing.conformance.archive_files import ArchiveFileLaws  # noqa: E402
 from tidemill.testing.conformance.backlogs import CrowdLaws  # noqa: E402
 from tidemill.testing.conformance.cancel_requests import AskedLaws  # noqa: E402
 from tidemill.testing.conformance.changes import ChangeLaws  # noqa: E402
@@ -211,7 +213,16 @@ class KeysConformance(KeyLaws):
     """API keys."""
 
 
-class ArchiveConformance(ArchivableLaws, DocumentLaws, ForgetLaws, ArchiveSearchLaws, TierLaws):
+class ArchiveConformance(
+    ArchivableLaws,
+    DocumentLaws,
+    ForgetLaws,
+    ArchiveSearchLaws,
+    TierLaws,
+    ArchiveFileLaws,
+    RestoreLaws,
+    EraseLaws,
+):
     """Archive tiers."""
 
 

@@ -21,6 +21,7 @@ from tidemill.cli.serve import lines
 from tidemill.cli.worker import announced, work
 from tidemill.engine.health import default_host
 from tidemill.engine.log_formats import LEVELS, write_logs
+from tidemill.engine.store_shares import Wanted, read_stores
 from tidemill.engine.supervisor.sidecar import Sidecar
 from tidemill.engine.supervisor.supervisor import Supervisor, need_posix
 from tidemill.engine.worker_settings import WorkerSettings, default_processes, read_settings
@@ -38,7 +39,10 @@ API = "the HTTP API"
     "--port", type=click.IntRange(0, 65535), default=8080, show_default=True, help="Port; 0 picks a free one."
 )
 @click.option(
-    "--processes", "-p", type=click.IntRange(1, 1024), help="Runner processes.  [default: one per core]"
+    "--processes",
+    "-p",
+    type=click.IntRange(1, 1024),
+    help="Runner processes, divided among the stores; each store has at least one.  [default: one per core]",
 )
 @click.option(
     "--concurrency",
@@ -51,6 +55,12 @@ API = "the HTTP API"
     "-t",
     type=click.IntRange(0),
     help="Plain functions at the same time, per process.  [default: 10]",
+)
+@click.option(
+    "--stores",
+    metavar="A,B",
+    callback=lambda _context, _param, given: read_stores(given),
+    help="Serve only these stores of the app, such as jobs,reports; jobs=3 sets the processes of one.  [default: all]",
 )
 @click.option("--queues", "-q", metavar="A,B", help="Serve only these queues.  [default: all]")
 @click.option(
@@ -90,6 +100,7 @@ def up(
     host: str,
     port: int,
     processes: int | None,
+    stores: dict[str, int | None],
     allow_anonymous_create: bool,
     read_only: bool,
     health_port: int | None,
@@ -114,6 +125,7 @@ def up(
         host=host,
         port=port,
         processes=processes,
+        stores=stores,
         settings=read_settings({**settings, "pumps": 1 if processes > 1 else 2}),
         health=None if health_port is None else (health_host, health_port),
         allow_anonymous_create=allow_anonymous_create,
@@ -177,6 +189,7 @@ def bring_up(
     processes: int,
     settings: WorkerSettings,
     tell: Tell,
+    stores: Wanted | None = None,
     health: tuple[str, int] | None = None,
     allow_anonymous_create: bool = False,
     read_only: bool = False,
@@ -203,6 +216,7 @@ def bring_up(
             app,
             settings,
             processes=processes,
+            stores=stores,
             migrate=True,
             reload=reload,
             beside=api,

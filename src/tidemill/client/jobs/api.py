@@ -223,11 +223,15 @@ class Jobs:
         self._client = client
 
     def get(self, id: UUID | str, *, tenant: str | None = None, store: str | None = None) -> Job[Any]:
-        """Return the job with that id, or raise ``JobNotFound``. An archived job has ``archived_at`` set."""
+        """Return the job with that id, or raise ``JobNotFound``. An archived job has ``archived_at`` set.
+
+        Without ``store``, the current store is searched first, then the app's other stores.
+        """
         wanted = id_of(id)
         if wanted is None:
             raise JobNotFound("None is not a job's id")
-        return Job(self._client, self._client.get(wanted, tenant=self._tenant(tenant), store=store), store)
+        row, place = self._client.find(wanted, tenant=self._tenant(tenant), store=store)
+        return Job(self._client, row, place)
 
     aget = async_twin(get)
 

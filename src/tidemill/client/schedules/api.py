@@ -131,14 +131,32 @@ class Schedules(TenantApi):
         scope: str | None = None,
         enabled: bool = True,
         tenant: str | None = None,
+        store: str | None = None,
         **options: Any,
     ) -> Schedule:
-        """Create a schedule of a task (or its name), or of a definition, after checking all of its values."""
+        """Create a schedule of a task (or its name), or of a definition, after checking all of its values.
+
+        It is stored where the jobs of its task go, or in ``store``. A definition's schedule is stored in the current
+        store, or in ``store``, which has to be that of the definition.
+        """
         facts = self.value(
             task, trigger, key, args=args, timezone=timezone, misfire=misfire, overlap=overlap, calendar=calendar,
             exclude=exclude, scope=scope, tenant=tenant, **options,
         )  # fmt: skip
         facts = replace(facts, enabled=enabled)
+        return self._at(self._place_of(facts, store))._add(facts)
+
+    def _place_of(self, facts: Facts, store: str | None) -> str:
+        """Return the store of a new schedule."""
+        if facts.definition_id is not None:
+            return self._client.store_name(store)
+        return self._client.placement.place(self._client.registry.get(facts.task), store, facts.tenant)
+
+    def _at(self, place: str) -> Schedules:
+        return self if place == self._client.store_name(None) else Schedules(self._client.at(place))
+
+    def _add(self, facts: Facts) -> Schedule:
+        key = facts.key
         with self._store.transaction():
             if self._store.put_schedules([facts], now=self._pin):
                 raise ScheduleExists(

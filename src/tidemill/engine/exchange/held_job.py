@@ -60,6 +60,7 @@ class RunnerServices(Protocol):
     """The services of the runner that a held job uses."""
 
     store: Store
+    store_name: str | None
     clock: Clock
 
     @property
@@ -205,6 +206,10 @@ class HeldJob:
     @property
     def connections(self) -> Connections | None:
         return self.desk.connections
+
+    @property
+    def store_name(self) -> str | None:
+        return self.desk.store_name
 
     def completing(self) -> float:
         if self.lost:

@@ -20,7 +20,7 @@ _COUNTED = (
 )
 
 
-def worker_metrics(alive: bool, ready: bool, facts: Mapping[str, Any], tally: Counters) -> str:
+def worker_metrics(alive: bool, ready: bool, facts: Mapping[str, Any], tally: Mapping[str | None, Counters]) -> str:
     """Render the metrics of a worker and its runners.
 
     The counters of a replaced runner start at zero under its new process id.
@@ -30,7 +30,12 @@ def worker_metrics(alive: bool, ready: bool, facts: Mapping[str, Any], tally: Co
     able = Family("tidemill_worker_ready", "Whether it can take jobs: 1, or 0.")
     able.add(int(alive and ready))
     leading = Family("tidemill_worker_leading", "Whether it runs the duties: 1, or 0.")
-    leading.add(int(bool(facts.get("leading"))))
+    stores: Mapping[str, Mapping[str, Any]] = facts.get("stores", {})
+    if stores:
+        for name, store in stores.items():
+            leading.add(int(bool(store.get("leading"))), store=name)
+    else:
+        leading.add(int(bool(facts.get("leading"))))
     unhooked = Family(
         "tidemill_worker_fires_without_hooks_total",
         "Fires made without the app's enqueue hooks, because no runner answered in time.",
@@ -38,11 +43,34 @@ def worker_metrics(alive: bool, ready: bool, facts: Mapping[str, Any], tally: Co
     )
     unhooked.add(int(facts.get("fires_without_hooks", 0)))
     families: list[Family | Histogram] = [up, able, leading, unhooked]
+    if stores:
+        answers = Family("tidemill_worker_store_up", "Whether a store answers this worker: 1, or 0.")
+        ready_runners = Family("tidemill_worker_store_ready_runners", "Runners of a store that can take jobs.")
+        for name, store in stores.items():
+            answers.add(int(bool(store.get("answers"))), store=name)
+            ready_runners.add(int(store.get("ready", 0)), store=name)
+        families += [answers, ready_runners]
     for name, metric, words, kind in _COUNTED:
         family = Family(metric, words, "counter" if kind == "counter" else "gauge")
         for runner in facts.get("runners", ()):
             if isinstance(value := runner.get(name), int):
-                family.add(value, runner=str(runner.get("pid")))
+                family.add(value, runner=str(runner.get("pid")), **_store_label(runner.get("store")))
         families.append(family)
-    families += tally.families()
-    return rendered(families)
+    return rendered([*families, *_combined(tally or {None: Counters()})])
+
+
+def _store_label(store: str | None) -> dict[str, str]:
+    return {} if store is None else {"store": store}
+
+
+def _combined(tally: Mapping[str | None, Counters]) -> list[Family | Histogram]:
+    """Return one family for each metric, with the samples of all stores."""
+    found: dict[str, Family | Histogram] = {}
+    for store, counters in tally.items():
+        for family in counters.families(**_store_label(store)):
+            known = found.setdefault(family.name, family)
+            if isinstance(known, Family) and isinstance(family, Family) and known is not family:
+                known.values.extend(family.values)
+            elif isinstance(known, Histogram) and isinstance(family, Histogram) and known is not family:
+                known.values.extend(family.values)
+    return list(found.values())

@@ -140,7 +140,9 @@ class App:
         )
         self._root: App | None = None  # the app that ``at_store`` was called on
         self._bind()
-        self.keys = Keys(self._client)
+        # API keys belong to the whole app, whatever store a block or a job chooses.
+        single = self._client.placement.is_single
+        self.keys = Keys(self._client if single else self._client.at(self._client.placement.default))
         self._declarations = Declarations(self._client, self.schedules)
         self._name: str | None = settings.get("name")
         self.release = read_release(settings.get("release", os.environ.get("TIDEMILL_RELEASE")))

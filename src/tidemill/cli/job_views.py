@@ -29,7 +29,7 @@ from tidemill.cli.screen import (
     thousands,
 )
 from tidemill.client import documents
-from tidemill.client.jobs.api import SHOWN, Origin, origin, resolve
+from tidemill.client.jobs.api import SHOWN, Origin, origin
 from tidemill.client.jobs.handle import Job
 from tidemill.client.jobs.why import explain
 from tidemill.domain.estimate import eta_of, fraction_done
@@ -60,7 +60,8 @@ _MODULES = re.compile(r"^(?:\w+\.)+(?=[A-Z]\w*(?::|$))")
 
 def one(context: CommandContext, id: str) -> Job[object]:
     """Return the job with this id, or unique prefix or suffix of an id, of any tenant."""
-    job: Job[object] = context.jobs.get(resolve(context.store, id, tenant=ALL_TENANTS), tenant=ALL_TENANTS)
+    found, store = context.find(id)
+    job: Job[object] = context.jobs.get(found, tenant=ALL_TENANTS, store=store)
     return job
 
 

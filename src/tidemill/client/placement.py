@@ -53,7 +53,9 @@ def live_names(names: Iterable[str]) -> tuple[str, ...]:
 def check_stores(stores: Mapping[str, object], store_for: StoreFor | None) -> None:
     """Check the names of an app's stores, and the function that routes its tenants."""
     if not stores:
-        raise BadSettings("stores is empty; give at least one store, such as {'default': 'sqlite:///jobs.db'}")
+        raise BadSettings(
+            "stores is empty; give at least one store, such as {'default': 'sqlite:///jobs.db'}"
+        )
     for name in stores:
         check_name("store", name)
         if "," in name or "=" in name:

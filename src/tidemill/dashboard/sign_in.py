@@ -57,7 +57,7 @@ def _signed_in(visit: PageRequest, key: str) -> Response:
 @pages.post("/sign-out", role=None)
 async def sign_out(visit: PageRequest) -> Response:
     """End the session in this browser."""
-    response = RedirectResponse(visit.url("/sign-in", tenant=None), 303)
+    response = RedirectResponse(visit.url("/sign-in", tenant=None, store=None), 303)
     visit.site.sessions.end(response, visit.request)
     return response
 

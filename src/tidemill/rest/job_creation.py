@@ -61,7 +61,11 @@ async def create_job(call: ApiRequest) -> Response:
     else:
         args = declared.arguments.load(text)
     with acting(call.identity.who), tenant_scope(call.home):
-        (enqueued,) = await call.service.client.enqueuer.aenqueue(declared, options, [((), args)])
+        enqueuer = call.service.client.enqueuer
+        place = enqueuer.place(declared, options)
+        (enqueued,) = await enqueuer.aenqueue(declared, options, [((), args)], place)
+        if place != call.service.store_name:
+            call.move_to(place)
         if isinstance(enqueued, JobRow) and isinstance(options.unique, Idempotent):
             check_same(enqueued, call.inspection.planned(declared, options, args))
     now = call.now()

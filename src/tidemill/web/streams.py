@@ -96,7 +96,7 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service, own = self._service, self._service.streams_of
-        if service.streams >= service.settings.max_streams:
+        if own.total() >= service.settings.max_streams:
             raise Problem(503, "overloaded", "too many streams are open", headers={"retry-after": "5"})
         if own[self._identity] >= (most := service.settings.max_streams_per_key):
             raise Problem(
@@ -107,12 +107,10 @@ class EventStream(Response):
             )
         await send({"type": "http.response.start", "status": 200, "headers": _HEADERS})
         if not self._head:
-            service.streams += 1
             own[self._identity] += 1
             try:
                 await self._stream(receive, send)
             finally:
-                service.streams -= 1
                 own[self._identity] -= 1
                 if not own[self._identity]:
                     del own[self._identity]

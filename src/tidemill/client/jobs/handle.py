@@ -154,7 +154,8 @@ class Job(KnownJob[R]):
         """Return why the job is not running, or how it ended; the most important reason first."""
         self.refresh()
         store = self._client.store(self._store)
-        return explain(store, self._facts, self._client.pin or store.now())
+        name = None if self._client.placement.is_single else self._store
+        return explain(store, self._facts, self._client.pin or store.now(), name)
 
     awhy = async_twin(why)
 

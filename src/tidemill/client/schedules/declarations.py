@@ -321,10 +321,7 @@ class Declarations:
         return [
             row
             for row in rows
-            if app is not None
-            and row.enabled
-            and _is_of(row, app)
-            and (row.tenant, row.key) not in declared
+            if app is not None and row.enabled and _is_of(row, app) and (row.tenant, row.key) not in declared
         ]
 
     def _report(self, done: Reconciled) -> None:

@@ -83,7 +83,15 @@ class Definitions(TenantApi):
         place, here = self._place_of(key, task, whose, store), self._client.store_name(None)
         if place != here:
             return Definitions(self._client.at(place)).save(
-                key, task, args=args, name=name, owner=owner, version=version, by=by, tenant=tenant, **settings
+                key,
+                task,
+                args=args,
+                name=name,
+                owner=owner,
+                version=version,
+                by=by,
+                tenant=tenant,
+                **settings,
             )
         found = self._living(key, whose)
         if version is not None and version != (0 if found is None else found.version):

@@ -135,8 +135,8 @@ class Counters:
         self.claimed += told.get("claimed", 0)
         return self
 
-    def families(self, **labels: str) -> list[Family | Histogram]:
-        """Return the counters as metric families, with these labels on every sample."""
+    def families(self) -> list[Family | Histogram]:
+        """Return the counters as metric families."""
         ended = Family(
             "tidemill_worker_executions_total", "Executions that ended here, by task and outcome.", "counter"
         )
@@ -145,25 +145,25 @@ class Counters:
         )
         for task, line in sorted(self._lines.items()):
             for outcome, count in sorted(line.outcomes.items()):
-                ended.add(count, task=task, outcome=outcome, **labels)
-            took.add(line.buckets, line.seconds, task=task, **labels)
-        return [ended, took, *self._claiming(labels)]
+                ended.add(count, task=task, outcome=outcome)
+            took.add(line.buckets, line.seconds, task=task)
+        return [ended, took, *self._claiming()]
 
-    def _claiming(self, labels: dict[str, str]) -> list[Family]:
+    def _claiming(self) -> list[Family]:
         asked = Family(
             "tidemill_worker_claims_total",
             "Claims by result: all requested jobs, some, none, or no response.",
             "counter",
         )
         for how, count in self.claims.items():
-            asked.add(count, result=how, **labels)
+            asked.add(count, result=how)
         claimed = Family("tidemill_worker_claimed_jobs_total", "Jobs that were claimed here.", "counter")
-        claimed.add(self.claimed, **labels)
+        claimed.add(self.claimed)
         collided = Family(
             "tidemill_worker_contention_total",
             "How often the store was locked by others for too long (busy), and results of jobs whose lease was lost (lost).",
             "counter",
         )
         for kind, count in self.contention.items():
-            collided.add(count, kind=kind, **labels)
+            collided.add(count, kind=kind)
         return [asked, claimed, collided]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tidemill.domain.prometheus import Family, Histogram, rendered
+from tidemill.domain.prometheus import Family, Histogram, combined, rendered
 from tidemill.engine.runner.counters import Counters
 
 _COUNTED = (
@@ -20,7 +20,9 @@ _COUNTED = (
 )
 
 
-def worker_metrics(alive: bool, ready: bool, facts: Mapping[str, Any], tally: Mapping[str | None, Counters]) -> str:
+def worker_metrics(
+    alive: bool, ready: bool, facts: Mapping[str, Any], tally: Mapping[str | None, Counters]
+) -> str:
     """Render the metrics of a worker and its runners.
 
     The counters of a replaced runner start at zero under its new process id.
@@ -45,7 +47,9 @@ def worker_metrics(alive: bool, ready: bool, facts: Mapping[str, Any], tally: Ma
     families: list[Family | Histogram] = [up, able, leading, unhooked]
     if stores:
         answers = Family("tidemill_worker_store_up", "Whether a store answers this worker: 1, or 0.")
-        ready_runners = Family("tidemill_worker_store_ready_runners", "Runners of a store that can take jobs.")
+        ready_runners = Family(
+            "tidemill_worker_store_ready_runners", "Runners of a store that can take jobs."
+        )
         for name, store in stores.items():
             answers.add(int(bool(store.get("answers"))), store=name)
             ready_runners.add(int(store.get("ready", 0)), store=name)
@@ -56,21 +60,11 @@ def worker_metrics(alive: bool, ready: bool, facts: Mapping[str, Any], tally: Ma
             if isinstance(value := runner.get(name), int):
                 family.add(value, runner=str(runner.get("pid")), **_store_label(runner.get("store")))
         families.append(family)
-    return rendered([*families, *_combined(tally or {None: Counters()})])
+    parts = {name: counters.families() for name, counters in tally.items() if name is not None}
+    # An app with one store has no names of stores.
+    own = combined("store", parts) if parts else tally.get(None, Counters()).families()
+    return rendered([*families, *own])
 
 
 def _store_label(store: str | None) -> dict[str, str]:
     return {} if store is None else {"store": store}
-
-
-def _combined(tally: Mapping[str | None, Counters]) -> list[Family | Histogram]:
-    """Return one family for each metric, with the samples of all stores."""
-    found: dict[str, Family | Histogram] = {}
-    for store, counters in tally.items():
-        for family in counters.families(**_store_label(store)):
-            known = found.setdefault(family.name, family)
-            if isinstance(known, Family) and isinstance(family, Family) and known is not family:
-                known.values.extend(family.values)
-            elif isinstance(known, Histogram) and isinstance(family, Histogram) and known is not family:
-                known.values.extend(family.values)
-    return list(found.values())

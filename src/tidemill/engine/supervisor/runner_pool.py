@@ -114,9 +114,7 @@ class RunnerPool:
 
     def _start(self, seat: RunnerPlace) -> RunnerProcess | None:
         try:
-            runner = RunnerProcess(
-                seat.number, self._command, self._emit, self._clock, seat.store_name
-            )
+            runner = RunnerProcess(seat.number, self._command, self._emit, self._clock, seat.store_name)
         except OSError as error:  # too many processes, too many files, too little memory
             pause = seat.backoff.after(lived=0.0)
             seat.start_at = self._clock.monotonic() + pause

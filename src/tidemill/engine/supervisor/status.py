@@ -26,9 +26,7 @@ _HUNG = 15.0
 class SupervisorStatus:
     """Watches the seats and the stores. The supervisor's loop calls ``tick``; any thread may call ``verdict``."""
 
-    def __init__(
-        self, seats: RunnerPool, stores: StoreGroup, notifier: Notifier, clock: Clock
-    ) -> None:
+    def __init__(self, seats: RunnerPool, stores: StoreGroup, notifier: Notifier, clock: Clock) -> None:
         self._seats, self._stores, self._notifier, self._clock = seats, stores, notifier, clock
         self._ticked_at = clock.monotonic()
         self._was_ready = False

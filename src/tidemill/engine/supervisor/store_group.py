@@ -96,9 +96,7 @@ class StoreGroup:
         names = served_stores(hello.get("live") or list(urls), urls, wanted)
         for name in names:
             if not urls[name] or str(urls[name]).startswith("memory:"):
-                raise BadSettings(
-                    _NO_ADDRESS.format(app if len(urls) == 1 else f"store {name!r} of {app}")
-                )
+                raise BadSettings(_NO_ADDRESS.format(app if len(urls) == 1 else f"store {name!r} of {app}"))
         first = self._stores[0]
         if len(urls) == 1:
             first.url, first.processes = str(urls[names[0]]), processes

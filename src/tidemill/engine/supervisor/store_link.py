@@ -344,9 +344,7 @@ class StoreLink:
         if not self._patiently(
             lambda: parts.settle(worker, how, reason, blamed), lambda: self._clock.monotonic() < until
         ):
-            _log.warning(
-                "worker %s could not be retired in %s; its lease will expire", worker, self._words
-            )
+            _log.warning("worker %s could not be retired in %s; its lease will expire", worker, self._words)
 
 
 class _Parts:

@@ -424,7 +424,12 @@ class Supervisor:
             deployed_at = instant_to_data(self._link_of(runner).deployed_at)
             settings, store = settings_to_data(self._settings), runner.store_name
             runner.tell(
-                "go", worker=str(worker), settings=settings, deployed_at=deployed_at, at=joined.at, store=store
+                "go",
+                worker=str(worker),
+                settings=settings,
+                deployed_at=deployed_at,
+                at=joined.at,
+                store=store,
             )
 
     # Runner exits ----------------------------------------------------------------------------------------------------

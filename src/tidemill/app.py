@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from copy import copy
 from datetime import datetime, timedelta
 from functools import partial
@@ -36,7 +36,7 @@ from tidemill.domain.releases import Deployment, read_release
 from tidemill.domain.retention import DEFAULT_POLICIES, ArchivePolicy, read_policies
 from tidemill.domain.triggers.base import Trigger
 from tidemill.engine.context import Context
-from tidemill.errors import BadSettings
+from tidemill.errors import BadSettings, StoreError
 from tidemill.stores.base import Store
 from tidemill.stores.open import open_store
 from tidemill.tasks.ambient import store_scope, tenant_scope
@@ -170,10 +170,10 @@ class App:
                 else:
                     found[name] = open_store(where, clock=self.clock, migrate=migrate)
                     undo.callback(found[name].close)
-                    if migrate and where.startswith("sqlite") and found[name].schema().pending:
-                        # Create the tables now: a user's transaction may lock the file later, and creating them would
-                        # have to wait for it.
-                        found[name].check()
+                    if migrate and where.startswith("sqlite"):
+                        # A store that cannot be used must not prevent the use of the others.
+                        with suppress(*((StoreError,) if len(given) > 1 else ())):
+                            _create_tables(found[name])
             undo.pop_all()
         return found
 
@@ -591,3 +591,12 @@ def _embedded(wanted: dict[str, int | None]) -> dict[str, int | None]:
                 setting="stores",
             )
     return wanted
+
+
+def _create_tables(store: Store) -> None:
+    """Create the tables of a new SQLite file now.
+
+    A user's transaction may lock the file later, and creating them would have to wait for it.
+    """
+    if store.schema().pending:
+        store.check()

@@ -109,19 +109,31 @@ class CommandContext:
 
     def find(self, id: str) -> tuple[UUID, str]:
         """Return the id of the job with this id, or unique prefix or suffix of an id, and the name of its store."""
-        names = self.client.search_order()
+        client = self.app_client if self.store_name is None else self.client
+        names = client.search_order()
         missing: JobNotFound | None = None
         for name in names:
             try:
-                found = resolve(self.client.store(name), id, tenant=ALL_TENANTS)
-                if len(names) == 1 or self.client.store(name).get([found], tenant=ALL_TENANTS):
+                found = resolve(client.store(name), id, tenant=ALL_TENANTS)
+                if len(names) == 1 or client.store(name).get([found], tenant=ALL_TENANTS):
                     return found, name
             except JobNotFound as error:
                 missing = missing or error
         if missing is not None:
             raise missing
         # A full id that no live table has: the archive may have it.
-        return self.client.find(UUID(id), tenant=ALL_TENANTS, store=None)[0].id, names[0]
+        row, name = client.find(UUID(id), tenant=ALL_TENANTS, store=None)
+        return row.id, name
+
+    def move_to(self, name: str) -> None:
+        """Continue with this store of the app, in which a job was found."""
+        if name != self.client.store_name(None):
+            self._client = self.app_client.at(name)
+
+    @property
+    def job_store(self) -> str | None:
+        """The name of the store that this context addresses, if the app has several."""
+        return None if self.client.placement.is_single else self.client.store_name(None)
 
     def _found(self) -> Client:
         if self.app:

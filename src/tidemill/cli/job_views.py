@@ -61,6 +61,7 @@ _MODULES = re.compile(r"^(?:\w+\.)+(?=[A-Z]\w*(?::|$))")
 def one(context: CommandContext, id: str) -> Job[object]:
     """Return the job with this id, or unique prefix or suffix of an id, of any tenant."""
     found, store = context.find(id)
+    context.move_to(store)
     job: Job[object] = context.jobs.get(found, tenant=ALL_TENANTS, store=store)
     return job
 
@@ -134,9 +135,9 @@ def show(context: CommandContext, id: str) -> None:
         document["executions"] = [documents.execution_document(execution) for execution in executions]
         document["logs"] = [documents.log_document(entry) for entry in lines]
         document["children"] = [documents.job_document(child, now) for child in children.items]
-        print_json(document)
+        print_json(document if context.job_store is None else document | {"store": context.job_store})
         return
-    print_facts(_facts(job.facts, now, origin(context.store, job.facts)))
+    print_facts([*_facts(job.facts, now, origin(context.store, job.facts)), ("store", context.job_store)])
     if declared := _declared_stages(context, job.facts):
         heading("Stages")
         _print_stages(context, job.facts, executions, declared)
@@ -315,7 +316,7 @@ def _following(context: CommandContext, id: UUID, level: str | None) -> Iterator
 def why(context: CommandContext, id: str) -> None:
     """Explain why a job is not running."""
     job = one(context, id).facts
-    explanations = explain(context.store, job, context.now())
+    explanations = explain(context.store, job, context.now(), context.job_store)
     if context.as_json:
         reasons = [{"code": reason.code, "text": reason.text} for reason in explanations]
         print_json({"id": str(job.id), "status": job.state.value, "reasons": reasons})

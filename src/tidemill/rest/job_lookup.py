@@ -135,5 +135,6 @@ async def list_children(call: ApiRequest) -> Response:
 @routes.get("/api/jobs/{id}/why", role=Role.VIEWER, answer=Items[ReasonDocument])
 async def explain_job(call: ApiRequest) -> Response:
     """Explain why a job is not running, or how it ended; most important reason first."""
-    reasons = await call.read(call.inspection.why, await call.job_row(), call.now())
+    row = await call.job_row()
+    reasons = await call.read(call.inspection.why, row, call.now())
     return call.page([reason._asdict() for reason in reasons])

@@ -114,7 +114,8 @@ class WebRequest:
 
     async def job(self) -> Job[Any]:
         """Return the job in the path as a handle."""
-        return self.inspection.handle(await self.job_row())
+        row = await self.job_row()  # may continue in another store
+        return self.inspection.handle(row)
 
     # Client calls ------------------------------------------------------------------------------------------------------
 

@@ -93,6 +93,8 @@ class Enqueuer:
         self._client = client
         self._hooks, self._events = client.hooks, client.events
         self._monotonic = client.clock.monotonic
+        placement = client.placement
+        self._only = placement.default if placement.is_single else None  # the name, if there is one store
         self._lock = threading.Lock()
         self._limits: dict[str, LimitCache] = {}
         self._batchers: dict[str, Batcher] = {}
@@ -117,6 +119,8 @@ class Enqueuer:
 
     def place(self, declared: Declared, call: CallOptions) -> str:
         """Return the name of the store that the jobs of a call go to."""
+        if self._only is not None and call.store is None:
+            return self._only
         return self._client.placement.place(declared, call.store, call.tenant)
 
     def enqueue(
@@ -135,7 +139,7 @@ class Enqueuer:
         else:
             jobs = self._built(order, calls)
             answer = self._run(order, jobs) if jobs else []
-        if self._client.placement.is_unchecked(place):
+        if self._only is None and self._client.placement.is_unchecked(place):
             self._client.placement.warn_unserved(place, self._client.pin)
         return answer
 
@@ -152,7 +156,7 @@ class Enqueuer:
         """
         place = place or self.place(declared, call)
         answer = await self._aenqueue(declared, call, calls, place)
-        if self._client.placement.is_unchecked(place):
+        if self._only is None and self._client.placement.is_unchecked(place):
             await self._client.in_thread(self._client.placement.warn_unserved, place, self._client.pin)
         return answer
 

@@ -138,7 +138,9 @@ def test_the_ambient_store_is_captured_at_the_call_across_coroutines_and_threads
 
     assert asyncio.run(both()) == ["eu", "us"]
     with ThreadPoolExecutor(1) as pool, app.using_store("eu"):
-        assert pool.submit(lambda: plain.enqueue().store_name).result() == "default", "a new thread starts bare"
+        assert pool.submit(lambda: plain.enqueue().store_name).result() == "default", (
+            "a new thread starts bare"
+        )
         carried = copy_context()
         assert pool.submit(lambda: carried.run(plain.enqueue).store_name).result() == "eu"
 
@@ -181,7 +183,9 @@ def test_a_job_cannot_be_placed_where_nobody_works(app: App, name: str) -> None:
 def test_a_wrong_answer_of_store_for_is_an_error(app: App) -> None:
     with App(stores={"eu": "memory://", "us": "memory://"}, store_for=lambda _tenant: "asia") as other:
         other.task(name="plain")(lambda: None)
-        with pytest.raises(BadSettings, match="store_for returned 'asia' for tenant default; there are eu, us"):
+        with pytest.raises(
+            BadSettings, match="store_for returned 'asia' for tenant default; there are eu, us"
+        ):
             other.enqueue("plain")
     with pytest.raises(BadSettings, match="give a function"):
         App("memory://", store_for="eu")  # type: ignore[arg-type]
@@ -292,7 +296,9 @@ def test_declared_schedules_land_in_the_store_of_their_task(app: App) -> None:
     app.schedule(plain, Every("1m"), key="plain")
     done = app.reconcile()
     assert sorted(done.added) == ["chosen", "placed", "plain", "routed"]
-    keys = {name: {one.key for one in app.at_store(name).schedules.list(tenant="*")} for name in app.live_stores}
+    keys = {
+        name: {one.key for one in app.at_store(name).schedules.list(tenant="*")} for name in app.live_stores
+    }
     assert keys == {"default": {"plain"}, "eu": {"chosen", "routed"}, "us": {"placed"}}
     assert app.reconcile().unchanged == 4
     clock.advance(timedelta(minutes=1))
@@ -356,7 +362,7 @@ def test_a_job_in_a_store_that_no_worker_serves_is_reported_everywhere(
         plain.using(store="eu").enqueue()
     (line,) = [record.getMessage() for record in caplog.records]
     assert "no living worker serves the store 'eu'" in line
-    assert [reason.text for reason in job.why()][0].startswith("No living worker serves the store 'eu'")
+    assert job.why()[0].text.startswith("No living worker serves the store 'eu'")
     (alert,) = [alert for alert in app.stats.alerts() if alert.code == "unserved_store"]
     assert (alert.subject, alert.severity) == ("eu", "critical")
     assert not [alert for alert in app.at_store("us").stats.alerts() if alert.subject == "eu"]

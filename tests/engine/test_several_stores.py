@@ -131,7 +131,11 @@ def test_no_store_is_left_without_a_process() -> None:
 
 def test_every_kind_of_slot_is_divided_and_none_disappears() -> None:
     parts = divided(read_settings({"concurrency": 5, "threads": 1, "children": 0}), 3)
-    assert [(part.concurrency, part.threads, part.children) for part in parts] == [(2, 1, 0), (2, 1, 0), (1, 1, 0)]
+    assert [(part.concurrency, part.threads, part.children) for part in parts] == [
+        (2, 1, 0),
+        (2, 1, 0),
+        (1, 1, 0),
+    ]
 
 
 @pytest.mark.parametrize("given", ["", "a,,b", "a=0", "a=x", "a,a", "=2"])
@@ -187,7 +191,10 @@ def test_a_worker_serves_only_the_stores_that_it_is_told_to(files: Stores) -> No
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [(("--stores", "nowhere"), "no store named 'nowhere'"), (("--stores", "archive"), "keeps its jobs in the memory")],
+    [
+        (("--stores", "nowhere"), "no store named 'nowhere'"),
+        (("--stores", "archive"), "keeps its jobs in the memory"),
+    ],
 )
 def test_a_worker_refuses_stores_that_it_cannot_serve(
     files: Stores, options: tuple[str, ...], words: str
@@ -236,14 +243,14 @@ def test_every_job_of_every_store_runs_while_runners_and_supervisors_are_killed(
     assert all(store == job.store_name for job in jobs for store, _, id in stores.ran() if id == str(job.id))
 
 
-def test_the_outage_of_one_store_does_not_stop_the_work_of_another(
-    postgres: Any, tmp_path: Path
-) -> None:
+def test_the_outage_of_one_store_does_not_stop_the_work_of_another(postgres: Any, tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         first, second = (stack.enter_context(new_database(postgres)) for _ in range(2))
         parts = urlsplit(second)
         proxy = stack.enter_context(Proxy((parts.hostname or "127.0.0.1", parts.port or 5432)))
-        through = urlunsplit(parts._replace(netloc=f"{parts.netloc.rpartition('@')[0]}@127.0.0.1:{proxy.port}"))
+        through = urlunsplit(
+            parts._replace(netloc=f"{parts.netloc.rpartition('@')[0]}@127.0.0.1:{proxy.port}")
+        )
         stores = Stores(first, through, tmp_path)
         stack.callback(stores.close)
         worker = stores.worker("-p", "2", "--health-port", "0").ready(2)
@@ -268,7 +275,11 @@ def test_a_store_that_refuses_its_worker_is_opened_again_and_delays_no_other(fil
     worker = files.worker("-p", "2", "--health-port", "0").ready(1)
     assert "store 'reports' cannot be used" in worker.log
     broken.unlink()
-    until(lambda: "runner 2 of store 'reports'" in worker.log and worker.ask("/readyz")[0] == 200, "both work", 60)
+    until(
+        lambda: "runner 2 of store 'reports'" in worker.log and worker.ask("/readyz")[0] == 200,
+        "both work",
+        60,
+    )
 
 
 def test_a_reload_and_a_stop_reach_the_runners_of_every_store(files: Stores) -> None:

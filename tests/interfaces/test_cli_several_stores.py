@@ -83,7 +83,9 @@ def test_the_schema_of_every_store_is_migrated_and_shown(folder: Path) -> None:
     shop = make(folder, migrate=False)
     before = shop.run("db", "status")
     assert before.exit_code == 1
-    assert [name in before.output for name in ("default: sqlite", "reports: sqlite", "archive: sqlite")] == [True] * 3
+    assert [name in before.output for name in ("default: sqlite", "reports: sqlite", "archive: sqlite")] == [
+        True
+    ] * 3
     done = shop.json("db", "migrate", "--store-name", "reports")
     assert done["name"] == "reports"
     assert done["applied"]

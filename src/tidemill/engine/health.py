@@ -47,14 +47,14 @@ def url_of(host: str, port: int) -> str:
 
 
 class HealthVerdict(NamedTuple):
-    """The state of the worker. ``reasons`` tells why it is not alive or not ready; ``facts`` are shown with it."""
+    """The state of the worker. ``reasons`` tells why it is not alive or not ready; ``details`` are shown with it."""
 
     alive: bool
     ready: bool
     reasons: tuple[str, ...] = ()
-    facts: Mapping[str, object] = {}
+    details: Mapping[str, object] = {}
     #: adds up the counters of its runners, for each store; the key of an app's only store is None
-    tally: Callable[[], Mapping[str | None, Counters]] = dict
+    counters: Callable[[], Mapping[str | None, Counters]] = dict
 
 
 class HealthServer:
@@ -124,10 +124,10 @@ class _Answer(BaseHTTPRequestHandler):
                 self._say(200 if verdict.alive else 503, {"alive": verdict.alive})
             case "/readyz":
                 good = verdict.alive and verdict.ready
-                body = {"ready": good, "reasons": list(verdict.reasons), **verdict.facts}
+                body = {"ready": good, "reasons": list(verdict.reasons), **verdict.details}
                 self._say(200 if good else 503, body)
             case "/metrics":
-                text = worker_metrics(verdict.alive, verdict.ready, verdict.facts, verdict.tally())
+                text = worker_metrics(verdict.alive, verdict.ready, verdict.details, verdict.counters())
                 self._answer(200, text.encode(), CONTENT_TYPE)
             case _:
                 self._say(404, {"error": "there are /livez, /readyz and /metrics"})

@@ -28,10 +28,12 @@ class NamedStoreDocument(Document):
 
 
 @routes.get("/api/stores", role=Role.VIEWER, everywhere=True, answer=Items[NamedStoreDocument])
-async def list_stores(call: ApiRequest) -> Response:
+async def list_stores(request: ApiRequest) -> Response:
     """List the app's stores, with their workers and waiting jobs; only for keys of all tenants."""
-    found = [await call.read(call.inspection.store_status, name) for name in call.inspection.stores()]
-    return call.page([_document(status) for status in found])
+    found = [
+        await request.read(request.inspection.store_status, name) for name in request.inspection.stores()
+    ]
+    return request.page([_document(status) for status in found])
 
 
 def _document(status: StoreStatus) -> dict[str, object]:

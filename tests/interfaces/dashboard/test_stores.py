@@ -69,4 +69,4 @@ def test_an_unknown_store_is_an_error_page(several: House) -> None:
 def test_an_app_with_one_store_has_no_switch() -> None:
     with house() as made:
         page = made.person().open("/")
-        assert "name=\"store\"" not in page
+        assert 'name="store"' not in page

@@ -73,29 +73,29 @@ class BoundTask(Generic[P, R, C]):
         """Enqueue one job; returns when the job is durable."""
         enqueuer = self._client.enqueuer
         place = enqueuer.place(self._declared, self._call)
-        (facts,) = enqueuer.enqueue(self._declared, self._call, [(args, kwargs)], place)
-        return Job(self._client, facts, place)
+        (job,) = enqueuer.enqueue(self._declared, self._call, [(args, kwargs)], place)
+        return Job(self._client, job, place)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[R]:
         """Enqueue one job asynchronously; concurrent calls share a commit."""
         enqueuer = self._client.enqueuer
         place = enqueuer.place(self._declared, self._call)
-        (facts,) = await enqueuer.aenqueue(self._declared, self._call, [(args, kwargs)], place)
-        return Job(self._client, facts, place)
+        (job,) = await enqueuer.aenqueue(self._declared, self._call, [(args, kwargs)], place)
+        return Job(self._client, job, place)
 
     def enqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[Job[R]]:
         """Enqueue many jobs, one for each dictionary of arguments; all of them or none."""
         enqueuer = self._client.enqueuer
         place = enqueuer.place(self._declared, self._call)
         found = enqueuer.enqueue(self._declared, self._call, [((), call) for call in calls], place)
-        return [Job(self._client, facts, place) for facts in found]
+        return [Job(self._client, job, place) for job in found]
 
     async def aenqueue_many(self, calls: Iterable[Mapping[str, Any]]) -> list[Job[R]]:
         """Enqueue many jobs asynchronously; all of them or none."""
         enqueuer = self._client.enqueuer
         place = enqueuer.place(self._declared, self._call)
         found = await enqueuer.aenqueue(self._declared, self._call, [((), call) for call in calls], place)
-        return [Job(self._client, facts, place) for facts in found]
+        return [Job(self._client, job, place) for job in found]
 
     def using(self, **options: Unpack[CallKeywords]) -> BoundTask[P, R, C]:
         """Return a copy of this task with these options for its jobs; other options stay unchanged."""
@@ -129,9 +129,9 @@ class Recipe:
 
 
 def _over(profile: CallOptions, own: CallOptions) -> CallOptions:
-    said = {
+    options = {
         name: getattr(own, name)
         for name in CallOptions.__dataclass_fields__
         if getattr(own, name) != getattr(NO_OPTIONS, name)
     }
-    return profile.merged(said)
+    return profile.merged(options)

@@ -21,7 +21,7 @@ _COUNTED = (
 
 
 def worker_metrics(
-    alive: bool, ready: bool, facts: Mapping[str, Any], tally: Mapping[str | None, Counters]
+    alive: bool, ready: bool, details: Mapping[str, Any], counters: Mapping[str | None, Counters]
 ) -> str:
     """Render the metrics of a worker and its runners.
 
@@ -32,18 +32,18 @@ def worker_metrics(
     able = Family("tidemill_worker_ready", "Whether it can take jobs: 1, or 0.")
     able.add(int(alive and ready))
     leading = Family("tidemill_worker_leading", "Whether it runs the duties: 1, or 0.")
-    stores: Mapping[str, Mapping[str, Any]] = facts.get("stores", {})
+    stores: Mapping[str, Mapping[str, Any]] = details.get("stores", {})
     if stores:
         for name, store in stores.items():
             leading.add(int(bool(store.get("leading"))), store=name)
     else:
-        leading.add(int(bool(facts.get("leading"))))
+        leading.add(int(bool(details.get("leading"))))
     unhooked = Family(
         "tidemill_worker_fires_without_hooks_total",
         "Fires made without the app's enqueue hooks, because no runner answered in time.",
         "counter",
     )
-    unhooked.add(int(facts.get("fires_without_hooks", 0)))
+    unhooked.add(int(details.get("fires_without_hooks", 0)))
     families: list[Family | Histogram] = [up, able, leading, unhooked]
     if stores:
         answers = Family("tidemill_worker_store_up", "Whether a store answers this worker: 1, or 0.")
@@ -56,13 +56,13 @@ def worker_metrics(
         families += [answers, ready_runners]
     for name, metric, words, kind in _COUNTED:
         family = Family(metric, words, "counter" if kind == "counter" else "gauge")
-        for runner in facts.get("runners", ()):
+        for runner in details.get("runners", ()):
             if isinstance(value := runner.get(name), int):
                 family.add(value, runner=str(runner.get("pid")), **_store_label(runner.get("store")))
         families.append(family)
-    parts = {name: counters.families() for name, counters in tally.items() if name is not None}
+    parts = {name: counters.families() for name, counters in counters.items() if name is not None}
     # An app with one store has no names of stores.
-    own = combined("store", parts) if parts else tally.get(None, Counters()).families()
+    own = combined("store", parts) if parts else counters.get(None, Counters()).families()
     return rendered([*families, *own])
 
 

@@ -83,20 +83,20 @@ class SupervisorStatus:
             | {
                 name: value
                 for name, value in runner.stats.items()
-                if name not in ("kind", "tally", "condition")
+                if name not in ("kind", "counters", "condition")
             }
             for runner in crew
         ]
-        facts: dict[str, object] = {
+        details: dict[str, object] = {
             "runners": runners,
             "broken_tasks": dict(self.broken),
             "leading": self._stores.leading,
         }
-        facts["fires_without_hooks"] = self._stores.fire_hooks.skipped
+        details["fires_without_hooks"] = self._stores.fire_hooks.skipped
         stores = [store for store in self._stores if store.name is not None]
         if stores:
-            facts["stores"] = {store.name: self._facts_of(store, working) for store in stores}
-        return HealthVerdict(alive, not reasons, tuple(reasons), facts, lambda: self._tally(crew))
+            details["stores"] = {store.name: self._details_of(store, working) for store in stores}
+        return HealthVerdict(alive, not reasons, tuple(reasons), details, lambda: self._counters(crew))
 
     def _trouble_of_runners(self, working: Sequence[RunnerProcess]) -> list[str]:
         """Why jobs are not run: no runner at all, or none for one of several stores."""
@@ -109,7 +109,7 @@ class SupervisorStatus:
             if store.name is not None and store.name not in served and self._seats.is_wanted(store.name)
         ]
 
-    def _facts_of(self, store: ServedStore, working: Sequence[RunnerProcess]) -> dict[str, object]:
+    def _details_of(self, store: ServedStore, working: Sequence[RunnerProcess]) -> dict[str, object]:
         return {
             "answers": store.refusal is None and store.link.healthy,
             "leading": store.link.leading,
@@ -121,14 +121,14 @@ class SupervisorStatus:
         """Keep the counters of a runner that has exited."""
         with self._counting:
             past = self._past.setdefault(runner.store_name, Counters())
-            past.add(runner.stats.get("tally", {}))
+            past.add(runner.stats.get("counters", {}))
             runner.stats = {}
 
-    def _tally(self, crew: Iterable[RunnerProcess]) -> dict[str | None, Counters]:
+    def _counters(self, crew: Iterable[RunnerProcess]) -> dict[str | None, Counters]:
         found: dict[str | None, Counters] = {}
         with self._counting:  # so that each runner is counted exactly once
             for name, past in self._past.items():
                 found.setdefault(name, Counters()).add(past.data())
             for runner in crew:
-                found.setdefault(runner.store_name, Counters()).add(runner.stats.get("tally", {}))
+                found.setdefault(runner.store_name, Counters()).add(runner.stats.get("counters", {}))
         return found

@@ -38,7 +38,7 @@ from tidemill.domain.triggers.base import Trigger
 from tidemill.engine.context import Context
 from tidemill.errors import BadSettings, StoreError
 from tidemill.stores.base import Store
-from tidemill.stores.open import open_store
+from tidemill.stores.open import create_sqlite_tables, open_store
 from tidemill.tasks.ambient import store_scope, tenant_scope
 from tidemill.tasks.events import Events, Subscriber, Subscription
 from tidemill.tasks.hooks import EnqueueManager, ExecuteManager, Hooks, Only
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from socket import socket
 
     from tidemill.engine.embedded_worker import EmbeddedWorker, Tick
-    from tidemill.engine.worker_group import WorkerGroup
     from tidemill.engine.worker_settings import WorkerSettings
 
 P = ParamSpec("P")
@@ -173,7 +172,7 @@ class App:
                     if migrate and where.startswith("sqlite"):
                         # A store that cannot be used must not prevent the use of the others.
                         with suppress(*((StoreError,) if len(given) > 1 else ())):
-                            _create_tables(found[name])
+                            create_sqlite_tables(found[name])
             undo.pop_all()
         return found
 
@@ -219,7 +218,7 @@ class App:
 
         The choice belongs to the context: it reaches coroutines and ``asyncio.to_thread``, but no new thread.
         """
-        return store_scope(self.registry, self._client.placement.known(name))
+        return store_scope(self.registry, self._client.placement.existing(name))
 
     def at_store(self, name: str) -> Self:
         """Return this app with another store: all calls of the returned object address it.
@@ -449,13 +448,13 @@ class App:
         *,
         stores: Sequence[str] | str | None = None,
         **settings: Any,
-    ) -> EmbeddedWorker | WorkerGroup:
+    ) -> EmbeddedWorker:
         """Return a worker that runs inside this process: ``with app.worker():`` or ``async with app.worker():``.
 
         ``threads``, ``children``, ``grace`` and the other worker settings are accepted as well. If the app has several
         stores, ``stores`` names those to serve, by default all live ones, and each gets an equal part of the slots.
         """
-        from tidemill.engine.store_shares import divided, read_stores, served_stores
+        from tidemill.engine.store_shares import divided, read_embedded_stores, served_stores
         from tidemill.engine.worker_group import WorkerGroup
         from tidemill.engine.worker_settings import check_embedded, read_settings
 
@@ -463,7 +462,7 @@ class App:
         check_embedded(chosen)
         fixed = self._client.placement.fixed
         names = served_stores(
-            self.live_stores if fixed is None else [fixed], self.stores, _embedded(read_stores(stores))
+            self.live_stores if fixed is None else [fixed], self.stores, read_embedded_stores(stores)
         )
         if self._client.placement.is_single:
             return self._embedded_worker(chosen)
@@ -579,24 +578,3 @@ class App:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _embedded(wanted: dict[str, int | None]) -> dict[str, int | None]:
-    """Refuse numbers of processes, which a worker inside the user's process does not have."""
-    for name, number in wanted.items():
-        if number is not None:
-            raise BadSettings(
-                f"stores: {name}={number} is a number of processes; a worker inside your process has one,"
-                " run several with: tidemill worker APP --stores",
-                setting="stores",
-            )
-    return wanted
-
-
-def _create_tables(store: Store) -> None:
-    """Create the tables of a new SQLite file now.
-
-    A user's transaction may lock the file later, and creating them would have to wait for it.
-    """
-    if store.schema().pending:
-        store.check()

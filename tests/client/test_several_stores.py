@@ -12,6 +12,7 @@ from datetime import timedelta
 import pytest
 
 from tidemill import App, Context, Every, Limit, ManualClock
+from tidemill.engine.worker_group import WorkerGroup
 from tidemill.errors import BadSettings, JobNotFound, UsageError
 from tidemill.stores.memory import MemoryStore
 
@@ -168,7 +169,7 @@ def test_blocks_of_two_apps_do_not_affect_each_other() -> None:
 
 
 @pytest.mark.parametrize("name", ["archive", "nowhere"])
-def test_a_job_cannot_be_placed_where_nobody_works(app: App, name: str) -> None:
+def test_a_job_cannot_be_placed_in_a_store_without_workers_by_design(app: App, name: str) -> None:
     @app.task
     def plain() -> None: ...
 
@@ -398,7 +399,12 @@ def test_an_embedded_worker_serves_every_live_store_and_divides_its_slots(app: A
         jobs = [plain.using(store=name).enqueue(n=at) for at, name in enumerate(("jobs", "eu"))]
         with other.worker(threads=5, concurrency=3) as worker:
             assert [job.result(10) for job in jobs] == [0, 1]
-            assert set(worker.stats()) == {"jobs", "eu"}  # type: ignore[arg-type]
+            assert isinstance(worker, WorkerGroup)
+            assert set(worker.workers) == {"jobs", "eu"}
+            assert worker.id == worker.workers["jobs"].id
+            stats = worker.stats()
+            assert stats is not None
+            assert stats.done == 2
             slots = {name: other.at_store(name).store.workers()[0].concurrency for name in ("jobs", "eu")}
             assert slots == {"jobs": 2 + 3 + 1, "eu": 1 + 2 + 1}
         jobs = [plain.using(store=name).enqueue(n=at) for at, name in enumerate(("jobs", "eu"))]

@@ -15,7 +15,7 @@ app = App(
 
 
 @app.task
-def note(path: str, ctx: Context, seconds: float = 0.0) -> str:
+def note(ctx: Context, path: str, seconds: float = 0.0) -> str:
     """Record the store and the process of an execution."""
     time.sleep(seconds)
     with Path(path).open("a") as file:
@@ -24,7 +24,7 @@ def note(path: str, ctx: Context, seconds: float = 0.0) -> str:
 
 
 @app.task(isolation="process")
-def alone(path: str, ctx: Context) -> str:
+def alone(ctx: Context, path: str) -> str:
     """Enqueue a child from a child process."""
     return note.enqueue(path=path).store_name + " " + str(ctx.store_name)
 

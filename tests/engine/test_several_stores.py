@@ -181,7 +181,7 @@ def test_one_worker_runs_the_jobs_schedules_and_children_of_every_store(stores: 
     assert worker.exit_code() == 0
 
 
-def test_a_worker_serves_only_the_stores_that_it_is_told_to(files: Stores) -> None:
+def test_the_option_stores_restricts_a_worker(files: Stores) -> None:
     files.worker("--stores", "reports=1").ready()
     mine, other = files.enqueue("reports"), files.enqueue("jobs")
     assert mine.result(30) == "reports"

@@ -80,8 +80,8 @@ class CommandContext:
             if self.store_name is None:
                 self._client = self._root
             else:
-                self._app = self._app.at_store(self.store_name)
-                self._client = client_of(self._app)
+                self._address(self.store_name)
+        assert self._client is not None
         return self._client
 
     @property
@@ -103,9 +103,12 @@ class CommandContext:
 
     def _at(self, name: str) -> CommandContext:
         other = copy(self)
-        other.store_name, other._app = name, self._app.at_store(name)
-        other._client = client_of(other._app)
+        other._address(name)
         return other
+
+    def _address(self, name: str) -> None:
+        self.store_name, self._app = name, self._app.at_store(name)
+        self._client = client_of(self._app)
 
     def find(self, id: str) -> tuple[UUID, str]:
         """Return the id of the job with this id, or unique prefix or suffix of an id, and the name of its store."""

@@ -106,14 +106,14 @@ class Client:
         """Return a client for the same app whose calls address this store. It is closed with this client."""
         view = copy(self)
         view._lock, view._views, view._is_view = threading.Lock(), WeakSet(), True
-        view._use(self.stores, self.clock, self.placement.known(name))
+        view._use(self.stores, self.clock, self.placement.existing(name))
         view.connections = OwnConnections(partial(view.store, None))
         self._views.add(view)
         return view
 
     def store_name(self, name: str | None) -> str:
         """Return the name of this store, or of the one that calls address here."""
-        return self.placement.current() if name is None else self.placement.known(name)
+        return self.placement.current() if name is None else self.placement.existing(name)
 
     def store(self, name: str | None) -> Store:
         """Return the named store, or the one that calls address here."""

@@ -100,7 +100,7 @@ class Inspection(StoreApi):
         """Return a job, live or archived, and the name of its store, or raise ``JobNotFound``."""
         return self._client.find(id, tenant=tenant, store=None)
 
-    def stores(self) -> tuple[str, ...]:
+    def store_names(self) -> tuple[str, ...]:
         """Return the names of the app's stores: the live ones first, then those for archived jobs."""
         live = self._client.placement.live
         return (*live, *(name for name in self._client.stores if name not in live))

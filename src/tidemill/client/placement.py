@@ -83,11 +83,11 @@ class Placement:
         self.is_single = len(stores) == 1  #: there is nothing to choose
         self.default = default_name(stores)
         self.live = live_names(stores)
-        self.fixed = None if fixed is None else self.known(fixed)
+        self.fixed = None if fixed is None else self.existing(fixed)
         self._checked: set[str] = set()  # stores whose workers were looked for
         self._lock = threading.Lock()
 
-    def known(self, name: str) -> str:
+    def existing(self, name: str) -> str:
         """Return the name of a store that exists, or raise ``BadSettings``."""
         if name not in self._stores:
             raise BadSettings(
@@ -142,7 +142,7 @@ class Placement:
 
     def live_name(self, name: str) -> str:
         """Return the name of a store that jobs may be placed in, or raise ``BadSettings``."""
-        if self.known(name) not in self.live:
+        if self.existing(name) not in self.live:
             raise BadSettings(
                 f"store {name!r} is for archived jobs, and no worker serves it; choose one of {', '.join(self.live)}",
                 store=name,

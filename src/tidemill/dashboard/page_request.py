@@ -192,7 +192,7 @@ class PageRequest(WebRequest):
             "chosen_store": self.chosen_store,
             "store_name": self.service.store_name,
             "store_page": "/" + self.seen_at.split("/")[1],
-            "stores": self.inspection.stores() if self.service.has_several_stores else (),
+            "stores": self.inspection.store_names() if self.service.has_several_stores else (),
             "all_tenants": self.identity.tenant == ALL_TENANTS,
             "read_only": self.service.settings.read_only,
         }

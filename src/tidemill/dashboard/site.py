@@ -133,8 +133,8 @@ class PageEndpoint(Endpoint[Operation]):
         chosen = "store" in request.query_params or LIVE in request.scope["tidemill.headers"]
         if operation.path != "/" or not self.service.has_several_stores or chosen:
             return None
-        store = self._site.sessions.store(request)
-        if store == self.service.store_name or store not in self.service.app.stores:
+        store = self._site.sessions.chosen_store(request)
+        if store == self.service.store_name or store not in self.service.inspection.store_names():
             return None
         url = request.url.include_query_params(store=store)
         return f"{url.path}?{url.query}"

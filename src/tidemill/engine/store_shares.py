@@ -40,12 +40,25 @@ def read_stores(given: str | Sequence[str] | None) -> dict[str, int | None]:
     return found
 
 
-def served_stores(live: Sequence[str], known: Collection[str], wanted: Wanted) -> tuple[str, ...]:
+def read_embedded_stores(given: str | Sequence[str] | None) -> dict[str, int | None]:
+    """Read the stores of a worker inside the user's process, which has no processes to divide."""
+    wanted = read_stores(given)
+    for name, number in wanted.items():
+        if number is not None:
+            raise BadSettings(
+                f"stores: {name}={number} is a number of processes; a worker inside your process has one,"
+                " run several with: tidemill worker APP --stores",
+                setting="stores",
+            )
+    return wanted
+
+
+def served_stores(live: Sequence[str], names: Collection[str], wanted: Wanted) -> tuple[str, ...]:
     """Return the stores to serve: those that were named, else every live one."""
-    unknown = [name for name in wanted if name not in known]
+    unknown = [name for name in wanted if name not in names]
     if unknown:
         raise BadSettings(
-            f"the app has no store named {unknown[0]!r}; there are {', '.join(sorted(known))}",
+            f"the app has no store named {unknown[0]!r}; there are {', '.join(sorted(names))}",
             setting="stores",
         )
     return tuple(wanted) or tuple(live)

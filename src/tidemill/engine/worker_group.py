@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Self
 from uuid import UUID
 
 from tidemill.engine.embedded_worker import EmbeddedWorker, Tick
-from tidemill.engine.exchange.planner import RunnerStats
+from tidemill.engine.exchange.planner import RunnerStats, combined_stats
 from tidemill.errors import StoreBusy, StoreUnavailable, UsageError
 
 _log = logging.getLogger("tidemill.engine")
@@ -20,17 +18,18 @@ _AGAIN = 3.0  # seconds between two attempts to start the worker of a store that
 _OUTAGE = (StoreUnavailable, StoreBusy)
 
 
-class WorkerGroup:
+class WorkerGroup(EmbeddedWorker):
     """Runs the jobs of several stores in this process, with one ``EmbeddedWorker`` for each.
 
     A store that does not answer delays only its own worker. ``make`` creates the worker of a store.
     """
 
+    # It has the interface of an ``EmbeddedWorker`` and none of its parts: those belong to the workers.
     def __init__(self, make: Mapping[str, Callable[[], EmbeddedWorker]]) -> None:
         self._make = dict(make)
         self.workers: dict[str, EmbeddedWorker] = {}  #: those that have started, by store
         self._lock = threading.Lock()
-        self._over = threading.Event()
+        self._ended = threading.Event()
         self._retry: threading.Thread | None = None
 
     @property
@@ -40,7 +39,7 @@ class WorkerGroup:
 
     def start(self) -> Self:
         """Start working. Raises only if no store can be used, or if one needs the user: for example, migrations."""
-        if self.workers or self._over.is_set():
+        if self.workers or self._ended.is_set():
             raise UsageError("this worker was already started; create another one")
         missing: dict[str, Exception] = {}
         try:
@@ -67,13 +66,13 @@ class WorkerGroup:
         worker = self._make[name]()
         worker.start()
         with self._lock:
-            if not self._over.is_set():
+            if not self._ended.is_set():
                 self.workers[name] = worker
                 return
         worker.stop(0.0)
 
     def _start_late(self, names: list[str]) -> None:
-        while names and not self._over.wait(_AGAIN):
+        while names and not self._ended.wait(_AGAIN):
             for name in list(names):
                 try:
                     self._begin(name)
@@ -87,7 +86,7 @@ class WorkerGroup:
 
     def stop(self, grace: float | None = None) -> None:
         """Stop all workers at the same time; each lets its jobs finish. Harmless if called twice."""
-        self._over.set()
+        self._ended.set()
         if self._retry is not None:
             self._retry.join()
         with self._lock:
@@ -101,13 +100,15 @@ class WorkerGroup:
             thread.join()
 
     @property
-    def ids(self) -> dict[str, UUID | None]:
-        """The current id of the worker of each store."""
-        return {name: worker.id for name, worker in self.workers.items()}
+    def id(self) -> UUID | None:
+        """The current id of the first store's worker; ``workers`` has those of the others."""
+        first = next(iter(self.workers.values()), None)
+        return None if first is None else first.id
 
-    def stats(self) -> dict[str, RunnerStats | None]:
-        """Return the current figures of each store."""
-        return {name: worker.stats() for name, worker in self.workers.items()}
+    def stats(self) -> RunnerStats | None:
+        """Return the current figures of all stores together; ``workers`` has those of each."""
+        parts = [stats for worker in self.workers.values() if (stats := worker.stats()) is not None]
+        return combined_stats(parts) if parts else None
 
     def tick(self, budget: float) -> Tick:
         """Run due jobs of all stores at the same time, for at most about ``budget`` seconds, then stop.
@@ -134,19 +135,3 @@ class WorkerGroup:
         if not ticks:
             raise errors[0]
         return Tick(sum(tick.processed for tick in ticks), sum(tick.errors for tick in ticks))
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    async def __aenter__(self) -> Self:
-        return await asyncio.to_thread(self.start)
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await asyncio.to_thread(self.stop)

@@ -31,7 +31,7 @@ class NamedStoreDocument(Document):
 async def list_stores(request: ApiRequest) -> Response:
     """List the app's stores, with their workers and waiting jobs; only for keys of all tenants."""
     found = [
-        await request.read(request.inspection.store_status, name) for name in request.inspection.stores()
+        await request.read(request.inspection.store_status, name) for name in request.inspection.store_names()
     ]
     return request.page([_document(status) for status in found])
 

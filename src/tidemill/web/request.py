@@ -107,9 +107,9 @@ class WebRequest:
             self.move_to(store)
         return found
 
-    def move_to(self, store: str) -> None:
+    def move_to(self, name: str) -> None:
         """Continue in another store of the app."""
-        self.service = self.service.at(store)
+        self.service = self.service.at(name)
         self.app, self.inspection = self.service.app, self.service.inspection
 
     async def job(self) -> Job[Any]:

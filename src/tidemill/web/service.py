@@ -52,6 +52,11 @@ class Service:
         self.checked: tuple[float, str | None] | None = None  #: time and error code of the last store check
 
     @property
+    def streams(self) -> int:
+        """The number of open event streams, over all stores."""
+        return self.streams_of.total()
+
+    @property
     def store_name(self) -> str:
         """The name of the store that this service reads."""
         return self.client.store_name(None)

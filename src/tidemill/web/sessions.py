@@ -137,13 +137,13 @@ class Sessions:
         theme = request.cookies.get(THEME, "")
         return theme if theme in THEMES else THEMES[0]
 
-    def store(self, request: Request) -> str | None:
+    def chosen_store(self, request: Request) -> str | None:
         """Return the store that the user chose last."""
         return unquote(request.cookies.get(STORE, "")) or None
 
-    def remember_store(self, response: Response, request: Request, store: str) -> None:
-        if self.store(request) != store:
-            self._set(response, request, STORE, quote(store), 365 * 24 * 60 * 60)
+    def remember_store(self, response: Response, request: Request, name: str) -> None:
+        if self.chosen_store(request) != name:
+            self._set(response, request, STORE, quote(name), 365 * 24 * 60 * 60)
 
     def set_theme(self, response: Response, request: Request, theme: str) -> None:
         self._set(response, request, THEME, theme, 365 * 24 * 60 * 60)

@@ -96,7 +96,7 @@ class EventStream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         service, own = self._service, self._service.streams_of
-        if own.total() >= service.settings.max_streams:
+        if service.streams >= service.settings.max_streams:
             raise Problem(503, "overloaded", "too many streams are open", headers={"retry-after": "5"})
         if own[self._identity] >= (most := service.settings.max_streams_per_key):
             raise Problem(

@@ -32,7 +32,7 @@ def test_the_switch_works_without_a_script_and_links_keep_the_store(several: Hou
     assert "/static/base.css?v=" in there
 
 
-def test_the_first_page_remembers_the_store(several: House) -> None:
+def test_the_first_page_opens_the_store_that_was_chosen_last(several: House) -> None:
     person = several.person()
     assert person.ask("GET", "/").status_code == 200
     person.open("/queues?store=reports")

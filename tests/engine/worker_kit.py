@@ -145,7 +145,7 @@ class WorkerProcess:
         return self
 
     def readies(self) -> int:
-        return len(re.findall(r"runner \d+ \(pid \d+\) is ready", self.log))
+        return len(re.findall(r"runner \d+(?: of store '[^']+')? \(pid \d+\) is ready", self.log))
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)

@@ -102,7 +102,7 @@ class Worker:
 
     def readies(self) -> int:
         """Count the runners that have become ready so far."""
-        return len(re.findall(r"runner \d+ \(pid \d+\) is ready", self.log))
+        return len(re.findall(r"runner \d+(?: of store '[^']+')? \(pid \d+\) is ready", self.log))
 
     def ready(self, count: int = 1, seconds: float = 90.0) -> Worker:
         """Wait until this many runners have become ready."""

@@ -19,6 +19,7 @@ from tidemill.cli.app_argument import app_named
 from tidemill.cli.serve import lines
 from tidemill.cli.worker import announced, work, worker_options
 from tidemill.engine.log_formats import write_logs
+from tidemill.engine.store_shares import Wanted
 from tidemill.engine.supervisor.sidecar import Sidecar
 from tidemill.engine.supervisor.supervisor import Supervisor, need_posix
 from tidemill.engine.worker_settings import WorkerSettings, default_processes, read_settings
@@ -54,6 +55,7 @@ def up(
     host: str,
     port: int,
     processes: int | None,
+    stores: dict[str, int | None],
     allow_anonymous_create: bool,
     read_only: bool,
     health_port: int | None,
@@ -78,6 +80,7 @@ def up(
         host=host,
         port=port,
         processes=processes,
+        stores=stores,
         settings=read_settings({**settings, "pumps": 1 if processes > 1 else 2}),
         health=None if health_port is None else (health_host, health_port),
         allow_anonymous_create=allow_anonymous_create,
@@ -141,6 +144,7 @@ def bring_up(
     processes: int,
     settings: WorkerSettings,
     tell: Tell,
+    stores: Wanted | None = None,
     health: tuple[str, int] | None = None,
     allow_anonymous_create: bool = False,
     read_only: bool = False,
@@ -167,6 +171,7 @@ def bring_up(
             app,
             settings,
             processes=processes,
+            stores=stores,
             migrate=True,
             reload=reload,
             beside=api,

@@ -19,6 +19,7 @@ from tidemill.cli.parsers import duration
 from tidemill.domain.cluster import Coordination
 from tidemill.engine.health import default_host
 from tidemill.engine.log_formats import LEVELS, write_logs
+from tidemill.engine.store_shares import read_stores
 from tidemill.engine.supervisor.supervisor import Supervisor, need_posix
 from tidemill.engine.worker_settings import default_processes, read_settings
 
@@ -42,7 +43,10 @@ class Size(click.ParamType[int]):
 
 _SHARED = (
     click.option(
-        "--processes", "-p", type=click.IntRange(1, 1024), help="Runner processes.  [default: one per core]"
+        "--processes",
+        "-p",
+        type=click.IntRange(1, 1024),
+        help="Runner processes, divided among the stores; each store has at least one.  [default: one per core]",
     ),
     click.option(
         "--concurrency",
@@ -55,6 +59,12 @@ _SHARED = (
         "-t",
         type=click.IntRange(0),
         help="Plain functions at the same time, per process.  [default: 10]",
+    ),
+    click.option(
+        "--stores",
+        metavar="A,B",
+        callback=lambda _context, _param, given: read_stores(given),
+        help="Serve only these stores of the app, such as jobs,reports; jobs=3 sets the processes of one.  [default: all]",
     ),
     click.option("--queues", "-q", metavar="A,B", help="Serve only these queues.  [default: all]"),
     click.option(
@@ -135,6 +145,7 @@ def worker_options(command: Callable[..., None]) -> Callable[..., None]:
 def worker(
     app: str,
     processes: int | None,
+    stores: dict[str, int | None],
     health_port: int | None,
     health_host: str,
     strict: bool,
@@ -158,6 +169,7 @@ def worker(
         app,
         read_settings({**settings, "pumps": 1 if processes > 1 else 2}),
         processes=processes,
+        stores=stores,
         strict=strict,
         reload=reloads,
         health=None if health_port is None else (health_host, health_port),
@@ -193,7 +205,8 @@ def announced(values: dict[str, object]) -> None:
     """Print the main facts of a worker that has started, one per line."""
     rows = {
         "app": values["app"],
-        "store": values["store"],
+        "store": None if values.get("stores") else values["store"],
+        "stores": _shares(values.get("stores")),
         "tasks": _several(values["tasks"]),
         "queues": _several(values["queues"]),
         "slots": f"{values['processes']} × {values['slots']}",
@@ -202,6 +215,13 @@ def announced(values: dict[str, object]) -> None:
     for name, value in rows.items():
         if value:
             click.echo(f"  {name:<8}{value}")
+
+
+def _shares(stores: object) -> str | None:
+    """Format the stores of a worker with the number of processes of each; None for an app with one store."""
+    if not isinstance(stores, dict):
+        return None
+    return ", ".join(f"{name} ({number})" for name, number in stores.items())
 
 
 def _several(names: object) -> str:

@@ -79,7 +79,9 @@ class EmbeddedWorker:
         prepare: Callable[[], object] | None = None,
         confirm: Callable[[], None] | None = None,
         retention: RetentionDuty | None = None,
+        store_name: str | None = None,
     ) -> None:
+        self._store_name = store_name
         self._store, self._registry, self._clock = store, registry, clock
         self._prepare, self._confirm, self._node = prepare, confirm, machine_name()
         self._settings = fitted(settings, store.url)
@@ -248,6 +250,7 @@ class EmbeddedWorker:
             connections=self._connections,
             app_path=self._app_path,
             fence=fence,
+            store_name=self._store_name,
         )
         runner.start()
         return runner

@@ -72,8 +72,9 @@ class Runner:
         connections: Connections | None = None,
         on_stuck: Callable[[str], None] | None = None,
         fence: Fence | None = None,
+        store_name: str | None = None,
     ) -> None:
-        self.connections = connections
+        self.connections, self.store_name = connections, store_name
         self.store, self.clock, self.worker, self.settings = store, clock, worker, settings
         self._registry, self._listener, self._node = registry, listener, machine_name()
         self._on_stuck, self._fence = on_stuck, fence
@@ -95,7 +96,13 @@ class Runner:
         lease = ENDLESS if fence is None else fence
         self._threads = ThreadExecutor(settings.threads, clock, hooks, self._ended_in_thread, lease)
         self._alone = ProcessQueue(
-            app_path, settings, clock, self._begin_alone, self._ended_in_thread, self._news.publish
+            app_path,
+            settings,
+            clock,
+            self._begin_alone,
+            self._ended_in_thread,
+            self._news.publish,
+            store_name=store_name,
         )
         self._kinds = kinds_of(registry, settings, processes=self._alone.is_open)
         planner = Planner(self._kinds, settings.buffer.total_seconds(), settings.batch)

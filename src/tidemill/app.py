@@ -28,13 +28,14 @@ from tidemill.clock import Clock, SystemClock
 from tidemill.decorators import ScheduledDecorator, TaskDecorator
 from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.job import DEFAULT_TENANT
-from tidemill.domain.payload import DEFAULT_ARGS_LIMIT, DEFAULT_RESULT_LIMIT, PayloadLimits
+from tidemill.domain.payload import DEFAULT_ARGS_LIMIT, DEFAULT_MAX, DEFAULT_RESULT_LIMIT, PayloadLimits
 from tidemill.domain.releases import Deployment, read_release
 from tidemill.domain.retention import DEFAULT_POLICIES, ArchivePolicy, read_policies
 from tidemill.domain.triggers.base import Trigger
 from tidemill.engine.context import Context
 from tidemill.errors import BadSettings
 from tidemill.stores.base import Store
+from tidemill.stores.blob_files import check_place
 from tidemill.stores.open import open_store
 from tidemill.tasks.ambient import tenant_scope
 from tidemill.tasks.events import Events, Subscriber, Subscription
@@ -42,7 +43,7 @@ from tidemill.tasks.hooks import EnqueueManager, ExecuteManager, Hooks, Only
 from tidemill.tasks.limit_rules import read_app_limits
 from tidemill.tasks.limits import Limit, Rate
 from tidemill.tasks.middleware import Middleware
-from tidemill.tasks.options import TaskKeywords, check_name, read_options
+from tidemill.tasks.options import LargeResults, TaskKeywords, check_name, read_options
 from tidemill.tasks.registry import Registry
 from tidemill.tasks.task import Task, declare, default_name, undeclared
 from tidemill.testing.runner import Testing
@@ -63,7 +64,11 @@ class AppKeywords(TypedDict, total=False):
 
     archive: Sequence[ArchivePolicy]
     args_limit: int
+    blobs: str | None
+    large_results: LargeResults
     limits: Mapping[str, int | Limit | Rate] | None
+    max_args: int
+    max_result: int
     result_limit: int
     migrate: bool
     name: str | None
@@ -115,7 +120,16 @@ class App:
         limits = PayloadLimits(
             args=settings.get("args_limit", DEFAULT_ARGS_LIMIT),
             result=settings.get("result_limit", DEFAULT_RESULT_LIMIT),
+            max_args=settings.get("max_args", DEFAULT_MAX),
         )
+        self._result_options: TaskKeywords = {"result_limit": limits.result}
+        if "max_result" in settings:
+            self._result_options["max_result"] = settings["max_result"]
+        if "large_results" in settings:
+            self._result_options["large_results"] = settings["large_results"]
+        read_options("app", self._result_options)
+        blobs = settings.get("blobs")
+        self._blobs = None if blobs is None else check_place(blobs)
         rules = read_app_limits(settings.get("limits"))
         policies = read_policies(settings.get("archive", DEFAULT_POLICIES))
         self._client = Client(
@@ -155,6 +169,7 @@ class App:
                         # Create the tables now: a user's transaction may lock the file later, and creating them would
                         # have to wait for it.
                         found[name].check()
+                found[name].blob_url = self._blobs
             undo.pop_all()
         return found
 
@@ -224,7 +239,7 @@ class App:
 
     def _declare(self, target: Callable[..., Any], options: TaskKeywords) -> BoundTask[Any, Any]:
         name = options.get("name") or default_name(target)
-        declared = declare(target, read_options(name, options))
+        declared = declare(target, read_options(name, {**self._result_options, **options}))
         self._client.hooks.check(declared)
         self.registry.add(declared)
         return BoundTask(self._client, declared)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from tidemill.cli.completion import queue_names, task_names
 from tidemill.cli.context import CommandContext, with_context
-from tidemill.cli.job_views import one
+from tidemill.cli.job_views import one, payload_words
 from tidemill.cli.parsers import duration, instant, json_or_text, metadata, read_arguments, reference
 from tidemill.cli.screen import (
     STYLES,
@@ -32,6 +32,7 @@ from tidemill.client import documents
 from tidemill.client.enqueue.bound_task import BoundTask
 from tidemill.client.jobs.handle import Job
 from tidemill.client.jobs.why import explain
+from tidemill.domain.large_values import is_reference
 from tidemill.domain.states import JobState
 from tidemill.domain.unique import Unique
 
@@ -186,7 +187,11 @@ def _line(job: Job[Any]) -> str:
 
 def _outcome(job: Job[Any]) -> None:
     if job.status is JobState.COMPLETED:
-        value = documents.plain(job.facts.result)
+        value = (
+            payload_words(job.facts.result)
+            if is_reference(job.facts.result)
+            else documents.plain(job.facts.result)
+        )
         print_lines([(f"{job.id} completed", STYLES["completed"])])
         if value is not None:
             print_lines([(value if isinstance(value, str) else json.dumps(value), "")])

@@ -21,6 +21,7 @@ from tidemill.clock import Clock, ManualClock
 from tidemill.domain.job import JobRow
 from tidemill.domain.limits import Rule
 from tidemill.domain.payload import PayloadLimits
+from tidemill.domain.record import Record
 from tidemill.domain.retention import DEFAULT_POLICIES, ArchivedJob, ArchivePolicy
 from tidemill.errors import BadSettings, JobNotFound
 from tidemill.stores.base import Store
@@ -157,8 +158,16 @@ class Client:
             return found[0]
         kept = self.archived(id, tenant=tenant, store=store)
         if kept is None:
-            raise JobNotFound(f"there is no job {id}", id=id)
+            raise JobNotFound(f"there is no job {id}{self._unrecorded()}", id=id)
         return read_archived(kept)
+
+    def _unrecorded(self) -> str:
+        """Return the reason why a job that existed may be gone: some tasks keep nothing of jobs that succeed."""
+        names = [task.name for task in self.registry if task.options.record is Record.NONE]
+        if not names:
+            return ""
+        more = f" and {len(names) - 3} more tasks" if len(names) > 3 else ""
+        return f"; completed jobs of {', '.join(names[:3])}{more} leave nothing behind (record='none')"
 
     def archived(self, id: UUID, *, tenant: str, store: str | None) -> ArchivedJob | None:
         """Return the archived copy of a job, if any: from the store named ``archive``, else from the job's store."""

@@ -22,7 +22,7 @@ Facts = Mapping[str, object]
 
 OPTIONS = (
     "queue", "priority", "timeout", "retry", "tags", "metadata", "reference", "correlation_id", "expires", "audit",
-    "jitter",
+    "jitter", "record",
 )  # fmt: skip
 """Options that a schedule or a definition may set for its jobs."""
 
@@ -124,7 +124,7 @@ def request(
         if isinstance(retry, Mapping)
         else facts.get("max_attempts", DEFAULT_MAX_ATTEMPTS)
     )
-    stored = {name: said[name] for name in ("retry", "audit") if said.get(name) is not None}
+    stored = {name: said[name] for name in ("retry", "audit", "record") if said.get(name) is not None}
     if facts.get("orphans") not in (None, "requeue"):
         stored["orphans"] = facts["orphans"]
     reference = said.get("reference")

@@ -11,7 +11,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,11 +25,15 @@ from tidemill.client.enqueue.options import NO_OPTIONS, CallOptions, Template
 from tidemill.client.own_connection import aenqueue_on, alook_on, enqueue_on, look_on
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Enqueued, JobRow, Move, NewJob
+from tidemill.domain.large_values import SpilledText
+from tidemill.domain.record import Record
 from tidemill.domain.states import JobState
 from tidemill.domain.unique import Unique
 from tidemill.errors import JobExists, StoreError, UsageError
 from tidemill.ids import made_at
+from tidemill.stores import large_values
 from tidemill.stores.base import Store
+from tidemill.stores.large_values import stored_job
 from tidemill.tasks.ambient import COLLECTOR, JOB, TENANT, Collector, current_collector
 from tidemill.tasks.events import Event
 from tidemill.tasks.hooks import carried_out, check_same, stamped
@@ -52,6 +56,10 @@ MOST_ORDERS = 10_000
 """Maximum number of cached orders, one per task and tenant; requests may name many tenants."""
 
 _WAITING = frozenset({JobState.PENDING, JobState.SCHEDULED})
+
+
+class _LargeArguments(Exception):
+    """A streamed call has a job with large arguments; nothing is stored."""
 
 
 class Route(NamedTuple):
@@ -234,9 +242,16 @@ class Enqueuer:
             for args, kwargs in calls:
                 job = order.template.job(args, kwargs)
                 jobs.append(job)
+                if type(job.args) is SpilledText:
+                    raise _LargeArguments
                 yield job
 
-        written = order.store.enqueue(made())
+        try:
+            written = order.store.enqueue(made())
+        except _LargeArguments:
+            # Large arguments are written in the transaction of their jobs, which cannot be streamed.
+            jobs += [order.template.job(args, kwargs) for args, kwargs in calls[len(jobs) :]]
+            return self._answered(order, jobs, _batch(order, jobs))
         wake(order.store, jobs[:1])
         return self._answered(order, jobs, written)
 
@@ -283,13 +298,13 @@ class Enqueuer:
         if not order.route.final or (
             not self._events.wanted and all(enqueued.created for enqueued in written)
         ):
-            return list(jobs)
+            return [_without_content(order, job) for job in jobs]
         answers: list[JobRow | NewJob] = []
         for job, enqueued in zip(jobs, written, strict=True):
             if not enqueued.created:
                 answers.append(self._settle(order, job, enqueued.id))
                 continue
-            answers.append(job)
+            answers.append(_without_content(order, job))
             self.publish([job])
         return answers
 
@@ -333,7 +348,11 @@ class Enqueuer:
         if again.created:
             self.publish([job])
             return job
-        return self._left(store, job, holder) if again.id == holder else self._settle(order, job, again.id)
+        return (
+            self._left(store, job, holder, order.declared)
+            if again.id == holder
+            else self._settle(order, job, again.id)
+        )
 
     def _replace(self, order: Order, job: NewJob, holder: UUID) -> JobRow | NewJob | None:
         """Cancel the waiting holder of the key and store the job; None if the holder is no longer waiting."""
@@ -351,9 +370,15 @@ class Enqueuer:
         self.publish([job])
         return job
 
-    def _left(self, store: Store, job: NewJob, holder: UUID) -> JobRow:
-        """Return the archived copy of a job that keeps its unique key until the window ends."""
+    def _left(self, store: Store, job: NewJob, holder: UUID, declared: Declared) -> JobRow:
+        """Return the archived copy of a job that keeps its unique key until the window ends.
+
+        A job that left nothing behind was equal to the given one, and has completed.
+        """
         kept = self._client.stores.get("archive", store).archived([holder], tenant=ALL_TENANTS)
+        if not kept and declared.record(job.details) is Record.NONE:
+            seen = snapshot(job._replace(id=holder), self._client.clock.now())
+            return replace(seen, state=JobState.COMPLETED, reason="completed; record='none' keeps nothing")
         if not kept:
             raise JobExists(
                 f"job {holder} of task {job.task}, which is no longer stored, holds the same unique key until its window ends",
@@ -378,6 +403,14 @@ class Enqueuer:
                 write = partial(put, self._client.store(store))
                 found = self._async_batchers[store] = AsyncBatcher(write, self._client.executor)
             return found
+
+
+def _without_content(order: Order, job: NewJob) -> NewJob:
+    """Return the job as it was stored; a handle must not keep large arguments in memory."""
+    if type(job.args) is not SpilledText:
+        return job
+    place = None if order.call.connection is not None else order.store.blob_url
+    return job._replace(args=str(job.args if place is None else job.args.placed(place)))
 
 
 # The writes of the routes ----------------------------------------------------------------------------------------------
@@ -417,6 +450,7 @@ async def _aon_connection(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued
 def _collect(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
     """Add these jobs to the running job's block, with their audit entries if the call asks for them."""
     assert order.block is not None
+    jobs = [stored_job(order.store, job) for job in jobs]
     written = [Enqueued(job.id, True) for job in jobs]
     audit = []
     if order.by is not None:
@@ -430,6 +464,8 @@ def _collect(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
 
 
 async def _acollect(order: Order, jobs: Sequence[NewJob]) -> list[Enqueued]:
+    if any(type(job.args) is SpilledText for job in jobs):
+        jobs = await asyncio.to_thread(lambda: [stored_job(order.store, job) for job in jobs])
     return _collect(order, jobs)
 
 
@@ -504,7 +540,7 @@ def audited_by(declared: Declared, call: CallOptions) -> str | None:
 
 def put(store: Store, jobs: Sequence[NewJob], by: str | None = None) -> list[Enqueued]:
     """Store a batch, with an audit record if ``by`` is given, and wake the workers."""
-    written = store.enqueue(jobs) if by is None else write(store, jobs, by)
+    written = large_values.enqueue(store, jobs) if by is None else write(store, jobs, by)
     wake(store, jobs)
     return written
 
@@ -512,9 +548,9 @@ def put(store: Store, jobs: Sequence[NewJob], by: str | None = None) -> list[Enq
 def write(store: Store, jobs: Sequence[NewJob], by: str | None) -> list[Enqueued]:
     """Store a batch, with an audit record if ``by`` is given."""
     if by is None:
-        return store.enqueue(jobs)
+        return large_values.enqueue(store, jobs)
     with store.transaction():
-        written = store.enqueue(jobs)
+        written = large_values.enqueue(store, jobs)
         store.record(enqueued_entries(jobs, written, by))
     return written
 
@@ -523,7 +559,7 @@ def insert_new(
     store: Store, jobs: Sequence[NewJob], taken: Callable[[NewJob, UUID], Exception], now: datetime | None
 ) -> list[Enqueued]:
     """Store jobs whose unique keys must be free; ``taken`` makes the error for a key that another job holds."""
-    written = store.enqueue(jobs, now=now)
+    written = large_values.enqueue(store, jobs, now=now)
     for job, answer in zip(jobs, written, strict=True):
         if not answer.created:
             raise taken(job, answer.id)

@@ -58,6 +58,7 @@ class MemoryArchive(MemoryPart, ArchiveStore):
                 if _unchanged(state.find(document.id, document.tenant), document)
             }
             for id in same:
+                state.mark_blobs(id, archived=True)
                 state.remove(id)
             return frozenset(same)
 
@@ -81,6 +82,7 @@ class MemoryArchive(MemoryPart, ArchiveStore):
             purged = old[: max(limit, 0)]
             for _, id in purged:
                 del state.archive[id]
+                state.mark_blobs(id, archived=False)
             return len(purged)
 
 

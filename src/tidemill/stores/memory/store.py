@@ -11,6 +11,7 @@ from datetime import datetime
 from tidemill.clock import Clock
 from tidemill.stores.base import Listener, SchemaStatus, Store
 from tidemill.stores.memory.archive import MemoryArchive
+from tidemill.stores.memory.blobs import MemoryBlobs
 from tidemill.stores.memory.cluster import MemoryLeases, MemoryWorkers
 from tidemill.stores.memory.control import MemoryControl
 from tidemill.stores.memory.job_queries import MemoryQueries
@@ -42,6 +43,7 @@ class MemoryStore(
     MemoryStats,
     MemoryKeys,
     MemoryReleases,
+    MemoryBlobs,
     Store,
 ):
     """A store that exists only within its process.

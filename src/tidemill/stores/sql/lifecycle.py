@@ -11,6 +11,7 @@ from uuid import UUID
 from tidemill.domain.job import Claim, Enqueued, Finish, NewJob, ProgressReport
 from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
 from tidemill.domain.limits import count, gate_of
+from tidemill.domain.record import Keep
 from tidemill.domain.states import JobState
 from tidemill.errors import JobExists, StoreBusy
 from tidemill.stores.access import AuditStore
@@ -21,6 +22,7 @@ from tidemill.stores.sql.job_rows import dump_details, dump_error, dump_progress
 from tidemill.stores.sql.limit_counts import LimitCounts
 
 _LOT = 1_000  # jobs of one finish that one statement inserts
+_ALL = Keep.ALL
 _ROUNDS = 20  # maximum tries of a job whose key is released between two reads
 _CRASHES, _LIMITS, _SEQ = 7, 15, 17  # columns of a claimed row
 _claim = partial(tuple.__new__, Claim)  # Claim._make without its length check
@@ -153,7 +155,7 @@ class SqlLifecycle(LimitCounts, LifecycleStore, AuditStore):
             return lost
 
     def _finish_plain(self, finishes: Sequence[Finish], now: datetime | None) -> frozenset[UUID]:
-        return _ids(self._db.run("finish", {"now": now}, finish_columns(finishes)))
+        return _ids(self._db.run(*finish_call(finishes, now)))
 
     def _finish_counted(self, finishes: Sequence[Finish], now: datetime | None) -> frozenset[UUID]:
         with self._db.transaction():
@@ -219,6 +221,25 @@ def finish_columns(finishes: Sequence[Finish]) -> dict[str, list[Any]]:
     columns["refund"] = [item.transition.refund for item in finishes]
     columns["on_cancel"] = [item.transition.on_cancel for item in finishes]
     return columns
+
+
+def finish_call(finishes: Sequence[Finish], now: datetime | None, *flags: str) -> QueryCall:
+    """The finish as one statement; ``light`` adds the lines for jobs that keep less than everything."""
+    columns = finish_columns(finishes)
+    keep = [item.keep for item in finishes]
+    if _are_full(keep):
+        return QueryCall("finish", {"now": now}, columns, flags)
+    return QueryCall("finish", {"now": now}, columns | {"keep": keep}, (*flags, "light"))
+
+
+def are_full(finishes: Sequence[Finish]) -> bool:
+    """Whether all rows of all these jobs are kept, as nearly always."""
+    return _are_full([item.keep for item in finishes])
+
+
+def _are_full(keep: list[Keep]) -> bool:
+    # ``count`` compares identities first, so it is cheaper than a loop.
+    return keep.count(_ALL) == len(keep)
 
 
 def wants(request: ClaimRequest) -> bool:

@@ -9,6 +9,7 @@ from datetime import datetime
 from tidemill.errors import StoreCorrupt
 from tidemill.stores.base import Listener, SchemaStatus, Store
 from tidemill.stores.sql.archive import SqlArchive
+from tidemill.stores.sql.blobs import SqlBlobs
 from tidemill.stores.sql.cluster import SqlLeases, SqlWorkers
 from tidemill.stores.sql.control import SqlControl
 from tidemill.stores.sql.driver import Driver
@@ -39,6 +40,7 @@ class SqlStore(
     SqlStats,
     SqlKeys,
     SqlReleases,
+    SqlBlobs,
     Store,
 ):
     """A store in a relational database."""

@@ -17,10 +17,11 @@ from tidemill.errors import JobExists, StoreBusy
 from tidemill.stores.base import StepResult
 from tidemill.stores.sql.driver import QueryCall, QueryPipeline, Row
 from tidemill.stores.sql.lifecycle import (
+    are_full,
     claim_takes,
     claims_of,
     end_columns,
-    finish_columns,
+    finish_call,
     gated_columns,
     lane_columns,
     wants,
@@ -104,12 +105,12 @@ class PostgresStore(SqlStore):
             return _stepped(self._db.run(*handoff), request)
         if counted is None:
             return super().step(finishes, request, now=now)
-        calls = [_finish_call(finishes, now), counted.opening(), counted.call]
+        calls = [finish_call(finishes, now, "counted"), counted.opening(), counted.call]
         lost, _, rows = self._db.run_together(calls)
         return StepResult(frozenset(row[0] for row in lost), claims_of(rows, request))
 
     def _finish_counted(self, finishes: Sequence[Finish], now: datetime | None) -> frozenset[UUID]:
-        return frozenset(row[0] for row in self._db.run(*_finish_call(finishes, now)))
+        return frozenset(row[0] for row in self._db.run(*finish_call(finishes, now, "counted")))
 
     def _claim_counted(
         self, request: ClaimRequest, now: datetime | None, back: Mapping[str, int] | None = None
@@ -164,7 +165,8 @@ class _StepPipeline:
 def plain_step(finishes: Sequence[Finish], request: ClaimRequest, now: datetime | None) -> QueryCall | None:
     """The step as one statement.
 
-    None if a job is released, has a unique key, limits or follow-up jobs, or belongs to another worker.
+    None if a job is released, has a unique key, limits or follow-up jobs, or belongs to another worker; and if jobs that keep less
+    than everything end together with jobs that failed.
     """
     # Lists, because a generator costs each job more than the test itself.
     others = [item.transition for item in finishes if item.transition is not COMPLETED]
@@ -175,9 +177,13 @@ def plain_step(finishes: Sequence[Finish], request: ClaimRequest, now: datetime 
     if len(plain) < len(finishes) or not _are_all(request.worker, plain):
         return None
     takes = claim_takes(request, now) | lane_columns(request.lanes)
-    if not others:
+    full = are_full(finishes)
+    if not others and full:
         return QueryCall("step_done", takes, _done_columns(finishes))
-    return QueryCall("step", takes, end_columns(finishes))
+    if not others:
+        keep = [item.keep for item in finishes]
+        return QueryCall("step_done", takes, _done_columns(finishes) | {"keep": keep}, ("light",))
+    return QueryCall("step", takes, end_columns(finishes)) if full else None
 
 
 def counted_claim(request: ClaimRequest, now: datetime | None) -> CountedClaim | None:
@@ -209,8 +215,11 @@ def counted_claim(request: ClaimRequest, now: datetime | None) -> CountedClaim |
 def _handoff_step(
     finishes: Sequence[Finish], request: ClaimRequest, counted: CountedClaim
 ) -> QueryCall | None:
-    """The step as one statement; None if a job is released, has a unique key, belongs to another worker or to no lane."""
-    if not _are_all(request.worker, [item.claim.worker for item in finishes]):
+    """The step as one statement.
+
+    None if a job is released, has a unique key, keeps less than everything, or belongs to another worker or to no lane.
+    """
+    if not _are_all(request.worker, [item.claim.worker for item in finishes]) or not are_full(finishes):
         return None
     places = {
         (lane.queue, lane.tenant, lane.priority, lane.limits): place
@@ -246,10 +255,6 @@ def _stepped(rows: Sequence[Row], request: ClaimRequest) -> StepResult:
     lost = [row[_LOST] for row in rows if row[_LOST] is not None]
     claimed = [row[:_LOST] for row in rows if row[_LOST] is None]
     return StepResult(frozenset(lost), claims_of(claimed, request))
-
-
-def _finish_call(finishes: Sequence[Finish], now: datetime | None) -> QueryCall:
-    return QueryCall("finish", {"now": now}, finish_columns(finishes), ("counted",))
 
 
 def _common(job: NewJob, now: datetime | None) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 -- finish: applies every transition of a held job, keyed by id, token and worker; returns the lost ids.
 -- Collects the batch in a temporary table, looks each job up once, and then works table by table. Ended jobs move to history with
 -- their last execution; for released jobs that execution becomes a separate row. A job with a cancel request gets the
--- state `on_cancel`, if there is one, for the reason of the request.
+-- state `on_cancel`, if there is one, for the reason of the request. Lines for jobs that keep less than everything are present only
+-- if the batch has one.
 -- takes: now timestamptz
 -- items: id uuid, token int8, worker uuid, to_state text, execution text, reason text, delay interval, refund bool, crashed bool
--- items: result text, error text, started_ago float8, ended_ago float8, on_cancel text
+-- items: result text, error text, started_ago float8, ended_ago float8, on_cancel text, keep text
 -- gives: id uuid
 delete from temp.tidemill_item_finish
 ;
@@ -13,8 +14,11 @@ delete from temp.tidemill_held
 delete from temp.tidemill_lost
 ;
 insert into temp.tidemill_item_finish(id, token, worker, to_state, execution, why, delay, refund, crashed, result, error,
-                                      started_ago, ended_ago, on_cancel)
+                                      started_ago, ended_ago,
+                                      keep, -- when light
+                                      on_cancel)
 values (:id, :token, :worker, :to_state, :execution, :reason, :delay, :refund, :crashed, :result, :error, :started_ago, :ended_ago,
+        :keep, -- when light
         :on_cancel)
 ;
 insert into temp.tidemill_held(place, n, new_state, keyed)
@@ -40,7 +44,9 @@ select
 from
 -- include: finishing
 where h.ends
+  and x.keep <> 'nothing' -- when light
 ;
+-- include: light_jobs -- when light
 insert into tidemill_executions(job_id, number, attempt, state, worker, claimed_at, started_at, finished_at, error, reason)
 select r.id, r.token, r.attempt, x.execution, r.worker, r.claimed_at,
        coalesce(:now - cast(round(x.started_ago * 1000000) as integer), r.started_at),

@@ -71,6 +71,11 @@ from tidemill.domain.unique import Unique
     metavar="NAME",
     help="Like --unique, but compare only this argument; repeatable.",
 )
+@click.option(
+    "--record",
+    type=click.Choice(["full", "last", "none"]),
+    help="Which executions are kept; none keeps nothing of a job that succeeds.",
+)
 @click.option("--wait", is_flag=True, help="Wait for the job and print its result.")
 @with_context
 def enqueue(
@@ -98,12 +103,17 @@ def enqueue(
     if once or unique_by:
         chosen["unique"] = Unique(by=unique_by)
     bound: BoundTask[Any, Any] = BoundTask(context.client, declared).using(**chosen)
+    record = chosen.get("record", declared.options.record)
+    if wait and record == "none":
+        raise click.UsageError("--wait needs a result, and record='none' keeps none; give --record last")
     job = bound.enqueue(**arguments)
     if wait:
         _follow(context, job, quiet=context.as_json)
         return
     if context.as_json:
-        print_json(documents.job_document(job.refresh().facts, context.now()))
+        # A job that keeps nothing may be gone already.
+        facts = job.facts if record == "none" else job.refresh().facts
+        print_json(documents.job_document(facts, context.now()))
     else:
         print_lines([(str(job.id), "")])
 

@@ -135,12 +135,19 @@ class Checksum:
 
 
 def checked(reference: BlobReference, parts: Iterable[bytes]) -> Iterator[bytes]:
-    """The parts of a blob; raises ``BlobDamaged`` at the end if they are not what was written."""
+    """The parts of a blob; raises ``BlobDamaged`` before the last one if they are not what was written.
+
+    A reader of a damaged blob therefore never gets all of it.
+    """
     checksum = Checksum()
+    last: bytes | None = None
     for part in parts:
         checksum.add(part)
-        yield part
+        if last is not None:
+            yield last
+        last = part
     if (checksum.size, checksum.sha256) == (reference.size, reference.sha256):
+        yield last or b""
         return
     where = "" if reference.place is None else f" in {reference.place}"
     key = reference.key

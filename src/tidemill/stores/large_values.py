@@ -93,13 +93,13 @@ def read_value(store: BlobStore, text: str) -> str:
 
 
 def stream(store: BlobStore, reference: BlobReference) -> Iterator[bytes]:
-    """The content of a reference in parts; the checksum is verified after the last one."""
+    """The content of a reference in parts; the checksum is verified before the last one."""
     if reference.key is None:
         raise ResultNotKept(
             f"the result has {reference.size:,} bytes and was not kept: {reference.refused}",
             size=reference.size,
         )
-    yield from checked(reference, _parts(store, reference))
+    return checked(reference, _parts(store, reference))
 
 
 def _parts(store: BlobStore, reference: BlobReference) -> Iterator[bytes]:

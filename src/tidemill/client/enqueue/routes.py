@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID
@@ -22,7 +22,9 @@ from tidemill.client.archive import read_archived
 from tidemill.client.enqueue.batcher import AsyncBatcher, Batcher
 from tidemill.client.enqueue.limit_cache import LimitCache
 from tidemill.client.enqueue.options import NO_OPTIONS, CallOptions, Template
+from tidemill.client.enqueue.writes import key_taken, put, snapshot, wake, write
 from tidemill.client.own_connection import aenqueue_on, alook_on, enqueue_on, look_on
+from tidemill.domain.decide import Action, expected, move
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import Enqueued, JobRow, Move, NewJob
 from tidemill.domain.large_values import SpilledText
@@ -30,8 +32,6 @@ from tidemill.domain.record import Record
 from tidemill.domain.states import JobState
 from tidemill.domain.unique import Unique
 from tidemill.errors import JobExists, StoreError, UsageError
-from tidemill.ids import made_at
-from tidemill.stores import large_values
 from tidemill.stores.base import Store
 from tidemill.stores.large_values import stored_job
 from tidemill.tasks.ambient import COLLECTOR, JOB, TENANT, Collector, current_collector
@@ -343,7 +343,7 @@ class Enqueuer:
                 store.move([later])
         found = store.get([holder], tenant=ALL_TENANTS)
         if found:
-            return found[0]
+            return self._retried(store, found[0]) if rule.failed == "retry" else found[0]
         (again,) = put(store, [job], order.by)  # the holder was deleted after the conflict
         if again.created:
             self.publish([job])
@@ -353,6 +353,14 @@ class Enqueuer:
             if again.id == holder
             else self._settle(order, job, again.id)
         )
+
+    def _retried(self, store: Store, holder: JobRow) -> JobRow:
+        """Reopen the holder of a key if it ended without a result; the later call needs one."""
+        if holder.state not in expected(Action.RETRY):
+            return holder
+        if store.move([move(holder, Action.RETRY, "retried by a later call")], now=self._client.pin):
+            store.notify([f"ready:{holder.queue}"])
+        return next(iter(store.get([holder.id], tenant=ALL_TENANTS)), holder)
 
     def _replace(self, order: Order, job: NewJob, holder: UUID) -> JobRow | NewJob | None:
         """Cancel the waiting holder of the key and store the job; None if the holder is no longer waiting."""
@@ -517,87 +525,22 @@ def collector_for(client: Client, declared: Declared, call: CallOptions) -> Coll
             " enqueue it outside ctx.transaction()"
         )
     rule: Unique | None = call.given("unique", declared.options.unique)
-    if rule is not None and rule.on_conflict != "return":
+    if rule is not None and (rule.on_conflict != "return" or rule.failed == "retry"):
+        option = "failed='retry'" if rule.failed == "retry" else f"on_conflict={rule.on_conflict!r}"
         raise UsageError(
-            f"{declared.name} has on_conflict={rule.on_conflict!r}, which needs the store's answer, and the job is written only"
+            f"{declared.name} has {option}, which needs the store's answer, and the job is written only"
             " when this one completes; use on_conflict='return', or enqueue it outside ctx.transaction()"
         )
     return block
 
 
 def _check_changes_nothing_else(rule: Unique | None) -> None:
-    if rule is not None and rule.on_conflict in ("replace", "extend"):
-        raise UsageError(
-            f"on_conflict={rule.on_conflict!r} changes another job, which a connection= of yours cannot"
-        )
+    if rule is not None and (rule.on_conflict in ("replace", "extend") or rule.failed == "retry"):
+        option = "failed='retry'" if rule.failed == "retry" else f"on_conflict={rule.on_conflict!r}"
+        raise UsageError(f"{option} changes another job, which a connection= of yours cannot")
 
 
 def audited_by(declared: Declared, call: CallOptions) -> str | None:
     """Return the identity for the audit, if the call or its task asks for an audit record."""
     audited = declared.options.audit if call.audit is None else call.audit
     return who() if audited else None
-
-
-def put(store: Store, jobs: Sequence[NewJob], by: str | None = None) -> list[Enqueued]:
-    """Store a batch, with an audit record if ``by`` is given, and wake the workers."""
-    written = large_values.enqueue(store, jobs) if by is None else write(store, jobs, by)
-    wake(store, jobs)
-    return written
-
-
-def write(store: Store, jobs: Sequence[NewJob], by: str | None) -> list[Enqueued]:
-    """Store a batch, with an audit record if ``by`` is given."""
-    if by is None:
-        return large_values.enqueue(store, jobs)
-    with store.transaction():
-        written = large_values.enqueue(store, jobs)
-        store.record(enqueued_entries(jobs, written, by))
-    return written
-
-
-def insert_new(
-    store: Store, jobs: Sequence[NewJob], taken: Callable[[NewJob, UUID], Exception], now: datetime | None
-) -> list[Enqueued]:
-    """Store jobs whose unique keys must be free; ``taken`` makes the error for a key that another job holds."""
-    written = large_values.enqueue(store, jobs, now=now)
-    for job, answer in zip(jobs, written, strict=True):
-        if not answer.created:
-            raise taken(job, answer.id)
-    return written
-
-
-def key_taken(job: NewJob, holder: UUID) -> JobExists:
-    """Return the error for a unique key that another job holds."""
-    return JobExists(f"job {holder} of task {job.task} holds the same unique key", id=holder, task=job.task)
-
-
-def wake(store: Store, jobs: Sequence[NewJob]) -> None:
-    """Notify the workers that wait for such jobs."""
-    # A job for later wakes no worker, but the process that promotes scheduled jobs must learn its due time.
-    store.notify({"scheduled" if job.run_at or job.delay else f"ready:{job.queue}" for job in jobs})
-
-
-def snapshot(job: NewJob, now: datetime) -> JobRow:
-    """Return a new job as requested, without reading it back from the store."""
-    created_at = min(made_at(job.id), now)
-    run_at = job.run_at or created_at + (job.delay or timedelta(0))
-    return JobRow(
-        id=job.id,
-        task=job.task,
-        state=JobState.SCHEDULED if run_at > now else JobState.PENDING,
-        tenant=job.tenant,
-        queue=job.queue,
-        priority=job.priority,
-        args=job.args,
-        attempt=0,
-        max_attempts=job.max_attempts,
-        crashes=0,
-        token=0,
-        run_at=run_at,
-        created_at=created_at,
-        expires_at=job.expires_at,
-        timeout=job.timeout,
-        unique_key=job.unique.key if job.unique is not None else None,
-        limits=job.limits,
-        details=job.details,
-    )

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
-from tidemill.client.enqueue.routes import snapshot
+from tidemill.client.enqueue.writes import snapshot
 from tidemill.domain.estimate import eta_of, fraction_done, percent_done
 from tidemill.domain.job import ErrorInfo, NewJob
 from tidemill.domain.job import JobRow as Facts

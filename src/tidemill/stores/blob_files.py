@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -63,8 +64,11 @@ def read_object(place: str, key: BlobKey) -> Iterator[bytes]:
 
 
 def delete_object(place: str, key: BlobKey) -> None:
-    """Delete an object, if it exists."""
+    """Delete an object, if it exists. In a directory, also what a process left that was killed while it wrote the file."""
     with _Translated(place):
+        if place.startswith("file:"):
+            _unlink(_folder(place) / _name(key))
+            return
         try:
             _library().delete(_bucket(place), _name(key))
         except FileNotFoundError:
@@ -106,6 +110,14 @@ def _bucket(place: str) -> Any:
 
 def _folder(place: str) -> Path:
     return Path(unquote(urlsplit(place).path))
+
+
+def _unlink(path: Path) -> None:
+    """Delete a file, its unfinished versions (``name#1``), and its directory if that is empty."""
+    for each in (path, *path.parent.glob(f"{path.name}#*")):
+        each.unlink(missing_ok=True)
+    with suppress(OSError):
+        path.parent.rmdir()
 
 
 def _sync(path: Path) -> None:

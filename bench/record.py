@@ -33,7 +33,7 @@ def app_of(url: str) -> App:
         @app.task(name=f"flaky_{value}", record=value, retry="immediate")
         async def flaky(ctx: Context, n: int) -> None:
             if ctx.attempt == 1:
-                raise ValueError("once")
+                raise ValueError(n)
 
     for value in VALUES:
         declare(value)
@@ -90,7 +90,9 @@ def main() -> None:
     print("jobs            rate/s (rounds)                  log bytes/job")
     for name, found in rates.items():
         rounds = " ".join(f"{rate:.0f}" for rate in found)
-        print(f"{name:<15} {statistics.median(found):>7.0f} ({rounds})  {statistics.median(logs[name]):>8.0f}")
+        print(
+            f"{name:<15} {statistics.median(found):>7.0f} ({rounds})  {statistics.median(logs[name]):>8.0f}"
+        )
 
 
 if __name__ == "__main__":

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import pytest
 from tests.client.connections_kit import Completion, Errand, User, job
+from tests.client.test_connections import CASES
 from tests.client.test_connections_complete import (  # noqa: F401  (fixtures)
-    CASES,
     held,
     postgres_store,
     sqlite_store,

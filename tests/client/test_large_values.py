@@ -52,16 +52,16 @@ def test_a_large_result_round_trips(large_app: App) -> None:
     job = large_app.bound_task("repeat").enqueue(text="Zoë ", times=LARGE)
     large_app.testing().drain()
     assert job.result() == "Zoë " * LARGE
-    reference = read_reference(job.facts.result)
+    reference = read_reference(job.row.result)
     assert reference is not None
     expected = json.dumps("Zoë " * LARGE, ensure_ascii=False).encode()
     assert (reference.size, reference.sha256) == (len(expected), hashlib.sha256(expected).hexdigest())
-    assert len(job.facts.result or "") < 400
+    assert len(job.row.result or "") < 400
 
 
 def test_large_arguments_round_trip(large_app: App) -> None:
     job = large_app.bound_task("measure").enqueue(text="ö" * LARGE)
-    assert len(job.facts.args) < 400
+    assert len(job.row.args) < 400
     assert job.args == {"text": "ö" * LARGE}
     large_app.testing().drain()
     assert job.result() == LARGE
@@ -95,8 +95,8 @@ def test_a_worker_stores_and_reads_large_values(large_app: App) -> None:
 def test_a_value_at_the_limit_stays_in_the_row(large_app: App) -> None:
     measure = large_app.bound_task("measure")
     overhead = len('{"text":""}')
-    assert measure.enqueue(text="x" * (256 * 1024 - overhead)).facts.args.startswith("{")
-    assert measure.enqueue(text="x" * (256 * 1024 - overhead + 1)).facts.args.startswith("blob:")
+    assert measure.enqueue(text="x" * (256 * 1024 - overhead)).row.args.startswith("{")
+    assert measure.enqueue(text="x" * (256 * 1024 - overhead + 1)).row.args.startswith("blob:")
 
 
 def test_data_that_looks_like_a_reference_is_data(app: App) -> None:
@@ -122,7 +122,7 @@ def test_a_result_beyond_the_maximum_is_noted_and_the_job_completes(app: App) ->
     assert job.reason == f"completed, but {note}"
     with pytest.raises(ResultNotKept, match="500,002 bytes and was not kept"):
         job.result()
-    document = job_document(job.facts, app.clock.now())
+    document = job_document(job.row, app.clock.now())
     assert document["value"] is None
     assert document["value_blob"] == {
         "size": 500_002, "sha256": None, "note": "the limit is 400,000 bytes (max_result)"
@@ -273,7 +273,7 @@ def test_a_large_output_waits_for_its_reviewer(large_app: App) -> None:
     job = draft.enqueue()
     large_app.testing().drain()
     assert job.refresh().status == "review_needed"
-    assert (job.facts.result or "").startswith("blob:")
+    assert (job.row.result or "").startswith("blob:")
     assert job.approve().result() == "d" * LARGE
 
 
@@ -314,21 +314,21 @@ def test_arguments_that_cannot_be_read_now_postpone_the_job(
 
 def test_a_handle_does_not_keep_large_arguments_in_memory(large_app: App) -> None:
     job = large_app.bound_task("measure").enqueue(text="x" * LARGE)
-    assert type(job.facts.args) is str
+    assert type(job.row.args) is str
     assert type(job._seen.args) is str
 
 
 def test_the_document_of_a_job_shows_the_size_of_large_values(large_app: App) -> None:
     job = large_app.bound_task("repeat").enqueue(text="x" * LARGE, times=2)
     large_app.testing().drain()
-    document = job_document(job.refresh().facts, large_app.clock.now())
+    document = job_document(job.refresh().row, large_app.clock.now())
     assert document["args"] is None
     assert document["value"] is None
     assert document["args_blob"] is not None
     assert document["value_blob"] is not None
     assert document["value_blob"]["size"] == 2 * LARGE + 2  # type: ignore[index]
     inspected = client_of(large_app).get(job.id, tenant=ALL_TENANTS, store=None)
-    assert inspected == replace(job.facts)
+    assert inspected == replace(job.row)
 
 
 def test_results_are_cached_for_a_window(app: App) -> None:

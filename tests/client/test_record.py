@@ -18,7 +18,7 @@ from tidemill.tasks.events import Event
 
 
 def stored(app: App) -> list[JobRow]:
-    return [job.facts for job in app.jobs.list(tenant=ALL_TENANTS).items]
+    return [job.row for job in app.jobs.list(tenant=ALL_TENANTS).items]
 
 
 def test_a_job_that_keeps_nothing_leaves_nothing_behind(app: App) -> None:
@@ -206,7 +206,7 @@ def test_definitions_and_schedules_take_record(app: App) -> None:
 
     definition = app.definitions.save("quiet", ping, record="none")
     job = app.definitions.trigger(definition.key)
-    assert job.facts.details.options == {"record": "none"}
+    assert job.row.details.options == {"record": "none"}
     app.testing().drain()
     assert stored(app) == []
 
@@ -226,7 +226,7 @@ def test_a_task_without_record_stores_no_option(app: App) -> None:
     @app.task(record="none")
     def ping() -> None: ...
 
-    assert ping.enqueue().facts.details.options == {}
+    assert ping.enqueue().row.details.options == {}
     assert client_of(app).store(None).get([ping.enqueue().id], tenant=ALL_TENANTS)[0].details.options == {}
 
 

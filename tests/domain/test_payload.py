@@ -52,7 +52,7 @@ def test_the_error_names_task_size_and_limit() -> None:
     assert str(caught.value).startswith(
         "the arguments of task mail.send are 9 bytes, and the limit is 8; store the data elsewhere"
     )
-    assert caught.value.facts == {"task": "mail.send", "size": 9, "limit": 8}
+    assert caught.value.details == {"task": "mail.send", "size": 9, "limit": 8}
 
 
 def test_arguments_beyond_the_row_are_large_and_beyond_the_maximum_refused() -> None:

@@ -72,7 +72,7 @@ def test_a_worker_that_is_killed_leaves_no_dangling_reference(
         store = app.store
         held = [claim for worker in store.workers() for claim in store.held(worker.id)]
         for job in app.jobs.list(tenant=ALL_TENANTS).items:
-            if is_reference(job.facts.result):
+            if is_reference(job.row.result):
                 assert job.result() == "p" * SIZE
         # What the other workers do once the lease of the killed one has ended.
         store.declare_gone([(worker.id, worker.beats) for worker in store.workers()])

@@ -33,7 +33,7 @@ from tidemill.clock import Clock, SystemClock
 from tidemill.decorators import ScheduledDecorator, TaskDecorator
 from tidemill.domain.durations import Duration, read_duration
 from tidemill.domain.job import DEFAULT_TENANT
-from tidemill.domain.payload import DEFAULT_ARGS_LIMIT, DEFAULT_RESULT_LIMIT, PayloadLimits
+from tidemill.domain.payload import DEFAULT_ARGS_LIMIT, DEFAULT_MAX, DEFAULT_RESULT_LIMIT, PayloadLimits
 from tidemill.domain.releases import Deployment, read_release
 from tidemill.domain.retention import ArchivePolicy
 from tidemill.domain.retention_settings import Retention, read_retention
@@ -41,6 +41,7 @@ from tidemill.domain.triggers.base import Trigger
 from tidemill.engine.context import Context
 from tidemill.errors import BadSettings, StoreError
 from tidemill.stores.base import Store
+from tidemill.stores.blob_files import check_place
 from tidemill.stores.open import create_sqlite_tables, open_store
 from tidemill.tasks.ambient import store_scope, tenant_scope
 from tidemill.tasks.events import Events, Subscriber, Subscription
@@ -48,7 +49,7 @@ from tidemill.tasks.hooks import EnqueueManager, ExecuteManager, Hooks, Only
 from tidemill.tasks.limit_rules import read_app_limits
 from tidemill.tasks.limits import Limit, Rate
 from tidemill.tasks.middleware import Middleware
-from tidemill.tasks.options import TaskKeywords, check_name, read_options
+from tidemill.tasks.options import LargeResults, TaskKeywords, check_name, read_options
 from tidemill.tasks.registry import Registry
 from tidemill.tasks.task import Task, declare, default_name, undeclared
 from tidemill.testing.runner import Testing
@@ -69,7 +70,11 @@ class AppKeywords(TypedDict, total=False):
     """The settings of an app, for type checkers."""
 
     args_limit: int
+    blobs: str | None
+    large_results: LargeResults
     limits: Mapping[str, int | Limit | Rate] | None
+    max_args: int
+    max_result: int
     result_limit: int
     migrate: bool
     name: str | None
@@ -144,7 +149,16 @@ class App:
         limits = PayloadLimits(
             args=settings.get("args_limit", DEFAULT_ARGS_LIMIT),
             result=settings.get("result_limit", DEFAULT_RESULT_LIMIT),
+            max_args=settings.get("max_args", DEFAULT_MAX),
         )
+        self._result_options: TaskKeywords = {"result_limit": limits.result}
+        if "max_result" in settings:
+            self._result_options["max_result"] = settings["max_result"]
+        if "large_results" in settings:
+            self._result_options["large_results"] = settings["large_results"]
+        read_options("app", self._result_options)
+        blobs = settings.get("blobs")
+        self._blobs = None if blobs is None else check_place(blobs)
         rules = read_app_limits(settings.get("limits"))
         retention = read_retention(settings.get("retention"), given)
         self._client = Client(
@@ -194,6 +208,7 @@ class App:
                         # A store that cannot be used must not prevent the use of the others.
                         with suppress(*((StoreError,) if len(given) > 1 else ())):
                             create_sqlite_tables(found[name])
+                found[name].blob_url = self._blobs
             undo.pop_all()
         return found
 
@@ -296,7 +311,7 @@ class App:
 
     def _declare(self, target: Callable[..., Any], options: TaskKeywords) -> BoundTask[Any, Any]:
         name = options.get("name") or default_name(target)
-        declared = declare(target, read_options(name, options))
+        declared = declare(target, read_options(name, {**self._result_options, **options}))
         if declared.options.store is not None:
             self._client.placement.live_name(declared.options.store)
         self._client.hooks.check(declared)

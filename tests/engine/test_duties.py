@@ -351,6 +351,7 @@ def test_a_tick_repeats_the_wake_up_of_every_queue_with_pending_jobs(harness: Ha
 def test_the_default_duties_include_retention_only_on_request(harness: Harness) -> None:
     names = [duty.name for duty in usual_duties(harness.store, harness.clock, usual, Random(1))]
     assert sorted(names) == [
+        "blobs",
         "cancel_expired",
         "expire",
         "fire",

@@ -48,7 +48,7 @@ READS = frozenset({
     "lanes", "get", "jobs", "count", "held", "expired", "executions", "logs", "checkpoints", "workers", "orphans", "overdue",
     "leases", "orders", "settings", "pauses", "archivable", "archived", "archived_due", "ended_beyond", "search_archive", "definitions", "definition_versions",
     "schedules", "due", "fires", "last_fires", "active_jobs", "rules", "gates", "uses", "depth", "audit", "keys", "ended_by",
-    "count_ended", "heartbeats", "release_of", "standing", "series", "troubles", "depths", "holding", "holders", "lately", "crowd", "schema", "check", "now",
+    "count_ended", "heartbeats", "release_of", "standing", "series", "troubles", "depths", "holding", "holders", "lately", "crowd", "blob_parts", "orphan_blobs", "schema", "check", "now",
 })  # fmt: skip
 """Verbs that change nothing."""
 

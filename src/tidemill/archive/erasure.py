@@ -74,6 +74,7 @@ class Erasure:
         with self._live.transaction():
             deleted = self._live.delete(ids, tenant=self._tenant)
             archived = self._live.erase_archived(ids, tenant=self._tenant)
+            self._live.drop_blobs(ids)
             after: dict[str, object] = {
                 "done": len(ids),
                 "live": len(deleted),

@@ -80,6 +80,7 @@ def _restore_batch(
         return
     with target.transaction():
         new = target.restore(jobs)
+        target.release_blobs(new)
         rows = [item.job for item in jobs if item.job.id in new]
         retried = (
             target.move([move(row, Action.RETRY, "restored and retried") for row in rows]) if retry else ()

@@ -242,20 +242,23 @@ class _PolicyStep:
             self._runner._stop_after(self._clock.monotonic() - began)
 
     def _drop_months(self, last: Position) -> None:
-        """Drop whole partitions of the tier that a policy without other conditions deletes."""
-        policy, store = self._policy, self._source.store
+        """Drop whole partitions of the tier that a policy without other conditions deletes.
+
+        Only in the store of the jobs: it alone knows which of their documents refer to large values.
+        """
+        policy = self._policy
         everything = Selector(ENDED)
         if (
             policy.to is not None
             or policy.from_tier is None
-            or store is None
+            or self._source.store is not self._jobs
             or policy.max_count is not None
             or self._selection.rule != everything
             or self._selection.exclude
         ):
             return
         try:
-            dropped = store.drop_archive_months(policy.from_tier, last.ended_at)
+            dropped = self._jobs.drop_archive_months(policy.from_tier, last.ended_at)
         except StoreBusy as error:
             _log.warning("cannot drop months of the archive now: %s", error)
             return
@@ -357,7 +360,10 @@ class _PolicyStep:
         if not self._policy.delete_from_source:
             return due
         ids = self._source.drop(due)
-        return [document for document in due if document.id in ids]
+        gone = [document for document in due if document.id in ids]
+        if self._target is None:
+            self._jobs.release_blobs([document.id for document in gone])
+        return gone
 
     def _counted(self, due: list[ArchivedJob], gone: list[ArchivedJob]) -> PolicySums:
         sums = self._lease.of(self._policy).copy()

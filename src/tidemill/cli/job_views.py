@@ -35,6 +35,7 @@ from tidemill.client.jobs.why import explain
 from tidemill.domain.estimate import eta_of, fraction_done
 from tidemill.domain.filters import ALL_TENANTS, JobFilter, Sort
 from tidemill.domain.job import LEVELS, Details, Execution, JobRow, LogEntry, Progress, levels_from
+from tidemill.domain.large_values import read_reference, size_words
 from tidemill.domain.stages import stages
 from tidemill.domain.states import ENDED, HELD, JobState
 
@@ -177,7 +178,7 @@ def _fields(job: JobRow, now: datetime, made_by: Origin) -> Iterator[tuple[str, 
     yield "queue", job.queue
     yield "tenant", job.tenant
     yield "priority", job.priority
-    yield "arguments", job.args
+    yield "arguments", payload_words(job.args)
     yield "attempt", f"{job.attempt} of {job.max_attempts}"
     yield "crashes", job.crashes or None
     for name in _INSTANTS:
@@ -187,7 +188,7 @@ def _fields(job: JobRow, now: datetime, made_by: Origin) -> Iterator[tuple[str, 
     if job.progress is not None:
         yield "progress", _progress(job.progress)
     yield "ends", _when(eta_of(job, now), now)
-    yield "result", job.result
+    yield "result", payload_words(job.result)
     if job.error is not None:
         yield "error", f"{job.error.type}: {job.error.message}"
         yield "traceback", job.error.traceback
@@ -197,6 +198,16 @@ def _fields(job: JobRow, now: datetime, made_by: Origin) -> Iterator[tuple[str, 
     yield "schedule", made_by.schedule
     yield from _details(job.details)
     yield "limits", ", ".join(job.limits) or None
+
+
+def payload_words(text: str | None) -> str | None:
+    """The stored text, or the size of a value that is not in the row."""
+    reference = read_reference(text)
+    if reference is None:
+        return text
+    if reference.refused is not None:
+        return f"{size_words(reference.size)}, not kept: {reference.refused}"
+    return f"{size_words(reference.size)}, sha256 {reference.sha256}"
 
 
 def _details(details: Details) -> Iterator[tuple[str, object]]:

@@ -27,6 +27,7 @@ from tidemill.clock import Clock, ManualClock
 from tidemill.domain.job import JobRow
 from tidemill.domain.limits import Rule
 from tidemill.domain.payload import PayloadLimits
+from tidemill.domain.record import Record
 from tidemill.domain.retention import ARCHIVE, ArchivedJob
 from tidemill.domain.retention_settings import Retention
 from tidemill.errors import BadSettings, JobNotFound
@@ -253,13 +254,21 @@ class Client:
             kept = self.archived(id, tenant=tenant, store=name)
             if kept is not None:
                 return read_archived(kept), name
-        raise JobNotFound(f"there is no job {id}", id=id)
+        raise JobNotFound(f"there is no job {id}{self._unrecorded()}", id=id)
 
     def search_order(self, store: str | None = None) -> tuple[str, ...]:
         """Return the stores in which a job is looked up: the named one, or all live ones."""
         if store is not None or self.placement.fixed is not None or self.placement.is_single:
             return (self.store_name(store),)
         return self.placement.nearest(self.store_name(None))
+
+    def _unrecorded(self) -> str:
+        """Return the reason why a job that existed may be gone: some tasks keep nothing of jobs that succeed."""
+        names = [task.name for task in self.registry if task.options.record is Record.NONE]
+        if not names:
+            return ""
+        more = f" and {len(names) - 3} more tasks" if len(names) > 3 else ""
+        return f"; completed jobs of {', '.join(names[:3])}{more} leave nothing behind (record='none')"
 
     def archived(self, id: UUID, *, tenant: str, store: str | None) -> ArchivedJob | None:
         """Return the archived copy of a job, if any: from the archive tables, then from files."""

@@ -22,7 +22,7 @@ TaskData = Mapping[str, object]
 
 OPTIONS = (
     "queue", "priority", "timeout", "retry", "tags", "metadata", "reference", "correlation_id", "expires", "audit",
-    "jitter",
+    "jitter", "record",
 )  # fmt: skip
 """Options that a schedule or a definition may set for its jobs."""
 
@@ -128,7 +128,7 @@ def request(
         if isinstance(retry, Mapping)
         else task_data.get("max_attempts", DEFAULT_MAX_ATTEMPTS)
     )
-    stored = {name: options[name] for name in ("retry", "audit") if options.get(name) is not None}
+    stored = {name: options[name] for name in ("retry", "audit", "record") if options.get(name) is not None}
     if task_data.get("orphans") not in (None, "requeue"):
         stored["orphans"] = task_data["orphans"]
     reference = options.get("reference")

@@ -18,6 +18,7 @@ from uuid import UUID
 from tidemill.clock import Clock
 from tidemill.domain.bounds import MOST_CHECKPOINT, check_key, check_size, check_text
 from tidemill.domain.job import LEVELS, JobRow, LogEntry, Progress
+from tidemill.domain.large_values import SpilledText
 from tidemill.domain.payload import clip, cut
 from tidemill.engine.completion import Completable, check_held, completion, connections_of
 from tidemill.engine.follow_ups import Block, FollowUps
@@ -63,6 +64,19 @@ class Outlet(Completable, Protocol):
         """Whether the worker is stopping this execution because it ran past its timeout."""
 
     def now(self) -> datetime: ...
+
+    @property
+    def is_private(self) -> bool:
+        """Whether only this process can reach the store."""
+        ...
+
+    def spill(self, value: SpilledText) -> str:
+        """Store a large result, and return the reference to it."""
+        ...
+
+    def fetch(self, text: str) -> str:
+        """Read the value that a reference stands for."""
+        ...
 
 
 class Enqueueable(Protocol[P, J_co]):

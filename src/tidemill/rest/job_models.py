@@ -48,6 +48,9 @@ class UniqueBody(BodyModel):
     )
     states: Literal["pending", "live"] = "live"
     on_conflict: Literal["return", "replace", "extend", "raise"] = "return"
+    failed: Literal["return", "retry"] = Field(
+        "return", description="Whether a holder that ended without a result is returned or run again."
+    )
 
 
 class JobBody(BodyModel):
@@ -80,6 +83,10 @@ class JobBody(BodyModel):
     )
     unique: UniqueBody | None = None
     audit: bool | None = None
+    record: Literal["full", "last", "none"] | None = Field(
+        None,
+        description="Which executions are kept after the end; `none` keeps nothing of a job that succeeds.",
+    )
 
 
 class JobsQuery(QueryModel):
@@ -246,6 +253,14 @@ class LogDocument(Document):
     number: int
 
 
+class BlobDocument(Document):
+    """Arguments or a result that are too large for the job's document."""
+
+    size: int = Field(description="Bytes of JSON.")
+    sha256: str | None = None
+    note: str | None = Field(None, description="Why a result was not kept.")
+
+
 class JobDocument(ProgressDocument):
     """One job with all its details."""
 
@@ -254,6 +269,9 @@ class JobDocument(ProgressDocument):
     queue: str
     priority: int
     args: Any
+    args_blob: BlobDocument | None = Field(
+        None, description="Set if the arguments are large: `args` is null, and `/args` returns them."
+    )
     run_at: Instant
     created_at: Instant
     started_at: Instant | None = None
@@ -269,6 +287,9 @@ class JobDocument(ProgressDocument):
     cancel_reason: str | None = None
     value: Any = Field(None, description="Return value of the task.")
     output: Any = Field(None, description="Output shown to the reviewer.")
+    value_blob: BlobDocument | None = Field(
+        None, description="Set if the value or output is large: it is null, and `/value` returns it."
+    )
     error: ErrorDocument | None = None
     correlation_id: str
     trace_id: str | None = Field(

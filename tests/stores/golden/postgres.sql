@@ -10,6 +10,8 @@ create table tidemill.archive_files(id uuid not null, place text collate "C" not
   frames text not null, archived_at timestamptz not null);
 create table tidemill.audit(number bigint not null, at timestamptz not null, tenant text collate "C" not null,
   who text not null, action text not null, subject text not null, before text, after text, hash text not null);
+create table tidemill.blobs(job_id uuid not null, number bigint not null, part integer not null, place text,
+  content text, archived boolean not null default false, created_at timestamptz not null);
 create table tidemill.checkpoints(job_id uuid not null, name text not null, value text,
   created_at timestamptz not null);
 create table tidemill.definition_versions(definition_id uuid not null, version integer not null, body text not null,
@@ -100,6 +102,10 @@ alter table tidemill.archive add PRIMARY KEY (id);
 alter table tidemill.archive_entries add PRIMARY KEY (id, file);
 alter table tidemill.archive_files add PRIMARY KEY (id);
 alter table tidemill.audit add PRIMARY KEY (number);
+alter table tidemill.blobs add CHECK ((COALESCE(place, content) IS NOT NULL));
+alter table tidemill.blobs add CHECK ((number >= 0));
+alter table tidemill.blobs add CHECK ((part >= 0));
+alter table tidemill.blobs add PRIMARY KEY (job_id, number, part);
 alter table tidemill.checkpoints add PRIMARY KEY (job_id, name);
 alter table tidemill.definition_versions add FOREIGN KEY (definition_id) REFERENCES tidemill.definitions(id);
 alter table tidemill.definition_versions add PRIMARY KEY (definition_id, version);
@@ -165,6 +171,7 @@ CREATE INDEX archive_ended ON ONLY tidemill.archive USING btree (tier, finished_
 CREATE INDEX archive_files_ended ON tidemill.archive_files USING btree (place, tier, first_ended_at, id);
 CREATE INDEX archive_parent ON ONLY tidemill.archive USING btree (parent_id, id) WHERE (parent_id IS NOT NULL);
 CREATE INDEX archive_task ON ONLY tidemill.archive USING btree (task, id);
+CREATE INDEX blobs_created ON tidemill.blobs USING btree (created_at) WHERE ((part = 0) AND (NOT archived));
 CREATE INDEX definitions_task ON tidemill.definitions USING btree (tenant, task);
 CREATE INDEX dependencies_needs ON tidemill.dependencies USING btree (needs_id);
 CREATE INDEX details_correlation ON tidemill.details USING btree (correlation_id,

@@ -11,6 +11,9 @@ CREATE TABLE tidemill_archive_files( id blob primary key not null, place text no
   archived_at integer not null) strict;
 CREATE TABLE tidemill_audit( number integer primary key, at integer not null, tenant text not null, who text not null,
   action text not null, subject text not null, before text, after text, hash text not null) strict;
+CREATE TABLE tidemill_blobs( job_id blob not null, number integer not null check (number >= 0),
+  part integer not null check (part >= 0), place text, content text, archived integer not null default 0,
+  created_at integer not null, primary key (job_id, number, part), check (coalesce(place, content) is not null)) strict;
 CREATE TABLE tidemill_checkpoints( job_id blob not null, name text not null, value text, created_at integer not null,
   primary key (job_id, name)) strict;
 CREATE TABLE tidemill_definition_versions( definition_id blob not null references tidemill_definitions(id),
@@ -109,6 +112,7 @@ CREATE INDEX tidemill_archive_ended on tidemill_archive(tier, finished_at, id);
 CREATE INDEX tidemill_archive_files_ended on tidemill_archive_files(place, tier, first_ended_at, id);
 CREATE INDEX tidemill_archive_parent on tidemill_archive(parent_id, id) where parent_id is not null;
 CREATE INDEX tidemill_archive_task on tidemill_archive(task, id);
+CREATE INDEX tidemill_blobs_created on tidemill_blobs(created_at) where part = 0 and not archived;
 CREATE UNIQUE INDEX tidemill_definitions_key on tidemill_definitions(tenant, key) where deleted_at is null;
 CREATE INDEX tidemill_definitions_task on tidemill_definitions(tenant, task);
 CREATE INDEX tidemill_dependencies_needs on tidemill_dependencies(needs_id);

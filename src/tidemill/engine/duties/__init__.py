@@ -11,6 +11,7 @@ from random import Random
 from tidemill.clock import Clock
 from tidemill.domain.cluster import Coordination
 from tidemill.domain.retention import ArchivePolicy
+from tidemill.engine.duties.blobs import SweepBlobs
 from tidemill.engine.duties.expire import CancelExpired, Expire
 from tidemill.engine.duties.fire import FireDuty, TaskDataOf, no_task_data
 from tidemill.engine.duties.fire_here import FireHere
@@ -36,6 +37,7 @@ __all__ = [
     "Promote",
     "Reclaim",
     "Sweep",
+    "SweepBlobs",
     "TaskDataOf",
     "TickDuty",
     "Wake",
@@ -79,6 +81,7 @@ def usual_duties(
         Expire(store, clock, policy_of, random, batch=batch).duty(),
         CancelExpired(store, batch=batch).duty(),
         Sweep(store).duty(),
+        SweepBlobs(store).duty(),
     ]
     return duties + ([DropEnded(store, retention).duty()] if retention else [])
 

@@ -30,6 +30,7 @@ class DropEnded:
         for policy in self._policies:
             due = self._store.archivable(policy.aged(self._store.now()), policy=policy.name, tier=policy.tier)
             gone = self._store.forget(due) if due else frozenset()
+            self._store.drop_blobs(gone)
             items += len(gone)
             more = more or (len(due) >= policy.batch and bool(gone))
         return Done(items, more=more)

@@ -16,6 +16,7 @@ from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS
 from tidemill.domain.job import ErrorInfo, JobRow
 from tidemill.domain.outcome import Failed
+from tidemill.domain.record import Keep, Record
 from tidemill.domain.states import JobState
 from tidemill.engine.exchange.finisher import Settled, finishes_of, settle_as
 from tidemill.errors import StoreCorrupt, StoreError
@@ -49,7 +50,15 @@ def write_again(store: Store, settled: Sequence[Settled], at: float) -> frozense
         for _, claim, transition, *_ in settled
         if (claim.id, claim.token, claim.worker, transition.execution) in written
     )
-    return lost - there
+    return lost - there - _gone(store, [item for item in settled if item.claim.id in lost])
+
+
+def _gone(store: Store, settled: Sequence[Settled]) -> frozenset[UUID]:
+    """The jobs among these that were completed and left nothing behind: a job that was not written is still stored."""
+    ids = {item.claim.id for item in settled if item.keep is Keep.NOTHING}
+    if not ids:
+        return frozenset()
+    return frozenset(ids - {job.id for job in store.get(ids, tenant=ALL_TENANTS)})
 
 
 class WriteAnswer(NamedTuple):
@@ -83,6 +92,8 @@ def look_up_completed(store: Store, settled: Sequence[Settled], lost: frozenset[
 
 def _is_completed(job: JobRow | None, item: Settled) -> bool:
     """Whether the claim of this result completed the job. A result that says otherwise is logged."""
+    if job is None and item.held.record is Record.NONE:
+        return True  # it completed, and left nothing behind
     if job is None or job.token != item.claim.token or job.state is not JobState.COMPLETED:
         return False
     if item.transition is not COMPLETED:

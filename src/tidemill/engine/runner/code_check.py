@@ -16,8 +16,9 @@ from tidemill.domain.job import JobRow, Move
 from tidemill.domain.misfits import is_misfit
 from tidemill.domain.states import JobState
 from tidemill.engine.duty import Done, Duty
-from tidemill.errors import BadArguments, StoreError
+from tidemill.errors import BadArguments, BlobDamaged, StoreError
 from tidemill.stores.base import Store
+from tidemill.stores.large_values import read_value
 from tidemill.tasks.registry import Registry
 
 _log = logging.getLogger("tidemill.engine")
@@ -87,8 +88,8 @@ class CodeCheck:
 
     def _can_read(self, job: JobRow) -> bool:
         try:
-            self._registry.get(job.task).arguments.load(job.args)
-        except BadArguments:
+            self._registry.get(job.task).arguments.load(read_value(self._store, job.args))
+        except (BadArguments, BlobDamaged):
             return False
         return True
 

@@ -62,6 +62,7 @@ class MemoryArchive(MemoryPart, ArchiveStore):
                 if _unchanged(state.find(document.id, document.tenant), document)
             }
             for id in same:
+                state.mark_blobs(id, archived=True)
                 state.remove(id)
             return frozenset(same)
 

@@ -13,6 +13,7 @@ from tidemill.stores.base import Listener, SchemaStatus, Store
 from tidemill.stores.memory.archive import MemoryArchive
 from tidemill.stores.memory.archive_control import MemoryArchiveControl
 from tidemill.stores.memory.archive_files import MemoryArchiveFiles
+from tidemill.stores.memory.blobs import MemoryBlobs
 from tidemill.stores.memory.cluster import MemoryLeases, MemoryWorkers
 from tidemill.stores.memory.control import MemoryControl
 from tidemill.stores.memory.job_queries import MemoryQueries
@@ -45,6 +46,7 @@ class MemoryStore(
     MemoryStats,
     MemoryKeys,
     MemoryReleases,
+    MemoryBlobs,
     Store,
 ):
     """A store that exists only within its process.

@@ -12,6 +12,7 @@ from tidemill.domain.decide import COMPLETED
 from tidemill.domain.job import Claim, Enqueued, Finish, NewJob, ProgressReport
 from tidemill.domain.lanes import ClaimRequest, Lane, LaneKey
 from tidemill.domain.limits import count, gate_of
+from tidemill.domain.record import Keep
 from tidemill.domain.states import ENDED, JobState
 from tidemill.errors import JobExists, StoreBusy
 from tidemill.stores.access import AuditStore
@@ -22,6 +23,7 @@ from tidemill.stores.sql.job_rows import dump_details, dump_error, dump_progress
 from tidemill.stores.sql.limit_counts import LimitCounts
 
 _LOT = 1_000  # jobs of one finish that one statement inserts
+_ALL = Keep.ALL
 _ROUNDS = 20  # maximum tries of a job whose key is released between two reads
 _CRASHES, _LIMITS, _SEQ = 7, 15, 17  # columns of a claimed row
 # Columns of a finish and the attributes of its transition.
@@ -209,7 +211,7 @@ def end_columns(finishes: Sequence[Finish]) -> dict[str, list[Any]]:
 def done_columns(finishes: Sequence[Finish]) -> dict[str, list[Any]]:
     """The columns in which successful jobs differ."""
     # ``zip`` reads the tuples at once; attribute by attribute, they cost each job several times as much.
-    claims, _, results, _, started_ago, ended_ago, _, _ = zip(*finishes, strict=True)
+    claims, _, results, _, started_ago, ended_ago, _, _, _ = zip(*finishes, strict=True)
     return {
         "id": [claim.id for claim in claims],
         "token": [claim.token for claim in claims],
@@ -220,13 +222,19 @@ def done_columns(finishes: Sequence[Finish]) -> dict[str, list[Any]]:
 
 
 def finish_call(finishes: Sequence[Finish], now: datetime | None, *flags: str) -> QueryCall:
-    """The call that applies these finishes. Lines for jobs that do not end are present if there is one."""
+    """The call that applies these finishes. Lines for jobs that do not end, and for jobs that keep less than
+    everything, are present if there is one.
+    """
     columns = end_columns(finishes) | _transition_columns(finishes, _RELEASE_COLUMNS)
     columns["worker"] = [item.claim.worker for item in finishes]
     # Nearly all jobs complete, and for those the test needs no hash of an enumeration's member.
     others = [item.transition for item in finishes if item.transition is not COMPLETED]
     if not all(transition.state in ENDED for transition in others):
         flags = ("releases", *flags)
+    keep = [item.keep for item in finishes]
+    if not are_full(keep):
+        columns["keep"] = keep
+        flags = ("light", *flags)
     return QueryCall("finish", {"now": now}, columns, flags)
 
 
@@ -237,6 +245,12 @@ def _transition_columns(finishes: Sequence[Finish], names: Mapping[str, str]) ->
         first, jobs = transitions[0], len(transitions)
         return {column: [getattr(first, name)] * jobs for column, name in names.items()}
     return {column: [getattr(change, name) for change in transitions] for column, name in names.items()}
+
+
+def are_full(keep: Sequence[Keep]) -> bool:
+    """Whether all rows of all these jobs are kept, as nearly always."""
+    # ``count`` compares identities first, so it is cheaper than a loop.
+    return keep.count(_ALL) == len(keep)
 
 
 def wants(request: ClaimRequest) -> bool:

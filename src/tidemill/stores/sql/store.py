@@ -11,6 +11,7 @@ from tidemill.stores.base import Listener, SchemaStatus, Store
 from tidemill.stores.sql.archive import SqlArchive
 from tidemill.stores.sql.archive_control import SqlArchiveControl
 from tidemill.stores.sql.archive_files import SqlArchiveFiles
+from tidemill.stores.sql.blobs import SqlBlobs
 from tidemill.stores.sql.cluster import SqlLeases, SqlWorkers
 from tidemill.stores.sql.control import SqlControl
 from tidemill.stores.sql.driver import Driver
@@ -42,6 +43,7 @@ class SqlStore(
     SqlStats,
     SqlKeys,
     SqlReleases,
+    SqlBlobs,
     Store,
 ):
     """A store in a relational database."""

@@ -14,6 +14,7 @@ from tidemill.domain.decide import COMPLETED
 from tidemill.domain.filters import ALL_TENANTS, JobFilter
 from tidemill.domain.job import Change, Claim, Finish, Move, Progress, ProgressReport, UniqueHold
 from tidemill.domain.lanes import Lane
+from tidemill.domain.large_values import BlobKey
 from tidemill.domain.records import AuditEntry, Pause, PauseKind, Setting, first_break
 from tidemill.domain.releases import Deployment, ReleaseRecord
 from tidemill.domain.retention import ArchivePolicy, Selection, Selector
@@ -269,6 +270,12 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "search_archive": lambda store: store.search_archive(JobFilter("default")),
     "archived_due": lambda store: store.archived_due(Selection(Selector(), "archive")),
     "ended_beyond": lambda store: store.ended_beyond(Selection(Selector()), 0),
+    "put_blob": lambda store: store.put_blob(BlobKey(CLAIM.id, 0), ["a"], now=T0),
+    "blob_parts": lambda store: store.blob_parts(BlobKey(CLAIM.id, 0)),
+    "orphan_blobs": lambda store: store.orphan_blobs(HOUR, 1, now=T0),
+    "delete_blobs": lambda store: store.delete_blobs([BlobKey(CLAIM.id, 0)]),
+    "release_blobs": lambda store: store.release_blobs([CLAIM.id]),
+    "drop_blobs": lambda store: store.drop_blobs([CLAIM.id]),
     "release_of": lambda store: store.release_of("a"),
     "put_release": lambda store: store.put_release(ReleaseRecord("a", Deployment(T0)), now=T0),
     "check": lambda store: store.check(),

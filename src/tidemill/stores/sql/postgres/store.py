@@ -17,6 +17,7 @@ from tidemill.errors import JobExists, StoreBusy
 from tidemill.stores.base import StepResult
 from tidemill.stores.sql.driver import QueryCall, QueryPipeline, Row
 from tidemill.stores.sql.lifecycle import (
+    are_full,
     claim_takes,
     claims_of,
     done_columns,
@@ -165,10 +166,11 @@ class _StepPipeline:
 def plain_step(finishes: Sequence[Finish], request: ClaimRequest, now: datetime | None) -> QueryCall | None:
     """The step as one statement.
 
-    None if a job is released, has a unique key, limits or follow-up jobs, or belongs to another worker.
+    None if a job is released, has a unique key, limits or follow-up jobs, or belongs to another worker; and if jobs that keep less
+    than everything end together with jobs that failed.
     """
     # Columns and lists, because attributes and generators cost each job more than the test itself.
-    claims, transitions, _, _, _, _, following, _ = zip(*finishes, strict=True)
+    claims, transitions, _, _, _, _, following, _, keep = zip(*finishes, strict=True)
     others = [transition for transition in transitions if transition is not COMPLETED]
     if any(following) or any(transition.state not in ENDED for transition in others):
         return None
@@ -176,9 +178,13 @@ def plain_step(finishes: Sequence[Finish], request: ClaimRequest, now: datetime 
     if len(plain) < len(claims) or not _are_all(request.worker, plain):
         return None
     takes = claim_takes(request, now) | lane_columns(request.lanes)
-    if not others:
+    if not others and are_full(keep):
         return QueryCall("step_done", takes, done_columns(finishes))
-    return QueryCall("step", takes, end_columns(finishes))
+    if not others:
+        columns = done_columns(finishes)
+        columns["keep"] = list(keep)
+        return QueryCall("step_done", takes, columns, ("light",))
+    return QueryCall("step", takes, end_columns(finishes)) if are_full(keep) else None
 
 
 def counted_claim(request: ClaimRequest, now: datetime | None) -> CountedClaim | None:
@@ -210,8 +216,13 @@ def counted_claim(request: ClaimRequest, now: datetime | None) -> CountedClaim |
 def _handoff_step(
     finishes: Sequence[Finish], request: ClaimRequest, counted: CountedClaim
 ) -> QueryCall | None:
-    """The step as one statement; None if a job is released, has a unique key, belongs to another worker or to no lane."""
-    if not _are_all(request.worker, [item.claim.worker for item in finishes]):
+    """The step as one statement.
+
+    None if a job is released, has a unique key, keeps less than everything, or belongs to another worker or to no lane.
+    """
+    if not _are_all(request.worker, [item.claim.worker for item in finishes]) or not are_full(
+        [item.keep for item in finishes]
+    ):
         return None
     places = {
         (lane.queue, lane.tenant, lane.priority, lane.limits): place

@@ -84,6 +84,7 @@ begin
 end $$;
 
 -- Drops the months whose documents are all of one tier and ended before an instant; returns the number of documents.
+-- A month with large values stays: they are released document by document.
 create function tidemill.drop_archive_months(only_tier text, until_at timestamptz) returns bigint language plpgsql as $$
 declare
   part record;
@@ -101,7 +102,9 @@ begin
     order by c.relname
   loop
     execute format('select exists (select 1 from tidemill.%I where tier > $1 or tier < $1) '
-                   'or exists (select 1 from tidemill.%I where tier = $1 and finished_at >= $2)', part.name, part.name)
+                   'or exists (select 1 from tidemill.%I where tier = $1 and finished_at >= $2) '
+                   'or exists (select 1 from tidemill.blobs b join tidemill.%I d on d.id = b.job_id where b.archived)',
+                   part.name, part.name, part.name)
       into kept using only_tier, until_at;
     continue when kept;
     execute format('lock table tidemill.%I in access exclusive mode', part.name);

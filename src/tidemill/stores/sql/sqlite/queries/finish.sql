@@ -1,10 +1,11 @@
 -- finish: applies every transition of a held job, keyed by id, token and worker; returns the lost ids.
 -- Collects the batch in a temporary table, looks each job up once, and then works table by table. Ended jobs move to history with
 -- their last execution; for released jobs that execution becomes a separate row. A job with a cancel request gets the
--- state `on_cancel`, if there is one, for the reason of the request. Lines for jobs that do not end are present only if the batch has one.
+-- state `on_cancel`, if there is one, for the reason of the request. Lines for jobs that do not end, and for jobs that keep less than
+-- everything, are present only if the batch has one.
 -- takes: now timestamptz
 -- items: id uuid, token int8, worker uuid, to_state text, execution text, reason text, delay interval, refund bool, crashed bool
--- items: result text, error text, started_ago float8, ended_ago float8, on_cancel text
+-- items: result text, error text, started_ago float8, ended_ago float8, on_cancel text, keep text
 -- gives: id uuid
 delete from temp.tidemill_item_finish
 ;
@@ -14,9 +15,11 @@ delete from temp.tidemill_lost
 ;
 insert into temp.tidemill_item_finish(
   delay, refund, on_cancel, -- when releases
+  keep, -- when light
   id, token, worker, to_state, execution, why, crashed, result, error, started_ago, ended_ago)
 values (
   :delay, :refund, :on_cancel, -- when releases
+  :keep, -- when light
   :id, :token, :worker, :to_state, :execution, :reason, :crashed, :result, :error, :started_ago, :ended_ago)
 ;
 insert into temp.tidemill_held(place, n, new_state, keyed)
@@ -42,7 +45,9 @@ select
 from
 -- include: finishing
 where h.ends
+  and x.keep <> 'nothing' -- when light
 ;
+-- include: light_jobs -- when light
 -- include: released_jobs -- when releases
 -- include: release_keys(jobs=temp.tidemill_held h cross join tidemill_running r on r.rowid = h.place where h.ends and h.keyed; lets_go=false)
 delete from tidemill_running where rowid in (select place from temp.tidemill_held)

@@ -59,8 +59,8 @@ def main(jobs: int) -> None:
         with App(f"sqlite:///{folder}/db/jobs.db", migrate=True) as app:
 
             @app.task(name="mail.send")
-            def send(to: str, number: int) -> dict[str, int]:
-                return {"sent": number}
+            def send(to: str, number: int) -> dict[str, object]:
+                return {"sent": number, "to": to}
 
             bound = send.using(tags=["mail"], reference=("user", "42"))
             for start in range(0, jobs, 1000):

@@ -109,7 +109,7 @@ def test_restored_jobs_are_live_again_and_audited(app: App, tiered: dict[str | N
     for job in (warm, cold):
         again = app.jobs.get(job.id)
         assert (again.tier, again.value, len(again.executions())) == (None, "TEXT 0", 1)
-    (entry,) = [entry for entry in app.audit.list() if entry.action == "jobs.restored"]
+    (entry,) = [row.entry for row in app.audit.list() if row.entry.action == "jobs.restored"]
     assert entry.after is not None
     assert (entry.after["done"], entry.after["tiers"]) == (2, ["cold", "warm"])
     assert app.archive.restore([tiered["cold"][1].id], tenant="other").missing == [tiered["cold"][1].id]
@@ -217,7 +217,7 @@ def test_an_erased_job_leaves_no_trace_in_any_tier(app: App, jobs_url: str, tmp_
             app.jobs.get(job.id, tenant="acme")
     for job in others:
         assert app.jobs.get(job.id, tenant="other").value == "someone"
-    (entry,) = [entry for entry in app.audit.list(tenant="*") if entry.action == "jobs.erased"]
+    (entry,) = [row.entry for row in app.audit.list(tenant="*") if row.entry.action == "jobs.erased"]
     assert entry.after is not None
     assert entry.after["done"] == 3
     assert canary not in json.dumps(dict(entry.after))

@@ -199,12 +199,13 @@ def test_an_erased_job_leaves_no_trace_in_any_tier(app: App, jobs_url: str, tmp_
         if target is not None:
             policy = ArchivePolicy(target, max_age=0, to=target, tier=f"in {target}")
             assert app.archive.run([policy]).archived == 2
-    where: dict[str, Any] = {
+    conditions: dict[str, dict[str, Any]] = {
         "ids": {"ids": [job.id for job in victims], "tenant": "*"},
         "reference": {"reference": ("user", canary), "tenant": "*"},
         "metadata": {"metadata": {"who": canary}, "tenant": "*"},
         "tenant": {"tenant": "acme"},
-    }[by]
+    }
+    where = conditions[by]
     planned = app.archive.erase(dry_run=True, **where)
     assert (planned.jobs, planned.dry_run) == (3, True)
     assert planned.tiers == {"live": 1, "in default": 1, "in archive": 1}

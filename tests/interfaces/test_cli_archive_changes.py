@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 from tests.grounds import new_file
+from tests.interfaces.cli_kit import call as run_command
 
 from tidemill import App, ArchivePolicy
-from tidemill.cli import main
 
 
 @pytest.fixture
@@ -35,9 +34,9 @@ def archived(tmp_path: Path) -> tuple[str, list[str]]:
 
 
 def call(url: str, *words: str, code: int = 0) -> Any:
-    done = CliRunner().invoke(main, [*words, "--store", url, "--json"])
+    done = run_command(*words, "--store", url, "--json")
     assert done.exit_code == code, done.output
-    return json.loads(done.output) if done.output.startswith("{") else done.output
+    return json.loads(done.stdout) if done.stdout.startswith("{") else done.output
 
 
 def test_the_tiers_of_a_list_are_chosen(archived: tuple[str, list[str]]) -> None:

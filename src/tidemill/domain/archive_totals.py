@@ -160,18 +160,18 @@ class RunRecord:
 
 def read_runs(metadata: Mapping[str, object]) -> list[RunRecord]:
     """The latest runs in a lease's metadata, the newest first; unreadable records are left out."""
-    said = metadata.get("runs")
+    records = metadata.get("runs")
     found: list[RunRecord] = []
-    for data in said if isinstance(said, Sequence) and not isinstance(said, str) else ():
+    for record in records if isinstance(records, Sequence) and not isinstance(records, str) else ():
         try:
             found.append(
                 RunRecord(
-                    datetime.fromisoformat(data["at"]),
-                    timedelta(seconds=float(data["took"])),
-                    int(data["archived"]),
-                    int(data.get("failed", 0)),
-                    int(data.get("errors", 0)),
-                    bool(data.get("more", False)),
+                    datetime.fromisoformat(record["at"]),
+                    timedelta(seconds=float(record["took"])),
+                    int(record["archived"]),
+                    int(record.get("failed", 0)),
+                    int(record.get("errors", 0)),
+                    bool(record.get("more", False)),
                 )
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
@@ -198,6 +198,6 @@ def lease_data(
                 "took_ms": round(took.total_seconds() * 1000, 3),
             }
         },
-        "policies": {name: each.data() for name, each in sums.items()},
+        "policies": {name: total.data() for name, total in sums.items()},
         "runs": [run.data() for run in runs[:MOST_RUNS]],
     }
